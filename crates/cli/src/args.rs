@@ -20,11 +20,9 @@ use crate::{
 /// A key-value store for memory that outlives the process.
 #[derive(Debug, Parser)]
 #[command(name = "terrace", version, about, disable_help_subcommand = true)]
-#[command(
-    after_help = "Exit codes: 0 done; 1 failed, or something was found wrong; 2 the command line makes no sense."
-)]
+#[command(after_help = "Exit codes: 0 success; 1 failure, or a check found something; 2 usage error.")]
 pub(crate) struct Cli {
-    /// The pool file; it may stand behind the command, too
+    /// The pool file; the flag may also follow the command
     #[arg(long, value_name = "PATH")]
     pub(crate) pool: Option<String>,
     #[command(subcommand)]
@@ -45,20 +43,20 @@ pub(crate) enum Command {
     Scan(ScanOptions),
     /// Fill a pool from CSV, JSON lines or a Redis protocol stream
     Load(LoadOptions),
-    /// Write all records, in a form that `load` reads
+    /// Write all records, in a format that `load` reads
     Dump(DumpOptions),
-    /// Verify a pool, and repair it: exit code 1 and one line a finding if something is wrong
+    /// Verify a pool, or repair it: prints one line per finding; exit code 1 if there are any
     Check(CheckOptions),
-    /// Show what a pool holds and costs
+    /// Show a pool's contents and costs
     Stats(StatsOptions),
-    /// Measure your own store on this machine
+    /// Measure a store on this machine
     Bench(BenchOptions),
-    /// Make a page with plots from what `bench` and `cargo peers` have written
+    /// Make an HTML page with plots from the JSON files of `bench` and `cargo peers`
     Report(ReportOptions),
 }
 
 impl Command {
-    /// Sets the pool that was named before the command.
+    /// Sets the pool that the command line names before the command.
     pub(crate) fn name_pool(&mut self, pool: &str) -> Result<(), Failure> {
         match self {
             Command::Serve(options) => options.settings.name_pool(pool),
@@ -72,17 +70,18 @@ impl Command {
             Command::Stats(options) => options.pool.name_pool(pool),
             Command::Bench(options) => options.pool.name_pool(pool),
             Command::Report(_) => {
-                Err(Failure::usage("--pool means nothing to report, which reads files of results"))
+                Err(Failure::usage("--pool has no meaning for report, which reads files of results"))
             }
         }
     }
 }
 
-/// The password of the server that holds the pool, if one does and asks for it.
+/// The password for the server that has the pool open, if there is such a server and it requires
+/// one.
 #[derive(Debug, Args)]
 pub(crate) struct Password {
-    /// Password of the server that holds the pool; better in the environment or a file than in a
-    /// flag, which others can see [env: TERRACE_PASSWORD, REDISCLI_AUTH]
+    /// Password for the server that has the pool open; prefer the environment or a file, as other
+    /// users can see flags [env: TERRACE_PASSWORD, REDISCLI_AUTH]
     #[arg(long, value_name = "PASSWORD", help_heading = "Server")]
     password: Option<String>,
     /// File whose first line is that password [env: TERRACE_PASSWORD_FILE]
@@ -135,7 +134,7 @@ pub(crate) struct PutOptions {
     pub(crate) key: OsString,
     /// The value; `-` reads it from standard input
     pub(crate) value: OsString,
-    /// Expire after so long: seconds, or 500ms, 10m, 2h, 7d
+    /// Expire after this time: seconds, or 500ms, 10m, 2h, 7d
     #[arg(long, value_parser = crate::keys::parse_ttl)]
     pub(crate) ttl: Option<u64>,
     #[command(flatten)]
@@ -157,19 +156,19 @@ pub(crate) struct DelOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ScanOptions {
-    /// Only keys that begin so
+    /// Only keys with this prefix
     #[arg(long)]
     pub(crate) prefix: Option<OsString>,
     /// Only keys that match this pattern, as in Redis's KEYS: user:*:name
     #[arg(long = "match", value_name = "PATTERN")]
     pub(crate) pattern: Option<OsString>,
-    /// So many keys at most
+    /// Maximum number of keys
     #[arg(long)]
     pub(crate) limit: Option<u64>,
-    /// Write values too, after a tab
+    /// Write each key's value too, after a tab
     #[arg(long)]
     pub(crate) values: bool,
-    /// Write keys byte for byte; without it, what is no text is escaped
+    /// Write keys byte for byte; without this flag, bytes that are not text are escaped
     #[arg(long, conflicts_with = "json")]
     pub(crate) raw: bool,
     /// Write JSON lines, as `dump` does
@@ -183,22 +182,22 @@ pub(crate) struct ScanOptions {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-CSV has a header that names the columns key and value, and ttl or expires_at_ms if there is one. Lines end with LF or
-CRLF; a field with a comma, a quote or a line end in it stands in quotes, and a quote in it is doubled.
-JSON lines are {\"key\":..,\"value\":..,\"ttl\":..}; key_base64 and value_base64 hold what is no text. A number that is a
-value is kept digit by digit.
-In both, ttl counts seconds from now (1.5 will do) and expires_at_ms milliseconds since 1970; both are above 0, and a
-record whose time has passed is not there afterwards.
+CSV has a header that names the columns key and value, and optionally ttl or expires_at_ms. Lines end with LF or CRLF.
+A field that contains a comma, a quote or a line end must be quoted; a quote inside it is doubled.
+JSON lines are {\"key\":..,\"value\":..,\"ttl\":..}; key_base64 and value_base64 hold bytes that are not text. A number
+as a value is kept digit by digit.
+In both, ttl is in seconds from now (fractions are allowed) and expires_at_ms in milliseconds since 1970. Both must be
+above 0. A record that has already expired does not exist afterwards.
 A Redis protocol stream holds commands: SET, SETEX, MSET, ... Terrace has one database, 0: commands for another are
 skipped.
 
-A line that cannot be used is reported with its number and skipped; what is good is kept.
-If a server holds the pool, the records go through it.
-Exit code 0: all of it was loaded; 1: some of it was not.")]
+Invalid lines are reported with their numbers and skipped; all others are loaded.
+If a server has the pool open, the records go through it.
+Exit code 0: everything was loaded; 1: something was not.")]
 pub(crate) struct LoadOptions {
     /// The file; `-` is standard input
     pub(crate) file: PathBuf,
-    /// Its format; without it, its name tells, or its first bytes
+    /// Its format; by default from its name, or from its first bytes
     #[arg(long)]
     pub(crate) format: Option<Format>,
     #[command(flatten)]
@@ -209,29 +208,29 @@ pub(crate) struct LoadOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// A header, then a record a line
+    /// A header, then one record per line
     Csv,
-    /// A JSON object a line
+    /// One JSON object per line
     #[value(alias = "json", alias = "ndjson")]
     Jsonl,
-    /// The Redis protocol, as redis-cli --pipe takes it
+    /// The Redis protocol, as redis-cli --pipe accepts it
     #[value(alias = "redis")]
     Resp,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-If a server holds the pool, the dump goes through it and is a backup of a store in use: each key that is there throughout
-stands in it once, with its value and expiry of one instant. The whole is not of one instant: of keys that are written,
-come or go meanwhile, some are there as they were before and some as they were after.
+If a server has the pool open, the dump goes through it and backs up a store in use. Each key that exists throughout is
+in the dump once, with its value and expiry of one instant. The dump as a whole is not a snapshot: a key that is
+written, added or removed meanwhile may appear as it was before or after.
 
-Exit code 0, and only that, means that the dump is whole: the last line on standard error says how many records it has.
-A file (--output) gets its name when it is whole.")]
+Only exit code 0 means that the dump is complete: the last line on standard error gives the number of records. A file
+(--output) gets its name when it is complete.")]
 pub(crate) struct DumpOptions {
-    /// The form to write; CSV cannot hold bytes that are no text
+    /// The format to write; CSV is not among them, as it cannot hold every byte
     #[arg(long, default_value = "jsonl")]
     pub(crate) format: DumpFormat,
-    /// The file to write, which must not exist; without it, standard output
+    /// The file to write, which must not exist; default: standard output
     #[arg(long, short, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -242,7 +241,7 @@ pub(crate) struct DumpOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpFormat {
-    /// A JSON object a line
+    /// One JSON object per line
     #[value(alias = "json", alias = "ndjson")]
     Jsonl,
     /// The Redis protocol, for redis-cli --pipe
@@ -252,13 +251,13 @@ pub(crate) enum DumpFormat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A line a finding: where, what was expected, what is there, the keys of the records that it touches, and what --repair does
-about it. A repair copies every record that matches its checksums to a new pool, which takes the place of the old one; the
-old one stays beside it, as <POOL>.damaged-<N>, so there must be room for both.
+One line per finding: where, what was expected, what was found, the keys of the affected records, and what --repair does
+about it. A repair copies every record whose checksums match to a new pool, which replaces the old one. The old pool is
+kept as <POOL>.damaged-<N>, so there must be space for both.
 
-Exit code 0: the pool is sound, or is now; 1: it is not.")]
+Exit code 0: the pool is sound, or was repaired; 1: it is damaged.")]
 pub(crate) struct CheckOptions {
-    /// Replace a pool that is not sound by a new one with all that is whole
+    /// Replace a damaged pool by a new one with all sound records
     #[arg(long)]
     pub(crate) repair: bool,
     #[command(flatten)]
@@ -270,7 +269,7 @@ pub(crate) struct StatsOptions {
     /// One JSON object; names end with the unit
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show them again every second, of a server that runs
+    /// Show the figures of a running server every second
     #[arg(long)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -280,7 +279,7 @@ pub(crate) struct StatsOptions {
 }
 
 impl StatsOptions {
-    /// Port at which the server that has the pool open shows its metrics, if it was given.
+    /// The port given for the metrics of the server that has the pool open.
     pub(crate) fn metrics_port(&self) -> Option<u16> {
         let port = || u16::try_from(self.metrics.number(Key::MetricsPort)).unwrap_or(u16::MAX);
         self.metrics.is_given(Key::MetricsPort).then(port)

@@ -1,4 +1,4 @@
-//! `check`: verifies a pool, says what is wrong and where, and repairs it.
+//! `check`: verifies a pool, reports damage and where it is, and repairs it.
 
 use std::{
     io::{self, Write},
@@ -17,7 +17,7 @@ use crate::{
     text::{counted, duration},
 };
 
-/// How far it has come, on a terminal.
+/// A progress bar, shown on a terminal only.
 struct Progress(ProgressBar);
 
 impl Progress {
@@ -35,15 +35,18 @@ impl Progress {
     }
 }
 
-/// What is said of a check that others have seen.
-const BESIDE: &str = ", beside other processes: records only, the index and the allocator need stillness";
+/// Added to the report of a check that ran while other processes had the pool open.
+const BESIDE: &str =
+    ", beside other processes: records only, as other writers prevent a check of index and allocator";
 
 pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let config = options.pool.config()?;
     let began = clock::start();
     let store = match open::to_read(&config) {
         Err(failure) if !remote::contacts(&open::path(&config)).is_empty() => {
-            return Err(failure.hint("check goes beside a server that was started with --shared; any other has to be stopped first"));
+            return Err(failure.hint(
+                "check can run beside a server started with --shared; any other server must be stopped first",
+            ));
         }
         Err(failure) if options.repair && open::path(&config).exists() => {
             return open::repair(&config).map_err(|error| error.after(&failure));
@@ -54,7 +57,7 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let report = store.check(&mut |done, all| progress.show(done, all));
     progress.finish();
     store.close().map_err(Failure::new)?;
-    tell(&report, began.elapsed())?;
+    print(&report, began.elapsed())?;
     match report.is_sound() {
         true => Ok(ExitCode::SUCCESS),
         false if options.repair => open::repair(&config),
@@ -62,8 +65,8 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
     }
 }
 
-/// A line a finding, and one about all.
-fn tell(report: &Report, took: Duration) -> io::Result<()> {
+/// Prints one line per finding, and a summary.
+fn print(report: &Report, took: Duration) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for finding in &report.findings {
         writeln!(out, "{finding}; --repair {}", finding.remedy)?;

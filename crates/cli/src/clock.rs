@@ -1,7 +1,7 @@
-//! Where time comes into the program.
+//! The clock of the program; only this module reads it and sleeps.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the program asks the clock, so that the crates below need not"
+    reason = "the program reads the clock, so that the crates below need not"
 )]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,12 +12,12 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Now, to see later how long something took.
+/// The current instant, to measure a duration from.
 pub(crate) fn start() -> Instant {
     Instant::now()
 }
 
-/// Waits.
+/// Sleeps.
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -1,8 +1,9 @@
 //! Settings from environment variables, and variables that only look like settings.
 //!
-//! An empty variable counts as not set. Kubernetes sets variables for each service of a namespace,
-//! and those of a service named `terrace` begin like ours: `TERRACE_PORT=tcp://10.0.0.1:6379`,
-//! `TERRACE_SERVICE_HOST` and so on. They are left out of account, and `serve` says so.
+//! An empty variable counts as not set. Kubernetes sets variables for each service of a namespace.
+//! Those of a service named `terrace` have the same prefix as the settings:
+//! `TERRACE_PORT=tcp://10.0.0.1:6379`, `TERRACE_SERVICE_HOST` and so on. They are ignored, and
+//! `serve` logs that.
 
 use std::{env, ffi::OsString};
 
@@ -11,10 +12,10 @@ use terrace_server::config::{Kind, Setting, TABLE};
 /// The variable of `serve --password-file`.
 pub(crate) const PASSWORD_FILE: &str = "TERRACE_PASSWORD_FILE";
 
-/// The value that the environment gives a setting, if any; the error names the variable and says
-/// what it may be.
+/// The value that the environment gives a setting, if any; the error names the variable and its
+/// valid values.
 pub(crate) fn value(setting: &Setting) -> Result<Option<String>, String> {
-    let Some(value) = variable(setting.env).filter(|value| !is_of_kubernetes(setting.env, value)) else {
+    let Some(value) = variable(setting.env).filter(|value| !is_from_kubernetes(setting.env, value)) else {
         return Ok(None);
     };
     let text = value.to_str().filter(|text| setting.check(text).is_ok());
@@ -27,28 +28,28 @@ pub(crate) fn value(setting: &Setting) -> Result<Option<String>, String> {
     })
 }
 
-/// A variable that is set and not empty.
+/// The value of a variable that is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Settings whose variables are Kubernetes' now, each with the value.
+/// Settings whose variables Kubernetes has set, each with the value.
 pub(crate) fn taken_by_kubernetes() -> Vec<(&'static Setting, OsString)> {
     let taken = |setting: &'static Setting| {
-        let value = variable(setting.env).filter(|value| is_of_kubernetes(setting.env, value))?;
+        let value = variable(setting.env).filter(|value| is_from_kubernetes(setting.env, value))?;
         Some((setting, value))
     };
     TABLE.iter().filter(|setting| !setting.env.is_empty()).filter_map(taken).collect()
 }
 
-/// Variables that begin like settings and are none: slips, most likely.
+/// Variables with the prefix of settings that are not settings: most likely misspelt.
 pub(crate) fn unknown() -> Vec<String> {
     let is_known = |name: &str| name == PASSWORD_FILE || TABLE.iter().any(|setting| setting.env == name);
     let mut unknown: Vec<String> = env::vars_os()
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
         .filter(|(name, value)| {
-            name.starts_with("TERRACE_") && !is_known(name) && !is_of_kubernetes(name, value)
+            name.starts_with("TERRACE_") && !is_known(name) && !is_from_kubernetes(name, value)
         })
         .map(|(name, _)| name)
         .collect();
@@ -56,23 +57,23 @@ pub(crate) fn unknown() -> Vec<String> {
     unknown
 }
 
-/// Whether a variable is one that Kubernetes sets for a service.
-fn is_of_kubernetes(name: &str, value: &OsString) -> bool {
+/// Whether Kubernetes sets this variable for a service.
+fn is_from_kubernetes(name: &str, value: &OsString) -> bool {
     let is_address = ["tcp://", "udp://", "sctp://"]
         .iter()
         .any(|protocol| value.to_string_lossy().to_ascii_lowercase().starts_with(protocol));
-    is_address && names_a_port(name)
+    is_address && is_port_name(name)
         || name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")
         || has_port_of_protocol(name)
 }
 
-/// `TERRACE_PORT`, `TERRACE_PORT_6379_TCP`.
-fn names_a_port(name: &str) -> bool {
+/// Whether the name is like `TERRACE_PORT` or `TERRACE_PORT_6379_TCP`.
+fn is_port_name(name: &str) -> bool {
     name.ends_with("_PORT") || has_port_of_protocol(name)
 }
 
-/// `TERRACE_PORT_6379_TCP`, `TERRACE_PORT_6379_TCP_ADDR`.
+/// Whether the name is like `TERRACE_PORT_6379_TCP` or `TERRACE_PORT_6379_TCP_ADDR`.
 fn has_port_of_protocol(name: &str) -> bool {
     name.match_indices("_PORT_").any(|(at, found)| {
         let rest = &name[at + found.len()..];
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubernetes_variables_are_told_from_settings() {
+    fn kubernetes_variables_are_distinguished_from_settings() {
         for (name, value) in [
             ("TERRACE_PORT", "tcp://10.0.0.1:6379"),
             ("TERRACE_METRICS_PORT", "udp://[fd00::1]:9121"),
@@ -99,7 +100,7 @@ mod tests {
             ("TERRACE_PORT_6379_TCP_PORT", "6379"),
             ("TERRACE_CACHE_PORT_6379_UDP_ADDR", "10.0.0.1"),
         ] {
-            assert!(is_of_kubernetes(name, &value.into()), "{name}={value}");
+            assert!(is_from_kubernetes(name, &value.into()), "{name}={value}");
         }
         for (name, value) in [
             ("TERRACE_PORT", "6379"),
@@ -108,7 +109,7 @@ mod tests {
             ("TERRACE_PORT_TCP", "6379"),
             ("TERRACE_PROT", "6379"),
         ] {
-            assert!(!is_of_kubernetes(name, &value.into()), "{name}={value}");
+            assert!(!is_from_kubernetes(name, &value.into()), "{name}={value}");
         }
     }
 }

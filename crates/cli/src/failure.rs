@@ -1,18 +1,18 @@
-//! How a command ends: what went wrong, what to do about it, and the exit code.
+//! The outcome of a command: error message, hints and exit code.
 
 #[cfg(not(test))]
 use std::io::Write;
 use std::{fmt::Display, io, process::ExitCode};
 
-/// The program was asked for something it cannot make sense of.
+/// Exit code of a usage error.
 pub(crate) const USAGE: u8 = 2;
-/// It did not succeed, or found something wrong.
+/// Exit code of a command that failed or found a problem.
 pub(crate) const FAILED: u8 = 1;
 
 /// What every command returns.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// What went wrong.
+/// An error with hints and an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -21,19 +21,19 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something failed. Further lines of `message` are hints.
+    /// A failure. Further lines of `message` are hints.
     pub(crate) fn new(message: impl Display) -> Failure {
         let text = message.to_string();
         let mut lines = text.lines().map(|line| line.trim().to_string());
         Failure { message: lines.next().unwrap_or_default(), hints: lines.collect(), code: FAILED }
     }
 
-    /// The command line asks for something impossible.
+    /// A usage error.
     pub(crate) fn usage(message: impl Display) -> Failure {
         Failure { code: USAGE, ..Failure::new(message) }
     }
 
-    /// Says, too, what had gone wrong before, unless it is the same.
+    /// Adds the message of an earlier failure as a hint, unless it is the same.
     pub(crate) fn after(self, earlier: &Failure) -> Failure {
         if self.message == earlier.message { self } else { self.hint(earlier.message.clone()) }
     }
@@ -50,19 +50,19 @@ impl Failure {
         self
     }
 
-    /// Replaces the silent failure of a closed pipe by this message, where the output is needed
-    /// whole.
+    /// Replaces the silent failure of a closed pipe by this message, for output that must be
+    /// complete.
     pub(crate) fn or_if_unread(self, message: String) -> Failure {
         if self.message.is_empty() { Failure::new(message) } else { self }
     }
 
-    /// All of it in one line.
+    /// Message and hints in one line.
     pub(crate) fn one_line(&self) -> String {
         let lines: Vec<&str> = [&self.message].into_iter().chain(&self.hints).map(String::as_str).collect();
         lines.join("; ")
     }
 
-    /// Writes it to standard error.
+    /// Writes the failure to standard error; returns its exit code.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {
             say(&format!("error: {}", self.message));
@@ -72,7 +72,7 @@ impl Failure {
     }
 }
 
-/// Whoever reads our output has enough of it (`| head`): that is no error, and nothing to say.
+/// A closed pipe (`| head`) is no error: the reader has read enough, and nothing is printed.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -82,9 +82,9 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Writes one line to standard error, if anyone listens.
+/// Writes one line to standard error; ignores errors.
 pub(crate) fn say(line: &str) {
-    // Of what the macro writes, tests show only that of those which fail.
+    // The test harness shows the macro's output only for tests that fail.
     #[cfg(test)]
     #[allow(clippy::print_stderr, reason = "a test")]
     {

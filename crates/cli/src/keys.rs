@@ -1,4 +1,5 @@
-//! `get`, `put` and `del`: one key at a time, straight from the pool or through the server that holds it.
+//! `get`, `put` and `del`: single keys, directly in the pool or through the server that has it
+//! open.
 
 use std::{
     io::{self, Read, Write},
@@ -16,7 +17,7 @@ use crate::{
     text::{counted, escaped},
 };
 
-/// The longest value, and one byte more to tell that there is more.
+/// Length of the longest value, plus one byte to detect longer ones.
 const READ_MOST: u64 = (512 << 20) + 1;
 
 pub(crate) fn get(options: &GetOptions) -> Outcome {
@@ -71,7 +72,7 @@ pub(crate) fn parse_ttl(text: &str) -> Result<u64, String> {
     let number: u64 = text[..digits].parse().map_err(|_| "give seconds, or 500ms, 10m, 2h, 7d")?;
     match number.checked_mul(unit) {
         Some(ms) if ms > 0 && ms < 1 << 62 => Ok(ms),
-        _ => Err("a time to live is above 0 and within the calendar".into()),
+        _ => Err("a time to live must be above 0 and below 2^62 ms".into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `terrace`: serve a store, look into one, fill one, check one, measure one.
+//! `terrace`: serves, inspects, fills, checks and measures stores.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -41,12 +41,12 @@ fn main() -> ExitCode {
         }
     };
     terrace::explain_lost_memory();
-    // With a handler, a file that may not grow (ulimit -f) is an error that names it, and not the
-    // end of the process.
+    // With a handler, exceeding the file size limit (ulimit -f) is an error that names the file,
+    // and does not kill the process.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     for name in environment::unknown() {
         failure::say(&format!(
-            "warning: {name} is no setting of this program; `terrace serve --help` lists them all"
+            "warning: {name} is not a setting of this program; `terrace serve --help` lists all settings"
         ));
     }
     let mut command = cli.command;

@@ -1,4 +1,4 @@
-//! Opening pools as the flags say.
+//! Opens pools as the settings say.
 
 use std::{
     fs::DirBuilder,
@@ -16,26 +16,26 @@ use crate::{
     clock,
     failure::{Failure, Outcome, say},
     room,
-    target::LOOKS,
+    target::ATTEMPTS,
     text::counted,
 };
 
-/// An opened pool, and what there is to say about how.
+/// An opened pool, with what `serve` prints about the open.
 pub(crate) struct Opened {
     pub(crate) store: Store,
-    /// How long that took.
+    /// How long the open took.
     pub(crate) took: Duration,
-    /// Why it is smaller than it would be by default.
+    /// Why the new pool is smaller than by default.
     pub(crate) note: Option<String>,
 }
 
-/// A pool that exists, to look into: its file stays as it is, to the last byte. Where that can't
-/// be, as on hugetlbfs, all of it but its head, as by one of several that share it.
+/// Opens an existing pool read-only; its file does not change. Where a private mapping is
+/// impossible, as on hugetlbfs, opens it shared, which writes to the head of the file only.
 pub(crate) fn to_read(config: &Config) -> Result<Store, Failure> {
     patiently(config, || read_once(config))
 }
 
-/// As [`to_read`], without patience.
+/// As [`to_read`], but without retries.
 pub(crate) fn read_once(config: &Config) -> Result<Store, OpenError> {
     let options = options(config).read_only(true);
     match options.open() {
@@ -44,12 +44,12 @@ pub(crate) fn read_once(config: &Config) -> Result<Store, OpenError> {
     }
 }
 
-/// A pool that exists, to change.
+/// Opens an existing pool for writing.
 pub(crate) fn write_once(config: &Config) -> Result<Store, OpenError> {
     options(config).open().map_err(without_directory)
 }
 
-/// A pool that is not to be made is missing, whether its directory is there or not.
+/// Reports a missing directory as a missing pool, where no pool would be created.
 fn without_directory(mut error: OpenError) -> OpenError {
     if let OpenError::Pool(error) = &mut error
         && matches!(error.problem, Problem::NoDirectory(_))
@@ -59,12 +59,12 @@ fn without_directory(mut error: OpenError) -> OpenError {
     error
 }
 
-/// A pool, made if there is none; [`prepare`] comes first.
+/// Opens a pool, or creates it if there is none. The caller calls [`prepare`] first.
 pub(crate) fn or_create_once(config: &Config) -> Result<Store, OpenError> {
     options(config).open_or_create()
 }
 
-/// The failure for an error of the library. A missing pool is described with this program's
+/// The failure for an error of the library. For a missing pool, the hints name this program's
 /// commands, which the library does not know.
 pub(crate) fn failure(config: &Config, error: OpenError) -> Failure {
     if !error.is_missing() {
@@ -72,27 +72,27 @@ pub(crate) fn failure(config: &Config, error: OpenError) -> Failure {
     }
     let path = path(config);
     let failure = Failure::new(format!("there is no pool {}", path.display()))
-        .hint("terrace serve, terrace put and terrace load make one; --pool PATH names another");
+        .hint("terrace serve, terrace put and terrace load create one; --pool PATH names another");
     if path.starts_with("/dev/shm") {
-        return failure.hint("a container has a /dev/shm of its own, unless it was given the others'; the end of a login may clear it");
+        return failure.hint("each container has a /dev/shm of its own, unless told to share one; logging out may clear /dev/shm");
     }
     failure
 }
 
-/// Puts a new pool with all that is whole in the place of one that is damaged.
+/// Replaces a damaged pool by a new one with all sound records.
 pub(crate) fn repair(config: &Config) -> Outcome {
     let path = path(config);
-    // The new pool is as large as the old one, which stays.
+    // The new pool is as large as the old one, which is kept.
     room::refuse(&path, path.metadata().map_or(0, |file| file.len()))?;
     let store = patiently(config, || options(config).salvage(true).open())?;
-    tell_salvaged(&store);
+    report_salvage(&store);
     close(store)
 }
 
-/// Says what a salvage kept and what it dropped.
-pub(crate) fn tell_salvaged(store: &Store) {
+/// Prints what a salvage kept and what it dropped.
+pub(crate) fn report_salvage(store: &Store) {
     let Some(salvaged) = store.salvaged() else { return };
-    salvaged.findings.iter().for_each(|finding| say(&format!("warning: dropped what lies at {finding}")));
+    salvaged.findings.iter().for_each(|finding| say(&format!("warning: dropped the content at {finding}")));
     let kept = counted(salvaged.kept, "record", "records");
     let dropped = counted(salvaged.dropped, "record", "records");
     say(&format!(
@@ -101,16 +101,16 @@ pub(crate) fn tell_salvaged(store: &Store) {
     ));
 }
 
-/// A pool, made if there is none.
+/// Opens a pool, or creates it if there is none.
 pub(crate) fn or_create(config: &Config) -> Result<Opened, Failure> {
     let note = prepare(config)?;
     let began = clock::start();
     let store = patiently(config, || or_create_once(config))?;
-    tell_salvaged(&store);
+    report_salvage(&store);
     Ok(Opened { store, took: began.elapsed(), note })
 }
 
-/// If there is no pool, makes the default directory and chooses a size. Returns why the size is
+/// If there is no pool, creates the default directory and chooses a size. Returns why the size is
 /// smaller than the default.
 pub(crate) fn prepare(config: &Config) -> Result<Option<String>, Failure> {
     let path = path(config);
@@ -121,19 +121,19 @@ pub(crate) fn prepare(config: &Config) -> Result<Option<String>, Failure> {
     room::fit(config, &path)
 }
 
-/// Opens a pool whose last user may still be ending: the kernel needs a while to take a large pool
-/// from a killed process.
+/// Opens a pool whose last user may still be exiting: the kernel needs some time to unmap a large
+/// pool of a killed process.
 fn patiently(config: &Config, open: impl Fn() -> Result<Store, OpenError>) -> Result<Store, Failure> {
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         match open() {
-            Err(error) if error.is_in_use() => clock::pause(Duration::from_secs(1) / LOOKS),
+            Err(error) if error.is_in_use() => clock::pause(Duration::from_secs(1) / ATTEMPTS),
             opened => return opened.map_err(|error| failure(config, error)),
         }
     }
     open().map_err(|error| failure(config, error))
 }
 
-/// Closes a pool in order.
+/// Closes a pool cleanly.
 pub(crate) fn close(store: Store) -> Outcome {
     store.close().map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
@@ -172,14 +172,14 @@ fn options(config: &Config) -> Options {
     options
 }
 
-/// The default pool's directory is made, for its owner only; any other must exist, since its name
-/// may be a slip.
+/// Creates the default pool's directory, for its owner only. Any other directory must exist, as its
+/// name may be misspelt.
 fn make_default_directory(path: &Path) -> Result<(), Failure> {
     let default = Path::new(TABLE[Key::Pool as usize].default);
     let Some(directory) = path.parent().filter(|_| path == default) else { return Ok(()) };
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(Failure::new(format!("cannot make the directory {}: {error}", directory.display()))
+            Err(Failure::new(format!("cannot create the directory {}: {error}", directory.display()))
                 .hint("to put the pool elsewhere: --pool PATH"))
         }
         _ => Ok(()),
@@ -191,8 +191,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Whether a pool is opened that is in use for the first `times` that it is asked for, and how
-    /// often it was.
+    /// Opens a pool that is in use during the first `times` attempts. Returns whether that
+    /// succeeded, and the number of attempts.
     fn opened_after(times: u32, options: &Options) -> (bool, u32) {
         let user = Cell::new(Some(options.create().unwrap()));
         let asked = Cell::new(0);
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_in_use_is_waited_for_and_nothing_else() {
+    fn only_a_pool_in_use_is_retried() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
         let options = |name| Store::options().path(path(name)).size(ByteSize::mib(1)).huge_pages(false);
         assert_eq!(opened_after(0, &options("free")), (true, 1));
         assert_eq!(opened_after(3, &options("freed")), (true, 4));
-        assert_eq!(opened_after(LOOKS, &options("freed late")), (true, LOOKS + 1));
-        assert_eq!(opened_after(u32::MAX, &options("taken")), (false, LOOKS + 1));
+        assert_eq!(opened_after(ATTEMPTS, &options("freed late")), (true, ATTEMPTS + 1));
+        assert_eq!(opened_after(u32::MAX, &options("taken")), (false, ATTEMPTS + 1));
         let asked = Cell::new(0);
         let missing = patiently(&Config::default(), || {
             asked.set(asked.get() + 1);

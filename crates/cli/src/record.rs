@@ -1,8 +1,8 @@
-//! One record as a line of JSON: what `dump` and `scan --json` write and `load` reads.
+//! One record as a line of JSON: `dump` and `scan --json` write it, `load` reads it.
 //!
-//! `{"key":"user:7","value":"Ada","expires_at_ms":1799999999999}`; a key or value that is no text
-//! stands in `key_base64` or `value_base64`, so that every record comes back byte for byte. `load`
-//! takes `ttl` (seconds from now) too.
+//! `{"key":"user:7","value":"Ada","expires_at_ms":1799999999999}`; a key or value that is not text
+//! is in `key_base64` or `value_base64`, so every record is restored byte for byte. `load` also
+//! accepts `ttl` (seconds from now).
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ impl Record {
     }
 }
 
-/// A line as it is written.
+/// A line to write.
 #[derive(Default, Serialize)]
 struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ struct Written<'a> {
     expires_at_ms: Option<u64>,
 }
 
-/// A line as it is read. Numbers keep their literal text; parsed and printed again, it may differ.
+/// A line that was read. Numbers keep their literal text, which parsing and printing could change.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -71,8 +71,8 @@ pub(crate) fn to_json(key: &[u8], value: &[u8], expires_at: Option<u64>) -> Stri
     serde_json::to_string(&line).unwrap_or_default()
 }
 
-/// Bytes as text, if they are UTF-8 and JSON's escapes do not make them longer than base64: it
-/// writes six bytes for a control character, and the longest value would not fit a line.
+/// Bytes as text, if they are UTF-8 and JSON's escapes do not make them longer than base64. JSON
+/// uses six bytes for a control character, so the longest value might exceed `load`'s line limit.
 fn text(bytes: &[u8]) -> Option<&str> {
     let longer: usize = bytes
         .iter()
@@ -88,7 +88,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Reads a line; the error says what is wrong with it.
+/// Parses a line; the error describes what is wrong.
 pub(crate) fn from_json(line: &[u8], now_ms: u64) -> Result<Record, String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
     let literal = |raw: Option<&RawValue>, what| raw.map(|raw| literal(raw, what)).transpose();
@@ -101,7 +101,7 @@ pub(crate) fn from_json(line: &[u8], now_ms: u64) -> Result<Record, String> {
     })
 }
 
-/// A string's content, or a number as it stands.
+/// A string's content, or a number's literal text.
 fn literal(raw: &RawValue, what: &str) -> Result<String, String> {
     match raw.get().as_bytes().first() {
         Some(b'"') => serde_json::from_str(raw.get()).map_err(|error| json_error(&error)),
@@ -110,15 +110,15 @@ fn literal(raw: &RawValue, what: &str) -> Result<String, String> {
     }
 }
 
-/// When a record with this `ttl` (seconds) or `expires_at_ms` (since 1970) expires. The rule is the
-/// same in every format, and as for SET's EX and PXAT: times are above 0.
+/// The expiry of a record with this `ttl` (seconds) or `expires_at_ms` (since 1970). All formats
+/// follow the rule of SET's EX and PXAT: times are above 0.
 pub(crate) fn expiry(ttl: Option<&str>, at_ms: Option<&str>, now_ms: u64) -> Result<Option<u64>, String> {
     match (ttl, at_ms) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err("it has both ttl and expires_at_ms".into()),
         (Some(ttl), None) => {
             let ms = ttl.parse::<f64>().map_or(0.0, |seconds| (seconds * 1000.0).round());
-            // NaN is in no range.
+            // No range contains NaN.
             let at = if (1.0..TIME_MAX as f64).contains(&ms) { now_ms.saturating_add(ms as u64) } else { 0 };
             let at = (1..=TIME_MAX).contains(&at).then_some(Some(at));
             at.ok_or_else(|| format!("the ttl `{ttl}` is not a number of seconds above 0"))
@@ -132,7 +132,7 @@ pub(crate) fn expiry(ttl: Option<&str>, at_ms: Option<&str>, now_ms: u64) -> Res
     }
 }
 
-/// Redis's own bound: Unix milliseconds that fit a signed word.
+/// Redis's limit: Unix milliseconds that fit a signed 64-bit integer.
 const TIME_MAX: u64 = i64::MAX as u64;
 
 fn one_of(name: &str, plain: Option<Vec<u8>>, base64: Option<String>) -> Result<Vec<u8>, String> {
@@ -146,7 +146,7 @@ fn one_of(name: &str, plain: Option<Vec<u8>>, base64: Option<String>) -> Result<
     }
 }
 
-/// The library's words without its place, which counts lines within the one line.
+/// The library's message without its position, whose line number is always 1.
 fn json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.split(" at line ").next().unwrap_or_default();
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_record_comes_back() {
+    fn every_record_is_restored_exactly() {
         for (key, value, expires_at) in [
             (&b"user:7"[..], &b"Ada"[..], None),
             (b"\xff\x00", b"\x80", Some(4_102_444_800_000)),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_describe_the_fault() {
         for (line, why) in [
             ("", "EOF"),
             ("[]", "not a record"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn line_of_control_characters_is_no_longer_than_base64() {
+    fn control_characters_are_written_in_base64() {
         for value in [&[1; 3000][..], &[b'\n'; 3000]] {
             assert!(to_json(b"k", value, None).len() < 4100);
         }

@@ -1,4 +1,5 @@
-//! `scan`: lists keys. What is no text is escaped, so that nothing in a key reaches the terminal as a command to it.
+//! `scan`: lists keys. Bytes that are not text are escaped, so that no key sends control sequences
+//! to the terminal.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -10,14 +11,15 @@ use terrace_protocol::Glob;
 
 use crate::{args::ScanOptions, failure::Outcome, record, target::Target, text::escaped};
 
-/// Which entries are shown, and how much of them.
+/// Selects the entries of an iteration, and what is read of them.
 pub(crate) struct Wanted<'a> {
+    /// Whether to include a key.
     pub(crate) key: &'a dyn Fn(&[u8]) -> bool,
-    /// Whether values and times of expiry are, too.
+    /// Whether to read values and expiry times as well.
     pub(crate) values: bool,
 }
 
-/// A key's value, and the Unix millisecond at which it expires.
+/// A key's value, and its expiry in Unix milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found<'a> {
     pub(crate) value: &'a [u8],
@@ -43,7 +45,7 @@ pub(crate) fn run(options: &ScanOptions) -> Outcome {
 
 fn is_wanted(options: &ScanOptions, key: &[u8]) -> bool {
     let begins = options.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix.as_bytes()));
-    // A pattern that takes too many steps to match is one that no one wrote to match it.
+    // A pattern that takes too many steps counts as not matching.
     begins && options.pattern.as_ref().is_none_or(|p| Glob::new(p.as_bytes()).matches(key).unwrap_or(false))
 }
 

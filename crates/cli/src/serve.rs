@@ -1,4 +1,4 @@
-//! `serve`: the server, from its first line to the last.
+//! `serve`: starts the server, prints where it listens, and waits for its end.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ use crate::{
     open::{self, Opened},
     remote::Contact,
     room,
-    target::LOOKS,
+    target::ATTEMPTS,
     text::{counted, duration},
 };
 
@@ -41,15 +41,15 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     if let Some(path) = file {
         read_password(&config, &path)?;
     }
-    name_pool_from_anywhere(&config)?;
+    make_pool_path_absolute(&config)?;
     log_to_stderr(&config);
-    tell_of_kubernetes();
-    let stopper = heed_signals()?;
-    // Ports before the pool: a wrong port should not cost the opening of a large pool.
+    log_ignored_kubernetes_variables();
+    let stopper = handle_signals()?;
+    // Ports before the pool: a wrong port should fail before a large pool is opened.
     let listeners = listen(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
     let opened = open::or_create(&config)?;
     let store = opened.store.clone();
-    in_force::record(&config, &store).iter().for_each(|said| log::warn!("{said}"));
+    in_force::record(&config, &store).iter().for_each(|text| log::warn!("{text}"));
     connect_growth(&config, &store);
     let places = places(&listeners);
     let shared = Arc::new(Shared::new(store.clone(), config));
@@ -58,10 +58,10 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     let _ = stopper.set(server.stopper());
     if !store.post_notice(&contact.to_notice()) {
         log::warn!(
-            "the pool has no room for this server's address: terrace get and the like will not find it"
+            "the pool has no room for this server's address: commands such as terrace get will not find it"
         );
     }
-    // Whoever started the server may have stopped listening to it; that is no reason not to serve.
+    // The reader of the output may be gone; the server runs nevertheless.
     let _ = announce(&shared.config, &opened, &places);
     let served = server.wait();
     drop((opened, shared));
@@ -71,7 +71,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
 }
 
 /// Makes the pool's path absolute: INFO and the metrics show it to processes in other directories.
-fn name_pool_from_anywhere(config: &Config) -> Result<(), Failure> {
+fn make_pool_path_absolute(config: &Config) -> Result<(), Failure> {
     let path = open::path(config);
     if path.is_absolute() {
         return Ok(());
@@ -81,13 +81,13 @@ fn name_pool_from_anywhere(config: &Config) -> Result<(), Failure> {
     absolute.to_str().map_or(Ok(()), |path| config.assign("pool", path)).map_err(Failure::new)
 }
 
-/// Listens, if need be after a second: a server that was killed has its ports until the kernel has
-/// released its memory.
+/// Listens; retries for a second, as a killed server keeps its ports until the kernel has released
+/// its memory.
 fn listen(config: &Config) -> Result<Listeners, ListenError> {
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         match Listeners::bind(config) {
             Err(ListenError::PortInUse { .. } | ListenError::UnixInUse { .. }) => {
-                clock::pause(Duration::from_secs(1) / LOOKS);
+                clock::pause(Duration::from_secs(1) / ATTEMPTS);
             }
             bound => return bound,
         }
@@ -95,7 +95,7 @@ fn listen(config: &Config) -> Result<Listeners, ListenError> {
     Listeners::bind(config)
 }
 
-/// Where clients and scrapers find the server.
+/// The addresses of the server, for clients and metrics scrapers.
 fn places(listeners: &Listeners) -> String {
     let tcp = listeners.tcp_addresses().into_iter().map(|address| format!("redis://{address}"));
     let unix = listeners.unix_path().map(|path| format!("unix://{}", path.display()));
@@ -108,7 +108,7 @@ fn contact(listeners: &Listeners, run_id: &str) -> Contact {
     Contact::new(run_id, listeners.unix_path(), listeners.tcp_addresses(), listeners.metrics_address())
 }
 
-/// The first lines: what is promised, where it listens, what it found.
+/// Prints the first lines: pool and durability, addresses, and how the pool was opened.
 fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let heading = format!("terrace {VERSION}  ");
@@ -128,7 +128,7 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// What data survives, and what it does not.
+/// Describes the failures that data survives.
 fn promise(config: &Config) -> &'static str {
     if config.text(Key::Durability) == "power" {
         return "keeps data through a crash of the process, of the machine, and a loss of power";
@@ -136,7 +136,7 @@ fn promise(config: &Config) -> &'static str {
     "keeps data through a crash of the process, not of the machine: --durability power does, on a DAX file system"
 }
 
-/// Behind the pool's size: whether most of what there is of it lies on huge pages.
+/// Appended to the pool's size: whether most of its resident memory is on huge pages.
 fn on_huge_pages(pages: io::Result<HugePages>) -> &'static str {
     match pages {
         Ok(pages) if pages.huge > pages.resident / 2 => ", huge pages",
@@ -145,6 +145,7 @@ fn on_huge_pages(pages: io::Result<HugePages>) -> &'static str {
     }
 }
 
+/// Describes how the pool was opened.
 fn found(opened: &Opened, stats: &Stats) -> String {
     let (records, took) = (counted(stats.records, "record", "records"), duration(opened.took));
     let others = opened.store.others().len() as u64;
@@ -155,25 +156,25 @@ fn found(opened: &Opened, stats: &Stats) -> String {
                 counted(others, "other process", "other processes")
             )
         }
-        Start::Created => "made a new pool".into(),
+        Start::Created => "created a new pool".into(),
         Start::Clean => format!("opened {records} in {took}"),
         Start::Unclean => {
             format!(
-                "recovered {records} in {took} after an unclean stop; collecting what it left in the background"
+                "recovered {records} in {took} after an unclean stop; collecting unreachable memory in the background"
             )
         }
     }
 }
 
-fn cannot_take_password(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(format!("cannot take the password from {}: {error}", path.display()))
+fn password_file_failure(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot read the password from {}: {error}", path.display()))
 }
 
-/// The file's first line; who wrote it with an editor did not mean the line's end.
+/// The first line of the file, without the line end that editors add.
 pub(crate) fn password_in(path: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| cannot_take_password(path, &error))?;
+    let text = fs::read_to_string(path).map_err(|error| password_file_failure(path, &error))?;
     match text.lines().next() {
-        None | Some("") => Err(cannot_take_password(path, &"its first line is empty")),
+        None | Some("") => Err(password_file_failure(path, &"its first line is empty")),
         Some(password) => Ok(password.into()),
     }
 }
@@ -181,18 +182,18 @@ pub(crate) fn password_in(path: &Path) -> Result<String, Failure> {
 fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
     if config.given(Key::Password) {
         return Err(Failure::usage(format!(
-            "there are two passwords: one from --password or TERRACE_PASSWORD, one from the file {}; give one",
+            "there are two passwords: one from --password or TERRACE_PASSWORD, one from the file {}; give only one",
             path.display()
         )));
     }
     let assigned = config.assign("requirepass", &password_in(path)?);
-    assigned.map_err(|error| cannot_take_password(path, &error))
+    assigned.map_err(|error| password_file_failure(path, &error))
 }
 
-/// Lines like `2026-11-21T09:04:05Z warning: only 992 clients at once: ...`.
+/// Logs lines like `2026-11-21T09:04:05Z warning: only 992 clients at once: ...`.
 fn log_to_stderr(config: &Config) {
     let mut builder = env_logger::Builder::new();
-    // CONFIG SET loglevel may ask for more than there is to say at first.
+    // The builder passes everything: CONFIG SET loglevel may raise the level later.
     builder.filter_level(LevelFilter::Trace).format(|out, record| {
         let level = match record.level() {
             Level::Error => "error",
@@ -202,12 +203,12 @@ fn log_to_stderr(config: &Config) {
         };
         writeln!(out, "{} {level}: {}", out.timestamp_seconds(), record.args())
     });
-    // It fails if there is a logger already, and then that one is as good.
+    // Fails if there is a logger already, which is then used.
     let _ = builder.try_init();
     log::set_max_level(config.log_level());
 }
 
-/// CONFIG SET size makes the pool grow; CONFIG GET size tells what it is.
+/// Makes CONFIG SET size grow the pool.
 fn connect_growth(config: &Config, store: &Store) {
     let (store, path) = (store.clone(), open::path(config));
     config.on_grow(move |bytes| {
@@ -218,14 +219,14 @@ fn connect_growth(config: &Config, store: &Store) {
     });
 }
 
-/// Signals that the server handles itself. Every Rust program ignores SIGPIPE. SIGQUIT keeps its
-/// default: it ends the process with a core file.
+/// Signals that the server handles. Every Rust program ignores SIGPIPE. SIGQUIT keeps its default
+/// action: the process dumps core.
 const SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2];
 
-/// The first SIGTERM or SIGINT ends the server in order, once it has said how by the cell that is
-/// returned, and the second at once. The others end nothing: a terminal that closes (SIGHUP) is no
-/// reason to stop serving, as for Redis.
-fn heed_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
+/// Handles [`SIGNALS`] in a thread. The first SIGTERM or SIGINT shuts the server down cleanly, as
+/// soon as the caller has set the returned cell; the second exits at once. The others are ignored:
+/// as in Redis, a closed terminal (SIGHUP) does not stop the server.
+fn handle_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
     let stopper = Arc::new(OnceLock::new());
     let (mut signals, server) = (Signals::new(SIGNALS)?, Arc::clone(&stopper));
     let wait = move || {
@@ -234,7 +235,7 @@ fn heed_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
             match signal {
                 SIGTERM | SIGINT => is_ending = end(signal, is_ending, server.get()),
                 SIGHUP => {
-                    log::info!("SIGHUP ignored: there is no file of settings to read again; use CONFIG SET");
+                    log::info!("SIGHUP ignored: there is no configuration file to reload; use CONFIG SET");
                 }
                 other => log::info!("signal {other} ignored"),
             }
@@ -244,12 +245,13 @@ fn heed_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
     Ok(stopper)
 }
 
-/// Ends the server, or the process if there is none yet or it is ending already.
+/// Shuts the server down, or ends the process if there is no server yet or it is shutting down
+/// already.
 fn end(signal: i32, is_ending: bool, server: Option<&Stopper>) -> bool {
     match server {
         Some(_) if is_ending => std::process::exit(i32::from(FAILED)),
         Some(server) => {
-            log::info!("ending: what has arrived is still answered; a second signal ends at once");
+            log::info!("shutting down: received commands are still answered; a second signal exits at once");
             server.stop();
         }
         None => _ = emulate_default_handler(signal),
@@ -257,12 +259,12 @@ fn end(signal: i32, is_ending: bool, server: Option<&Stopper>) -> bool {
     true
 }
 
-/// Says which settings the environment does not give, since Kubernetes has taken their variables.
-fn tell_of_kubernetes() {
+/// Logs the settings whose variables are ignored because Kubernetes has set them.
+fn log_ignored_kubernetes_variables() {
     for (setting, value) in environment::taken_by_kubernetes() {
         log::info!(
             "ignored {}={}, which Kubernetes sets for a service of that name; --{} or the container's own \
-             environment chooses the {}",
+             environment sets the {}",
             setting.env,
             value.to_string_lossy(),
             setting.flag,
@@ -276,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_of_which_more_than_half_lies_on_huge_pages_is_said_to_lie_on_them() {
+    fn huge_pages_are_reported_for_more_than_half_of_the_pool() {
         let says = |huge, resident| on_huge_pages(Ok(HugePages { huge, resident }));
         assert_eq!([says(51, 100), says(3, 4), says(100, 100)], [", huge pages"; 3]);
         assert_eq!([says(0, 0), says(50, 100), says(2, 100)], [", huge pages as it fills"; 3]);

@@ -1,5 +1,5 @@
-//! Flags and environment variables made from the server's table of settings, so that a setting is
-//! written once.
+//! Flags and environment variables, generated from the server's table of settings, so that each
+//! setting is defined once.
 
 use std::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use terrace_server::config::{Config, Key, Kind, Setting, TABLE};
 
 use crate::{environment, failure::Failure};
 
-/// Settings that say which pool, and how to make one.
+/// Settings that name a pool, and those for creating one.
 const POOL: &[Key] = &[
     Key::Pool,
     Key::Size,
@@ -24,47 +24,48 @@ const POOL: &[Key] = &[
     Key::EndStopped,
 ];
 
-/// Settings that matter to a command that only reads a pool.
+/// Settings that affect a command that only reads a pool.
 const READING: &[Key] = &[Key::Pool, Key::Durability, Key::Salvage, Key::Shared, Key::EndStopped];
 
-/// What was said of a pool ([`OfPool`], [`OfChange`], [`OfReader`]), or of a server and its pool
-/// ([`OfServer`]).
+/// The given settings of a pool ([`OfPool`], [`OfChange`], [`OfReader`]), or of a server and its
+/// pool ([`OfServer`]).
 #[derive(Clone, Debug)]
 pub(crate) struct Settings<W> {
-    said: Vec<(&'static Setting, String)>,
-    /// Settings given on the command line.
+    /// Settings given by a flag or in the environment.
+    given: Vec<(&'static Setting, String)>,
+    /// Those given on the command line.
     on_line: Vec<Key>,
     wanted: PhantomData<W>,
 }
 
-/// Which lines of the table a command takes.
+/// Selects the settings of the table that a command accepts.
 pub(crate) trait Wanted {
-    /// Whether `--help` shows what a setting is by default.
+    /// Whether `--help` shows default values.
     const SHOWS_DEFAULTS: bool = true;
 
     fn wants(setting: &Setting) -> bool;
 
-    /// The line of `--help`, and the heading that it is under.
+    /// The line of `--help`, and its heading.
     fn help(setting: &'static Setting) -> (&'static str, Option<&'static str>) {
         (setting.doc, Some(heading(setting.key)))
     }
 
-    /// Whether `--help` lists it. Settings without meaning for a command are accepted, since the
-    /// environment may set them for all commands, and ignored.
+    /// Whether `--help` lists a setting. Settings without effect on a command are accepted and
+    /// ignored, since the environment may set them for all commands.
     fn lists(_: &Setting) -> bool {
         true
     }
 }
 
-/// A command that may make the pool.
+/// A command that may create the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfPool;
 
-/// A command that changes a pool that exists.
+/// A command that changes an existing pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfChange;
 
-/// A command that reads one.
+/// A command that only reads a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfReader;
 
@@ -103,7 +104,7 @@ impl Wanted for OfServer {
     }
 }
 
-/// Threads of `bench`.
+/// The number of threads of `bench`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfThreads;
 
@@ -113,16 +114,16 @@ impl Wanted for OfThreads {
     }
 
     fn help(_: &'static Setting) -> (&'static str, Option<&'static str>) {
-        ("Threads; 0: one a core", None)
+        ("Threads; 0: one per core", None)
     }
 }
 
-/// Where `stats` finds a server.
+/// The port at which `stats` finds a server's metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfMetrics;
 
 impl Wanted for OfMetrics {
-    // Without the flag, the server's notice in the pool tells.
+    // Without the flag, the port comes from the server's notice in the pool.
     const SHOWS_DEFAULTS: bool = false;
 
     fn wants(setting: &Setting) -> bool {
@@ -131,7 +132,7 @@ impl Wanted for OfMetrics {
 
     fn help(_: &'static Setting) -> (&'static str, Option<&'static str>) {
         (
-            "Port at which the server that holds the pool shows its metrics; without it, the server has said so in the pool",
+            "Metrics port of the server that has the pool open; default: the one that the server has posted in the pool",
             None,
         )
     }
@@ -146,13 +147,13 @@ impl<W: Wanted> Settings<W> {
 
     /// Whether the setting was given, by a flag or in the environment.
     pub(crate) fn is_given(&self, key: Key) -> bool {
-        self.said.iter().any(|(setting, _)| setting.key == key)
+        self.given.iter().any(|(setting, _)| setting.key == key)
     }
 
-    /// The settings as the server keeps them: those that were said are marked as given.
+    /// The settings as a [`Config`], in which the given ones are marked.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
         let config = Config::default();
-        for (setting, value) in &self.said {
+        for (setting, value) in &self.given {
             config
                 .assign(setting.name, value)
                 .map_err(|error| Failure::usage(format!("--{} {value}: {error}", setting.flag)))?;
@@ -160,13 +161,13 @@ impl<W: Wanted> Settings<W> {
         Ok(config)
     }
 
-    /// Sets the pool that was named before the command.
+    /// Sets the pool that the command line names before the command.
     pub(crate) fn name_pool(&mut self, pool: &str) -> Result<(), Failure> {
         if self.on_line.contains(&Key::Pool) {
             return Err(Failure::usage("--pool is given twice"));
         }
-        self.said.retain(|(setting, _)| setting.key != Key::Pool);
-        self.said.push((&TABLE[Key::Pool as usize], pool.into()));
+        self.given.retain(|(setting, _)| setting.key != Key::Pool);
+        self.given.push((&TABLE[Key::Pool as usize], pool.into()));
         Ok(())
     }
 }
@@ -187,19 +188,19 @@ impl<W: Wanted> Args for Settings<W> {
 
 impl<W: Wanted> FromArgMatches for Settings<W> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let (mut said, mut on_line) = (Vec::new(), Vec::new());
+        let (mut given, mut on_line) = (Vec::new(), Vec::new());
         for setting in TABLE.iter().filter(|setting| W::wants(setting)) {
             let is_given = matches.value_source(setting.flag) == Some(ValueSource::CommandLine);
             let flag = matches.get_one::<String>(setting.flag).filter(|_| is_given);
             let variable = || environment::value(setting).map_err(refused);
             if let Some(value) = flag.map_or_else(variable, |flag| Ok(Some(flag.clone())))? {
-                said.push((setting, value));
+                given.push((setting, value));
             }
             if is_given {
                 on_line.push(setting.key);
             }
         }
-        Ok(Settings { said, on_line, wanted: PhantomData })
+        Ok(Settings { given, on_line, wanted: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -208,7 +209,7 @@ impl<W: Wanted> FromArgMatches for Settings<W> {
     }
 }
 
-/// A variable with a value that will not do, as clap says it of a flag.
+/// The error for an invalid environment variable, as clap reports an invalid flag.
 fn refused(why: String) -> clap::Error {
     clap::Error::raw(ErrorKind::ValueValidation, why + "\n")
 }
@@ -224,8 +225,8 @@ fn flag(setting: &'static Setting, (doc, heading): (&'static str, Option<&'stati
     };
     let arg = Arg::new(setting.flag)
         .long(setting.flag)
-        // Not clap's `env`, which takes an empty variable for a value and does not name the
-        // variable in its errors.
+        // Not clap's `env`: it treats an empty variable as a value, and its errors do not name the
+        // variable.
         .help(format!("{doc} [env: {}]", setting.env))
         .help_heading(heading)
         .value_parser(check);

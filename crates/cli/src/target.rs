@@ -16,27 +16,27 @@ use crate::{
     text::counted,
 };
 
-/// Where the records are.
+/// A pool opened by this process, or a connection to its server.
 pub(crate) enum Target {
     Pool(Store),
     Server(Client),
 }
 
 /// Attempts to open a pool that is in use, within a second.
-pub(crate) const LOOKS: u32 = 50;
+pub(crate) const ATTEMPTS: u32 = 50;
 
 impl Target {
-    /// To look into a store.
+    /// For reading an existing store.
     pub(crate) fn to_read(config: &Config, password: &Password) -> Result<Target, Failure> {
         reach(config, password, || open::read_once(config))
     }
 
-    /// To change a store that exists.
+    /// For changing an existing store.
     pub(crate) fn to_write(config: &Config, password: &Password) -> Result<Target, Failure> {
         reach(config, password, || open::write_once(config))
     }
 
-    /// To fill a store, which is made if there is none.
+    /// For filling a store, which is created if there is none.
     pub(crate) fn or_create(config: &Config, password: &Password) -> Result<Target, Failure> {
         open::prepare(config)?;
         reach(config, password, || open::or_create_once(config))
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    /// Removes keys, and says how many there were.
+    /// Removes keys; returns how many of them existed.
     pub(crate) fn remove(&mut self, keys: &[&[u8]]) -> Result<u64, Failure> {
         match self {
             Target::Pool(store) => keys.iter().try_fold(0, |removed, key| {
@@ -60,7 +60,7 @@ impl Target {
         }
     }
 
-    /// Writes records one after the other; a result each, in order.
+    /// Writes records in order; returns one result per record.
     pub(crate) fn put_many(&mut self, records: &[&Record]) -> Vec<Result<(), Refused>> {
         match self {
             Target::Pool(store) => {
@@ -106,7 +106,7 @@ impl Target {
         }
     }
 
-    /// Closes a pool in order.
+    /// Closes a pool cleanly.
     pub(crate) fn close(self) -> Outcome {
         match self {
             Target::Pool(store) => open::close(store),
@@ -116,7 +116,7 @@ impl Target {
 }
 
 /// Opens the pool, or connects to the server that has it open. Retries for a second: the kernel
-/// needs a while to release a large pool of a killed process, and a server posts its addresses
+/// needs some time to release a large pool of a killed process, and a server posts its addresses
 /// shortly after it has opened the pool.
 fn reach(
     config: &Config,
@@ -124,10 +124,10 @@ fn reach(
     open: impl Fn() -> Result<Store, OpenError>,
 ) -> Result<Target, Failure> {
     let path = open::path(config);
-    for look in 0..=LOOKS {
+    for attempt in 0..=ATTEMPTS {
         let error = match open() {
             Ok(store) => {
-                open::tell_salvaged(&store);
+                open::report_salvage(&store);
                 return Ok(Target::Pool(store));
             }
             Err(error) if error.is_in_use() || error.is_denied() => error,
@@ -136,12 +136,12 @@ fn reach(
         if let Some(client) = remote::find(&path, &password.bytes()?)? {
             return Ok(Target::Server(client));
         }
-        if look == LOOKS || error.is_denied() {
+        if attempt == ATTEMPTS || error.is_denied() {
             return Err(open::failure(config, error));
         }
-        clock::pause(Duration::from_secs(1) / LOOKS);
+        clock::pause(Duration::from_secs(1) / ATTEMPTS);
     }
-    unreachable!("the last look returns")
+    unreachable!("the last attempt returns")
 }
 
 fn refused(error: WriteError) -> Refused {

@@ -1,4 +1,4 @@
-//! Numbers and bytes for people.
+//! Formats numbers and bytes for human readers.
 
 use std::{fmt::Write, time::Duration};
 
@@ -15,12 +15,12 @@ pub(crate) fn thousands(number: u64) -> String {
     text
 }
 
-/// `one` or `many`, after a count.
+/// A count, followed by `one` or `many`.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number), if number == 1 { one } else { many })
 }
 
-/// `850 ns`, `12 µs`, `3.4 ms`, `2.1 s`.
+/// A duration in the unit that fits: `850 ns`, `12 µs`, `3.4 ms`, `2.1 s`.
 pub(crate) fn duration(time: Duration) -> String {
     let ns = time.as_nanos() as f64;
     let (scaled, unit) = match ns {
@@ -33,7 +33,7 @@ pub(crate) fn duration(time: Duration) -> String {
     format!("{scaled:.decimals$} {unit}")
 }
 
-/// Bytes on one line of a terminal: text as it is, anything that is no text or would move the cursor as `\n` or `\x1b`.
+/// Bytes as one line for a terminal: text unchanged, anything else escaped as in `\n` or `\x1b`.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -55,13 +55,13 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Characters that reorder or hide what stands around them.
+/// Whether a character is invisible, and may reorder or hide the text around it.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 fn hex(text: &mut String, byte: u8) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(text, "\\x{byte:02x}");
 }
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_key_reaches_the_terminal_but_text() {
+    fn escaped_bytes_contain_no_control_characters() {
         assert_eq!(escaped("Ada Λ".as_bytes()), "Ada Λ");
         assert_eq!(escaped(b"a\nb\x1b[31m\\\xff"), "a\\nb\\x1b[31m\\\\\\xff");
         assert_eq!(escaped("\u{202e}x".as_bytes()), "\\xe2\\x80\\xaex");

@@ -1,4 +1,4 @@
-//! bench: every workload runs, finds what it should, and leaves a user's pool as it was.
+//! bench: every workload runs, finds its keys, and leaves a user's pool unchanged.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn sum(measured: &Value, figure: &str) -> u64 {
 }
 
 #[test]
-fn every_workload_runs_and_finds_what_it_should() {
+fn every_workload_runs_and_finds_its_keys() {
     for workload in [
         "ycsb-load",
         "ycsb-a",
@@ -48,16 +48,16 @@ fn every_workload_runs_and_finds_what_it_should() {
 }
 
 #[test]
-fn an_open_loop_keeps_its_rate() {
+fn open_loop_keeps_its_rate() {
     let measured = measured(&["--rate", "2000", "--seconds", "1", "--records", "1000", "--threads", "1"]);
     let operations = measured["operations"].as_u64().unwrap();
-    // A loaded machine may do less, no machine does more: what is due later is not begun, however late the end is noticed.
+    // A loaded machine may do less, but none does more: no operation starts before it is due.
     assert!((1..=2000).contains(&operations), "{measured}");
     assert!(measured["service"]["latency_ns_p50"].as_u64().unwrap() > 0);
 }
 
 #[test]
-fn the_same_seed_does_the_same() {
+fn same_seed_repeats_the_operations() {
     let run = || {
         let measured =
             measured(&["--workload", "ycsb-a", "--records", "500", "--operations", "3000", "--threads", "1"]);
@@ -67,7 +67,7 @@ fn the_same_seed_does_the_same() {
 }
 
 #[test]
-fn a_measurement_leaves_a_users_pool_as_it_was() {
+fn measurement_leaves_a_users_pool_unchanged() {
     let place = Place::new();
     place.run(&["put", "mine", "1"]).ok();
     place.run(&["put", "terrace", "2"]).ok();
@@ -84,11 +84,11 @@ fn a_measurement_leaves_a_users_pool_as_it_was() {
         assert_eq!(measured["missed"], 0);
     }
     assert!(lines() == before);
-    place.run(&["bench", "--keys", "integer"]).fails(2, "someone's own");
+    place.run(&["bench", "--keys", "integer"]).fails(2, "overwrite existing keys");
 }
 
 #[test]
-fn a_measurement_of_its_own_pool_prints_a_table_and_writes_a_file() {
+fn measurement_prints_a_table_and_writes_a_file() {
     let place = Place::new();
     let file = place.path("run.json");
     let file = file.to_str().unwrap();
@@ -96,9 +96,9 @@ fn a_measurement_of_its_own_pool_prints_a_table_and_writes_a_file() {
         ["bench", "--records", "1000", "--operations", "1000", "--threads", "1", "--value-bytes", "8..64"];
     let measured = run(arguments.iter().copied().chain(["--json", file]), b"").ok();
     let text = measured.text();
-    let table = text.lines().filter(|line| !line.starts_with("again: "));
+    let table = text.lines().filter(|line| !line.starts_with("to repeat: "));
     assert!({ table }.all(|line| line.chars().count() <= 100), "{text}");
-    for part in ["p99.9", "filled in", "values of 8 to 64 B", "again: terrace bench --records 1000"] {
+    for part in ["p99.9", "filled in", "values of 8 to 64 B", "to repeat: terrace bench --records 1000"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let written: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn a_measurement_of_its_own_pool_prints_a_table_and_writes_a_file() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_are_refused() {
     for wrong in [
         ["--records", "0"],
         ["--reads", "101"],

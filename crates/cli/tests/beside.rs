@@ -17,21 +17,21 @@ fn connect(served: &Served) -> redis::Connection {
     redis::Client::open(("127.0.0.1", served.port)).unwrap().get_connection().unwrap()
 }
 
-/// Runs with a variable of the environment.
-fn run_where(name: &str, value: &str, place: &Place, arguments: &[&str]) -> Run {
+/// Runs the program with an environment variable.
+fn run_with_variable(name: &str, value: &str, place: &Place, arguments: &[&str]) -> Run {
     let pool = place.pool();
     let output = program().args(arguments).arg("--pool").arg(pool).env(name, value).output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     Run { code: output.status.code().unwrap_or(-1), out: output.stdout, err }
 }
 
-/// A server with other arguments than `Served` gives; killed when the test ends.
+/// A server with other arguments than those of `Served`; killed when the test ends.
 struct Other(Child);
 
 impl Other {
     fn start(command: &mut Command) -> Other {
         let mut other = Other(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
-        // Another program may have taken its port meanwhile; then it does not run.
+        // The start fails if another program has taken the port meanwhile.
         let _ = common::ready(&mut other.0);
         other
     }
@@ -74,7 +74,7 @@ fn get_put_del_and_scan_go_through_the_server() {
 }
 
 #[test]
-fn value_over_the_servers_limit_names_the_setting() {
+fn value_over_the_servers_limit_is_refused_with_the_setting() {
     let place = Place::new();
     let _served = Served::start(&place.pool(), &["--proto-max-bulk-len", "1mb"]);
     let refused = place.run_with(&["put", "long", "-"], &vec![b'x'; 2 << 20]);
@@ -110,7 +110,7 @@ fn load_and_dump_go_through_the_server() {
 
 /// Writers change values together with their expiry, and new keys make the index grow.
 #[test]
-fn dump_of_a_store_in_use_has_each_key_once_and_whole() {
+fn dump_of_a_store_in_use_has_each_key_once() {
     const KEYS: u64 = 4000;
     const FAR: u64 = 4_102_444_800_000;
     let place = Place::new();
@@ -164,7 +164,7 @@ fn stats_of_a_served_pool_need_no_port() {
 }
 
 #[test]
-fn stats_of_a_server_without_metrics_say_so() {
+fn stats_of_a_server_without_metrics_fail_with_the_reason() {
     let place = Place::new();
     let _other =
         Other::start(
@@ -195,12 +195,12 @@ fn unix_socket_and_another_directory_are_found() {
 fn password_is_taken_from_flag_environment_and_file() {
     let place = Place::new();
     let _served = Served::start(&place.pool(), &["--password", "open sesame"]);
-    let refused = place.run(&["put", "k", "v"]).fails(1, "asks for a password").err;
+    let refused = place.run(&["put", "k", "v"]).fails(1, "requires a password").err;
     assert!(refused.contains("TERRACE_PASSWORD") && refused.contains("REDISCLI_AUTH"), "{refused}");
-    place.run(&["put", "k", "v", "--password", "open says me"]).fails(1, "did not take the password");
+    place.run(&["put", "k", "v", "--password", "open says me"]).fails(1, "rejected the password");
     place.run(&["put", "k", "v", "--password", "open sesame"]).ok();
     for name in ["TERRACE_PASSWORD", "REDISCLI_AUTH"] {
-        assert_eq!(run_where(name, "open sesame", &place, &["get", "k"]).ok().text(), "v", "{name}");
+        assert_eq!(run_with_variable(name, "open sesame", &place, &["get", "k"]).ok().text(), "v", "{name}");
     }
     let file = place.path("password");
     std::fs::write(&file, "open sesame\n").unwrap();
@@ -209,15 +209,15 @@ fn password_is_taken_from_flag_environment_and_file() {
 }
 
 #[test]
-fn password_given_to_a_server_without_one_is_no_trouble() {
+fn password_for_a_server_without_one_is_ignored() {
     let place = Place::new();
     let _served = Served::start(&place.pool(), &[]);
     place.run(&["put", "k", "v", "--password", "any"]).ok();
 }
 
-/// A killed server's address is in the pool, and another one may have its port.
+/// The address of a killed server stays in the pool, while another server may have its port.
 #[test]
-fn address_of_a_killed_server_misleads_nobody() {
+fn address_of_a_killed_server_is_not_trusted() {
     let place = Place::new();
     let mut served = Served::start(&place.pool(), &[]);
     place.run(&["put", "k", "first"]).ok();
@@ -236,9 +236,9 @@ fn address_of_a_killed_server_misleads_nobody() {
     place.run_on(&other, &["get", "k"], b"").fails(1, "there is no");
 }
 
-/// A pool served in another container: in this namespace, its address is another server's.
+/// A pool served in another container, whose address belongs to another server in this namespace.
 #[test]
-fn another_server_at_the_address_is_not_written_to() {
+fn other_server_at_the_address_is_not_written_to() {
     let (place, elsewhere) = (Place::new(), Place::new());
     let other = Served::start(&elsewhere.pool(), &[]);
     let store = Store::options().path(place.pool()).size(terrace::ByteSize::mib(16)).create().unwrap();
@@ -248,7 +248,7 @@ fn another_server_at_the_address_is_not_written_to() {
 }
 
 #[test]
-fn something_else_at_the_address_is_no_server() {
+fn other_protocol_at_the_address_is_an_error() {
     let place = Place::new();
     let store = Store::options().path(place.pool()).size(terrace::ByteSize::mib(16)).create().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -265,7 +265,7 @@ fn something_else_at_the_address_is_no_server() {
 }
 
 #[test]
-fn pool_that_a_program_holds_names_the_holder() {
+fn error_names_the_program_that_has_the_pool_open() {
     let place = Place::new();
     let options = Store::options().path(place.pool()).size(terrace::ByteSize::mib(16)).program("a program");
     let _store = options.create().unwrap();
@@ -274,16 +274,15 @@ fn pool_that_a_program_holds_names_the_holder() {
 }
 
 #[test]
-fn check_beside_a_server_says_what_to_do() {
+fn check_beside_an_unshared_server_fails_with_a_hint() {
     let place = Place::new();
     let _served = Served::start(&place.pool(), &[]);
     let refused = place.run(&["check"]).fails(1, "is in use by process").err;
     assert!(refused.contains("--shared") && refused.contains("stopped first"), "{refused}");
 }
 
-/// A user that may read the pool but not write to it.
 #[test]
-fn user_who_cannot_write_the_pool_goes_through_the_server() {
+fn user_without_write_permission_goes_through_the_server() {
     let place = Place::new();
     let _served = Served::start(&place.pool(), &[]);
     let script = r#"chmod 755 "$2" && chmod 644 "$1" && cp "$0" "$2/terrace" && chmod 755 "$2/terrace" &&
@@ -313,8 +312,8 @@ fn pool_may_be_named_before_the_command() {
     let pool = pool.to_str().unwrap();
     run(["--pool", pool, "put", "--size", "16mb", "k", "v"], b"").ok();
     assert_eq!(run(["--pool", pool, "get", "k"], b"").ok().text(), "v");
-    assert_eq!(run_where("TERRACE_POOL", "/nowhere", &place, &["get", "k"]).ok().text(), "v");
+    assert_eq!(run_with_variable("TERRACE_POOL", "/nowhere", &place, &["get", "k"]).ok().text(), "v");
     let twice = run(["--pool", pool, "get", "k", "--pool", pool], b"");
     twice.fails(2, "given twice");
-    run(["--pool", pool, "report", "x"], b"").fails(2, "means nothing to report");
+    run(["--pool", pool, "report", "x"], b"").fails(2, "has no meaning for report");
 }

@@ -1,4 +1,4 @@
-//! report: the page in a browser, where there is one, or, with `TERRACE_BROWSER` set, must be one.
+//! report: the page in a browser. Skipped without a browser, unless `TERRACE_BROWSER` is set.
 
 mod common;
 
@@ -7,14 +7,14 @@ use serde_json::json;
 use std::io::Write;
 use std::process::Command;
 
-/// Chromium under any of its names.
+/// Chromium, under the name that it has on this machine.
 fn chromium() -> Option<&'static str> {
     let is_there =
         |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
     ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there)
 }
 
-/// Asks nobody for anything and leaves no profile behind.
+/// Flags for a run without network access, which writes the document to standard output.
 const FLAGS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -29,8 +29,8 @@ const FLAGS: [&str; 11] = [
     "--dump-dom",
 ];
 
-/// Counts what is on the screen: plots and tables that have a size and do not reach beyond the page.
-const LOOK: &str = "<script>
+/// A script that counts the visible plots and tables: those with a size, and within the window.
+const COUNT: &str = "<script>
   const shown = (name) => [...document.querySelectorAll(name)].filter((element) => {
     const box = element.getBoundingClientRect();
     return box.width > 100 && box.height > 50 && box.right <= innerWidth;
@@ -38,19 +38,19 @@ const LOOK: &str = "<script>
   document.body.dataset.seen = `${shown('svg')} plots, ${shown('table')} tables`;
 </script>";
 
-/// What a browser makes of a page.
+/// A page, as loaded by a browser.
 struct Seen {
     /// The document after it was loaded.
     document: String,
-    /// What it wrote to the console.
+    /// The lines that it wrote to the console.
     console: Vec<String>,
 }
 
-fn look(browser: &str, place: &Place, page: &str) -> Seen {
-    let file = place.path("looked-at.html");
+fn show(browser: &str, place: &Place, page: &str) -> Seen {
+    let file = place.path("shown.html");
     std::fs::write(&file, page).unwrap();
     let profile = format!("--user-data-dir={}", place.path("profile").display());
-    // A browser that hangs is ended, and has shown nothing then.
+    // A browser that hangs is killed, which fails the test.
     let out = Command::new("timeout")
         .args(["120", browser])
         .args(FLAGS)
@@ -82,10 +82,9 @@ fn page(place: &Place) -> String {
 }
 
 #[test]
-fn a_browser_shows_every_plot_and_has_nothing_to_complain_of() {
+fn browser_shows_every_plot_without_console_messages() {
     let Some(browser) = chromium() else {
-        let without =
-            "no chromium on the path, so the page of `terrace report` is not looked at in a browser";
+        let without = "no chromium on the path, so the page of `terrace report` is not shown in a browser";
         // `./test --nightly` installs one.
         assert!(std::env::var_os("TERRACE_BROWSER").is_none(), "{without}");
         writeln!(std::io::stderr(), "SKIPPED: {without}").unwrap();
@@ -93,14 +92,14 @@ fn a_browser_shows_every_plot_and_has_nothing_to_complain_of() {
     };
     let place = Place::new();
     let page = page(&place);
-    let watched = page.replace("</body>", &format!("{LOOK}</body>"));
-    let seen = look(browser, &place, &watched);
+    let counted = page.replace("</body>", &format!("{COUNT}</body>"));
+    let seen = show(browser, &place, &counted);
     assert!(seen.console.is_empty(), "{:?}", seen.console);
     assert!(seen.document.contains("data-seen=\"5 plots, 2 tables\""), "{}", seen.document);
 
-    // The check sees what it is there for: a plot that is not shown, and a script that fails.
-    let broken = watched.replacen("<svg", "<svg style=\"display: none\"", 1);
-    let seen = look(browser, &place, &broken.replace("</body>", "<script>absent()</script></body>"));
+    // The check detects a plot that is not shown, and a script that fails.
+    let broken = counted.replacen("<svg", "<svg style=\"display: none\"", 1);
+    let seen = show(browser, &place, &broken.replace("</body>", "<script>absent()</script></body>"));
     assert!(seen.document.contains("data-seen=\"4 plots"), "{}", seen.document);
     assert!(seen.console.iter().any(|line| line.contains("absent")), "{:?}", seen.console);
 }

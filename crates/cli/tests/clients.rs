@@ -1,8 +1,10 @@
-//! Real clients drive the real program: redis-cli, redis-benchmark, redis-py, the Rust `redis` crate, go-redis, php-redis.
+//! Real clients drive the program: redis-cli, redis-benchmark, redis-py, the Rust `redis` crate,
+//! go-redis, php-redis.
 //!
-//! A client that is not installed is skipped, loudly; `./test` installs what Debian has. `TERRACE_CLIENTS=all` makes a missing one a failure.
+//! A client that is not installed is skipped, with a message; `./test` installs those that Debian
+//! has. With `TERRACE_CLIENTS=all`, a missing client is a failure.
 
-#![allow(clippy::print_stderr, reason = "a test that is skipped must say so")]
+#![allow(clippy::print_stderr, reason = "a skipped test must print a message")]
 
 mod common;
 
@@ -17,7 +19,7 @@ use redis::{Commands, ConnectionLike, RedisResult, Value};
 
 const PASSWORD: &str = "open sesame";
 
-/// A server with a password; the directory goes last.
+/// A server with a password, and its directory, which must be dropped last.
 fn served() -> (Served, Place) {
     let place = Place::new();
     let password = place.path("password");
@@ -26,7 +28,7 @@ fn served() -> (Served, Place) {
     (server, place)
 }
 
-/// Whether a program answers; if not, the test is skipped.
+/// Whether a program runs on this machine; if not, the test is skipped.
 fn have(program: &str, arguments: &[&str]) -> bool {
     let found = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let have = found.is_ok_and(|status| status.success());
@@ -37,7 +39,7 @@ fn have(program: &str, arguments: &[&str]) -> bool {
     have
 }
 
-/// Runs a client to its successful end; what it wrote.
+/// Runs a client, which must succeed; returns its output.
 fn output(command: &mut Command, input: &str) -> String {
     without_settings(command);
     let mut child =
@@ -113,10 +115,10 @@ fn redis_py() {
     let (server, _place) = served();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
     let shown = output(Command::new("python3").arg(script).args([&server.port.to_string(), PASSWORD]), "");
-    assert!(shown.contains("is content"), "{shown}");
+    assert!(shown.contains("passed"), "{shown}");
 }
 
-/// A cursor that php-redis holds in a double is to be the same number.
+/// php-redis holds cursors in a double, which must not change them.
 #[test]
 fn php_redis() {
     let is_loaded = "exit(extension_loaded('redis') ? 0 : 1);";
@@ -126,7 +128,7 @@ fn php_redis() {
     let (server, _place) = served();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/scan.php");
     let shown = output(Command::new("php").arg(script).args([&server.port.to_string(), PASSWORD]), "");
-    assert!(shown.contains("php-redis is content"), "{shown}");
+    assert!(shown.contains("php-redis passed"), "{shown}");
 }
 
 #[test]
@@ -138,11 +140,11 @@ fn go_redis() {
     }
     let (server, _place) = served();
     let run = ["-C", directory, "run", ".", &server.port.to_string(), PASSWORD];
-    assert!(output(Command::new("go").args(run), "").contains("is content"));
+    assert!(output(Command::new("go").args(run), "").contains("passed"));
 }
 
 #[test]
-fn the_redis_crate() {
+fn redis_crate() {
     let (server, _place) = served();
     for query in ["", "?protocol=resp3"] {
         let address = format!("redis://:open%20sesame@127.0.0.1:{}/{query}", server.port);
@@ -175,7 +177,7 @@ fn strings(connection: &mut redis::Connection) -> RedisResult<()> {
     Ok(())
 }
 
-/// Increments by WATCH, GET, MULTI, SET, EXEC from four connections at once: none is lost.
+/// Increments with WATCH, GET, MULTI, SET, EXEC from four connections at once; none may be lost.
 fn transaction(client: &redis::Client) {
     std::thread::scope(|scope| {
         for _ in 0..4 {

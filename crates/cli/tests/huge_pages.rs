@@ -1,10 +1,10 @@
-//! A pool on hugetlbfs, where what is only read cannot be mapped privately, through every command.
+//! Every command on a pool on hugetlbfs, where a read-only pool cannot be mapped privately.
 
 mod common;
 
 use common::{Place, program_under};
 
-/// What is done to the pool, by itself and beside a server.
+/// Runs the commands on the pool, without a server and beside one.
 const COMMANDS: &str = r#"
 set -e
 mount -t hugetlbfs -o pagesize=2M none "$1"
@@ -31,8 +31,8 @@ umount "$1"
 "#;
 
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
-fn a_pool_on_hugetlbfs_can_be_read_by_every_command() {
+#[allow(clippy::print_stderr, reason = "a skipped test must print a message")]
+fn pool_on_hugetlbfs_is_readable_by_every_command() {
     let place = Place::new();
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
     if free.ok().and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0) < 12 {

@@ -1,4 +1,4 @@
-//! check and stats.
+//! check and stats: reports, repairs, and the figures of pools and servers.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn filled() -> Place {
 }
 
 #[test]
-fn a_sound_pool_is_said_to_be() {
+fn sound_pool_is_reported_as_sound() {
     let place = filled();
     let checked = place.run(&["check"]).ok();
     assert!(checked.text().starts_with("checked 5,000 records, "), "{}", checked.text());
@@ -23,14 +23,14 @@ fn a_sound_pool_is_said_to_be() {
 }
 
 #[test]
-fn the_index_of_a_pool_is_chosen_once_and_told() {
+fn stats_name_the_index_chosen_at_creation() {
     let place = Place::new();
     place.run_with(&["load", "--index", "turbo", "-"], b"key,value\na,1\nb,2\n").ok();
-    let told = place.run(&["stats"]).ok();
+    let stats = place.run(&["stats"]).ok();
     assert!(
-        told.text().lines().any(|line| line.starts_with("index ") && line.contains("turbo, ")),
+        stats.text().lines().any(|line| line.starts_with("index ") && line.contains("turbo, ")),
         "{}",
-        told.text()
+        stats.text()
     );
     let server = Served::start(&place.pool(), &["--index", "clht"]);
     assert!(server.heading.contains("index turbo"), "{}", server.heading);
@@ -40,7 +40,7 @@ fn the_index_of_a_pool_is_chosen_once_and_told() {
 }
 
 #[test]
-fn damage_is_found_and_what_is_whole_can_be_kept() {
+fn damage_is_found_and_repair_keeps_all_sound_records() {
     let place = filled();
     let pool = fs::read(place.pool()).unwrap();
     let value = b"value 1234";
@@ -56,10 +56,10 @@ fn damage_is_found_and_what_is_whole_can_be_kept() {
     assert!(finding.ends_with("; touches \"key:1234\"; --repair drops it"), "{finding}");
     place.run(&["get", "key:1234"]).fails(1, "damaged");
     assert_eq!(place.run(&["get", "key:1235"]).ok().out, b"value 1235");
-    // All others are listed and dumped, and the exit code says that it is not all.
-    let told = "left out 1 damaged record; all others were written";
+    // All others are listed and dumped, and the exit code says that the output is incomplete.
+    let message = "left out 1 damaged record; all others were written";
     for command in ["scan", "dump"] {
-        assert_eq!(place.run(&[command]).fails(1, told).text().lines().count(), 4999, "{command}");
+        assert_eq!(place.run(&[command]).fails(1, message).text().lines().count(), 4999, "{command}");
     }
 
     let repaired = place.run(&["check", "--repair"]).ok();
@@ -70,7 +70,7 @@ fn damage_is_found_and_what_is_whole_can_be_kept() {
 }
 
 #[test]
-fn damage_to_the_books_of_memory_is_found_and_repaired_without_a_loss() {
+fn damage_to_allocator_metadata_is_repaired_without_loss() {
     let place = filled();
     let pool = fs::read(place.pool()).unwrap();
     let zones = Layout::new(Geometry::for_size(64 << 20)).unwrap().zones;
@@ -86,7 +86,7 @@ fn damage_to_the_books_of_memory_is_found_and_repaired_without_a_loss() {
     assert!(finding.starts_with(&format!("{start:#x}: the description of a piece of memory")), "{finding}");
     assert!(finding.contains("; touches \"key:") && finding.contains(" more"), "{finding}");
     assert!(finding.ends_with("; --repair makes it anew"), "{finding}");
-    // Meanwhile it is used.
+    // The damaged pool is usable before the repair.
     assert_eq!(place.run(&["get", "key:1234"]).ok().out, b"value 1234");
     place.run(&["put", "key:1234", "other"]).ok();
     place.run(&["check", "--repair"]).ok();
@@ -95,7 +95,7 @@ fn damage_to_the_books_of_memory_is_found_and_repaired_without_a_loss() {
 }
 
 #[test]
-fn a_pool_that_cannot_be_opened_is_repaired_or_left_alone() {
+fn unopenable_pool_is_repaired_or_left_unchanged() {
     let place = filled();
     let file = fs::File::options().write(true).open(place.pool()).unwrap();
     let len = file.metadata().unwrap().len();
@@ -115,7 +115,7 @@ fn a_pool_that_cannot_be_opened_is_repaired_or_left_alone() {
 }
 
 #[test]
-fn stats_of_a_pool_and_of_a_server_have_the_same_names() {
+fn stats_of_pool_and_server_have_the_same_names() {
     let place = filled();
     let alone: serde_json::Value = serde_json::from_str(place.run(&["stats", "--json"]).ok().text()).unwrap();
     assert_eq!(alone["records"], 5000);
@@ -132,7 +132,7 @@ fn stats_of_a_pool_and_of_a_server_have_the_same_names() {
     assert_eq!(served["records"], 5000);
     assert_eq!(served["connections"], 0);
     for name in alone.as_object().unwrap().keys() {
-        assert!(served.get(name).is_some(), "a server does not tell {name}");
+        assert!(served.get(name).is_some(), "a server does not report {name}");
     }
     assert!(ask(&[]).ok().text().contains("latency"));
     place.run(&["stats", "--metrics-port", "1"]).fails(1, "is in use by process");
@@ -144,13 +144,13 @@ fn stats_of_a_pool_and_of_a_server_have_the_same_names() {
 }
 
 #[test]
-fn overhead_of_few_records_is_no_percentage() {
+fn overhead_of_few_records_has_no_percentage() {
     let place = Place::new();
     place.run(&["put", "k", "v"]).ok();
     let stats = place.run(&["stats"]).ok();
-    let line = stats.text().lines().find(|line| line.starts_with("over the data")).unwrap();
+    let line = stats.text().lines().find(|line| line.starts_with("overhead")).unwrap();
     assert!(line.contains("MiB, nearly all of it the empty pool's") && !line.contains('%'), "{line}");
     let filled = filled().run(&["stats"]).ok();
-    let line = filled.text().lines().find(|line| line.starts_with("over the data")).unwrap();
-    assert!(line.contains(" B a record, "), "{line}");
+    let line = filled.text().lines().find(|line| line.starts_with("overhead")).unwrap();
+    assert!(line.contains(" B per record, "), "{line}");
 }

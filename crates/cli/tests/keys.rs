@@ -1,4 +1,4 @@
-//! get, put, del and scan, straight from a pool.
+//! get, put, del and scan, directly on a pool.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::{
 use common::{Place, program, run};
 
 #[test]
-fn what_is_put_is_got_and_deleted() {
+fn get_and_del_see_earlier_puts() {
     let place = Place::new();
     assert_eq!(place.run(&["put", "greeting", "hello"]).ok().out, b"");
     assert_eq!(place.run(&["get", "greeting"]).ok().out, b"hello");
@@ -23,7 +23,7 @@ fn what_is_put_is_got_and_deleted() {
 }
 
 #[test]
-fn bytes_come_back_as_they_were() {
+fn binary_keys_and_values_are_kept_exactly() {
     let place = Place::new();
     let value: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     place.run_with(&["put", "binary", "-"], &value).ok();
@@ -51,7 +51,7 @@ fn times_to_live_are_kept() {
 }
 
 #[test]
-fn scans_are_narrowed() {
+fn scan_filters_by_prefix_pattern_and_limit() {
     let place = Place::new();
     let lines: String = (0..50).map(|nth| format!("user:{nth}:name,n{nth}\nitem:{nth},i\n")).collect();
     place.run_with(&["load", "-"], format!("key,value\n{lines}").as_bytes()).ok();
@@ -67,7 +67,7 @@ fn scans_are_narrowed() {
 }
 
 #[test]
-fn what_makes_no_sense_is_code_2() {
+fn usage_errors_have_exit_code_2() {
     let place = Place::new();
     for arguments in [
         &["put", "k", "v", "--ttl", "soon"][..],
@@ -88,7 +88,7 @@ fn what_makes_no_sense_is_code_2() {
 }
 
 #[test]
-fn what_cannot_be_done_is_code_1_with_a_reason() {
+fn failures_have_exit_code_1_and_a_reason() {
     let place = Place::new();
     place.run(&["get", "k"]).fails(1, "there is no pool");
     place.run(&["put", "", "of no name"]).ok();
@@ -104,7 +104,7 @@ fn what_cannot_be_done_is_code_1_with_a_reason() {
 }
 
 #[test]
-fn settings_come_from_the_environment_too() {
+fn settings_are_read_from_the_environment() {
     let place = Place::new();
     let with = |arguments: &[&str]| {
         program()
@@ -120,7 +120,7 @@ fn settings_come_from_the_environment_too() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_error() {
+fn closed_pipe_is_no_error_for_scan() {
     let place = Place::new();
     let lines: String = (0..20_000).map(|nth| format!("key:{nth},{nth}\n")).collect();
     place.run_with(&["load", "-"], format!("key,value\n{lines}").as_bytes()).ok();
@@ -139,16 +139,16 @@ fn a_reader_that_has_enough_is_no_error() {
 }
 
 #[test]
-fn missing_pool_is_told_with_its_path() {
+fn missing_pool_is_reported_with_its_path() {
     let place = Place::new();
     for path in [place.path("none"), place.path("no/such/directory")] {
         for command in [&["get", "k"][..], &["del", "k"], &["scan"], &["dump"], &["stats"], &["check"]] {
-            let told =
+            let failed =
                 place.run_on(&path, command, b"").fails(1, &format!("there is no pool {}", path.display()));
             assert!(
-                told.err.contains("terrace put") && !told.err.contains("made"),
+                failed.err.contains("terrace put") && !failed.err.contains("made"),
                 "{command:?}: {}",
-                told.err
+                failed.err
             );
         }
         assert!(!path.exists());
@@ -156,7 +156,7 @@ fn missing_pool_is_told_with_its_path() {
 }
 
 #[test]
-fn help_lists_what_a_command_makes_use_of() {
+fn help_lists_only_settings_that_affect_the_command() {
     let listed = |command: &str| run([command, "--help"], b"").ok().text().to_string();
     for command in ["get", "scan", "dump", "stats", "check", "del"] {
         let help = listed(command);

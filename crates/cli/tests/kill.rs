@@ -1,10 +1,12 @@
-//! The promise, tried on the real program: a server that holds a real file's data is killed with SIGKILL at random moments while
-//! real clients write to it in pipelines, and every acknowledged write is there afterwards, and nothing else.
+//! Durability of the real program: the test kills a server with SIGKILL at random moments, while
+//! real clients write pipelines. Afterwards every acknowledged write exists, and nothing else.
 //!
-//! Each client owns a part of the keys, so what it has been answered decides what they must be. Commands of one connection are carried out in their order, so
-//! of a pipeline that was never answered some prefix may have happened; a transaction or an MSET counts as one command.
-//! `TERRACE_KILLS` sets the number of kills, `TERRACE_SEED` the seed, `TERRACE_PROGRAM` the binary: `./test` gives it the released one and 200 kills;
-//! the one that was built without optimisation gets 10.
+//! Each client owns a part of the keys, so its replies determine their values. The server executes
+//! commands of one connection in order, so any prefix of an unanswered pipeline may have happened;
+//! a transaction or an MSET counts as one command.
+//!
+//! `TERRACE_KILLS` sets the number of kills (default 10), `TERRACE_SEED` the seed,
+//! `TERRACE_PROGRAM` the binary. `./test` runs the release build with 200 kills.
 
 mod common;
 
@@ -17,10 +19,10 @@ use terrace_testkit::process::{Contents, Journal, Operation, Victim};
 
 const CLIENTS: usize = 2;
 const COUNTERS: u64 = 50;
-/// A time to live that no test run outlasts: an absolute time in the year 2100, plus a little to tell two of them apart.
+/// Expiry times begin here, in the year 2100, so that no key expires during the test.
 const FAR: u64 = 4_102_444_800_000;
 
-/// A command that a client sends, as the model understands it.
+/// A command of a client, with its effect on the model.
 #[derive(Clone, Debug)]
 enum Op {
     Set(Vec<u8>, Vec<u8>),
@@ -86,7 +88,7 @@ impl Op {
     }
 }
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64, a small generator with the same results on every machine.
 struct Rng(u64);
 
 impl Rng {
@@ -102,7 +104,7 @@ impl Rng {
     }
 }
 
-/// One client's view: its keys, and what it sent and was answered.
+/// One client: its keys, and the journal of its commands and replies.
 struct Client {
     id: usize,
     words: Vec<Vec<u8>>,
@@ -117,7 +119,7 @@ impl Client {
     }
 
     fn value(&mut self) -> Vec<u8> {
-        // Mostly small, sometimes a few lines, rarely out of line.
+        // Mostly small, sometimes a few cache lines, rarely outside of the record's block.
         let len = match self.rng.below(40) {
             0 => 5000 + self.rng.below(9000),
             1..=9 => 100 + self.rng.below(900),
@@ -165,7 +167,7 @@ impl Client {
     }
 }
 
-/// The server under test, and where it listens.
+/// The server under test, and its socket.
 struct Server {
     victim: Victim,
     socket: String,
@@ -219,7 +221,7 @@ impl Server {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "the moment of the kill is what is random here")]
+#[allow(clippy::disallowed_methods, reason = "the moments of the kills are random")]
 fn pause(time: Duration) {
     std::thread::sleep(time);
 }
@@ -247,8 +249,8 @@ fn contents(connection: &mut Connection) -> Contents {
         }
         let expiries: Vec<i64> = pipe.query(connection).unwrap();
         for ((key, value), at) in chunk.iter().zip(values).zip(expiries) {
-            let value = value.unwrap_or_else(|| panic!("SCAN names {key:?}, GET does not find it"));
-            assert_ne!(at, -2, "SCAN names {key:?}, PEXPIRETIME does not find it");
+            let value = value.unwrap_or_else(|| panic!("SCAN returns {key:?}, GET does not find it"));
+            assert_ne!(at, -2, "SCAN returns {key:?}, PEXPIRETIME does not find it");
             model.insert(key.clone(), (value, u64::try_from(at).ok()));
         }
     }
@@ -284,8 +286,8 @@ fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Contents {
 }
 
 #[test]
-#[allow(clippy::print_stdout, reason = "the counts are what the test is asked for")]
-fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
+#[allow(clippy::print_stdout, reason = "the test prints its counts")]
+fn sigkill_keeps_exactly_the_acknowledged_writes() {
     let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
     let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -302,7 +304,7 @@ fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
     let mut rng = Rng(seed);
     let count = |clients: &[Client]| clients.iter().map(|c| c.journal.acknowledged()).sum::<u64>();
     let mut kill = 0;
-    // More often where the machine is so slow that hardly anything is written between the kills.
+    // More kills if the machine is so slow that hardly anything is written between them.
     while kill < kills || (count(&clients) <= kills && kill < 20 * kills) {
         let mut server = Server::start(directory.path());
         let store = contents(&mut server.connect());
@@ -315,7 +317,7 @@ fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
             }
             pause(moment);
             if kill % 4 == 3 {
-                // It stands still under its clients, and goes on.
+                // The server is stopped while its clients write, and resumed.
                 server.victim.stop().unwrap();
                 pause(moment / 4);
                 server.victim.resume().unwrap();
@@ -331,7 +333,7 @@ fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
     server.victim.kill();
     let acknowledged = count(&clients);
     println!(
-        "{kill} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, nothing else",
+        "{kill} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, no others",
         store.len()
     );
     assert!(acknowledged > kills, "hardly anything was written between the kills");

@@ -1,5 +1,4 @@
-//! load keeps every byte of a file; lines that it does not load are reported, and the exit code is
-//! 1.
+//! load keeps every byte of a file; it reports lines that it cannot load, and exits with code 1.
 
 mod common;
 
@@ -14,7 +13,7 @@ fn load(place: &Place, format: &str, text: &[u8]) -> Run {
     place.run_with(&["load", "-", "--format", format], text)
 }
 
-/// Loads a text of which a part is refused; returns the messages.
+/// Loads a text with refused parts; returns the messages.
 #[track_caller]
 fn partly(place: &Place, format: &str, text: &[u8]) -> String {
     let loaded = load(place, format, text);
@@ -23,8 +22,8 @@ fn partly(place: &Place, format: &str, text: &[u8]) -> String {
 }
 
 #[track_caller]
-fn says(said: &str, what: &str) {
-    assert!(said.contains(what), "no `{what}` in\n{said}");
+fn assert_says(text: &str, part: &str) {
+    assert!(text.contains(part), "no `{part}` in\n{text}");
 }
 
 fn keys(place: &Place) -> Vec<String> {
@@ -34,15 +33,15 @@ fn keys(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn quote_that_is_never_closed_is_said() {
+fn unclosed_quote_is_reported() {
     let place = Place::new();
     let said = partly(&place, "csv", b"key,value\na,1\nb,\"2\nc,3\nd,4\n");
-    says(&said, "lines 3 to 5 of standard input: the quote that opens in line 3 is never closed");
+    assert_says(&said, "lines 3 to 5 of standard input: the quote opened in line 3 is never closed");
     assert_eq!(keys(&place), ["a"]);
     let said = partly(&place, "csv", b"key,value\na,1\n\"b,2\nc,\"3\"\nd,4\n");
-    says(&said, "lines 3 to 4 of standard input: behind the quote");
+    assert_says(&said, "lines 3 to 4 of standard input: the closing quote");
     assert_eq!(keys(&place), ["a", "d"]);
-    load(&place, "csv", b"key,\"value\nx\n").fails(1, "the header of standard input is no line of CSV");
+    load(&place, "csv", b"key,\"value\nx\n").fails(1, "the header of standard input is malformed");
 }
 
 #[test]
@@ -56,19 +55,19 @@ fn csv_keeps_every_byte() {
     assert_eq!(place.run(&["get", "all"]).ok().out, value);
     assert_eq!(place.run(&["get", "space"]).ok().out, b" x ");
     let said = partly(&place, "csv", b"key,value\na,x\ry\nb,2\n");
-    says(&said, "line 2 of standard input: a carriage return");
+    assert_says(&said, "line 2 of standard input: a carriage return");
 }
 
 #[test]
-fn last_line_of_csv_without_an_end_is_loaded_and_said() {
+fn last_csv_line_without_an_end_is_loaded_with_a_warning() {
     let place = Place::new();
     let loaded = load(&place, "csv", b"key,value\na,1\nb,2").ok();
-    says(&loaded.err, "line 3 of standard input: it has no line end");
+    assert_says(&loaded.err, "line 3 of standard input: it has no line end");
     assert_eq!(place.run(&["get", "b"]).ok().out, b"2");
 }
 
 #[test]
-fn json_numbers_are_kept_as_they_stand() {
+fn json_numbers_are_kept_literally() {
     let place = Place::new();
     let numbers = ["12345678901234567890123", "1e5", "1.10", "-0.0", "1E400"];
     let lines: String = numbers.iter().map(|n| format!("{{\"key\":\"n{n}\",\"value\":{n}}}\n")).collect();
@@ -79,7 +78,7 @@ fn json_numbers_are_kept_as_they_stand() {
 }
 
 #[test]
-fn json_that_is_no_record_is_said() {
+fn json_lines_that_are_no_records_are_reported() {
     let place = Place::new();
     let deep = format!("{{\"key\":\"k\",\"value\":{}{}}}", "[".repeat(5000), "]".repeat(5000));
     let lines = [
@@ -98,7 +97,7 @@ fn json_that_is_no_record_is_said() {
     ];
     let said = partly(&place, "jsonl", lines.join("\n").as_bytes());
     for number in 2..=11 {
-        says(&said, &format!("line {number} of standard input: "));
+        assert_says(&said, &format!("line {number} of standard input: "));
     }
     assert_eq!(keys(&place), ["a", "b"]);
     let wrong = partly(
@@ -106,7 +105,7 @@ fn json_that_is_no_record_is_said() {
         "jsonl",
         b"{\"key\":\"c\",\"value\":\"\xff\"}\n{\"key\":\"d\",\"value\":\"\\u0000\"}\n",
     );
-    says(&wrong, "line 1 of standard input");
+    assert_says(&wrong, "line 1 of standard input");
     assert_eq!(place.run(&["get", "d"]).ok().out, b"\0");
 }
 
@@ -155,22 +154,22 @@ fn times_mean_the_same_in_every_format() {
 }
 
 #[test]
-fn record_that_has_expired_is_not_there_and_is_counted() {
+fn expired_record_is_absent_and_counted() {
     let place = Place::new();
     place.run(&["put", "k", "old"]).ok();
     let loaded = load(&place, "jsonl", b"{\"key\":\"k\",\"value\":\"v\",\"expires_at_ms\":1000}\n").ok();
-    says(&loaded.err, "loaded 1 record in ");
-    says(&loaded.err, "; 1 of them had expired");
+    assert_says(&loaded.err, "loaded 1 record in ");
+    assert_says(&loaded.err, "; 1 of them had expired");
     place.run(&["get", "k"]).fails(1, "there is no key");
 }
 
 #[test]
-fn commands_for_another_database_are_skipped_and_said() {
+fn commands_for_another_database_are_skipped_and_reported() {
     let place = Place::new();
     let stream = b"SELECT 0\r\nSET a 1\r\nSELECT 1\r\nSET a other\r\nMULTI\r\nSET b 1\r\nEXEC\r\nselect 0\r\nSET c 3\r\n";
     let said = partly(&place, "resp", stream);
-    says(&said, "command 3 of standard input: it selects database 1");
-    says(&said, "; 5 skipped");
+    assert_says(&said, "command 3 of standard input: it selects database 1");
+    assert_says(&said, "; 5 skipped");
     assert_eq!(keys(&place), ["a", "c"]);
     assert_eq!(place.run(&["get", "a"]).ok().text(), "1");
     load(&place, "resp", b"MULTI\r\nSET d 1\r\nSELECT 2\r\nSET e 1\r\nEXEC\r\n")
@@ -179,48 +178,48 @@ fn commands_for_another_database_are_skipped_and_said() {
 }
 
 #[test]
-fn stream_that_is_cut_off_is_said() {
+fn truncated_stream_is_reported() {
     let place = Place::new();
     let stream = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhel";
-    says(
+    assert_says(
         &partly(&place, "resp", stream),
         "command 1 of standard input: the stream ends before the command does",
     );
     let stream = b"SET a 1\r\nMULTI\r\nSET b 2\r\nSET c 3\r\n";
-    says(&partly(&place, "resp", stream), "ends inside a transaction: 2 commands");
+    assert_says(&partly(&place, "resp", stream), "ends inside a transaction: 2 commands");
     assert_eq!(keys(&place), ["a"]);
     load(&place, "resp", b"SET d 1\r\n*1\r\n!\r\nSET e 1\r\n")
-        .fails(1, "command 2 of standard input is none");
+        .fails(1, "command 2 of standard input is malformed");
     assert_eq!(keys(&place), ["a", "d"]);
 }
 
 #[test]
-fn errors_within_replies_are_said() {
+fn errors_within_replies_are_reported() {
     let place = Place::new();
     let stream = b"SET text x\r\nMULTI\r\nSET a 1\r\nINCR text\r\nEXEC\r\nHELLO 3\r\nSET b 2\r\n";
     let said = partly(&place, "resp", stream);
-    says(&said, "command 5 of standard input: ERR value is not an integer");
-    says(&said, "command 6 of standard input: it is about a connection");
+    assert_says(&said, "command 5 of standard input: ERR value is not an integer");
+    assert_says(&said, "command 6 of standard input: it changes the connection");
     assert_eq!(keys(&place), ["a", "b", "text"]);
 }
 
 #[test]
-fn inline_commands_with_quotes_are_carried_out_as_they_stand() {
+fn quoted_inline_commands_are_executed_literally() {
     let place = Place::new();
     load(&place, "resp", b"\xef\xbb\xbfSET \"a b\" \"x\\r\\n\\\"y\"\r\n").ok();
     assert_eq!(place.run(&["get", "a b"]).ok().out, b"x\r\n\"y");
 }
 
 #[test]
-fn compressed_file_is_told_how_to_load() {
+fn compressed_file_is_refused_with_a_hint() {
     let place = Place::new();
     fs::write(place.path("users"), b"\x1f\x8b\x08\x00rest").unwrap();
     let refused = place.run(&["load", place.path("users").to_str().unwrap()]);
-    says(&refused.fails(2, "is compressed with gzip").err, "gzip -dc");
+    assert_says(&refused.fails(2, "is compressed with gzip").err, "gzip -dc");
 }
 
 #[test]
-fn dump_into_a_full_disk_or_a_closed_pipe_fails() {
+fn dump_to_a_full_disk_or_a_closed_pipe_fails() {
     let place = Place::new();
     let lines: String = (0..20_000).map(|nth| format!("key:{nth},{nth}\n")).collect();
     load(&place, "csv", format!("key,value\n{lines}").as_bytes()).ok();
@@ -240,14 +239,14 @@ fn dump_into_a_full_disk_or_a_closed_pipe_fails() {
         let ended = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert!(
-            ended.status.code() == Some(1) && said.contains("the reader of the dump went away"),
+            ended.status.code() == Some(1) && said.contains("the reader of the dump closed the pipe"),
             "{said}"
         );
     }
 }
 
 #[test]
-fn all_bytes_come_back_with_their_times_in_each_format() {
+fn every_format_keeps_all_bytes_and_times() {
     let place = Place::new();
     let values = [vec![], (0..=255).collect::<Vec<u8>>(), vec![1; 3000], "λ\u{feff}\"\\\r\n".into()];
     for (nth, value) in values.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Pools in control groups with little memory.
+//! Sizes of pools in control groups with little memory.
 
 mod common;
 
@@ -6,11 +6,12 @@ use std::{fs, path::PathBuf, process::Output};
 
 use common::{Place, program_under};
 
-/// A control group of this test's own, with a limit on memory; `None` where none can be made.
+/// A control group of one test, with a memory limit.
 struct Group(PathBuf);
 
 impl Group {
-    #[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
+    /// Creates a group; `None` where that is impossible.
+    #[allow(clippy::print_stderr, reason = "a skipped test must print a message")]
     fn new(name: &str, bytes: u64) -> Option<Group> {
         let name = format!("terrace-{name}-{}", std::process::id());
         for (top, limit) in [("memory", "memory.limit_in_bytes"), ("", "memory.max")] {
@@ -21,11 +22,11 @@ impl Group {
                 return Some(group);
             }
         }
-        eprintln!("SKIPPED: no control group with a limit on memory can be made here");
+        eprintln!("SKIPPED: no control group with a memory limit can be created here");
         None
     }
 
-    /// Runs a script in it, to which `$0` is the program and `$1` a path of a pool.
+    /// Runs a shell script in the group; `$0` is the program and `$1` the path of a pool.
     fn run(&self, place: &Place, script: &str) -> Output {
         let enter = format!("echo $$ > '{}' && {{ {script}; }}", self.0.join("cgroup.procs").display());
         program_under(&["sh", "-c", &enter]).arg(place.pool()).output().unwrap()
@@ -50,7 +51,7 @@ fn both(output: &Output) -> String {
 }
 
 #[test]
-fn default_size_fits_the_control_group_and_says_so() {
+fn default_size_fits_the_control_group() {
     let Some(group) = Group::new("default", 256 << 20) else { return };
     let place = Place::new();
     let script = r#""$0" serve --pool "$1" --port 0 --metrics-port 0 --unix "$1.socket" >"$1.said" &
@@ -60,7 +61,7 @@ fn default_size_fits_the_control_group_and_says_so() {
     let said = both(&output);
     assert!(output.status.success(), "{:?} {said}", output.status);
     assert!(said.contains(" MiB instead of 4.0 GiB, since its control group allows 256 MiB"), "{said}");
-    // All of it can be written to.
+    // All of the pool can be filled.
     let script = r#"for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
         head -c 8000000 /dev/zero | "$0" put --pool "$1" $n - || exit 1; done; "$0" scan --pool "$1" | wc -l"#;
     let fill = group.run(&place, script);
@@ -68,7 +69,7 @@ fn default_size_fits_the_control_group_and_says_so() {
 }
 
 #[test]
-fn size_that_the_control_group_does_not_allow_is_refused() {
+fn size_beyond_the_control_group_is_refused() {
     let Some(group) = Group::new("chosen", 256 << 20) else { return };
     let place = Place::new();
     let output = group.run(&place, r#""$0" put --size 1gb --pool "$1" k v"#);

@@ -1,13 +1,14 @@
-//! Where a pool is made that nobody named, and how large one is made where there is little room.
+//! The default pool's path, the default size where space is short, and the headings of --help.
 
 mod common;
 
 use common::{Place, program_under, run};
 use std::process::Output;
 
-/// Runs a script of a shell, to which `$0` is the program and `$1` a directory, where it may mount what it likes. `None` if the system lets nobody do so.
-#[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
-fn apart(script: &str) -> Option<Output> {
+/// Runs a shell script in a mount namespace; `$0` is the program and `$1` a directory. `None` if
+/// the system does not allow that.
+#[allow(clippy::print_stderr, reason = "a skipped test must print a message")]
+fn run_in_mount_namespace(script: &str) -> Option<Output> {
     let place = Place::new();
     let mut shell = program_under(&["unshare", "-m", "sh", "-c", script]);
     let output = shell.arg(place.directory.path()).output().unwrap();
@@ -19,9 +20,9 @@ fn apart(script: &str) -> Option<Output> {
     Some(output)
 }
 
-/// The default pool's directory is made, for its owner only, and no other.
+/// The default pool's directory is created, for its owner only; no other directory is.
 #[test]
-fn a_pool_that_nobody_named_is_made_where_it_is_looked_for() {
+fn default_pool_is_created_and_found() {
     const SCRIPT: &str = r#"
 mount -t tmpfs none /dev/shm
 "$0" put --size 8mb key value && "$0" get key && echo
@@ -33,18 +34,18 @@ ls /dev/shm
 mount -t tmpfs -o ro none /dev/shm
 "$0" put --size 8mb key value 2>&1
 "#;
-    let Some(output) = apart(SCRIPT) else { return };
+    let Some(output) = run_in_mount_namespace(SCRIPT) else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("  ")).collect();
     assert_eq!(lines[..3], ["value", "700", "other"], "{said}");
     assert!(lines[3].starts_with("error: ") && lines[3].contains("/dev/shm/another"), "{said}");
     assert_eq!(lines[4], "terrace", "{said}");
-    assert!(lines[5].starts_with("error: cannot make the directory /dev/shm/terrace: "), "{said}");
+    assert!(lines[5].starts_with("error: cannot create the directory /dev/shm/terrace: "), "{said}");
     assert!(said.ends_with("\n  to put the pool elsewhere: --pool PATH\n"), "{said}");
 }
 
 #[test]
-fn a_pool_leaves_a_quarter_of_the_room_unless_its_size_was_said() {
+fn default_size_leaves_a_quarter_of_the_space() {
     const SCRIPT: &str = r#"
 mount -t tmpfs -o size=64m none "$1"
 serve() {
@@ -58,21 +59,21 @@ serve "$1" a ""
 rm "$1/a.pool"
 serve "$1" b "--size 60mb"
 "#;
-    let Some(output) = apart(SCRIPT) else { return };
+    let Some(output) = run_in_mount_namespace(SCRIPT) else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
-    let [smaller, _, _, note, "ready", as_said, _, _, "ready"] = lines[..] else { panic!("{said}") };
+    let [smaller, _, _, note, "ready", as_given, _, _, "ready"] = lines[..] else { panic!("{said}") };
     assert!(smaller.contains(".pool (48 MiB,"), "{said}");
     assert!(
-        note.starts_with("48 MiB instead of 4.0 GiB, since ") && note.ends_with(" free; --size chooses"),
+        note.starts_with("48 MiB instead of 4.0 GiB, since ")
+            && note.ends_with(" free; --size sets another size"),
         "{said}"
     );
-    assert!(as_said.contains(".pool (60 MiB,"), "{said}");
+    assert!(as_given.contains(".pool (60 MiB,"), "{said}");
 }
 
-/// Each flag is listed under what it is about.
 #[test]
-fn flags_are_listed_by_what_they_are_about() {
+fn help_lists_flags_under_their_headings() {
     let help = run(["serve", "--help"], b"").ok();
     let mut heading = "";
     let mut found = std::collections::BTreeMap::new();

@@ -1,11 +1,11 @@
-//! report: the page is well-formed, shows what was measured, and fetches nothing.
+//! report: the page is well-formed, shows all results, and fetches nothing.
 
 mod common;
 
 use common::{Place, run};
 use serde_json::json;
 
-/// Everything that makes a browser ask someone for something.
+/// Markup that would make a browser fetch something.
 const FETCHES: [&str; 9] =
     ["http:", "https:", "src=", "href=", "url(", "@import", "<script", "<link", "<iframe"];
 
@@ -25,7 +25,7 @@ fn suite() -> serde_json::Value {
                          media()] })
 }
 
-/// A section as `cargo peers slow` has them: columns in an order of their own, and nothing judged.
+/// A section of `cargo peers slow`: its columns have an order, and its rows no targets.
 fn media() -> serde_json::Value {
     let row = |name: &str, plain: f64| {
         json!({ "name": name, "ours": plain, "peers": { "cxl": 0.5, "optane-100": 2.25 }, "ratio": null, "target": null, "holds": null,
@@ -35,7 +35,8 @@ fn media() -> serde_json::Value {
             "rows": [row("get", 1.5), row("insert", 0.0)] })
 }
 
-/// Plots of the page below at least: those of the runs (that of the records only if a run was long enough to be seen growing), and one a section.
+/// Minimum number of plots of [`page`]: four of the runs, and one per section. The plot of the
+/// records exists only if a run was long enough to grow visibly.
 const PLOTS: usize = 4 + 2;
 
 /// A page of two runs and a suite.
@@ -52,7 +53,7 @@ fn page(place: &Place) -> String {
 }
 
 #[test]
-fn a_page_of_runs_and_suites_is_well_formed_and_self_contained() {
+fn page_of_runs_and_suites_is_self_contained() {
     let place = Place::new();
     let page = page(&place);
     let document = roxmltree::Document::parse_with_options(
@@ -70,7 +71,7 @@ fn a_page_of_runs_and_suites_is_well_formed_and_self_contained() {
     let media = media.collect::<Vec<_>>().join(" ");
     assert_eq!(media, "pcm optane-100 cxl get 1.50 2.25 0.50 insert 0 2.25 0.50");
     let bars = tags("svg").next_back().unwrap();
-    assert_eq!(bars.descendants().filter(|node| node.has_tag_name("rect")).count(), 6, "a bar a figure");
+    assert_eq!(bars.descendants().filter(|node| node.has_tag_name("rect")).count(), 6, "one bar per figure");
     let drawn = document.descendants().filter(|node| node.has_tag_name("polyline")).count();
     assert!(drawn >= 8, "{drawn} lines");
     let text: String = document.descendants().filter_map(|node| node.text()).collect();
@@ -89,14 +90,14 @@ fn a_page_of_runs_and_suites_is_well_formed_and_self_contained() {
         assert_eq!(text.contains(part), part != "read modify write", "{part}");
     }
     let lower = page.to_lowercase();
-    // Markup only: the text of a hostile file may say what it likes.
+    // The patterns match markup; the hostile texts of the suite are escaped.
     for fetch in FETCHES {
         assert!(!lower.contains(fetch), "{fetch}");
     }
 }
 
 #[test]
-fn it_goes_to_standard_output_too_and_nothing_measured_is_no_error() {
+fn page_without_results_goes_to_standard_output() {
     let place = Place::new();
     let file = place.path("empty.json");
     let mut empty = suite();
@@ -107,7 +108,7 @@ fn it_goes_to_standard_output_too_and_nothing_measured_is_no_error() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_by_name() {
+fn invalid_report_file_is_refused_by_name() {
     let place = Place::new();
     let file = place.path("other.json");
     for text in ["", "[]", "{\"a\": 1}", "{\"sections\": 1}", "not json"] {

@@ -1,4 +1,4 @@
-//! serve: its first lines, its end, and why it would not start.
+//! serve: its first lines, its shutdown, and errors at its start.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn ask(client: &mut BufReader<TcpStream>, request: &str) -> String {
 }
 
 #[test]
-fn the_first_lines_say_what_is_promised_and_where() {
+fn first_lines_show_durability_and_addresses() {
     let place = Place::new();
     let server = Served::start(&place.pool(), &["--threads", "2"]);
     let lines: Vec<&str> = server.heading.lines().collect();
@@ -39,12 +39,12 @@ fn the_first_lines_say_what_is_promised_and_where() {
         server.port, server.metrics_port
     );
     assert_eq!(lines[1].trim(), places);
-    assert_eq!(lines[2].trim(), "made a new pool");
+    assert_eq!(lines[2].trim(), "created a new pool");
     assert_eq!(lines[3..], ["ready"]);
 }
 
 #[test]
-fn a_killed_server_comes_back_with_everything() {
+fn restart_after_a_kill_recovers_all_records() {
     let place = Place::new();
     let mut server = Served::start(&place.pool(), &[]);
     for nth in 0..100 {
@@ -61,13 +61,13 @@ fn a_killed_server_comes_back_with_everything() {
 }
 
 #[test]
-fn a_signal_ends_it_in_order() {
+fn signal_shuts_down_cleanly() {
     let place = Place::new();
     for signal in ["-TERM", "-INT"] {
         let mut server = Served::start(&place.pool(), &[]);
         let mut client = client(&server);
         assert_eq!(ask(&mut client, "INCR n").chars().next(), Some(':'));
-        // What has arrived when the signal does is answered, though the client has not read the answers yet.
+        // Commands received before the signal are answered; the client reads the replies later.
         client.get_mut().write_all(&b"INCR n\r\n".repeat(100)).unwrap();
         assert_eq!(
             ask(&mut BufReader::new(TcpStream::connect(("127.0.0.1", server.port)).unwrap()), "PING"),
@@ -76,7 +76,7 @@ fn a_signal_ends_it_in_order() {
         server.signal(signal);
         let (code, err) = server.end();
         assert_eq!(code, Some(0), "{err}");
-        assert!(err.contains("ending"), "{err}");
+        assert!(err.contains("shutting down"), "{err}");
         let mut answers = String::new();
         client.read_to_string(&mut answers).unwrap();
         assert_eq!(answers.lines().count(), 100);
@@ -87,7 +87,7 @@ fn a_signal_ends_it_in_order() {
 }
 
 #[test]
-fn shutdown_ends_it_in_order() {
+fn shutdown_command_ends_the_server_cleanly() {
     let place = Place::new();
     let mut server = Served::start(&place.pool(), &[]);
     assert_eq!(ask(&mut client(&server), "SHUTDOWN"), "");
@@ -96,7 +96,7 @@ fn shutdown_ends_it_in_order() {
 
 /// A killed server keeps its ports until the kernel has released its memory.
 #[test]
-fn port_that_is_about_to_be_free_is_waited_for() {
+fn start_waits_for_a_port_in_use() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -107,11 +107,11 @@ fn port_that_is_about_to_be_free_is_waited_for() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // It has begun once it has read its settings; then it finds the port taken.
+    // Once the process runs the program, it finds the port taken within the 200 ms below.
     let pid = child.id();
-    let has_begun =
+    let is_running =
         || std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "terrace");
-    while !has_begun() {
+    while !is_running() {
         std::thread::yield_now();
     }
     std::thread::park_timeout(std::time::Duration::from_millis(200));
@@ -123,7 +123,7 @@ fn port_that_is_about_to_be_free_is_waited_for() {
 }
 
 #[test]
-fn a_port_in_use_is_said() {
+fn port_in_use_is_reported() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -138,7 +138,7 @@ fn a_port_in_use_is_said() {
 }
 
 #[test]
-fn the_world_is_not_let_in_without_a_password() {
+fn public_address_requires_a_password() {
     let place = Place::new();
     let port = free_port().to_string();
     let refused = place.run(&["serve", "--bind", "0.0.0.0", "--port", &port, "--metrics-port", "0"]);
@@ -157,7 +157,7 @@ fn the_world_is_not_let_in_without_a_password() {
 }
 
 #[test]
-fn unix_sockets_are_private_and_dead_ones_replaced() {
+fn unix_socket_is_private_and_replaces_a_stale_one() {
     let place = Place::new();
     let socket = place.path("socket");
     drop(UnixListener::bind(&socket).unwrap());
@@ -203,20 +203,20 @@ fn settings_are_checked_before_anything_starts() {
 }
 
 #[test]
-fn how_much_is_said_can_be_changed() {
+fn log_level_can_be_changed() {
     let place = Place::new();
-    for (level, says_so) in [("warning", false), ("notice", true)] {
+    for (level, is_logged) in [("warning", false), ("notice", true)] {
         let mut server = Served::start(&place.pool(), &["--log-level", "warning"]);
         assert_eq!(ask(&mut client(&server), &format!("CONFIG SET loglevel {level}")), "+OK");
         assert!(ask(&mut client(&server), "CONFIG SET loglevel loud").starts_with("-ERR CONFIG SET failed"));
         server.signal("-TERM");
         let (code, err) = server.end();
-        assert_eq!((code, err.contains("ending")), (Some(0), says_so), "{err}");
+        assert_eq!((code, err.contains("shutting down")), (Some(0), is_logged), "{err}");
     }
 }
 
 #[test]
-fn every_setting_is_shown_and_size_makes_the_pool_grow() {
+fn config_get_shows_settings_and_config_set_size_grows() {
     let place = Place::new();
     let server = Served::start(&place.pool(), &["--maxclients", "77"]);
     let mut client = client(&server);
@@ -242,9 +242,10 @@ fn every_setting_is_shown_and_size_makes_the_pool_grow() {
     assert!(ask(&mut client, "CONFIG SET port 1").contains("can't set immutable config"));
 }
 
-/// Whatever a server is at when the signal comes (a collection, huge pages, its first connections), it ends in order and says nothing else.
+/// A server shuts down cleanly and logs no error, even during a collection, while it sets up huge
+/// pages or accepts its first connections.
 #[test]
-fn a_signal_at_any_moment_ends_it_in_order() {
+fn signal_at_any_moment_shuts_down_cleanly() {
     let place = Place::new();
     for nth in 0..30u64 {
         let mut server = Served::start(&place.pool(), &["--threads", "2"]);
@@ -254,7 +255,7 @@ fn a_signal_at_any_moment_ends_it_in_order() {
             server.end();
             server = Served::start(&place.pool(), &[]);
         }
-        // Time is what this is about.
+        // The test varies the time of the signal.
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(std::time::Duration::from_millis(nth * nth / 9));
         server.signal("-TERM");

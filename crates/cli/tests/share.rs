@@ -1,4 +1,4 @@
-//! One pool, used at once by two servers, a program that embeds it, and the commands of `terrace`.
+//! One pool shared by two servers, a program that embeds it, and the commands of `terrace`.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn text(value: Option<terrace::Value<'_>>) -> Option<String> {
 }
 
 #[test]
-fn a_server_a_program_and_commands_use_one_pool_at_once() {
+fn server_program_and_commands_share_a_pool() {
     let place = Place::new();
     let pool = place.pool();
     let served = Served::start(&pool, SHARED);
@@ -50,7 +50,7 @@ fn a_server_a_program_and_commands_use_one_pool_at_once() {
 }
 
 #[test]
-fn a_transaction_of_one_process_sees_what_another_one_changes() {
+fn watch_sees_changes_of_another_process() {
     let place = Place::new();
     let served = Served::start(&place.pool(), SHARED);
     let mut redis = connect(&served);
@@ -68,11 +68,11 @@ fn a_transaction_of_one_process_sees_what_another_one_changes() {
 }
 
 #[test]
-fn a_server_goes_on_when_another_one_is_killed() {
+fn server_continues_after_another_one_is_killed() {
     let place = Place::new();
     let pool = place.pool();
     let (mut first, second) = (Served::start(&pool, SHARED), Served::start(&pool, SHARED));
-    assert!(first.heading.contains("made a new pool"), "{}", first.heading);
+    assert!(first.heading.contains("created a new pool"), "{}", first.heading);
     assert!(
         second.heading.contains("joined 1 other process in a pool of 0 records, in "),
         "{}",
@@ -89,7 +89,7 @@ fn a_server_goes_on_when_another_one_is_killed() {
 }
 
 #[test]
-fn stats_say_why_an_index_that_could_have_a_cache_has_none() {
+fn stats_explain_a_missing_index_cache() {
     const CACHE: [&str; 2] = ["--index-cache", "64kb..1mb"];
     let place = Place::new();
     let cache_of = |pool: &std::path::Path, arguments: &[&str]| {
@@ -100,7 +100,7 @@ fn stats_say_why_an_index_that_could_have_a_cache_has_none() {
     for (index, why) in [("rewo", "off (shared)"), ("clht", "off")] {
         let pool = place.path(index);
         place.run_on(&pool, &["load", "--index", index, "-"], b"key,value\na,1\n").ok();
-        assert_eq!(cache_of(&pool, &[]), "off", "{index}, of which no cache was asked");
+        assert_eq!(cache_of(&pool, &[]), "off", "{index}, without a requested cache");
         assert_eq!(cache_of(&pool, &[SHARED, &CACHE].concat()), why, "{index}");
         let served = Served::start(&pool, &[SHARED, &CACHE].concat());
         let port = served.metrics_port.to_string();
@@ -116,26 +116,26 @@ fn stats_say_why_an_index_that_could_have_a_cache_has_none() {
 }
 
 #[test]
-fn a_stopped_process_is_named() {
+fn stats_name_a_stopped_process() {
     let place = Place::new();
     let served = Served::start(&place.pool(), SHARED);
     served.stop();
     let stats = place.run(&["stats", "--shared"]).ok();
     assert!(stats.text().contains("which stands still"), "{}", stats.text());
-    // What it does not hold can be read and written.
+    // Keys that the stopped process has not locked can be read and written.
     place.run(&["put", "--shared", "key", "value"]).ok();
     served.signal("-CONT");
     assert_eq!(redis::cmd("GET").arg("key").query(&mut connect(&served)), Ok("value".to_string()));
 }
 
-/// Writes until it is `done`, and says when it has begun.
+/// Writes until `done` is set; signals the first write by `has_begun`.
 fn write_until(done: &AtomicBool, has_begun: &Sender<()>, mut write: impl FnMut(u64)) {
     write(0);
     has_begun.send(()).unwrap();
     (1..).take_while(|_| !done.load(Relaxed)).for_each(write);
 }
 
-/// Does `work` while a client of the server and the program that embeds the store both write all the time.
+/// Does `work` while a client of the server and a program that embeds the store write continuously.
 fn while_others_write(served: &Served, embedded: &Store, work: impl FnOnce()) {
     let done = AtomicBool::new(false);
     let [(one, one_writes), (other, other_writes)] = [channel(), channel()];
@@ -166,7 +166,7 @@ fn while_others_write(served: &Served, embedded: &Store, work: impl FnOnce()) {
 }
 
 #[test]
-fn commands_that_go_through_the_whole_store_do_so_beside_those_who_write() {
+fn whole_store_commands_run_beside_writers() {
     let place = Place::new();
     let pool = place.pool();
     let served = Served::start(&pool, SHARED);
@@ -195,28 +195,28 @@ fn commands_that_go_through_the_whole_store_do_so_beside_those_who_write() {
 }
 
 #[test]
-fn a_server_ends_a_process_that_stands_still_and_says_so() {
+fn server_kills_a_stopped_process_and_logs_it() {
     let place = Place::new();
     let pool = place.pool();
-    let mut patient = Served::start(&pool, &["--shared", "--end-stopped", "1"]);
+    let mut killer = Served::start(&pool, &["--shared", "--end-stopped", "1"]);
     let (mut stopped, other) = (Served::start(&pool, SHARED), Served::start(&pool, SHARED));
     redis::cmd("SET").arg("kept").arg("1").exec(&mut connect(&stopped)).unwrap();
-    // Not until it stands still: on a busy machine it has been ended by then.
+    // Without waiting until it is stopped: on a busy machine it may have been killed by then.
     stopped.signal("-STOP");
     assert_eq!(stopped.end().0, None, "it was killed");
-    for served in [&patient, &other] {
+    for served in [&killer, &other] {
         assert_eq!(redis::cmd("GET").arg("kept").query(&mut connect(served)), Ok("1".to_string()));
         redis::cmd("SET").arg("written").arg("1").exec(&mut connect(served)).unwrap();
     }
-    patient.signal("-TERM");
-    let (code, log) = patient.end();
+    killer.signal("-TERM");
+    let (code, log) = killer.end();
     assert_eq!(code, Some(0), "{log}");
     let ended = format!("ended process {} (terrace, since ", stopped.child.id());
     assert_eq!(log.matches("ended process").count(), 1, "{log}");
     assert!(log.contains(&ended) && log.contains("stood still for 1s"), "{log}");
 }
 
-/// Adds one to `n` as often as it says, each time by a transaction of Redis's that is not done if `n` has changed.
+/// Increments `n` this many times, each time by a Redis transaction that fails if `n` has changed.
 fn add_through(served: &Served, times: u32) {
     let mut redis = connect(served);
     let mut left = times;
@@ -231,7 +231,7 @@ fn add_through(served: &Served, times: u32) {
 }
 
 #[test]
-fn transactions_of_two_servers_and_a_program_lose_nothing_of_each_other() {
+fn transactions_of_several_processes_lose_no_update() {
     const TIMES: u32 = 100;
     let place = Place::new();
     let pool = place.pool();

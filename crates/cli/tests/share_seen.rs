@@ -1,4 +1,5 @@
-//! What those who share a pool see of each other: in `terrace stats`, INFO and the metrics, in errors, and across namespaces.
+//! What processes that share a pool see of each other: in `terrace stats`, INFO, the metrics and
+//! errors, and across namespaces.
 
 mod common;
 
@@ -15,7 +16,7 @@ fn connect(served: &Served) -> redis::Connection {
     client.get_connection().unwrap()
 }
 
-/// The lines of INFO about who shares the pool.
+/// The lines of INFO about the processes that share the pool.
 fn sharing(served: &Served) -> Vec<String> {
     let text: String = redis::cmd("INFO").arg("sharing").query(&mut connect(served)).unwrap();
     text.lines().map(str::to_string).collect()
@@ -40,15 +41,15 @@ fn assert_says(text: &str, parts: &[&str]) {
     parts.iter().for_each(|part| assert!(text.contains(part), "no `{part}` in\n{text}"));
 }
 
-/// Something waits for an entry that the caller keeps.
-fn give_back(served: &Served) {
+/// Overwrites a key many times, so that retired memory waits for an entry that the caller holds.
+fn retire_memory(served: &Served) {
     let mut redis = connect(served);
     let value = "x".repeat(2000);
     (0..300).for_each(|_| redis::cmd("SET").arg("given:back").arg(&value).exec(&mut redis).unwrap());
 }
 
 #[test]
-fn who_only_reads_and_who_holds_memory_up_is_told_and_how_much_can_wait() {
+fn readers_and_processes_that_hold_memory_up_are_reported() {
     let place = Place::new();
     let pool = place.pool();
     let served = Served::start(&pool, SHARED);
@@ -57,15 +58,15 @@ fn who_only_reads_and_who_holds_memory_up_is_told_and_how_much_can_wait() {
     let reader = embedded().read_only(true).program("a reader").open().unwrap();
     let keeper = embedded().program("a keeper").open().unwrap();
     let kept = keeper.get(b"kept").unwrap().unwrap();
-    give_back(&served);
+    retire_memory(&served);
 
-    let me = std::process::id();
+    let own = std::process::id();
     let stats = place.run(&["stats", "--shared"]).ok();
     let line = |with: &str| stats.text().lines().find(|line| line.contains(with)).unwrap_or_default();
-    assert_says(line("(a reader,"), &["shared with", &format!("process {me} "), ", which only reads"]);
+    assert_says(line("(a reader,"), &["shared with", &format!("process {own} "), ", which only reads"]);
     assert!(!line("(a reader,").contains("holds up"), "{}", stats.text());
-    assert_says(line("(a keeper,"), &["shared with", &format!("process {me} "), ", which holds up memory"]);
-    assert_says(line("waits for readers"), &[" of 6", " MiB at most, held by 1 of "]);
+    assert_says(line("(a keeper,"), &["shared with", &format!("process {own} "), ", which holds up memory"]);
+    assert_says(line("waiting for readers"), &[" of at most 6", " MiB, held by 1 of "]);
     let json: serde_json::Value =
         serde_json::from_slice(&place.run(&["stats", "--shared", "--json"]).ok().out).unwrap();
     let number = |name: &str| json[name].as_u64().unwrap();
@@ -78,15 +79,15 @@ fn who_only_reads_and_who_holds_memory_up_is_told_and_how_much_can_wait() {
         .iter()
         .for_each(|line| assert_line(says(), line));
     let sharer = |line: &str| says().any(|said| said.starts_with("sharer") && said.contains(line));
-    assert!(sharer(&format!("pid={me},here=1,program=a reader,stopped=0,holding_up=0,reads_only=1")));
-    assert!(sharer(&format!("pid={me},here=1,program=a keeper,stopped=0,holding_up=1,reads_only=0")));
+    assert!(sharer(&format!("pid={own},here=1,program=a reader,stopped=0,holding_up=0,reads_only=1")));
+    assert!(sharer(&format!("pid={own},here=1,program=a keeper,stopped=0,holding_up=1,reads_only=0")));
     let page = metrics(&served);
     for line in [
         "terrace_pool_shared 1".into(),
         "terrace_sharers 2".into(),
-        format!("terrace_sharer_holding_up{{pid=\"{me}\",program=\"a keeper\"}} 1"),
-        format!("terrace_sharer_holding_up{{pid=\"{me}\",program=\"a reader\"}} 0"),
-        format!("terrace_sharer_stopped{{pid=\"{me}\",program=\"a keeper\"}} 0"),
+        format!("terrace_sharer_holding_up{{pid=\"{own}\",program=\"a keeper\"}} 1"),
+        format!("terrace_sharer_holding_up{{pid=\"{own}\",program=\"a reader\"}} 0"),
+        format!("terrace_sharer_stopped{{pid=\"{own}\",program=\"a keeper\"}} 0"),
     ] {
         assert_line(page.lines(), &line);
     }
@@ -96,7 +97,7 @@ fn who_only_reads_and_who_holds_memory_up_is_told_and_how_much_can_wait() {
 }
 
 #[test]
-fn a_server_says_who_stands_still() {
+fn server_reports_a_stopped_process() {
     let place = Place::new();
     let (served, stopped) = (Served::start(&place.pool(), SHARED), Served::start(&place.pool(), SHARED));
     stopped.stop();
@@ -113,7 +114,7 @@ fn a_server_says_who_stands_still() {
 }
 
 #[test]
-fn a_server_that_has_its_pool_for_itself_has_nobody_to_tell_of() {
+fn server_of_an_exclusive_pool_reports_no_sharers() {
     let place = Place::new();
     let served = Served::start(&place.pool(), &[]);
     let says = sharing(&served);
@@ -124,7 +125,7 @@ fn a_server_that_has_its_pool_for_itself_has_nobody_to_tell_of() {
 }
 
 #[test]
-fn a_pool_is_made_with_room_for_as_many_processes_as_was_said() {
+fn participants_limit_the_number_of_processes() {
     let place = Place::new();
     let pool = place.pool();
     let served = Served::start(&pool, &["--shared", "--participants", "2"]);
@@ -134,7 +135,7 @@ fn a_pool_is_made_with_room_for_as_many_processes_as_was_said() {
     assert_says(&refused.err, &[&both[0], &both[1], "made with room for more (--participants"]);
     drop(second);
     place.run(&["put", "--shared", "key", "value"]).ok();
-    // Other commands make pools, too.
+    // The flag also applies to pools that other commands create.
     let other = place.path("other.pool");
     place.run_on(&other, &["load", "--participants", "1", "-"], b"key,value\na,1\n").ok();
     let _alone = Served::start(&other, SHARED);
@@ -142,7 +143,7 @@ fn a_pool_is_made_with_room_for_as_many_processes_as_was_said() {
 }
 
 #[test]
-fn how_many_processes_have_room_has_bounds() {
+fn participants_have_bounds() {
     let place = Place::new();
     for number in ["4097", "-1", "many"] {
         let refused = place.run(&["load", &format!("--participants={number}"), "-"]);
@@ -151,7 +152,7 @@ fn how_many_processes_have_room_has_bounds() {
     }
     let refused = place.run(&["load", "--participants", "4097", "-"]);
     assert_says(&refused.err, &["from 0 to 4096"]);
-    // Room for so many takes more than the pool has.
+    // The table of so many participants does not fit into this pool.
     let pool = place.path("small.pool");
     let small = ["load", "--participants", "4096", "--size", "128KiB", "--pool", pool.to_str().unwrap(), "-"];
     let refused = run(small, b"key,value\na,1\n").fails(1, "128.0 KiB");
@@ -160,47 +161,47 @@ fn how_many_processes_have_room_has_bounds() {
 }
 
 #[test]
-fn growth_beyond_the_addresses_of_another_names_it() {
+fn growth_beyond_another_process_reservation_names_it() {
     let place = Place::new();
     let pool = place.pool();
     let narrow = Served::start(&pool, &["--shared", "--max-size", "128MiB"]);
     let wide = Store::options().path(&pool).shared(true).open().unwrap();
     let refused = wide.grow(ByteSize::mib(256)).unwrap_err();
     assert!(matches!(refused, GrowError::Pool(PoolGrowError::ReservedByOther { .. })), "{refused:?}");
-    let who = format!("128.0 MiB were reserved by process {} (terrace, since ", narrow.child.id());
-    assert_says(&refused.to_string(), &["cannot grow to 256.0 MiB", &who, "--max-size of at least that"]);
-    // So does another server, to its client.
+    let holder = format!("128.0 MiB were reserved by process {} (terrace, since ", narrow.child.id());
+    assert_says(&refused.to_string(), &["cannot grow to 256.0 MiB", &holder, "--max-size of at least that"]);
+    // Another server reports the same to its client.
     let other = Served::start(&pool, SHARED);
     let answer = redis::cmd("CONFIG").arg(&["SET", "size", "256mb"]).exec(&mut connect(&other)).unwrap_err();
-    assert_says(&answer.to_string(), &[&who]);
+    assert_says(&answer.to_string(), &[&holder]);
     assert_eq!(wide.grow(ByteSize::mib(100)).unwrap(), ByteSize::mib(100));
     drop(narrow);
     assert_eq!(
         wide.grow(ByteSize::mib(256)).unwrap(),
         ByteSize::mib(256),
-        "one that has gone counts no more"
+        "a process that has exited does not count"
     );
 }
 
-/// Whether the system lets this test use such namespaces; says so if not.
-fn may(test: &str, unshare: &[&str]) -> bool {
+/// Whether the system lets this test create such namespaces; prints a message if not.
+fn can_unshare(test: &str, unshare: &[&str]) -> bool {
     let tried = Command::new(unshare[0]).args(&unshare[1..]).arg("true").output();
-    let may = tried.is_ok_and(|output| output.status.success());
-    if !may {
+    let can = tried.is_ok_and(|output| output.status.success());
+    if !can {
         say(&format!("SKIPPED {test}: `{} true` is refused here", unshare.join(" ")));
     }
-    may
+    can
 }
 
-#[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
+#[allow(clippy::print_stderr, reason = "a skipped test must print a message")]
 fn say(what: &str) {
     eprintln!("{what}");
 }
 
 #[test]
-fn processes_that_do_not_see_each_other_s_numbers_share_a_pool() {
+fn processes_in_two_pid_namespaces_share_a_pool() {
     const APART: [&str; 5] = ["unshare", "-p", "-f", "--mount-proc", "--kill-child"];
-    if !may("processes_that_do_not_see_each_other_s_numbers_share_a_pool", &APART) {
+    if !can_unshare("processes_in_two_pid_namespaces_share_a_pool", &APART) {
         return;
     }
     let place = Place::new();
@@ -215,7 +216,8 @@ fn processes_that_do_not_see_each_other_s_numbers_share_a_pool() {
         assert_eq!(both, ["1", "2"]);
         assert_line(sharing(served).iter().map(String::as_str), "sharers:1");
     }
-    // There it is process 1, which is somebody else here; and the other way round nobody has the number.
+    // The other server is process 1 of its namespace, a number that another process has here. The
+    // number of the server here belongs to no process there.
     let stats = place.run(&["stats", "--shared"]).ok();
     assert_says(stats.text(), &["process 1 of another namespace (terrace, since "]);
     assert_says(stats.text(), &[&format!("process {} (terrace, since ", here.child.id())]);
@@ -233,12 +235,12 @@ fn processes_that_do_not_see_each_other_s_numbers_share_a_pool() {
 }
 
 #[test]
-fn where_dev_shm_is_another_one_there_is_no_pool_of_that_name() {
+fn pool_is_missing_in_another_dev_shm() {
     const APART: [&str; 2] = ["unshare", "-m"];
-    // In place of what is there now, for this process only.
+    // Hides the present /dev/shm from this process.
     const MOUNT: &str = "mount -t tmpfs none /dev/shm && exec \"$0\" \"$@\"";
     let under = [&APART[..], &["sh", "-c", MOUNT]].concat();
-    if !may("where_dev_shm_is_another_one_there_is_no_pool_of_that_name", &under) {
+    if !can_unshare("pool_is_missing_in_another_dev_shm", &under) {
         return;
     }
     let place =

@@ -1,4 +1,5 @@
-//! What surrounds the program: its environment, signals, and a pool's file that others change.
+//! Environment variables, signals, file size limits, and a pool's file that another process
+//! changes.
 
 mod common;
 
@@ -36,7 +37,7 @@ fn setting(client: &mut BufReader<TcpStream>, name: &str) -> String {
     lines[3].trim_end().into()
 }
 
-/// Runs the program with these variables.
+/// Runs the program with these environment variables.
 fn run_in(variables: &[(&str, &str)], arguments: &[&str]) -> Run {
     let mut command = program();
     command.envs(variables.iter().copied()).args(arguments).stdin(Stdio::null());
@@ -48,11 +49,11 @@ fn run_in(variables: &[(&str, &str)], arguments: &[&str]) -> Run {
     }
 }
 
-/// A server that ends before it opens a pool, but after it has read its settings.
+/// A server that fails after it has read its settings, before it opens a pool.
 const NOWHERE: [&str; 3] = ["serve", "--bind", "no.such.host.invalid"];
 
 #[test]
-fn kubernetes_variables_are_no_settings() {
+fn kubernetes_variables_are_ignored() {
     let variables = [
         ("TERRACE_PORT", "tcp://10.0.0.1:6379"),
         ("TERRACE_METRICS_PORT", "tcp://10.0.0.1:9121"),
@@ -67,7 +68,7 @@ fn kubernetes_variables_are_no_settings() {
     let said = run_in(&variables, &NOWHERE).fails(1, "is not an address").err;
     assert!(said.contains("ignored TERRACE_PORT=tcp://10.0.0.1:6379, which Kubernetes sets"), "{said}");
     assert!(said.contains("ignored TERRACE_METRICS_PORT=tcp://10.0.0.1:9121"), "{said}");
-    assert!(!said.contains("is no setting"), "{said}");
+    assert!(!said.contains("is not a setting"), "{said}");
     let place = Place::new();
     let pool = place.pool();
     drop(Served::start(&pool, &[]));
@@ -110,7 +111,7 @@ fn bad_variables_are_named_with_what_is_valid() {
     ] {
         let said = run_in(&[(name, value)], &NOWHERE).fails(2, wanted).err;
         assert!(said.contains(&format!("{name}={value}")), "{said}");
-        // A flag comes first.
+        // A flag overrides the variable.
         if name == "TERRACE_PORT" {
             run_in(&[(name, value)], &[&NOWHERE[..], &["--port", "1"]].concat())
                 .fails(1, "is not an address");
@@ -131,16 +132,15 @@ fn unknown_variables_are_warned_about() {
     drop(Served::start(&place.pool(), &[]));
     let said =
         run_in(&[("TERRACE_POL", "/tmp/x")], &["stats", "--pool", place.pool().to_str().unwrap()]).ok();
-    assert!(said.err.starts_with("warning: TERRACE_POL is no setting"), "{}", said.err);
+    assert!(said.err.starts_with("warning: TERRACE_POL is not a setting"), "{}", said.err);
     let help = run(["serve", "--help"], b"").ok();
     assert!(
         help.text().contains("[env: TERRACE_PORT]") && help.text().contains("[env: TERRACE_PASSWORD_FILE]")
     );
 }
 
-/// Only what is meant to end a server ends it.
 #[test]
-fn hangup_and_user_signals_do_not_end_it() {
+fn hangup_and_user_signals_do_not_end_the_server() {
     let place = Place::new();
     let mut server = Served::start(&place.pool(), &[]);
     for signal in ["-HUP", "-USR1", "-USR2", "-PIPE", "-XFSZ", "-HUP"] {
@@ -153,9 +153,9 @@ fn hangup_and_user_signals_do_not_end_it() {
     assert!(err.contains("SIGHUP ignored"), "{err}");
 }
 
-/// A pool that may not become as large as it should be is an error, not the end by SIGXFSZ.
+/// Creating a pool beyond the file size limit is an error; SIGXFSZ does not kill the process.
 #[test]
-fn a_file_size_limit_is_an_error() {
+fn file_size_limit_is_an_error() {
     let place = Place::new();
     let limited = "ulimit -f 10; exec \"$0\" load /dev/null --format jsonl --size 64mb --pool \"$1\"";
     let program = program();
@@ -172,36 +172,36 @@ fn a_file_size_limit_is_an_error() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn second_signal_ends_the_server_at_once() {
     let place = Place::new();
     let mut server = Served::start(&place.pool(), &[]);
     assert_eq!(ask(&mut client(&server), &format!("SET k {}", "x".repeat(60_000))), "+OK");
-    // Replies that nobody takes keep an orderly end waiting.
+    // A clean shutdown waits for a client that does not read its replies.
     let mut slow = client(&server);
     slow.get_mut().write_all(&b"GET k\r\n".repeat(1000)).unwrap();
     assert_eq!(ask(&mut slow, "PING").as_bytes()[0], b'$');
     server.signal("-TERM");
     let mut said = String::new();
     let mut err = BufReader::new(server.child.stderr.take().unwrap());
-    while !said.contains("a second signal ends at once") {
+    while !said.contains("a second signal exits at once") {
         assert!(err.read_line(&mut said).unwrap() > 0, "{said}");
     }
     server.signal("-INT");
     assert_eq!(server.child.wait().unwrap().code(), Some(1));
 }
 
-/// A server cannot go on without the end of its pool's file, but it says why it ends.
+/// A server cannot continue without the end of its pool's file, but reports why it ends.
 #[test]
-fn a_pool_cut_short_while_served_is_named() {
+fn pool_truncated_while_served_is_reported() {
     let place = Place::new();
     let pool = place.pool();
     let mut server = Served::start(&pool, &["--huge-pages=no"]);
     let mut client = client(&server);
     assert_eq!(ask(&mut client, "SET k v"), "+OK");
     File::options().write(true).open(&pool).unwrap().set_len(8192).unwrap();
-    // The first few may find what they need in what is left.
-    let found_out = (0..1000).any(|nth| !ask(&mut client, &format!("SET key:{nth} v")).starts_with('+'));
-    assert!(found_out, "the server serves without a pool");
+    // The first commands may succeed in the remaining part of the file.
+    let is_noticed = (0..1000).any(|nth| !ask(&mut client, &format!("SET key:{nth} v")).starts_with('+'));
+    assert!(is_noticed, "the server serves without a pool");
     let status = server.child.wait().unwrap();
     let (_, err) = server.end();
     assert_eq!(status.signal(), Some(sigbus()), "{err}");
@@ -217,14 +217,13 @@ fn sigbus() -> i32 {
     rustix::process::Signal::BUS.as_raw()
 }
 
-/// A SIGBUS that somebody sends is not about the pool.
+/// A SIGBUS sent by another process is not about the pool.
 #[test]
-fn a_bus_error_from_elsewhere_says_nothing_of_the_pool() {
+fn sigbus_from_another_process_is_not_blamed_on_the_pool() {
     let place = Place::new();
     let mut server = Served::start(&place.pool(), &[]);
     server.signal("-BUS");
-    // The handler of the standard library, which was there before, takes the first one of those for
-    // a false alarm.
+    // The standard library's handler, which was installed before, ignores the first such signal.
     if ask(&mut client(&server), "PING") == "+PONG" {
         server.signal("-BUS");
     }
@@ -238,10 +237,10 @@ fn make(pool: &Path, settings: &[&str]) {
     run(made, b"{\"key\":\"k\",\"value\":\"v\"}\n").ok();
 }
 
-/// A pool keeps what it was made with. What was asked for and does not hold is said, and CONFIG GET
-/// tells what holds.
+/// A pool keeps the settings of its creation. The server warns of given settings that have no
+/// effect, and CONFIG GET returns the effective values.
 #[test]
-fn settings_that_do_not_hold_are_said() {
+fn settings_without_effect_are_reported() {
     let place = Place::new();
     let pool = place.pool();
     make(&pool, &["--index", "turbo", "--participants", "9", "--size", "128mb"]);
@@ -275,12 +274,12 @@ fn settings_that_do_not_hold_are_said() {
     let (code, err) = server.end();
     assert_eq!(code, Some(0), "{err}");
     for said in [
-        "--index clht is for a pool that is created; this pool has turbo: ",
-        "--participants 12 is for a pool that is created; this pool has 9: ",
-        "--size 67108864 (64 MiB) is for a pool that is created; this pool has 134217728 (128 MiB): a pool cannot shrink",
-        "--index-cache means nothing to the index turbo: only rewo has a cache",
-        "--end-stopped means nothing without --shared",
-        "--unix-perm means nothing without --unix",
+        "--index clht applies only when a pool is created; this pool has turbo: ",
+        "--participants 12 applies only when a pool is created; this pool has 9: ",
+        "--size 67108864 (64 MiB) applies only when a pool is created; this pool has 134217728 (128 MiB): a pool cannot shrink",
+        "--index-cache has no effect with the index turbo: only rewo has a cache",
+        "--end-stopped has no effect without --shared",
+        "--unix-perm has no effect without --unix",
     ] {
         assert!(err.contains(&format!("warning: {said}")), "no `{said}` in {err}");
     }

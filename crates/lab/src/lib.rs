@@ -1,4 +1,5 @@
-//! The lab: what Terrace is made of, put through crashes and schedules. `cargo lab` is its command.
+//! The lab: explores crash states and thread schedules of Terrace's parts. Its command is
+//! `cargo lab`.
 #![forbid(unsafe_code)]
 
 mod schedules;
@@ -6,6 +7,9 @@ mod seed;
 mod suite;
 pub mod targets;
 
-pub use schedules::{Accident, Deaths, Done, MEETINGS, Meeting, Met, ScheduleSeed, Watch, meeting};
+pub use schedules::{
+    CrashKind, FaultProfile, Monitor, RunResult, SCHEDULE_TARGETS, ScheduleSeed, ScheduleTarget,
+    WeakRunResult, schedule_target,
+};
 pub use seed::RunSeed;
 pub use suite::{SUITES, Suite, suite};

@@ -1,13 +1,14 @@
-//! `cargo lab crash|mutants|schedules|replay`: puts what Terrace is made of through crashes and schedules.
+//! `cargo lab crash|mutants|schedules|replay`: explores crash states and thread schedules of
+//! Terrace's parts.
 #![forbid(unsafe_code)]
-#![allow(clippy::disallowed_methods, reason = "the command starts the threads and looks at the clock")]
+#![allow(clippy::disallowed_methods, reason = "the command starts the threads and reads the clock")]
 
 mod command;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Crashes stores at every store instruction, and judges what they recover to.
+/// Crashes stores at every store instruction, and checks the recovered state.
 #[derive(Parser)]
 #[command(name = "cargo lab", version)]
 struct Arguments {
@@ -17,13 +18,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Explores the crash states of a target until enough distinct ones were judged, or one is wrong.
+    /// Explores crash states of a target until enough distinct states were checked, or one is
+    /// wrong.
     Crash(command::Crash),
-    /// Breaks each place that asks for durability, in turn, and says which breaks were not noticed.
+    /// Removes or delays each write-back and fence in turn, and lists the faults that no run
+    /// detects.
     Mutants(command::Mutants),
-    /// Runs threads in many orders, at every access, with or without a crash, until there were enough runs, or one is wrong.
+    /// Runs threads in many interleavings of their accesses, with or without crashes, until enough
+    /// runs were done, or one is wrong.
     Schedules(command::Schedules),
-    /// Repeats the run in which something was found, and tells its story.
+    /// Repeats the run of a finding, and prints a report.
     Replay(command::Replay),
 }
 

@@ -1,4 +1,4 @@
-//! The targets whose threads meet, by name, and the word that repeats a run.
+//! The multi-threaded targets, by name, and the seed that repeats a run.
 
 use crate::targets::{
     Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes,
@@ -14,58 +14,59 @@ use terrace_testkit::schedule::{
     Weakening, Weakenings, minimise, rehearse, run,
 };
 
-/// Who dies in a run whose threads are participants of a shared pool.
+/// The threads that crash in a run whose threads are participants of a shared pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Deaths {
-    /// Nobody, and the pool is not shared.
+pub enum CrashKind {
+    /// No thread, and the pool is not shared.
     #[default]
     None,
-    /// Some, while the others go on.
+    /// Some threads, while the others continue.
     Some,
-    /// The first one, and the others come one after the other to what it has left.
+    /// The first thread; the others start one after the other and take over what it left.
     First,
 }
 
-/// What happens to the threads of a run.
+/// The faults of a run: crashed threads, a power failure, or weak memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accident {
-    /// Who dies.
-    pub deaths: Deaths,
-    /// The memory whose crash all of it is put through; none if it does not crash.
-    pub crash: Option<Profile>,
-    /// Whether threads see what others store as late as the memory model lets them.
+pub struct FaultProfile {
+    /// The threads that crash.
+    pub crashes: CrashKind,
+    /// The kind of memory whose crash states are explored; none without a power failure.
+    pub power_loss: Option<Profile>,
+    /// Whether threads see stores of others as late as the memory model allows.
     pub is_weak: bool,
 }
 
-/// What runs are called in which participants die.
+/// Names of [`CrashKind::Some`] and [`CrashKind::First`].
 const ONE_DIES: &str = "one-dies";
 const HEIRS: &str = "heirs";
-/// And those in which the memory is weak.
+/// Name of weak memory.
 const WEAK: &str = "weak";
 
-impl Accident {
-    /// All that a run is put through if nothing else is said: every kind of death, without a crash and with.
+impl FaultProfile {
+    /// The profiles with crashed threads, without a power failure and with one.
     pub const DEATHS: [Self; 3] = [
-        Self::of(Deaths::Some, None),
-        Self::of(Deaths::Some, Some(Profile::Pmem)),
-        Self::of(Deaths::First, Some(Profile::Pmem)),
+        Self::of(CrashKind::Some, None),
+        Self::of(CrashKind::Some, Some(Profile::Pmem)),
+        Self::of(CrashKind::First, Some(Profile::Pmem)),
     ];
 
-    /// The memory is not weak.
-    pub const fn of(deaths: Deaths, crash: Option<Profile>) -> Self {
-        Self { deaths, crash, is_weak: false }
+    /// A profile without weak memory.
+    pub const fn of(crashes: CrashKind, power_loss: Option<Profile>) -> Self {
+        Self { crashes, power_loss, is_weak: false }
     }
 
-    /// The one with this name: none, weak, pmem, one-dies, one-dies+pmem, heirs, heirs+pmem and so on.
+    /// The profile with this name: none, weak, pmem, one-dies, one-dies+pmem, heirs, heirs+pmem and
+    /// so on.
     pub fn named(name: &str) -> Result<Self, String> {
-        let some = name.strip_prefix(ONE_DIES).map(|rest| (Deaths::Some, rest));
-        let first = name.strip_prefix(HEIRS).map(|rest| (Deaths::First, rest));
+        let some = name.strip_prefix(ONE_DIES).map(|rest| (CrashKind::Some, rest));
+        let first = name.strip_prefix(HEIRS).map(|rest| (CrashKind::First, rest));
         let (deaths, crash) = match some.or(first) {
             Some((deaths, "")) => return Ok(Self::of(deaths, None)),
             Some((deaths, rest)) => (deaths, rest.strip_prefix('+').unwrap_or(rest)),
             None if name == "none" => return Ok(Self::default()),
             None if name == WEAK => return Ok(Self { is_weak: true, ..Self::default() }),
-            None => (Deaths::None, name),
+            None => (CrashKind::None, name),
         };
         match Profile::ALL.into_iter().find(|profile| profile.name() == crash) {
             Some(profile) => Ok(Self::of(deaths, Some(profile))),
@@ -76,54 +77,55 @@ impl Accident {
         }
     }
 
-    /// Whether anybody dies.
-    pub fn is_mortal(self) -> bool {
-        self.deaths != Deaths::None
+    /// Whether threads crash.
+    pub fn has_crashes(self) -> bool {
+        self.crashes != CrashKind::None
     }
 
-    /// What happens, for a story.
-    pub fn story(self) -> &'static str {
-        self.crash.map_or("", Profile::crash)
+    /// Describes the power failure, for a report.
+    pub fn power_loss_text(self) -> &'static str {
+        self.power_loss.map_or("", Profile::crash)
     }
 }
 
-impl fmt::Display for Accident {
+impl fmt::Display for FaultProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = match self.deaths {
-            Deaths::None if self.is_weak => return f.pad(WEAK),
-            Deaths::None => return f.pad(self.crash.map_or("none", Profile::name)),
-            Deaths::Some => ONE_DIES,
-            Deaths::First => HEIRS,
+        let name = match self.crashes {
+            CrashKind::None if self.is_weak => return f.pad(WEAK),
+            CrashKind::None => return f.pad(self.power_loss.map_or("none", Profile::name)),
+            CrashKind::Some => ONE_DIES,
+            CrashKind::First => HEIRS,
         };
-        match self.crash.map(Profile::name) {
-            None => f.pad(who),
-            Some(crash) => f.pad(&format!("{who}+{crash}")),
+        match self.power_loss.map(Profile::name) {
+            None => f.pad(name),
+            Some(memory) => f.pad(&format!("{name}+{memory}")),
         }
     }
 }
 
-/// Which run of which target, and what happens to it: `clht/none/0x1d`, `clht/pmem/0x1d`, `clht/one-dies/0x1d`.
+/// A run of a target under a fault profile: `clht/none/0x1d`, `clht/pmem/0x1d`,
+/// `clht/one-dies/0x1d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleSeed {
     /// The target's name.
     pub target: &'static str,
-    /// What happens to its threads.
-    pub accident: Accident,
-    /// What scenario and schedule follow from.
+    /// The faults of the run.
+    pub fault_profile: FaultProfile,
+    /// The seed of scenario and schedule.
     pub run: u64,
 }
 
 impl ScheduleSeed {
     /// The seed of run `number` of a session with seed `seed`.
-    pub fn new(target: &'static str, accident: Accident, seed: u64, number: u64) -> Self {
+    pub fn new(target: &'static str, fault_profile: FaultProfile, seed: u64, number: u64) -> Self {
         let run = Dice::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)).bits() >> 8;
-        Self { target, accident, run }
+        Self { target, fault_profile, run }
     }
 }
 
 impl fmt::Display for ScheduleSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{:#x}", self.target, self.accident, self.run)
+        write!(f, "{}/{}/{:#x}", self.target, self.fault_profile, self.run)
     }
 }
 
@@ -131,75 +133,77 @@ impl FromStr for ScheduleSeed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no run: give the word that the finding names, as clht/none/0x1d");
+        let wrong = || {
+            format!("`{text}` is not a seed: give the seed that the finding names, such as clht/none/0x1d")
+        };
         let mut parts = text.split('/');
         let (Some(target), Some(crash), Some(run), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return Err(wrong());
         };
-        let target = meeting(target).ok_or_else(|| format!("there is no target `{target}`"))?.name;
+        let target = schedule_target(target).ok_or_else(|| format!("there is no target `{target}`"))?.name;
         let run =
             run.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()).ok_or_else(wrong)?;
-        Ok(Self { target, accident: Accident::named(crash)?, run })
+        Ok(Self { target, fault_profile: FaultProfile::named(crash)?, run })
     }
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct RunResult {
     /// Accesses, write-backs and fences of the threads.
     pub steps: u64,
-    /// How often another thread went on.
+    /// Number of switches to another thread.
     pub turns: u64,
-    /// Participants that died.
+    /// Number of crashed participants.
     pub deaths: u64,
-    /// Crash states, if it crashed.
+    /// Explored crash states, if power failed.
     pub explored: Explored,
-    /// What was found.
+    /// The finding, if the run failed.
     pub finding: Option<Finding>,
 }
 
-/// A target whose threads meet, as the command line sees it.
-pub struct Meeting {
+/// A multi-threaded target, independent of its type.
+pub struct ScheduleTarget {
     /// Its name.
     pub name: &'static str,
-    once: Once,
-    deaths: Mortals,
-    follow_weak: fn(&Stage, &Scenario, &Policy, Option<Weakening>, Reach) -> Met,
+    run_once: RunOnce,
+    add_crashes: AddCrashes,
+    run_weak_scenario: fn(&Stage, &Scenario, &Policy, Option<Weakening>, Reach) -> WeakRunResult,
     plan: fn(u64) -> Plan,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
-type Mortals = fn(&Stage, Accident, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
-type Once = fn(&Stage, &Watch<'_>, Accident, &Scenario, &Policy, u64) -> Done;
+type AddCrashes = fn(&Stage, FaultProfile, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
+type RunOnce = fn(&Stage, &Monitor<'_>, FaultProfile, &Scenario, &Policy, u64) -> RunResult;
 
-/// What came of a run in which threads meet on a memory that is weak.
+/// The result of a run on weak memory.
 #[derive(Debug)]
-pub struct Met {
-    /// What it passed that could be weakened.
+pub struct WeakRunResult {
+    /// The orderings that the run executed and that can be weakened.
     pub passed: Weakenings,
-    /// What was wrong.
+    /// What was wrong, if the run failed.
     pub wrong: Option<Wrong>,
 }
 
-/// Who looks on: states that anyone has judged, and whether to stop.
-pub struct Watch<'w> {
-    /// States that were judged.
+/// State shared by all runs of a session, and whether to stop.
+pub struct Monitor<'w> {
+    /// States that some run has checked.
     pub seen: &'w Seen,
-    /// Asked now and then.
+    /// Whether the session is over; runs call it repeatedly.
     pub is_over: &'w dyn Fn() -> bool,
-    /// Planted into what crashes.
+    /// A fault to inject into runs that crash.
     pub fault: Option<Fault>,
 }
 
-impl Meeting {
+impl ScheduleTarget {
     const fn of<T: Target>() -> Self {
         Self {
             name: T::NAME,
-            once: once::<T>,
-            deaths: deaths::<T>,
-            follow_weak: follow_weak::<T>,
+            run_once: run_once::<T>,
+            add_crashes: add_crashes::<T>,
+            run_weak_scenario: run_weak_scenario::<T>,
             plan: T::plan,
             faults: |crashes, stage, scenario, policy, seed| {
                 crashes.faults::<T>(stage, scenario, policy, seed)
@@ -208,34 +212,48 @@ impl Meeting {
     }
 
     /// Does a run.
-    pub fn run(&self, stage: &Stage, watch: &Watch<'_>, seed: ScheduleSeed) -> Done {
+    pub fn run(&self, stage: &Stage, monitor: &Monitor<'_>, seed: ScheduleSeed) -> RunResult {
         let policy = policy(seed);
         match self.scenario(stage, seed, &policy) {
-            Ok(scenario) => (self.once)(stage, watch, seed.accident, &scenario, &policy, seed.run),
-            Err(finding) => Done { finding: Some(*finding), ..Done::default() },
+            Ok(scenario) => (self.run_once)(stage, monitor, seed.fault_profile, &scenario, &policy, seed.run),
+            Err(finding) => RunResult { finding: Some(*finding), ..RunResult::default() },
         }
     }
 
-    /// Threads that do just this, after `before`, and take turns like that.
-    pub fn follow(&self, stage: &Stage, before: Vec<Op>, threads: Vec<Vec<Act>>, turns: &[Slice]) -> Done {
-        let seed = ScheduleSeed { target: self.name, accident: Accident::default(), run: 1 };
+    /// Runs `threads` after the setup `before`, with the given turns.
+    pub fn run_script(
+        &self,
+        stage: &Stage,
+        before: Vec<Op>,
+        threads: Vec<Vec<Act>>,
+        turns: &[Slice],
+    ) -> RunResult {
+        let seed = ScheduleSeed { target: self.name, fault_profile: FaultProfile::default(), run: 1 };
         let mut scenario = self::scenario(self.name, seed);
         (scenario.plan.before, scenario.threads) = (before, threads);
-        let watch = Watch { seen: &Seen::new(), is_over: &|| false, fault: None };
-        (self.once)(stage, &watch, seed.accident, &scenario, &Policy::Script(turns.to_vec()), seed.run)
+        let monitor = Monitor { seen: &Seen::new(), is_over: &|| false, fault: None };
+        (self.run_once)(
+            stage,
+            &monitor,
+            seed.fault_profile,
+            &scenario,
+            &Policy::Script(turns.to_vec()),
+            seed.run,
+        )
     }
 
-    /// What is done in a run, and who dies. What is wrong before anybody does is a finding.
+    /// The scenario of a run, with the crashes of its threads. An error without any crash is a
+    /// finding.
     fn scenario(&self, stage: &Stage, seed: ScheduleSeed, policy: &Policy) -> Result<Scenario, Box<Finding>> {
         let scenario = self::scenario(self.name, seed);
-        if !(seed.accident.is_mortal() || seed.accident.is_weak && is_mortal_too(&scenario)) {
+        if !(seed.fault_profile.has_crashes() || seed.fault_profile.is_weak && also_has_crashes(&scenario)) {
             return Ok(scenario);
         }
-        let deaths = (self.deaths)(stage, seed.accident, &scenario, policy, seed.run);
-        deaths.map_err(|wrong| Box::new(Finding::without_threads(&scenario, wrong)))
+        let crashed = (self.add_crashes)(stage, seed.fault_profile, &scenario, policy, seed.run);
+        crashed.map_err(|wrong| Box::new(Finding::without_threads(&scenario, wrong)))
     }
 
-    /// The faults that can be planted in what the threads of a run do that crashes on `profile`.
+    /// The faults that can be injected into the threads of a run that loses power on `profile`.
     pub fn faults(&self, stage: &Stage, profile: Profile, seed: ScheduleSeed) -> BTreeSet<Fault> {
         let policy = policy(seed);
         let Ok(scenario) = self.scenario(stage, seed, &policy) else { return BTreeSet::new() };
@@ -244,99 +262,107 @@ impl Meeting {
         (self.faults)(&crashes, stage, &scenario, &policy, seed.run)
     }
 
-    /// Makes a finding smaller, with at most `tries` runs.
-    pub fn smaller(&self, stage: &Stage, accident: Accident, finding: Finding, tries: usize) -> Finding {
+    /// Minimises a finding, with at most `tries` runs.
+    pub fn minimise(
+        &self,
+        stage: &Stage,
+        fault_profile: FaultProfile,
+        finding: Finding,
+        tries: usize,
+    ) -> Finding {
         minimise(finding, tries, |scenario, policy, seed| {
-            // Looking again must not stop at what was seen before.
+            // A new set for each run, so that it checks states that an earlier run has checked.
             let seen = Seen::new();
-            let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-            (self.once)(stage, &watch, accident, scenario, policy, seed).finding
+            let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
+            (self.run_once)(stage, &monitor, fault_profile, scenario, policy, seed).finding
         })
     }
 
-    /// Threads that do just this on a memory that is weak, and take turns like that, with the orders that are missing.
-    pub fn follow_weak(
+    /// Runs a scenario on weak memory, with `missing` removed from the orderings.
+    pub fn run_weak_scenario(
         &self,
         stage: &Stage,
         scenario: &Scenario,
         policy: &Policy,
         missing: Option<Weakening>,
         reach: Reach,
-    ) -> Met {
-        (self.follow_weak)(stage, scenario, policy, missing, reach)
+    ) -> WeakRunResult {
+        (self.run_weak_scenario)(stage, scenario, policy, missing, reach)
     }
 
-    /// What a run of one thread with this seed does, and the keys that it has.
+    /// The plan of a single-threaded run with this seed, with its keys.
     pub fn plan(&self, seed: u64) -> Plan {
         (self.plan)(seed)
     }
 
-    /// Does the run with this number on a memory that is weak, with the orders that are missing.
-    pub fn meet(&self, stage: &Stage, run: u64, missing: Option<Weakening>) -> Met {
-        let accident = Accident { is_weak: true, ..Accident::default() };
-        let seed = ScheduleSeed { target: self.name, accident, run };
+    /// Does the run with this number on weak memory, with `missing` removed from the orderings.
+    pub fn run_weak(&self, stage: &Stage, run: u64, missing: Option<Weakening>) -> WeakRunResult {
+        let fault_profile = FaultProfile { is_weak: true, ..FaultProfile::default() };
+        let seed = ScheduleSeed { target: self.name, fault_profile, run };
         let policy = policy(seed);
         match self.scenario(stage, seed, &policy) {
-            Ok(scenario) => self.follow_weak(stage, &scenario, &policy, missing, Reach::of_run(run)),
-            Err(finding) => Met { passed: Weakenings::new(), wrong: Some(finding.wrong) },
+            Ok(scenario) => self.run_weak_scenario(stage, &scenario, &policy, missing, Reach::of_run(run)),
+            Err(finding) => WeakRunResult { passed: Weakenings::new(), wrong: Some(finding.wrong) },
         }
     }
 }
 
-/// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 11] = [
-    Meeting::of::<ClhtU64>(),
-    Meeting::of::<ClhtBytes>(),
-    Meeting::of::<Cells>(),
-    Meeting::of::<Blocks>(),
-    Meeting::of::<DirectEngine>(),
-    Meeting::of::<TurboU64>(),
-    Meeting::of::<TurboBytes>(),
-    Meeting::of::<RewoU64>(),
-    Meeting::of::<RewoBytes>(),
-    Meeting::of::<LevelU64>(),
-    Meeting::of::<LevelBytes>(),
+/// All multi-threaded targets.
+pub static SCHEDULE_TARGETS: [ScheduleTarget; 11] = [
+    ScheduleTarget::of::<ClhtU64>(),
+    ScheduleTarget::of::<ClhtBytes>(),
+    ScheduleTarget::of::<Cells>(),
+    ScheduleTarget::of::<Blocks>(),
+    ScheduleTarget::of::<DirectEngine>(),
+    ScheduleTarget::of::<TurboU64>(),
+    ScheduleTarget::of::<TurboBytes>(),
+    ScheduleTarget::of::<RewoU64>(),
+    ScheduleTarget::of::<RewoBytes>(),
+    ScheduleTarget::of::<LevelU64>(),
+    ScheduleTarget::of::<LevelBytes>(),
 ];
 
-/// The one with this name.
-pub fn meeting(name: &str) -> Option<&'static Meeting> {
-    MEETINGS.iter().find(|meeting| meeting.name == name)
+/// The multi-threaded target with this name.
+pub fn schedule_target(name: &str) -> Option<&'static ScheduleTarget> {
+    SCHEDULE_TARGETS.iter().find(|target| target.name == name)
 }
 
 fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
     match name {
-        ClhtU64::NAME => drawn::<ClhtU64>(seed),
-        ClhtBytes::NAME => drawn::<ClhtBytes>(seed),
-        TurboU64::NAME => drawn::<TurboU64>(seed),
-        TurboBytes::NAME => drawn::<TurboBytes>(seed),
-        RewoU64::NAME => drawn::<RewoU64>(seed),
-        RewoBytes::NAME => drawn::<RewoBytes>(seed),
-        LevelU64::NAME => drawn::<LevelU64>(seed),
-        LevelBytes::NAME => drawn::<LevelBytes>(seed),
-        Cells::NAME => drawn::<Cells>(seed),
-        Blocks::NAME => drawn::<Blocks>(seed),
-        _ => drawn::<DirectEngine>(seed),
+        ClhtU64::NAME => random_scenario::<ClhtU64>(seed),
+        ClhtBytes::NAME => random_scenario::<ClhtBytes>(seed),
+        TurboU64::NAME => random_scenario::<TurboU64>(seed),
+        TurboBytes::NAME => random_scenario::<TurboBytes>(seed),
+        RewoU64::NAME => random_scenario::<RewoU64>(seed),
+        RewoBytes::NAME => random_scenario::<RewoBytes>(seed),
+        LevelU64::NAME => random_scenario::<LevelU64>(seed),
+        LevelBytes::NAME => random_scenario::<LevelBytes>(seed),
+        Cells::NAME => random_scenario::<Cells>(seed),
+        Blocks::NAME => random_scenario::<Blocks>(seed),
+        _ => random_scenario::<DirectEngine>(seed),
     }
 }
 
-fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
-    match seed.accident {
-        Accident { deaths: Deaths::Some, .. } => Scenario::draw_shared::<T>(seed.run),
-        Accident { deaths: Deaths::First, .. } => Scenario::draw_heirs::<T>(seed.run),
-        Accident { crash: Some(_), .. } => Scenario::draw_to_crash::<T>(seed.run),
-        Accident { is_weak: true, .. } => drawn_to_meet::<T>(seed.run, seed.run),
-        Accident { crash: None, .. } => Scenario::draw_to_race::<T>(seed.run),
+fn random_scenario<T: Target>(seed: ScheduleSeed) -> Scenario {
+    match seed.fault_profile {
+        FaultProfile { crashes: CrashKind::Some, .. } => Scenario::draw_shared::<T>(seed.run),
+        FaultProfile { crashes: CrashKind::First, .. } => Scenario::draw_heirs::<T>(seed.run),
+        FaultProfile { power_loss: Some(_), .. } => Scenario::draw_to_crash::<T>(seed.run),
+        FaultProfile { is_weak: true, .. } => random_weak_scenario::<T>(seed.run, seed.run),
+        FaultProfile { power_loss: None, .. } => Scenario::draw_to_race::<T>(seed.run),
     }
 }
 
-/// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants. In many, threads are told of time by nobody.
-fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
+/// A scenario for weak memory. In most of them threads crowd on few keys, as only threads that
+/// access the same words can see wrong values. In some the threads are participants of a shared
+/// pool. In many no barriers order the calls of different threads.
+fn random_weak_scenario<T: Target>(number: u64, seed: u64) -> Scenario {
     let mut dice = Dice::new(seed ^ 0x6b69_6e64);
     let scenario = match number % 6 {
         0 if dice.roll(2) == 0 => Scenario::draw_shared_history::<T>(seed),
         0 => Scenario::draw_shared::<T>(seed),
         1 => Scenario::draw_to_race::<T>(seed),
-        2 => return Scenario::draw_exchange::<T>(few_of_one_tag::<T>(seed)),
+        2 => return Scenario::draw_exchange::<T>(few_keys_seed::<T>(seed)),
         4 if dice.roll(4) == 0 => return Scenario::draw_tides::<T>(seed),
         4 => return Scenario::draw_history::<T>(seed),
         _ if Dice::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::draw_filling::<T>(seed),
@@ -345,65 +371,68 @@ fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
     scenario.with_kill(seed).with_manners(seed)
 }
 
-/// A seed like this whose plan has few keys, if one is near, all of one tag: these go to the same slots.
-fn few_of_one_tag<T: Target>(seed: u64) -> u64 {
+/// A similar seed whose plan has few keys, all with one tag, so that they use the same slots; if
+/// there is none near, this seed.
+fn few_keys_seed<T: Target>(seed: u64) -> u64 {
     let near = |turn: u64| (seed ^ turn << 24) & !(3 << 51) | 1 << 51;
     (0..6).map(near).find(|&seed| T::plan(seed).keys < 10).unwrap_or(seed)
 }
 
-/// In half of the runs on a weak memory whose threads are participants, some die.
-fn is_mortal_too(scenario: &Scenario) -> bool {
+/// Whether threads also crash in a run on weak memory: in half of those with a shared pool.
+fn also_has_crashes(scenario: &Scenario) -> bool {
     scenario.is_shared && scenario.plan.seed >> 3 & 1 == 1
 }
 
-/// How the threads of a run take turns.
+/// The schedule policy of a run.
 fn policy(seed: ScheduleSeed) -> Policy {
-    match seed.accident.deaths {
-        Deaths::First => Scenario::one_after_the_other(),
+    match seed.fault_profile.crashes {
+        CrashKind::First => Scenario::one_after_the_other(),
         _ => Scenario::policy(seed.run),
     }
 }
 
-/// The same, with deaths, which are drawn from how the run goes in which nobody dies.
-fn deaths<T: Target>(
+/// Adds crashes of threads to a scenario, chosen at random from a run without crashes.
+fn add_crashes<T: Target>(
     stage: &Stage,
-    accident: Accident,
+    fault_profile: FaultProfile,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
 ) -> Result<Scenario, Wrong> {
-    let ran = match accident.crash.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache) {
+    let ran = match fault_profile.power_loss.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache)
+    {
         true => rehearse::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed)?,
         false => rehearse::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed)?,
     };
-    match (ran.wrong.clone(), accident.deaths) {
+    match (ran.wrong.clone(), fault_profile.crashes) {
         (Some(wrong), _) => Err(wrong),
-        _ if accident.is_weak => Ok(scenario.draw_deaths_behind(&ran, seed)),
-        (None, Deaths::First) => Ok(scenario.draw_legacy(&ran, seed)),
+        _ if fault_profile.is_weak => Ok(scenario.draw_deaths_behind(&ran, seed)),
+        (None, CrashKind::First) => Ok(scenario.draw_legacy(&ran, seed)),
         (None, _) => Ok(scenario.draw_deaths(&ran, seed)),
     }
 }
 
-/// Half of the runs that do not crash are as on persistent memory, half as on shared memory: the code differs.
+/// Whether a run without power failure is as on persistent memory; the other half is as on shared
+/// memory, where other code runs.
 fn has_volatile_cache(scenario: &Scenario) -> bool {
     scenario.plan.seed & 1 == 0
 }
 
-fn once<T: Target>(
+fn run_once<T: Target>(
     stage: &Stage,
-    watch: &Watch<'_>,
-    accident: Accident,
+    monitor: &Monitor<'_>,
+    fault_profile: FaultProfile,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Done {
-    let Some(profile) = accident.crash else {
-        return uncrashed::<T>(stage, watch, accident, scenario, policy, seed);
+) -> RunResult {
+    let Some(profile) = fault_profile.power_loss else {
+        return run_without_power_loss::<T>(stage, monitor, fault_profile, scenario, policy, seed);
     };
-    let Watch { seen, is_over, fault } = *watch;
+    let Monitor { seen, is_over, fault } = *monitor;
     let crashes = Crashes { profile, limits: LIMITS, seen, is_over, fault };
     let crashed = crashes.run::<T>(stage, scenario, policy, seed);
-    Done {
+    RunResult {
         steps: crashed.slices.iter().map(|slice| u64::from(slice.steps)).sum(),
         turns: crashed.slices.len() as u64,
         deaths: crashed.deaths,
@@ -412,21 +441,21 @@ fn once<T: Target>(
     }
 }
 
-/// The same where nothing crashes.
-fn uncrashed<T: Target>(
+/// As [`run_once`], without a power failure.
+fn run_without_power_loss<T: Target>(
     stage: &Stage,
-    _: &Watch<'_>,
-    accident: Accident,
+    _: &Monitor<'_>,
+    fault_profile: FaultProfile,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Done {
-    if accident.is_weak {
-        return weak::<T>(stage, None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
+) -> RunResult {
+    if fault_profile.is_weak {
+        return run_weak::<T>(stage, None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
     }
     match has_volatile_cache(scenario) {
-        true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
-        false => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
+        true => run_plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
+        false => run_plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
     }
 }
 
@@ -434,71 +463,80 @@ fn zeroed<T: Target, const V: bool>() -> Memory<V> {
     Memory::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run")
 }
 
-fn plain<T: Target, const V: bool>(
+fn run_plain<T: Target, const V: bool>(
     stage: &Stage,
     medium: impl Noted,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Done {
-    done(scenario, run::<T, V>(stage, medium, scenario, policy, seed))
+) -> RunResult {
+    run_result(scenario, run::<T, V>(stage, medium, scenario, policy, seed))
 }
 
-/// What came of it, for who looks on.
-fn done(scenario: &Scenario, run: Result<Run, Wrong>) -> Done {
+/// The result of a run without a power failure.
+fn run_result(scenario: &Scenario, run: Result<Run, Wrong>) -> RunResult {
     match run {
         Ok(run) => {
             let (steps, turns) = (run.ran.steps, run.ran.turns.len() as u64);
             let deaths = run.ran.died.len() as u64;
-            Done { steps, turns, deaths, finding: Finding::of_run(scenario, run), ..Done::default() }
+            RunResult {
+                steps,
+                turns,
+                deaths,
+                finding: Finding::of_run(scenario, run),
+                ..RunResult::default()
+            }
         }
-        Err(wrong) => Done { finding: Some(Finding::without_threads(scenario, wrong)), ..Done::default() },
+        Err(wrong) => {
+            RunResult { finding: Some(Finding::without_threads(scenario, wrong)), ..RunResult::default() }
+        }
     }
 }
 
-fn follow_weak<T: Target>(
+fn run_weak_scenario<T: Target>(
     stage: &Stage,
     scenario: &Scenario,
     policy: &Policy,
     missing: Option<Weakening>,
     reach: Reach,
-) -> Met {
-    let (done, passed) = weak::<T>(stage, missing, reach, scenario, policy, 1);
-    Met { passed: passed.weakenings(), wrong: done.finding.map(|finding| finding.wrong) }
+) -> WeakRunResult {
+    let (result, passed) = run_weak::<T>(stage, missing, reach, scenario, policy, 1);
+    WeakRunResult { passed: passed.weakenings(), wrong: result.finding.map(|finding| finding.wrong) }
 }
 
-fn weak<T: Target>(
+fn run_weak<T: Target>(
     stage: &Stage,
     missing: Option<Weakening>,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> (Done, Passed) {
+) -> (RunResult, Passed) {
     match has_volatile_cache(scenario) {
-        true => weak_on::<T, true>(stage, missing, reach, scenario, policy, seed),
-        false => weak_on::<T, false>(stage, missing, reach, scenario, policy, seed),
+        true => run_weak_on::<T, true>(stage, missing, reach, scenario, policy, seed),
+        false => run_weak_on::<T, false>(stage, missing, reach, scenario, policy, seed),
     }
 }
 
-fn weak_on<T: Target, const V: bool>(
+fn run_weak_on<T: Target, const V: bool>(
     stage: &Stage,
     missing: Option<Weakening>,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> (Done, Passed) {
+) -> (RunResult, Passed) {
     let is_late = matches!(missing, Some(Weakening { weak: Weak::Release | Weak::Total, .. }));
     if is_late && V && !scenario.deaths.is_empty() {
-        // What the dead have taken along may be what made something durable.
+        // The last stores of a crashed thread may be lost, so power fails as well: something may
+        // not be durable without them.
         let seen = Seen::new();
         let profile = Profile::Pmem;
         let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
         let (run, passed) = crashes.run_weak::<T, V>(stage, (missing, reach), scenario, policy, seed);
-        return (done(scenario, run), passed);
+        return (run_result(scenario, run), passed);
     }
     let medium = Weakened::over(zeroed::<T, V>(), missing, reach, scenario.apart());
     let passed = medium.passed();
-    (plain::<T, V>(stage, medium, scenario, policy, seed), passed)
+    (run_plain::<T, V>(stage, medium, scenario, policy, seed), passed)
 }

@@ -1,4 +1,4 @@
-//! The number that repeats a finding: target, profile and run in one.
+//! The number that repeats a finding: it encodes target, profile and run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use terrace_testkit::crash::{Dice, Profile};
 
 const RUN_BITS: u32 = 56;
 
-/// Which run of which target under which profile.
+/// A run of a target under a profile.
 ///
 /// `| 63:60 target | 59:56 profile | 55:0 run |`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSeed {
-    /// The target's place among [`crate::SUITES`].
+    /// The target's index in [`crate::SUITES`].
     pub suite: usize,
     /// The profile.
     pub profile: Profile,
@@ -44,10 +44,10 @@ impl FromStr for RunSeed {
             None => text.parse(),
         };
         let bits =
-            bits.map_err(|_| format!("`{text}` is no seed: give the number that the finding names"))?;
+            bits.map_err(|_| format!("`{text}` is not a seed: give the number that the finding names"))?;
         let profile = Profile::ALL.get((bits >> RUN_BITS & 15) as usize).copied();
         let profile =
-            profile.ok_or_else(|| format!("`{text}` names no profile: is it the seed of a finding?"))?;
+            profile.ok_or_else(|| format!("`{text}` names no profile: give the seed of a finding"))?;
         Ok(Self { suite: (bits >> 60) as usize, profile, run: bits & ((1 << RUN_BITS) - 1) })
     }
 }

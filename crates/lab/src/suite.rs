@@ -1,4 +1,4 @@
-//! The targets by name.
+//! The single-threaded targets, by name.
 
 use crate::targets::{
     ClhtBytes, ClhtU64, DirectEngine, Full, LevelBytes, LevelU64, RewoBytes, RewoU64, Roots, TurboBytes,
@@ -7,7 +7,7 @@ use crate::targets::{
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
 
-/// A target, as the command line sees it.
+/// A target, independent of its type.
 pub struct Suite {
     /// Its name.
     pub name: &'static str,
@@ -31,7 +31,7 @@ impl Suite {
         }
     }
 
-    /// What the run with this seed does.
+    /// The plan of the run with this seed.
     pub fn plan(&self, run: u64) -> Plan {
         (self.plan)(run)
     }
@@ -53,7 +53,8 @@ const MEMORY: &[Profile] = &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile
 const MEMORY_AND_FILE: &[Profile] =
     &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::Arm, Profile::File];
 
-/// All targets. Their places are part of the seeds of findings, so new ones come last. (Not a constant: each crate that names one compiles all of it.)
+/// All targets. Their indices are part of the seeds of findings, so new ones are appended. Not a
+/// constant, which each crate that names it would compile again.
 pub static SUITES: [Suite; 11] = [
     Suite::of::<ClhtU64>(MEMORY),
     Suite::of::<ClhtBytes>(MEMORY),
@@ -68,7 +69,7 @@ pub static SUITES: [Suite; 11] = [
     Suite::of::<Full>(MEMORY),
 ];
 
-/// The target with this name, and its place.
+/// The target with this name, and its index.
 pub fn suite(name: &str) -> Option<(usize, &'static Suite)> {
     SUITES.iter().enumerate().find(|(_, suite)| suite.name == name)
 }

@@ -1,4 +1,5 @@
-//! Who ended a batch has died between the store that says so and its fence: whoever builds on that makes it durable, by himself.
+//! A process crashed after it had marked a batch as finished, but before the fence: every process
+//! that depends on that mark makes it durable first.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -14,18 +15,18 @@ use terrace_testkit::{Layered, Recording};
 type Medium = Layered<true>;
 
 const BYTES: usize = 256 << 10;
-/// The batch that has ended. Nobody looks at it here.
-const ENDED: u64 = 1 << 12;
+/// The name of the finished batch; these tests never read the batch.
+const FINISHED: u64 = 1 << 12;
 
-/// A store with the records of a batch. That this has ended is in the caches, and not on the medium.
-struct Left {
+/// A store with the records of a batch whose end is in the caches, but not on the medium.
+struct UnfencedEnd {
     store: Direct<Medium>,
     medium: Arc<Recording<Memory<true>>>,
-    /// Where the name of the batch lies that is under way.
+    /// Offset of the word that names the running batch.
     active: u64,
 }
 
-impl Left {
+impl UnfencedEnd {
     fn new<I: PointIndex<Kind = Kind, Medium = Medium> + Stored<Medium = Medium> + 'static>() -> Self {
         let medium = Arc::new(Recording::over(Memory::zeroed(BYTES, BYTES).expect("memory")));
         let options = PoolOptions::anonymous().geometry(Geometry::tiny()).hash_seed(11).boot_id(1);
@@ -43,41 +44,41 @@ impl Left {
         store.commit(&[write(b"one"), write(b"other")], &[], Durably::Store).expect("room for a batch");
         let root = pool.roots().into_iter().find(|root| root.name == "engine").and_then(|root| root.offset);
         let root = root.expect("a store has a root");
-        let left = Self { store, medium, active: root + 8 };
+        let store = Self { store, medium, active: root + 8 };
         let word = |at| pool.region().at(Offset::<Word>::new(at));
-        word(left.active).store(pool.medium(), ENDED, Release);
-        pool.region().persist(word(left.active));
+        word(store.active).store(pool.medium(), FINISHED, Release);
+        pool.region().persist(word(store.active));
         let guard = pool.pin();
         let lock = Lock::of(word(root)).acquire(&guard);
-        word(left.active).store(pool.medium(), 0, Release);
+        word(store.active).store(pool.medium(), 0, Release);
         lock.release_unfenced();
-        assert_eq!(left.named(), ENDED);
-        left
+        assert_eq!(store.durable_active(), FINISHED);
+        store
     }
 
-    /// The batch that is under way, after a loss of power.
-    fn named(&self) -> u64 {
+    /// The running batch, as a power failure would leave it.
+    fn durable_active(&self) -> u64 {
         self.medium.trace().durable(BYTES / 8)[self.active as usize / 8]
     }
 }
 
 #[test]
-fn whoever_writes_over_a_record_of_a_batch_has_it_durable_that_this_has_ended() {
-    let left = Left::new::<Clht<_, Kind>>();
-    // With one fence, its own.
+fn overwriting_a_batch_record_persists_the_batch_end() {
+    let left = UnfencedEnd::new::<Clht<_, Kind>>();
+    // One fence, that of the removal itself, is enough.
     assert_eq!(left.store.remove(b"one", Durably::Store), Ok(true));
-    assert_eq!(left.named(), 0);
-    let left = Left::new::<Clht<_, Kind>>();
+    assert_eq!(left.durable_active(), 0);
+    let left = UnfencedEnd::new::<Clht<_, Kind>>();
     left.store
         .put(Put { key: b"one", value: b"2", expires_at: None }, Durably::Store)
         .expect("room for a record");
-    assert_eq!(left.named(), 0);
+    assert_eq!(left.durable_active(), 0);
 }
 
 #[test]
-fn whoever_collects_has_it_durable_that_a_batch_has_ended_before_its_blocks_are_freed() {
-    // P-CLHT would do it by the way: it fences for itself. TurboHash does not.
-    let left = Left::new::<Turbo<_, Kind>>();
+fn collection_persists_a_batch_end_before_freeing_blocks() {
+    // P-CLHT would do so incidentally, by a fence of its own; TurboHash would not.
+    let left = UnfencedEnd::new::<Turbo<_, Kind>>();
     assert!(!left.store.reachable().is_empty());
-    assert_eq!(left.named(), 0);
+    assert_eq!(left.durable_active(), 0);
 }

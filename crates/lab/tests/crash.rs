@@ -1,4 +1,4 @@
-//! Crashes, from the recording of a history to what the program prints of it.
+//! Crash exploration, from the recording of a history to the output of the program.
 
 use serde_json::Value;
 use std::process::Command;
@@ -7,7 +7,7 @@ use terrace_lab::{RunSeed, Suite, suite};
 use terrace_testkit::Trace;
 use terrace_testkit::crash::{Fault, Finding, Kind, Lab, Limits, Profile, Seen, Story, Target, record};
 
-/// Few states of each point: what is looked for here shows in many.
+/// Few states per point are enough for the findings of these tests.
 const LIMITS: Limits = Limits {
     exhaustive: [16, 8, 4],
     samples: [4, 4, 2],
@@ -17,7 +17,7 @@ const LIMITS: Limits = Limits {
     again_one_in: Limits::AGAIN_ONE_IN,
 };
 
-/// The first runs of a target, each recorded by a thread of its own, in memory that no run has used.
+/// The traces of a target's first runs, each recorded by a thread of its own in unused memory.
 fn recorded<T: Target>(runs: u64) -> Vec<Trace> {
     let record = |run| record::<T, true>(&T::plan(run)).expect("a sound run").trace;
     std::thread::scope(|scope| {
@@ -26,16 +26,16 @@ fn recorded<T: Target>(runs: u64) -> Vec<Trace> {
 }
 
 #[test]
-fn the_same_plan_gives_the_same_trace() {
+fn same_plan_gives_the_same_trace() {
     let first = recorded::<ClhtU64>(8);
-    // What is mapped meanwhile moves the next ones.
+    // A mapping in between changes the addresses of the next runs.
     let _elsewhere = vec![1u8; 1 << 24];
     assert_eq!(recorded::<ClhtU64>(8), first);
-    assert!(first.windows(2).all(|pair| pair[0] != pair[1]), "and another one another");
+    assert!(first.windows(2).all(|pair| pair[0] != pair[1]), "different plans give different traces");
 }
 
 #[test]
-fn a_state_that_comes_to_an_end_that_was_judged_before_reads_what_it_would_read_on_its_own_way() {
+fn deduplicated_outcomes_read_the_same_words() {
     let explored = |name: &str, profile, run, again_one_in| {
         let (place, suite) = suite(name).expect("a target");
         let (seed, seen) = (RunSeed::new(place, profile, 0x5eed, run), Seen::new());
@@ -49,7 +49,8 @@ fn a_state_that_comes_to_an_end_that_was_judged_before_reads_what_it_would_read_
         for (profile, run) in [(Profile::Pmem, 1), (Profile::Shm, 2), (Profile::Arm, 3)] {
             let [(each, all), (few, same)] = [1, 1000].map(|often| explored(name, profile, run, often));
             assert_eq!(all, same, "{name}, {profile:?}, run {run}");
-            // What is not in the pool may differ, as where a search for room goes on: one state in some hundred reads another word or two.
+            // State outside the pool may differ, such as where an allocation continues its search:
+            // about one state in a hundred reads another word or two.
             assert!(
                 each.abs_diff(few) <= each.div_ceil(100),
                 "{name}, {profile:?}, run {run}: {each}, {few}"
@@ -58,7 +59,7 @@ fn a_state_that_comes_to_an_end_that_was_judged_before_reads_what_it_would_read_
     }
 }
 
-/// A run in which every write-back of one place is left out.
+/// A run with an injected fault: every write-back at one place is left out.
 struct Faulty {
     suite: &'static Suite,
     seed: RunSeed,
@@ -77,22 +78,22 @@ impl Faulty {
     fn found(&self, seed: RunSeed) -> Option<Box<Finding>> {
         self.with(|lab| self.suite.run(lab, &self.suite.plan(seed.run))).finding
     }
-    fn smaller(&self, finding: Box<Finding>) -> Box<Finding> {
+    fn minimised(&self, finding: Box<Finding>) -> Box<Finding> {
         self.with(|lab| self.suite.minimise(lab, finding, 400))
     }
-    fn story(&self, finding: &Finding) -> String {
+    fn report(&self, finding: &Finding) -> String {
         Story { target: self.suite.name, crash: self.seed.profile.crash(), finding }.to_string()
     }
 }
 
-/// The first write-back of P-CLHT in its first run whose loss shows there.
+/// The first write-back of P-CLHT whose loss is detected in the first run.
 fn faulty() -> (Faulty, Box<Finding>) {
     let (place, suite) = suite("clht").expect("a target");
     let (seed, seen) = (RunSeed::new(place, Profile::Pmem, 0x5eed, 0), Seen::new());
     let [faults, _] = suite.faults(&Lab::new(seed.profile, LIMITS, &seen), &suite.plan(seed.run));
     let wanted = |fault: &Fault| fault.kind == Kind::NoWriteBack && fault.place().starts_with("hash/clht/");
     let mut faulty = faults.into_iter().filter(wanted).map(|fault| Faulty { suite, seed, fault });
-    faulty.find_map(|faulty| faulty.found(seed).map(|finding| (faulty, finding))).expect("one that shows")
+    faulty.find_map(|faulty| faulty.found(seed).map(|finding| (faulty, finding))).expect("a detected fault")
 }
 
 fn operations(finding: &Finding) -> Vec<String> {
@@ -100,35 +101,35 @@ fn operations(finding: &Finding) -> Vec<String> {
 }
 
 #[test]
-fn a_story_names_the_operation_whose_store_was_lost() {
+fn report_names_the_operation_whose_store_was_lost() {
     let (faulty, finding) = faulty();
-    let smaller = faulty.smaller(finding.clone());
+    let smaller = faulty.minimised(finding.clone());
     let (all, left) = (operations(&finding), operations(&smaller));
     assert!(left.len() < all.len(), "{left:?} of {all:?}");
-    let story = faulty.story(&smaller);
-    let lost: Vec<&str> = story.lines().filter_map(|line| line.strip_prefix("  lost: ")).collect();
-    assert!(!lost.is_empty(), "{story}");
-    // The store that was not written back is of an operation that is told, and named with its place.
-    let is_told = |line: &&str| {
+    let report = faulty.report(&smaller);
+    let lost: Vec<&str> = report.lines().filter_map(|line| line.strip_prefix("  lost: ")).collect();
+    assert!(!lost.is_empty(), "{report}");
+    // A lost store belongs to a reported operation, and is named with its place.
+    let is_reported = |line: &&str| {
         let (whose, what) = line.split_once("'s ").unwrap_or_default();
         let is_place =
             what.contains(" (") && what.contains(".rs:") && what.ends_with("; never written back.");
         is_place && left.iter().any(|op| op == whose)
     };
-    assert!(lost.iter().any(is_told), "{story}");
-    assert!(story.contains("then the machine lost power."), "{story}");
-    assert!(story.ends_with(&format!("after recovery {}.", smaller.wrong)), "{story}");
+    assert!(lost.iter().any(is_reported), "{report}");
+    assert!(report.contains("then the machine lost power."), "{report}");
+    assert!(report.ends_with(&format!("after recovery {}.", smaller.wrong)), "{report}");
 }
 
 #[test]
-fn a_seed_repeats_its_finding() {
+fn seed_repeats_its_finding() {
     let (faulty, finding) = faulty();
     let again = faulty.found(faulty.seed.to_string().parse().unwrap()).expect("the same");
-    assert_eq!(faulty.story(&again), faulty.story(&finding));
-    assert_eq!(faulty.story(&faulty.smaller(again)), faulty.story(&faulty.smaller(finding)));
+    assert_eq!(faulty.report(&again), faulty.report(&finding));
+    assert_eq!(faulty.report(&faulty.minimised(again)), faulty.report(&faulty.minimised(finding)));
 }
 
-/// What the program prints, and whether it says that all is well.
+/// The program's JSON output, and whether its exit code is 0.
 fn lab(arguments: &[&str]) -> (Value, bool) {
     let output = Command::new(env!("CARGO_BIN_EXE_lab")).args(arguments).output().expect("the program");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -136,8 +137,8 @@ fn lab(arguments: &[&str]) -> (Value, bool) {
 }
 
 #[test]
-fn the_program_says_what_it_has_judged() {
-    // One thread: of two, one may come by no point but its first while the other one has all the time.
+fn crash_command_reports_its_counts() {
+    // One thread: with two, one may run all the time while the other stays at its first point.
     let arguments =
         ["crash", "clht", "--profile", "pmem", "--states", "500", "--seed", "1", "--jobs", "1", "--json"];
     let (said, sound) = lab(&arguments);
@@ -156,7 +157,7 @@ fn the_program_says_what_it_has_judged() {
 }
 
 #[test]
-fn the_program_repeats_a_run() {
+fn replay_command_repeats_a_run() {
     let (place, _) = suite("clht").expect("a target");
     let seed = RunSeed::new(place, Profile::Eadr, 7, 0).to_string();
     let run = || lab(&["replay", &seed, "--exhaustive", "4", "--json"]);
@@ -167,9 +168,9 @@ fn the_program_repeats_a_run() {
     assert_eq!(run().0, said);
 }
 
-/// No target passes on remote memory, see `docs/testing.md`, so there is something to find.
+/// No target passes on remote memory, see `docs/testing.md`, so there is a finding to repeat.
 #[test]
-fn the_program_repeats_what_it_has_found_with_the_same_limits() {
+fn replay_command_repeats_a_finding_with_its_limits() {
     let limits = ["--exhaustive", "7", "--json"];
     let crash = ["crash", "clht", "--profile", "remote", "--states", "20000", "--jobs", "1"];
     let (said, sound) = lab(&[&crash[..], &limits].concat());

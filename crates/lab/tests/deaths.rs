@@ -1,89 +1,91 @@
-//! Participants of a shared pool die, and the others go on: a sample of each target. `cargo lab schedules all --crash one-dies` does more.
+//! Participants of a shared pool crash while the others continue: a sample of each target.
+//! `cargo lab schedules all --crash one-dies` runs more.
 
-use terrace_lab::{Accident, Deaths, ScheduleSeed, Watch, meeting};
+use terrace_lab::{CrashKind, FaultProfile, Monitor, ScheduleSeed, schedule_target};
 use terrace_testkit::crash::{Profile, Seen};
 use terrace_testkit::schedule::Stage;
 
-/// So many runs in which some die while the others go on, and half as many in which the others come once the first one has died.
-fn die(target: &str, crash: Option<Profile>, runs: u64) {
-    die_as(Deaths::Some, target, crash, runs);
-    die_as(Deaths::First, target, crash, runs / 2);
+/// Does `runs` runs in which some threads crash while the others continue, and half as many in
+/// which the others start after the first one has crashed.
+fn explore(name: &str, power_loss: Option<Profile>, runs: u64) {
+    explore_kind(CrashKind::Some, name, power_loss, runs);
+    explore_kind(CrashKind::First, name, power_loss, runs / 2);
 }
 
-fn die_as(deaths: Deaths, target: &str, crash: Option<Profile>, runs: u64) {
-    let (stage, seen, meeting) = (Stage::new(), Seen::new(), meeting(target).expect("a target"));
-    let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-    let accident = Accident::of(deaths, crash);
+fn explore_kind(crashes: CrashKind, name: &str, power_loss: Option<Profile>, runs: u64) {
+    let (stage, seen, target) = (Stage::new(), Seen::new(), schedule_target(name).expect("a target"));
+    let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
+    let fault_profile = FaultProfile::of(crashes, power_loss);
     let (mut deaths, mut states) = (0, 0);
     for number in 0..runs {
-        let seed = ScheduleSeed::new(meeting.name, accident, 0xdead, number);
-        let done = meeting.run(&stage, &watch, seed);
-        if let Some(finding) = done.finding {
-            panic!("{seed}: {}; `cargo lab replay {seed}` tells its story", finding.wrong);
+        let seed = ScheduleSeed::new(target.name, fault_profile, 0xdead, number);
+        let result = target.run(&stage, &monitor, seed);
+        if let Some(finding) = result.finding {
+            panic!("{seed}: {}; `cargo lab replay {seed}` prints a report", finding.wrong);
         }
-        deaths += done.deaths;
-        states += done.explored.runs;
+        deaths += result.deaths;
+        states += result.explored.runs;
     }
-    assert!(deaths > runs / 2, "{target}: {deaths} deaths in {runs} runs");
-    assert!(crash.is_none() || states > 20 * runs, "{target}: {states} states in {runs} runs");
+    assert!(deaths > runs / 2, "{name}: {deaths} crashed threads in {runs} runs");
+    assert!(power_loss.is_none() || states > 20 * runs, "{name}: {states} states in {runs} runs");
 }
 
 #[test]
 fn clht() {
-    die("clht", None, 200);
-    die("clht", Some(Profile::Pmem), 15);
+    explore("clht", None, 200);
+    explore("clht", Some(Profile::Pmem), 15);
 }
 
 #[test]
 fn clht_bytes() {
-    die("clht-bytes", None, 150);
-    die("clht-bytes", Some(Profile::Pmem), 6);
+    explore("clht-bytes", None, 150);
+    explore("clht-bytes", Some(Profile::Pmem), 6);
 }
 
 #[test]
 fn turbo() {
-    die("turbo", None, 200);
-    die("turbo", Some(Profile::Pmem), 8);
+    explore("turbo", None, 200);
+    explore("turbo", Some(Profile::Pmem), 8);
 }
 
 #[test]
 fn turbo_bytes() {
-    die("turbo-bytes", None, 150);
-    die("turbo-bytes", Some(Profile::Pmem), 6);
+    explore("turbo-bytes", None, 150);
+    explore("turbo-bytes", Some(Profile::Pmem), 6);
 }
 
 #[test]
 fn rewo() {
-    die("rewo", None, 200);
-    die("rewo", Some(Profile::Pmem), 8);
+    explore("rewo", None, 200);
+    explore("rewo", Some(Profile::Pmem), 8);
 }
 
 #[test]
 fn rewo_bytes() {
-    die("rewo-bytes", None, 150);
-    die("rewo-bytes", Some(Profile::Pmem), 6);
+    explore("rewo-bytes", None, 150);
+    explore("rewo-bytes", Some(Profile::Pmem), 6);
 }
 
 #[test]
 fn level() {
-    die("level", None, 200);
-    die("level", Some(Profile::Pmem), 8);
+    explore("level", None, 200);
+    explore("level", Some(Profile::Pmem), 8);
 }
 
 #[test]
 fn level_bytes() {
-    die("level-bytes", None, 150);
-    die("level-bytes", Some(Profile::Pmem), 6);
+    explore("level-bytes", None, 150);
+    explore("level-bytes", Some(Profile::Pmem), 6);
 }
 
 #[test]
 fn cells() {
-    die("cells", None, 200);
-    die("cells", Some(Profile::Pmem), 8);
+    explore("cells", None, 200);
+    explore("cells", Some(Profile::Pmem), 8);
 }
 
 #[test]
 fn direct() {
-    die("direct", None, 150);
-    die("direct", Some(Profile::Shm), 10);
+    explore("direct", None, 150);
+    explore("direct", Some(Profile::Shm), 10);
 }

@@ -1,39 +1,44 @@
-//! Orders that runs hardly ever miss in which chance says who goes on: here threads are put where they must stand. With the order missing something is wrong then, and with all orders nothing is.
+//! Memory orderings whose weakening random schedules hardly ever detect. Here a script suspends
+//! each thread at the decisive place. With one ordering weakened a run fails; with all of them,
+//! none does.
 
 use terrace_lab::targets::RECOUNT;
-use terrace_lab::{Meeting, Met, meeting};
+use terrace_lab::{ScheduleTarget, WeakRunResult, schedule_target};
 use terrace_testkit::crash::{Dice, Key, Op, Plan, Version, Wrong};
 use terrace_testkit::schedule::cues::{before, behind, to};
 use terrace_testkit::schedule::{
     Act, Aim, Cue, Manner, Policy, Reach, Scenario, Stage, Stop, Weak, Weakening,
 };
 
-/// What threads do, and how far each goes before the next one does.
+/// The operations of the threads, and how far each thread runs before the next one continues.
 type Script = (Scenario, Vec<Cue>);
 
-/// A target.
+/// A target and the scheduler that runs it.
 struct Lab {
     stage: Stage,
-    meeting: &'static Meeting,
+    target: &'static ScheduleTarget,
 }
 
 impl Lab {
     fn of(target: &str) -> Self {
-        Self { stage: Stage::new(), meeting: meeting(target).expect("a target") }
+        Self { stage: Stage::new(), target: schedule_target(target).expect("a target") }
     }
 
-    fn met(&self, (scenario, cues): &Script, missing: Option<Weakening>, aim: Aim) -> Met {
+    /// Runs a script with at most one ordering missing; loads within `aim` return old values.
+    fn run(&self, (scenario, cues): &Script, missing: Option<Weakening>, aim: Aim) -> WeakRunResult {
         let (policy, reach) = (Policy::Cued(cues.clone()), Reach::at(aim, true));
-        self.meeting.follow_weak(&self.stage, scenario, &policy, missing, reach)
+        self.target.run_weak_scenario(&self.stage, scenario, &policy, missing, reach)
     }
 
-    /// As [`Lab::misses_at`], where all that may be old is.
-    fn misses(&self, weak: Weak, at: &'static str, scripts: impl Iterator<Item = Script>) -> Wrong {
-        self.misses_at(weak, at, None, scripts)
+    /// As [`Lab::detects_at`], with an old value for every load that may return one.
+    fn detects(&self, weak: Weak, at: &'static str, scripts: impl Iterator<Item = Script>) -> Wrong {
+        self.detects_at(weak, at, None, scripts)
     }
 
-    /// Tries one script after the other until one misses an order, where what is loaded with Acquire at a place is old that may be, or all; and nothing is wrong with that as it is. Returns what was wrong.
-    fn misses_at(
+    /// Tries the scripts in order until a run with the ordering at the place `at` weakened fails,
+    /// while it passes with all orderings. Acquire loads return old values where they may: those at
+    /// the place `old`, or all. Returns what was wrong.
+    fn detects_at(
         &self,
         weak: Weak,
         at: &'static str,
@@ -43,7 +48,7 @@ impl Lab {
         let mut known = None;
         for script in scripts {
             let look = || {
-                let passed = self.met(&script, None, Aim::None).passed;
+                let passed = self.run(&script, None, Aim::None).passed;
                 let order = passed.iter().find(|it| it.weak == weak && it.point == Some(at));
                 let place = |point: &str| {
                     passed.iter().find(|it| it.point == Some(point)).map(|it| Aim::Place(it.site))
@@ -53,33 +58,34 @@ impl Lab {
             };
             known = known.or_else(look);
             let Some((order, aim)) = known else { continue };
-            let wrong = self.met(&script, Some(order), aim).wrong;
+            let wrong = self.run(&script, Some(order), aim).wrong;
             if let Some(wrong) = wrong.filter(|wrong| !wrong.contains("the script is not kept")) {
-                assert_eq!(self.met(&script, None, aim).wrong, None, "with nothing missing");
+                assert_eq!(self.run(&script, None, aim).wrong, None, "with all orderings");
                 return wrong;
             }
         }
-        panic!("nobody misses it, or comes by: {at:?}");
+        panic!("no script detects the weakening, or none reaches {at:?}");
     }
 
-    /// The first plans that are as wanted, in memory with a volatile cache or without. Pins have a barrier of their own, and the pool has seats for all.
+    /// The first 20 wanted plans, in memory with or without a volatile cache. Pins have a barrier
+    /// of their own, and the pool has a slot for each thread.
     fn plans(&self, is_volatile: bool, is_wanted: impl Fn(&Plan) -> bool) -> impl Iterator<Item = Plan> {
         let seeds = (0..4000).map(move |number| number << 8 | 2 | u64::from(!is_volatile));
-        seeds.map(|seed| self.meeting.plan(seed)).filter(move |plan| is_wanted(plan)).take(20)
+        seeds.map(|seed| self.target.plan(seed)).filter(move |plan| is_wanted(plan)).take(20)
     }
 
-    /// Those of Level hashing that have so many keys, of which most are there from the beginning.
+    /// The plans of Level hashing with so many keys, none of which is removed at first.
     fn filled(&self, is_volatile: bool, keys: std::ops::Range<usize>) -> impl Iterator<Item = Plan> {
         self.plans(is_volatile, move |plan| keys.contains(&plan.keys) && is_filled(plan))
     }
 }
 
-/// Whether nothing is removed before.
+/// Whether the setup of a plan removes no key.
 fn is_filled(plan: &Plan) -> bool {
     plan.before.iter().all(|op| !matches!(op, Op::Remove(_)))
 }
 
-/// Keys of a table of Level hashing of one unit, that some more make full, and of one of two that is nearly so.
+/// Numbers of keys that nearly fill a Level hashing table of one unit, and one of two units.
 const ONE_UNIT: std::ops::Range<usize> = 24..30;
 const TWO_UNITS: std::ops::Range<usize> = 48..49;
 
@@ -91,7 +97,7 @@ fn acts(ops: impl IntoIterator<Item = Op>) -> Vec<Act> {
     ops.into_iter().map(Act::Do).collect()
 }
 
-/// A pinned thread whose first call tells it how things are before the others begin.
+/// A pinned thread whose first call reads the state before the others begin.
 fn early(rest: Vec<Act>) -> (Manner, Vec<Act>) {
     (Manner::Pinned, std::iter::once(Act::Get(1)).chain(rest).collect())
 }
@@ -101,18 +107,19 @@ fn scenario(plan: Plan, threads: Vec<(Manner, Vec<Act>)>) -> Scenario {
     Scenario { manners, ..Scenario::of(plan, threads) }
 }
 
-/// One fills a table until it grows, and empties it. Another one, without a barrier behind that, removes one more key, and with that the table begins to shrink, to a tier that is named where the lower one of the first two was. A reader
-/// stands between the state as it was first and the tiers.
+/// A thread fills a table until it grows, and empties it. A second one, without a barrier in
+/// between, removes one more key; the table begins to shrink to a tier whose name replaces that of
+/// the first lower tier. A reader is suspended after it read the first state, before the tiers.
 #[test]
-fn who_reads_a_tier_of_a_later_state_sees_that_the_state_is_another() {
+fn reader_of_a_newer_tier_sees_the_newer_state() {
     let lab = Lab::of("level");
     let tiers = "level.tier";
     let cleared = "level.cleared";
     let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
-        let tide = (0..plan.keys).map(put).chain((4..plan.keys).rev().map(Op::Remove));
-        let ebb = early(acts([Op::Remove(0), Op::Background(0), Op::Background(0)]));
+        let fill_and_drain = (0..plan.keys).map(put).chain((4..plan.keys).rev().map(Op::Remove));
+        let shrink = early(acts([Op::Remove(0), Op::Background(0), Op::Background(0)]));
         let reads = (0..plan.keys).rev().map(Act::Get).collect();
-        let threads = vec![(Manner::Apart, acts(tide)), ebb, (Manner::Pinned, reads)];
+        let threads = vec![(Manner::Apart, acts(fill_and_drain)), shrink, (Manner::Pinned, reads)];
         let cues = vec![
             to(1, Stop::Call(1)),
             to(2, before(tiers)),
@@ -122,14 +129,16 @@ fn who_reads_a_tier_of_a_later_state_sees_that_the_state_is_another() {
         ];
         (scenario(plan, threads), cues)
     });
-    let wrong = lab.misses(Weak::Release, "level.name-tier", scripts);
+    let wrong = lab.detects(Weak::Release, "level.name-tier", scripts);
     assert!(wrong.contains("a race"), "{wrong}");
 }
 
-/// One begins a resize and is at the first unit while another one moves the second. Then it says that all have moved, and stops; the other one goes by that and ends the resize. A reader knows of it from that one alone. Nobody has a
-/// barrier behind what the first has done.
+/// A thread begins a resize and moves the first unit while a second thread moves the other. The
+/// first one stores that all units have moved, and stops; the second one sees that and finishes the
+/// resize. A reader learns of it from the second one only, and no barrier follows the first one's
+/// stores.
 #[test]
-fn who_ends_a_resize_because_others_have_moved_units_has_seen_them_moved() {
+fn finisher_of_a_resize_has_seen_the_units_of_others() {
     let lab = Lab::of("level");
     let begun = "level.balance";
     let moves = "level.meta";
@@ -154,15 +163,16 @@ fn who_ends_a_resize_because_others_have_moved_units_has_seen_them_moved() {
     };
     let looks = "level.cursor";
     for (weak, at) in [(Weak::Release, passes), (Weak::Acquire, looks)] {
-        let wrong = lab.misses(weak, at, scripts());
+        let wrong = lab.detects(weak, at, scripts());
         assert!(wrong.contains("a race"), "{wrong}");
     }
 }
 
-/// A key moves within its unit, to make room for another one, and a scan has read the meta words while it was marked. The other one comes into its slot, goes, and comes again further on: the scan, which finds it there, must not take
-/// the slot for one of it.
+/// A key moves within its unit to make room for a new one, and a scan has read the meta words while
+/// the key was marked as moving. The new key takes the slot, is removed, and is inserted elsewhere.
+/// The scan finds it in the old slot, and must notice that the slot was freed.
 #[test]
-fn a_scan_that_finds_another_key_in_a_slot_sees_that_the_slot_was_freed() {
+fn scan_that_reads_a_reused_slot_sees_that_it_was_freed() {
     let lab = Lab::of("level");
     let copies = "level.write-key";
     let marks = "level.meta";
@@ -172,7 +182,7 @@ fn a_scan_that_finds_another_key_in_a_slot_sees_that_the_slot_was_freed() {
         (0..40).flat_map(move |turn| {
             let mut dice = Dice::new(plan.seed ^ turn << 20);
             let new = there + turn as usize % (plan.keys - there);
-            // Not those whose removal would make the table shrink.
+            // Without the keys whose removal would make the table shrink.
             let gone = (0..there).filter(|key| key % 16 != 0 && dice.roll(3) == 0).map(Op::Remove);
             let ops: Vec<Op> =
                 [put(new), Op::Remove(new)].into_iter().chain(gone).chain([Op::Put(new, 0x2000)]).collect();
@@ -189,13 +199,13 @@ fn a_scan_that_finds_another_key_in_a_slot_sees_that_the_slot_was_freed() {
             })
         })
     });
-    let wrong = lab.misses(Weak::Acquire, reads, scripts);
+    let wrong = lab.detects(Weak::Acquire, reads, scripts);
     assert!(wrong.contains("no order of these calls"), "{wrong}");
 }
 
-/// Somebody has just counted the keys anew. Who asks for them and sees that sees what was counted.
+/// A thread has just recounted the keys. A reader that sees the end of the count sees all keys.
 #[test]
-fn who_asks_for_the_keys_when_they_have_been_counted_anew_is_told_of_all() {
+fn reader_of_a_finished_recount_sees_all_keys() {
     let lab = Lab::of("level");
     let ends = "count.end";
     let scripts = lab.filled(false, TWO_UNITS).map(|plan| {
@@ -204,13 +214,14 @@ fn who_asks_for_the_keys_when_they_have_been_counted_anew_is_told_of_all() {
         (scenario(plan, threads), vec![to(0, behind(ends)), to(1, Stop::End)])
     });
     let mode = "count.len";
-    let wrong = lab.misses(Weak::Acquire, mode, scripts);
+    let wrong = lab.detects(Weak::Acquire, mode, scripts);
     assert!(wrong.contains("is told of 0 keys"), "{wrong}");
 }
 
-/// Somebody counts the keys for the second time. Who adds one and sees that sees that this time the walk has not been at it.
+/// A thread counts the keys for the second time. A writer that adds a key and sees the count must
+/// also see that this second walk has not reached the key yet.
 #[test]
-fn a_key_that_comes_while_they_are_counted_for_the_second_time_is_counted_once() {
+fn key_added_during_a_second_recount_is_counted_once() {
     let lab = Lab::of("level");
     let begins = "count.begin";
     let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
@@ -221,13 +232,14 @@ fn a_key_that_comes_while_they_are_counted_for_the_second_time_is_counted_once()
     });
     let mode = "count.add";
     let frontier = "count.frontier";
-    let wrong = lab.misses_at(Weak::Acquire, mode, Some(frontier), scripts);
+    let wrong = lab.detects_at(Weak::Acquire, mode, Some(frontier), scripts);
     assert!(wrong.contains("expected a count of"), "{wrong}");
 }
 
-/// A reader stands before the key of a slot that has its tag. Then its key is evicted, and another one comes into the slot.
+/// A reader is suspended before it loads the key of a slot with the right tag. Then that key is
+/// evicted, and another one takes the slot.
 #[test]
-fn who_finds_another_key_where_its_own_was_sees_that_that_has_moved_on() {
+fn reader_of_a_replaced_key_sees_that_its_own_has_moved() {
     let lab = Lab::of("rewo");
     let key = "rewo.find-key";
     // Four buckets, which the next keys fill, and no cache.
@@ -240,6 +252,6 @@ fn who_finds_another_key_where_its_own_was_sees_that_that_has_moved_on() {
             (scenario(plan.clone(), threads), vec![to(1, before(key)), to(0, Stop::End)])
         })
     });
-    let wrong = lab.misses(Weak::Acquire, key, scripts);
+    let wrong = lab.detects(Weak::Acquire, key, scripts);
     assert!(wrong.contains("no order of these calls"), "{wrong}");
 }

@@ -1,4 +1,5 @@
-//! That the histories of the lab come by what they are made for: resizes, also in what is done after a recovery, and the collection of what was deleted.
+//! The lab's histories cover what they are made for: resizes, also after a recovery, and garbage
+//! collection of deleted slots.
 
 use terrace_lab::targets::{
     ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, Roots, TurboBytes, TurboU64,
@@ -6,7 +7,7 @@ use terrace_lab::targets::{
 use terrace_lab::{RunSeed, suite};
 use terrace_testkit::crash::{Memory, Op, Plan, Profile, Subject, Target};
 
-/// Bytes of a bucket of Rewo-Hash.
+/// Size of a Rewo-Hash bucket in bytes.
 const BLOCK: u64 = 256;
 
 type Store<T> = <T as Target>::Subject<Memory<false>>;
@@ -17,7 +18,7 @@ fn plans<T: Target>(runs: u64) -> impl Iterator<Item = Plan> {
     (0..runs).map(move |number| suite.plan(RunSeed::new(place, Profile::Shm, 0x5eed, number).run))
 }
 
-/// The store of a run, after its history.
+/// The store of a run, after its history. Calls `each` after every operation.
 fn after_history<T: Target>(plan: &Plan, mut each: impl FnMut(&Store<T>)) -> Store<T> {
     let memory = Memory::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run");
     let store = Store::<T>::create(memory, plan);
@@ -28,13 +29,13 @@ fn after_history<T: Target>(plan: &Plan, mut each: impl FnMut(&Store<T>)) -> Sto
     store
 }
 
-/// Does what is done after each recovery.
-fn go_on<T: Target>(store: &Store<T>, plan: &Plan) {
+/// Does the operations that follow a recovery.
+fn apply_after<T: Target>(store: &Store<T>, plan: &Plan) {
     (0..plan.keys).step_by(2).for_each(|key| _ = store.apply(&Op::Remove(key)));
     plan.after.iter().for_each(|op| _ = store.apply(op));
 }
 
-/// In how many of a hundred runs the table is resized by what is done after a recovery.
+/// The number of runs of a hundred in which the operations after a recovery resize the table.
 fn resized_after<T: Target>() -> usize
 where
     Store<T>: Resized,
@@ -42,13 +43,13 @@ where
     let is_resized = |plan: &Plan| {
         let store = after_history::<T>(plan, |_| ());
         let before = store.resizes();
-        go_on::<T>(&store, plan);
+        apply_after::<T>(&store, plan);
         store.resizes() != before
     };
     plans::<T>(100).filter(is_resized).count()
 }
 
-/// How often a table of TurboHash is drawn anew as large as it was, in so many runs.
+/// The number of times that TurboHash rebuilds a table at the same size, in `runs` runs.
 fn collections_of_garbage<T: Target>(runs: u64) -> usize
 where
     Store<T>: Resized,
@@ -65,7 +66,8 @@ where
     collections
 }
 
-/// What runs of Rewo-Hash come by where they may crash: in how many a spare is taken, is left partly cleared behind an operation, serves a table that grows, and one that shrinks.
+/// Numbers of Rewo-Hash runs that take a spare table, leave it partly cleared after an operation,
+/// use it to grow, and use it to shrink, all within the part of the history that may crash.
 #[derive(Debug, Default)]
 struct Spares {
     taken: usize,
@@ -81,13 +83,13 @@ where
     let mut spares = Spares::default();
     for plan in plans::<T>(runs) {
         let (mut done, mut had) = (0, Spares::default());
-        // Buckets of the spare, and of the others while there was one last.
+        // Buckets of the spare, and of the table while there was last a spare.
         let (mut spare, mut others) = (0, 0);
         after_history::<T>(&plan, |store| {
             let now = store.stats();
             let is_counted = done >= plan.before.len();
             let count = |what: &mut usize, is_so: bool| *what |= usize::from(is_counted && is_so);
-            // The root and the view take a block each, the stripes less than one.
+            // The root and the view take one block each, the stripes less than one.
             let buckets = now.bytes / BLOCK - 2 - now.buckets;
             count(&mut had.taken, buckets != spare && buckets != 0);
             count(&mut had.partly_cleared, buckets != 0 && now.resizing);
@@ -105,7 +107,7 @@ where
 }
 
 #[test]
-fn rewo_comes_by_spares() {
+fn rewo_runs_use_spare_tables() {
     for spares in [spares::<RewoU64>(200), spares::<RewoBytes>(200)] {
         let Spares { taken, partly_cleared, grown, shrunk } = spares;
         assert!(
@@ -116,7 +118,7 @@ fn rewo_comes_by_spares() {
 }
 
 #[test]
-fn turbo_collects_what_was_deleted() {
+fn turbo_runs_collect_deleted_slots() {
     let found = [collections_of_garbage::<TurboU64>(100), collections_of_garbage::<TurboBytes>(100)];
     assert!(found.into_iter().all(|found| found > 1), "{found:?}");
 }
@@ -137,11 +139,11 @@ fn tables_are_resized_after_a_recovery() {
 }
 
 #[test]
-fn a_pool_grows_after_a_recovery() {
+fn pool_grows_after_a_recovery() {
     let grows = |plan: &Plan| {
         let store = after_history::<Roots>(plan, |_| ());
         let before = store.pool().size();
-        go_on::<Roots>(&store, plan);
+        apply_after::<Roots>(&store, plan);
         store.pool().size() > before
     };
     let share = plans::<Roots>(100).filter(grows).count();

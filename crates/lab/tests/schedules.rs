@@ -1,62 +1,62 @@
-//! Schedules of the targets: a sample of each.
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "it says how fast it was")]
+//! Schedules of all targets with several threads: a sample of each.
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "the tests print their speed")]
 
 use std::collections::BTreeSet;
 use std::time::Instant;
-use terrace_lab::{Accident, Deaths, MEETINGS, ScheduleSeed, Watch, meeting};
+use terrace_lab::{CrashKind, FaultProfile, Monitor, SCHEDULE_TARGETS, ScheduleSeed, schedule_target};
 use terrace_testkit::crash::{Explored, Op, Profile, Seen};
 use terrace_testkit::schedule::{Act, Slice, Stage, Story, Weak, Weakening};
 
 #[test]
-fn the_word_of_a_run_is_read_back() {
-    for deaths in [Deaths::None, Deaths::Some, Deaths::First] {
+fn seed_is_parsed_from_its_text() {
+    for deaths in [CrashKind::None, CrashKind::Some, CrashKind::First] {
         for crash in [None, Some(Profile::Pmem), Some(Profile::Shm)] {
-            let seed = ScheduleSeed::new("cells", Accident::of(deaths, crash), 7, 3);
+            let seed = ScheduleSeed::new("cells", FaultProfile::of(deaths, crash), 7, 3);
             assert_eq!(seed.to_string().parse(), Ok(seed));
         }
     }
-    let weak = ScheduleSeed::new("cells", Accident::named("weak").unwrap(), 7, 3);
-    assert_eq!((weak.to_string().parse(), weak.accident.is_weak), (Ok(weak), true));
+    let weak = ScheduleSeed::new("cells", FaultProfile::named("weak").unwrap(), 7, 3);
+    assert_eq!((weak.to_string().parse(), weak.fault_profile.is_weak), (Ok(weak), true));
     assert!("clht/none".parse::<ScheduleSeed>().is_err());
     assert!("clht/one-dies+/0x1".parse::<ScheduleSeed>().is_err());
     assert!("shoe/none/0x1".parse::<ScheduleSeed>().unwrap_err().contains("no target `shoe`"));
 }
 
 #[test]
-fn the_same_word_gives_the_same_run() {
+fn same_seed_gives_the_same_run() {
     let (stage, other) = (Stage::new(), Stage::new());
     let seen = Seen::new();
-    let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-    for meeting in &MEETINGS {
+    let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
+    for target in &SCHEDULE_TARGETS {
         for number in 0..36 {
-            let deaths = [Deaths::None, Deaths::Some, Deaths::First][number as usize % 3];
-            let accident = Accident::of(deaths, None);
-            let seed = ScheduleSeed::new(meeting.name, accident, 1, number);
-            let [one, two] = [&stage, &other].map(|stage| meeting.run(stage, &watch, seed));
+            let deaths = [CrashKind::None, CrashKind::Some, CrashKind::First][number as usize % 3];
+            let fault_profile = FaultProfile::of(deaths, None);
+            let seed = ScheduleSeed::new(target.name, fault_profile, 1, number);
+            let [one, two] = [&stage, &other].map(|stage| target.run(stage, &monitor, seed));
             assert_eq!((one.steps, one.turns), (two.steps, two.turns), "{seed}");
         }
     }
 }
 
-/// The first runs of a target.
-fn explore(target: &str, accident: &str, runs: u64) {
-    let meeting = meeting(target).expect("a target whose threads meet");
-    let accident = Accident::named(accident).unwrap();
+/// Does the first `runs` runs of a target.
+fn explore(name: &str, fault_profile: &str, runs: u64) {
+    let target = schedule_target(name).expect("a target");
+    let fault_profile = FaultProfile::named(fault_profile).unwrap();
     let (stage, seen, start) = (Stage::new(), Seen::new(), Instant::now());
-    let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
+    let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
     let (mut steps, mut turns, mut explored) = (0, 0, Explored::default());
     for run in 0..runs {
-        let seed = ScheduleSeed { target: meeting.name, accident, run };
-        let done = meeting.run(&stage, &watch, seed);
-        (steps, turns) = (steps + done.steps, turns + done.turns);
-        explored += done.explored;
-        if let Some(finding) = done.finding {
-            let finding = meeting.smaller(&stage, accident, finding, 300);
-            panic!("{seed}:\n{}", Story { crash: accident.story(), finding: &finding });
+        let seed = ScheduleSeed { target: target.name, fault_profile, run };
+        let result = target.run(&stage, &monitor, seed);
+        (steps, turns) = (steps + result.steps, turns + result.turns);
+        explored += result.explored;
+        if let Some(finding) = result.finding {
+            let finding = target.minimise(&stage, fault_profile, finding, 300);
+            panic!("{seed}:\n{}", Story { crash: fault_profile.power_loss_text(), finding: &finding });
         }
     }
     println!(
-        "{target}: {runs} runs of {} steps and {} turns, {} states, {:?}",
+        "{name}: {runs} runs of {} steps and {} turns, {} states, {:?}",
         steps / runs,
         turns / runs,
         explored.distinct,
@@ -142,22 +142,24 @@ fn direct_crashes() {
 }
 
 #[test]
-fn on_a_memory_that_is_weak() {
-    MEETINGS.iter().for_each(|meeting| explore(meeting.name, "weak", 250));
+fn all_targets_on_weak_memory() {
+    SCHEDULE_TARGETS.iter().for_each(|target| explore(target.name, "weak", 250));
 }
 
-/// One reads a key, again and again, while another takes it away and brings it back: wherever the reader is held up, and however long.
+/// A reader gets a key repeatedly while a writer removes it and puts it back. The reader is
+/// suspended at each of its first steps, for any number of the writer's steps.
 #[test]
-fn a_key_that_comes_back_is_there_once_for_all() {
+fn removed_key_put_back_is_read_consistently() {
     let stage = Stage::new();
     let turn = |thread, steps| Slice { thread, steps };
     let get = Act::Get(0);
-    for meeting in MEETINGS.iter().filter(|meeting| meeting.name != "cells") {
+    for target in SCHEDULE_TARGETS.iter().filter(|target| target.name != "cells") {
         let follow = |turns: &[Slice]| {
             let writer = vec![Act::Do(Op::Remove(0)), Act::Do(Op::Put(0, 2))];
-            let done = meeting.follow(&stage, vec![Op::Put(0, 1)], vec![vec![get.clone(); 3], writer], turns);
-            assert_eq!(done.finding.map(|it| it.wrong), None, "{}: {turns:?}", meeting.name);
-            done.steps as u32
+            let result =
+                target.run_script(&stage, vec![Op::Put(0, 1)], vec![vec![get.clone(); 3], writer], turns);
+            assert_eq!(result.finding.map(|it| it.wrong), None, "{}: {turns:?}", target.name);
+            result.steps as u32
         };
         let (all, start) = (follow(&[]), Instant::now());
         for read in 1..16 {
@@ -165,17 +167,17 @@ fn a_key_that_comes_back_is_there_once_for_all() {
                 follow(&[turn(0, read), turn(1, written), turn(0, u32::MAX)]);
             }
         }
-        println!("{}: {all} steps, {:?}", meeting.name, start.elapsed());
+        println!("{}: {all} steps, {:?}", target.name, start.elapsed());
     }
 }
 
 #[test]
-fn an_order_that_the_lock_lacks_is_missed() {
-    let (stage, clht) = (Stage::new(), meeting("clht").unwrap());
-    let met = |run, missing| clht.meet(&stage, run, missing);
-    let passed = (0..20).flat_map(|run| met(run, None).passed);
+fn weakened_lock_orderings_are_detected() {
+    let (stage, clht) = (Stage::new(), schedule_target("clht").unwrap());
+    let run_weak = |run, missing| clht.run_weak(&stage, run, missing);
+    let passed = (0..20).flat_map(|run| run_weak(run, None).passed);
     let of_lock: BTreeSet<_> = passed.filter(|it| it.place().starts_with("pool/lock.rs")).collect();
-    let is_missed = |it: &Weakening| (0..200).any(|run| met(run, Some(*it)).wrong.is_some());
-    let missed: BTreeSet<Weak> = of_lock.into_iter().filter(is_missed).map(|it| it.weak).collect();
-    assert_eq!(missed, [Weak::Acquire, Weak::Release].into());
+    let is_detected = |it: &Weakening| (0..200).any(|run| run_weak(run, Some(*it)).wrong.is_some());
+    let detected: BTreeSet<Weak> = of_lock.into_iter().filter(is_detected).map(|it| it.weak).collect();
+    assert_eq!(detected, [Weak::Acquire, Weak::Release].into());
 }

@@ -1,4 +1,5 @@
-//! `bench`: measures the user's own store on the user's own machine, through the same calls as a program that embeds it.
+//! `bench`: measures a store on the user's machine, through the same calls as a program that embeds
+//! it.
 
 mod options;
 mod report;
@@ -35,7 +36,7 @@ pub(crate) fn run(options: &BenchOptions) -> Outcome {
     let _scratch = if own_pool { Some(Scratch::new(&config, options, &shape)?) } else { None };
     let store = open::or_create(&config)?.store;
     let measured = measure(&store, options, &shape);
-    // The pool is the user's: whatever happened, our keys go.
+    // The pool is the user's: the keys of the benchmark are removed even after a failure.
     let removed = if own_pool { Ok(()) } else { subject::remove(&store) };
     let stats = store.stats();
     let closed = open::close(store);
@@ -45,7 +46,7 @@ pub(crate) fn run(options: &BenchOptions) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A pool of its own, beside the default one, that goes when the measuring is over.
+/// A temporary pool for the benchmark; dropping it removes the file.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -70,10 +71,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Bytes of a pool for the records with their overhead, twice, since a value is written anew before the old one goes; and for what a workload
-/// adds.
+/// Size of a pool for the records, those that the workload adds, and their overhead. Twice that, as
+/// a new value is written before the old one is freed.
 fn size(options: &BenchOptions, shape: &Shape) -> u64 {
-    // Of inserts nobody knows how many will come in a time: 10 million records are more than a minute's worth here.
+    // The number of inserts in a given time is unknown: 10 million take more than a minute here.
     const ADDED: u64 = 10_000_000;
     let inserts = options.workload().mix.inserts;
     let added = match options.operations {
@@ -102,7 +103,7 @@ fn measure(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<Measu
     Ok(measured)
 }
 
-/// Puts the records to begin with.
+/// Puts the initial records.
 fn fill(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<(), Failure> {
     let threads = options.threads() as u64;
     let share = |nth: u64| options.records * nth / threads..options.records * (nth + 1) / threads;
@@ -113,7 +114,7 @@ fn fill(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<(), Fail
     })
 }
 
-/// Pieces of the time that is measured.
+/// Length of one interval of the results over time.
 fn tick(options: &BenchOptions) -> Duration {
     const LEAST: Duration = Duration::from_millis(50);
     let all = if options.operations.is_some() { 10 } else { options.seconds };
@@ -153,7 +154,8 @@ fn run_threads(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<M
     })
 }
 
-/// Looks at the store once a tick until the time is over or all threads are done, and tells them to stop.
+/// Samples the store once per tick until the time is over or all threads are done, then stops the
+/// threads.
 fn sample(
     store: &Store,
     options: &BenchOptions,
@@ -168,7 +170,7 @@ fn sample(
         let until = end.map_or(next, |end| end.min(next));
         let left = until.saturating_sub(began.elapsed());
         if !left.is_zero() {
-            // In short steps where threads end by themselves, so that the end is not missed by a tick.
+            // In short steps where threads end by themselves, to notice the end within a tick.
             clock::pause(if end.is_some() { left } else { left.min(Duration::from_millis(1)) });
             continue;
         }
@@ -178,11 +180,11 @@ fn sample(
         samples.push(Sample::of(store, began.elapsed()));
         next += tick(options);
     }
-    // ORDER: Relaxed: the threads only have to see it some time.
+    // ORDER: Relaxed: it is enough that the threads see the flag eventually.
     stop.store(true, Relaxed);
     samples
 }
 
 fn fault() -> Failure {
-    Failure::new("a thread of the measurement hit a fault in Terrace, reported above")
+    Failure::new("a benchmark thread panicked (see above): this is a bug in Terrace")
 }

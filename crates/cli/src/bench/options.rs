@@ -1,4 +1,4 @@
-//! What to measure.
+//! Options of `bench`: the workload, its records and its load.
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
@@ -11,16 +11,16 @@ use crate::{
     settings::{OfPool, OfThreads, Settings},
 };
 
-/// Before every key, so that no one's own is touched.
+/// Prefix of every key, so that the benchmark touches no other key of the pool.
 pub(super) const PREFIX: &str = "terrace-bench:";
 
 #[derive(Debug, Args)]
 #[command(after_help = after_help())]
 pub(crate) struct BenchOptions {
-    /// What to do, by name (below); without it, reads and updates as --reads says
+    /// Workload (see below); default: reads and updates in the proportion given by --reads
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Workload::ALL.map(|w| w.name)), hide_possible_values = true)]
     workload: Option<String>,
-    /// Records to begin with
+    /// Number of initial records
     #[arg(long, default_value = "1000000", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) records: u64,
     /// Bytes of a value, or a range of them: 64..1024
@@ -29,30 +29,32 @@ pub(crate) struct BenchOptions {
     /// Bytes of a string key
     #[arg(long, default_value = "32", value_parser = clap::value_parser!(u64).range(30..=(64 << 10)))]
     key_bytes: u64,
-    /// Strings, or integers of 8 bytes, those only in a pool of its own
+    /// Strings, or integers of 8 bytes; integers only without --pool
     #[arg(long, value_name = "KIND")]
     keys: Option<Keys>,
-    /// Reads among operations, per cent; the others update
+    /// Percentage of reads; all other operations are updates
     #[arg(long, default_value = "95", conflicts_with = "workload", value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: u8,
-    /// Which keys are asked for; without it uniform, or as the workload says
+    /// Distribution of the accessed keys; default: the workload's, or uniform
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
-    /// Operations a second of all threads, begun whether those before have ended or not; latencies count from when they were due
+    /// Operations per second of all threads together (open loop): latencies count from the time at
+    /// which an operation was due
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(super) rate: Option<f64>,
     /// Seconds to measure
     #[arg(long, default_value = "10", value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub(super) seconds: u64,
-    /// Operations to measure, instead of a time
+    /// Number of operations to measure, instead of --seconds
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) operations: Option<u64>,
     #[command(flatten)]
     threads: Settings<OfThreads>,
-    /// The same seed, the same operations
+    /// Seed of the operations; the same seed repeats them
     #[arg(long, default_value = "1")]
     pub(super) seed: u64,
-    /// One JSON object, names ending with the unit: to this file, or instead of the table
+    /// Write one JSON object whose names end with the unit: to FILE, or to standard output instead
+    /// of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -69,13 +71,13 @@ pub(super) enum Json<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Distribution {
-    /// All alike likely
+    /// All keys equally likely
     Uniform,
-    /// A few are asked for again and again (YCSB's scrambled zipfian)
+    /// A few keys get most accesses (YCSB's scrambled zipfian)
     Zipf,
-    /// The newest most of all
+    /// The newest keys are the most likely
     Latest,
-    /// 80% of the operations ask for the same 20% of the records
+    /// 80% of the operations access the same 20% of the records
     HotSet,
 }
 
@@ -87,13 +89,13 @@ enum Keys {
 
 fn after_help() -> String {
     let mut text = String::from(
-        "Without --pool it measures a pool of its own beside the default one, and removes it. With --pool it uses keys that begin with\n\
+        "Without --pool, bench measures a temporary pool and removes it. With --pool, it uses keys with the prefix\n\
          `terrace-bench:` in that pool, and removes them afterwards.\n\nWorkloads:\n",
     );
     for workload in Workload::ALL {
         text += &format!("  {:<12}{}\n", workload.name, workload.about);
     }
-    text + "\nterrace report turns the JSON of one or more runs into a page with plots."
+    text + "\n`terrace report` turns the JSON of one or more runs into a page with plots."
 }
 
 fn value_bytes(text: &str) -> Result<RangeInclusive<usize>, String> {
@@ -114,7 +116,7 @@ fn value_bytes(text: &str) -> Result<RangeInclusive<usize>, String> {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.001..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("a rate is a number of operations a second, from 0.001 to 1e9".into()),
+        _ => Err("a rate is a number of operations per second, from 0.001 to 1e9".into()),
     }
 }
 
@@ -132,14 +134,13 @@ impl BenchOptions {
         }
     }
 
-    /// What records look like. Integers cannot be told from others' keys.
+    /// The shape of the records. Integer keys are refused for a user's pool: they have no prefix
+    /// that tells them from the user's.
     pub(super) fn shape(&self, own_pool: bool) -> Result<Shape, Failure> {
         let integers = self.keys.map_or(self.workload().integer_keys && own_pool, |k| k == Keys::Integer);
         if integers && !own_pool {
-            return Err(Failure::usage(
-                "integer keys could be someone's own in a pool that is there already",
-            )
-            .hint("leave --pool out to measure a pool made for it, or use --keys string"));
+            return Err(Failure::usage("integer keys could overwrite existing keys of this pool")
+                .hint("to measure a temporary pool, omit --pool; in this pool, use --keys string"));
         }
         let bytes = usize::try_from(self.key_bytes).unwrap_or(0);
         let keys = if integers { KeyShape::Integer } else { KeyShape::String { bytes } };

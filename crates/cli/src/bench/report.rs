@@ -1,4 +1,4 @@
-//! What the measurement found, for people and for programs.
+//! The results of `bench`, as a table and as JSON.
 
 use std::{
     io::{self, Write},
@@ -17,7 +17,7 @@ use crate::{
     text::{counted, duration, thousands},
 };
 
-/// The store at one moment.
+/// Figures of the store at one time of the run.
 pub(super) struct Sample {
     at: Duration,
     load_factor: f64,
@@ -40,11 +40,11 @@ impl Sample {
     }
 }
 
-/// All threads' figures.
+/// The results of all threads.
 pub(super) struct Measured {
     pub(super) filled: Duration,
     pub(super) threads: usize,
-    /// How far the speed of a fixed loop moved meanwhile, as a share.
+    /// How much the speed of a fixed loop changed during the run, as a fraction.
     pub(super) machine_moved: f64,
     seen: Seen,
     took: Duration,
@@ -111,7 +111,7 @@ fn table(
     stats: &Stats,
 ) -> io::Result<()> {
     head(out, options, shape, measured)?;
-    write!(out, "{:<18}{:>13}{:>13}", "", "operations", "a second")?;
+    write!(out, "{:<18}{:>13}{:>13}", "", "operations", "per second")?;
     QUANTILES.iter().try_for_each(|(name, _)| write!(out, "{name:>11}"))?;
     writeln!(out, "{:>11}", "max")?;
     for (kind, seen) in &measured.seen.kinds {
@@ -122,16 +122,16 @@ fn table(
     let all = measured.seen.operations();
     writeln!(out, "{:<18}{:>13}{:>13}", "all", thousands(all), thousands(measured.rate(all)))?;
     if let Some(service) = &measured.seen.service {
-        write!(out, "{:<18}{:>13}{:>13}", "once begun", "", "")?;
+        write!(out, "{:<18}{:>13}{:>13}", "service time", "", "")?;
         latencies(out, service)?;
     }
     foot(out, options, measured, stats)
 }
 
 fn latencies(out: &mut dyn Write, seen: &Histogram<u64>) -> io::Result<()> {
-    let told = |ns: u64| duration(Duration::from_nanos(ns));
-    QUANTILES.iter().try_for_each(|(_, q)| write!(out, "{:>11}", told(seen.value_at_quantile(*q))))?;
-    writeln!(out, "{:>11}", told(seen.max()))
+    let text = |ns: u64| duration(Duration::from_nanos(ns));
+    QUANTILES.iter().try_for_each(|(_, q)| write!(out, "{:>11}", text(seen.value_at_quantile(*q))))?;
+    writeln!(out, "{:>11}", text(seen.max()))
 }
 
 fn head(out: &mut dyn Write, options: &BenchOptions, shape: &Shape, measured: &Measured) -> io::Result<()> {
@@ -143,7 +143,7 @@ fn head(out: &mut dyn Write, options: &BenchOptions, shape: &Shape, measured: &M
         machine.processors, machine.processor, machine.kernel, machine.huge_pages
     )?;
     let threads = counted(measured.threads as u64, "thread", "threads");
-    let rate = options.rate.map_or(String::new(), |rate| format!(", {rate} operations a second asked for"));
+    let rate = options.rate.map_or(String::new(), |rate| format!(", target {rate} operations per second"));
     writeln!(out, "\n{}: {}", workload.name, workload.about)?;
     writeln!(
         out,
@@ -157,7 +157,7 @@ fn head(out: &mut dyn Write, options: &BenchOptions, shape: &Shape, measured: &M
         return writeln!(out);
     }
     let rate = (options.records as f64 / measured.filled.as_secs_f64().max(1e-9)) as u64;
-    writeln!(out, "filled in {}: {} puts a second\n", duration(measured.filled), thousands(rate))
+    writeln!(out, "filled in {}: {} puts per second\n", duration(measured.filled), thousands(rate))
 }
 
 fn foot(out: &mut dyn Write, options: &BenchOptions, measured: &Measured, stats: &Stats) -> io::Result<()> {
@@ -165,23 +165,26 @@ fn foot(out: &mut dyn Write, options: &BenchOptions, measured: &Measured, stats:
         (format_size(stats.data_bytes), format_size(stats.pool.unwrap_or_default().size_bytes));
     writeln!(out, "\nthe pool: {used} of {size} used for data")?;
     if measured.seen.missed > 0 {
-        writeln!(out, "{} found no key", counted(measured.seen.missed, "read", "reads"))?;
+        writeln!(out, "{} did not find the key", counted(measured.seen.missed, "read", "reads"))?;
     }
     if options.workload().mix.scans > 0 {
-        writeln!(out, "scans read records in the order of the index, which is not that of the keys")?;
+        writeln!(out, "scans read records in index order, not in key order")?;
     }
     let asked = options.rate.map_or(0, |rate| (rate * 0.98) as u64);
     if measured.rate(measured.seen.operations()) < asked {
-        writeln!(out, "the rate was not reached: latencies hold the time that operations waited to begin")?;
+        writeln!(
+            out,
+            "the rate was not reached: latencies include the time that operations waited to start"
+        )?;
     }
     if measured.machine_moved > 0.1 {
         let moved = measured.machine_moved * 100.0;
-        writeln!(out, "the machine's own speed moved by {moved:.0}% meanwhile: measure again")?;
+        writeln!(out, "the machine's speed changed by {moved:.0}% during the run: measure again")?;
     }
-    writeln!(out, "again: {}", repeat())
+    writeln!(out, "to repeat: {}", repeat())
 }
 
-/// The command line, as it was.
+/// The command line of this run.
 fn repeat() -> String {
     let words = std::env::args().skip(1).map(|word| word.escape_debug().to_string());
     words.fold("terrace".to_string(), |line, word| format!("{line} {word}"))
@@ -233,7 +236,7 @@ fn side(measured: &Measured, seen: &Histogram<u64>) -> Value {
     })
 }
 
-/// A piece of time each; the last one, which is not whole, is left out.
+/// One object per tick; an incomplete last tick is left out.
 fn over_time(measured: &Measured) -> Vec<Value> {
     let tick = measured.tick.as_secs_f64();
     let whole = (measured.took.as_secs_f64() / tick) as usize;

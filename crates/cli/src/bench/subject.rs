@@ -1,4 +1,4 @@
-//! The store, as a workload sees it: through the same calls as a program that embeds it.
+//! The store as the subject of a workload, through the same calls as a program that embeds it.
 
 use std::{hint::black_box, ops::Range};
 
@@ -25,7 +25,7 @@ impl Subject for OfStore<'_> {
 
     fn read(&mut self, key: &[u8]) -> Result<bool, Failure> {
         let value = self.store.get(key).map_err(Failure::new)?;
-        // Look at the value, as whoever asked for it would.
+        // Read the value, as a caller would.
         Ok(value.is_some_and(|value| {
             black_box(value.first().copied());
             true
@@ -41,7 +41,7 @@ impl Subject for OfStore<'_> {
         self.store.modify(key, |entry| (change(value), entry.is_some())).map_err(Failure::new)
     }
 
-    /// The index has no order of keys: as many records as asked for, from a random place of its own order.
+    /// Reads `records` records from a random position in index order; the index keeps no key order.
     fn scan(&mut self, _: &[u8], records: u32) -> Result<(), Failure> {
         let look = &mut |key: &[u8], _: terrace::Entry<'_>| _ = black_box(key.first().copied());
         self.store.scan(self.random.next() % CURSOR_LIMIT, records as usize, look).map_err(Failure::new)?;
@@ -68,7 +68,7 @@ pub(super) fn fill(store: &Store, shape: &Shape, share: Range<u64>) -> Result<()
     Ok(())
 }
 
-/// Removes every key that is ours.
+/// Removes all keys of the benchmark.
 pub(super) fn remove(store: &Store) -> Result<(), Failure> {
     let mut cursor = 0;
     loop {

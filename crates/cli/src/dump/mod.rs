@@ -22,7 +22,7 @@ use crate::{
 };
 use seen::Seen;
 
-/// Bytes that are written together.
+/// Size of the write buffer in bytes.
 const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run(options: &DumpOptions) -> Outcome {
@@ -32,13 +32,12 @@ pub(crate) fn run(options: &DumpOptions) -> Outcome {
         Some(path) => to_file(&mut target, options.format, &SystemFiles, path)?,
     };
     say(&format!("dumped {}", counted(records, "record", "records")));
-    // A dump of the sound records is worth having; the exit code says that it is not all.
+    // A dump of the sound records is still useful; the exit code says that it is incomplete.
     target.check_left_out()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Dumps to a new file that is there, whole and for good, when this has returned, and never in
-/// part.
+/// Dumps to a new file that appears under its name only when it is complete and durable.
 fn to_file<F: Files>(
     target: &mut Target,
     format: DumpFormat,
@@ -53,7 +52,7 @@ fn to_file<F: Files>(
     Ok(records)
 }
 
-/// Says of an error where it happened.
+/// Adds the path to the text of write errors.
 struct Named<'a, W> {
     out: W,
     path: &'a Path,
@@ -70,7 +69,7 @@ impl<W: Write> Write for Named<'_, W> {
     }
 }
 
-/// Writes every record once, and says how many there are.
+/// Writes every record once; returns how many there are.
 fn write_all(target: &mut Target, format: DumpFormat, out: impl Write) -> Result<u64, Failure> {
     let mut out = BufWriter::with_capacity(BUFFER, out);
     let (mut line, mut records) = (Vec::new(), 0);
@@ -93,19 +92,19 @@ fn write_all(target: &mut Target, format: DumpFormat, out: impl Write) -> Result
     });
     written.and_then(|()| Ok(out.flush()?)).map_err(|failure| {
         failure.or_if_unread(format!(
-            "the reader of the dump went away after {} or so",
+            "the reader of the dump closed the pipe after about {}",
             counted(records, "record", "records")
         ))
     })?;
     if seen.is_some_and(|seen| seen.is_full()) {
         say(
-            "warning: so many keys that one which moved meanwhile may stand in the dump twice: the later one counts, as for load",
+            "warning: too many keys to detect duplicates: a key that moved during the dump may be in it twice; load keeps the later one",
         );
     }
     Ok(records)
 }
 
-/// `SET key value [PXAT ms]`. A command has the form of an array of bulk strings, as a reply may.
+/// Appends `SET key value [PXAT ms]`. A command is encoded like a reply: an array of bulk strings.
 fn command(line: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at: Option<u64>) {
     let mut words = Reply::new(line, false);
     words.array(if expires_at.is_some() { 5 } else { 3 });
@@ -134,10 +133,10 @@ mod tests {
         dump.iter().filter(|&&byte| byte == b'\n').count()
     }
 
-    /// Every call fails in turn, and the power goes after it: the dump is whole or not there, and
-    /// there whenever it was said to be.
+    /// Lets each call fail in turn, then the power: the dump exists in full or not at all, and
+    /// exists if its success was reported.
     #[test]
-    fn a_dump_is_whole_or_not_there_whichever_call_fails() {
+    fn dump_is_complete_or_absent_whichever_call_fails() {
         let (mut store, path) = (filled(300), Path::new("/d/dump"));
         for make in [|| SimFs::new(["/d"]), || SimFs::new(["/d"]).with_unnamed_files()] {
             let counting = Faulty::counting(make()).short(1);
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_does_not_replace_a_file() {
+    fn dump_does_not_replace_a_file() {
         let files = SimFs::new(["/d"]);
         files.put(Path::new("/d/dump"), b"mine");
         assert!(to_file(&mut filled(1), DumpFormat::Resp, &files, Path::new("/d/dump")).is_err());

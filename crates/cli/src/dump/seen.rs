@@ -1,11 +1,11 @@
-//! The keys that a dump has written. In a store that is written to, a scan may visit a key twice.
+//! The keys that a dump has written. While other clients write, a scan may visit a key twice.
 
 use std::{
     collections::HashSet,
     hash::{BuildHasher, RandomState},
 };
 
-/// Most keys that are remembered, at about 35 bytes each.
+/// Maximum number of remembered keys, at about 35 bytes each.
 const KEYS_MAX: usize = 1 << 22;
 
 /// A set of keys, by a randomly seeded hash of 128 bits: a collision is less likely than a memory
@@ -18,7 +18,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Adds a key; whether it was new, as far as the set remembers.
+    /// Adds a key; returns whether it was new, as far as the set remembers.
     pub(super) fn is_new(&mut self, key: &[u8]) -> bool {
         let hash = self.seeds.iter().fold(0, |hash, seed| hash << 64 | u128::from(seed.hash_one(key)));
         if self.keys.len() < KEYS_MAX {
@@ -28,7 +28,7 @@ impl Seen {
         !self.keys.contains(&hash)
     }
 
-    /// Whether there were more keys than are remembered.
+    /// Whether there were more keys than the set remembers.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }

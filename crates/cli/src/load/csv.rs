@@ -1,5 +1,5 @@
-//! CSV with a header, by RFC 4180. Rows that it does not allow are rejected rather than guessed at:
-//! a guess may merge or alter records.
+//! CSV with a header, by RFC 4180. Malformed rows are rejected, as a guess may merge or alter
+//! records.
 
 use std::io::{self, BufRead, ErrorKind};
 
@@ -27,16 +27,16 @@ pub(super) fn load(reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Result<
             Err(why) => loader.bad_lines(first, last, &why),
         }
         if row.is_unended {
-            loader.note(last, "it has no line end: if the file was cut off there, so is this value");
+            loader.warn(last, "it has no line end: if the file was truncated, so is this value");
         }
     }
     Ok(())
 }
 
-/// Most fields of a row; a valid header has at most 3.
+/// Maximum number of fields of a row; a valid header has at most 3.
 const FIELDS_MAX: usize = 1000;
 
-/// Which column holds what.
+/// The columns, by their positions.
 struct Columns {
     count: usize,
     key: usize,
@@ -56,7 +56,7 @@ impl Columns {
             ))
         };
         if let Some(fault) = &header.fault {
-            return wrong(format!("is no line of CSV: {fault}"));
+            return wrong(format!("is malformed: {fault}"));
         }
         if let Some(unknown) = names.iter().find(|name| !KNOWN.contains(&name.as_str())) {
             return wrong(format!("has a column `{unknown}`"));
@@ -108,15 +108,15 @@ enum Place {
 struct Row {
     /// The first line's number.
     line: u64,
-    /// Line ends in it, its own among them.
+    /// Number of line ends in it, its own included.
     lines: u64,
     fields: Vec<Vec<u8>>,
     /// Why the row is malformed.
     fault: Option<String>,
-    /// The file ends before its line does.
+    /// Whether the file ends without a line end.
     is_unended: bool,
     place: Place,
-    /// Line of the quote that was opened last.
+    /// Line of the last opening quote.
     opened: u64,
     /// Whether the last byte was a carriage return outside of quotes.
     has_return: bool,
@@ -165,10 +165,10 @@ impl<R: BufRead> Rows<R> {
 }
 
 impl Row {
-    /// Takes a byte, and says whether it ended the row.
+    /// Takes a byte; returns whether it ended the row.
     fn take(&mut self, byte: u8) -> bool {
         if std::mem::take(&mut self.has_return) && byte != b'\n' {
-            self.is_wrong(|| "a carriage return without a line feed stands outside of quotes".into());
+            self.reject(|| "a carriage return without a line feed outside of quotes".into());
         }
         if byte == b'\n' {
             self.lines += 1;
@@ -188,7 +188,7 @@ impl Row {
                 self.has_begun = true;
                 match self.fields.len() < FIELDS_MAX {
                     true => self.fields.push(Vec::new()),
-                    false => self.is_wrong(|| format!("it has more than {FIELDS_MAX} fields")),
+                    false => self.reject(|| format!("it has more than {FIELDS_MAX} fields")),
                 }
                 Place::FieldStart
             }
@@ -198,9 +198,9 @@ impl Row {
             }
             (Place::Closed, _) => {
                 let opened = thousands(self.opened);
-                self.is_wrong(|| {
+                self.reject(|| {
                     format!(
-                        "behind the quote that closes the one in line {opened} stands `{}`",
+                        "the closing quote of the one opened in line {opened} is followed by `{}`",
                         escaped(&[byte])
                     )
                 });
@@ -215,13 +215,13 @@ impl Row {
         (self.has_begun, self.bytes) = (true, self.bytes + 1);
         match self.fields.last_mut() {
             Some(field) if self.bytes <= ROW_MAX => field.push(byte),
-            _ => self.is_wrong(|| "it is longer than any record can be".into()),
+            _ => self.reject(|| "it is longer than any record can be".into()),
         }
         place
     }
 
     /// Marks the row as malformed; the first reason is kept.
-    fn is_wrong(&mut self, why: impl FnOnce() -> String) {
+    fn reject(&mut self, why: impl FnOnce() -> String) {
         if self.fault.is_none() {
             self.fault = Some(why());
         }
@@ -230,13 +230,13 @@ impl Row {
         }
     }
 
-    /// Ends the row at the end of the file; whether there is one.
+    /// Ends the row at the end of the file; returns whether there is a row.
     fn end_of_file(&mut self) -> bool {
         if self.place == Place::Quoted {
             let opened = thousands(self.opened);
             // Other faults of this row follow from this one.
             self.fault = Some(format!(
-                "the quote that opens in line {opened} is never closed, so all that follows it was not loaded"
+                "the quote opened in line {opened} is never closed, so nothing after it was loaded"
             ));
         }
         let is_there = self.has_begun || self.has_return;
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_taken_as_they_stand() {
+    fn fields_are_taken_literally() {
         for (text, fields) in [
             (&b"a,b\n"[..], ["a", "b"]),
             (b"a,b\r\n", ["a", "b"]),
@@ -289,16 +289,16 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_the_numbers_of_their_lines() {
+    fn rows_have_the_numbers_of_their_first_lines() {
         let lines: Vec<u64> = rows(b"a\n\n\"b\nb\"\nc\n").into_iter().map(|(line, ..)| line).collect();
         assert_eq!(lines, [1, 3, 5]);
     }
 
     #[test]
-    fn row_that_is_none_is_said_and_the_next_is_read() {
+    fn malformed_row_is_reported_and_the_next_is_read() {
         for (text, why) in [
-            (&b"a,\"b\"c\nd,e\n"[..], "line 1 stands `c`"),
-            (b"a,\"b\nx,\"y\"\nd,e\n", "line 1 stands `y`"),
+            (&b"a,\"b\"c\nd,e\n"[..], "line 1 is followed by `c`"),
+            (b"a,\"b\nx,\"y\"\nd,e\n", "line 1 is followed by `y`"),
             (b"a,b\rc\nd,e\n", "a carriage return without a line feed"),
         ] {
             let found = rows(text);
@@ -309,11 +309,11 @@ mod tests {
     }
 
     #[test]
-    fn quote_that_is_never_closed_is_said_with_its_line() {
+    fn unclosed_quote_is_reported_with_its_line() {
         let found = rows(b"a,b\nc,\"d\ne,f\ng,h\n");
         assert_eq!(found.len(), 2);
         let why = found[1].2.as_ref().unwrap();
-        assert!(found[1].0 == 2 && why.contains("opens in line 2 is never closed"), "{why}");
+        assert!(found[1].0 == 2 && why.contains("opened in line 2 is never closed"), "{why}");
         assert!(rows(b"a,\"b\"\"")[0].2.as_ref().unwrap().contains("line 1 is never closed"));
     }
 }

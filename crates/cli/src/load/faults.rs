@@ -1,4 +1,4 @@
-//! Loading from files whose reads fail, are short, or give wrong bytes.
+//! Tests: loading from files whose reads fail, are short, or return wrong bytes.
 
 use super::{Format, Progress, Source, load};
 use crate::{failure::Failure, target::Target};
@@ -24,7 +24,7 @@ fn files(format: Format) -> (SimFs, &'static Path) {
     (files, path)
 }
 
-/// Loads, and returns the keys that are there then.
+/// Loads the file; returns the result and the keys of the store afterwards.
 fn run<F: Files>(files: &F, path: &Path, format: Format) -> (Result<u64, Failure>, BTreeSet<Vec<u8>>) {
     let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
     let mut target = Target::Pool(store.clone());
@@ -40,24 +40,24 @@ fn run<F: Files>(files: &F, path: &Path, format: Format) -> (Result<u64, Failure
     }
 }
 
-/// The first so many keys.
+/// The first `count` keys of the file.
 fn first(count: usize) -> BTreeSet<Vec<u8>> {
     (0..count).map(|n| format!("key{n}").into_bytes()).collect()
 }
 
 #[test]
-fn whichever_read_fails_what_came_before_it_is_loaded() {
+fn failed_read_keeps_all_records_before_it() {
     for (format, short) in [(Format::Csv, 0), (Format::Jsonl, 1), (Format::Resp, 2)] {
         let mut counts = BTreeSet::new();
         for short in (short..60).step_by(3) {
             let (below, path) = files(format);
             let counting = Faulty::counting(below.clone()).short(short);
             let (loaded, keys) = run(&counting, path, format);
-            assert_eq!((loaded.unwrap(), keys.len()), (0, RECORDS), "short reads are no trouble: {format:?}");
+            assert_eq!((loaded.unwrap(), keys.len()), (0, RECORDS), "short reads lose nothing: {format:?}");
             for (nth, fault) in (0..counting.calls()).flat_map(|nth| Fault::ALL.map(|fault| (nth, fault))) {
                 let faulty = Faulty::failing(below.clone(), nth, fault).short(short);
                 let (loaded, keys) = run(&faulty, path, format);
-                let why = format!("{:?}", loaded.expect_err("a failed read is told"));
+                let why = format!("{:?}", loaded.expect_err("a failed read is reported"));
                 assert!(
                     why.contains("cannot read") && why.contains("records"),
                     "{format:?}, call {nth}: {why}"
@@ -71,13 +71,13 @@ fn whichever_read_fails_what_came_before_it_is_loaded() {
 }
 
 #[test]
-fn wrong_bytes_cost_their_lines_and_nothing_else() {
+fn flipped_bits_cost_only_their_lines() {
     for format in [Format::Csv, Format::Jsonl, Format::Resp] {
         for seed in 0..40 {
             let (files, path) = files(format);
             files.flip_bits(path, 1 + seed % 4, seed);
             let (loaded, keys) = run(&files, path, format);
-            // A stream of commands may be cut off by what is none; lines stand for themselves.
+            // An invalid command may end a stream of commands; lines are independent.
             if format == Format::Jsonl {
                 assert!(loaded.is_ok(), "seed {seed}: {loaded:?}");
                 assert!(keys.intersection(&first(RECORDS)).count() >= RECORDS - 8, "seed {seed}");

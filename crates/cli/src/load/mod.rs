@@ -1,5 +1,5 @@
-//! `load`: fills a pool from a file or standard input. What is good is kept, what is not is
-//! reported with its line.
+//! `load`: fills a pool from a file or standard input. Good records are kept, bad ones are reported
+//! with their lines.
 
 mod csv;
 #[cfg(test)]
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
     let format = source.format(options.format)?;
     let mut target = Target::or_create(&config, &options.password)?;
     if let Target::Pool(store) = &target {
-        in_force::record(&config, store).iter().for_each(|said| say(&format!("warning: {said}")));
+        in_force::record(&config, store).iter().for_each(|text| say(&format!("warning: {text}")));
     }
     let loaded = load(&mut target, source, format, progress);
     let closed = target.close();
@@ -42,8 +42,8 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
     Ok(if bad > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Loads all of `source`, and returns how many of its lines were bad. What was read before it ends,
-/// well or not, is written and told.
+/// Loads all of `source`; returns the number of bad lines. If it fails, the records read before the
+/// failure are still written and counted.
 fn load(target: &mut Target, mut source: Source, format: Format, progress: Progress) -> Result<u64, Failure> {
     source.skip_mark()?;
     let (name, unit) = (source.name.clone(), if format == Format::Resp { "command" } else { "line" });
@@ -56,8 +56,8 @@ fn load(target: &mut Target, mut source: Source, format: Format, progress: Progr
         loaded: 0,
         expired: 0,
         bad: 0,
-        told: 0,
-        untold: 0,
+        reported: 0,
+        unreported: 0,
         progress,
     };
     let ended = match format {
@@ -65,36 +65,36 @@ fn load(target: &mut Target, mut source: Source, format: Format, progress: Progr
         Format::Jsonl => jsonl::load(source.reader, &mut loader),
         Format::Resp => resp::load(source.reader, &mut loader),
     };
-    // What was read before the end, good or bad, is written and told.
+    // The records read before the end or a failure are written and counted.
     let flushed = loader.flush();
     let bad = loader.finish(ended.is_ok());
     ended.and(flushed).map(|()| bad)
 }
 
-/// Takes records in batches, and keeps count.
+/// Writes records in batches, and counts them.
 struct Loader<'a> {
     target: &'a mut Target,
     /// The source, for messages.
     name: String,
-    /// What numbers count.
+    /// What the numbers in messages count: lines or commands.
     unit: &'static str,
     batch: Vec<(u64, Record)>,
     bytes: usize,
     loaded: u64,
-    /// Loaded records that had expired already.
+    /// Loaded records that had already expired.
     expired: u64,
     bad: u64,
-    /// Bad lines that were reported one by one, and those that were only counted.
-    told: u64,
-    untold: u64,
+    /// Bad lines that were reported individually, and those that were only counted.
+    reported: u64,
+    unreported: u64,
     progress: Progress,
 }
 
 /// Records and bytes written together.
 const BATCH_RECORDS: usize = 512;
 const BATCH_BYTES: usize = 4 << 20;
-/// Bad lines that are told one by one.
-const TOLD: u64 = 20;
+/// Number of bad lines that are reported individually.
+const REPORTED_MAX: u64 = 20;
 
 impl Loader<'_> {
     /// Takes the record of a line.
@@ -104,8 +104,8 @@ impl Loader<'_> {
         if self.batch.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Counts records that are in the pool already.
-    fn took(&mut self, records: u64) {
+    /// Counts records that were already written.
+    fn add_loaded(&mut self, records: u64) {
         self.loaded += records;
         self.progress.show(self.loaded);
     }
@@ -118,24 +118,24 @@ impl Loader<'_> {
     /// Reports a record of several lines that was not loaded.
     fn bad_lines(&mut self, first: u64, last: u64, why: &str) {
         self.bad += 1;
-        if self.told == TOLD {
-            self.untold += 1;
+        if self.reported == REPORTED_MAX {
+            self.unreported += 1;
             return;
         }
-        self.told += 1;
+        self.reported += 1;
         let so_far = thousands(self.loaded + self.batch.len() as u64 + self.bad);
         let place = self.place(first, last);
         self.progress
             .say(&format!("warning: {place}: {why} (skipped; {} of {so_far} so far)", thousands(self.bad)));
     }
 
-    /// Counts a record that is skipped for a reason already reported.
+    /// Counts a record that is skipped for a reason that was already reported.
     fn skip(&mut self) {
         self.bad += 1;
     }
 
-    /// Reports a line that was loaded but looks wrong.
-    fn note(&self, line: u64, what: &str) {
+    /// Warns about a line that was loaded but looks wrong.
+    fn warn(&self, line: u64, what: &str) {
         self.progress.say(&format!("warning: {}: {what}", self.place(line, line)));
     }
 
@@ -147,7 +147,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Writes what has been taken.
+    /// Writes the collected batch.
     fn flush(&mut self) -> Result<(), Failure> {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
@@ -168,10 +168,10 @@ impl Loader<'_> {
         Err(failure.hint(format!("stopped at {}", self.place(line, line))))
     }
 
-    /// Says what came of it; returns the number of bad lines.
+    /// Prints the summary; returns the number of bad lines.
     fn finish(self, whole: bool) -> u64 {
-        if self.untold > 0 {
-            let more = counted(self.untold, self.unit, &format!("{}s", self.unit));
+        if self.unreported > 0 {
+            let more = counted(self.unreported, self.unit, &format!("{}s", self.unit));
             self.progress.say(&format!("warning: {more} skipped as well"));
         }
         self.progress.clear();

@@ -1,4 +1,4 @@
-//! How far a load has come: a bar on a terminal, one line at the end in any case.
+//! Progress of a load: a bar on a terminal, and always one summary line at the end.
 
 use std::{io::Read, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     text::{counted, duration, thousands},
 };
 
-/// The bar.
+/// The progress bar.
 pub(super) struct Progress {
     bar: ProgressBar,
 }
@@ -21,7 +21,7 @@ impl Progress {
         Progress { bar: bar.with_style(style("{spinner} {bytes} read, {msg}")) }
     }
 
-    /// Sees what is read from `reader`, of which `length` bytes are expected.
+    /// Wraps `reader`, so that the bar counts what is read; `length` is the expected size.
     pub(super) fn watch<R: Read>(&self, reader: R, length: Option<u64>) -> ProgressBarIter<R> {
         if let Some(length) = length {
             self.bar.set_length(length);
@@ -34,7 +34,7 @@ impl Progress {
     pub(super) fn show(&self, loaded: u64) {
         if !self.bar.is_hidden() {
             let records = counted(loaded, "record", "records");
-            self.bar.set_message(format!("{records} ({} a second)", self.rate(loaded)));
+            self.bar.set_message(format!("{records} ({} per second)", self.rate(loaded)));
         }
     }
 
@@ -48,7 +48,7 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// Says what was done.
+    /// Prints the summary line.
     pub(super) fn sum_up(&self, what: String, loaded: u64, expired: u64, bad: u64) {
         let time = duration(self.bar.elapsed());
         let of = |count: u64, what: &str| match count {
@@ -56,7 +56,7 @@ impl Progress {
             count => format!("; {} {what}", thousands(count)),
         };
         let (expired, skipped) = (of(expired, "of them had expired"), of(bad, "skipped"));
-        say(&format!("loaded {what} in {time}: {} a second{expired}{skipped}", self.rate(loaded)));
+        say(&format!("loaded {what} in {time}: {} per second{expired}{skipped}", self.rate(loaded)));
     }
 
     fn rate(&self, loaded: u64) -> String {

@@ -1,8 +1,8 @@
-//! A Redis protocol stream: commands, executed as by a server, in this process or by the server
+//! A Redis protocol stream: commands, executed by this process as by a server, or by the server
 //! that has the pool open.
 //!
 //! Commands are parsed here first, since some must not be executed: those for another database
-//! would overwrite keys of this one, and those about a connection would change ours.
+//! would overwrite keys of this one, and those about a connection would change this client's.
 
 use std::{
     io::{BufRead, Read},
@@ -25,9 +25,9 @@ use crate::{
     text::{counted, escaped, thousands},
 };
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: u64 = 1 << 20;
-/// Commands parsed at once.
+/// Commands parsed per step.
 const AHEAD: usize = 64;
 /// Bytes of commands executed together. They fit the socket's buffers, so sending them never waits
 /// for their replies to be read.
@@ -38,11 +38,12 @@ struct Stream {
     /// Commands parsed so far. Their numbers count from 1.
     commands: u64,
     /// Whether another database is selected.
-    is_elsewhere: bool,
+    is_other_database: bool,
     /// Commands since a MULTI without its EXEC.
     queued: Option<u64>,
-    /// Encoded commands to execute, and their numbers.
+    /// Encoded commands to execute.
     ready: Vec<u8>,
+    /// Their numbers.
     numbers: Vec<u64>,
     /// Executes them; `None` if a server does.
     session: Option<Session>,
@@ -54,7 +55,7 @@ enum Fate {
     Execute,
     /// Skip it: it is for another database.
     Skip,
-    /// Report it and go on.
+    /// Report it and continue.
     Refuse(&'static str),
     /// End the load: nothing after it can be executed.
     Stop(&'static str),
@@ -77,8 +78,8 @@ pub(super) fn load(mut reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Res
                 stream.execute(loader)?;
                 let number = thousands(stream.commands + 1);
                 let why = escaped(&error.message());
-                return Err(Failure::new(format!("command {number} of {} is none: {why}", loader.name))
-                    .hint("what follows it was not loaded"));
+                return Err(Failure::new(format!("command {number} of {} is malformed: {why}", loader.name))
+                    .hint("nothing after it was loaded"));
             }
             if whole < AHEAD {
                 break;
@@ -108,7 +109,7 @@ impl Stream {
             }
         };
         let (ready, numbers, output) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Stream { commands: 0, is_elsewhere: false, queued: None, ready, numbers, session, output })
+        Ok(Stream { commands: 0, is_other_database: false, queued: None, ready, numbers, session, output })
     }
 
     /// Takes the next command.
@@ -121,13 +122,13 @@ impl Stream {
                 command.array(args.len());
                 args.iter().for_each(|word| command.bulk(word));
                 self.numbers.push(number);
-                // So a long command is the last of its batch, and the server reads all of it.
+                // A long command is thus the last of its batch, and the server reads all of it.
                 if self.ready.len() >= TOGETHER { self.execute(loader) } else { Ok(()) }
             }
             Fate::Skip if args.is(0, "SELECT") => {
                 self.execute(loader)?;
                 let database = escaped(args.at(1));
-                loader.bad(number, &format!("it selects database {database}, and Terrace has one, 0: what follows is skipped up to the next SELECT 0"));
+                loader.bad(number, &format!("it selects database {database}, but Terrace has only 0: all commands up to the next SELECT 0 are skipped"));
                 Ok(())
             }
             Fate::Skip => {
@@ -142,28 +143,28 @@ impl Stream {
             Fate::Stop(why) => {
                 self.execute(loader)?;
                 let place = format!("command {} of {}", thousands(number), loader.name);
-                Err(Failure::new(format!("{place} {why}")).hint("what follows it was not loaded"))
+                Err(Failure::new(format!("{place} {why}")).hint("nothing after it was loaded"))
             }
         }
     }
 
     fn fate(&mut self, args: Args<'_>) -> Fate {
         if args.is(0, "SELECT") && args.len() == 2 {
-            let is_elsewhere = terrace_protocol::parse_i64(args.at(1)).is_some_and(|database| database != 0);
-            if is_elsewhere && self.queued.is_some() {
-                return Fate::Stop("selects another database inside a transaction, and Terrace has one, 0");
+            let is_other = terrace_protocol::parse_i64(args.at(1)).is_some_and(|database| database != 0);
+            if is_other && self.queued.is_some() {
+                return Fate::Stop("selects another database inside a transaction, but Terrace has only 0");
             }
-            self.is_elsewhere = is_elsewhere;
-            return if is_elsewhere { Fate::Skip } else { Fate::Execute };
+            self.is_other_database = is_other;
+            return if is_other { Fate::Skip } else { Fate::Execute };
         }
         match () {
             () if ["QUIT", "SHUTDOWN"].iter().any(|word| args.is(0, word)) => {
-                Fate::Stop("ended the stream before its end")
+                Fate::Stop("would end the connection in the middle of the stream")
             }
             () if ["AUTH", "HELLO", "RESET"].iter().any(|word| args.is(0, word)) => {
-                Fate::Refuse("it is about a connection, not about data")
+                Fate::Refuse("it changes the connection, not data")
             }
-            () if self.is_elsewhere => Fate::Skip,
+            () if self.is_other_database => Fate::Skip,
             () => {
                 self.follow_transaction(args);
                 Fate::Execute
@@ -194,7 +195,7 @@ impl Stream {
         let mut full = None;
         for (number, error) in numbers.iter().zip(errors) {
             match error {
-                None => loader.took(1),
+                None => loader.add_loaded(1),
                 Some(why) if why.starts_with("OOM") => full = full.or(Some((*number, why))),
                 Some(why) => loader.bad(*number, &why),
             }
@@ -204,7 +205,7 @@ impl Stream {
         Err(Failure::new(why).hint(format!("stopped by command {} of {}", thousands(number), loader.name)))
     }
 
-    /// Reports what the end of the stream cut off.
+    /// Reports a command or transaction that the end of the stream cut off.
     fn end(&self, rest: &[u8], loader: &mut Loader<'_>) {
         if !rest.is_empty() {
             loader.bad(self.commands + 1, "the stream ends before the command does");
@@ -213,7 +214,7 @@ impl Stream {
             let queued = counted(queued, "command", "commands");
             loader.bad(
                 self.commands,
-                &format!("the stream ends inside a transaction: {queued} after its MULTI did nothing"),
+                &format!("the stream ends inside a transaction: {queued} after its MULTI were not executed"),
             );
         }
     }
@@ -237,9 +238,9 @@ fn here(
         match flow {
             Flow::More | Flow::Long => {}
             Flow::Continue => return Ok(()),
-            // Commands that end a connection are not among them.
+            // `Stream::fate` lets no such command through.
             Flow::Close | Flow::Shutdown => {
-                return Err(Failure::new("a command ended the stream before its end"));
+                return Err(Failure::new("a command ended the connection in the middle of the stream"));
             }
         }
     }

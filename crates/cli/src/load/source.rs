@@ -1,4 +1,4 @@
-//! Where a load comes from, and in what format.
+//! The source of a load, and its format.
 
 use std::{
     io::{self, BufRead, BufReader, Cursor, Read, stdin},
@@ -21,7 +21,7 @@ pub(super) struct Source {
 const BUFFER: usize = 1 << 20;
 
 impl Source {
-    /// Opens it; `progress` sees what is read.
+    /// Opens the source; `progress` counts what is read.
     pub(super) fn open<F: Files>(files: &F, path: &Path, progress: &Progress) -> Result<Source, Failure> {
         if path == Path::new("-") {
             let stream = Named { name: "standard input".into(), below: stdin() };
@@ -45,7 +45,7 @@ impl Source {
         Source { name, reader: Box::new(reader), extension: None }
     }
 
-    /// Skips the mark of UTF-8 that some programs begin a text with.
+    /// Skips the byte order mark with which some programs begin UTF-8 text.
     pub(super) fn skip_mark(&mut self) -> Result<(), Failure> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         let mut begin = Vec::new();
@@ -58,9 +58,9 @@ impl Source {
         Ok(())
     }
 
-    /// Its format: as said, by its name, or by its first bytes.
-    pub(super) fn format(&mut self, said: Option<Format>) -> Result<Format, Failure> {
-        if let Some(format) = said.or(self.extension) {
+    /// The format: as chosen, or by the file's name, or by its first bytes.
+    pub(super) fn format(&mut self, chosen: Option<Format>) -> Result<Format, Failure> {
+        if let Some(format) = chosen.or(self.extension) {
             return Ok(format);
         }
         let begin = self.reader.fill_buf()?;
@@ -69,14 +69,14 @@ impl Source {
             return Err(Failure::usage(format!("{} is compressed with gzip", self.name)).hint(how));
         }
         by_content(begin).ok_or_else(|| {
-            Failure::usage(format!("cannot tell the format of {}", self.name))
+            Failure::usage(format!("cannot detect the format of {}", self.name))
                 .hint("CSV begins with a header that names key and value, JSON lines with {, a Redis protocol stream with *")
-                .hint("to say it: --format csv, --format jsonl or --format resp")
+                .hint("to choose it: --format csv, --format jsonl or --format resp")
         })
     }
 }
 
-/// Says of an error where it happened.
+/// Adds the source's name to the text of read errors.
 struct Named<R> {
     name: String,
     below: R,
@@ -86,7 +86,7 @@ impl<R: Read> Read for Named<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.below.read(buffer).map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => error,
-            kind => io::Error::new(kind, format!("cannot read {} to its end: {error}", self.name)),
+            kind => io::Error::new(kind, format!("cannot read all of {}: {error}", self.name)),
         })
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_by_name_and_by_content() {
+    fn formats_are_detected_by_name_and_by_content() {
         assert_eq!(by_name(Path::new("/a/users.CSV")), Some(Format::Csv));
         assert_eq!(by_name(Path::new("dump.ndjson")), Some(Format::Jsonl));
         assert_eq!(by_name(Path::new("csv")), None);

@@ -1,4 +1,4 @@
-//! A connection to a server: commands out, replies in.
+//! A connection to a server: sends commands, receives replies.
 
 use std::{
     io::{self, Read, Write},
@@ -12,13 +12,13 @@ use terrace_protocol::Reply;
 use super::{Answer, Place, parse};
 
 /// How long a server may take to accept a connection, and to answer the first commands.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that are read at once, at least.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Minimum number of bytes per read.
 const READ: usize = 64 << 10;
 
 pub(crate) struct Connection {
     stream: Stream,
-    /// Commands that are queued.
+    /// Encoded commands that are queued.
     output: Vec<u8>,
     /// Bytes read. Those before `taken` belong to replies that were returned.
     input: Vec<u8>,
@@ -35,7 +35,7 @@ impl Connection {
         let stream = match place {
             Place::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
             Place::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                let stream = TcpStream::connect_timeout(address, TIMEOUT)?;
                 stream.set_nodelay(true)?;
                 Stream::Tcp(stream)
             }
@@ -44,11 +44,11 @@ impl Connection {
     }
 
     /// Sets whether a read from a silent server times out.
-    pub(super) fn lose_patience(&self, lose: bool) -> io::Result<()> {
-        let patience = lose.then_some(PATIENCE);
+    pub(super) fn set_timeout(&self, has_timeout: bool) -> io::Result<()> {
+        let timeout = has_timeout.then_some(TIMEOUT);
         match &self.stream {
-            Stream::Unix(stream) => stream.set_read_timeout(patience),
-            Stream::Tcp(stream) => stream.set_read_timeout(patience),
+            Stream::Unix(stream) => stream.set_read_timeout(timeout),
+            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
         }
     }
 
@@ -60,7 +60,7 @@ impl Connection {
         words.iter().for_each(|word| command.bulk(word));
     }
 
-    /// Bytes that are queued.
+    /// Number of queued bytes.
     pub(super) fn queued(&self) -> usize {
         self.output.len()
     }

@@ -22,7 +22,7 @@ pub(crate) enum Place {
     Tcp(SocketAddr),
 }
 
-/// A server, as it announces itself.
+/// A server's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contact {
     pub(crate) run_id: String,
@@ -40,7 +40,7 @@ impl Contact {
         metrics: Option<SocketAddr>,
     ) -> Contact {
         let unix = unix.and_then(|path| path::absolute(path).ok()).map(Place::Unix);
-        let mut tcp: Vec<SocketAddr> = tcp.into_iter().map(from_here).collect();
+        let mut tcp: Vec<SocketAddr> = tcp.into_iter().map(local_address).collect();
         tcp.sort_by_key(|address| !address.ip().is_loopback());
         let places = unix.into_iter().chain(tcp.into_iter().map(Place::Tcp)).collect();
         Contact { run_id: run_id.into(), places, metrics }
@@ -80,8 +80,9 @@ impl Contact {
     }
 }
 
-/// Where a process of the same machine reaches a listener: loopback if it listens on all addresses.
-fn from_here(address: SocketAddr) -> SocketAddr {
+/// The address at which a process on the same machine reaches a listener: loopback if it listens on
+/// all addresses.
+fn local_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn contact_comes_back_from_its_notice() {
+    fn contact_is_restored_from_its_notice() {
         let socket = Path::new("/run/a b.socket");
         let contact = Contact::new(
             "5f",
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_is_cut_at_lines_and_keeps_an_address_and_the_metrics() {
+    fn long_notice_keeps_whole_lines_and_the_metrics() {
         let many = (1..=200).map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
         let notice = Contact::new(&"f".repeat(40), None, many, Some(tcp("127.0.0.1:9121"))).to_notice();
         assert!(notice.len() <= NOTICE_MAX);

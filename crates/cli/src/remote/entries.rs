@@ -8,17 +8,17 @@ use crate::{
     scan::{Found, Wanted},
 };
 
-/// Keys asked for at once.
+/// Number of keys requested per SCAN.
 const KEYS: &[u8] = b"512";
-/// Most bytes of commands sent before their replies are read. They fit the socket's buffers, so the
-/// send completes even if the server stops reading until its replies are read.
+/// Maximum number of bytes of commands sent before their replies are read. They fit the socket's
+/// buffers, so the send completes even if the server stops reading until its replies are read.
 const SENT_AHEAD: usize = 48 << 10;
 
 impl Client {
     /// Calls `each` with every wanted entry until it returns false.
     ///
     /// A key that exists throughout is visited at least once. A value and its expiry are read at
-    /// one instant, different entries at different ones.
+    /// one instant, but different entries at different instants.
     pub(crate) fn each_entry(
         &mut self,
         wanted: &Wanted<'_>,
@@ -30,7 +30,7 @@ impl Client {
         Ok(())
     }
 
-    /// Damaged records that scans of the server have left out, those for other clients among them.
+    /// Number of damaged records that scans of the server have left out, for all its clients.
     fn skipped(&mut self) -> Result<u64, Failure> {
         let info = match self.ask(&[b"INFO", b"stats"]) {
             Ok(info) => info.unwrap_or_default(),
@@ -53,7 +53,7 @@ impl Client {
             let (next, keys) = self.scan(&cursor, wanted)?;
             let more = match wanted.values {
                 true => self.fetch(&keys, each)?,
-                false => tell(&keys, each)?,
+                false => pass_keys(&keys, each)?,
             };
             if !more || next == b"0" {
                 return Ok(());
@@ -84,7 +84,7 @@ impl Client {
         }
     }
 
-    /// Passes on the entries of those `keys` that still exist.
+    /// Fetches the entries of `keys` and passes on those that still exist.
     fn fetch(
         &mut self,
         keys: &[Vec<u8>],
@@ -97,7 +97,7 @@ impl Client {
                 self.queue_entry(&rest[together]);
                 together += 1;
             }
-            debug_assert!(together > 0, "{first:?} is asked for");
+            debug_assert!(together > 0, "{first:?} is requested");
             self.connection.send().map_err(|error| self.lost(error))?;
             let (keys, later) = rest.split_at(together);
             for key in keys {
@@ -151,7 +151,8 @@ impl Client {
     }
 }
 
-fn tell(
+/// Passes on keys without values.
+fn pass_keys(
     keys: &[Vec<u8>],
     each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
 ) -> Result<bool, Failure> {

@@ -14,25 +14,25 @@ pub(crate) use reply::{Answer, parse};
 
 use crate::{failure::Failure, record::Record, text::escaped};
 
-/// A connection to the server that holds the pool.
+/// A connection to the server that has the pool open.
 pub(crate) struct Client {
     connection: Connection,
     place: Place,
-    /// The longest value that the server takes.
+    /// Length of the longest value that the server accepts.
     value_max: u64,
-    /// Damaged records that the last scan has left out.
+    /// Number of damaged records that the last scan has left out.
     pub(crate) left_out: u64,
 }
 
 /// Why a record was not written.
 pub(crate) enum Refused {
-    /// Another record might still do.
+    /// This record was refused; others may succeed.
     Record(String),
-    /// No other record would do either.
+    /// No record can be written.
     All(Failure),
 }
 
-/// The servers of the pool at `path`, as they announce themselves in it.
+/// The servers of the pool at `path`, from the notices that they posted in it.
 pub(crate) fn contacts(path: &Path) -> Vec<Contact> {
     // An unreadable pool has no notices here; opening it reports the error.
     let notices = terrace::notices(path).unwrap_or_default();
@@ -68,14 +68,14 @@ impl Client {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::InvalidData => {
                     Err(self.lost(error))
                 }
-                // It is ending.
+                // The server is shutting down.
                 _ => Ok(false),
             },
         }
     }
 
     fn introduce(&mut self, run_id: &str, password: &[u8]) -> io::Result<Result<bool, Failure>> {
-        self.connection.lose_patience(true)?;
+        self.connection.set_timeout(true)?;
         let mut info = self.ask(&[b"INFO", b"server"])?;
         if info.as_ref().is_err_and(|error| error.starts_with(b"NOAUTH")) {
             if let Err(failure) = self.authenticate(password)? {
@@ -95,21 +95,21 @@ impl Client {
         let limit = self.ask(&[b"CONFIG", b"GET", b"proto-max-bulk-len"])?.unwrap_or_default();
         self.value_max =
             std::str::from_utf8(&limit).ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-        self.connection.lose_patience(false)?;
+        self.connection.set_timeout(false)?;
         Ok(Ok(true))
     }
 
     fn authenticate(&mut self, password: &[u8]) -> io::Result<Result<(), Failure>> {
-        const HOW: &str = "give it in TERRACE_PASSWORD, REDISCLI_AUTH or a file: --password-file FILE";
+        const HOW: &str = "set TERRACE_PASSWORD or REDISCLI_AUTH, or use --password-file FILE";
         if password.is_empty() {
-            return Ok(Err(Failure::new(format!("{self} asks for a password")).hint(HOW)));
+            return Ok(Err(Failure::new(format!("{self} requires a password")).hint(HOW)));
         }
         Ok(self.ask(&[b"AUTH", password])?.map(drop).map_err(|error| {
-            Failure::new(format!("{self} did not take the password: {}", escaped(&error))).hint(HOW)
+            Failure::new(format!("{self} rejected the password: {}", escaped(&error))).hint(HOW)
         }))
     }
 
-    /// Sends a command and takes its reply: the last string in it, or the text of an error.
+    /// Sends a command; returns the last string of its reply, or the text of an error.
     fn ask(&mut self, words: &[&[u8]]) -> io::Result<Result<Vec<u8>, Vec<u8>>> {
         self.connection.queue(words);
         self.connection.send()?;
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Removes keys, and says how many there were.
+    /// Removes keys; returns how many of them existed.
     pub(crate) fn remove(&mut self, keys: &[&[u8]]) -> Result<u64, Failure> {
         const TOGETHER: usize = 256;
         let mut removed = 0;
@@ -145,13 +145,13 @@ impl Client {
                     let text = other.error_text();
                     return Err(self.refused(&text));
                 }
-                Err(error) => return Err(self.unsettled(error)),
+                Err(error) => return Err(self.lost_write(error)),
             };
         }
         Ok(removed)
     }
 
-    /// Writes records one after the other; a result each, in order.
+    /// Writes records in order; returns one result per record.
     pub(crate) fn put_many(&mut self, records: &[&Record]) -> Vec<Result<(), Refused>> {
         let takes = |value: &[u8]| value.len() as u64 <= self.value_max;
         for record in records.iter().filter(|record| takes(&record.value)) {
@@ -168,7 +168,7 @@ impl Client {
         for record in records {
             let result = match &lost {
                 _ if record.value.len() as u64 > self.value_max => Err(self.too_long(record.value.len())),
-                Some(error) => Err(Refused::All(self.unsettled(error))),
+                Some(error) => Err(Refused::All(self.lost_write(error))),
                 None => self.written(),
             };
             if let Err(Refused::All(_)) = &result {
@@ -187,19 +187,18 @@ impl Client {
                 let text = other.error_text();
                 Err(Refused::All(self.refused(&text)))
             }
-            Err(error) => Err(Refused::All(self.unsettled(error))),
+            Err(error) => Err(Refused::All(self.lost_write(error))),
         }
     }
 
     fn too_long(&self, bytes: usize) -> Refused {
         Refused::Record(format!(
-            "the value has {bytes} bytes, and the server takes {} at most: CONFIG SET proto-max-bulk-len 512mb",
+            "the value has {bytes} bytes, but the server accepts at most {}: CONFIG SET proto-max-bulk-len 512mb",
             self.value_max
         ))
     }
 
-    /// Carries out the commands in `stream`, of which there are `count`, and shows the reply of
-    /// each.
+    /// Executes the `count` commands in `stream`, and passes each reply to `each`.
     pub(crate) fn execute(
         &mut self,
         stream: &[u8],
@@ -211,7 +210,7 @@ impl Client {
             (0..count).try_for_each(|_| self.connection.answer().map(|answer| each(&answer)))
         };
         let executed: io::Result<()> = execute();
-        executed.map_err(|error| self.unsettled(error))
+        executed.map_err(|error| self.lost_write(error))
     }
 
     fn refused(&self, text: &str) -> Failure {
@@ -229,14 +228,14 @@ impl Client {
         }
     }
 
-    /// As [`Client::lost`], of a write.
-    fn unsettled(&self, error: impl std::borrow::Borrow<io::Error>) -> Failure {
-        self.lost(error).hint("what was sent last may have been carried out, or not")
+    /// As [`Client::lost`], for a write.
+    fn lost_write(&self, error: impl std::borrow::Borrow<io::Error>) -> Failure {
+        self.lost(error).hint("the last commands may or may not have been executed")
     }
 }
 
 impl std::fmt::Display for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the server that holds the pool ({})", self.place)
+        write!(f, "the server that has the pool open ({})", self.place)
     }
 }

@@ -1,4 +1,4 @@
-//! A parser of a server's replies, RESP2 or RESP3, in the detail that the commands need.
+//! A parser of a server's replies, RESP2 or RESP3, as far as the commands need it.
 
 use std::io;
 
@@ -7,23 +7,23 @@ use std::io;
 pub(crate) enum Answer<'a> {
     Error(&'a [u8]),
     Integer(i64),
-    /// A string, long or short, or a number that is written as one.
+    /// A bulk or simple string, or a number, big number or boolean as its text.
     Bytes(&'a [u8]),
     Null,
     /// An array, a set, a push, or a map as keys and values in turn.
     Array(Vec<Answer<'a>>),
 }
 
-/// Replies within replies: EXEC's of SCAN's are three deep.
-const DEEPEST: usize = 8;
-/// The longest value, and what belongs to it.
+/// Maximum nesting of replies; EXEC's reply with SCAN's in it has three levels.
+const DEPTH_MAX: usize = 8;
+/// Maximum length of a string: the longest value, with room to spare.
 const BULK_MAX: usize = 1 << 30;
 
 /// Parses the reply at the front of `bytes`; returns it with its length, or `None` if it is
 /// incomplete.
 pub(crate) fn parse(bytes: &[u8]) -> io::Result<Option<(Answer<'_>, usize)>> {
     let mut at = 0;
-    Ok(read(bytes, &mut at, DEEPEST)?.map(|answer| (answer, at)))
+    Ok(read(bytes, &mut at, DEPTH_MAX)?.map(|answer| (answer, at)))
 }
 
 fn read<'a>(bytes: &'a [u8], at: &mut usize, deeper: usize) -> io::Result<Option<Answer<'a>>> {
@@ -64,7 +64,7 @@ fn array<'a>(bytes: &'a [u8], at: &mut usize, count: usize, deeper: usize) -> io
     Ok(Some(Answer::Array(answers)))
 }
 
-/// The line at `at`, without its end; `at` is behind it then.
+/// The line at `at`, without its line end; advances `at` past it.
 fn line<'a>(bytes: &'a [u8], at: &mut usize) -> io::Result<Option<&'a [u8]>> {
     let rest = &bytes[*at..];
     let Some(end) = rest.iter().position(|&byte| byte == b'\n') else {
@@ -80,7 +80,7 @@ fn number(text: &[u8]) -> io::Result<i64> {
 }
 
 fn broken() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what it answers is not the Redis protocol")
+    io::Error::new(io::ErrorKind::InvalidData, "its reply is not the Redis protocol")
 }
 
 impl Answer<'_> {
@@ -95,7 +95,7 @@ impl Answer<'_> {
 
     /// The error text of an unexpected answer.
     pub(crate) fn error_text(&self) -> String {
-        self.error().map_or_else(|| "it answered in a way that was not expected".into(), crate::text::escaped)
+        self.error().map_or_else(|| "unexpected reply".into(), crate::text::escaped)
     }
 
     /// The last string in it, or nothing.
@@ -115,7 +115,7 @@ mod tests {
     const STREAM: &[u8] = b"+OK\r\n-ERR no\r\n$3\r\na\nb\r\n$-1\r\n*2\r\n:1\r\n*2\r\n+a\r\n-x\r\n%1\r\n+a\r\n_\r\n*-1\r\n!3\r\nERR\r\n";
 
     #[test]
-    fn replies_are_taken_apart_in_order() {
+    fn replies_are_parsed_in_order() {
         let (mut rest, mut seen) = (STREAM, Vec::new());
         while let Some((answer, len)) = parse(rest).unwrap() {
             rest = &rest[len..];

@@ -1,4 +1,4 @@
-//! `report`: JSON of `terrace bench` and `cargo peers` as one page with plots, which needs nothing but itself.
+//! `report`: the JSON of `terrace bench` and `cargo peers` as one self-contained page with plots.
 
 mod page;
 mod plot;
@@ -18,10 +18,10 @@ use source::Source;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportOptions {
-    /// What `terrace bench --json FILE` and `cargo peers SUITE --json FILE` wrote
+    /// Files written by `terrace bench --json FILE` or `cargo peers SUITE --json FILE`
     #[arg(required = true, value_name = "FILE.json")]
     files: Vec<PathBuf>,
-    /// The page to write; without it, standard output
+    /// The page to write; default: standard output
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
 }
@@ -41,12 +41,13 @@ fn read(path: &Path) -> Result<Source, Failure> {
     let name = path.display();
     let text = std::fs::read(path).map_err(|error| Failure::new(format!("cannot read {name}: {error}")))?;
     Source::parse(&title(path), &text).map_err(|why| {
-        Failure::new(format!("{name} is not a report: {why}"))
-            .hint("it takes what `terrace bench --json FILE` and `cargo peers SUITE --json FILE` write")
+        Failure::new(format!("{name} is not a report: {why}")).hint(
+            "it must be a file written by `terrace bench --json FILE` or `cargo peers SUITE --json FILE`",
+        )
     })
 }
 
-/// What a file is called on the page.
+/// The name of a file on the page.
 fn title(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

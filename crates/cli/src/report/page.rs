@@ -1,4 +1,5 @@
-//! The page: one file of HTML that is well-formed XML too, without script and without anything that a browser would have to fetch.
+//! The page: one HTML file that is also well-formed XML. It has no scripts, and nothing that a
+//! browser would have to fetch.
 
 use std::fmt::Write;
 
@@ -29,12 +30,12 @@ pub(super) fn page(sources: &[Source]) -> Result<String, PlotError> {
     machines(&mut page, sources);
     let runs: Vec<&Run> = sources.iter().filter_map(Source::run).collect();
     if !runs.is_empty() {
-        of_runs(&mut page, &runs)?;
+        write_runs(&mut page, &runs)?;
     }
     for suite in sources.iter().filter_map(Source::suite) {
-        of_suite(&mut page, suite)?;
+        write_suite(&mut page, suite)?;
     }
-    again(&mut page, sources);
+    commands(&mut page, sources);
     page += "</body>\n</html>\n";
     Ok(page)
 }
@@ -55,20 +56,20 @@ impl Source {
     }
 }
 
-/// Each machine once.
+/// Each machine once, and warnings about those whose speed changed.
 fn machines(page: &mut String, sources: &[Source]) {
-    let mut said: Vec<String> = Vec::new();
+    let mut written: Vec<String> = Vec::new();
     for source in sources {
         let text = machine(source.machine());
-        if !said.contains(&text) {
+        if !written.contains(&text) {
             let _ = writeln!(page, "<p class=\"quiet\">{}</p>", escaped(&text));
-            said.push(text);
+            written.push(text);
         }
         let moved = source.machine().fixed_loop_moved;
         if moved > 0.1 {
             let _ = writeln!(
                 page,
-                "<p class=\"missed\">{}: the machine's own speed moved by {:.0}% meanwhile.</p>",
+                "<p class=\"missed\">{}: the machine's speed changed by {:.0}% during the run.</p>",
                 escaped(source.name()),
                 moved * 100.0
             );
@@ -87,15 +88,16 @@ fn machine(machine: &Machine) -> String {
     )
 }
 
-fn again(page: &mut String, sources: &[Source]) {
-    *page += "<h2>Again</h2>\n";
+/// The commands that repeat the measurements.
+fn commands(page: &mut String, sources: &[Source]) {
+    *page += "<h2>Commands to repeat</h2>\n";
     for source in sources {
         let _ =
             writeln!(page, "<p>{}: <code>{}</code></p>", escaped(source.name()), escaped(source.repeat()));
     }
 }
 
-/// A table; the first column is text, all cells are ready for the page.
+/// A table. The first column is text; all cells are escaped already.
 fn table(page: &mut String, head: &[&str], rows: &[Vec<String>]) {
     *page += "<div class=\"wide\"><table>\n<tr>";
     head.iter().for_each(|cell| _ = write!(page, "<th>{}</th>", escaped(cell)));
@@ -108,15 +110,15 @@ fn table(page: &mut String, head: &[&str], rows: &[Vec<String>]) {
     *page += "</table></div>\n";
 }
 
-fn of_runs(page: &mut String, runs: &[&Run]) -> Result<(), PlotError> {
+fn write_runs(page: &mut String, runs: &[&Run]) -> Result<(), PlotError> {
     *page += "<h2>Workloads</h2>\n";
     for run in runs {
         let rate = run.rate_asked_per_second;
         let rate =
-            rate.map_or(String::new(), |rate| format!(", {} operations a second asked for", number(rate)));
+            rate.map_or(String::new(), |rate| format!(", target {} operations per second", number(rate)));
         let _ = writeln!(
             page,
-            "<p><b>{}</b>: {} ({}). {} records, keys of {} B, values of {} B, {}, {} threads{rate}. {} operations, {} a second.</p>",
+            "<p><b>{}</b>: {} ({}). {} records, keys of {} B, values of {} B, {}, {} threads{rate}. {} operations, {} per second.</p>",
             escaped(&run.name),
             escaped(&run.workload),
             escaped(&run.about),
@@ -129,7 +131,7 @@ fn of_runs(page: &mut String, runs: &[&Run]) -> Result<(), PlotError> {
             number(run.operations_per_second),
         );
     }
-    let mut head = vec!["", "operations", "a second"];
+    let mut head = vec!["", "operations", "per second"];
     head.extend(Side::QUANTILES);
     table(page, &head, &latency_rows(runs));
     *page += "<h2>Plots</h2>\n<div class=\"plots\">\n";
@@ -140,7 +142,7 @@ fn of_runs(page: &mut String, runs: &[&Run]) -> Result<(), PlotError> {
     Ok(())
 }
 
-/// What a kind of operations of a run is called.
+/// The name of one kind of operations of a run.
 fn named(run: &Run, kind: &str) -> String {
     format!("{}: {}", run.name, kind.replace('_', " "))
 }
@@ -164,7 +166,7 @@ fn plots(runs: &[&Run]) -> Result<Vec<(&'static str, String)>, PlotError> {
     let records = |run: &Run| run.samples.iter().map(|s| (s.seconds, s.records as f64)).collect();
     const TIME: &str = "seconds";
     let mut plots = vec![
-        ("Throughput, operations a second", lines(&each(&rates), TIME, Scale::Linear, None)?),
+        ("Throughput, operations per second", lines(&each(&rates), TIME, Scale::Linear, None)?),
         ("Latency by percentile", lines(&percentiles(runs), "", Scale::LogNs, Some(&Side::QUANTILES))?),
         ("Latency over time, median and 99th percentile", lines(&tails(runs), TIME, Scale::LogNs, None)?),
         ("Load factor of the index", lines(&each(&load), TIME, Scale::Linear, None)?),
@@ -195,7 +197,7 @@ fn tails(runs: &[&Run]) -> Vec<Series> {
     runs.iter().flat_map(of_run).filter(|series| !series.points.is_empty()).collect()
 }
 
-fn of_suite(page: &mut String, suite: &Suite) -> Result<(), PlotError> {
+fn write_suite(page: &mut String, suite: &Suite) -> Result<(), PlotError> {
     let missed = match suite.missed {
         0 => "every target holds".to_string(),
         1 => "1 target is missed".to_string(),
@@ -212,14 +214,14 @@ fn of_suite(page: &mut String, suite: &Suite) -> Result<(), PlotError> {
     }
     let limits = suite.limits.iter().map(|(name, figure)| format!("{name} {}", number(*figure)));
     let limits = limits.collect::<Vec<_>>().join(", ");
-    let _ = writeln!(page, "<p class=\"quiet\">The machine's limits then: {}</p>", escaped(&limits));
+    let _ = writeln!(page, "<p class=\"quiet\">Limits of the machine at that time: {}</p>", escaped(&limits));
     for section in &suite.sections {
-        of_section(page, section)?;
+        write_section(page, section)?;
     }
     Ok(())
 }
 
-fn of_section(page: &mut String, section: &Section) -> Result<(), PlotError> {
+fn write_section(page: &mut String, section: &Section) -> Result<(), PlotError> {
     let _ = writeln!(page, "<h2>{}</h2>\n<p>{}</p>", escaped(&section.unit), escaped(&section.title));
     let (peers, judged) = (section.peers(), section.is_judged());
     let mut head = vec!["", &section.ours];

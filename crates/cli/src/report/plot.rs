@@ -25,7 +25,7 @@ impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for PlotE
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Colours that people with any kind of sight can tell apart (M. Okabe, K. Ito).
+/// Colours that colour-blind readers can distinguish (M. Okabe, K. Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -37,7 +37,7 @@ const COLOURS: [RGBColor; 7] = [
 ];
 const WIDTH: u32 = 620;
 const HEIGHT: u32 = 340;
-/// A plot of at most so many points shows each.
+/// Lines with at most this many points show each point.
 const DOTTED: usize = 12;
 const INK: RGBColor = RGBColor(40, 44, 52);
 const GRID: RGBColor = RGBColor(225, 228, 232);
@@ -65,7 +65,7 @@ pub(super) enum Scale {
     LogNs,
 }
 
-/// Lines over time or another number. `names`: what whole numbers on the horizontal axis are called.
+/// Lines over time or another number. `names`: labels of the whole numbers on the horizontal axis.
 pub(super) fn lines(
     series: &[Series],
     across: &str,
@@ -81,7 +81,7 @@ pub(super) fn lines(
             Scale::Linear => draw(&area, series, across, x, 0.0..most * 1.08, &tick, names)?,
             Scale::LogNs => {
                 let (least, most) = (least.max(1.0) / 1.3, most.max(2.0) * 1.3);
-                // Labels are at powers of the base: less than two decades would have one or none.
+                // Labels are at powers of the base; below two decades, base 10 has at most one.
                 let base = if most / least < 100.0 { 2.0 } else { 10.0 };
                 draw(&area, series, across, x, (least..most).log_scale().base(base), &nanoseconds, names)?;
             }
@@ -91,7 +91,7 @@ pub(super) fn lines(
     Ok(legend(series) + &finished(&svg))
 }
 
-/// Which colour is which line, beside the plot so that it hides none.
+/// The colours of the lines, outside the plot so that it hides none.
 fn legend(series: &[Series]) -> String {
     let entry = |(nth, series): (usize, &Series)| {
         let RGBColor(r, g, b) = colour(nth);
@@ -101,7 +101,7 @@ fn legend(series: &[Series]) -> String {
     format!("<div class=\"legend\">{}</div>\n", entries.join(" &#160; "))
 }
 
-/// The largest x, the least and the largest y; never nothing.
+/// The largest x, the least and the largest y. The extent is never empty.
 fn extent(series: &[Series]) -> (f64, f64, f64) {
     let points = || series.iter().flat_map(|series| &series.points);
     let most = |figures: &mut dyn Iterator<Item = f64>| figures.fold(f64::MIN_POSITIVE, f64::max);
@@ -161,7 +161,7 @@ where
 pub(super) struct Bar {
     pub(super) name: String,
     pub(super) figure: f64,
-    /// Which of the sides it belongs to: its colour.
+    /// The column that it belongs to; determines its colour.
     pub(super) side: usize,
 }
 
@@ -196,13 +196,13 @@ pub(super) fn bars(groups: &[(String, Vec<Bar>)]) -> Result<String, PlotError> {
     Ok(finished(&svg))
 }
 
-/// An SVG as a part of a page: there it needs no namespace, and has no address of anything.
+/// An SVG as a part of a page, where it needs no namespace; so the page contains no URL.
 fn finished(svg: &str) -> String {
     let start = svg.find("<svg").unwrap_or(0);
     svg[start..].replace(" xmlns=\"http://www.w3.org/2000/svg\"", " role=\"img\"")
 }
 
-/// What a plot shows, for those who do not see it, and its frame.
+/// A plot in a frame, with a caption that screen readers announce.
 pub(super) fn figure(caption: &str, svg: &str) -> String {
     let caption = escaped(caption);
     format!("<figure aria-label=\"{caption}\">\n<figcaption>{caption}</figcaption>\n{svg}</figure>\n")

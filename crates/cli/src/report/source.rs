@@ -1,11 +1,11 @@
-//! The JSON that a page is made from.
+//! The JSON files from which a page is made.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One file.
+/// One JSON file.
 #[derive(Debug)]
 pub(super) enum Source {
     Run(Box<Run>),
@@ -23,7 +23,7 @@ pub(super) struct Machine {
     pub(super) fixed_loop_moved: f64,
 }
 
-/// What `terrace bench` found.
+/// The results of `terrace bench`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Run {
     /// The file's name.
@@ -60,7 +60,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// What the quantiles are called, in the order of [`Side::latencies_ns`].
+    /// The names of the quantiles, in the order of [`Side::latencies_ns`].
     pub(super) const QUANTILES: [&'static str; 6] = ["p50", "p90", "p99", "p99.9", "p99.99", "max"];
 
     pub(super) fn latencies_ns(&self) -> [u64; 6] {
@@ -75,7 +75,7 @@ impl Side {
     }
 }
 
-/// A piece of the time that was measured.
+/// One interval of the run.
 #[derive(Debug, Deserialize)]
 pub(super) struct Piece {
     pub(super) seconds: f64,
@@ -84,7 +84,7 @@ pub(super) struct Piece {
     pub(super) latency_ns_p99: u64,
 }
 
-/// The store at one moment.
+/// The store at one time of the run.
 #[derive(Debug, Deserialize)]
 pub(super) struct Sample {
     pub(super) seconds: f64,
@@ -92,7 +92,7 @@ pub(super) struct Sample {
     pub(super) records: u64,
 }
 
-/// What `cargo peers` found.
+/// The results of `cargo peers`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Suite {
     #[serde(skip)]
@@ -110,10 +110,11 @@ pub(super) struct Suite {
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) unit: String,
-    /// What our figures are called.
+    /// The heading of Terrace's column.
     #[serde(default = "ours")]
     pub(super) ours: String,
-    /// The other columns in their order; where a report names none, the names of the first row's figures stand in.
+    /// The other columns in order. If the report names none, the names of the first row's figures
+    /// are used.
     #[serde(default)]
     columns: Vec<String>,
     pub(super) rows: Vec<Row>,
@@ -124,7 +125,7 @@ fn ours() -> String {
 }
 
 impl Section {
-    /// The columns beside ours.
+    /// The columns other than Terrace's.
     pub(super) fn peers(&self) -> Vec<&str> {
         match self.rows.first() {
             Some(row) if self.columns.is_empty() => row.peers.keys().map(String::as_str).collect(),
@@ -150,7 +151,7 @@ pub(super) struct Row {
 }
 
 impl Source {
-    /// Reads a file's text; `name` is what it is called.
+    /// Parses a file's text; `name` is its name on the page.
     pub(super) fn parse(name: &str, text: &[u8]) -> Result<Source, serde_json::Error> {
         let value: Value = serde_json::from_slice(text)?;
         Ok(if value.get("sections").is_some() {

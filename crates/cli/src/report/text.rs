@@ -1,10 +1,10 @@
-//! Numbers and words as the page shows them.
+//! Text and numbers in the form that the page shows.
 
 use std::time::Duration;
 
 use crate::text::duration;
 
-/// Text that a reader of the page sees as it is: nothing in it is markup.
+/// Text with its markup characters escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -14,7 +14,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            // Not even an escape of these is allowed in a page.
+            // XML does not allow these characters even when escaped.
             c if c.is_control() && c != '\n' && c != '\t' => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
@@ -22,7 +22,7 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Three digits that mean something: `1.23 M`, `45.6 k`, `0.71`.
+/// A number with three significant digits: `1.23 M`, `45.6 k`, `0.71`.
 pub(super) fn figure(number: f64) -> String {
     let size = number.abs();
     let (scaled, unit) = match size {
@@ -39,7 +39,7 @@ pub(super) fn figure(number: f64) -> String {
     format!("{scaled:.decimals$}{unit}")
 }
 
-/// A label of an axis: without needless zeros.
+/// A label of an axis, without trailing zeros.
 pub(super) fn tick(number: f64) -> String {
     let text = figure(number);
     let (digits, unit) = text.split_once(' ').map_or((text.as_str(), ""), |(digits, unit)| (digits, unit));
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_markup() {
+    fn markup_characters_are_escaped() {
         assert_eq!(escaped("<b a='1'>&\"\u{7}"), "&lt;b a=&#39;1&#39;&gt;&amp;&quot;\u{fffd}");
     }
 

@@ -6,7 +6,7 @@
 //! /sys/fs/cgroup/a/b/memory.max, .high     version 2, each group up to /sys/fs/cgroup itself
 //! /sys/fs/cgroup/memory/a/b/memory.limit_in_bytes    version 1
 //! ```
-//! In a container that sees its group's name on the host, only the root exists; it is the
+//! A container may see the host's name of its group, while only the root exists; that root is the
 //! container's group.
 
 use std::{
@@ -25,14 +25,14 @@ pub(super) struct Limit {
     pub(super) used: u64,
     /// Bytes of swap that the group may use.
     pub(super) swap: u64,
-    /// Whether the kernel kills a process that exceeds it, or else slows it down.
+    /// Whether the kernel kills a process that exceeds it; otherwise it slows the process down.
     pub(super) kills: bool,
     /// The file that it was read from.
     file: PathBuf,
 }
 
 impl Limit {
-    /// Bytes left.
+    /// Number of bytes left.
     pub(super) fn room(&self) -> u64 {
         self.bytes.saturating_sub(self.used)
     }
@@ -41,7 +41,7 @@ impl Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "its control group allows {}", format_size(self.bytes))?;
-        // Below that, it is only this program.
+        // Less than that is used by this program itself.
         if self.used > 16 << 20 {
             write!(f, ", of which {} are in use", format_size(self.used))?;
         }
@@ -188,7 +188,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn limits_of_version_1_are_found_and_none_is_told_from_many() {
+    fn limits_of_version_1_are_found_and_unlimited_is_none() {
         let found = found(&[
             "proc/self/cgroup=4:cpu,cpuacct:/a\n3:memory:/a/b\n0::/",
             "sys/fs/cgroup/memory/a/b/memory.limit_in_bytes=500",
@@ -198,7 +198,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn groups_with_names_of_the_host_leave_the_root() {
+    fn groups_named_as_on_the_host_use_the_root() {
         for group in ["/docker/5f1c", "/../../other"] {
             let line = format!("proc/self/cgroup=0::{group}");
             assert_eq!(
@@ -209,7 +209,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn memory_in_use_that_cannot_be_given_back_is_taken_off() {
+    fn unreclaimable_memory_in_use_is_subtracted() {
         let root = tree(&[
             "proc/self/cgroup=0::/",
             "sys/fs/cgroup/memory.max=1000",
@@ -219,7 +219,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn swap_counts_as_far_as_the_group_may_use_it() {
+    fn swap_counts_up_to_the_limit_of_the_group() {
         let swap = |line: &str| {
             let files =
                 ["proc/self/cgroup=0::/", "sys/fs/cgroup/memory.max=1000", "proc/meminfo=SwapTotal: 8 kB"];
@@ -231,7 +231,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn files_that_are_not_there_or_make_no_sense_limit_nothing() {
+    fn missing_and_malformed_files_set_no_limit() {
         assert!(found(&[]).is_empty());
         assert!(found(&["proc/self/cgroup=nonsense\n0::"]).is_empty());
         assert!(found(&["proc/self/cgroup=0::/", "sys/fs/cgroup/memory.max=much"]).is_empty());

@@ -1,6 +1,6 @@
-//! How large a pool can be: free space of its file system and, for file systems in memory, the
-//! limits of this process. Creating or growing a pool allocates its memory at once, and the kernel
-//! kills a process that exceeds the limit of its control group.
+//! Limits the size of a pool to the free space of its file system and, for file systems in memory,
+//! to the memory limits of this process. Creating or growing a pool allocates its memory at once,
+//! and the kernel kills a process that exceeds the limit of its control group.
 
 mod limits;
 
@@ -12,11 +12,11 @@ use terrace_server::config::{Config, Key, format_size};
 use crate::failure::{Failure, say};
 use limits::Limit;
 
-/// Memory that the program needs beside a pool.
+/// Memory that the program needs in addition to a pool.
 const OWN: u64 = 32 << 20;
 
-/// Lowers the default size to what there is room for; returns the reason. A chosen size is refused
-/// if the kernel would kill this process for it.
+/// Lowers the default size to the available space; returns the reason. Refuses a chosen size for
+/// which the kernel would kill this process.
 pub(crate) fn fit(config: &Config, path: &Path) -> Result<Option<String>, Failure> {
     fit_within(config, path, Path::new("/"))
 }
@@ -29,7 +29,7 @@ pub(crate) fn refuse(path: &Path, more: u64) -> Result<(), Failure> {
     }
 }
 
-/// As [`fit`], by the files of the kernel below `root`.
+/// As [`fit`], with the kernel's files read below `root`.
 fn fit_within(config: &Config, path: &Path, root: &Path) -> Result<Option<String>, Failure> {
     let Some(directory) = directory(path) else { return Ok(None) };
     let in_memory = lies_in_memory(&directory);
@@ -51,13 +51,13 @@ fn fit_within(config: &Config, path: &Path, root: &Path) -> Result<Option<String
     let Some((room, why)) = least.filter(|(room, _)| share(*room) < size) else { return Ok(None) };
     config.record(Key::Size, share(room));
     Ok(Some(format!(
-        "{} instead of {}, since {why}; --size chooses",
+        "{} instead of {}, since {why}; --size sets another size",
         format_size(share(room)),
         format_size(size)
     )))
 }
 
-/// Three quarters of the room, in whole MiB; the rest is left to other uses.
+/// Three quarters of the space, in whole MiB; the rest is left for other uses.
 fn share(room: u64) -> u64 {
     (room / 4 * 3) >> 20 << 20
 }
@@ -67,14 +67,14 @@ fn refuse_within(limits: &[Limit], more: u64) -> Result<(), Failure> {
     if let Some(limit) = limits.iter().find(|limit| limit.kills && needed > limit.room() + limit.swap) {
         let most = limit.room().saturating_sub(OWN) >> 20;
         return Err(Failure::new(format!(
-            "no room for {wanted} in memory, since {limit}: the kernel would kill this process"
+            "not enough memory for {wanted}, since {limit}: the kernel would kill this process"
         ))
         .hint(format!(
-            "choose a size of {most}mb at most, or give the container or the service more memory"
+            "choose a size of at most {most}mb, or give the container or the service more memory"
         )));
     }
     if let Some(limit) = limits.iter().find(|limit| needed > limit.room()) {
-        say(&format!("warning: {wanted} do not fit into memory, since {limit}: this will be slow"));
+        say(&format!("warning: {wanted} do not fit into memory, since {limit}: the pool will be slow"));
     }
     Ok(())
 }
@@ -84,7 +84,7 @@ fn directory(path: &Path) -> Option<std::path::PathBuf> {
     fs::canonicalize(if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).ok()
 }
 
-/// Whether files in `directory` are memory without a disk behind it.
+/// Whether files in `directory` are in memory only, without a disk.
 fn lies_in_memory(directory: &Path) -> bool {
     // linux/magic.h
     const TMPFS: u64 = 0x0102_1994;
@@ -135,17 +135,17 @@ mod tests {
     }
 
     #[test]
-    fn chosen_size_that_would_be_fatal_is_refused() {
+    fn chosen_size_that_would_kill_the_process_is_refused() {
         let group = ["proc/self/cgroup=0::/app", "sys/fs/cgroup/app/memory.max=1073741824"];
         let (refused, size) = fitted(tree(&group).path(), Some("1gb"));
         let refused = format!("{:?}", refused.unwrap_err());
-        assert!(refused.contains("no room for 1.0 GiB in memory") && refused.contains("992mb"), "{refused}");
+        assert!(refused.contains("not enough memory for 1.0 GiB") && refused.contains("992mb"), "{refused}");
         assert_eq!(size, GIB);
         assert!(fitted(tree(&group).path(), Some("992mb")).0.is_ok());
     }
 
     #[test]
-    fn chosen_size_that_only_slows_down_is_taken() {
+    fn chosen_size_that_only_slows_down_is_accepted() {
         let high = ["proc/self/cgroup=0::/app", "sys/fs/cgroup/app/memory.high=1073741824"];
         assert_eq!(fitted(tree(&high).path(), Some("2gb")).0.unwrap(), None);
         let swap = [
@@ -159,10 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn pool_on_a_disk_is_not_bound_by_memory() {
+    fn pool_on_a_disk_is_not_limited_by_memory() {
         let group = ["proc/self/cgroup=0::/app", "sys/fs/cgroup/app/memory.max=1048576"];
         let root = tree(&group);
-        // A directory of the kernel's own is on no tmpfs.
+        // /proc is not a file system in memory such as tmpfs.
         let config = Config::default();
         config.assign("size", "1gb").unwrap();
         assert_eq!(fit_within(&config, Path::new("/proc/self/none.pool"), root.path()).unwrap(), None);

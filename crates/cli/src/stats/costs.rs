@@ -1,8 +1,9 @@
-//! What writes cost beside the copying: write-backs and fences, which follow from the store's durability.
+//! The costs of writes in addition to copying: write-backs and fences, which depend on the store's
+//! durability.
 
 use serde_json::{Value, json};
 
-/// By their names, without units: they are counts.
+/// Counts by name.
 #[derive(Clone, Debug)]
 pub(super) struct Costs([(&'static str, u64); 5]);
 
@@ -26,8 +27,8 @@ impl Costs {
         Costs(std::array::from_fn(|nth| (NAMES[nth], counts[nth].into())))
     }
 
-    /// What a server tells; `None` if something is missing.
-    pub(super) fn told(count: impl Fn(&str) -> Option<u64>) -> Option<Costs> {
+    /// Reads the costs from a server's metrics; `None` if one is missing.
+    pub(super) fn from_metrics(count: impl Fn(&str) -> Option<u64>) -> Option<Costs> {
         let mut costs = [("", 0); 5];
         for (cost, name) in costs.iter_mut().zip(NAMES) {
             *cost = (name, count(name)?);
@@ -38,11 +39,11 @@ impl Costs {
     pub(super) fn text(&self) -> String {
         let [put, removal, batch, lines, removal_lines] = self.0.map(|(_, count)| count);
         if put == 0 {
-            return "none: what is stored survives the process as it is".into();
+            return "none: stores survive the process without them".into();
         }
         format!(
-            "a write {put} fences (a pipeline shares them) and its record's lines and {lines} written back, \
-             a removal {removal} and {removal_lines}, several keys at once {batch} fences"
+            "a write: {put} fences (shared in a pipeline), its record's lines and {lines} more written back; \
+             a removal: {removal} fences, {removal_lines} lines written back; a batch: {batch} fences"
         )
     }
 

@@ -1,4 +1,4 @@
-//! The figures, in the order in which one acts on them.
+//! The figures of `stats`, the most relevant first.
 
 use std::{
     io::{self, Write},
@@ -13,7 +13,7 @@ use super::costs::Costs;
 use super::page::Page;
 use crate::text::{counted, duration, thousands};
 
-/// What is known of a pool, and of the server that holds it if one does.
+/// Figures of a pool, and of the server that has it open, if there is one.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     records: u64,
@@ -28,26 +28,26 @@ pub(super) struct Figures {
     free_bytes: u64,
     largest_free_bytes: u64,
     pool_bytes: u64,
-    /// Its name.
+    /// Name of the index.
     index: String,
     index_bytes: u64,
     index_slots: u64,
     index_resizes: u64,
     index_resizing: bool,
-    /// 0: none.
+    /// 0: no cache.
     index_cache_bytes: u64,
     index_cache_hits: u64,
     index_cache_misses: u64,
-    /// Whether processes share the pool, where no index has a cache.
+    /// Whether the pool is shared; its index then has no cache.
     shared: bool,
     costs: Costs,
     huge_page_bytes: Option<u64>,
-    /// The other processes that share the pool, as a person reads them.
+    /// The other processes that share the pool, as text.
     others: Vec<String>,
     server: Option<Serving>,
 }
 
-/// What only a server knows.
+/// Figures that only a server has.
 #[derive(Clone, Debug)]
 struct Serving {
     uptime_seconds: f64,
@@ -56,10 +56,10 @@ struct Serving {
     hits: u64,
     misses: u64,
     errors: u64,
-    /// Bounds in seconds, and running counts.
+    /// Bounds in seconds, and cumulative counts.
     latency: Vec<(f64, f64)>,
     latency_ns_max: u64,
-    /// Whether the counts are those of the time since another look.
+    /// Whether the counts cover only the time since the previous figures.
     recent: bool,
 }
 
@@ -96,7 +96,7 @@ impl Figures {
         }
     }
 
-    /// `None`: something is missing from the page.
+    /// The figures of a server's metrics page; `None` if one is missing.
     pub(super) fn of_server(page: &Page) -> Option<Figures> {
         let count = |name: &str| page.number(&format!("terrace_{name}")).map(|number| number as u64);
         Some(Figures {
@@ -121,7 +121,7 @@ impl Figures {
             index_cache_hits: count("index_cache_hits_total")?,
             index_cache_misses: count("index_cache_misses_total")?,
             shared: count("pool_shared")? != 0,
-            costs: Costs::told(count)?,
+            costs: Costs::from_metrics(count)?,
             huge_page_bytes: count("huge_page_bytes"),
             others: Vec::new(),
             server: Some(Serving {
@@ -138,7 +138,8 @@ impl Figures {
         })
     }
 
-    /// Leaves of what a server counts only what it counted since `before`; the longest latency stays.
+    /// The figures with the server's counts since `before` only; the maximum latency stays that
+    /// since the start.
     pub(super) fn since(&self, before: &Figures) -> Figures {
         let mut recent = self.clone();
         if let (Some(now), Some(before)) = (&mut recent.server, &before.server) {
@@ -165,13 +166,13 @@ impl Figures {
         let mut row = |name: &str, text: String| writeln!(out, "{name:<20}{text}");
         row("records", format!("{} ({} expire)", thousands(self.records), thousands(self.expiring)))?;
         row("data", format_size(self.data_bytes))?;
-        row("over the data", self.overhead())?;
+        row("overhead", self.overhead())?;
         let (free, pool) = (format_size(self.free_bytes), format_size(self.pool_bytes));
-        row("free", format!("{free} of {pool}, the longest run {}", format_size(self.largest_free_bytes)))?;
-        row("waits for readers", self.waiting())?;
+        row("free", format!("{free} of {pool}, largest extent {}", format_size(self.largest_free_bytes)))?;
+        row("waiting for readers", self.waiting())?;
         for (name, bytes, why) in [
-            ("lost track of", self.lost_bytes, "the next start gets it back"),
-            ("damaged", self.damaged_bytes, "not used any more; terrace check tells, --repair makes it good"),
+            ("leaked", self.lost_bytes, "the next start reclaims it"),
+            ("damaged", self.damaged_bytes, "excluded from use; see terrace check, which can --repair it"),
         ] {
             if bytes > 0 {
                 row(name, format!("{} ({why})", format_size(bytes)))?;
@@ -202,7 +203,8 @@ impl Figures {
         }
     }
 
-    /// Memory used beyond the data. Figures a record and percentages mean nothing for a nearly empty store, whose overhead is the pool's metadata.
+    /// Memory used in addition to the data. Figures per record and percentages are left out for a
+    /// nearly empty store, whose overhead is the pool's metadata.
     fn overhead(&self) -> String {
         const MANY: u64 = 1000;
         const MUCH: u64 = 1 << 16;
@@ -211,12 +213,12 @@ impl Figures {
         let each = self.overhead_per_record();
         match (self.records >= MANY, self.data_bytes >= MUCH) {
             (false, _) => format!("{bytes}, nearly all of it the empty pool's"),
-            (true, false) => format!("{bytes} ({each:.0} B a record)"),
-            (true, true) => format!("{bytes} ({each:.0} B a record, {percent:.0}%)"),
+            (true, false) => format!("{bytes} ({each:.0} B per record)"),
+            (true, true) => format!("{bytes} ({each:.0} B per record, {percent:.0}%)"),
         }
     }
 
-    /// The index's cache in memory, and how often it had what was asked for. Of an index that could have one, whether it has none because the pool is shared.
+    /// The index's cache in memory, and its hit rate; or that it is off because the pool is shared.
     fn cache(&self) -> String {
         let could_have = Index::named(&self.index) == Some(Index::Rewo);
         let searches = self.index_cache_hits + self.index_cache_misses;
@@ -228,16 +230,16 @@ impl Figures {
         }
     }
 
-    /// What waits, and for whom.
+    /// Retired memory that cannot be reused yet, and how many threads prevent that.
     fn waiting(&self) -> String {
-        // Nothing else bounds it: what is given back is used again or waits, until nothing is left to be used.
+        // The only bound: retired memory can take all that is free.
         let most = format_size(self.waiting_bytes + self.free_bytes);
         let waiting = format_size(self.waiting_bytes);
-        let inside = counted(self.readers, "thread", "threads");
+        let active = counted(self.readers, "active thread", "active threads");
         match (self.waiting_bytes, self.readers_holding_up) {
             (0, _) => waiting,
-            (_, 0) => format!("{waiting}, held by nobody: it comes back with the next writes"),
-            (_, behind) => format!("{waiting} of {most} at most, held by {behind} of {inside} at work"),
+            (_, 0) => format!("{waiting}, held by no thread: the next writes reclaim it"),
+            (_, behind) => format!("{waiting} of at most {most}, held by {behind} of {active}"),
         }
     }
 
@@ -291,7 +293,7 @@ impl Serving {
         ratio(self.commands as f64, self.uptime_seconds)
     }
 
-    /// The bound below which a share of the samples lies.
+    /// The histogram bound below which this share of the samples lies.
     fn quantile_ns(&self, share: f64) -> u64 {
         let all = self.latency.last().map_or(0.0, |(_, count)| *count);
         let found = self.latency.iter().find(|(_, count)| all > 0.0 && *count >= share * all);
@@ -308,11 +310,11 @@ impl Serving {
         let (commands, errors) = (thousands(self.commands), thousands(self.errors));
         row(
             "commands",
-            format!("{} a second ({commands} {when}, {errors} errors)", thousands(self.rate() as u64)),
+            format!("{} per second ({commands} {when}, {errors} errors)", thousands(self.rate() as u64)),
         )?;
-        let told = |share| duration(Duration::from_nanos(self.quantile_ns(share)));
+        let text = |share| duration(Duration::from_nanos(self.quantile_ns(share)));
         let quantiles: Vec<String> =
-            QUANTILES.iter().map(|(name, _, share)| format!("{name} {}", told(*share))).collect();
+            QUANTILES.iter().map(|(name, _, share)| format!("{name} {}", text(*share))).collect();
         let max = duration(Duration::from_nanos(self.latency_ns_max));
         row("latency", format!("{}, max {max}, from request read to reply written", quantiles.join(", ")))
     }

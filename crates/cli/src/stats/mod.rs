@@ -1,4 +1,4 @@
-//! `stats`: what a pool holds and costs. Of a pool that a server holds, the server tells, by its
+//! `stats`: the contents and costs of a pool. If a server has the pool open, they come from its
 //! metrics.
 
 mod costs;
@@ -27,37 +27,37 @@ pub(crate) fn run(options: &StatsOptions) -> Outcome {
     if options.watch {
         return watch(&config, options);
     }
-    show(&look(&config, options.metrics_port())?, options)?;
+    show(&figures(&config, options.metrics_port())?, options)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The figures of a pool, or of the server that has it open.
-fn look(config: &Config, port: Option<u16>) -> Result<Figures, Failure> {
+fn figures(config: &Config, port: Option<u16>) -> Result<Figures, Failure> {
     let of_pool = |store: Store| Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.others());
     if let Ok(store) = open::read_once(config) {
         return Ok(of_pool(store));
     }
     let path = open::path(config);
-    // If no server answers, the process that has it open may be about to end.
-    page::ask(port, &path).or_else(|_| {
+    // If no server answers, the process that has the pool open may be exiting.
+    page::figures(port, &path).or_else(|_| {
         open::to_read(config).map(of_pool).or_else(|failure| match path.exists() {
-            true => page::ask(port, &path).map_err(|why| failure.hint(why)),
+            true => page::figures(port, &path).map_err(|why| failure.hint(why)),
             false => Err(failure),
         })
     })
 }
 
-/// Shows a server's figures every second, with what happened in that second, until the server or
-/// the reader goes.
+/// Shows a server's figures every second, with the counts of that second, until the server or the
+/// reader of the output is gone.
 fn watch(config: &Config, options: &StatsOptions) -> Outcome {
     const EVERY: Duration = Duration::from_secs(1);
     let path = open::path(config);
     let mut before: Option<Figures> = None;
     loop {
-        let figures = page::ask(options.metrics_port(), &path).map_err(|why| {
+        let figures = page::figures(options.metrics_port(), &path).map_err(|why| {
             Failure::new("there is no running server to watch")
                 .hint(why)
-                .hint("terrace stats shows a pool that no server holds")
+                .hint("without --watch, terrace stats shows a pool that no server has open")
         })?;
         if io::stdout().is_terminal() && !options.json {
             write!(io::stdout(), "\x1b[H\x1b[2J")?;

@@ -16,9 +16,9 @@ pub(super) struct Page {
     text: String,
 }
 
-/// Reads the metrics of the server that has the pool at `path` open: on `port` of this machine, or
-/// at the address in the server's notice. The error says what to do.
-pub(super) fn ask(port: Option<u16>, path: &Path) -> Result<Figures, String> {
+/// Fetches the metrics of the server that has the pool at `path` open: from `port` of this machine,
+/// or from the address in the server's notice. The error says what to do.
+pub(super) fn figures(port: Option<u16>, path: &Path) -> Result<Figures, String> {
     let chosen = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let contacts = remote::contacts(path);
     let addresses: Vec<SocketAddr> = match chosen {
@@ -26,25 +26,21 @@ pub(super) fn ask(port: Option<u16>, path: &Path) -> Result<Figures, String> {
         None => contacts.iter().filter_map(|contact| contact.metrics).collect(),
     };
     let mut why = match contacts.is_empty() {
-        true => "a server that held it would show its metrics".into(),
+        true => "no server has posted its address in the pool".into(),
         false => {
-            "the server that holds it shows no metrics: it was started without a --metrics-port".to_string()
+            "the server that has it open shows no metrics: it was started without --metrics-port".to_string()
         }
     };
     for address in addresses {
         match fetch(address) {
-            None => {
-                why = format!(
-                    "a server that holds it shows its metrics on --metrics-port; none answers at {address}"
-                )
-            }
+            None => why = format!("no server shows metrics at {address}: give the server's --metrics-port"),
             Some(page) if !page.is_of(path) => {
                 why = format!(
-                    "the server whose metrics are at {address} serves another pool: choose --metrics-port"
+                    "the server with metrics at {address} serves another pool: give the right --metrics-port"
                 );
             }
             Some(page) => {
-                let wrong = || format!("the metrics at {address} are not this version's");
+                let wrong = || format!("the metrics at {address} are from another version of Terrace");
                 return Figures::of_server(&page).ok_or_else(wrong);
             }
         }
@@ -52,16 +48,16 @@ pub(super) fn ask(port: Option<u16>, path: &Path) -> Result<Figures, String> {
     Err(why)
 }
 
-/// More than any page of ours.
-const PAGE_MOST: u64 = 1 << 20;
+/// Maximum length of a metrics page, more than a server writes.
+const PAGE_MAX: u64 = 1 << 20;
 
 fn fetch(address: SocketAddr) -> Option<Page> {
-    const PATIENCE: Duration = Duration::from_secs(3);
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    const TIMEOUT: Duration = Duration::from_secs(3);
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
     let mut answer = String::new();
-    stream.take(PAGE_MOST).read_to_string(&mut answer).ok()?;
+    stream.take(PAGE_MAX).read_to_string(&mut answer).ok()?;
     let (head, text) = answer.split_once("\r\n\r\n")?;
     head.starts_with("HTTP/1.1 200").then(|| Page { text: text.into() })
 }
@@ -72,13 +68,13 @@ impl Page {
         self.lines(name).find_map(|rest| rest.strip_prefix(' ')?.parse().ok())
     }
 
-    /// The sum of the metrics that begin so, whatever their labels.
+    /// The sum of the metrics with this prefix, over all labels.
     pub(super) fn sum(&self, begin: &str) -> Option<u64> {
         let counts = self.lines(begin).map(|rest| rest.rsplit_once(' ')?.1.parse::<u64>().ok());
         counts.sum()
     }
 
-    /// The bounds (seconds) and running counts of the histogram `name`.
+    /// The bounds (seconds) and cumulative counts of the histogram `name`.
     pub(super) fn buckets(&self, name: &str) -> Vec<(f64, f64)> {
         let bucket = format!("{name}_bucket{{le=\"");
         let parse = |rest: &str| {
@@ -89,7 +85,7 @@ impl Page {
         self.lines(&bucket).filter_map(parse).collect()
     }
 
-    /// The value of the only label of an info.
+    /// The value of the only label of an info metric.
     pub(super) fn label(&self, info: &str, label: &str) -> Option<String> {
         let start = format!("{info}{{{label}=\"");
         let (value, _) = self.lines(&start).next()?.split_once("\"} ")?;
@@ -113,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_taken_apart() {
+    fn page_is_parsed() {
         let text = "# HELP terrace_records Keys.\nterrace_records 12\nterrace_records_x 13\n\
                     terrace_turn_seconds_bucket{le=\"0.5\"} 3\nterrace_turn_seconds_bucket{le=\"+Inf\"} 4\n\
                     terrace_pool_info{path=\"/\"} 1\n";

@@ -1,4 +1,4 @@
-"""Drives a Terrace server with redis-py: drive.py PORT PASSWORD. Exits with an error at the first surprise."""
+"""Drives a Terrace server with redis-py: drive.py PORT PASSWORD. Fails at the first wrong reply."""
 
 import sys
 import threading
@@ -47,7 +47,7 @@ def scanning(client):
     while True:
         cursor, keys = client.scan(cursor, match="py:scan:*", count=10)
         found.update(keys)
-        # Clients in other languages keep it in a double.
+        # Clients in other languages keep cursors in a double.
         assert int(float(cursor)) == cursor < 2**53
         if cursor == 0:
             break
@@ -84,7 +84,7 @@ def main():
             part(client)
         assert client.info("keyspace")["db0"]["keys"] == client.dbsize()
         assert client.config_get("tcp-keepalive") == {"tcp-keepalive": "300"}
-    print("redis-py", redis.__version__, "is content")
+    print("redis-py", redis.__version__, "passed")
 
 
 main()

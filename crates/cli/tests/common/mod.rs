@@ -1,5 +1,5 @@
 //! Runs the built program.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-/// How a run ended.
+/// The exit code and output of a run.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) out: Vec<u8>,
@@ -23,14 +23,14 @@ impl Run {
         std::str::from_utf8(&self.out).unwrap()
     }
 
-    /// It succeeded, and says so by its code.
+    /// Asserts that the run succeeded.
     #[track_caller]
     pub(crate) fn ok(self) -> Run {
         assert_eq!(self.code, 0, "{}{}", self.err, String::from_utf8_lossy(&self.out));
         self
     }
 
-    /// It failed with this code, and says `why`.
+    /// Asserts that the run failed with this code and an error that contains `why`.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, why: &str) -> Run {
         assert_eq!(self.code, code, "{}{}", self.err, String::from_utf8_lossy(&self.out));
@@ -40,12 +40,12 @@ impl Run {
     }
 }
 
-/// The program, without the settings of whoever runs the tests.
+/// The program, without settings from the environment of the tests.
 pub(crate) fn program() -> Command {
     program_under(&[])
 }
 
-/// The same, given to another command.
+/// The same, as the argument of another command.
 pub(crate) fn program_under(other: &[&str]) -> Command {
     let words: Vec<&str> = other.iter().copied().chain([env!("CARGO_BIN_EXE_terrace")]).collect();
     let mut command = Command::new(words[0]);
@@ -54,7 +54,8 @@ pub(crate) fn program_under(other: &[&str]) -> Command {
     command
 }
 
-/// Runs a command without what the environment of the tests may set: Terrace's settings, the password of redis-cli, colours where there is no terminal, and another language than English.
+/// Removes from a command what the environment of the tests may set: Terrace's settings, the
+/// password of redis-cli, colours without a terminal, and a language other than English.
 pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TERRACE_") {
@@ -64,7 +65,7 @@ pub(crate) fn without_settings(command: &mut Command) {
     command.env_remove("CLICOLOR_FORCE").env_remove("REDISCLI_AUTH").env("LC_ALL", "C");
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input: &[u8]) -> Run {
     let mut child = program()
         .args(arguments)
@@ -75,7 +76,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
-        // It may end without reading all.
+        // The program may exit without reading all of it.
         scope.spawn(move || stdin.write_all(input));
         child.wait_with_output().unwrap()
     });
@@ -83,7 +84,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input
     Run { code: output.status.code().unwrap_or(-1), out: output.stdout, err }
 }
 
-/// A directory for pools, in memory where there is any.
+/// A directory for pools, in /dev/shm if possible.
 pub(crate) struct Place {
     pub(crate) directory: TempDir,
 }
@@ -117,10 +118,10 @@ impl Place {
     }
 }
 
-/// A server in a process of its own, killed when the test ends.
+/// A server process, killed when the test ends.
 pub(crate) struct Served {
     pub(crate) child: Child,
-    /// What it said up to `ready`.
+    /// Its output up to `ready`.
     pub(crate) heading: String,
     pub(crate) port: u16,
     pub(crate) metrics_port: u16,
@@ -132,14 +133,14 @@ pub(crate) fn free_port() -> u16 {
 }
 
 impl Served {
-    /// Starts it on a pool, and waits until it is ready.
+    /// Starts a server on a pool, and waits until it is ready.
     pub(crate) fn start(pool: &Path, arguments: &[&str]) -> Served {
         Self::start_under(&[], pool, arguments)
     }
 
-    /// As a command that is given to another one, such as `unshare`.
+    /// The same, as the argument of another command, such as `unshare`.
     pub(crate) fn start_under(other: &[&str], pool: &Path, arguments: &[&str]) -> Served {
-        // Between finding a port free and taking it, another test may take it.
+        // Another test may take the port before the server does.
         for _ in 0..20 {
             let (port, metrics_port) = (free_port(), free_port());
             let mut child = program_under(other)
@@ -167,7 +168,8 @@ impl Served {
         assert!(sent.success());
     }
 
-    /// Stops it, and returns once it stands still: until then, on a busy machine, others see it running.
+    /// Stops the server, and waits until it is stopped: on a busy machine, SIGSTOP takes effect
+    /// late.
     pub(crate) fn stop(&self) {
         self.signal("-STOP");
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -175,7 +177,7 @@ impl Served {
         assert!(waited.unwrap().is_some_and(|(_, status)| status.stopped()));
     }
 
-    /// Waits for its end; its code and what it wrote to standard error.
+    /// Waits for the server's end; returns its exit code and its standard error.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
         let mut err = String::new();
@@ -184,7 +186,7 @@ impl Served {
     }
 }
 
-/// Its output up to `ready`; `None` if it ended before.
+/// The server's output up to `ready`; `None` if it ends before.
 pub(crate) fn ready(child: &mut Child) -> Option<String> {
     let mut heading = String::new();
     let mut out = BufReader::new(child.stdout.as_mut().unwrap());
@@ -198,7 +200,7 @@ pub(crate) fn ready(child: &mut Child) -> Option<String> {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The server may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

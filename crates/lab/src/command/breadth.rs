@@ -1,9 +1,10 @@
-//! How a search divides its states among histories.
+//! Options for how a search divides its states among histories.
 
 use clap::Args;
 use terrace_testkit::crash::Limits;
 
-/// Most mistakes take a certain history more than a certain state of it: so a new one is begun after some two hundred states.
+/// A new history after some two hundred states: most faults depend on the history more than on its
+/// state.
 const WIDE: Limits = Limits {
     exhaustive: [8, 0, 0],
     samples: [4, 0, 0],
@@ -13,7 +14,7 @@ const WIDE: Limits = Limits {
     again_one_in: Limits::AGAIN_ONE_IN,
 };
 
-/// Fewer states of each point, and more of what only recoveries that crash come by, or what comes after a kill.
+/// Fewer states per point, but more crashed recoveries and more kills.
 const DEEP: Limits = Limits {
     exhaustive: [32, 8, 4],
     samples: [16, 4, 2],
@@ -23,22 +24,26 @@ const DEEP: Limits = Limits {
     again_one_in: Limits::AGAIN_ONE_IN,
 };
 
-/// What `crash` and `replay` are told of it.
+/// The options of `crash` and `replay`.
 #[derive(Args, Clone, Copy)]
 pub(super) struct Breadth {
-    /// States of one point of a history that are all judged; where there are more, they are sampled. Fewer leave more for other histories.
+    /// Check all states of a point with up to this many states, and sample the others; a smaller
+    /// number leaves more states for other histories.
     #[arg(long, default_value_t = Limits::default().exhaustive[0], conflicts_with = "wide")]
     exhaustive: u64,
-    /// A few states at a few points of each history, and so some hundred times as many histories; no crashes of recoveries, nor kills before a loss of power.
+    /// Check a few states at a few points of each history, so some hundred times as many histories;
+    /// no crashes of recoveries, and no kills before a power failure.
     #[arg(long)]
     wide: bool,
-    /// Some states at some points of each history, and four to sixteen times as many crashes of recoveries for each of them.
+    /// Check some states at some points of each history, with four to sixteen times as many crashed
+    /// recoveries for each state.
     #[arg(long, conflicts_with_all = ["wide", "exhaustive"])]
     deep: bool,
 }
 
 impl Breadth {
-    /// How far the search goes. The usual number of states gives the usual limits, or a replay would not be one.
+    /// The limits of the search. The default number of states gives the default limits, as a replay
+    /// must use the limits of its search.
     pub(super) fn limits(self) -> Limits {
         match self {
             Self { wide: true, .. } => return WIDE,
@@ -52,12 +57,12 @@ impl Breadth {
     }
 }
 
-/// What else is to be told to a command that repeats a finding of a search with these limits.
-pub(super) fn again(limits: Limits) -> String {
+/// The flags with which `replay` repeats a finding of a search with these limits.
+pub(super) fn replay_flags(limits: Limits) -> String {
     match limits.exhaustive[0] {
         _ if limits.events_one_in == WIDE.events_one_in => " --wide".to_string(),
         _ if limits.events_one_in == DEEP.events_one_in => " --deep".to_string(),
-        usual if usual == Limits::default().exhaustive[0] => String::new(),
+        default if default == Limits::default().exhaustive[0] => String::new(),
         other => format!(" --exhaustive {other}"),
     }
 }

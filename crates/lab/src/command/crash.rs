@@ -1,6 +1,6 @@
-//! `cargo lab crash`.
+//! `cargo lab crash`: explores crash states of single-threaded histories.
 
-use super::breadth::{Breadth, again};
+use super::breadth::{Breadth, replay_flags};
 use super::progress::Progress;
 use super::schedules::Schedules;
 use super::session::{Session, Tally};
@@ -8,32 +8,34 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
-use terrace_lab::{Accident, RunSeed, SUITES, Suite, suite};
+use terrace_lab::{FaultProfile, RunSeed, SUITES, Suite, suite};
 use terrace_testkit::crash::{Finding, Lab, Limits, Profile, Seen, Story};
 
-/// Attempts at making a finding smaller.
+/// Maximum number of runs for minimising a finding.
 const TRIES: usize = 400;
 
 #[derive(Args)]
 pub(crate) struct Crash {
-    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, direct, full, or all.
+    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, direct,
+    /// full, or all.
     target: String,
-    /// Distinct states to judge, of each target under each profile.
+    /// Number of distinct states to check, of each target under each profile.
     #[arg(long, default_value_t = 100_000)]
     states: u64,
-    /// Another seed, other histories.
+    /// Seed of the histories.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
-    /// Only this kind of memory: pmem, shm, eadr, arm, file, remote. Or one-dies: of several participants some die and the others go on, and no power fails; one-dies+pmem and so
-    /// on: then it does. (In those, each death is a state if there is no crash.)
-    #[arg(long, value_parser = asked)]
-    profile: Option<Asked>,
+    /// Only this kind of memory: pmem, shm, eadr, arm, file, remote. Or one-dies: some participants
+    /// of a shared pool crash while the others continue; one-dies+pmem and so on: then power fails,
+    /// too. Without a power failure, each crashed participant counts as a state.
+    #[arg(long, value_parser = conditions)]
+    profile: Option<Conditions>,
     #[command(flatten)]
     breadth: Breadth,
-    /// Threads; as many as there are cores if not said.
+    /// Number of threads; default: one per core.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Prints one JSON object a session instead of text.
+    /// Prints one JSON object per session instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -44,21 +46,21 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    number.map_err(|error| format!("`{text}` is no number: {error}"))
+    number.map_err(|error| format!("`{text}` is not a number: {error}"))
 }
 
-/// What a target is put through.
+/// The conditions of a session: a power failure of one thread's run, or crashed participants.
 #[derive(Clone, Copy)]
-enum Asked {
-    Crash(Profile),
-    Deaths(Accident),
+enum Conditions {
+    PowerLoss(Profile),
+    Crashes(FaultProfile),
 }
 
-fn asked(text: &str) -> Result<Asked, String> {
-    match Accident::named(text) {
-        Ok(accident) if accident.is_mortal() => Ok(Asked::Deaths(accident)),
+fn conditions(text: &str) -> Result<Conditions, String> {
+    match FaultProfile::named(text) {
+        Ok(fault_profile) if fault_profile.has_crashes() => Ok(Conditions::Crashes(fault_profile)),
         _ => profile(text)
-            .map(Asked::Crash)
+            .map(Conditions::PowerLoss)
             .map_err(|why| format!("{why}, one-dies, one-dies+pmem, heirs+pmem")),
     }
 }
@@ -68,7 +70,7 @@ pub(crate) fn profile(text: &str) -> Result<Profile, String> {
     Profile::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| format!("there are {}", names()))
 }
 
-/// The targets that a name stands for.
+/// The target with this name, or all.
 pub(crate) fn targets(name: &str) -> Result<Vec<(usize, &'static Suite)>, String> {
     let all = || SUITES.iter().filter_map(|each| suite(each.name));
     match (name, suite(name)) {
@@ -87,12 +89,12 @@ pub(crate) fn cores() -> usize {
 
 impl Crash {
     pub(crate) fn run(&self) -> ExitCode {
-        let asked = match self.profile {
-            Some(Asked::Deaths(accident)) => {
-                let deaths = Schedules::of_deaths(accident, &self.target, self.states, self.seed);
-                return deaths.with(self.jobs, self.json).run();
+        let chosen = match self.profile {
+            Some(Conditions::Crashes(fault_profile)) => {
+                let schedules = Schedules::of_crashes(fault_profile, &self.target, self.states, self.seed);
+                return schedules.with(self.jobs, self.json).run();
             }
-            Some(Asked::Crash(profile)) => Some(profile),
+            Some(Conditions::PowerLoss(profile)) => Some(profile),
             None => None,
         };
         let targets = match targets(&self.target) {
@@ -102,7 +104,7 @@ impl Crash {
         let progress = Progress::new(self.json);
         let mut sound = true;
         for (place, suite) in targets {
-            for &profile in asked.as_ref().map_or(suite.profiles, std::slice::from_ref) {
+            for &profile in chosen.as_ref().map_or(suite.profiles, std::slice::from_ref) {
                 let session = Session {
                     place,
                     suite,
@@ -130,7 +132,7 @@ impl Crash {
         } else {
             let mut text = summary(session, &tally);
             if let Some((seed, finding)) = tally.finding {
-                text += &tell(session.suite, seed, finding, session.limits);
+                text += &describe(session.suite, seed, finding, session.limits);
             }
             text
         };
@@ -150,8 +152,8 @@ fn summary(session: &Session<'_>, tally: &Tally) -> String {
     let exhaustive = 100.0 - share(explored.sampled, explored.points);
     let settled = share(explored.settled, explored.stores);
     format!(
-        "{:<10} {:<6} {} distinct states ({} after a kill or in one of {} crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a core second; \
-         {} points, {exhaustive:.1}% of them exhaustively; {settled:.1}% of {} stores taken for durable by age",
+        "{:<10} {:<6} {} distinct states ({} after a kill or in one of {} crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} per core second; \
+         {} points, {exhaustive:.1}% of them exhaustively; {settled:.1}% of {} stores assumed durable by age",
         session.suite.name,
         session.profile.name(),
         explored.distinct,
@@ -194,8 +196,8 @@ fn json_of(session: &Session<'_>, tally: &Tally) -> Value {
     })
 }
 
-/// The story of a finding, made as small as it gets.
-pub(crate) fn tell(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limits: Limits) -> String {
+/// A report of a finding, after minimising it.
+pub(crate) fn describe(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limits: Limits) -> String {
     let seen = Seen::new();
     let lab = Lab::new(seed.profile, limits, &seen);
     let operations = finding.plan.before.len() + finding.plan.ops.len();
@@ -203,9 +205,9 @@ pub(crate) fn tell(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limits: 
     let left = finding.plan.before.len() + finding.plan.ops.len();
     let story = Story { target: suite.name, crash: seed.profile.crash(), finding: &finding };
     format!(
-        "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  again: cargo lab replay {seed}{}    minimised from {operations} operations to {left}",
+        "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  to repeat: cargo lab replay {seed}{}    minimised from {operations} operations to {left}",
         suite.name,
         seed.profile.name(),
-        again(limits),
+        replay_flags(limits),
     )
 }

@@ -1,4 +1,4 @@
-//! The commands, one a file.
+//! The commands, one per file.
 
 mod breadth;
 mod crash;
@@ -16,7 +16,7 @@ pub(crate) use mutants::Mutants;
 pub(crate) use replay::Replay;
 pub(crate) use schedules::Schedules;
 
-/// A line of what a command has found.
-fn say(line: &str) {
+/// Prints one line of a command's results.
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

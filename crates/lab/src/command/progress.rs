@@ -1,21 +1,22 @@
-//! One line that says how far a session is, on a terminal only.
+//! A progress line, on a terminal only.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A line that is written over.
+/// A line that is overwritten in place.
 pub(crate) struct Progress {
     last: Option<Mutex<Instant>>,
 }
 
 impl Progress {
-    /// Shown if somebody is looking.
+    /// Shown if standard error is a terminal and the output is not JSON.
     pub(crate) fn new(json: bool) -> Self {
         Self { last: (!json && stderr().is_terminal()).then(|| Mutex::new(Instant::now())) }
     }
 
-    /// Says it, a few times a second: so many `units` are done, of as many as are wanted if that is known.
+    /// Shows, a few times a second, how many `units` are done, and how many are wanted if that is
+    /// known.
     pub(crate) fn show(
         &self,
         [target, profile]: [&str; 2],
@@ -30,10 +31,10 @@ impl Progress {
         *last = Instant::now();
         let rate = done as f64 / since.elapsed().as_secs_f64();
         let of = wanted.map_or(String::new(), |wanted| format!(" of {wanted}"));
-        let _ = write!(stderr(), "\r\x1b[K{target}, {profile}: {done}{of} {units}, {rate:.0} a second");
+        let _ = write!(stderr(), "\r\x1b[K{target}, {profile}: {done}{of} {units}, {rate:.0} per second");
     }
 
-    /// Takes it away.
+    /// Removes the line.
     pub(crate) fn clear(&self) {
         if self.last.is_some() {
             let _ = write!(stderr(), "\r\x1b[K");

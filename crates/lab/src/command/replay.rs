@@ -1,7 +1,7 @@
-//! `cargo lab replay`.
+//! `cargo lab replay`: repeats the run of a finding.
 
 use super::breadth::Breadth;
-use super::crash::{failed, tell};
+use super::crash::{describe, failed};
 use super::progress::Progress;
 use super::schedules::replay;
 use clap::Args;
@@ -15,8 +15,9 @@ use terrace_testkit::crash::{Lab, Seen};
 
 #[derive(Args)]
 pub(crate) struct Replay {
-    /// The seed that the finding names. It stands for target, profile and run; the program has to be the same.
-    seed: Which,
+    /// The seed that the finding names. It encodes target, profile and run; the program must be the
+    /// same.
+    seed: Seed,
     #[command(flatten)]
     breadth: Breadth,
     /// Prints one JSON object instead of text.
@@ -24,14 +25,14 @@ pub(crate) struct Replay {
     json: bool,
 }
 
-/// A run of one thread, or of several.
+/// The seed of a single-threaded or a multi-threaded run.
 #[derive(Clone, Copy)]
-pub(super) enum Which {
+pub(super) enum Seed {
     Crash(RunSeed),
     Schedule(ScheduleSeed),
 }
 
-impl FromStr for Which {
+impl FromStr for Seed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -42,15 +43,15 @@ impl FromStr for Which {
 impl Replay {
     pub(crate) fn run(&self) -> ExitCode {
         match self.seed {
-            Which::Crash(seed) => self.crash(seed),
-            Which::Schedule(seed) => replay(seed, self.json),
+            Seed::Crash(seed) => self.crash(seed),
+            Seed::Schedule(seed) => replay(seed, self.json),
         }
     }
 
     fn crash(&self, seed: RunSeed) -> ExitCode {
         let found = SUITES.get(seed.suite).and_then(|each| suite(each.name));
         let Some((_, suite)) = found else {
-            return failed(&format!("{seed} names no target: is it the seed of a finding?"));
+            return failed(&format!("{seed} names no target: give the seed of a finding"));
         };
         let (seen, limits, start) = (Seen::new(), self.breadth.limits(), Instant::now());
         let progress = Progress::new(self.json);
@@ -70,7 +71,7 @@ impl Replay {
                 json!({ "target": suite.name, "profile": seed.profile.name(), "states_distinct": states, "finding": wrong })
                     .to_string()
             }
-            (_, Some(finding)) => tell(suite, seed, finding, limits),
+            (_, Some(finding)) => describe(suite, seed, finding, limits),
             (_, None) => format!("{}: all {states} states of this run are sound", suite.name),
         };
         let _ = writeln!(out, "{text}");

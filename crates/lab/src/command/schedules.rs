@@ -1,4 +1,4 @@
-//! `cargo lab schedules`.
+//! `cargo lab schedules`: runs threads in many interleavings.
 
 use super::crash::{cores, failed, number};
 use super::progress::Progress;
@@ -9,56 +9,62 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use terrace_lab::{Accident, Done, MEETINGS, Meeting, ScheduleSeed, Watch, meeting};
+use terrace_lab::{
+    FaultProfile, Monitor, RunResult, SCHEDULE_TARGETS, ScheduleSeed, ScheduleTarget, schedule_target,
+};
 use terrace_testkit::crash::{Explored, Seen};
 use terrace_testkit::schedule::{Finding, Stage, Story};
 
-/// Runs that a finding may take to be made smaller.
+/// Maximum number of runs for minimising a finding.
 const TRIES: usize = 3000;
 
 #[derive(Args)]
 pub(crate) struct Schedules {
     /// clht, clht-bytes, cells, blocks, direct, or all.
     target: String,
-    /// Runs of each target, each of another scenario in another order.
+    /// Number of runs of each target, each with another scenario and schedule.
     #[arg(long, default_value_t = 10_000)]
     runs: u64,
-    /// Stops each target after so many seconds, even with fewer runs.
+    /// Stops each target after this many seconds, even with fewer runs.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Crashes each run at its stores, on this kind of memory: none, pmem, shm, eadr, remote. Or lets threads see what others store as late as the C11 memory model does: weak. Or lets some of its threads die, as participants of a shared pool whose others go on: one-dies; and then crashes
-    /// that: one-dies+pmem and so on. Or lets the first one die, and the others come after it: heirs, heirs+pmem.
-    #[arg(long, default_value = "none", value_parser = Accident::named)]
-    crash: Accident,
-    /// Stops each target after so many crash states, or, where nothing crashes, deaths.
+    /// The faults of each run. none; pmem, shm, eadr, remote: power fails at its stores, on this
+    /// kind of memory; weak: threads see stores of others as late as the C11 memory model allows;
+    /// one-dies: some participants of a shared pool crash while the others continue; heirs: the
+    /// first participant crashes, and the others start after it. one-dies+pmem, heirs+pmem and so
+    /// on: then power fails, too.
+    #[arg(long, default_value = "none", value_parser = FaultProfile::named)]
+    crash: FaultProfile,
+    /// Stops each target after this many crash states or, without a power failure, this many
+    /// crashed threads.
     #[arg(long)]
     states: Option<u64>,
-    /// Another seed, other runs.
+    /// Seed of the runs.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
-    /// Stages; as many as there are cores if not said.
+    /// Number of runs at a time; default: one per core.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Prints one JSON object a target instead of text.
+    /// Prints one JSON object per target instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// The targets that a name stands for, or several with commas between.
-fn named(name: &str) -> Result<Vec<&'static Meeting>, String> {
+/// The targets of a comma-separated list of names, or all.
+fn named(name: &str) -> Result<Vec<&'static ScheduleTarget>, String> {
     if name == "all" {
-        return Ok(MEETINGS.iter().collect());
+        return Ok(SCHEDULE_TARGETS.iter().collect());
     }
     let one = |name: &str| {
-        meeting(name).ok_or_else(|| {
-            let names: Vec<&str> = MEETINGS.iter().map(|meeting| meeting.name).collect();
+        schedule_target(name).ok_or_else(|| {
+            let names: Vec<&str> = SCHEDULE_TARGETS.iter().map(|target| target.name).collect();
             format!("there is no target `{name}`; there are {}, and all", names.join(", "))
         })
     };
     name.split(',').map(one).collect()
 }
 
-/// What came of the runs of a target.
+/// The results of a target's runs.
 #[derive(Default)]
 pub(crate) struct Tally {
     runs: u64,
@@ -71,22 +77,22 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, seed: ScheduleSeed, done: Done) {
+    fn add(&mut self, seed: ScheduleSeed, result: RunResult) {
         self.runs += 1;
-        self.steps += done.steps;
-        self.turns += done.turns;
-        self.deaths += done.deaths;
-        self.explored += done.explored;
-        if let Some(finding) = done.finding {
+        self.steps += result.steps;
+        self.turns += result.turns;
+        self.deaths += result.deaths;
+        self.explored += result.explored;
+        if let Some(finding) = result.finding {
             self.finding.get_or_insert((seed, finding));
         }
     }
 }
 
 impl Schedules {
-    /// What `cargo lab crash` does where some of several participants die.
-    pub(crate) fn of_deaths(crash: Accident, target: &str, states: u64, seed: u64) -> Self {
-        // Threads that meet in a pool are those of `cells`.
+    /// The schedules that `cargo lab crash` runs for crashed participants.
+    pub(crate) fn of_crashes(crash: FaultProfile, target: &str, states: u64, seed: u64) -> Self {
+        // The multi-threaded target of the pool is `cells`.
         let target = if target == "pool" { "cells" } else { target }.to_string();
         let (runs, seconds, jobs, json) = (u64::MAX, None, None, false);
         Self { target, runs, seconds, crash, states: Some(states), seed, jobs, json }
@@ -103,46 +109,52 @@ impl Schedules {
         };
         let progress = Progress::new(self.json);
         let mut sound = true;
-        for meeting in targets {
-            let tally = self.session(meeting, &progress);
+        for target in targets {
+            let tally = self.session(target, &progress);
             sound &= tally.finding.is_none();
             let mut out = std::io::stdout().lock();
-            let text =
-                if self.json { self.json_of(meeting, &tally).to_string() } else { self.tell(meeting, tally) };
+            let text = if self.json {
+                self.json_of(target, &tally).to_string()
+            } else {
+                self.text_of(target, tally)
+            };
             let _ = writeln!(out, "{text}");
         }
         if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    pub(crate) fn session(&self, meeting: &'static Meeting, progress: &Progress) -> Tally {
+    pub(crate) fn session(&self, target: &'static ScheduleTarget, progress: &Progress) -> Tally {
         let (seen, stop, next) = (Seen::new(), AtomicBool::new(false), AtomicU64::new(0));
         let (tally, start) = (Mutex::new(Tally::default()), Instant::now());
         let deaths = AtomicU64::new(0);
         let is_enough = |count: u64| self.states.is_some_and(|states| count >= states);
-        let late = || {
-            let judged = if self.crash.crash.is_some() { seen.len() } else { deaths.load(Relaxed) };
+        let is_enough_done = || {
+            let judged = if self.crash.power_loss.is_some() { seen.len() } else { deaths.load(Relaxed) };
             is_enough(judged) || self.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds)
         };
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.unwrap_or_else(cores) {
                 scope.spawn(|| {
                     let stage = Stage::new();
-                    let is_over = || stop.load(Relaxed) || late();
+                    let is_over = || stop.load(Relaxed) || is_enough_done();
                     while !is_over() {
                         let number = next.fetch_add(1, Relaxed);
                         if number >= self.runs {
                             break;
                         }
-                        let seed = ScheduleSeed::new(meeting.name, self.crash, self.seed, number);
-                        let done =
-                            meeting.run(&stage, &Watch { seen: &seen, is_over: &is_over, fault: None }, seed);
-                        stop.fetch_or(done.finding.is_some(), Relaxed);
-                        deaths.fetch_add(done.deaths, Relaxed);
-                        tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, done);
-                        let who = [meeting.name, &self.crash.to_string()];
-                        // As many as there is time for, or states, if no number is given.
+                        let seed = ScheduleSeed::new(target.name, self.crash, self.seed, number);
+                        let result = target.run(
+                            &stage,
+                            &Monitor { seen: &seen, is_over: &is_over, fault: None },
+                            seed,
+                        );
+                        stop.fetch_or(result.finding.is_some(), Relaxed);
+                        deaths.fetch_add(result.deaths, Relaxed);
+                        tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, result);
+                        let names = [target.name, &self.crash.to_string()];
+                        // Without a number of runs, only time or states limit them.
                         let wanted = (self.runs < u64::MAX).then_some(self.runs);
-                        progress.show(who, (number, wanted), "runs", start);
+                        progress.show(names, (number, wanted), "runs", start);
                     }
                 });
             }
@@ -153,10 +165,10 @@ impl Schedules {
         tally
     }
 
-    fn tell(&self, meeting: &Meeting, tally: Tally) -> String {
+    fn text_of(&self, target: &ScheduleTarget, tally: Tally) -> String {
         let mut text = format!(
-            "{:<10} {:<13} {} runs, {} steps and {} turns a run, {:.1} s, {:.0} runs a second",
-            meeting.name,
+            "{:<10} {:<13} {} runs, {} steps and {} turns per run, {:.1} s, {:.0} runs per second",
+            target.name,
             self.crash,
             tally.runs,
             tally.steps / tally.runs.max(1),
@@ -164,22 +176,22 @@ impl Schedules {
             tally.elapsed.as_secs_f64(),
             tally.runs as f64 / tally.elapsed.as_secs_f64(),
         );
-        if self.crash.is_mortal() {
-            text += &format!("; {} deaths", tally.deaths);
+        if self.crash.has_crashes() {
+            text += &format!("; {} crashed threads", tally.deaths);
         }
-        if self.crash.crash.is_some() {
+        if self.crash.power_loss.is_some() {
             text +=
                 &format!("; {} distinct states of {} judged", tally.explored.distinct, tally.explored.runs);
         }
         if let Some((seed, finding)) = tally.finding {
-            text += &tell(meeting, seed, finding);
+            text += &describe(target, seed, finding);
         }
         text
     }
 
-    fn json_of(&self, meeting: &Meeting, tally: &Tally) -> Value {
+    fn json_of(&self, target: &ScheduleTarget, tally: &Tally) -> Value {
         json!({
-            "target": meeting.name,
+            "target": target.name,
             "crash": self.crash.to_string(),
             "seed": format!("{:#x}", self.seed),
             "runs": tally.runs,
@@ -197,34 +209,34 @@ impl Schedules {
     }
 }
 
-/// The story of a finding, made as small as it gets.
-fn tell(meeting: &Meeting, seed: ScheduleSeed, finding: Finding) -> String {
+/// A report of a finding, after minimising it.
+fn describe(target: &ScheduleTarget, seed: ScheduleSeed, finding: Finding) -> String {
     let size = |finding: &Finding| (finding.scenario.len(), finding.turns.len());
     let (operations, turns) = size(&finding);
-    let finding = meeting.smaller(&Stage::new(), seed.accident, finding, TRIES);
+    let finding = target.minimise(&Stage::new(), seed.fault_profile, finding, TRIES);
     let (operations_left, turns_left) = size(&finding);
-    let story = Story { crash: seed.accident.story(), finding: &finding };
+    let story = Story { crash: seed.fault_profile.power_loss_text(), finding: &finding };
     format!(
-        "\n{seed}: WRONG\n{story}\n  again: cargo lab replay {seed}    minimised from {operations} operations and {turns} turns to \
+        "\n{seed}: WRONG\n{story}\n  to repeat: cargo lab replay {seed}    minimised from {operations} operations and {turns} turns to \
          {operations_left} and {turns_left}"
     )
 }
 
-/// Repeats a run.
+/// Repeats the run with this seed.
 pub(crate) fn replay(seed: ScheduleSeed, as_json: bool) -> ExitCode {
-    let Some(meeting) = meeting(seed.target) else {
+    let Some(target) = schedule_target(seed.target) else {
         return failed(&format!("there is no target {}", seed.target));
     };
     let seen = Seen::new();
-    let done = meeting.run(&Stage::new(), &Watch { seen: &seen, is_over: &|| false, fault: None }, seed);
-    let sound = done.finding.is_none();
-    let text = match (as_json, done.finding) {
+    let result = target.run(&Stage::new(), &Monitor { seen: &seen, is_over: &|| false, fault: None }, seed);
+    let sound = result.finding.is_none();
+    let text = match (as_json, result.finding) {
         (true, finding) => {
             let wrong = finding.map(|finding| finding.wrong);
-            json!({ "target": seed.target, "crash": seed.accident.to_string(), "steps": done.steps, "finding": wrong }).to_string()
+            json!({ "target": seed.target, "crash": seed.fault_profile.to_string(), "steps": result.steps, "finding": wrong }).to_string()
         }
-        (_, Some(finding)) => tell(meeting, seed, finding),
-        (_, None) => format!("{seed}: this run is sound, as are {} states", done.explored.distinct),
+        (_, Some(finding)) => describe(target, seed, finding),
+        (_, None) => format!("{seed}: this run is sound, as are {} states", result.explored.distinct),
     };
     let _ = writeln!(std::io::stdout(), "{text}");
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }

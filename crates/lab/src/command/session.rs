@@ -1,4 +1,4 @@
-//! Runs of one target under one profile, on all cores, until enough distinct states were judged.
+//! Runs of one target under one profile, on all cores, until enough distinct states were checked.
 
 use super::progress::Progress;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use terrace_lab::{RunSeed, Suite};
 use terrace_testkit::crash::{Explored, Fault, Finding, Lab, Limits, Profile, Seen};
 
-/// What a session does.
+/// The parameters of a session.
 pub(crate) struct Session<'s> {
     pub(crate) place: usize,
     pub(crate) suite: &'s Suite,
@@ -19,18 +19,18 @@ pub(crate) struct Session<'s> {
     pub(crate) fault: Option<Fault>,
     /// See [`Lab::only_faulty`].
     pub(crate) only_faulty: bool,
-    /// When it ends even with fewer states.
+    /// Maximum number of runs, even with fewer states.
     pub(crate) runs_max: u64,
 }
 
-/// What came of it.
+/// The results of a session.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) explored: Explored,
     pub(crate) histories: u64,
     pub(crate) operations: u64,
     pub(crate) elapsed: Duration,
-    /// Of all threads: what a core takes for it, whoever else is using the machine.
+    /// CPU time of all threads, which does not depend on other load of the machine.
     pub(crate) cpu: Duration,
     pub(crate) finding: Option<(RunSeed, Box<Finding>)>,
 }
@@ -49,8 +49,8 @@ impl Session<'_> {
                             break;
                         }
                         self.run_one(number, &seen, &stop, &tally);
-                        let who = [self.suite.name, self.profile.name()];
-                        progress.show(who, (seen.len(), Some(self.states)), "states", start);
+                        let names = [self.suite.name, self.profile.name()];
+                        progress.show(names, (seen.len(), Some(self.states)), "states", start);
                     }
                 });
             }
@@ -83,7 +83,7 @@ impl Session<'_> {
     }
 }
 
-/// Processor time of this thread.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)

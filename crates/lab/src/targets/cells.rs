@@ -1,5 +1,7 @@
-//! The pool by threads that meet: cells that point to blocks, changed by compare-and-swap. Whoever reads a block under a guard finds it as it was written, though
-//! others unlink and retire it meanwhile. And boxes, by which blocks go from hand to hand: who has taken one out finds it as it was written, and retires it.
+//! The pool under several threads: cells that point to blocks, changed by compare-and-swap. A
+//! thread that reads a block under a guard finds it as it was written, though others unlink and
+//! retire it meanwhile. Boxes pass blocks between threads: a thread that takes a block out of a box
+//! finds it as it was written, and retires it.
 
 use super::options::{findings, is_unmade, options, shared, written};
 use std::sync::Arc;
@@ -12,42 +14,42 @@ use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, V
 /// A pool with a block of cells.
 pub struct Cells;
 
-/// A pool with a block of cells and one of boxes, whose threads do little else than to take blocks and to free them, their own and those of others.
+/// The same pool; its threads mostly allocate blocks, and free their own and those of others.
 pub struct Blocks;
 
 const ROOT: &str = "cells";
 const KIND: &str = "lab";
 const KEYS_MAX: usize = 8;
 const BOXES: usize = 8;
-/// What is in a box is of the key with this number, and so on.
+/// The key of the block in the first box; the other boxes follow.
 const BOXED: Key = 16;
-/// Cells and boxes.
+/// Size of the block of cells and boxes.
 const CELLS_BYTES: usize = 128;
 const MAGIC: u64 = 0x6c61_6220_6365_6c6c;
 
 const MIX: Mix =
     Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
 
-/// Little else than work that nobody notices.
-const HANDS: Mix =
+/// Mostly background work, which changes no key.
+const BLOCKS_MIX: Mix =
     Mix { put: 20, insert: 0, update: 5, remove: 10, swap: 5, batch: 0, puts: 0, background: 60 };
-/// Steps of background work from here on are those of [`Blocks`].
+/// Set in the background steps of [`Blocks`].
 const HANDED: u64 = 1 << 63;
-/// And of a run in which nobody collects, unless the pool is shared or was opened again.
+/// Set in runs without collections, unless the pool is shared or was reopened.
 const CALM: u64 = HANDED | 1 << 62;
 
 impl Target for Blocks {
     const NAME: &'static str = "blocks";
     const BYTES: (usize, usize) = Cells::BYTES;
     const WRITERS: u64 = 3;
-    type Subject<M: MappedMedium> = Celled<M>;
+    type Subject<M: MappedMedium> = CellsUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
         let mut dice = Dice::new(seed);
         let keys = 2 + dice.roll(3) as usize;
         let (mut model, mut next) = (vec![None; keys], 0);
         let mut draw = |dice: &mut Dice, count: u64| {
-            let ops = HANDS.draw(dice, count as usize, &mut next, &mut model);
+            let ops = BLOCKS_MIX.draw(dice, count as usize, &mut next, &mut model);
             let kind = if seed >> 5 & 1 == 0 { CALM } else { HANDED };
             let handed = |op: Op| match op {
                 Op::Background(step) => Op::Background(step & !CALM | kind),
@@ -68,7 +70,7 @@ impl Target for Blocks {
 impl Target for Cells {
     const NAME: &'static str = "cells";
     const BYTES: (usize, usize) = (64 << 10, 96 << 10);
-    type Subject<M: MappedMedium> = Celled<M>;
+    type Subject<M: MappedMedium> = CellsUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
         let mut dice = Dice::new(seed);
@@ -93,7 +95,8 @@ impl Target for Cells {
     }
 }
 
-/// Words of the block of a version: of a key, small ones; of what is in a box, also such as are larger than any class, or than a slab.
+/// Number of words in the block of a version. Blocks of keys are small; those in boxes may also be
+/// larger than any size class, or than a slab.
 fn words(key: Key, version: Version) -> usize {
     let all = if key < BOXED { [3, 8, 25, 60, 188] } else { [3, 60, 188, 300, 600] };
     all[(version % 5) as usize]
@@ -108,20 +111,20 @@ fn word(key: Key, version: Version, at: usize) -> u64 {
 }
 
 /// A pool under test.
-pub struct Celled<M: MappedMedium> {
+pub struct CellsUnderTest<M: MappedMedium> {
     pool: Pool<M>,
     keys: usize,
-    /// A line of cells, and one of boxes.
+    /// Offset of a line of cells, followed by one of boxes.
     cells: u64,
-    /// Whether nobody collects while threads meet, so that nobody looks into the boxes.
+    /// Whether no collection runs beside the threads, so that no collector reads the boxes.
     is_calm: bool,
-    /// One thread at a time grows the pool: the others would wait for a mutex.
+    /// Whether a thread grows the pool; others do not, as they would wait for a mutex.
     grows: AtomicBool,
-    /// One thread at a time collects: the others would wait for it.
+    /// Whether a thread collects; others do not, as they would wait for it.
     collects: AtomicBool,
 }
 
-impl<M: MappedMedium> Celled<M> {
+impl<M: MappedMedium> CellsUnderTest<M> {
     fn cell(&self, key: Key) -> &Word {
         &self.pool.region().at(Offset::<Line>::new(self.cells)).0[key]
     }
@@ -130,15 +133,15 @@ impl<M: MappedMedium> Celled<M> {
         &self.pool.region().at(Offset::<Line>::new(self.cells + 64)).0[number]
     }
 
-    /// The version in the block at `offset`, if all of it is as it was written.
+    /// The version in the block at `offset`, if the block is as it was written.
     fn version(&self, key: Key, offset: u64) -> Result<Version, String> {
         let (medium, region) = (self.pool.medium(), self.pool.region());
         let load = |at: usize| {
             let word: Option<&Word> = region.get(Offset::new(offset + 8 * at as u64));
-            word.map(|word| word.load(medium, Acquire)).ok_or("its cell leads out of the pool")
+            word.map(|word| word.load(medium, Acquire)).ok_or("its cell points out of the pool")
         };
         let version = load(1)?;
-        // The first words and the last ones: a block that is used again differs in all of them.
+        // The first and the last words only: a reused block differs in all of them.
         let all = words(key, version);
         let some = (0..all.min(4)).chain(all - 2..all);
         for at in some {
@@ -149,7 +152,8 @@ impl<M: MappedMedium> Celled<M> {
         Ok(version)
     }
 
-    /// Looks at a cell, lets `decide` say what becomes of it, and does that; again if another was faster.
+    /// Changes a cell to what `decide` returns for its version; retries if another thread changes
+    /// it meanwhile. Returns the version before.
     fn change(
         &self,
         key: Key,
@@ -160,7 +164,8 @@ impl<M: MappedMedium> Celled<M> {
             let old = self.cell(key).load(self.pool.medium(), Acquire);
             let before = (old != 0).then(|| self.version(key, old).expect("a block of the key"));
             let Some(to) = decide(before).filter(|to| (before, *to) != (None, None)) else {
-                // PERSIST: what is answered is durable, whoever stored it: it may have died before that was.
+                // PERSIST: the answer is durable, even if the thread that stored it crashed before
+                // its fence.
                 self.pool.region().persist(self.cell(key));
                 return Ok(before);
             };
@@ -179,7 +184,8 @@ impl<M: MappedMedium> Celled<M> {
 
     fn swap(&self, key: Key, old: u64, new: u64) -> bool {
         let cell = self.cell(key);
-        // PERSIST: what a reader may act upon is durable first: it and the next writer write the line back, too.
+        // PERSIST: durable before a reader depends on it: readers and the next writer also write
+        // the line back.
         let swapped = cell.compare_exchange(self.pool.medium(), old, new, AcqRel, Acquire).is_ok();
         self.pool.region().persist(cell);
         swapped
@@ -194,31 +200,34 @@ impl<M: MappedMedium> Celled<M> {
         Ok(block.persist().into_offset())
     }
 
-    /// Puts a new block into a box, or nothing, and retires the one that was there; or frees it at once, where nobody looks at it but who has taken it out.
-    fn hand_on(&self, guard: &Guard<'_, M>, step: u64) {
+    /// Puts a new block into a box, or empties the box, and retires the old block. Frees it at once
+    /// if only the thread that took it out can reach it.
+    fn exchange_box(&self, guard: &Guard<'_, M>, step: u64) {
         let (number, version) = ((step >> 8) as usize % BOXES, step >> 12);
         let new = if step >> 11 & 1 == 0 { self.block(guard, BOXED + number, version).ok() } else { None };
         let there = self.in_box(number);
-        // PERSIST: who takes a block out retires it, so the box must not name it any more.
+        // PERSIST: the thread that takes a block out retires it, so the box must not name it after
+        // a crash.
         let old = there.swap(self.pool.medium(), new.unwrap_or(0), AcqRel);
         self.pool.region().persist(there);
         if old != 0 {
             let version = self.version(BOXED + number, old).expect("a block of the box");
-            self.look_at(guard, BOXED + number, (old, version));
+            self.check_block(guard, BOXED + number, (old, version));
             let bytes = 8 * words(BOXED + number, version);
             if self.is_calm { guard.free(old, bytes) } else { guard.retire(old, bytes) }
         }
     }
 
-    /// All of a block is as it was written.
-    fn look_at(&self, guard: &Guard<'_, M>, key: Key, (offset, version): (u64, Version)) {
+    /// Asserts that a block is as it was written.
+    fn check_block(&self, guard: &Guard<'_, M>, key: Key, (offset, version): (u64, Version)) {
         let bytes = guard.bytes(offset, 8 * words(key, version)).expect("a block in the pool");
         let sound =
             (0..words(key, version)).all(|at| bytes[8 * at..][..8] == word(key, version, at).to_le_bytes());
         assert!(sound, "the block at {offset:#x} is not as it was written");
     }
 
-    /// Takes some blocks, of one size or of several, and gives them up: those of one size fill a slab and leave it for others.
+    /// Allocates some blocks, of one size or of several, and frees or retires them. Blocks of one
+    /// size fill a slab, which other threads then use.
     fn churn(&self, guard: &Guard<'_, M>, step: u64) {
         let version = |nth: u64| if step >> 8 & 1 == 0 { step >> 9 } else { (step >> 9) + nth };
         let count = 1 + (step >> 40) % 5;
@@ -226,7 +235,7 @@ impl<M: MappedMedium> Celled<M> {
             (0..count).filter_map(|nth| Some((self.block(guard, BOXED, version(nth)).ok()?, version(nth))));
         let blocks: Vec<(u64, Version)> = blocks.collect();
         for (nth, block) in blocks.into_iter().enumerate() {
-            self.look_at(guard, BOXED, block);
+            self.check_block(guard, BOXED, block);
             let (offset, bytes) = (block.0, 8 * words(BOXED, block.1));
             if step >> (48 + nth) & 1 == 0 { guard.free(offset, bytes) } else { guard.retire(offset, bytes) }
         }
@@ -239,7 +248,7 @@ impl<M: MappedMedium> Celled<M> {
                 0..6 => {
                     let guard = self.pool.pin();
                     (0..1 + step / 16 % 5)
-                        .for_each(|nth| self.hand_on(&guard, step / 16 + (nth << 8) + (nth << 12)));
+                        .for_each(|nth| self.exchange_box(&guard, step / 16 + (nth << 8) + (nth << 12)));
                 }
                 6..10 => self.churn(&self.pool.pin(), step / 16),
                 10 | 11 if !self.is_calm => self.die(step),
@@ -251,7 +260,7 @@ impl<M: MappedMedium> Celled<M> {
         match step % 5 {
             0 => {
                 let guard = self.pool.pin();
-                // Of different sizes; or of the largest, which fill a slab and leave it for others.
+                // Blocks of different sizes, or of the largest size, which fill a slab.
                 let size = |i| if step >> 40 & 1 == 0 { words(0, step / 8 + i) } else { words(0, 4) };
                 let sizes = (0..2 + step / 4 % 3).map(|i| 8 * size(i));
                 let blocks: Vec<_> =
@@ -273,7 +282,7 @@ impl<M: MappedMedium> Celled<M> {
         }
     }
 
-    /// Leaves blocks behind that nobody can reach, as a process does that dies; and somebody who goes on collects them.
+    /// Leaks blocks, as a crashed process does; then a collection runs, of this thread or another.
     fn die(&self, step: u64) {
         let guard = self.pool.pin();
         for i in 0..step / 5 % 3 {
@@ -311,8 +320,9 @@ impl<M: MappedMedium> Celled<M> {
         let boxes = (0..BOXES).map(|number| (BOXED + number, self.in_box(number)));
         for (key, cell) in cells.chain(boxes) {
             let offset = cell.load(self.pool.medium(), Acquire);
-            // PERSIST: whoever put it there may have died before it was durable. What it took the place of is freed for not being marked, so a loss of power must not bring
-            // that back.
+            // PERSIST: the thread that stored the offset may have crashed before its fence. The
+            // block that it replaced is unmarked and will be freed, so a power failure must not
+            // restore its offset.
             self.pool.region().persist(cell);
             if offset != 0
                 && let Ok(version) = self.version(key, offset)
@@ -334,7 +344,7 @@ impl<M: MappedMedium> Celled<M> {
     }
 }
 
-/// Makes the cells, all of them empty.
+/// Creates the cells and boxes, all empty.
 fn new_cells<M: MappedMedium>(pool: &Pool<M>) -> u64 {
     let guard = pool.pin();
     let block = guard.alloc(CELLS_BYTES).expect("two lines in a new pool");
@@ -345,7 +355,7 @@ fn new_cells<M: MappedMedium>(pool: &Pool<M>) -> u64 {
     cells
 }
 
-impl<M: MappedMedium> Subject<M> for Celled<M> {
+impl<M: MappedMedium> Subject<M> for CellsUnderTest<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
         let cells = new_cells(&pool);

@@ -1,4 +1,4 @@
-//! `engine::direct`, a whole store: records, expiry, swaps, batches.
+//! `engine::direct`, a complete store: records, expiry, swaps, batches.
 
 use super::expiring::{self, Time};
 use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared};
@@ -18,13 +18,13 @@ type Store<M> = Direct<M>;
 /// The engine.
 pub struct DirectEngine;
 
-/// Values longer than what a record holds lie in memory of their own.
+/// Length of values that do not fit into the record's block.
 const LONG: usize = 4100;
 const HEAD: usize = 16;
-/// Versions, modulo 60, whose records are about as long as a batch's descriptor.
+/// Versions modulo 60 whose records are about as long as a batch's descriptor.
 const AS_DESCRIPTORS: [u64; 4] = [7, 15, 23, 31];
 
-/// Background work that removes what has expired.
+/// Background work that removes expired entries.
 pub(super) const SWEEP: Op = Op::Background(1);
 
 const MIX: Mix =
@@ -34,7 +34,7 @@ impl Target for DirectEngine {
     const NAME: &'static str = "direct";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
     const SNAPSHOTS: bool = true;
-    type Subject<M: MappedMedium> = Engineered<M>;
+    type Subject<M: MappedMedium> = EngineUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
         let mut dice = Dice::new(seed);
@@ -49,7 +49,7 @@ impl Target for DirectEngine {
         let before = draw(&mut dice, count);
         let count = 4 + dice.roll(14) as usize;
         let ops = draw(&mut dice, count);
-        // Short values, so that there is room for them after any history.
+        // Short values, so that they fit into the pool after any history.
         let short = |n: usize| (1 << 20) + 60 * n as u64;
         let batch: Vec<Effect> = (0..keys.min(3)).map(|key| (key, Some(short(key + 1)))).collect();
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, short(keys + key + 1))).collect();
@@ -66,7 +66,7 @@ impl Target for DirectEngine {
 }
 
 /// A store and the keys of its run.
-pub struct Engineered<M: MappedMedium> {
+pub struct EngineUnderTest<M: MappedMedium> {
     store: Arc<Store<M>>,
     pool: Pool<M>,
     keys: Arc<Vec<Vec<u8>>>,
@@ -75,7 +75,8 @@ pub struct Engineered<M: MappedMedium> {
     is_shared: bool,
 }
 
-/// Puts that want memory of the size of a batch's descriptor, of which a batch that was killed has left one, and no batch, which would name another.
+/// Puts that allocate blocks of the size of a batch's descriptor, such as a killed batch leaves; no
+/// batches, as a batch would name another descriptor.
 fn revived(keys: usize) -> Vec<Op> {
     let version = |n: u64| 60 * (100_000 + n) + AS_DESCRIPTORS[n as usize % AS_DESCRIPTORS.len()];
     (0..24).map(|n| Op::Put(n as usize % keys, version(n))).collect()
@@ -87,7 +88,7 @@ fn key_bytes(name: u64) -> Vec<u8> {
     key
 }
 
-/// The value of a version: the key's number, the version, and bytes that follow from them.
+/// The value of a version: the key's number, the version, and bytes determined by it.
 fn value(key: Key, version: Version) -> Vec<u8> {
     let mut value = Vec::with_capacity(length(version));
     value.extend((key as u64).to_le_bytes());
@@ -110,21 +111,21 @@ fn is_value(bytes: &[u8], key: Key, version: Version) -> bool {
     named && bytes.len() == length(version) && rest.iter().all(|&byte| byte == version as u8)
 }
 
-/// The version that a value of `key` tells, if all of its bytes are as they were written.
+/// The version in a value of `key`, if the value is as it was written.
 fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
     let version = entry.value.get(8..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     match version {
         Some(version) if is_value(entry.value, key, version) => Ok(version),
-        _ => Err(format!("a value of {} bytes that nobody wrote for it", entry.value.len())),
+        _ => Err(format!("a value of {} bytes that no operation wrote for it", entry.value.len())),
     }
 }
 
-/// Nobody else is there.
+/// The error for a conflict that cannot happen, as no other thread writes.
 fn changed() -> WriteError {
-    WriteError::Stopped("a commit says that another changed a key".into())
+    WriteError::Stopped("a commit reports a conflict, but no other thread writes".into())
 }
 
-impl<M: MappedMedium> Engineered<M> {
+impl<M: MappedMedium> EngineUnderTest<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
         let time = Time::of(&pool, plan)?;
         let settings = Settings {
@@ -151,7 +152,7 @@ impl<M: MappedMedium> Engineered<M> {
         )
     }
 
-    /// Changes a key if `decide` says so when it sees its version.
+    /// Changes a key to what `decide` returns for its version.
     fn modify(
         &self,
         key: Key,
@@ -175,7 +176,7 @@ impl<M: MappedMedium> Engineered<M> {
         Ok(seen)
     }
 
-    /// Gives a key another state if it has the one that is expected, by a commit that expects the version that it was seen in.
+    /// Changes a key if it has the expected version, by a commit that expects the observed token.
     fn swap(
         &self,
         key: Key,
@@ -193,7 +194,7 @@ impl<M: MappedMedium> Engineered<M> {
                 Some((value, expires_at)) => What::Put { value, expires_at: *expires_at },
                 None => What::Remove,
             };
-            // Else another has changed it since it was looked at; alone, nobody has.
+            // Otherwise another thread has changed the key in between: retry.
             if known.token() == token {
                 let write = Write { key: &self.keys[key], what };
                 match self.store.commit(&[write], &[(&self.keys[key], known)], Durably::Store)? {
@@ -211,9 +212,9 @@ impl<M: MappedMedium> Engineered<M> {
         Ok((value.and_then(|value| version_of(key, value.entry()).ok()), token))
     }
 
-    /// Whether just these keys go, and do so by themselves, at the clock's next tick.
-    fn go_at_next_tick(&self, effects: &[Effect]) -> bool {
-        // Of threads, nobody could say what the others have written meanwhile.
+    /// Whether exactly the keys of `effects` expire at the clock's next tick.
+    fn expire_at_next_tick(&self, effects: &[Effect]) -> bool {
+        // With several threads, the others may have written meanwhile.
         let may_tick = self.time.is_on && !self.is_shared && effects.iter().all(|(_, to)| to.is_none());
         let goes = |key: &Vec<u8>| {
             let entry = self.store.get(key).ok().flatten();
@@ -223,7 +224,7 @@ impl<M: MappedMedium> Engineered<M> {
         may_tick && self.keys.iter().enumerate().all(|(key, bytes)| goes(bytes) == is_named(key))
     }
 
-    /// Removes a key. Where entries expire, it is made to expire at once, by turns.
+    /// Removes a key; in runs with expiry, every other time by letting it expire now.
     fn remove(&self, key: Key) -> Result<(), WriteError> {
         if !self.time.is_on {
             return self.store.remove(&self.keys[key], Durably::Store).map(drop);
@@ -239,7 +240,7 @@ impl<M: MappedMedium> Engineered<M> {
         )
     }
 
-    /// All effects at once, if the key behind the first stays as it is.
+    /// Commits all effects as one batch, which expects that the key after the first is unchanged.
     fn commit(&self, effects: &[Effect]) -> Result<(), WriteError> {
         let values: Vec<_> =
             effects.iter().map(|&(key, to)| (key, to, to.map(|version| value(key, version)))).collect();
@@ -256,7 +257,7 @@ impl<M: MappedMedium> Engineered<M> {
             })
             .collect();
         let kept = &self.keys[(effects[0].0 + 1) % self.keys.len()];
-        // Where threads meet, another may change it meanwhile; alone, never.
+        // Only with several threads, another may change that key meanwhile.
         for _ in 0..100 {
             let token = self.store.token(kept)?;
             match self.store.commit(&writes, &[(kept, token.into())], Durably::Store)? {
@@ -278,7 +279,8 @@ impl<M: MappedMedium> Engineered<M> {
         found.into_iter().collect()
     }
 
-    /// Reads key by key, as a transaction does that writes nothing; nothing if it has to begin anew. What is absent has to be so `all_along`, or in the end.
+    /// Reads key by key, as a read-only transaction; `None` if it must retry. An absent key must be
+    /// absent `all_along`, or else at the end only.
     fn read_as_one(&self, keys: &[Key], all_along: bool) -> Result<Option<Vec<Option<Version>>>, String> {
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for &key in keys {
@@ -296,7 +298,7 @@ impl<M: MappedMedium> Engineered<M> {
         }
     }
 
-    /// Work that nobody notices.
+    /// Background work, which changes no value.
     fn background(&self, step: u64) -> Result<(), WriteError> {
         match step % 3 {
             0 if step / 3 % 2 == 1 => self.store.move_all(),
@@ -324,7 +326,7 @@ impl<M: MappedMedium> Engineered<M> {
                 self.remove(key).map(|()| before)
             }
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
-            Op::Batch(ref effects) if self.go_at_next_tick(effects) => {
+            Op::Batch(ref effects) if self.expire_at_next_tick(effects) => {
                 self.time.tick(&self.pool);
                 Ok(None)
             }
@@ -349,7 +351,7 @@ impl<M: MappedMedium> Engineered<M> {
     }
 }
 
-impl<M: MappedMedium> Subject<M> for Engineered<M> {
+impl<M: MappedMedium> Subject<M> for EngineUnderTest<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
         Self::over(pool, plan).expect("a store in a new pool")
@@ -379,7 +381,7 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
         match self.write(op) {
             Ok(found) => Reply::Found(found),
             Err(WriteError::PoolFull { .. }) => Reply::Full,
-            Err(_) => Reply::Broken("it is refused"),
+            Err(_) => Reply::Broken("the operation is refused"),
         }
     }
 
@@ -444,7 +446,7 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
         let Ok(pool) = options(plan).boot_id(REBOOTED).salvage(true).open_on(medium()) else {
             return Ok(Vec::new());
         };
-        // What cannot be found is not shown; what is shown must be true.
+        // A salvage may miss records, but must show no wrong ones.
         let Ok(subject) = Self::over(pool, plan) else { return Ok(Vec::new()) };
         let (mut found, mut wrong) = (Vec::new(), None);
         subject.store.salvage(&mut |entry| {
@@ -453,7 +455,7 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
             match key.map(|key| (key, version_of(key, entry))) {
                 Some((key, Ok(version))) => found.push((key, version)),
                 Some((key, Err(why))) => wrong = Some(format!("for k{key} salvage shows {why}")),
-                None => wrong = Some("salvage shows a key that nobody wrote".into()),
+                None => wrong = Some("salvage shows a key that no operation wrote".into()),
             }
         });
         subject.abandon();

@@ -1,9 +1,10 @@
-//! Time in the runs of `direct`: entries that expire soon, and a clock that moves on.
+//! Time in the runs of `direct`: entries that expire soon, and a clock that advances.
 //!
-//! The clock's time lies in the pool, as a root: each crash state has the time at which the power failed, and a recovery goes on from there. That it moves on is one store, and so
-//! all that expires goes at one moment; to the judge it is a batch that removes.
+//! The clock's time is in a root of the pool: each crash state has the time of its power failure,
+//! and a recovery continues from there. The clock advances by one store, so all due entries expire
+//! at one instant; the checks treat a tick as a batch of removals.
 //!
-//! This is so in one run of four. The others have entries that expire, but none that has expired.
+//! The clock advances in one run of four. The others have entries with an expiry, but none expires.
 
 use std::sync::Arc;
 use terrace_engine::{Clock, ManualClock};
@@ -11,16 +12,17 @@ use terrace_medium::MappedMedium;
 use terrace_pool::Pool;
 use terrace_testkit::crash::{Dice, Effect, Mix, Op, Plan, Version};
 
-/// The time at which all runs begin.
+/// The time at the start of each run.
 const START: u64 = 1_000_000;
-/// How far the clock moves on.
+/// How far the clock advances per tick.
 const TICK: u64 = 1000;
 const NAME: &str = "clock";
 const KIND: &str = "lab";
-/// What a root can hold: multiples of this.
+/// Roots hold multiples of this.
 const WORD: u64 = 8;
 
-/// Whether entries expire in the run with this seed. (Bits that nothing else asks for, so that what runs did before there was time they do still.)
+/// Whether entries expire in the run with this seed. Nothing else uses these bits of the seed, so
+/// older runs are unchanged.
 pub(super) fn is_in(seed: u64) -> bool {
     seed >> 3 & 3 == 2
 }
@@ -28,12 +30,12 @@ pub(super) fn is_in(seed: u64) -> bool {
 /// The time of a run.
 pub(super) struct Time {
     pub(super) clock: Arc<ManualClock>,
-    /// Whether it moves on.
+    /// Whether the clock advances.
     pub(super) is_on: bool,
 }
 
 impl Time {
-    /// As it is in `pool`.
+    /// Reads the time of a run from `pool`.
     pub(super) fn of<M: MappedMedium>(pool: &Pool<M>, plan: &Plan) -> Result<Self, String> {
         let is_on = is_in(plan.seed);
         let ticks = match is_on {
@@ -43,7 +45,8 @@ impl Time {
         Ok(Self { clock: Arc::new(ManualClock::at(START + TICK * ticks)), is_on })
     }
 
-    /// When an entry expires that has this version: mostly never, or far away; or, where the time moves on, at the next tick.
+    /// The expiry of an entry with this version: mostly none, or far away, or, if the clock
+    /// advances, at the next tick.
     pub(super) fn expiry(&self, version: Version) -> Option<u64> {
         match version {
             version if version.is_multiple_of(4) => Some(far_off() + version),
@@ -57,21 +60,22 @@ impl Time {
         self.clock.now_ms() + TICK
     }
 
-    /// Moves on.
+    /// Advances the clock by one tick.
     pub(super) fn tick<M: MappedMedium>(&self, pool: &Pool<M>) {
         let ticks = (self.next() - START) / TICK;
-        // PERSIST: `set_root` is durable before the clock says so: what anybody does because something has expired, a crash finds expired.
+        // PERSIST: `set_root` is durable before the clock advances: if a thread has seen an entry
+        // as expired, it is also expired after a crash.
         pool.set_root(NAME, KIND, ticks * WORD).expect("there is room for another root");
         self.clock.advance(TICK);
     }
 }
 
-/// A time that no run comes to.
+/// A time that no run reaches.
 pub(super) fn far_off() -> u64 {
     1000 * START
 }
 
-/// Whether it expires at the first tick after it was written.
+/// Whether an entry of this version expires at the first tick after its write.
 fn is_soon(version: Version) -> bool {
     version % 4 >= 2
 }
@@ -104,7 +108,8 @@ pub(super) fn draw(
     ops
 }
 
-/// What is done after a recovery besides the rest: two keys expire, one of which is written again, and then they are swept. `version` is one that no key has, and neither have the three that follow.
+/// Additional operations after a recovery: two keys expire, one of them is written again, and a
+/// sweep follows. No key has the version `version` or one of the three that follow it.
 pub(super) fn after(version: Version) -> Vec<Op> {
     let soon = version.next_multiple_of(4) + 2;
     let tick = Op::Batch(vec![(0, None), (1, None)]);

@@ -1,5 +1,5 @@
-//! A pool that is full, and grows. What it promises besides keeping what it holds: once a growth has returned there is room, after a crash as well and before
-//! anything was collected; and what is given back then is not forgotten.
+//! A full pool that grows. Besides keeping its content, it promises: after a growth has returned
+//! there is space, also after a crash and before a collection; and blocks retired then do not leak.
 
 use super::options::{findings, options};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed};
@@ -12,26 +12,27 @@ use terrace_testkit::crash::{Dice, Key, Op, Plan, Reply, Subject, Target, Versio
 pub struct Full;
 
 const KIND: &str = "lab";
-/// The key that says whether there is room. The other one is never there.
+/// The key that exists if there is space. The other key never exists.
 const ROOM: Key = 1;
 const GROWN: Version = 1;
-/// Blocks that fill it, at most.
+/// Maximum number of blocks that fill the pool.
 const FILL: u64 = 6;
-/// It is full when no piece is free that is as long as this.
+/// The pool is full when no free extent is as long as this.
 const FULL: u64 = 1024;
-/// The block that names the spare ones.
+/// The root of the block that lists the spare blocks.
 const SPARES: &str = "spares";
-/// Blocks that are given back after each crash: more than a thread can note without memory for it.
+/// Blocks that are retired after each crash: more than fit into a thread's overflow buffer.
 const SPARE: usize = 24;
 const SPARE_BYTES: usize = 64;
-/// There is room where there is this, so often: more than giving the spare blocks back makes free. And less than a third of what a growth adds: two processes that have
-/// looked whether there is any may have died with it in their hands, and with a page for notes of what they gave back.
+/// There is space if this many blocks of this size can be allocated: more than the spare blocks
+/// free. And less than a third of what a growth adds, as two processes may have crashed while they
+/// held the blocks of this check and a limbo chunk.
 const ROOMY: (usize, usize) = (2, 4160);
 
 impl Target for Full {
     const NAME: &'static str = "full";
     const BYTES: (usize, usize) = (64 << 10, 96 << 10);
-    type Subject<M: MappedMedium> = Filled<M>;
+    type Subject<M: MappedMedium> = FullUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
         let grow = vec![Op::Put(ROOM, GROWN)];
@@ -50,9 +51,9 @@ impl Target for Full {
 }
 
 /// A pool under test.
-pub struct Filled<M: MappedMedium> {
+pub struct FullUnderTest<M: MappedMedium> {
     pool: Pool<M>,
-    /// Whether there was room when that was first asked.
+    /// Whether there was space at the first check.
     had_room: OnceLock<bool>,
     has_grown: AtomicBool,
 }
@@ -61,21 +62,22 @@ fn fill_name(number: u64) -> String {
     format!("fill{number}")
 }
 
-impl<M: MappedMedium> Filled<M> {
+impl<M: MappedMedium> FullUnderTest<M> {
     fn over(pool: Pool<M>) -> Self {
         Self { pool, had_room: OnceLock::new(), has_grown: AtomicBool::new(false) }
     }
 
-    /// Takes all that is free in pieces, in blocks that say how large they are.
+    /// Allocates all free extents as blocks that contain their own length.
     fn fill(&self, seed: u64) {
         let mut dice = Dice::new(seed);
         let guard = self.pool.pin();
         self.make_spares(&guard);
         for number in 0..FILL {
             let longest = self.pool.space().largest_free_extent;
-            // The first one is of any size, the others take all.
+            // The first block has any size, the others take the longest extent.
             let bytes = if number == 0 { FULL + dice.roll(longest / 2) } else { longest } / 64 * 64;
-            // Whole pages would lie on pages, for which the longest piece may be too short.
+            // A multiple of the page size would be page-aligned, for which the extent may be too
+            // short.
             let bytes = if bytes.is_multiple_of(4096) { bytes - 64 } else { bytes };
             if longest >= FULL {
                 self.keep(&guard, &fill_name(number), &[bytes], bytes as usize);
@@ -90,7 +92,7 @@ impl<M: MappedMedium> Filled<M> {
         self.keep(guard, SPARES, &words, 8 * words.len());
     }
 
-    /// A block that begins with these words, the first of which is its length.
+    /// Allocates a block that begins with these words, the first of which is its length.
     fn keep(&self, guard: &Guard<'_, M>, name: &str, words: &[u64], bytes: usize) {
         let Ok(block) = guard.alloc(bytes) else { return };
         for (at, word) in words.iter().enumerate() {
@@ -110,8 +112,8 @@ impl<M: MappedMedium> Filled<M> {
         (1..=SPARE as u64).map(|at| self.word(directory + 8 * at)).filter(|&offset| offset != 0).collect()
     }
 
-    /// Gives the spare blocks back, for which a full pool has its reserve.
-    fn give_spares_back(&self) -> Result<(), String> {
+    /// Retires the spare blocks, for which a full pool has its reserve.
+    fn retire_spares(&self) -> Result<(), String> {
         let guard = self.pool.pin();
         let root = self.pool.root(SPARES, KIND).map_err(|error| error.to_string())?;
         if let Some(directory) = root {
@@ -122,18 +124,18 @@ impl<M: MappedMedium> Filled<M> {
         }
         match self.pool.space().lost {
             0 => Ok(()),
-            lost => Err(format!("{lost} bytes that were given back are forgotten")),
+            lost => Err(format!("{lost} bytes of retired blocks have leaked")),
         }
     }
 
-    fn is_roomy(&self) -> bool {
+    fn has_space(&self) -> bool {
         let guard = self.pool.pin();
         let blocks: Vec<_> = (0..ROOMY.0).map_while(|_| guard.alloc(ROOMY.1).ok()).collect();
         blocks.len() == ROOMY.0
     }
 
     fn room(&self) -> Option<Version> {
-        let has_room = self.has_grown.load(Relaxed) || *self.had_room.get_or_init(|| self.is_roomy());
+        let has_room = self.has_grown.load(Relaxed) || *self.had_room.get_or_init(|| self.has_space());
         has_room.then_some(GROWN)
     }
 
@@ -148,7 +150,7 @@ impl<M: MappedMedium> Filled<M> {
     }
 }
 
-impl<M: MappedMedium> Subject<M> for Filled<M> {
+impl<M: MappedMedium> Subject<M> for FullUnderTest<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         let filled = Self::over(options(plan).create_on(medium).expect("a pool in new memory"));
         filled.fill(plan.seed);
@@ -158,7 +160,7 @@ impl<M: MappedMedium> Subject<M> for Filled<M> {
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {
         let pool = options(plan).open_on(medium).map_err(|error| error.to_string())?;
         let filled = Self::over(pool);
-        filled.give_spares_back()?;
+        filled.retire_spares()?;
         Ok(Some(filled))
     }
 

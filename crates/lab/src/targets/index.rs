@@ -12,7 +12,7 @@ use terrace_testkit::crash::{Dice, Key, Op, Plan, Reply, Subject, Target, Versio
 use terrace_testkit::{TestKeys, TestRecord, elsewhere};
 
 const NAME: &str = "lab";
-/// Background work that is a collection, whether or not there is anything to collect: keys are counted anew by it.
+/// Background work that forces a collection, which recounts the keys.
 pub const RECOUNT: u64 = 4;
 
 /// P-CLHT with `u64` keys.
@@ -58,7 +58,7 @@ impl Target for TurboU64 {
     type Subject<M: MappedMedium> = Index<Turbo<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
-        plan_of_shards::<U64>(seed, 14)
+        turbo_plan::<U64>(seed, 14)
     }
 }
 
@@ -68,7 +68,7 @@ impl Target for TurboBytes {
     type Subject<M: MappedMedium> = Index<Turbo<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
-        plan_of_shards::<Bytes<TestRecord>>(seed, 27)
+        turbo_plan::<Bytes<TestRecord>>(seed, 27)
     }
 }
 
@@ -78,7 +78,7 @@ impl Target for RewoU64 {
     type Subject<M: MappedMedium> = Index<Rewo<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
-        plan_of_nests::<U64>(seed, 14)
+        rewo_plan::<U64>(seed, 14)
     }
 }
 
@@ -88,7 +88,7 @@ impl Target for RewoBytes {
     type Subject<M: MappedMedium> = Index<Rewo<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
-        plan_of_nests::<Bytes<TestRecord>>(seed, 27)
+        rewo_plan::<Bytes<TestRecord>>(seed, 27)
     }
 }
 
@@ -98,7 +98,7 @@ impl Target for LevelU64 {
     type Subject<M: MappedMedium> = Index<Level<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
-        plan_of_units::<U64>(seed, 21)
+        level_plan::<U64>(seed, 21)
     }
 }
 
@@ -108,12 +108,13 @@ impl Target for LevelBytes {
     type Subject<M: MappedMedium> = Index<Level<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
-        plan_of_units::<Bytes<TestRecord>>(seed, 42)
+        level_plan::<Bytes<TestRecord>>(seed, 42)
     }
 }
 
-/// Leaves something in free memory of the sizes that small tables have: in new memory who forgets to clear a table finds it cleared.
-fn soil<M: MappedMedium>(pool: &Pool<M>) {
+/// Fills free memory of the sizes of small tables with ones: new memory is zero, which would hide
+/// that a table is not cleared.
+fn dirty_free_memory<M: MappedMedium>(pool: &Pool<M>) {
     const SIZES: [usize; 4] = [256, 512, 1024, 2048];
     let guard = pool.pin();
     for bytes in SIZES {
@@ -126,23 +127,24 @@ fn soil<M: MappedMedium>(pool: &Pool<M>) {
     }
 }
 
-/// The kinds of keys that both the indexes and the test know.
+/// The kinds of keys that the indexes and the test kit support.
 pub trait LabKeys: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape {}
 impl<K: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape> LabKeys for K {}
 
-/// An index that is put through crashes.
+/// An index that is a target of the lab.
 pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as PointIndex>::Medium> {
     /// The kind of its keys.
     type Keys: LabKeys;
-    /// Makes it in a new pool.
+    /// Creates the index in a new pool.
     fn make(pool: &Pool<<Self as PointIndex>::Medium>, plan: &Plan) -> Result<Self, StoreError>;
-    /// Sets what is not kept in the pool, after it was made or found.
-    fn equip(&mut self, _plan: &Plan) {}
+    /// Sets volatile options, after the index was created or opened.
+    fn configure(&mut self, _plan: &Plan) {}
 }
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
     type Keys = K;
-    /// For few keys mostly, so that it grows; in one run of three for so many that it shrinks, a part of it at a time.
+    /// Mostly for few keys, so that the table grows; in one run of three for so many that it
+    /// shrinks, step by step.
     fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
         Self::create(pool, NAME, if plan.seed % 3 == 2 { 150 } else { 0 })
     }
@@ -150,9 +152,9 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Turbo<M, K> {
     type Keys = K;
-    /// One shard, in one run of four two; where garbage is collected, one of four buckets.
+    /// One shard, or two in one run of four; for garbage collection, one shard of four buckets.
     fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
-        if is_of_garbage(plan.seed) {
+        if is_garbage_run(plan.seed) {
             return Self::with_shards(pool, NAME, 0, (plan.keys - GARBAGE_ROOM) as u64);
         }
         Self::with_shards(pool, NAME, u32::from(plan.seed >> 40 & 3 == 0), 0)
@@ -161,22 +163,23 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Turbo<M, K> {
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Rewo<M, K> {
     type Keys = K;
-    /// One bucket, two, or four, with two locks, or four, for all; mostly in memory that was used before.
+    /// One, two or four buckets, with two or four locks; often in memory that was used before.
     fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
-        let buckets_log2 = match nest(&mut Dice::new(plan.seed)) {
-            _ if is_of_spares(plan.seed) => 2,
-            Nest::Few => 0,
-            Nest::Growing => first_log2(plan.seed),
-            Nest::Evicting => 2,
+        let buckets_log2 = match rewo_plan_kind(&mut Dice::new(plan.seed)) {
+            _ if is_spare_run(plan.seed) => 2,
+            RewoPlan::Few => 0,
+            RewoPlan::Growing => first_log2(plan.seed),
+            RewoPlan::Evicting => 2,
         };
         let table = Self::with_shape(pool, NAME, 1 + (plan.seed >> 40 & 1) as u32, buckets_log2)?;
-        if is_of_spares(plan.seed) || plan.seed >> 45 & 1 == 1 {
-            soil(pool);
+        if is_spare_run(plan.seed) || plan.seed >> 45 & 1 == 1 {
+            dirty_free_memory(pool);
         }
         Ok(table)
     }
-    /// With a cache in DRAM of one bucket, or of eight, which mostly have room for all; in one run of four without.
-    fn equip(&mut self, plan: &Plan) {
+    /// Sets a cache in DRAM of one bucket, or of eight, which is mostly enough for all keys; or
+    /// none, in one run of four.
+    fn configure(&mut self, plan: &Plan) {
         let bytes = [0, 128, 1024, 128][(plan.seed >> 43 & 3) as usize];
         self.set_cache(CacheBounds { min: bytes, max: bytes });
     }
@@ -191,7 +194,7 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Level<M, K> {
 }
 
 /// The number and version of a word.
-fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
+fn read_word<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
     K::read(guard, word)
 }
 
@@ -199,13 +202,13 @@ fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, 
 pub struct Index<I: LabIndex> {
     index: I,
     keys: Arc<Vec<Named<I::Keys>>>,
-    /// Whether no scheduler runs its threads, which would not know of others.
+    /// Whether the run has one thread and no scheduler, so that it may start other threads.
     is_alone: bool,
 }
 
 impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static> Index<I> {
     fn new(mut index: I, plan: &Plan) -> Self {
-        index.equip(plan);
+        index.configure(plan);
         Self { index, keys: plan.names(), is_alone: plan.threads == 1 }
     }
 
@@ -213,9 +216,9 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         self.keys[key].1.borrow()
     }
 
-    /// The version of a word, which is one of `key`.
+    /// The version of a word, if it is one of `key`.
     fn version(&self, guard: &Guard<'_, M>, key: Key, word: u64) -> Result<Version, String> {
-        let (number, version) = told::<M, K>(guard, word);
+        let (number, version) = read_word::<M, K>(guard, word);
         if number == self.keys[key].0 { Ok(version) } else { Err("it has the word of another key".into()) }
     }
 
@@ -228,7 +231,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         let guard = self.index.pool().pin();
         let number = self.keys[key].0;
         let old = self.index.get(&guard, self.key(key));
-        let seen = old.map(|word| told::<M, K>(&guard, word).1);
+        let seen = old.map(|word| read_word::<M, K>(&guard, word).1);
         if seen != expected {
             return Ok(seen);
         }
@@ -240,7 +243,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
             }
             Ok(Swapped::Found(found)) => {
                 word.into_iter().for_each(|word| K::give_back(&guard, word, false));
-                Ok(found.map(|word| told::<M, K>(&guard, word).1))
+                Ok(found.map(|word| read_word::<M, K>(&guard, word).1))
             }
             Err(full) => {
                 word.into_iter().for_each(|word| K::give_back(&guard, word, false));
@@ -253,7 +256,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         let guard = self.index.pool().pin();
         let retired = |word: Option<u64>| {
             word.map(|word| {
-                let version = told::<M, K>(&guard, word).1;
+                let version = read_word::<M, K>(&guard, word).1;
                 K::give_back(&guard, word, true);
                 version
             })
@@ -271,7 +274,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
                     other => {
                         K::give_back(&guard, word, false);
                         other.map(|present| match present {
-                            Inserted::Present(word) => Some(told::<M, K>(&guard, word).1),
+                            Inserted::Present(word) => Some(read_word::<M, K>(&guard, word).1),
                             Inserted::New => None,
                         })
                     }
@@ -318,8 +321,9 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         }
     }
 
-    /// Another thread ends a resize, and does nothing more: it has no further fence. If it `has_given_back` something already, it needs no memory either in which to note
-    /// the old table, which would take one.
+    /// Another thread finishes a resize and does nothing else, so it executes no further fence. If
+    /// it `has_given_back` a block before, it has a limbo chunk for the old table already;
+    /// allocating one would take a fence.
     fn end_elsewhere(&self, has_given_back: bool) {
         const STEPS: usize = 16;
         const BYTES: usize = 64;
@@ -333,16 +337,18 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         });
     }
 
-    /// Takes what was given back, writes all over it and gives it back again, as anything else in the pool may at any time: whoever still needs what was
-    /// there has given it back too soon. By turns, blocks of all sizes, and so many of one size that what was given back last is among them, none of them fenced.
+    /// Allocates free memory, overwrites it and frees it, as any user of the pool may at any time:
+    /// a thread that still needs the old content has freed it too early. In turn, blocks of all
+    /// sizes, or many unfenced blocks of one size, so that they include the block freed last.
     fn scribble(&self, sizes: u64) {
         const SIZES: [usize; 4] = [64, 576, 120, 1088];
-        // All bits set look like a bucket that has moved, none like an empty one.
+        // A bucket of ones looks moved, one of zeros looks empty.
         let junk = if sizes >> 20 & 1 == 0 { 0 } else { 0xff };
         let is_one_size = sizes >> 21 & 1 == 1;
         let guard = self.index.pool().pin();
         let mut blocks = Vec::new();
-        // As many as the pool has room for, now and then: a search for room begins behind the last one, and comes by what was given back at its end.
+        // Sometimes as many as fit into the pool: an allocation searches from the previous one
+        // onwards, and reaches the blocks freed last at the end.
         let all = if sizes >> 22 & 1 == 1 { 90 } else { 14 };
         for turn in 0..if is_one_size { all } else { 6 } {
             let bytes = SIZES[(sizes >> if is_one_size { 0 } else { 2 * turn }) as usize % SIZES.len()];
@@ -363,11 +369,11 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     }
 }
 
-/// A table that tells how often it was resized.
+/// A table that reports its resizes.
 pub trait Resized {
-    /// How often it was resized since it was opened, and the slots that it has.
+    /// Number of resizes since it was opened, and number of slots.
     fn resizes(&self) -> (u64, u64);
-    /// All that it tells.
+    /// All statistics of the table.
     fn stats(&self) -> IndexStats;
 }
 
@@ -430,14 +436,15 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
         let guard = self.pool().pin();
         self.index.for_each(&guard, |word| {
-            let (number, version) = told::<M, K>(&guard, word);
+            let (number, version) = read_word::<M, K>(&guard, word);
             let key = self.keys.binary_search_by_key(&number, |key| key.0);
             each(key.unwrap_or(usize::MAX), version);
         });
         self.index.damage().map_or(Ok(()), |damage| Err(damage.what.into()))
     }
 
-    /// Not of Level hashing, whose inserts move keys, nor of a table that was resized: it may have shrunk.
+    /// False for Level hashing, whose inserts move keys, and for a resized table, which may have
+    /// shrunk.
     fn finds_once(&self) -> bool {
         let stats = self.index.stats(&self.pool().pin());
         I::NAME != <Level<M, K> as PointIndex>::NAME && stats.resizes == 0 && !stats.resizing

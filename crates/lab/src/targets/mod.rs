@@ -1,4 +1,4 @@
-//! What the lab puts through crashes: one file a kind of store.
+//! The targets of the lab, one file per kind of store.
 
 mod cells;
 mod direct;

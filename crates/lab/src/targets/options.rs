@@ -1,11 +1,11 @@
-//! What all pools of the lab have in common.
+//! Options and helpers for the pools of all targets.
 
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolFull, PoolOptions, Problem};
 use terrace_testkit::crash::{Op, Plan, Reply, Version};
 
-/// How the pool of a run is made and opened: the same bytes every time.
+/// The options to create and open the pool of a run; reproducible to the byte.
 pub(crate) fn options(plan: &Plan) -> PoolOptions {
     let options = PoolOptions::anonymous()
         .geometry(Geometry { thread_slots: thread_slots(plan), ..Geometry::tiny() })
@@ -15,12 +15,14 @@ pub(crate) fn options(plan: &Plan) -> PoolOptions {
     if has_light_pins(plan) { options.as_if_light() } else { options }
 }
 
-/// Where threads meet, pins have no barrier in half of the runs, as where the kernel makes one for who moves the epoch on: what it hides is seen.
+/// Whether pins have no barrier: in half of the multi-threaded runs, as on a kernel where the
+/// thread that advances the epoch issues the barrier. These runs detect faults that such a barrier
+/// hides.
 fn has_light_pins(plan: &Plan) -> bool {
     plan.threads > 1 && plan.seed >> 6 & 1 == 1
 }
 
-/// The pool of a run in memory that others share: made by the first of them.
+/// The pool of a run in shared memory; the first participant creates it.
 pub(crate) fn shared<M: MappedMedium>(
     medium: M,
     plan: &Plan,
@@ -33,7 +35,8 @@ pub(crate) fn shared<M: MappedMedium>(
     opened.map_err(|error| error.to_string())
 }
 
-/// One thread needs one seat; opening a pool looks at all of them. Several have as many as they want, or, in one run of eight, too few.
+/// Number of thread slots. One thread gets few, as opening a pool reads all of them. Several
+/// threads get enough, or, in one run of eight, too few.
 fn thread_slots(plan: &Plan) -> u32 {
     match plan.threads {
         1 => 2,
@@ -42,23 +45,23 @@ fn thread_slots(plan: &Plan) -> u32 {
     }
 }
 
-/// The seed of the hashes of keys in the run with this seed.
+/// The hash seed of keys in the run with this seed.
 pub(crate) fn hash_seed(seed: u64) -> u64 {
     seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7e44_ace0
 }
 
-/// Whether a pool could not be opened because a crash came before it was made.
+/// Whether a pool could not be opened because a crash preceded its creation.
 pub(crate) fn is_unmade(plan: &Plan, error: &OpenError) -> bool {
     plan.creation && matches!(error.problem, Problem::Foreign | Problem::Damaged(_))
 }
 
-/// Another start of the machine than the one that the pool was made in.
+/// Boot id of another boot than the one in which the pool was created.
 pub(crate) const REBOOTED: u128 = 2;
 
-/// After a crash of the machine, a pool of which nothing was synced must not be opened.
+/// Checks that a pool that was never synced is refused after a crash of the machine.
 pub(crate) fn refused_after_reboot<M: MappedMedium>(medium: M, plan: &Plan) -> Result<(), String> {
     match options(plan).boot_id(REBOOTED).open_on(medium) {
-        Ok(_) => Err("a pool of which nothing was synced is opened after the machine went down".into()),
+        Ok(_) => Err("a pool that was never synced is opened after a crash of the machine".into()),
         Err(OpenError { problem, .. }) => match problem {
             Problem::MachineWentDown | Problem::Foreign | Problem::Damaged(_) => Ok(()),
             other => Err(format!("the pool is refused for another reason: {other:?}")),
@@ -66,12 +69,13 @@ pub(crate) fn refused_after_reboot<M: MappedMedium>(medium: M, plan: &Plan) -> R
     }
 }
 
-/// The first eight of these, or the same again: what a process does after a kill, if nothing else matters more.
-pub(crate) fn twice_four(after: &[Op]) -> Vec<Op> {
+/// The first eight of these operations, repeated if there are fewer: what a process does after a
+/// kill, unless a target needs something else.
+pub(crate) fn first_eight(after: &[Op]) -> Vec<Op> {
     after.iter().cycle().take(8).cloned().collect()
 }
 
-/// Writes, and once more if the pool was full but could be relieved of something.
+/// Writes, and retries once if the pool was full but could reclaim something.
 pub(crate) fn written<M: MappedMedium>(
     pool: &Pool<M>,
     write: impl Fn() -> Result<Option<Version>, PoolFull>,
@@ -83,7 +87,7 @@ pub(crate) fn written<M: MappedMedium>(
     outcome.map_or(Reply::Full, Reply::Found)
 }
 
-/// What is wrong with the head of a pool and with its memory.
+/// The findings of a check of a pool's head and memory.
 pub(crate) fn findings<M: MappedMedium>(pool: &Pool<M>) -> Vec<String> {
     let findings = pool.verify_head().into_iter().chain(pool.verify_memory());
     findings.map(|finding| finding.to_string()).collect()

@@ -1,6 +1,6 @@
 //! The pool itself: roots that point to blocks, allocation, growth, collection.
 
-use super::options::{findings, is_unmade, options, refused_after_reboot, twice_four, written};
+use super::options::{findings, first_eight, is_unmade, options, refused_after_reboot, written};
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
@@ -14,11 +14,11 @@ const KIND: &str = "lab";
 const MAGIC: u64 = 0x6c61_6220_626c_6f63;
 const HEAD: usize = 24;
 const BYTES_MAX: usize = 1500;
-/// Versions from here on have blocks of sizes that no others have, so that each begins a slab.
+/// Versions from here on have blocks of otherwise unused sizes, so that each begins a slab.
 const RARE: Version = 1 << 40;
 const RARE_BYTES: [usize; 8] = [32, 40, 48, 56, 72, 80, 88, 96];
 
-/// Background work that makes the pool longer.
+/// Background work that grows the pool.
 const GROW: Op = Op::Background(9);
 
 const MIX: Mix =
@@ -27,7 +27,7 @@ const MIX: Mix =
 impl Target for Roots {
     const NAME: &'static str = "pool";
     const BYTES: (usize, usize) = (64 << 10, 96 << 10);
-    type Subject<M: MappedMedium> = Rooted<M>;
+    type Subject<M: MappedMedium> = RootsUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
         let mut dice = Dice::new(seed);
@@ -42,17 +42,17 @@ impl Target for Roots {
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
         after.extend([Op::Background(0), Op::Background(3), Op::Remove(0), Op::Put(0, 3)]);
         if seed >> 47 & 7 == 3 {
-            // In one run of eight: growing costs as much as all the rest.
+            // In one run of eight only: growing costs as much as all the rest.
             after.extend([GROW, Op::Put(1, 4), Op::Background(0)]);
         }
         let creation = dice.roll(16) == 0;
         let names: Vec<String> = (0..keys).map(|key| format!("r{key}")).collect();
-        let revived = twice_four(&after);
+        let revived = first_eight(&after);
         Plan { seed, keys, threads: 1, names: Arc::new(names), before, ops, after, revived, creation }
     }
 }
 
-/// With puts that want a block of a slab that another thread has just begun.
+/// Inserts puts that take a block of a slab that another thread has just begun.
 fn in_slabs_of_others(dice: &mut Dice, ops: Vec<Op>, mut next: Version, keys: usize) -> Vec<Op> {
     let mut more = Vec::new();
     for op in ops {
@@ -66,7 +66,7 @@ fn in_slabs_of_others(dice: &mut Dice, ops: Vec<Op>, mut next: Version, keys: us
     more
 }
 
-/// One block in each of the slabs that another thread has just begun, and nothing else.
+/// Takes one block of each slab that another thread has just begun, and does nothing else.
 fn only_slabs_of_others(keys: usize) -> Vec<Op> {
     let sizes = 0..RARE_BYTES.len() as u64;
     let begun_and_used =
@@ -74,7 +74,7 @@ fn only_slabs_of_others(keys: usize) -> Vec<Op> {
     sizes.flat_map(begun_and_used).collect()
 }
 
-/// Bytes of the block of a version: small ones, whole lines, larger than any class.
+/// Size of the block of a version in bytes: small, whole lines, or larger than any size class.
 fn bytes_of(version: Version) -> usize {
     match version.checked_sub(RARE) {
         Some(rare) => RARE_BYTES[rare as usize % RARE_BYTES.len()],
@@ -82,19 +82,19 @@ fn bytes_of(version: Version) -> usize {
     }
 }
 
-/// The words of a block, all of which follow from its key and version.
+/// The words of a block, all determined by its key and version.
 fn words_of(key: Key, version: Version) -> impl Iterator<Item = u64> {
     let rest = std::iter::repeat(version.wrapping_mul(MAGIC));
     [MAGIC, key as u64, version].into_iter().chain(rest).take(bytes_of(version) / 8)
 }
 
 /// A pool under test.
-pub struct Rooted<M: MappedMedium> {
+pub struct RootsUnderTest<M: MappedMedium> {
     pool: Pool<M>,
     names: Arc<Vec<String>>,
 }
 
-impl<M: MappedMedium> Rooted<M> {
+impl<M: MappedMedium> RootsUnderTest<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Self {
         Self { pool, names: plan.names() }
     }
@@ -103,9 +103,9 @@ impl<M: MappedMedium> Rooted<M> {
         self.pool.root(&self.names[key], KIND).map_err(|error| error.to_string())
     }
 
-    /// The version in the block at `offset`, if all of it is as it was written.
+    /// The version in the block at `offset`, if the whole block is as it was written.
     fn version(&self, guard: &Guard<'_, M>, key: Key, offset: u64) -> Result<Version, String> {
-        let block = |len| guard.bytes(offset, len).ok_or("its root leads out of the pool");
+        let block = |len| guard.bytes(offset, len).ok_or("its root points out of the pool");
         let word =
             |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let version = word(block(HEAD)?, 16);
@@ -122,12 +122,12 @@ impl<M: MappedMedium> Rooted<M> {
         self.root(key)?.map(version).transpose()
     }
 
-    /// Points the root to a new block, or to nothing, and gives the old one back.
+    /// Points the root to a new block, or clears it, and retires the old block.
     fn set(&self, key: Key, old: Option<(u64, Version)>, to: Option<Version>) -> Result<(), PoolFull> {
         let guard = self.pool.pin();
         let new = to.map(|version| self.block(&guard, key, version)).transpose()?;
         let (was, is) = (old.map_or(0, |(offset, _)| offset), new.unwrap_or(0));
-        // Both ways of changing a root, by turns.
+        // Both ways to change a root, in turn.
         let swaps = old.is_some() && to.is_none_or(|version| version % 2 == 0);
         if swaps {
             assert_eq!(
@@ -168,7 +168,8 @@ impl<M: MappedMedium> Rooted<M> {
         }
     }
 
-    /// Another thread takes a block of one of the rare sizes, which begins a slab, and leaves the rest of the slab to whoever comes. It has fenced nothing by itself.
+    /// Another thread takes a block of a rare size, which begins a slab, and leaves the rest of the
+    /// slab to other threads. It executes no fence of its own.
     fn begin_slab(&self, seed: u64) {
         let bytes = bytes_of(RARE + seed % RARE_BYTES.len() as u64);
         let pool = &self.pool;
@@ -180,7 +181,7 @@ impl<M: MappedMedium> Rooted<M> {
         block.into_iter().for_each(|block| pool.pin().free(block, bytes));
     }
 
-    /// Takes some blocks and gives them back.
+    /// Allocates some blocks, and frees or retires them.
     fn churn(&self, seed: u64) {
         let guard = self.pool.pin();
         let sizes = (0..4 + seed % 8).map(|i| bytes_of(seed / 8 + i));
@@ -228,7 +229,7 @@ impl<M: MappedMedium> Rooted<M> {
     }
 }
 
-impl<M: MappedMedium> Subject<M> for Rooted<M> {
+impl<M: MappedMedium> Subject<M> for RootsUnderTest<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         Self::over(options(plan).create_on(medium).expect("a pool in new memory"), plan)
     }
@@ -257,8 +258,11 @@ impl<M: MappedMedium> Subject<M> for Rooted<M> {
         let guard = self.pool.pin();
         for root in self.pool.roots() {
             let Some(offset) = root.offset else { continue };
-            let key =
-                self.names.iter().position(|name| *name == root.name).ok_or("a root that nobody made")?;
+            let key = self
+                .names
+                .iter()
+                .position(|name| *name == root.name)
+                .ok_or("a root that no operation made")?;
             each(key, self.version(&guard, key, offset)?);
         }
         Ok(())
@@ -281,7 +285,7 @@ impl<M: MappedMedium> Subject<M> for Rooted<M> {
     }
 
     fn salvaged(medium: &dyn Fn() -> M, plan: &Plan) -> Result<Vec<(Key, Version)>, String> {
-        // Blocks have no checksums, so nothing of them is believed.
+        // Blocks have no checksums, so no content can be trusted.
         refused_after_reboot(medium(), plan).map(|()| Vec::new())
     }
 }

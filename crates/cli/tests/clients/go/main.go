@@ -1,4 +1,4 @@
-// Drives a Terrace server with go-redis: main PORT PASSWORD. Exits with an error at the first surprise.
+// Drives a Terrace server with go-redis: main PORT PASSWORD. Exits at the first wrong reply.
 package main
 
 import (
@@ -73,7 +73,7 @@ func pipelines(client *redis.Client) {
 	check("scan", iterator.Err(), len(seen), 5000)
 }
 
-// Optimistic transactions from several connections: no increment is lost.
+// Optimistic transactions from several connections; no increment may be lost.
 func watching(client *redis.Client) {
 	var group sync.WaitGroup
 	for range [4]struct{}{} {
@@ -117,5 +117,5 @@ func main() {
 		watching(client)
 		check("close", client.Close(), 0, 0)
 	}
-	fmt.Println("go-redis is content")
+	fmt.Println("go-redis passed")
 }
