@@ -21,6 +21,7 @@ use list::Mutant;
 use program::print_status;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -67,7 +68,7 @@ struct Arguments {
     longest: u64,
     /// Mutants judged at a time; by default one per core.
     #[arg(long)]
-    jobs: Option<usize>,
+    jobs: Option<NonZeroUsize>,
     /// Directory for the copy of the workspace and its programs.
     #[arg(long, default_value = "target/mutants")]
     directory: PathBuf,
@@ -86,7 +87,8 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Outcome<()> {
     std::fs::create_dir_all(&arguments.directory)?;
     let directory = arguments.directory.canonicalize()?;
-    let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let default = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let jobs = arguments.jobs.unwrap_or_else(default).get();
     match &arguments.package {
         Some(package) => mutate(package, arguments, &directory, jobs),
         None => {

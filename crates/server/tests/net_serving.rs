@@ -181,3 +181,22 @@ fn requests_before_the_stop_are_answered() {
     assert_eq!(answered, 4 * 5000);
     assert_eq!(server.shared.store.get(b"n").unwrap().unwrap(), b"20000");
 }
+
+#[test]
+fn bytes_of_a_reply_sent_in_later_turns_are_counted() {
+    let server = Running::start(&[("threads", "1")]);
+    let mut client = server.connect();
+    let value = vec![b'v'; 16 << 20];
+    ask(&mut client, &command(&[b"SET", b"key", &value]), b"+OK\r\n");
+    let before = server.shared.stats.bytes_out.load(Ordering::Relaxed);
+    client.write_all(b"GET key\r\n").unwrap();
+    let mut reply = vec![0; b"$16777216\r\n".len() + value.len() + 2];
+    client.read_exact(&mut reply).unwrap();
+    let counted = || server.shared.stats.bytes_out.load(Ordering::Relaxed) - before;
+    // The server adds to its counters at the end of a turn.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while counted() < reply.len() as u64 {
+        assert!(std::time::Instant::now() < patience, "{} of {} bytes counted", counted(), reply.len());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

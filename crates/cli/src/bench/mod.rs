@@ -51,12 +51,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(config: &Config, options: &BenchOptions, shape: &Shape) -> Result<Scratch, Failure> {
-        let path = PathBuf::from(format!("/dev/shm/terrace-bench.{}.pool", std::process::id()));
-        let path = if Path::new("/dev/shm").is_dir() {
-            path
-        } else {
-            std::env::temp_dir().join("terrace-bench.pool")
-        };
+        let shm = Path::new("/dev/shm");
+        let folder = if shm.is_dir() { shm.into() } else { std::env::temp_dir() };
+        let path = folder.join(format!("terrace-bench.{}.pool", std::process::id()));
         config.assign("pool", &path.to_string_lossy()).map_err(Failure::new)?;
         if !config.given(Key::Size) {
             config.record(Key::Size, size(options, shape));

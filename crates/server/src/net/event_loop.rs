@@ -208,7 +208,7 @@ impl EventLoop {
     /// Adds the bytes counted since the last call to the server's counters, and passes on a
     /// SHUTDOWN.
     fn add_counts(&self, turn: &mut Turn<'_>) {
-        if turn.bytes_in > 0 {
+        if turn.bytes_in + turn.bytes_out > 0 {
             add(&turn.shared.stats.bytes_in, std::mem::take(&mut turn.bytes_in));
             add(&turn.shared.stats.bytes_out, std::mem::take(&mut turn.bytes_out));
         }
