@@ -8,7 +8,7 @@
 //! waits for it.
 //!
 //! ```text
-//! chunk: | next | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | offset 1 | ... |
+//! chunk: | next | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | ... |
 //! ```
 
 use crate::backoff::{Backoff, rests_in};
