@@ -9,7 +9,7 @@
 //! aligned to media blocks, so what is laid out in media blocks lies in as many of them.
 //!
 //! ```text
-//! slab:   | alloc bitmap | mark bitmap |  to a line, or a media block | block 0 | block 1 | ... | tail |
+//! slab:   | alloc bitmap | mark bitmap | padding | block 0 | block 1 | ... | tail |
 //! ```
 
 use std::sync::OnceLock;

@@ -561,10 +561,7 @@ fn chunk_moved_to_a_scanned_queue_is_marked() {
     std::mem::forget(slot.queue_lock.try_acquire_in(&still.0).expect("it is free"));
     let collector = &still.0;
     let first = collector.used_slots().next().unwrap();
-    assert!(
-        !std::ptr::eq(first, collector.thread_slot(pool.0.index_of(slot) as u32)),
-        "it is scanned later"
-    );
+    assert!(!std::ptr::eq(first, collector.thread_slot(pool.0.index_of(slot) as u32)), "it is scanned later");
     collector.clear_marks();
     collector.start_marking();
     let owned = collector.mark_caches();
