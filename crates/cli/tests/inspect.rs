@@ -83,7 +83,7 @@ fn damage_to_allocator_metadata_is_repaired_without_loss() {
     assert_eq!(checked.code, 1, "{}", checked.err);
     let finding = checked.text().lines().next().unwrap();
     let start = zones + (unit << 16);
-    assert!(finding.starts_with(&format!("{start:#x}: the description of a piece of memory")), "{finding}");
+    assert!(finding.starts_with(&format!("{start:#x}: the description of a memory unit")), "{finding}");
     assert!(finding.contains("; touches \"key:") && finding.contains(" more"), "{finding}");
     assert!(finding.ends_with("; --repair makes it anew"), "{finding}");
     // The damaged pool is usable before the repair.

@@ -1,4 +1,4 @@
-//! What the memory of a pool is used for.
+//! Accounting: what the memory of a pool is used for.
 
 use crate::pool::{Inner, Pool, Start};
 use crate::zones::{UnitState, UnitUse};
@@ -6,42 +6,48 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Word, full_barrier};
 
-/// Where a pool's bytes are. While others allocate, the figures are those of about the same time.
+/// The use of a pool's bytes. While other threads allocate, the figures are of about the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Bytes of the pool.
     pub size: u64,
-    /// Bytes in blocks, rounded up to their sizes. Those that wait for their readers are among them.
+    /// Bytes in blocks, rounded up to their sizes. Includes those that wait for their readers.
     pub used_by_blocks: u64,
-    /// Bytes of slabs that are in no block: free for small blocks of the slab's size, and what a slab loses to its bitmaps and its tail.
+    /// Bytes of slabs that are in no block: free for small blocks of the slab's size, or lost to
+    /// the slab's bitmaps and tail.
     pub slab_free: u64,
-    /// Bytes that describe the pool itself.
+    /// Bytes of the pool's own metadata.
     pub metadata: u64,
-    /// Bytes that were given back and wait for their readers.
+    /// Bytes that were retired and wait for their readers.
     pub waiting_bytes: u64,
     /// Threads that are pinned now.
     pub readers: u32,
-    /// Of those, threads that were pinned before others gave something back: what waits, waits for them.
+    /// Pinned threads that were pinned already before other blocks were retired: those blocks wait
+    /// for them.
     pub holding_up: u32,
-    /// Bytes in blocks that were retired when there was no byte left to note it. The next open collects them.
+    /// Bytes in blocks that leaked because no memory for a limbo entry was left. The next open
+    /// collects them.
     pub lost: u64,
-    /// Bytes of memory that was found to be damaged, so that nothing is handed out from there. A salvage makes a pool without.
+    /// Bytes of memory that was found damaged, so nothing is allocated there. A salvage makes a
+    /// pool without it.
     pub damaged: u64,
     /// Bytes free for anything.
     pub free: u64,
-    /// Bytes of the largest extent that there is room for. What `free` has more is in pieces.
+    /// Bytes of the largest extent that there is room for. The rest of `free` is in smaller pieces.
     pub largest_free_extent: u64,
-    /// Whether memory that a crash left, or a process that died, has yet to be collected; until then `used_by_blocks` is a guess from above.
+    /// Whether memory that a crash or a dead process left has yet to be collected; until then
+    /// `used_by_blocks` is an upper bound.
     pub collecting: bool,
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// Bytes that were given back but may still be read by someone.
+    /// Bytes that were retired but may still have a reader.
     pub fn waiting_bytes(&self) -> u64 {
         self.0.waiting_bytes()
     }
 
-    /// What its memory is used for. Looks at every unit of the pool: a millisecond for some ten GiB.
+    /// What its memory is used for. Inspects every unit of the pool: about a millisecond for ten
+    /// GiB.
     pub fn space(&self) -> Space {
         let inner = &*self.0;
         let medium = self.medium();
@@ -84,7 +90,8 @@ impl<M: MappedMedium> Pool<M> {
         space
     }
 
-    /// The sum of the counter `counter` of all seats since the pool was opened. See [`Guard::slot_counter`](crate::Guard::slot_counter).
+    /// The sum of the counter `counter` over all thread slots since the pool was opened. See
+    /// [`Guard::slot_counter`](crate::Guard::slot_counter).
     ///
     /// # Panics
     /// If `counter` is not below 8.
@@ -93,13 +100,14 @@ impl<M: MappedMedium> Pool<M> {
         words.fold(0, u64::wrapping_add)
     }
 
-    /// Frees of what was not allocated, and lists that led nowhere, since the pool was opened: 0 in a sound pool.
+    /// Frees of blocks that were not allocated, and slab lists that were damaged, since the pool
+    /// was opened: 0 in a sound pool.
     pub fn faults(&self) -> u64 {
         self.0.shared().faults.load(self.medium(), Relaxed)
     }
 }
 
-/// Goes on with a run of free granules; returns the longest that it has been in this word.
+/// Continues a run of free granules. Returns the longest run that ends in, or lies in, this word.
 fn longest_run(run: &mut u64, taken: u64) -> u64 {
     let mut free = !taken;
     if free == !0 {
@@ -110,7 +118,7 @@ fn longest_run(run: &mut u64, taken: u64) -> u64 {
     *run = u64::from(free.leading_ones());
     let mut inside = 0;
     while free != 0 {
-        // Each turn takes one off each run.
+        // Each turn shortens every run by one.
         free &= free << 1;
         inside += 1;
     }
@@ -118,7 +126,7 @@ fn longest_run(run: &mut u64, taken: u64) -> u64 {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Bytes of the largest extent that there is room for. Looks at every unit.
+    /// Bytes of the largest extent that there is room for. Inspects every unit.
     pub(crate) fn longest_free_run(&self) -> u64 {
         let zones = &self.memory.zones;
         let of_zone = |zone| {
@@ -134,24 +142,25 @@ impl<M: MappedMedium> Inner<M> {
         let base = base.load(self.medium(), Relaxed);
         let sum =
             self.used_slots().map(|slot| of(slot).load(self.medium(), Relaxed)).fold(base, u64::wrapping_add);
-        // Read while others count, it may come out below zero for a moment.
+        // Read while other threads count, it may be below zero for a moment.
         if sum > u64::MAX / 2 { 0 } else { sum }
     }
 
-    /// Whether nobody has died in the middle of counting bytes since they were last counted.
+    /// Whether no thread has died while it was counting bytes since the last recount.
     pub(crate) fn is_count_intact(&self) -> bool {
         let shared = self.shared();
         shared.counted.load(self.medium(), Relaxed) == shared.collection_requests.load(self.medium(), Relaxed)
     }
 
-    /// Bytes in small blocks, also in those that seats have to hand out, and in extents; by the bitmaps. Nobody allocates or frees meanwhile.
+    /// Bytes in small blocks, those in slot caches included, and in extents, by the bitmaps. No
+    /// thread allocates or frees meanwhile.
     fn count_all(&self) -> (u64, u64) {
         let (mut small, mut large) = (0u64, 0u64);
         for (zone, unit) in self.zones().flat_map(|zone| self.units_in(&zone).map(move |unit| (zone, unit))) {
             let entry = self.unit(unit);
             let state = UnitState(entry.state.load(self.medium(), Relaxed));
             match state.class() {
-                // What a crash left is not looked into before it arrives, and counted then.
+                // Units that a crash left are counted when they are revalidated.
                 _ if state.usage() == UnitUse::Quarantined => {}
                 _ if state.open_seq() != self.open_seq && self.start != Start::Clean => {}
                 Some(number) => {
@@ -169,7 +178,7 @@ impl<M: MappedMedium> Inner<M> {
         (small, large)
     }
 
-    /// Bytes of blocks that a seat has to hand out.
+    /// Bytes of blocks in a slot's caches.
     fn cached(&self, slot: &crate::seats::ThreadSlot) -> u64 {
         let caches = (0..self.memory.classes.len()).filter_map(|number| {
             let free = slot.caches[number].free.load(self.medium(), Relaxed);
@@ -178,10 +187,12 @@ impl<M: MappedMedium> Inner<M> {
         caches.sum()
     }
 
-    /// Counts the bytes in blocks and in limbo anew, if nobody allocates or frees meanwhile. Returns whether that was so. By the collector.
+    /// Recounts the bytes in blocks and in limbo, if no thread allocates or frees meanwhile.
+    /// Returns whether it did. Called by the collector.
     pub(crate) fn recount_if_quiet(&self) -> bool {
         let (medium, shared) = (self.medium(), self.shared());
-        // ORDER: Relaxed: the barrier in `snapshot_if_quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
+        // ORDER: Relaxed: the barrier in `snapshot_if_quiet` keeps it before the counts. A stale
+        // value only makes the recount count as not intact.
         let requests = shared.collection_requests.load(medium, Relaxed);
         let Some(before) = self.snapshot_if_quiet() else { return false };
         let (small, large) = self.count_all();
@@ -195,7 +206,7 @@ impl<M: MappedMedium> Inner<M> {
         shared.small_base.store(medium, small.wrapping_sub(sum(4)).wrapping_sub(sum(0)), Relaxed);
         shared.large_base.store(medium, large.wrapping_sub(sum(1)), Relaxed);
         for (slot, missing) in self.used_slots().zip(missing) {
-            // Of one that somebody has all the same, the next count says it.
+            // If some thread holds the lock all the same, the next recount corrects it.
             if let Some(_locked) = slot.queue_lock.acquire_until(self, &|| true) {
                 crate::limbo::add_own(medium, &slot.drained, missing);
             }
@@ -204,11 +215,12 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
-    /// What all seats have counted, and what is in their caches, if nobody is pinned. Two of these that are the same have nothing between them that allocates, frees,
-    /// or empties a cache.
+    /// The counters of all slots, and what is in their caches, if no thread is pinned. Between two
+    /// equal snapshots no thread has allocated, freed, or drained a cache.
     fn snapshot_if_quiet(&self) -> Option<Vec<[u64; 5]>> {
         let is_anyone_pinned = || self.readers().0 > 0;
-        // ORDER: what was read before is not newer than what is read here. An acquire fence would do, of which the medium cannot be told.
+        // ORDER: loads before the barrier are not newer than loads after it. An acquire fence would
+        // do, but the medium does not model one.
         full_barrier(self.medium());
         if is_anyone_pinned() {
             return None;
@@ -220,7 +232,9 @@ impl<M: MappedMedium> Inner<M> {
             [small, large, freed, retired, self.cached(slot)]
         };
         let counts = self.used_slots().map(count).collect();
-        // ORDER: who has come since and is not seen below has counted nothing that was read above. What others did whose pins are seen to be over is seen, too (`is_pinned_before`).
+        // ORDER: a thread that was pinned since and is not seen below has counted nothing that was
+        // read above. What threads did whose pins are seen cleared is visible, too
+        // (`is_pinned_before`).
         full_barrier(self.medium());
         (!is_anyone_pinned()).then_some(counts)
     }
@@ -231,18 +245,19 @@ impl<M: MappedMedium> Inner<M> {
             let drained = slot.drained.load(self.medium(), Relaxed);
             slot.retired.load(self.medium(), Relaxed).wrapping_sub(drained)
         });
-        // What one seat retired may be drained from the queue of another: only the sum says something, and not even that to the byte while others go on.
+        // A block that one slot retired may be drained from the queue of another. So only the sum
+        // is meaningful, and not to the byte while other threads run.
         u64::try_from(waiting_bytes.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
     }
 
-    /// Threads that are pinned, and how many of those in an earlier epoch than this one.
+    /// Number of pinned threads, and of those that were pinned in an earlier epoch than this one.
     fn readers(&self) -> (u32, u32) {
         let now = self.epoch();
         let pinned = self.used_slots().filter_map(|slot| self.is_pinned_before(slot, now));
         pinned.fold((0, 0), |(all, behind), is_pinned_before| (all + 1, behind + u32::from(is_pinned_before)))
     }
 
-    /// The participants of those threads.
+    /// The participants whose threads were pinned in an earlier epoch than this one.
     pub(crate) fn blocking_participants(&self) -> BTreeSet<u32> {
         let now = self.epoch();
         let behind = self.used_slots().filter(|slot| self.is_pinned_before(slot, now) == Some(true));
@@ -254,7 +269,8 @@ impl<M: MappedMedium> Inner<M> {
         self.used_slots().map(|slot| slot.freed.load(self.medium(), Relaxed)).sum()
     }
 
-    /// Drains all limbo and empties all caches, for nobody is pinned any more. What seats have counted goes to the common words.
+    /// Drains all limbo and all caches, since no thread is pinned any more. Moves the counts of the
+    /// slots to the shared words.
     pub(crate) fn drain_all_slots(&self) {
         while self.memory.free_slots.pop().is_some() {}
         for slot in self.used_slots() {
@@ -330,7 +346,7 @@ mod tests {
         guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
         let space = pool.space();
         assert_eq!((space.waiting_bytes, space.readers, space.holding_up), (64, 1, 0));
-        assert_eq!(space.used_by_blocks, used.used_by_blocks + 64 + 512, "it is noted on a page");
+        assert_eq!(space.used_by_blocks, used.used_by_blocks + 64 + 512, "its entry is in a chunk");
         pool.0.try_advance();
         assert_eq!(pool.space().holding_up, 1);
     }
@@ -340,7 +356,8 @@ mod tests {
         let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
         let (inner, zones) = (&pool.0, &pool.0.memory.zones);
         let (before, counted) = (pool.space(), inner.count_all());
-        // One with a zone's head, one that is free as a whole, and the last one, which is there in part.
+        // A unit with a zone's header, one that is free as a whole, and the last one, which lies in
+        // the pool in part.
         let last = zones.units(pool.size()) - 1;
         let is_free = |&unit: &u64| inner.unit(unit).taken.load(pool.medium(), Relaxed) == 0;
         let free = inner.all_units().find(is_free).unwrap();
@@ -368,7 +385,7 @@ mod tests {
         drop(guard.alloc(longest as usize).unwrap());
         assert_eq!(guard.alloc(longest as usize + 1).err().unwrap().longest, Some(longest));
         drop(guard);
-        // What is not there is not free, whatever a pool that is damaged says of it.
+        // Memory beyond the pool is not free, whatever a damaged pool says of it.
         pool.0.all_units().for_each(|unit| pool.0.unit(unit).taken.store(pool.medium(), !0, Relaxed));
         assert_eq!(pool.0.longest_free_run(), 0);
         pool.abandon();
@@ -414,7 +431,7 @@ mod tests {
             ..before
         };
         assert_eq!(pool.space(), guess);
-        // One of these arrives, and a new one is taken.
+        // One of these units is revalidated, and a new one is taken.
         take(&pool, 1, 64);
         assert_eq!(pool.verify_memory(), []);
         pool.collect(&mut |_| ());

@@ -1,17 +1,22 @@
-//! How a unit comes into this era, and what is believed of it then.
+//! Revalidation: how a unit is checked and made usable on its first use after an open.
 //!
-//! Each opening begins an era. What a unit says about itself dates from an earlier one until somebody touches it; then it *arrives*, once:
+//! Each open has an open sequence number. A unit's description carries the number of the open that
+//! wrote it. On its first use after a later open it is revalidated, once:
 //!
 //! ```text
-//!   the pool was found      the unit's words are believed if                              and then
-//!   closed in order         they match the check that the close left in `old`             it goes on as it was
-//!   left in use             the state matches its own check, and a slab is taken whole    all it holds is old: see `collect`
+//!   how the pool was left   the unit is sound if its words        and then
+//!   closed cleanly          match the checksum of the close,      it is used as before
+//!                           which is in `old`
+//!   in use                  match the check in `state`, and if    all it holds is old
+//!                           a slab is a unit taken whole          (see `collect`)
 //! ```
-//! A unit that is not believed is set apart ([`UnitUse::Quarantined`]): nothing is handed out from it and nothing given back to it, in this life and the next
-//! ones. What it holds can be read as before, for what is read is proved by other checks than these; `check` tells of it, and a salvage leaves it
-//! behind. So damage here costs a unit of memory and nothing else.
+//! A unit that fails is quarantined ([`UnitUse::Quarantined`]): nothing is allocated from it or
+//! freed to it, by this open and all later ones. Its content can be read as before, since readers
+//! check it in other ways. `check` reports the unit, and `salvage` leaves it behind. So damage here
+//! costs one unit of memory and nothing else.
 //!
-//! An opening touches no unit for this, so it takes no longer in a large pool; a close goes through all of them.
+//! An open touches no unit for this, so it takes no longer in a large pool. A close visits all of
+//! them.
 
 use crate::backoff::{Backoff, rests_in};
 use crate::classes::Class;
@@ -23,26 +28,27 @@ use std::time::Duration;
 use terrace_medium::MappedMedium;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What becomes of a unit that arrives.
+/// The verdict on a unit that is revalidated.
 enum Verdict {
-    /// It is as the last close left it.
+    /// The unit is as the last close left it.
     AsClosed,
     /// A slab whose blocks may all be live.
     UncleanSlab(usize),
     /// Granules, some of which may be live.
     UncleanGranules,
-    /// It is set apart.
+    /// The unit must be quarantined.
     Damaged,
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Brings `unit` into this era if it is older: all that it holds becomes old. Returns its state then.
+    /// Revalidates `unit` if that has not happened since the open. After a crash all that it holds
+    /// becomes old. Returns its state from then on.
     #[inline(always)]
     pub(crate) fn revalidate(&self, unit: u64) -> UnitState {
         self.revalidated(unit, self.unit(unit))
     }
 
-    /// As `revalidate`, for who has the unit's description already.
+    /// As `revalidate`, for callers that have the unit's description already.
     #[inline(always)]
     pub(crate) fn revalidated(&self, unit: u64, entry: &Unit) -> UnitState {
         // ORDER: Acquire: pairs with the store at the end of `revalidate_now`.
@@ -56,7 +62,8 @@ impl<M: MappedMedium> Inner<M> {
 
     #[cold]
     fn revalidate_now(&self, unit: u64) -> UnitState {
-        /// Far longer than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
+        /// Far longer than a revalidation takes: a unit that is still marked so afterwards is
+        /// damaged, and nothing is done with it.
         const SLEEPS_MAX: u32 = rests_in(Duration::from_secs(5));
         let (entry, medium) = (self.unit(unit), self.medium());
         let (mut backoff, mut sleeps) = (Backoff::new(), 0);
@@ -68,8 +75,10 @@ impl<M: MappedMedium> Inner<M> {
                 }
                 if backoff.spin() {
                     sleeps += 1;
-                    // Who was at it may have died: the collector will see to it, and whoever comes by waits that long each time until then. (He may not be known to be dead yet, and is not
-                    // recovered here: whoever comes here may hold locks that this takes.)
+                    // The thread that was revalidating this unit may be dead. The collector
+                    // finishes the job; until then every caller waits this long. Recovery must not
+                    // run here: the caller may hold locks that it needs. (So the crash may not have
+                    // been observed yet.)
                     if self.is_collection_pending() || self.has_dead_participant() {
                         return UnitState(entry.state.load(medium, Acquire));
                     }
@@ -81,10 +90,11 @@ impl<M: MappedMedium> Inner<M> {
                 Verdict::Damaged => UnitState::quarantined(self.open_seq),
                 _ => state.at_open_seq(self.open_seq).with(UnitUse::Revalidating),
             };
-            // ORDER: Relaxed: what it takes the place of is of an earlier life, which was over when the pool was opened.
+            // ORDER: Relaxed: the replaced state was stored before this open, and is visible since
+            // then.
             if entry.state.compare_exchange(medium, state.0, next.0, Relaxed, Relaxed).is_ok() {
                 let revalidated = self.judge(unit, state, verdict);
-                // ORDER: Release: whoever sees the unit in this era sees what is old in it.
+                // ORDER: Release: a thread that sees the unit revalidated sees what is old in it.
                 entry.state.store(medium, revalidated.0, Release);
                 return revalidated;
             }
@@ -93,7 +103,8 @@ impl<M: MappedMedium> Inner<M> {
         UnitState(entry.state.load(medium, Acquire))
     }
 
-    /// Goes on with the arrival of a unit, which somebody left in `state` who died. Nobody else is at it.
+    /// Completes the revalidation of a unit that a dead thread left in `state`. No other thread is
+    /// working on it.
     pub(crate) fn resume_revalidation(&self, unit: u64, state: UnitState) {
         let revalidated = match state.class() {
             Some(number) if self.start == Start::Clean => self.guess_use(unit, number),
@@ -107,7 +118,8 @@ impl<M: MappedMedium> Inner<M> {
         self.unit(unit).state.store(self.medium(), revalidated.0, Release);
     }
 
-    /// What a slab was that a close left: what it holds says it. If it is not in its list, the collector finds out.
+    /// The use of a slab that a close left, guessed from its content. If it is listed but in no
+    /// list, the collector finds out.
     fn guess_use(&self, unit: u64, number: usize) -> UnitState {
         self.unit(unit).old.store(self.medium(), 0, Relaxed);
         let is_reserve =
@@ -122,7 +134,7 @@ impl<M: MappedMedium> Inner<M> {
         UnitState::slab(self.open_seq, number, usage)
     }
 
-    /// What is to become of a unit that was found in `state`. Changes nothing.
+    /// The verdict on a unit that was found in `state`. Changes nothing.
     fn verdict(&self, unit: u64, state: UnitState) -> Verdict {
         let entry = self.unit(unit);
         let taken = entry.taken.load(self.medium(), Relaxed);
@@ -131,14 +143,14 @@ impl<M: MappedMedium> Inner<M> {
             let fresh =
                 state == UnitState(0) && taken == head && entry.link.load(self.medium(), Relaxed) == 0;
             let left = entry.old.load(self.medium(), Relaxed);
-            // A unit that was never touched has no check.
+            // A unit that was never touched has no checksum.
             let sound = if left == 0 { fresh } else { left == self.checksum_of(unit, state) };
             return if sound { Verdict::AsClosed } else { Verdict::Damaged };
         }
         match state.class() {
             _ if !state.is_sound() || state.usage() == UnitUse::Quarantined => Verdict::Damaged,
             None => Verdict::UncleanGranules,
-            // A slab is a unit that was taken whole before it became one.
+            // Only a unit that was taken whole can be a slab.
             Some(class) if taken == !0 && head == 0 && class < self.memory.classes.len() => {
                 Verdict::UncleanSlab(class)
             }
@@ -146,12 +158,12 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// The granules of `unit` that its zone's head lies in, as bits.
+    /// The granules of `unit` that its zone's header occupies, as bits.
     fn header_granules_of(&self, unit: u64) -> u64 {
         self.memory.zones.header_granules(&self.memory.zones.of_unit(unit), unit)
     }
 
-    /// Does what the fate of a unit asks for, which was found in `found`. Returns its state from then on.
+    /// Carries out the verdict on a unit that was in state `found`. Returns its state from then on.
     fn judge(&self, unit: u64, found: UnitState, verdict: Verdict) -> UnitState {
         let (entry, medium) = (self.unit(unit), self.medium());
         match verdict {
@@ -173,7 +185,7 @@ impl<M: MappedMedium> Inner<M> {
                 let old =
                     (entry.taken.fetch_or(medium, link, Relaxed) | link) & !self.header_granules_of(unit);
                 entry.old.store(medium, old, Relaxed);
-                // What only one of the two words said, both say from now on.
+                // A granule set in only one of the two words is set in both from now on.
                 entry.link.store(medium, old, Relaxed);
                 let bytes = u64::from(old.count_ones()) << self.memory.zones.granule_log2();
                 self.shared().large_base.fetch_add(medium, bytes, Relaxed);
@@ -186,7 +198,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Counts a slab of an earlier era with all of its blocks, or no longer.
+    /// Adds a slab of an earlier open to the counts with all of its blocks, or (`by` is -1) removes
+    /// it.
     fn count_slab(&self, class: &Class, by: i64) {
         let bytes = i64::from(class.blocks) * i64::from(class.size) * by;
         self.shared().small_base.fetch_add(self.medium(), bytes as u64, Relaxed);
@@ -201,12 +214,12 @@ impl<M: MappedMedium> Inner<M> {
         self.update_hints(unit);
     }
 
-    /// What an earlier era left in `unit` contradicts what can be reached: it is set apart before it is swept.
+    /// Quarantines `unit` before it is swept: its description contradicts what is reachable.
     #[cold]
     pub(crate) fn quarantine(&self, unit: u64, seen: UnitState) {
         let damaged = UnitState::quarantined(self.open_seq);
         let state = &self.unit(unit).state;
-        // ORDER: AcqRel: as an arrival.
+        // ORDER: AcqRel: as a revalidation.
         if state.compare_exchange(self.medium(), seen.0, damaged.0, AcqRel, Relaxed).is_err() {
             return;
         }
@@ -216,7 +229,8 @@ impl<M: MappedMedium> Inner<M> {
         self.exclude_unit(unit);
     }
 
-    /// What `unit` is, or will be once it arrives; without touching it. A unit that a crash left stays of its era.
+    /// The state of `unit` after its revalidation, without touching it. A unit that a crash left
+    /// keeps its old open sequence.
     pub(crate) fn predicted_state(&self, unit: u64) -> UnitState {
         let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
         match () {
@@ -229,7 +243,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Leaves a check in every unit that this era has touched. Nobody is inside.
+    /// Writes a checksum into every unit that was revalidated since the open. No thread is pinned.
     pub(crate) fn seal_units(&self) {
         for zone in self.zones() {
             for unit in self.units_in(&zone) {
@@ -242,7 +256,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// A check of a unit in `state`: of its words and, if it is a slab, of which blocks are allocated. Never 0.
+    /// The checksum of a unit in `state`: of its words and, if it is a slab, of its allocation
+    /// bitmap. Never 0.
     fn checksum_of(&self, unit: u64, state: UnitState) -> u64 {
         let entry = self.unit(unit);
         let load = |word: &terrace_medium::Word| word.load(self.medium(), Relaxed);
@@ -260,7 +275,7 @@ impl<M: MappedMedium> Inner<M> {
 
 const LINE_WORDS: usize = 8;
 
-/// Goes on with a checksum over a line's words, or fewer.
+/// Continues a checksum over a line's words, or fewer.
 fn sum_of(words: impl Iterator<Item = u64>, sum: u64) -> u64 {
     let mut bytes = [0; LINE_WORDS * 8];
     bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
@@ -302,7 +317,7 @@ mod tests {
         UnitState(pool.0.unit(unit).state.load(pool.medium(), Relaxed))
     }
 
-    /// What somebody leaves who dies in the middle of the arrival of a unit that was found in `state`.
+    /// What a thread leaves that dies during the revalidation of a unit in `state`.
     fn left_revalidating<M: MappedMedium>(pool: &Pool<M>, unit: u64, state: UnitState) -> UnitState {
         let revalidating = state.at_open_seq(pool.0.open_seq).with(UnitUse::Revalidating);
         pool.0.unit(unit).state.store(pool.medium(), revalidating.0, Relaxed);
@@ -317,7 +332,7 @@ mod tests {
         pool.0.all_units().filter(|&unit| state(pool, unit).usage() == usage && is_taken(unit)).collect()
     }
 
-    /// The units of [`fill`], as somebody leaves them who has closed the pool.
+    /// The units of [`fill`] as a close leaves them.
     fn closed_units<M: MappedMedium>(pool: &Pool<M>) -> Vec<u64> {
         let uses = [UnitUse::Reserve, UnitUse::Full, UnitUse::Listed, UnitUse::Granules];
         let units = uses.map(|usage| units_in_use(pool, usage));
@@ -343,7 +358,7 @@ mod tests {
     #[test]
     fn resumed_revalidation_makes_units_of_a_crash_unclean() {
         let (_directory, pool) = reopened::<Shm>(Start::Unclean, fill);
-        assert_eq!(pool.verify_memory(), [], "before anybody has touched it");
+        assert_eq!(pool.verify_memory(), [], "before any unit was touched");
         let open_seq = pool.0.open_seq;
         let units: Vec<u64> =
             pool.0.all_units().filter(|&unit| state(&pool, unit).open_seq() != open_seq).collect();
@@ -372,7 +387,7 @@ mod tests {
         let mut unit = 0;
         let (_directory, pool) = reopened::<Shm>(Start::Unclean, |pool| {
             unit = pool.0.unit_at(blocks(pool, 1, LARGE)[0]).unwrap();
-            // Of one that was being taken, and of one that was being freed.
+            // Of an extent that was being taken, and of one that was being freed.
             let entry = pool.0.unit(unit);
             entry.taken.fetch_or(pool.medium(), 1 << 60, Relaxed);
             entry.link.fetch_or(pool.medium(), 1 << 62, Relaxed);
@@ -431,14 +446,14 @@ mod tests {
 
     thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
 
-    /// Waits for a unit that nobody goes on with. Returns how often it has slept.
+    /// Waits for a unit whose revalidation no thread completes. Returns how often it has slept.
     fn wait_in_vain(pool: &Pool<Shm>) -> u32 {
         let unit = units_in_use(pool, UnitUse::Granules)[0];
         let revalidating = left_revalidating(pool, unit, state(pool, unit));
         let wait = || {
             rest_with(|| {
                 RESTS.set(RESTS.get() + 1);
-                assert!(RESTS.get() < 100_000, "it waits for ever");
+                assert!(RESTS.get() < 100_000, "the wait has no end");
             });
             assert!(pool.0.revalidate(unit) == revalidating);
             RESTS.get()
@@ -450,14 +465,15 @@ mod tests {
     fn for_a_unit_that_goes_on_arriving_nobody_waits_for_ever() {
         let (_directory, pool) = reopened::<Shm>(Start::Clean, fill);
         let slept = wait_in_vain(&pool);
-        assert_eq!(pool.faults(), 1, "so it is damaged");
-        // But where somebody has died who may have been at it, the collector sees to it.
+        assert_eq!(pool.faults(), 1, "so the unit counts as damaged");
+        // After a crash of a thread that may have been revalidating it, the collector takes care of
+        // it.
         pool.request_collection();
         assert!(wait_in_vain(&pool) < slept / 100);
         assert_eq!(pool.faults(), 1);
     }
 
-    /// A pool that was closed in order, and then every third unit was damaged.
+    /// A pool that was closed cleanly, and in which every third unit was damaged afterwards.
     fn with_damage() -> (TempDir, Pool<Hooked>, Vec<u64>) {
         let (directory, pool) = reopened::<Hooked>(Start::Clean, fill);
         let damaged: Vec<u64> = pool

@@ -1,26 +1,30 @@
-//! Waiting for another thread that will not say when it is done.
+//! Waiting for another thread that does not signal when it is done.
 //!
-//! At first a thread keeps its processor: most waits are over before it could be given away. Then it gives it to whoever else is ready, a few times. After that it sleeps, each time longer: with more threads
-//! than processors whoever is waited for may be ready and have none, for more than a second where the scheduler deals in long slices, and those who ask all the time keep it from one.
+//! First a thread spins, since most waits end sooner than a yield takes. Then it yields a few
+//! times. After that it sleeps, each time longer. With more threads than cores, the thread being
+//! waited for can be runnable but unscheduled for over a second, and busy pollers would keep it off
+//! the CPU.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Turns of a spin loop before the processor is given away.
+/// Turns of a spin loop before a yield.
 const SPINS: u32 = 100;
-/// Times that it is given away.
+/// Yields before the first sleep.
 const YIELDS: u32 = 4;
-/// The first sleep; each is twice the one before, up to the longest.
+/// The first sleep. Each further one is twice as long, up to the longest.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// So late it is seen that who held a lock has died. To ask takes 35 µs, so a wait has 7% of a processor.
+/// The longest sleep, and so the delay until the death of a lock holder is noticed. A check takes
+/// 35 µs, so a wait uses 7% of a processor.
 const LONGEST: Duration = Duration::from_micros(500);
 
-/// About how many rests take so long.
+/// About how many rests take this long.
 pub(crate) const fn rests_in(time: Duration) -> u32 {
     (time.as_micros() / LONGEST.as_micros()) as u32
 }
 
-/// One wait: ask, and if it is not over, [`Backoff::spin`] or [`Backoff::rest`], and ask again.
+/// One wait: check the condition, and if it does not hold, call [`Backoff::spin`] or
+/// [`Backoff::rest`] and check again.
 #[derive(Default)]
 pub struct Backoff {
     spins: u32,
@@ -28,12 +32,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A wait that begins now.
+    /// Starts a wait.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A turn of a wait in which asking costs next to nothing. Returns whether it slept: that is longer than anybody needs who is not held up, so it is time to ask whether somebody has died.
+    /// A turn of a wait with a cheap condition. Returns whether it slept: that is longer than an
+    /// undisturbed holder needs, so the caller should check whether the holder died.
     #[inline]
     pub fn spin(&mut self) -> bool {
         self.spins = self.spins.wrapping_add(1);
@@ -44,7 +49,7 @@ impl Backoff {
         self.rest()
     }
 
-    /// A turn of a wait in which asking takes a while. Returns whether it slept.
+    /// A turn of a wait with a slow condition. Returns whether it slept.
     #[cold]
     pub fn rest(&mut self) -> bool {
         let sleeps = self.rests.checked_sub(YIELDS);
@@ -62,18 +67,22 @@ thread_local! {
     static INSTEAD: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// From now on this thread does `instead` where it would give its processor away or sleep: for tests that say whose turn it is.
+/// Makes this thread call `instead` where it would yield or sleep: for tests that choose the next
+/// thread.
 #[doc(hidden)]
 pub fn rest_with(instead: fn()) {
     INSTEAD.set(Some(instead));
 }
 
-/// How long the nap is that follows so many.
+/// The length of the sleep after this many others.
 fn length(sleeps: u32) -> Duration {
     LONGEST.min(SHORTEST * (1 << sleeps.min(8)))
 }
 
-#[allow(clippy::disallowed_methods, reason = "who is waited for tells nobody, or its way would cost more")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the awaited thread does not notify, since that would cost more than polling"
+)]
 fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
@@ -100,14 +109,14 @@ mod tests {
 
     #[test]
     fn sleeping_thread_uses_no_processor() {
-        // Times that this thread has waited for something, as the kernel counts them.
+        // The kernel's count of voluntary context switches of this thread.
         let waits = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
             line.unwrap().trim().parse::<u64>().unwrap()
         };
         let before = waits();
-        // One nap may be over before it has begun, where the machine stands still for as long.
+        // On a machine that is stopped for as long, a single sleep may be over before it begins.
         assert!((0..100).any(|_| (sleep(LONGEST), waits() > before).1));
     }
 

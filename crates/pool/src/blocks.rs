@@ -1,4 +1,4 @@
-//! Blocks: asking for memory, filling it, making it durable, giving it back.
+//! Blocks: allocating, filling, persisting and freeing them.
 
 use crate::backoff::{Backoff, rests_in};
 use crate::classes::Class;
@@ -12,32 +12,35 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 
-/// Rests of a thread which needs memory, while it waits for those who hold some up. A pinned thread that is ready may have to wait for a processor for more than a second: sixteen threads on two processors
-/// were seen to, for 1.5.
+/// Rests of a thread that needs memory, while it waits for the readers that hold memory up. A
+/// pinned thread can be runnable but unscheduled for more than a second: 1.5 s were measured with
+/// sixteen threads on two processors.
 pub(crate) const PATIENCE: u32 = rests_in(Duration::from_secs(10));
-/// The same where it was in vain before.
+/// As [`PATIENCE`], where an earlier wait was in vain.
 pub(crate) const REPEAT_PATIENCE: u32 = 4;
-/// A request is served by a block of a class at most so much larger than its own, where its own has
-/// none: of twice the size.
+/// If its own class has no block, a request may be served from a class this far up: a block of at
+/// most twice the size.
 const LARGER_CLASSES: usize = 8;
-/// Rests between two looks at whether one of them has died.
+/// Rests between two checks for dead participants.
 const RECOVER_EVERY: u32 = rests_in(Duration::from_millis(16));
 
-/// The pool has no room for what was asked.
+/// The pool has no room for the request.
 ///
-/// What is `waiting_bytes` was given back but may still be read by someone. The thread that was refused holds some of it up itself while it is pinned:
-/// [`Pool::reclaim_blocking`], called with no guard alive, gets it back.
+/// `waiting_bytes` were retired, but some reader may still see them. A refused thread that is
+/// pinned holds part of them up itself. [`Pool::reclaim_blocking`], called without a guard,
+/// reclaims them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolFull {
     /// Bytes asked for.
     pub wanted: u64,
     /// Bytes of the pool.
     pub size: u64,
-    /// Bytes of the longest piece that is free, if the block would have needed a piece of its own: a block is not divided.
+    /// Bytes of the longest free run, if the block would have been an extent: a block is never
+    /// split.
     pub longest: Option<u64>,
-    /// Bytes that were given back and wait for their readers.
+    /// Bytes that were retired and wait for their readers.
     pub waiting_bytes: u64,
-    /// Whether memory that a crash left, or a process that died, has yet to be collected.
+    /// Whether memory that a crash or a dead process left has yet to be collected.
     pub collecting: bool,
 }
 
@@ -46,13 +49,13 @@ impl std::fmt::Display for PoolFull {
         let Self { wanted, size, longest, waiting_bytes, collecting } = self;
         write!(f, "the pool of {size} bytes has no room for {wanted} more")?;
         if let Some(longest) = longest {
-            write!(f, " in one piece, of which the longest free one has {longest}")?;
+            write!(f, " in one piece (the longest free one has {longest})")?;
         }
         if *collecting {
             return f.write_str("; memory is still being collected after a crash, so try again later");
         }
         if *waiting_bytes > 0 {
-            write!(f, "; {waiting_bytes} bytes come back when those who read them have finished")?;
+            write!(f, "; {waiting_bytes} bytes become free once their readers have finished")?;
         }
         f.write_str("; remove something or grow the pool")
     }
@@ -61,11 +64,12 @@ impl std::fmt::Display for PoolFull {
 impl std::error::Error for PoolFull {}
 
 impl<M: MappedMedium> Guard<'_, M> {
-    /// A block of at least `bytes` bytes that nobody else knows: aligned to 8; to 64 if `bytes` is a multiple of 64; to 4096 if it is one
-    /// of 4096 and more than an eighth of a slab. What it holds is arbitrary.
+    /// Allocates a block of at least `bytes` bytes, unreachable until it is linked. It is aligned
+    /// to 8; to 64 if `bytes` is a multiple of 64; to 4096 if `bytes` is a multiple of 4096 and
+    /// more than an eighth of a slab. Its content is arbitrary.
     ///
     /// # Errors
-    /// [`PoolFull`], after everything that can be had back has been tried.
+    /// [`PoolFull`], after everything that can be reclaimed has been tried.
     #[inline(always)]
     pub fn alloc(&self, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
         let bytes = bytes as u64;
@@ -83,35 +87,39 @@ impl<M: MappedMedium> Guard<'_, M> {
         }
     }
 
-    /// Frees a block that was never reachable, at once. `bytes` is what was asked for when it was allocated.
+    /// Frees a block that was never reachable, at once. `bytes` is what was asked for at its
+    /// allocation.
     #[inline(always)]
     pub fn free(&self, offset: u64, bytes: usize) {
         self.inner().free(self.thread_slot(), offset, bytes as u64);
     }
 
-    /// Frees a block that was reachable and has been unlinked under this guard, as soon as everyone who may see it has gone.
+    /// Retires a block that was unlinked under this guard: it is freed once no reader can see it.
     #[inline(always)]
     pub fn retire(&self, offset: u64, bytes: usize) {
         self.inner().retire(self.thread_slot(), offset, bytes as u64);
     }
 
-    /// Whether something that was retired under this guard, or before, waits in this thread's seat because there is no memory to note it in: there is room for few there. Who
-    /// removes many keys lets the guard go then before it removes more.
+    /// Whether blocks retired under this guard, or earlier, wait in this thread's overflow buffer
+    /// because there is no memory for a limbo chunk. That buffer is small. A caller that removes
+    /// many keys drops the guard then before it removes more.
     #[inline(always)]
     pub fn is_limbo_full(&self) -> bool {
         self.inner().has_overflow(self.thread_slot())
     }
 
-    /// Looks whether `count` blocks could be retired now, for something that may as well be done later: what nobody can note is lost until the next collection.
+    /// Checks that `count` blocks could be retired now, for work that can be put off: a block that
+    /// finds no place in limbo leaks until the next collection.
     ///
     /// # Errors
-    /// There is no memory to note so many in.
+    /// There is no memory for so many limbo entries.
     #[inline(always)]
     pub fn reserve_retirements(&self, count: usize) -> Result<(), PoolFull> {
         self.inner().reserve_limbo(self.thread_slot(), count)
     }
 
-    /// Waits until everything is durable that this thread has written back or streamed so far, of any number of blocks.
+    /// Waits until everything that this thread has written back or streamed is durable, in any
+    /// number of blocks.
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Fence<'_> {
@@ -123,7 +131,7 @@ impl<M: MappedMedium> Guard<'_, M> {
 /// The proof that this thread has fenced.
 pub struct Fence<'g>(PhantomData<(&'g (), *const ())>);
 
-/// A block that nobody else knows. Dropping it frees it.
+/// A block that no other thread can reach. Dropping it frees it.
 #[must_use = "a block that is not kept is freed at once"]
 pub struct Fresh<'g, M: MappedMedium> {
     guard: &'g Guard<'g, M>,
@@ -137,7 +145,7 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
         Self { guard, offset, bytes }
     }
 
-    /// Where it begins.
+    /// Offset of its first byte.
     #[inline(always)]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -149,7 +157,7 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
         self.bytes as usize
     }
 
-    /// Where `len` bytes from `at` on lie.
+    /// Offset of the `len` bytes from `at` on.
     #[inline(always)]
     #[track_caller]
     fn part(&self, at: usize, len: usize) -> u64 {
@@ -184,7 +192,8 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
         self.guard.pool().region().at(Offset::new(self.part(at, 8)))
     }
 
-    /// The line with number `index` from the block's start, which is aligned to lines if it was asked for in lines.
+    /// The line with number `index`, counted from the block's start. A block whose size is a
+    /// multiple of a line is aligned to lines.
     ///
     /// # Panics
     /// If it does not lie in the block, or the block is not aligned.
@@ -194,7 +203,8 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
         self.guard.pool().region().at(Offset::new(self.part(index * LINE, LINE)))
     }
 
-    /// Writes whole lines at `at`, past the cache where that is worth it: durable at the next fence, without a write-back.
+    /// Writes whole lines at `at`, past the cache where that pays: durable at the next fence,
+    /// without a write-back.
     ///
     /// # Panics
     /// If they do not fit, or do not begin at a line.
@@ -212,24 +222,25 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
         self.guard.pool().region().write_back_bytes(self.offset, self.bytes as usize);
     }
 
-    /// Writes the block back and waits.
+    /// Writes the block back and fences.
     #[inline(always)]
     #[track_caller]
     pub fn persist(self) -> Durable<'g, M> {
-        // PERSIST: the block, and with it that its memory is taken, before anyone can link it.
+        // PERSIST: the block, and with it its allocation, before anything can link it.
         self.write_back();
         self.guard.pool().region().fence();
         Durable(self)
     }
 
-    /// The block was written back, or streamed, before this fence.
+    /// Declares that the block was written back, or streamed, before this fence.
     #[inline(always)]
     pub fn fenced(self, _fence: &Fence<'_>) -> Durable<'g, M> {
         Durable(self)
     }
 
-    /// The block was written back, or streamed, and the caller fences before it makes it reachable: for blocks that are reachable only through others
-    /// that are fenced together with them.
+    /// Declares that the block was written back, or streamed, and that the caller fences before it
+    /// makes the block reachable. For blocks that are reachable only through others that the same
+    /// fence covers.
     #[inline(always)]
     pub fn fenced_later(self) -> Durable<'g, M> {
         Durable(self)
@@ -242,18 +253,20 @@ impl<M: MappedMedium> Drop for Fresh<'_, M> {
     }
 }
 
-/// A block that nobody else knows and that is durable: the only kind that may be linked. Dropping it frees it.
+/// A block that no other thread can reach and that is durable: the only kind that may be linked.
+/// Dropping it frees it.
 #[must_use = "a block that is not linked is freed at once"]
 pub struct Durable<'g, M: MappedMedium>(Fresh<'g, M>);
 
 impl<M: MappedMedium> Durable<'_, M> {
-    /// Where it begins.
+    /// Offset of its first byte.
     #[inline(always)]
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
 
-    /// Where it begins. It is the caller's now: to be linked, or freed by [`Guard::free`].
+    /// Returns its offset. The caller owns the block now: it links it, or frees it by
+    /// [`Guard::free`].
     #[inline(always)]
     pub fn into_offset(self) -> u64 {
         let offset = self.0.offset;
@@ -269,8 +282,8 @@ thread_local! {
 
 impl<M: MappedMedium> Pool<M> {
     /// Does `work`. Meanwhile this thread gets a block of a larger class, at most twice as large,
-    /// where its own class has no free block and no unit is free. That block is larger for as long as
-    /// it lives, so this is for a request that would be refused otherwise.
+    /// where its own class has no free block and no unit is free. Such a block stays larger until
+    /// it is freed, so this is for requests that would be refused otherwise.
     pub fn with_larger_blocks<R>(&self, work: impl FnOnce() -> R) -> R {
         struct Reset(bool);
         impl Drop for Reset {
@@ -282,11 +295,14 @@ impl<M: MappedMedium> Pool<M> {
         work()
     }
 
-    /// Gets back what can be had back: what waits for readers that have gone, and what was set aside and is not used. While another thread collects
-    /// what a crash left, it waits for that first. Call it without a guard, and without a lock that a trace may want, after [`PoolFull`] and before
-    /// trying again. Returns whether anything came back.
+    /// Reclaims all that can be reclaimed: retired blocks whose readers have gone, and memory that
+    /// was set aside and is not used. While another thread collects after a crash, it first waits
+    /// for that. Call it after [`PoolFull`] and before another try, without a guard and without a
+    /// lock that a trace may take. Returns whether anything became free.
     ///
-    /// It waits for readers that hold memory up, for ten seconds if one of them stands still; but once in vain, not again for the same one, and not for this thread itself.
+    /// Waits up to ten seconds for readers that hold memory up, in case one of them is stopped.
+    /// After one wait in vain it does not wait for the same reader again. It never waits for the
+    /// calling thread itself.
     pub fn reclaim_blocking(&self) -> bool {
         self.0.recover_all_dead();
         let collected = self.0.wait_for_collector();
@@ -297,9 +313,11 @@ impl<M: MappedMedium> Pool<M> {
         self.0.reclaim(guard.thread_slot()) || self.0.total_freed() != before || collected
     }
 
-    /// Gets back what can be had back without waiting for anyone: called a few times, what was retired and that no reader holds up; and slabs that have lost their last block, for blocks of
-    /// all sizes. Threads that allocate do the same for themselves once memory is short; called now and then in the background, this keeps it from lying idle until then.
-    /// Looks only where there is something to be found. Returns whether anything came back.
+    /// Reclaims without waiting for other threads: called a few times, it frees what was retired
+    /// and no reader holds up, and makes slabs that have lost their last block available for all
+    /// sizes. Threads that allocate do the same once memory is short. Called now and then in the
+    /// background, it keeps memory from lying idle until then. Looks only where something may be
+    /// found. Returns whether anything became free.
     pub fn reclaim_nonblocking(&self) -> bool {
         let freed = self.0.total_freed();
         if self.0.waiting_bytes() > 0 {
@@ -310,17 +328,18 @@ impl<M: MappedMedium> Pool<M> {
         self.0.release_likely_empty_slabs() > 0 || self.0.total_freed() != freed
     }
 
-    /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
+    /// Waits until the threads that are pinned now have been unpinned, and frees what they held up,
+    /// as long as the wait budget lasts.
     fn outwait_readers(&self) {
         let began = self.0.epoch();
         self.outwait_until(|now| now > began + GRACE_EPOCHS || self.0.waiting_bytes() == 0);
     }
 
-    /// Moves the epoch on and frees what is past its time until `is_over` says so of the epoch.
-    /// Returns whether it did, while there was hope.
+    /// Advances the epoch and frees what is past its grace period, until `is_over` returns true for
+    /// the epoch. Returns whether it did within the wait budget.
     pub(crate) fn outwait_until(&self, is_over: impl Fn(u64) -> bool) -> bool {
         if self.pin().depth() > 1 {
-            // It would wait for itself.
+            // It would wait for this thread itself.
             self.drain();
             return false;
         }
@@ -339,7 +358,8 @@ impl<M: MappedMedium> Pool<M> {
         false
     }
 
-    /// Moves the epoch on if nobody holds it up, and frees what is past its time then. Returns the epoch.
+    /// Advances the epoch if no pin holds it up, and frees what is past its grace period. Returns
+    /// the epoch.
     pub(crate) fn drain(&self) -> u64 {
         let guard = self.pin();
         self.0.queue_chunk(guard.thread_slot());
@@ -350,12 +370,12 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Turns to wait for readers: few in an epoch in which they were waited for in vain before.
+    /// Turns to wait for readers: few if a wait in this epoch was in vain already.
     pub(crate) fn wait_budget(&self) -> u32 {
         if self.held_up_at.load(Relaxed) == self.epoch() { REPEAT_PATIENCE } else { PATIENCE }
     }
 
-    /// Takes memory for `bytes` bytes, if there is any to be had at once.
+    /// Allocates `bytes` bytes, if they are available at once.
     #[inline(always)]
     pub(crate) fn take(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
         let Some(number) = self.memory.classes.of(bytes) else { return self.take_large(slot, bytes) };
@@ -371,15 +391,15 @@ impl<M: MappedMedium> Inner<M> {
         Some(offset)
     }
 
-    /// As `take`, after everything that can be had back has been tried.
+    /// As `take`, after everything that can be reclaimed has been tried.
     fn take_slow(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
         if bytes > self.size() {
             return None;
         }
         self.queue_chunk(slot);
-        // Nobody else's death is to hold up memory.
+        // A dead participant must not hold memory up.
         self.recover_all_dead();
-        // The owner of `slot` is pinned, so the epoch moves on by one at most.
+        // The owner of `slot` is pinned, so the epoch advances by one at most.
         self.try_advance();
         if self.drain_all(slot) > 0
             && let Some(offset) = self.take(slot, bytes)
@@ -390,8 +410,8 @@ impl<M: MappedMedium> Inner<M> {
         taken.or_else(|| USE_LARGER.get().then(|| self.take_larger(slot, bytes)).flatten())
     }
 
-    /// Takes a block of a larger class for `bytes` bytes, aligned as one of its own class: at most
-    /// [`LARGER_CLASSES`] classes up.
+    /// Allocates a block of a larger class for `bytes` bytes, aligned as one of its own class: at
+    /// most [`LARGER_CLASSES`] classes up.
     fn take_larger(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
         let classes = &self.memory.classes;
         let own = classes.of(bytes)?;
@@ -403,8 +423,8 @@ impl<M: MappedMedium> Inner<M> {
         })
     }
 
-    /// Takes a block for `bytes` bytes from the slabs that there are, of its own class or that of
-    /// the slab around `from`.
+    /// Allocates `bytes` bytes from existing slabs, of their own class or of the class of the slab
+    /// around `from`.
     pub(crate) fn take_listed(&self, slot: &ThreadSlot, from: u64, bytes: u64) -> Option<u64> {
         let own = self.memory.classes.of(bytes)?;
         let other = self.class_at(from).filter(|&found| found != own && self.serves(found, own));
@@ -416,21 +436,23 @@ impl<M: MappedMedium> Inner<M> {
         })
     }
 
-    /// Whether a block of class `number` may hold what was asked for with a size of class `asked`.
+    /// Whether a block of class `number` may serve a request of class `asked`.
     #[inline(always)]
     pub(crate) fn serves(&self, number: usize, asked: usize) -> bool {
         (asked..=asked + LARGER_CLASSES).contains(&number)
     }
 
-    /// Empties caches and returns empty slabs to the units. Returns whether anything may have come of it.
+    /// Empties caches and returns empty slabs to the units. Returns whether anything may have
+    /// become free.
     fn reclaim(&self, slot: &ThreadSlot) -> bool {
         let shared = self.shared();
         let fruitless = &shared.fruitless;
         let freed = self.total_freed() + 1;
         let last = fruitless.load(self.medium(), Relaxed);
         let units = shared.slab_units.load(self.medium(), Relaxed);
-        // Looking through all lists takes long: not again before a byte a slab has been freed, or as much as a slab, or the pool has grown. (Few
-        // blocks may empty many slabs: those of a long removal that were the last to leave limbo.)
+        // Scanning all lists is slow. So it is not repeated before one byte for each slab has been
+        // freed, or one slab's size, or the pool has grown. (A few blocks can empty many slabs:
+        // those of a long removal that left limbo last.)
         if last != 0 && freed.wrapping_sub(last) < units.min(1 << self.memory.classes.slab_log2) {
             return false;
         }
@@ -447,7 +469,7 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
-    /// Frees a block. A block that is none, or was free already, is counted as a fault and nothing else happens.
+    /// Frees a block. If there is no such block, or it is free already, only a fault is counted.
     #[inline(always)]
     pub(crate) fn free(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
         let class =
@@ -529,7 +551,7 @@ mod tests {
         assert!(pool.reclaim_blocking(), "for the first time");
         assert!(!pool.reclaim_blocking(), "and then there is nothing");
         let epoch = pool.0.epoch();
-        assert!(!pool.reclaim_nonblocking() && pool.0.epoch() == epoch, "nor anybody to wait for");
+        assert!(!pool.reclaim_nonblocking() && pool.0.epoch() == epoch, "nor a reader to wait for");
         let guard = pool.pin();
         guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
         drop(guard);
@@ -551,7 +573,7 @@ mod tests {
         assert!(!reclaims_after(8, 0) && !reclaims_after(8, 7) && reclaims_after(8, 1));
         let slab = 1 << pool.0.memory.classes.slab_log2;
         assert!(!reclaims_after(1 << 20, slab - 1) && reclaims_after(1 << 20, 1));
-        // What a slab was given back by is tried again at once.
+        // A scan that released a slab may be repeated at once.
         let number = pool.0.memory.classes.of(64).unwrap();
         let unit =
             pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), UnitUse::Owned).unwrap();
@@ -585,7 +607,7 @@ mod tests {
         drop(guard);
         (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
         let guard = pool.pin();
-        // As in a large pool, of which this is too little to look through all lists again.
+        // As in a large pool, where this is too little for another scan of the lists.
         pool.0.shared().slab_units.store(pool.medium(), 1 << 20, Relaxed);
         assert!(pool.0.take(guard.thread_slot(), 64).is_none() && !pool.0.reclaim(guard.thread_slot()));
         assert_eq!(guard.alloc(64).unwrap().fenced_later().into_offset(), last);
@@ -606,7 +628,7 @@ mod tests {
         drop(reader);
         let began = pool.0.epoch();
         pool.reclaim_blocking();
-        // It is on a page that the other one has yet to fill.
+        // Its entry is in a chunk that the other participant has yet to fill.
         assert_eq!((RESTS.get(), pool.0.epoch(), pool.waiting_bytes()), (0, began + GRACE_EPOCHS + 1, 64));
     }
 
@@ -628,7 +650,7 @@ mod tests {
             }
         });
         assert!(pool.reclaim_blocking());
-        // In the first turn the epoch moves on, and nobody rests.
+        // In the first turn the epoch advances, without a rest.
         assert_eq!((RESTS.get(), pool.waiting_bytes()), (RECOVER_EVERY - 1, 0));
     }
 
@@ -643,7 +665,7 @@ mod tests {
         drop(guard);
         rest_with(|| {
             if let Some(reader) = READER.take() {
-                // So much that it is put into the queue at once.
+                // So much that its chunk is queued at once.
                 let bytes = reader.pool().size() as usize / 64;
                 reader.retire(reader.alloc(bytes).unwrap().fenced_later().into_offset(), bytes);
             }
@@ -660,12 +682,12 @@ mod tests {
             (full, "the pool of 9 bytes has no room for 1 more; remove something or grow the pool"),
             (
                 PoolFull { longest: Some(5), ..full },
-                "the pool of 9 bytes has no room for 1 more in one piece, of which the longest free one has 5; remove \
+                "the pool of 9 bytes has no room for 1 more in one piece (the longest free one has 5); remove \
                  something or grow the pool",
             ),
             (
                 PoolFull { waiting_bytes: 1, ..full },
-                "the pool of 9 bytes has no room for 1 more; 1 bytes come back when those who read them have finished; \
+                "the pool of 9 bytes has no room for 1 more; 1 bytes become free once their readers have finished; \
                  remove something or grow the pool",
             ),
             (

@@ -1,15 +1,15 @@
-//! What is wrong with a pool's metadata.
+//! Findings of a check, and the check of a pool's superblock and roots.
 
 use crate::pool::Pool;
 use crate::superblock;
 use terrace_medium::MappedMedium;
 
-/// What a repair (a copy of all that is whole to a new pool) does about a finding.
+/// What a repair, which copies all that is sound to a new pool, does about a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// The new pool has its own.
     Anew,
-    /// It is left behind.
+    /// The damaged thing is not copied.
     Dropped,
 }
 
@@ -22,28 +22,28 @@ impl std::fmt::Display for Remedy {
     }
 }
 
-/// Something in a pool that is not as it should be.
+/// A place in a pool that differs from what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Where, in bytes from the start of the pool.
+    /// The place, in bytes from the start of the pool.
     pub offset: u64,
-    /// What lies there.
+    /// What this place contains.
     pub what: &'static str,
     /// What it should be.
     pub expected: String,
     /// What it is.
     pub found: String,
-    /// Bytes from there on that it is about, if that is not a place but a piece of memory.
+    /// Bytes from there on that are affected, if more than a place is.
     pub bytes: u64,
-    /// The records that it touches, if that can be told: their keys as people can read them, the first few.
+    /// The affected records, if known: the first few of their keys, in readable form.
     pub touches: Option<String>,
     /// What a repair does about it.
     pub remedy: Remedy,
 }
 
 impl Finding {
-    /// About a place.
+    /// A finding about a place.
     pub fn new(
         offset: u64,
         what: &'static str,
@@ -54,7 +54,7 @@ impl Finding {
         Self { offset, what, expected, found, bytes: 0, touches: None, remedy: Remedy::Anew }
     }
 
-    /// The same about `bytes` bytes from that place on.
+    /// Extends the finding to `bytes` bytes from that place on.
     pub fn about(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
@@ -69,8 +69,8 @@ impl std::fmt::Display for Finding {
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// What is wrong with the superblock and the root directory. (A copy of the superblock that was damaged when the pool was opened to
-    /// be written is whole again since.)
+    /// Checks the superblock and the root directory. (A damaged copy of the superblock was repaired
+    /// if the pool was opened for writing.)
     pub fn verify_head(&self) -> Vec<Finding> {
         let mut findings = self.verify_superblock();
         findings.extend(self.verify_roots());
@@ -78,7 +78,7 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     fn verify_superblock(&self) -> Vec<Finding> {
-        // Held, so that no update is under way.
+        // The guard is held, so no update is running.
         let superblock = self.0.superblock();
         let verify = |copy: usize| {
             let finding = |found: String| {
@@ -89,7 +89,7 @@ impl<M: MappedMedium> Pool<M> {
             match superblock::load_copy(self.region(), copy) {
                 Ok(found) if found == *superblock => None,
                 Ok(found) => Some(finding(format!("update {} of pool {:032x}", found.sequence, found.uuid))),
-                Err(_) => Some(finding("no superblock".into())),
+                Err(_) => Some(finding("no valid superblock".into())),
             }
         };
         [0, 1].into_iter().filter_map(verify).collect()
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(places(), [copy]);
             word.fetch_sub(pool.medium(), 1, Relaxed);
         }
-        // Both are whole, and not what this process has stored.
+        // Both are intact, but differ from what this process has stored.
         let mut other = pool.0.superblock().clone();
         other.sequence += 1;
         other.store(pool.region(), 0).unwrap();

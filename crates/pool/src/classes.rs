@@ -1,12 +1,15 @@
-//! Which sizes small blocks come in, and how a slab of each size is divided.
+//! Size classes of small blocks, and how a slab of each class is divided.
 //!
-//! Sizes are the multiples of 8 up to 128, then 8 to a doubling, up to 8 granules (a granule is a 64th of a slab). So a block
-//! is at most 1/9 larger than what was asked for, or 7 bytes. Whatever is larger is an extent: a run of whole granules, at most 1/9 larger too.
-//! Every size from 512 on and every multiple of 64 below is a multiple of 64, and blocks begin at a line: blocks of such sizes are aligned to lines. Those of the multiples of 256 are
+//! Sizes are the multiples of 8 up to 128, then 8 per doubling, up to 8 granules (a granule is a
+//! 64th of a slab). So a block is at most 1/9 larger than the request, or 7 bytes. Larger requests
+//! get an extent, a run of whole granules, at most 1/9 larger too. All sizes from 512 on are
+//! multiples of 64, and the first block begins at a line. So blocks whose size is a multiple of 64
+//! are aligned to lines, and those of multiples of 256 to media blocks: data laid out in media
+//! blocks touches no more of them than it needs.
 //! aligned to media blocks, so what is laid out in media blocks lies in as many of them.
 //!
 //! ```text
-//! slab:   | alloc bitmap | mark bitmap |  to a line, or a media block | block 0 | block 1 | ... | tail |
+//! slab:   | alloc bitmap | mark bitmap | padding | block 0 | block 1 | ... | tail |
 //! ```
 
 use std::sync::OnceLock;
@@ -16,9 +19,9 @@ use terrace_medium::{BLOCK, LINE};
 pub(crate) const GRANULES: u64 = 64;
 /// The largest block of a slab, in granules.
 const LARGEST: u64 = 8;
-/// As many classes as the largest slab has (512 KiB).
+/// Number of classes of the largest slab (512 KiB).
 pub(crate) const CLASSES_MAX: usize = 88;
-/// Up to here sizes are multiples of 8.
+/// Up to here, sizes are multiples of 8.
 const FINE: u64 = 128;
 const FINE_CLASSES: usize = 16;
 
@@ -64,24 +67,25 @@ impl Class {
     #[inline(always)]
     pub(crate) fn block_at(&self, at: u64) -> Option<u64> {
         let inside = at.wrapping_sub(u64::from(self.first));
-        // Exact: `inside` and `size` are below 2^20 and 2^18, so the rounded reciprocal is off by less than 1/size.
+        // Exact: `inside` and `size` are below 2^20 and 2^18, so the rounded reciprocal is off by
+        // less than 1/size.
         let block = (inside & 0xf_ffff).wrapping_mul(self.reciprocal) >> 40;
         (block * u64::from(self.size) == inside && block < u64::from(self.blocks)).then_some(block)
     }
 
-    /// The block that the byte `at` bytes from the slab's start lies in.
+    /// The block that contains the byte `at` bytes from the slab's start.
     pub(crate) fn block_around(&self, at: u64) -> Option<u64> {
         let block = at.checked_sub(u64::from(self.first))? / u64::from(self.size);
         (block < u64::from(self.blocks)).then_some(block)
     }
 
-    /// Where `block` begins, from the slab's start.
+    /// Offset of `block` from the slab's start.
     #[inline(always)]
     pub(crate) fn position(&self, block: u64) -> u64 {
         u64::from(self.first) + block * u64::from(self.size)
     }
 
-    /// Whether its blocks are aligned as those of the class of `bytes` bytes: to lines, and to
+    /// Whether its blocks are aligned like those of the class of `bytes` bytes: to lines, and to
     /// media blocks.
     pub(crate) fn is_aligned_like(&self, bytes: u64) -> bool {
         let size = u64::from(self.size);
@@ -101,7 +105,8 @@ impl Class {
     }
 }
 
-/// Bytes before the first block: two bitmaps, up to a line, or to a media block where the blocks are whole ones.
+/// Bytes before the first block: two bitmaps, padded to a line, or to a media block if the block
+/// size is a multiple of one.
 fn header(blocks: u64, size: u64) -> u64 {
     let aligned_to = if size.is_multiple_of(BLOCK as u64) { BLOCK } else { LINE };
     (blocks.div_ceil(64) * 16).next_multiple_of(aligned_to as u64)
@@ -122,13 +127,13 @@ impl Classes {
         Some(class_of(bytes))
     }
 
-    /// How slabs of `class` are divided; `None` for a number that is none.
+    /// How slabs of `class` are divided; `None` if there is no such class.
     #[inline(always)]
     pub(crate) fn get(&self, class: usize) -> Option<&Class> {
         self.table.get(class)
     }
 
-    /// How many there are.
+    /// Number of classes.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -139,7 +144,7 @@ impl Classes {
         bytes.div_ceil(1 << self.granule_log2)
     }
 
-    /// Bytes that an allocation of `bytes` bytes takes from the pool.
+    /// Bytes of the pool that an allocation of `bytes` bytes uses.
     pub(crate) fn footprint(&self, bytes: u64) -> u64 {
         match self.of(bytes) {
             Some(class) => u64::from(self.table[class].size),
@@ -148,7 +153,7 @@ impl Classes {
     }
 }
 
-/// The classes of slabs of this size. There are few sizes; each is worked out once.
+/// The classes of slabs of this size. There are few sizes; each table is computed once.
 fn table(slab_log2: u32) -> &'static [Class] {
     const SIZES: usize = 32;
     static TABLES: [OnceLock<Box<[Class]>>; SIZES] = [const { OnceLock::new() }; SIZES];
@@ -164,7 +169,7 @@ fn class_of(bytes: u64) -> usize {
     if bytes <= FINE {
         return (bytes.max(1).div_ceil(8) - 1) as usize;
     }
-    // The 3 bits below the highest of (bytes - 1) tell the step within the doubling.
+    // The 3 bits below the highest of (bytes - 1) are the step within the doubling.
     let last = bytes - 1;
     let doubling = last.ilog2();
     let step = (last >> (doubling - 3)) & 7;
@@ -203,8 +208,8 @@ mod tests {
         }
     }
 
-    /// Internal waste of every size to 1 MiB: at most 12% of the block, or 7 bytes. And what no block uses, header and tail of a slab: at most an
-    /// eighth of the slab, 3 to 6% on average.
+    /// Internal waste of every size up to 1 MiB is at most 12% of the block, or 7 bytes. The unused
+    /// part of a slab, header and tail, is at most an eighth, and 3 to 6% on average.
     #[test]
     fn a_block_wastes_little() {
         for slab_log2 in [12, 14, 16] {

@@ -1,17 +1,22 @@
-//! Collecting what a crash left behind: marking what can be reached, sweeping what cannot, while others go on.
+//! Collecting what a crash left: marks what is reachable and sweeps the rest, while other threads
+//! run.
 //!
-//! After an unclean open everything that earlier eras took is *old* (see `zones`): its units come into this era when they are first touched, slabs as
-//! pending ones with all blocks taken, extents with their granules noted as old. Nothing new is ever put into a pending slab or noted as old, so the
+//! After an unclean open everything taken before is *old* (see `zones`). Its units are revalidated
+//! on their first use: slabs become unclean ones with all blocks allocated, and the granules of
+//! extents become old. No new block is ever put into an unclean slab or into old granules, so the
 //! collector never mistakes a new block for garbage. A collection
-//! 1. traces: the caller names every block that can be reached;
-//! 2. waits until everyone who was pinned then has gone. Who unlinks an old block marks it in `retire`, so that it is limbo's to free and not the
-//!    sweep's; whoever had unlinked one before the tracer came by, and had not retired it, has done so by then;
+//! 1. traces: the caller names every reachable block;
+//! 2. waits for a grace period. A thread that unlinks an old block marks it in `retire`, so limbo
+//!    frees it and not the sweep. If a block was unlinked before the tracer reached it, and was not
+//!    retired yet, it has been retired by the end of the grace period;
 //! 3. sweeps unit by unit.
 //!
-//! A collector that dies, gives up (for it is to stop, or waits for somebody who stands still), or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era. The
-//! next one starts over, with the marks that are there; what it finds swept is of this era.
+//! A collector does no harm if it dies, gives up (since it should stop, or waits for a stopped
+//! thread), or if its trace panics: marks only keep memory, and what is marked was reachable since
+//! the open. The next collector starts over with the marks that exist; what was swept already is
+//! not old any more.
 //!
-//! What somebody leaves behind who dies in this era, while others go on, is another matter: see `doubt`.
+//! Memory that a dead process leaves while others run needs another procedure: see `doubt`.
 
 use crate::backoff::{Backoff, rests_in};
 use crate::classes::Class;
@@ -27,50 +32,52 @@ use terrace_medium::MappedMedium;
 /// What a collection did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectReport {
-    /// Blocks that were named.
+    /// Blocks that the trace named.
     pub marked: u64,
-    /// Of those, places that cannot be blocks: the tracer followed a damaged offset.
+    /// Of those, offsets that cannot be blocks: the tracer followed a damaged offset.
     pub unsound: u64,
-    /// Bytes that were not reachable and are free again.
+    /// Bytes that were unreachable and are free again.
     pub freed: u64,
-    /// Units that it went through.
+    /// Units that were swept.
     pub units: u64,
 }
 
-/// Rests of a wait for the collector between two looks at whether somebody stands still.
+/// Rests of a wait for the collector between two checks for a stopped participant.
 const CHECK_STOPPED_EVERY: u32 = rests_in(Duration::from_millis(128));
-/// Small blocks whose marks are on their way from memory.
+/// Small blocks whose mark words are being prefetched.
 const QUEUE: usize = 16;
 
-/// Takes note of the blocks that a tracer reaches.
+/// Marks the blocks that a tracer reaches.
 pub struct Marker<'c> {
     marks: &'c dyn Marks,
-    /// A ring, so that the misses of that many marks overlap. 0 is none.
+    /// A ring: the cache misses of this many marks overlap. 0 is an empty place.
     queue: [u64; QUEUE],
     report: CollectReport,
     given_up: bool,
 }
 
 impl Marker<'_> {
-    /// The trace will not name everything: nothing is freed this time, and the pool still needs a collection.
+    /// Declares that the trace will not name everything: nothing is freed this time, and the pool
+    /// still needs a collection.
     pub fn give_up(&mut self) {
         self.given_up = true;
     }
 
-    /// Whether [`Marker::give_up`] was called: what else the trace names is for nothing.
+    /// Whether [`Marker::give_up`] was called; naming more blocks then has no effect.
     #[inline]
     pub fn has_given_up(&self) -> bool {
         self.given_up
     }
 
-    /// The block at `offset` can be reached, for which `size` bytes were asked when it was allocated. Memory that cannot hold such a block there,
-    /// by what it says about itself, is damaged: nothing in it is freed or taken any more.
+    /// Marks the block at `offset`, which was allocated for `size` bytes, as reachable. If the
+    /// unit's description rules such a block out, the unit is damaged: nothing in it is freed or
+    /// allocated any more.
     #[inline]
     pub fn mark(&mut self, offset: u64, size: usize) {
         self.record(offset, Some(size as u64));
     }
 
-    /// There may be a block at `offset`, or around it, of whatever size.
+    /// Marks the block that contains `offset`, if there is one, whatever its size.
     pub fn mark_around(&mut self, offset: u64) {
         self.record(offset, None);
     }
@@ -103,7 +110,7 @@ pub(crate) enum BlockPlace {
 }
 
 pub(crate) trait Marks {
-    /// Where `offset` lies; the memory that its mark takes is asked for.
+    /// Where `offset` lies. Prefetches the memory that its mark needs.
     fn block_place(&self, offset: u64, size: Option<u64>) -> BlockPlace;
     fn mark_small(&self, offset: u64);
     fn mark_large(&self, offset: u64, bytes: u64) -> bool;
@@ -137,7 +144,7 @@ impl<M: MappedMedium> Marks for Inner<M> {
     }
 }
 
-/// Only takes down what is named.
+/// Only records what is named.
 struct List(RefCell<Vec<(u64, u64)>>);
 
 impl Marks for List {
@@ -152,7 +159,8 @@ impl Marks for List {
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// What `trace` names, in its order: where each block lies and the bytes that the allocator gave for it. For tests.
+    /// The blocks that `trace` names, in its order: the offset of each, and the bytes that the
+    /// allocator gave for it. For tests.
     #[doc(hidden)]
     pub fn reachable(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> Vec<(u64, u64)> {
         let list = List(RefCell::new(Vec::with_capacity(64)));
@@ -162,24 +170,28 @@ impl<M: MappedMedium> Pool<M> {
         blocks.into_iter().map(|(at, bytes)| (at, self.0.size_of_block(at, bytes))).collect()
     }
 
-    /// Whether there may be memory that nobody can reach: after an unclean open, and after somebody died who used the pool together with others; until
-    /// [`Pool::collect`] has been through.
+    /// Whether there may be unreachable memory: after an unclean open, and after a process died
+    /// that shared the pool, until [`Pool::collect`] has completed.
     pub fn needs_collection(&self) -> bool {
         self.0.needs_collection()
     }
 
-    /// For a trace that takes long, about ten thousand times a second: if a thread of this process waits for a lock, it has this processor now, and not when the kernel's turn is over.
+    /// Yields the processor to threads of this process that wait for a lock, without waiting for
+    /// the kernel's time slice to end. A long trace calls it about ten thousand times a second.
     pub fn yield_to_waiters(&self) {
         crate::waiting::yield_to_waiters();
     }
 
-    /// Frees what nobody can reach, while others go on. `trace` names, through the marker, at least every block that can be reached from the time it is
-    /// called until it returns; it pins the pool itself. Does nothing, and does not call `trace`, if no collection is needed; while another
-    /// thread collects, it waits for that.
+    /// Frees what is unreachable, while other threads run. `trace` names, through the marker, at
+    /// least every block that is reachable from its call until it returns; it pins the pool itself.
+    /// If no collection is needed, nothing happens and `trace` is not called. If another thread is
+    /// collecting, waits for it first.
     ///
-    /// What the trace has read to get there must be durable when it returns: whoever stored it may have died before it was, and what it took the place of is freed here.
+    /// All that the trace has read to find the blocks must be durable when it returns: the thread
+    /// that stored it may have died before persisting it, and the blocks that it replaced are freed
+    /// here.
     ///
-    /// Call it without a guard: it waits for everyone who is pinned when the trace ends.
+    /// Call it without a guard: it waits for all threads that are pinned when the trace ends.
     ///
     /// # Panics
     /// If this thread has a guard, since it would wait for itself.
@@ -187,8 +199,9 @@ impl<M: MappedMedium> Pool<M> {
         self.collect_until(&|| false, trace)
     }
 
-    /// As [`Pool::collect`], but gives up once `should_stop` says so while it waits for somebody, who may stand still: then nothing is freed this time, and the pool still needs a
-    /// collection.
+    /// As [`Pool::collect`], but gives up once `should_stop` returns true while it waits for
+    /// another thread, which may be stopped. Then nothing is freed this time, and the pool still
+    /// needs a collection.
     pub fn collect_until(
         &self,
         should_stop: &dyn Fn() -> bool,
@@ -205,14 +218,14 @@ impl<M: MappedMedium> Pool<M> {
         if done && inner.is_collection_pending() {
             inner.collect_concurrently(trace, should_stop, &mut report);
         }
-        // Pinned: if this thread dies in the middle of it, that is noticed.
+        // Pinned, so that a death of this thread in the middle is noticed.
         let _guard = self.pin();
         inner.ensure_reserve();
         report
     }
 }
 
-/// Calls `trace` with a marker that marks through `marks`. Returns whether it has named everything.
+/// Calls `trace` with a marker that marks through `marks`. Returns whether it named everything.
 pub(crate) fn run(
     trace: &mut dyn FnMut(&mut Marker<'_>),
     marks: &dyn Marks,
@@ -226,29 +239,31 @@ pub(crate) fn run(
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Collects what earlier eras left; `None` if it was given up.
+    /// Collects what was left before this open; `None` if it gave up.
     fn collect_unclean(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
         should_stop: &dyn Fn() -> bool,
         report: &mut CollectReport,
     ) -> Option<()> {
-        // A unit that arrives only now has no mark, and one that is on its way takes none.
+        // After this no unit is revalidated, so marks stay. A unit that is being revalidated takes
+        // no marks.
         self.finish_revalidations(should_stop)?;
-        // Who retired a block of a unit that was on its way could not mark it.
+        // A thread that retired a block of a unit in revalidation could not mark it; it is in limbo
+        // then.
         self.wait_grace_period(should_stop)?;
         self.mark_limbo(&|offset, bytes| self.mark(offset, bytes), should_stop)?;
         run(trace, self, report).then_some(())?;
         self.wait_grace_period(should_stop)?;
         self.sweep_unclean(report);
-        // ORDER: Release: pairs with `is_marking`: who sees the end of the sweep sees all of it.
+        // ORDER: Release: pairs with `is_marking`: a thread that sees the end of the sweep sees all
+        // of it.
         self.shared().phase.store(self.medium().point("phase.end-unclean"), IDLE, Release);
         self.shared().fruitless.store(self.medium(), 0, Relaxed);
         Some(())
     }
 
-    /// How a slab in `state` is divided, if its blocks may hold what was asked for with a size of
-    /// class `asked`.
+    /// The class of a slab in `state`, if its blocks may serve a request of class `asked`.
     pub(crate) fn class_serving(&self, state: UnitState, asked: usize) -> Option<&Class> {
         self.memory.classes.get(state.class().filter(|&found| self.serves(found, asked))?)
     }
@@ -262,7 +277,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// A block that can be reached lies in `unit`, at `offset`, where by the unit's `state` there is none of its size.
+    /// Quarantines `unit` if a reachable block lies in its old part, at `offset`, where its `state`
+    /// rules out a block of that size.
     #[cold]
     fn quarantine_if_contradicted(&self, unit: u64, state: UnitState, offset: u64) {
         if !self.is_unclean() {
@@ -281,7 +297,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Waits while someone collects. Returns whether someone did, and has come to an end: not if the collector may be waiting for somebody who stands still.
+    /// Waits while another thread collects. Returns whether one did and has ended; not if the
+    /// collector may be waiting for a stopped participant.
     pub(crate) fn wait_for_collector(&self) -> bool {
         let (mut turn, mut backoff) = (0u32, Backoff::new());
         while self.is_unclean() && self.shared().collector.is_held_in(self) {
@@ -293,8 +310,9 @@ impl<M: MappedMedium> Inner<M> {
         turn > 0
     }
 
-    /// Waits until everyone who is pinned now has been unpinned; `None` if `should_stop` says before that it is not to wait any longer.
-    #[must_use = "if it is to stop, they may be pinned still"]
+    /// Waits until all threads that are pinned now have been unpinned; `None` if `should_stop`
+    /// returns true before that.
+    #[must_use = "if it stopped, they may still be pinned"]
     pub(crate) fn wait_grace_period(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
         let until = self.epoch() + GRACE_EPOCHS;
         let (mut epoch, mut backoff) = (self.epoch(), Backoff::new());
@@ -332,7 +350,7 @@ impl<M: MappedMedium> Inner<M> {
         };
         base.fetch_sub(self.medium().point("sweep.count-unclean"), bytes, Relaxed);
         report.freed += bytes;
-        // A crash may have come between a change of the unit and its hints.
+        // A crash may have come between a change of the unit and that of its hints.
         self.update_hints(unit);
     }
 }
@@ -383,7 +401,8 @@ mod tests {
         assert!(listed.iter().rev().zip(sizes).all(|(block, asked)| block.1 >= asked as u64));
     }
 
-    /// Waits as `waiting` while `collector` collects, who is done after so many looks at that; without sleep.
+    /// Calls `wait_for_collector` of `waiting` while `collector` collects, which ends after `looks`
+    /// loads of the phase; without sleeping.
     fn wait_for(collector: &Pool<Hooked>, waiting: &Pool<Hooked>, looks: u32) -> bool {
         let shared = waiting.0.shared();
         let _collecting = collector.0.shared().collector.acquire_in(&collector.0);
@@ -425,7 +444,7 @@ mod tests {
         let is_done = wait_for(&collector, &waiting, 1000 * CHECK_STOPPED_EVERY);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!is_done, "it may stand still for ever");
+        assert!(!is_done, "it may be stopped for ever");
     }
 
     #[test]
@@ -435,7 +454,7 @@ mod tests {
             let guard = pool.pin();
             blocks.extend((0..20).map(|_| guard.alloc(96).unwrap().fenced_later().into_offset()));
         });
-        // What is freed before the sweep is not freed by it.
+        // A block that is freed before the sweep is not freed by it.
         pool.pin().free(blocks[5], 96);
         let before = pool.space().used_by_blocks;
         let kept = [(3, 0), (7, 50), (19, 95)].map(|(block, byte)| blocks[block] + byte);
@@ -458,7 +477,7 @@ mod tests {
         let wait = || {
             rest_with(|| RESTS.set(RESTS.get() + 1));
             let should_stop = || {
-                assert!(RESTS.get() > 4, "it has given its processor away a few times, and has not slept");
+                assert!(RESTS.get() > 4, "it has yielded a few times, and has not slept");
                 true
             };
             assert_eq!(pool.0.wait_grace_period(&should_stop), None);

@@ -1,4 +1,4 @@
-//! Tests: what others do, or look at, between two accesses of one thread.
+//! Tests of interleavings: other threads act between two accesses of one thread.
 
 use crate::PoolOptions;
 use crate::pool::{Inner, Pool};
@@ -21,10 +21,11 @@ thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// Memory that calls a thread's hook after each of its accesses, but for those of the hook, with the offset.
+/// A medium that calls the thread's hook after each of its accesses, except those of the hook
+/// itself, with the offset.
 pub(crate) struct Hooked(Shm);
 
-// SAFETY: base and length are those of the medium below, which promises the same.
+// SAFETY: base and length are those of the medium below, which makes the same promise.
 unsafe impl Medium for Hooked {
     const VOLATILE_CACHE: bool = false;
     fn base(&self) -> NonNull<u8> {
@@ -77,7 +78,7 @@ fn visible_slab_has_a_clear_bitmap() {
     let guard = pool.pin();
     let mut blocks = Vec::new();
     while let Ok(block) = guard.alloc(4096) {
-        // As the bitmaps of a slab: taken, and not marked.
+        // Like the bitmaps of a slab: allocated, and not marked.
         block.write(0, &[0xff; 8]);
         block.write(8, &[0; 4088]);
         blocks.push(block);
@@ -175,7 +176,7 @@ fn release_waits_for_a_thread_that_disowns_slabs() {
         }
     };
     hooked(look, || leaver.close().unwrap());
-    assert_eq!(*emptied.borrow(), [true], "a cache is emptied, and a collector waits for it");
+    assert_eq!(*emptied.borrow(), [true], "a cache is drained, and a collector waits for it");
     other.request_collection();
     assert_eq!(other.collect(&mut |marker| marker.mark(kept, 64)).freed, 0);
     assert_eq!(other.verify_memory(), []);
@@ -234,12 +235,12 @@ fn recount_fails_while_a_new_thread_drains_a_cache() {
         let slot = inner.thread_slot(index);
         let free = &slot.caches[number].free;
         match had {
-            // It has begun to empty it,
+            // The thread begins to drain the cache,
             None if (access, offset) == (Access::Load, pin) => {
                 inner.set_pin(slot, inner.barrier_flag() | 1);
                 had = Some(free.swap(medium, 0, Relaxed));
             }
-            // and goes on, up to the end.
+            // and continues to the end.
             Some(bits) if bits != 0 && (access, offset) == (Access::Load, taken) => {
                 free.store(medium, bits, Relaxed);
                 inner.drain_caches(slot);

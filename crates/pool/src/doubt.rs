@@ -1,42 +1,60 @@
-//! Collecting what somebody left who died in this era, beside others who go on.
+//! Concurrent collection: collects what a process left that died, while others run.
 //!
-//! Several processes share a pool, and one of them may be killed between any two instructions. What its threads had done by then everybody sees; only
-//! what they would have done next is missing. So a bitmap's bit that is set stands for a block that is reachable, in a cache, in limbo or a page of it,
-//! on its way between these in the hands of a thread that is pinned; or for garbage. A collection finds out which, while everybody
-//! goes on allocating and freeing from all slabs, and nobody waits for it.
+//! Several processes share a pool, and one of them may be killed between any two instructions. What
+//! its threads had done by then is visible to all; only their next steps are missing. So a set bit
+//! of an allocation bitmap means one of these: the block is reachable, in a cache, in limbo (or is
+//! a limbo chunk), moving between these in the hands of a pinned thread, or garbage. A collection
+//! finds out which, while all threads continue to allocate and free in all slabs, without waiting
+//! for it.
 //!
 //! ```text
-//!   marks cleared | phase := MARKING | grace | caches, granules, limbo, suspects | grace | limbo | trace | grace | sweep | phase := IDLE
+//!   marks cleared | phase := MARKING | grace | caches, granules, limbo, candidates | grace
+//!                 | limbo | trace | grace | sweep | phase := IDLE
 //! ```
-//! A *grace* lasts until everyone has been unpinned who was pinned when it began. While the phase is MARKING
-//! - who takes free bits of a slab into its cache marks them first, and then takes them;
-//! - who takes granules clears their bits in `old`, which say "taken, and not found live" (see `zones`);
-//! - who retires a block marks it;
-//! - who owns or lists a slab writes the collection's number into the upper half of its `link` (see `orphans`).
+//! A *grace* period lasts until all threads have been unpinned that were pinned when it began.
+//! While the phase is MARKING
+//! * a thread that takes free bits of a slab into its cache marks them first;
+//! * a thread that takes granules clears their bits in `old`, which mean "taken, and not found
+//!   live" (see `zones`);
+//! * a thread that retires a block marks it;
+//! * a thread that owns or lists a slab writes the collection's round into the upper half of its
+//!   `link` (see `orphans`).
 //!
-//! After the first grace everybody knows that, and what was taken without a mark is in a cache, or was handed out. So of a block whose bit is set
-//! when the sweep comes to it, and that is not garbage, one of these is true:
-//! - Its bit was taken under MARKING: it was marked before. The sweep looks at the bit first and at the mark then.
-//! - It was in a cache when the caches were looked at: marked. A cache is two words; whatever was changed between reading these was changed under MARKING.
-//! - It was handed out before. Who had it has been unpinned by the end of the second grace: it was linked, freed or retired.
-//!   - Linked, and still so when the trace begins: it is named, or was unlinked before the tracer came by. Who unlinked it retires it under the same pin, so it is
-//!     marked by the end of the third grace.
-//!   - Retired under MARKING: marked. Retired before, and so before the end of the first grace: it was in limbo when limbo was looked at, or on its way: from the seat
-//!     to a page (then it is marked by who carries it), in a page from its owner to the queue (then it is in the queue by the end of the second
-//!     grace, and found there), or in a page from the queue to where it came from (who frees it is pinned, and done by the end of the third grace). A block
-//!     that was in a page when its owner took it out, and in the hands of who frees it when limbo was looked at again, is of the last kind.
-//!   - The page itself goes the same ways.
+//! After the first grace period all threads know the phase, and what was taken without a mark is in
+//! a cache or was handed out. So for a block whose bit is set when the sweep reaches it, and that
+//! is not garbage, one of these is true:
+//! * Its bit was taken under MARKING: it was marked before. The sweep loads the bit first, and then
+//!   the mark.
+//! * It was in a cache when the caches were scanned: marked. A cache is two words; a change between
+//!   loading these is a change under MARKING.
+//! * It was handed out before. The thread that had it has been unpinned by the end of the second
+//!   grace period, so the block was linked, freed or retired.
+//!   - Linked, and still so when the trace begins: it is named, or was unlinked before the tracer
+//!     reached it. The unlinking thread retires it under the same pin, so it is marked by the end
+//!     of the third grace period.
+//!   - Retired under MARKING: marked. Retired before, and so before the end of the first grace
+//!     period: it was in limbo when limbo was scanned, or moving. From the overflow buffer to a
+//!     chunk: then the thread that moves it marks it. In a chunk from its owner to the queue: then
+//!     it is in the queue by the end of the second grace period, and found there. Or in a chunk
+//!     from the queue to its slab: the thread that frees it is pinned, and done by the end of the
+//!     third grace period. A block that was in a chunk when its owner queued the chunk, and was
+//!     being freed when limbo was scanned again, is of the last kind.
+//!   - The limbo chunk itself moves in the same ways.
 //!
-//! For granules, read "its bit in `old` is clear" for "it is marked". A bit of `old` may be set for granules that were freed while `old` was written: these
-//! are cleared after the second grace, when who freed them has gone, and from then on no granule that is free, and none that is taken anew, has one.
+//! For granules, read "its bit in `old` is clear" for "it is marked". A bit of `old` may be set for
+//! granules that were freed while `old` was written. These bits are cleared after the second grace
+//! period, when the freeing threads have been unpinned. From then on no free granule, and none that
+//! is taken anew, has its bit set.
 //!
-//! So what is not marked is garbage, which nobody knows, frees or takes: clearing its bit races with nothing, and a slab that
-//! holds garbage stays a slab. But a slab without any may become something else while the collector looks at its bitmaps. So the collector says which unit it
-//! looks into, and who wants to give that one back to the units leaves it a slab (`release_unit`).
+//! So what is not marked is garbage that no thread can reach, free or take: clearing its bit races
+//! with nothing, and a slab with garbage stays a slab. But a slab without any may become something
+//! else while the collector reads its bitmaps. So the collector announces the unit that it
+//! inspects, and a thread that wants to return that unit leaves it a slab (`release_unit`).
 //!
-//! All of this starts over if the collector dies: whatever marks are there only keep what may be garbage by now, until the next time; bits of `old` are
-//! written anew; notes have another number. A thread that still believes the last MARKING is pinned, and the first grace waits for it. Who dies meanwhile
-//! raises another doubt, and another collection finds what it left.
+//! All of this starts over if the collector dies. Old marks only keep some garbage until the next
+//! time; bits of `old` are written anew; rounds have another number. A thread that still believes
+//! the last MARKING is pinned, and the first grace period waits for it. A thread that dies
+//! meanwhile requests another collection, which finds what it left.
 
 use crate::collect::{BlockPlace, CollectReport, Marker, Marks, run};
 use crate::orphans::OrphanCandidates;
@@ -48,14 +66,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
-    /// As if somebody had died who used this pool. For tests.
+    /// Requests a collection, as if a thread had died that used this pool. For tests.
     #[doc(hidden)]
     pub fn request_collection(&self) {
         self.0.request_collection();
     }
 }
 
-/// Marks while others take, free and release.
+/// Marks while other threads allocate, free and release units.
 struct ConcurrentMarks<'p, M: MappedMedium>(&'p Inner<M>);
 
 impl<M: MappedMedium> Marks for ConcurrentMarks<'_, M> {
@@ -78,7 +96,8 @@ impl<M: MappedMedium> Marks for ConcurrentMarks<'_, M> {
         }
     }
     fn mark_small(&self, offset: u64) {
-        // It is marked some time after it was named, and may have been freed and its slab have been released since.
+        // Marking is delayed: since it was named, the block may have been freed, and its slab
+        // released.
         if let Some(unit) = self.0.unit_at(offset) {
             self.0.mark_concurrently(unit, offset);
         }
@@ -89,17 +108,20 @@ impl<M: MappedMedium> Marks for ConcurrentMarks<'_, M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Somebody died who was pinned, or was collecting: it may have left blocks that nobody can reach. Called before its announcement is withdrawn, so that
-    /// it is not forgotten if the caller dies, too; what the caller hands over and empties for the dead it does pinned.
+    /// Requests a collection, since a thread died that was pinned or was collecting: it may have
+    /// left unreachable blocks. Called before its pin is cleared, so that the request is not lost
+    /// if the caller dies, too. The caller flushes and drains the dead thread's slot while pinned.
     pub(crate) fn request_collection(&self) {
-        // ORDER: Release: who sees the doubt sees what was said to be lost before. (An announcement that is withdrawn, or a lock that is freed, comes behind it by its own.)
+        // ORDER: Release: a thread that sees the request sees the bytes counted as lost before.
+        // (Clearing a pin and releasing a lock are Release themselves, and come later.)
         self.shared().collection_requests.fetch_add(self.medium().point("collection.request"), 1, Release);
     }
 
-    /// Whether there has been a doubt that no collection has settled.
+    /// Whether a requested collection has not completed.
     pub(crate) fn is_collection_pending(&self) -> bool {
         let shared = self.shared();
-        // ORDER: Acquire: who is told that all has been collected may have the memory, and knows the doubt. The other is Relaxed: who collects for it loads it anew.
+        // ORDER: Acquire: a thread that learns that all has been collected may use the memory, and
+        // knows the request. The other is Relaxed: a collector loads it anew.
         shared.collected.load(self.medium().point("collection.is-pending"), Acquire)
             != shared.collection_requests.load(self.medium(), Relaxed)
     }
@@ -108,7 +130,7 @@ impl<M: MappedMedium> Inner<M> {
         self.is_marking() || self.is_collection_pending()
     }
 
-    /// Collects what the dead have left. Everything of earlier eras has been collected.
+    /// Collects what dead threads have left. Everything left before this open has been collected.
     pub(crate) fn collect_concurrently(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
@@ -116,24 +138,29 @@ impl<M: MappedMedium> Inner<M> {
         report: &mut CollectReport,
     ) {
         let (medium, shared) = (self.medium(), self.shared());
-        // ORDER: Acquire: before the bytes that are lost, which this subtracts. A doubt that is not seen is one for the next collection.
+        // ORDER: Acquire: before the lost bytes, which this subtracts. A request that is not seen
+        // is left to the next collection.
         let requests = shared.collection_requests.load(medium.point("collection.requests"), Acquire);
         let lost = shared.lost.load(medium.point("lost.read"), Relaxed);
         let swept = self.find_and_sweep(trace, should_stop, report);
         if swept.is_some() {
             shared.lost.fetch_sub(medium, lost, Relaxed);
         }
-        // ORDER: Release: who sees the end of the sweep sees all of it. (If it was given up there was none, and whatever is marked or noted means nothing to the next one.)
+        // ORDER: Release: a thread that sees the end of the sweep sees all of it. (If the
+        // collection gave up there was none, and its marks and rounds mean nothing to the next
+        // one.)
         shared.phase.store(medium.point("phase.end-concurrent"), IDLE, Release);
         if swept == Some(true) {
-            // ORDER: Release, and after the phase: if this thread dies here, the next one collects once more.
+            // ORDER: Release, and after the phase: if this thread dies here, another collection
+            // follows.
             shared.collected.store(medium.point("collection.complete"), requests, Release);
         }
         shared.fruitless.store(medium, 0, Relaxed);
         self.recount_if_quiet();
     }
 
-    /// All but the last step of the above. Whether it has looked at every slab; `None` if it was given up before the sweep.
+    /// All but the last step of `collect_concurrently`. Returns whether every list could be
+    /// scanned; `None` if it gave up before the sweep.
     fn find_and_sweep(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
@@ -157,45 +184,49 @@ impl<M: MappedMedium> Inner<M> {
         Some(complete)
     }
 
-    /// Everybody marks from now on, or is pinned and does not know yet.
+    /// Starts the marking phase: from now on all threads mark, or are pinned and do not know yet.
     pub(crate) fn start_marking(&self) {
         let (medium, shared) = (self.medium(), self.shared());
         let last = shared.collections.load(medium, Relaxed) as u32;
-        // 0 is no number.
+        // 0 means no round.
         let number = u64::from(last.checked_add(1).unwrap_or(1));
         shared.collections.store(medium, number, Relaxed);
-        // ORDER: Release: who waits for the end of UNCLEAN may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
+        // ORDER: Release: a thread that waits for the end of UNCLEAN may find this value instead.
+        // The barrier: a thread that does not see the phase is seen pinned.
         shared.phase.store(medium.point("phase.start-marking"), number << 32 | MARKING, Release);
         self.barrier_to_pins();
     }
 
-    /// Calls `each` with what `unit` is; if it is a slab it stays one until then. By the collector only.
+    /// Calls `each` with the state of `unit`. A slab stays one until `each` returns. Called by the
+    /// collector only.
     pub(crate) fn inspect_unit<R>(&self, unit: u64, each: impl FnOnce(UnitState) -> R) -> R {
         let sweeping = &self.shared().sweeping;
         // ORDER: SeqCst: see `release_unit`.
         sweeping.store(self.medium().point("inspect.announce"), unit + 1, SeqCst);
         let state = UnitState(self.unit(unit).state.load(self.medium().point("inspect.state"), SeqCst));
         let result = each(state);
-        // ORDER: Release: it has looked.
+        // ORDER: Release: after the loads of `each`.
         sweeping.store(self.medium(), 0, Release);
         result
     }
 
-    /// Every unit that this collection is about.
+    /// Every unit of the pool.
     pub(crate) fn all_units(&self) -> impl Iterator<Item = u64> + '_ {
         self.zones().flat_map(|zone| self.units_in(&zone))
     }
 
-    /// Brings all units into this era, those too whose arrival has been left unfinished by somebody who died. From now on none arrives: what is marked in it is marked.
-    /// `None` if `should_stop` says so while it waits.
+    /// Revalidates all units, and completes the revalidations that dead threads left unfinished.
+    /// After this no unit is revalidated, so marks stay. `None` if `should_stop` returns true while
+    /// it waits.
     pub(crate) fn finish_revalidations(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
-        // ORDER: Relaxed: only `Revalidating` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
+        // ORDER: Relaxed: only `Revalidating` is acted upon, which releases nothing. A live thread
+        // that was revalidating has been unpinned before the second load.
         let state = |unit: u64| UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
         let is_revalidating =
             |state: UnitState| state.open_seq() == self.open_seq && state.usage() == UnitUse::Revalidating;
         let mut revalidating = Vec::new();
         for unit in self.all_units() {
-            // It does not wait for who is at it, who may be dead.
+            // Does not wait for another thread that is revalidating, which may be dead.
             if is_revalidating(state(unit)) || is_revalidating(self.revalidate(unit)) {
                 revalidating.push(unit);
             }
@@ -222,7 +253,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// The block around `offset` in `unit` is not garbage.
+    /// Marks the block around `offset` in `unit`: it is not garbage.
     fn mark_concurrently(&self, unit: u64, offset: u64) {
         self.inspect_unit(unit, |state| match state.class() {
             Some(_) => self.mark_block_in(unit, state, offset),
@@ -233,12 +264,13 @@ impl<M: MappedMedium> Inner<M> {
         });
     }
 
-    /// Notes which granules are taken.
+    /// Records in `old` which granules are taken.
     pub(crate) fn snapshot_granules(&self) {
         for zone in self.zones() {
             for unit in self.units_in(&zone) {
                 let entry = self.unit(unit);
-                // ORDER: Relaxed, both: what has changed since the grace began may be seen in any mixture, and is settled after the next one.
+                // ORDER: Relaxed, both: changes since the grace period began may be seen in any
+                // mixture, and are corrected after the next one.
                 let state = UnitState(entry.state.load(self.medium(), Relaxed));
                 let taken = entry.taken.load(self.medium(), Relaxed);
                 let head = self.memory.zones.header_granules(&zone, unit);
@@ -248,12 +280,14 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// What was freed, or became a slab, while it was noted is not garbage. Everybody who did that has gone.
+    /// Removes from `old` what was freed, or became a slab, during the snapshot. The threads that
+    /// did so have been unpinned.
     pub(crate) fn exclude_freed_granules(&self) {
         for unit in self.all_units() {
             let entry = self.unit(unit);
             let old = entry.old.load(self.medium().point("granules.exclude-freed"), Relaxed);
-            // ORDER: Relaxed: what they did is seen by the grace; who frees, takes or makes a slab since sees to `old` itself, or leaves none that is swept.
+            // ORDER: Relaxed: the grace period makes their stores visible. A thread that frees,
+            // takes or makes a slab since then updates `old` itself, or leaves none to sweep.
             let state = UnitState(entry.state.load(self.medium(), Relaxed));
             let taken = entry.taken.load(self.medium(), Relaxed);
             let gone = if state.usage() == UnitUse::Granules { old & !taken } else { old };
@@ -263,7 +297,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Marks what seats have to hand out. Returns the slabs that they take it from.
+    /// Marks the blocks in slot caches. Returns the slabs that the caches take them from.
     pub(crate) fn mark_caches(&self) -> BTreeSet<u64> {
         let mut owned = BTreeSet::new();
         for cache in self.used_slots().flat_map(|slot| &slot.caches[..self.memory.classes.len()]) {
@@ -309,7 +343,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Frees what is garbage in a unit in `state`. Returns how many bytes in small blocks and in granules.
+    /// Frees the garbage in a unit in `state`. Returns the bytes of small blocks and of granules.
     pub(crate) fn sweep_unit(&self, unit: u64, state: UnitState) -> (u64, u64) {
         match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
             (
@@ -327,7 +361,7 @@ impl<M: MappedMedium> Inner<M> {
 
     fn sweep_word(&self, unit: u64, class: &crate::classes::Class, word: u64) -> u64 {
         let taken = self.allocated_word(unit, word);
-        // ORDER: Acquire, and before the marks: see `grab`. These say all that there is to know by themselves.
+        // ORDER: Acquire, and before the marks: see `grab`. The marks need no order of their own.
         let is_taken = taken.load(self.medium().point("sweep.taken"), Acquire) & class.valid(word);
         let garbage =
             is_taken & !self.mark_word(unit, class, word).load(self.medium().point("sweep.mark"), Relaxed);
@@ -339,7 +373,8 @@ impl<M: MappedMedium> Inner<M> {
         u64::from((before & garbage).count_ones())
     }
 
-    /// After its sweep: a slab with a free block is owned or listed, and the hints are right, though whoever was to see to it may have died.
+    /// Repairs a unit after its sweep, since the responsible thread may have died: a slab with a
+    /// free block is owned or listed, and the hints are right.
     fn finish_unit(&self, unit: u64, adopted: bool) {
         let state = UnitState(self.unit(unit).state.load(self.medium().point("sweep.state"), SeqCst));
         let class = state.class().and_then(|number| Some((number, self.memory.classes.get(number)?)));
@@ -363,7 +398,7 @@ mod tests {
     use std::rc::Rc;
     use terrace_medium::{Access, Dram};
 
-    /// A block that nobody knows but the test.
+    /// A block that only the test knows.
     fn block<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> u64 {
         pool.pin().alloc(bytes).unwrap().fenced_later().into_offset()
     }
@@ -373,7 +408,7 @@ mod tests {
         let pool = exclusive_pool::<Dram>();
         let granule = 1 << pool.0.memory.zones.granule_log2();
         let bytes = 140 * granule;
-        // The first and the last of a unit are among them, wherever the extent begins.
+        // Covers the first and the last granule of a unit, wherever the extent begins.
         for at in 0..140 {
             let extent = block(&pool, bytes as usize);
             pool.request_collection();
@@ -414,7 +449,8 @@ mod tests {
         let guard = pool.pin();
         extents.iter().step_by(2).for_each(|&offset| guard.free(offset, 1000));
         drop(guard);
-        // The collector has read, before, that they are taken, and says so only now. Of the slab it has, too.
+        // The collector has read before that they are taken, and stores it only now; the same for
+        // the slab.
         for &(unit, snapshot) in &snapshot {
             let snapshot = if unit == slab { !0 } else { snapshot };
             inner.unit(unit).old.store(medium, snapshot, Relaxed);
@@ -457,7 +493,7 @@ mod tests {
         let take = {
             let fresh = fresh.clone();
             move |access, offset| {
-                // Another thread marks them and takes them after that.
+                // Another thread marks them and takes them then.
                 if (access, offset) == (Access::Load, marks) && fresh.get() == 0 {
                     fresh.set(block(&other, 24));
                 }

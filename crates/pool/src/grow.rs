@@ -1,7 +1,9 @@
-//! Growth: more pages behind those that are there. Nothing moves.
+//! Growth: adds pages at the end of a pool. Nothing moves.
 //!
-//! Each participant has reserved addresses when it came in, and follows a growth as far as these reach and no further. So who grows a shared pool first says how far, and then
-//! looks whether everybody's reach that far; who comes in takes its slot, which says how far its own reach, and then looks how large the pool is about to be.
+//! Each participant reserved addresses when it joined, and follows a growth only as far as these
+//! reach. So a process that grows a shared pool first announces the new size, and then checks that
+//! every participant has reserved enough. A process that joins first takes its entry, which says
+//! how much it has reserved, and then checks the announced size.
 
 use crate::error::GrowError;
 use crate::layout::{MAX_POOL, PAGE};
@@ -12,7 +14,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
-    /// Makes the pool `bytes` long, rounded down to whole pages, and returns its size. Memory is allocated from the new pages at once.
+    /// Grows the pool to `bytes` bytes, rounded down to whole pages, and returns its size. The new
+    /// memory is available at once.
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
         if self.is_read_only() {
             return Err(GrowError::ReadOnly);
@@ -42,22 +45,26 @@ impl<M: MappedMedium> Pool<M> {
         Ok(asked)
     }
 
-    /// Makes the pool so long that `superblock` describes, but tells nobody. Returns its new superblock.
+    /// Grows the file and the stored superblock to `asked` bytes, without announcing it to other
+    /// threads. Returns the new superblock.
     fn grow_to(&self, asked: u64, superblock: &Superblock) -> Result<Superblock, GrowError> {
         self.check_other_participants(asked)?;
         self.give_storage(asked)?;
         let mut grown = superblock.clone();
         grown.size = asked;
         grown.sequence = grown.sequence.wrapping_add(1);
-        // PERSIST: before the size says so, by the superblock's first fence: whoever comes after a kill finds a pool that has grown, and has nothing to do then.
+        // PERSIST: before the superblock includes the size, by the superblock's first fence: after
+        // a kill the next process finds a pool that has grown completely.
         self.0.init_hints(superblock.size, asked);
-        // PERSIST: the superblock, after the file has the pages and before anyone allocates from them. A crash before leaves a file
-        // that is longer than its pool, and hints of what is not there; the next growth takes them in.
+        // PERSIST: the superblock, after the file has the pages and before they are used. A crash
+        // before that leaves a file longer than its pool, and hints beyond the end; the next growth
+        // uses them.
         grown.store(self.region(), 0).map_err(GrowError::Map)?;
         Ok(grown)
     }
 
-    /// Whether all others have addresses for `asked` bytes, too. Who comes in from now on knows that the pool is about to have so many.
+    /// Checks that all other participants have addresses for `asked` bytes. A process that joins
+    /// later sees the announced size.
     fn check_other_participants(&self, asked: u64) -> Result<(), GrowError> {
         let inner = &*self.0;
         let least = || {
@@ -69,22 +76,24 @@ impl<M: MappedMedium> Pool<M> {
         if !inner.is_shared() || least().is_none() {
             return Ok(());
         }
-        // Nobody waits for the dead.
+        // Dead participants do not count.
         inner.recover_all_dead();
         let Some((reserved, narrow)) = least() else { return Ok(()) };
         let holder = inner.other_live_participants().into_iter().find(|(index, _)| *index == narrow);
         Err(GrowError::ReservedByOther { asked, reserved, holder: holder.map(|(_, holder)| holder) })
     }
 
-    /// Gives the first `asked` bytes of the file storage; if there is none, takes back what there was of it.
+    /// Allocates storage for the first `asked` bytes of the file; on failure, releases what was
+    /// allocated.
     fn give_storage(&self, asked: u64) -> Result<(), GrowError> {
         let mapping = self.medium().mapping();
         let file = mapping.as_file();
         let before = file.and_then(|file| Some(file.metadata().ok()?.len()));
         mapping.grow(asked as usize).map_err(|error| {
             if let (Some(file), Some(before)) = (file, before) {
-                // Nobody has seen the new part: the pool does not say that it is there. (hugetlbfs makes a file as long as its
-                // mappings; there the pages go only when they are named.)
+                // Nothing has used the new part: it is not in the pool's size. (hugetlbfs makes a
+                // file as long as its mappings; there the pages are released only if they are
+                // named.)
                 let _ = file.set_len(before);
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let _ = fallocate(file, hole, self.size(), asked - self.size());
@@ -95,14 +104,17 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Ends what somebody was at with the superblock who died: both copies are what the newer whole one says, and memory that it says there is can be had (its hints were there before). Whoever calls this has the
-    /// superblock's lock; if it dies, too, the next one does the same.
+    /// Repairs the superblock after a process died while updating it: copies the newer intact copy
+    /// over the other and makes the memory it announces available. (Its hints were stored earlier.)
+    /// The caller has the superblock's lock; if it dies, too, the next holder does the same.
     pub(crate) fn repair_superblock(&self) {
-        // At least one copy is whole at any time; if none can be read, the pool is damaged in another way, and `verify` says so.
+        // At least one copy is intact at any time. If neither can be read, the pool is damaged in
+        // another way, and a check reports it.
         let Ok(found) = superblock::load(&self.region) else { return };
         let size = found.superblock.size;
-        // PERSIST: the copy that may be torn first. The one that is believed is durable before that, and written over with what it holds. (If the file cannot be synced,
-        // whoever stores the superblock next is told.)
+        // PERSIST: the copy that may be torn, first. The other is durable before that, and then
+        // written again with its own content. (If the file cannot be synced, the next store of the
+        // superblock returns the error.)
         let _ = found.superblock.store(&self.region, 1 - found.copy);
         self.set_size(size);
         self.announce_memory();
@@ -141,7 +153,11 @@ mod tests {
         assert_eq!(other.size(), 4 << 20);
         let refused = other.grow((4 << 20) + PAGE).unwrap_err();
         assert!(matches!(refused, GrowError::Reserved { reserved, .. } if reserved == 4 << 20), "{refused}");
-        assert_eq!(options.open::<terrace_medium::Shm>().unwrap().size(), 4 << 20, "who comes in now, too");
+        assert_eq!(
+            options.open::<terrace_medium::Shm>().unwrap().size(),
+            4 << 20,
+            "a later participant, too"
+        );
     }
 
     #[test]
@@ -151,7 +167,7 @@ mod tests {
         let (size, zones) = (pool.size(), &pool.0.memory.zones);
         let last = zones.units(size) - 1;
         let there = zones.usable(last, size);
-        assert!(there != 0 && there != !0, "a part of the last unit is there: {there:#x}");
+        assert!(there != 0 && there != !0, "the last unit is in the pool in part: {there:#x}");
         let guard = pool.pin();
         for bytes in [PAGE as usize, 64] {
             while let Ok(block) = guard.alloc(bytes) {
@@ -166,7 +182,7 @@ mod tests {
         assert!(is_hinted(Hint::Empty) && is_hinted(Hint::Room));
         drop(guard);
         pool.grow(size + PAGE).unwrap();
-        assert!(pool.pin().alloc(PAGE as usize).is_ok(), "what is new lies in that unit alone");
+        assert!(pool.pin().alloc(PAGE as usize).is_ok(), "the new memory lies in that unit alone");
     }
 
     #[test]
@@ -175,7 +191,7 @@ mod tests {
         let pool = options.geometry(crate::small::geometry()).create::<Dram>().unwrap();
         let (size, zones) = (pool.size(), &pool.0.memory.zones);
         let last = zones.units(size) - 1;
-        assert!(zones.of_unit(last).end() > last + 1, "what comes next is of the same zone");
+        assert!(zones.of_unit(last).end() > last + 1, "the next unit is of the same zone");
         let guard = pool.pin();
         let is_refused =
             || guard.alloc(PAGE as usize).map(|block| block.fenced_later().into_offset()).is_err();
@@ -185,7 +201,7 @@ mod tests {
             let guard = pool.pin();
             drop(guard.alloc(64).unwrap());
             assert_eq!(pool.0.revalidate(last).usage(), crate::zones::UnitUse::Owned);
-            // It has a slab of which no block is taken, and that only it can give back.
+            // It owns a slab without an allocated block, which only it can release.
             std::thread::scope(|scope| {
                 scope.spawn(|| assert!(pool.pin().alloc(PAGE as usize).is_err())).join().unwrap()
             });

@@ -1,16 +1,17 @@
-//! Where each part of a pool lies. Computed from the geometry alone, which is chosen at create and kept in the superblock.
+//! The offset of each part of a pool. Computed from the geometry alone, which is chosen at creation
+//! and kept in the superblock.
 //!
 //! ```text
 //! 0              superblock A          512 bytes
 //! 512            notices               256 bytes each, to the end of the page
 //! 4096           superblock B          512 of 4096 bytes
-//! roots          root directory        64 bytes a root
-//! participants   participant table     64 bytes a slot
+//! roots          root directory        64 bytes per root
+//! participants   participant table     64 bytes per participant
 //! shared         the pool's own words  64 bytes
 //! allocator      the allocator's words ALLOCATOR_BYTES
-//! thread_slots   seats                 SLOT_BYTES a seat
-//! watches        watches               64 bytes each, up to 64: as many as there is room for before the zones
-//! zones          zones                 heads and memory, to the end of the pool
+//! thread_slots   thread slots          SLOT_BYTES each
+//! watches        key watches           64 bytes each, at most 64: as many as fit before the zones
+//! zones          zones                 headers and memory, to the end of the pool
 //! ```
 //!
 //! Every part begins at a line, the zones at a slab.
@@ -23,23 +24,23 @@ pub const MAX_POOL: u64 = 1 << 44;
 pub(crate) const SUPERBLOCK_STEP: u64 = 4096;
 /// Bytes of a root.
 pub(crate) const ROOT_BYTES: u64 = 64;
-/// Bytes of a participant's slot.
+/// Bytes of an entry of the participant table.
 pub(crate) const PARTICIPANT_BYTES: u64 = 64;
-/// Bytes of the words that the pool itself shares.
+/// Bytes of the pool's own shared words.
 pub(crate) const SHARED_BYTES: u64 = 64;
-/// Bytes of the words that the allocator shares: epoch, class lists, zone hints, counters.
+/// Bytes of the allocator's shared words: epoch, class lists, search hints, counters.
 pub(crate) const ALLOCATOR_BYTES: u64 = 4096;
-/// Bytes of a seat: epoch line, caches by class, limbo, counters.
+/// Bytes of a thread slot: epoch line, caches by class, limbo, counters.
 pub(crate) const SLOT_BYTES: u64 = 2048;
-/// Bytes of a watch.
+/// Bytes of a key watch.
 pub(crate) const WATCH_BYTES: u64 = 64;
-/// Most watches: a bit each in a word.
+/// The most key watches: a bit of a word for each.
 const WATCHES_MAX: u64 = 64;
 
-/// How many of each thing a pool has room for.
+/// The capacities of a pool: numbers of slots, and sizes of slabs and zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Threads that can be inside the pool at one time.
+    /// Threads that can use the pool at one time.
     pub thread_slots: u32,
     /// Processes that can have it open at one time.
     pub participants: u32,
@@ -49,7 +50,8 @@ pub struct Geometry {
     pub slab_log2: u32,
     /// Bytes of the largest zones, as a power of two.
     pub zone_log2: u32,
-    /// Bytes of the first zone, as a power of two: each is twice as large as the one before, up to the largest. No block is larger than a zone.
+    /// Bytes of the first zone, as a power of two. Each further zone is twice as large, up to the
+    /// largest. No block is larger than a zone.
     pub first_zone_log2: u32,
 }
 
@@ -67,13 +69,14 @@ impl Default for Geometry {
 }
 
 impl Geometry {
-    /// The smallest: for test pools of 64 KiB and less.
+    /// The smallest geometry: for test pools of 64 KiB and less.
     pub const fn tiny() -> Self {
         Self { thread_slots: 4, participants: 4, roots: 8, slab_log2: 12, zone_log2: 20, first_zone_log2: 16 }
     }
 
-    /// What suits a pool of `size` bytes that may grow: the default from 64 MiB on, less of everything below, so that the
-    /// metadata stays small beside the data. The pool is one zone, if it is not larger than the largest: what is free is not divided.
+    /// The geometry for a pool of `size` bytes that may grow: the default from 64 MiB on, smaller
+    /// numbers below, so that the metadata stays small compared to the data. If possible the pool
+    /// is a single zone, so that free memory is not divided.
     pub fn for_size(size: u64) -> Self {
         let some = match size {
             s if s < 1 << 20 => Self::tiny(),
@@ -87,10 +90,10 @@ impl Geometry {
         Self { first_zone_log2: first_zone_log2.clamp(some.slab_log2 + 2, some.zone_log2), ..some }
     }
 
-    /// Says what is wrong with it, if anything.
+    /// Checks all ranges, and says what is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         match self {
-            g if !(1..=1 << 16).contains(&g.thread_slots) => Err("seats are not between 1 and 65536"),
+            g if !(1..=1 << 16).contains(&g.thread_slots) => Err("thread slots are not between 1 and 65536"),
             g if !(1..=1 << 12).contains(&g.participants) => Err("participants are not between 1 and 4096"),
             g if !(1..=1 << 12).contains(&g.roots) => Err("roots are not between 1 and 4096"),
             g if !(12..=19).contains(&g.slab_log2) => Err("slabs are not between 4 KiB and 512 KiB"),
@@ -108,7 +111,7 @@ impl Geometry {
 /// Offsets of the parts of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What it follows from.
+    /// The geometry that all offsets follow from.
     pub geometry: Geometry,
     /// The root directory.
     pub roots: u64,
@@ -118,9 +121,9 @@ pub struct Layout {
     pub shared: u64,
     /// The allocator's shared words.
     pub allocator: u64,
-    /// The seats.
+    /// The thread slots.
     pub thread_slots: u64,
-    /// The watches.
+    /// The key watches.
     pub watches: u64,
     /// The first zone; everything below is metadata.
     pub zones: u64,
@@ -140,32 +143,32 @@ impl Layout {
         Ok(Self { geometry, roots, participants, shared, allocator, thread_slots: slots, watches, zones })
     }
 
-    /// The fewest bytes that a pool with this layout can have: its metadata and 8 slabs.
+    /// The fewest bytes of a pool with this layout: its metadata and 8 slabs.
     pub fn smallest(&self) -> u64 {
         self.zones + (8 << self.geometry.slab_log2)
     }
 
-    /// Where the `index`th seat begins.
+    /// Offset of thread slot `index`.
     pub fn thread_slot(&self, index: u32) -> u64 {
         self.thread_slots + u64::from(index) * SLOT_BYTES
     }
 
-    /// How many watches there can be.
+    /// The number of key watches.
     pub fn watch_count(&self) -> u32 {
         ((self.zones - self.watches) / WATCH_BYTES).min(WATCHES_MAX) as u32
     }
 
-    /// Where the `index`th watch begins.
+    /// Offset of key watch `index`.
     pub(crate) fn watch(&self, index: u32) -> u64 {
         self.watches + u64::from(index) * WATCH_BYTES
     }
 
-    /// Where the `index`th root begins.
+    /// Offset of root `index`.
     pub(crate) fn root(&self, index: u32) -> u64 {
         self.roots + u64::from(index) * ROOT_BYTES
     }
 
-    /// Where the `index`th participant's slot begins.
+    /// Offset of entry `index` of the participant table.
     pub(crate) fn participant(&self, index: u32) -> u64 {
         self.participants + u64::from(index) * PARTICIPANT_BYTES
     }

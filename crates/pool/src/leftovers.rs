@@ -1,4 +1,5 @@
-//! Tests: whatever a thread may leave behind that dies between two instructions, a collection beside others finds it, and nothing else.
+//! Tests of leaks: whatever a thread leaves behind that dies between two instructions, a concurrent
+//! collection frees it, and nothing else.
 
 use crate::pool::{Inner, Pool, Start};
 use crate::shared::UNCLEAN;
@@ -15,7 +16,7 @@ const SIZE: u64 = 1 << 20;
 /// Sizes of small blocks and of extents.
 const BYTES: [usize; 8] = [24, 64, 96, 200, 512, 700, 3000, 9000];
 
-/// A pool, and the blocks in it that can be reached.
+/// A pool, and the reachable blocks in it.
 struct Rig<M: MappedMedium> {
     pool: Pool<M>,
     kept: Vec<(u64, usize)>,
@@ -53,7 +54,7 @@ impl<M: MappedMedium> Rig<M> {
         })
     }
 
-    /// Everything that is kept is whole, and no byte else is taken.
+    /// Checks that all kept blocks are intact, and that nothing else is allocated.
     fn check(&self, what: &str) {
         assert!(!self.pool.needs_collection(), "{what}");
         let findings = self.pool.verify_memory();
@@ -62,7 +63,7 @@ impl<M: MappedMedium> Rig<M> {
             self.pool.reclaim_blocking();
         }
         let findings = self.pool.verify_memory();
-        assert!(findings.is_empty(), "{what}, relieved: {findings:?}");
+        assert!(findings.is_empty(), "{what}, after reclaim: {findings:?}");
         for &(offset, bytes) in &self.kept {
             for at in 0..bytes as u64 / 8 {
                 let word = self.inner().word_at(offset + at * 8).load(self.pool.medium(), Relaxed);
@@ -77,11 +78,10 @@ impl<M: MappedMedium> Rig<M> {
             (used, 0, 0),
             "{what}: {space:?}"
         );
-        // Nothing is in slabs that they do not need: what is free is what all pools with the same blocks have at most one cache more or less.
         assert_eq!(self.pool.faults(), 0, "{what}");
     }
 
-    /// Takes all there is, to see that nothing is missing, and gives it back.
+    /// Allocates all memory, to see that none is missing, and frees it. Returns the bytes.
     fn take_everything(&self) -> u64 {
         let guard = self.pool.pin();
         let mut blocks = Vec::new();
@@ -95,7 +95,7 @@ impl<M: MappedMedium> Rig<M> {
         sum
     }
 
-    /// Units of this era in use `usage`.
+    /// Revalidated units in use `usage`.
     fn units(&self, usage: UnitUse) -> Vec<u64> {
         let state = |unit: &u64| UnitState(self.inner().unit(*unit).state.load(self.pool.medium(), Relaxed));
         let inner = self.inner();
@@ -105,7 +105,7 @@ impl<M: MappedMedium> Rig<M> {
             .collect()
     }
 
-    /// A unit of which nothing is taken.
+    /// A unit without taken granules.
     fn empty_unit(&self) -> u64 {
         let inner = self.inner();
         let empty = |unit: &u64| inner.unit(*unit).taken.load(self.pool.medium(), Relaxed) == 0;
@@ -123,7 +123,7 @@ impl<M: MappedMedium> Rig<M> {
         self.inner().unit(unit).state.store(self.pool.medium(), state.0, SeqCst);
     }
 
-    /// A full slab, all of whose blocks are kept.
+    /// A full slab whose blocks are all kept.
     fn full_slab(&mut self) -> (u64, usize) {
         let guard = self.pool.pin();
         let before = self.units(UnitUse::Full).len();
@@ -139,7 +139,8 @@ impl<M: MappedMedium> Rig<M> {
         (unit, number)
     }
 
-    /// Takes a block that is kept out of what is kept, and says where it is in its slab's bitmap.
+    /// Removes a block of the slab from the kept ones. Returns its place in the slab's bitmap: word
+    /// and bit.
     fn forget_one_of(&mut self, unit: u64, number: usize) -> (u64, u64) {
         let inner = &*self.pool.0;
         let (start, class) = (inner.memory.zones.start_of(unit), *inner.memory.classes.get(number).unwrap());
@@ -149,7 +150,7 @@ impl<M: MappedMedium> Rig<M> {
         (block / 64, 1 << (block % 64))
     }
 
-    /// Retires blocks until a page of them is in this thread's queue, and time goes by.
+    /// Retires blocks until a chunk of them is in this thread's queue, and ends its grace period.
     fn fill_a_page(&self) {
         let guard = self.pool.pin();
         let slot = guard.thread_slot();
@@ -161,7 +162,7 @@ impl<M: MappedMedium> Rig<M> {
     }
 }
 
-/// Each leaves something behind.
+/// Leaves something behind, as a thread that dies.
 type Leave<M> = fn(&mut Rig<M>);
 
 fn private_blocks<M: MappedMedium>(rig: &mut Rig<M>) {
@@ -200,7 +201,7 @@ fn slabs_in_no_cache<M: MappedMedium>(rig: &mut Rig<M>) {
         if i % 2 == 0 {
             cache.free.store(rig.pool.medium(), 0, Relaxed);
         }
-        // As a recovery does with a seat: what is left of the cache belongs to no slab.
+        // As recovery does with a slot: what is left of the cache belongs to no slab.
     }
     rig.inner().drain_caches(guard.thread_slot());
 }
@@ -284,8 +285,8 @@ fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
     vec![
         ("private blocks", private_blocks),
         ("unlinked blocks", unlinked_blocks),
-        ("a page half drained", page_half_drained),
-        ("a page between owner and queue", page_between_owner_and_queue),
+        ("a chunk half drained", page_half_drained),
+        ("a chunk between owner and queue", page_between_owner_and_queue),
         ("bits in no cache", bits_in_no_cache),
         ("slabs in no cache", slabs_in_no_cache),
         ("slabs popped but listed", slabs_popped_but_listed),
@@ -296,7 +297,7 @@ fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
         ("granules without link", granules_without_link),
         ("a unit without hints", unit_without_hints),
         ("new slabs", new_slabs),
-        ("pages of the reserve", pages_of_the_reserve),
+        ("chunks of the reserve", pages_of_the_reserve),
         ("bytes lost", bytes_lost),
     ]
 }
@@ -315,7 +316,7 @@ fn whatever_is_left_comes_back() {
         assert!(rig.pool.needs_collection() && rig.pool.space().collecting);
         assert_eq!(rig.collect().unsound, 0, "{what}");
         rig.check(what);
-        // All memory can be had again, but for what is kept now besides, and the slabs that this is in.
+        // All memory is available again, except what is newly kept and the slabs that contain it.
         let kept_more = used(&rig).saturating_sub(before);
         assert!(rig.take_everything() + 2 * kept_more + (8 << 10) >= all, "{what}");
         rig.check(what);
@@ -335,7 +336,7 @@ fn all_of_it_together_comes_back_time_and_again() {
         rig.inner().request_collection();
         assert!(rig.collect().freed > 0);
         rig.check("everything");
-        // Room for the next round.
+        // Makes room for the next round.
         let guard = rig.pool.pin();
         rig.kept.drain(..).for_each(|(offset, bytes)| guard.retire(offset, bytes));
         rig.kept = BYTES.iter().map(|&bytes| (fill(&guard, bytes), bytes)).collect();
@@ -352,7 +353,7 @@ fn collection_keeps_reachable_blocks() {
     drop(guard);
     let space = rig.pool.space();
     rig.inner().request_collection();
-    // All that is taken is reachable, in a cache, or in limbo.
+    // All that is allocated is reachable, in a cache, or in limbo.
     let report = rig.collect();
     assert_eq!((report.freed, report.unsound), (0, 0));
     assert_eq!(rig.pool.space(), crate::Space { collecting: false, ..space });
@@ -365,7 +366,7 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
         let mut rig = Rig::new(exclusive_pool::<Dram>());
         everything().iter().for_each(|(_, leave)| leave(&mut rig));
         rig.inner().request_collection();
-        // What a collection does, up to some point.
+        // The steps of a collection, up to some point.
         let inner = rig.inner();
         inner.clear_marks();
         inner.start_marking();
@@ -384,7 +385,7 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
             rig.kept.extend(others);
         }
         drop(guard);
-        // Somebody dies under the first collector's number.
+        // A thread dies under the first collector's round.
         if stop > 3 {
             slabs_popped_but_listed(&mut rig);
             slabs_in_no_cache(&mut rig);
@@ -473,7 +474,7 @@ fn a_doubt_during_a_collection_is_not_forgotten() {
     rig.check("twice");
 }
 
-/// Emptying a cache changes nothing that is counted, and takes less time than counting.
+/// Draining a cache changes no count, and takes less time than a recount.
 #[test]
 fn bytes_are_not_counted_while_a_cache_is_emptied() {
     let rig = Rig::new(exclusive_pool::<Dram>());
@@ -537,7 +538,7 @@ fn a_pool_that_is_in_doubt_is_not_called_settled() {
     pool.close().unwrap();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
     assert_eq!((rig.pool.found(), rig.pool.needs_collection()), (Start::Unclean, true));
-    // Who dies before that was collected is seen to after it.
+    // A death before that collection is dealt with after it.
     let guard = rig.pool.pin();
     (0..20).for_each(|i| _ = fill(&guard, BYTES[i % 8]));
     drop(guard);
@@ -574,7 +575,7 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
             }
         }
         rig.inner().request_collection();
-        // Others go on as well as they can.
+        // Meanwhile other threads use the rest.
         let guard = rig.pool.pin();
         let more: Vec<_> = (0..20).map(|i| (fill(&guard, BYTES[i % 8]), BYTES[i % 8])).collect();
         more.into_iter().for_each(|(offset, bytes)| guard.retire(offset, bytes));
@@ -594,12 +595,12 @@ fn blocks_in_a_unit_under_revalidation_are_kept() {
     let Rig { pool, kept } = Rig::new(options.create::<Shm>().unwrap());
     pool.abandon();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
-    // Somebody has died, for whom nobody waits long.
+    // A crash was observed, so waits for the revalidation are short.
     rig.inner().request_collection();
     let inner = rig.inner();
     rig.pool.collect(&mut |marker| {
         let _guard = rig.pool.pin();
-        // Others come by units that nobody has touched yet, and are slow.
+        // Other threads begin to revalidate unused units, and are slow.
         let slow: Vec<_> =
             inner.all_units().filter(|&unit| rig.state(unit).open_seq() != inner.open_seq).collect();
         for &unit in &slow {
@@ -617,13 +618,13 @@ fn disowned_slab_is_not_adopted_before_it_is_listed() {
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);
     let full = rig.state(unit);
-    // It is in its owner's cache no more, and that one is about to say that it is full.
+    // It has left its owner's cache, and the owner is about to mark it full.
     rig.set_state(unit, full.with(UnitUse::Owned));
     rig.inner().request_collection();
     rig.pool.collect(&mut |marker| {
         let _guard = rig.pool.pin();
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
-        // It does, another frees a block of it, and is about to put it into the list.
+        // The owner does so. Another thread frees a block of it, and is about to list it.
         rig.inner().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
         rig.set_state(unit, full.with(UnitUse::Listed));
     });
@@ -632,7 +633,7 @@ fn disowned_slab_is_not_adopted_before_it_is_listed() {
     assert!(findings.is_empty(), "{findings:?}");
 }
 
-/// With slabs in lists of which no block is taken.
+/// A pool with listed slabs without an allocated block.
 fn with_empty_slabs() -> Rig<Dram> {
     let rig = Rig::new(exclusive_pool::<Dram>());
     let guard = rig.pool.pin();
@@ -664,12 +665,12 @@ fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
 fn an_empty_slab_that_a_collector_died_over_holds_nobody_up() {
     let rig = with_empty_slabs();
     for unit in rig.units(UnitUse::Listed) {
-        // Were it popped and listed again and again, this would not end.
+        // If it were popped and listed again and again, this would not end.
         rig.inner().shared().sweeping.store(rig.pool.medium(), unit + 1, SeqCst);
         rig.inner().release_empty_slabs();
     }
     rig.inner().request_collection();
     rig.collect();
-    rig.check("looked into");
+    rig.check("inspected");
     assert!(rig.take_everything() > 0);
 }

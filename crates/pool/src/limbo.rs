@@ -1,11 +1,14 @@
-//! Limbo: where retired blocks wait until nobody can see them any more.
+//! Limbo: where retired blocks wait until no reader can see them any more.
 //!
-//! A seat's owner writes what it retires to a page in the pool. A full page goes to the end of the seat's queue, with the epoch of its last entry;
-//! from the front of the queue pages are drained once that epoch is past. Anyone may drain any seat's queue, under its lock; only the open page is
-//! the owner's alone. If somebody has the queue's lock for longer than he should, who may stand still, the page goes to another seat's queue: nobody waits for him.
+//! A slot's owner writes what it retires to a chunk in the pool. A full chunk goes to the end of
+//! the slot's queue, with the epoch of its last entry. Once that epoch's grace period is over,
+//! chunks are drained from the front of the queue. Any thread may drain any slot's queue, under its
+//! lock; only the open chunk is the owner's alone. If another thread holds the queue's lock for too
+//! long, perhaps because it is stopped, the chunk goes to another slot's queue: the owner never
+//! waits for it.
 //!
 //! ```text
-//!   page: | next page | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | offset 1 | bytes 1 | ... |
+//! chunk: | next | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | ... |
 //! ```
 
 use crate::backoff::{Backoff, rests_in};
@@ -19,16 +22,17 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
-/// Bytes of a page: a size class of every geometry.
+/// Bytes of a chunk: a size class of every geometry.
 pub(crate) const CHUNK_BYTES: u64 = 512;
-/// Full pages of a seat after which it tries to move the epoch on, which interrupts every running thread (see `barrier`).
+/// Full chunks of a slot after which it tries to advance the epoch, which interrupts every running
+/// thread (see `barrier`).
 const CHUNKS_PER_ADVANCE: u64 = 8;
 const CHUNK_ENTRIES: u64 = 31;
-/// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
+/// A chunk is queued early when its blocks have more than 1 MiB, or this fraction of the pool.
 const CHUNK_POOL_FRACTION: u64 = 64;
-/// Rests of who waits to note a block in his seat before he forgets it.
+/// Rests of a thread that waits to write to its overflow buffer, before it leaks the block.
 const OVERFLOW_PATIENCE: u32 = rests_in(Duration::from_secs(2));
-/// Pages that a closing page drains: more than one, so that queues shrink.
+/// Chunks that are drained when a chunk is queued: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
 
 #[repr(C)]
@@ -43,7 +47,7 @@ const _: () = assert!(size_of::<Chunk>() as u64 == CHUNK_BYTES);
 // SAFETY: words only, no padding.
 unsafe impl Persistent for Chunk {}
 
-/// A page that has left its queue.
+/// A chunk that has left its queue.
 struct DetachedChunk {
     chunk: u64,
     entries: u64,
@@ -64,12 +68,12 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// After an open: goes on with the reserve that was at `offset`, if it is sound.
+    /// After an open: keeps the reserve that was at `offset`, if it is sound.
     pub(crate) fn restore_reserve(&self, offset: u64) {
         let Some(class) = self.chunk_class() else { return };
         let is_one = match self.start {
             Start::Clean => self.is_reserve(offset, class),
-            // It holds nothing but pages of limbo, so nothing.
+            // It held only limbo chunks, so after a crash it holds nothing.
             _ => self.restore_reserve_slab(offset, class),
         };
         if !is_one {
@@ -77,10 +81,11 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Puts the block at `offset` into limbo. The owner of `slot` is pinned, and has unlinked it under this pin.
+    /// Puts the block at `offset` into limbo. The owner of `slot` is pinned, and has unlinked the
+    /// block under this pin.
     pub(crate) fn retire(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
         if self.is_marking() {
-            // The sweep is to leave it alone: it is freed when it comes out of limbo.
+            // The sweep must not free it: it is freed when it leaves limbo.
             self.mark(offset, bytes);
         }
         match self.open_chunk(slot).or_else(|| self.open_chunk_slow(slot)) {
@@ -89,7 +94,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Writes a block down on the seat's open page.
+    /// Appends a block to the slot's open chunk.
     #[inline(always)]
     fn append_entry(&self, slot: &ThreadSlot, chunk: &Chunk, offset: u64, bytes: u64) {
         add_own(self.medium(), &slot.retired, bytes);
@@ -97,7 +102,7 @@ impl<M: MappedMedium> Inner<M> {
         let entry = &chunk.entries[count.min(CHUNK_ENTRIES - 1) as usize];
         entry[0].store(self.medium(), offset, Relaxed);
         entry[1].store(self.medium(), bytes, Relaxed);
-        // ORDER: Release: a collector that counts the entry finds it written.
+        // ORDER: Release: a collector that counts the entry sees it written.
         chunk.tag.store(self.medium(), self.epoch() << 8 | (count + 1), Release);
         slot.chunk_entries.store(self.medium(), count + 1, Relaxed);
         let waiting = slot.chunk_bytes.load(self.medium(), Relaxed) + bytes;
@@ -113,14 +118,14 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Not a byte for a page is to be had: the block is noted in the seat itself until its owner is not pinned any more, and can wait for
-    /// others without holding them up.
+    /// No memory for a chunk is available: the block goes to the slot's overflow buffer, until the
+    /// owner is unpinned and can wait for other threads without holding them up.
     #[cold]
     pub(crate) fn push_overflow(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
         let count = slot.overflow_count.load(self.medium(), Relaxed);
         match slot.overflow.get(count as usize) {
             Some(entry) => {
-                // A collector may be looking at what was noted here before; or stand still over it.
+                // A collector may be reading the buffer, or be stopped in the middle of it.
                 let turns = Cell::new(0);
                 let is_long = || turns.replace(turns.get() + 1) >= OVERFLOW_PATIENCE;
                 let Some(_locked) = slot.queue_lock.acquire_until(self, &is_long) else {
@@ -135,7 +140,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Forgets a block. The next collection finds it: after the next open, or, in a shared pool, before long.
+    /// Leaks a block. The next collection finds it: after the next open, or soon if the pool is
+    /// shared.
     pub(crate) fn leak(&self, bytes: u64) {
         self.shared().lost.fetch_add(self.medium(), bytes, Relaxed);
         if self.is_shared() {
@@ -143,14 +149,15 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Whether something is noted in the seat itself.
+    /// Whether the slot's overflow buffer has entries.
     #[inline(always)]
     pub(crate) fn has_overflow(&self, slot: &ThreadSlot) -> bool {
         slot.overflow_count.load(self.medium(), Relaxed) != 0
     }
 
-    /// Looks whether there is room to note `count` blocks: half of what can be noted in the seat, and pages, which are taken to see whether they are to be had, and freed again. That they are still
-    /// there when they are needed is likely, no more.
+    /// Checks that there is room for `count` limbo entries: half of the overflow buffer, and
+    /// chunks, which are allocated as a test and freed again. They are likely, but not certain, to
+    /// be available when they are needed.
     pub(crate) fn reserve_limbo(&self, slot: &ThreadSlot, count: usize) -> Result<(), PoolFull> {
         let overflowed = slot.overflow_count.load(self.medium(), Relaxed) as usize;
         let missing = (overflowed + count).saturating_sub(slot.overflow.len() / 2);
@@ -163,8 +170,9 @@ impl<M: MappedMedium> Inner<M> {
         if chunks.len() == wanted { Ok(()) } else { Err(self.pool_full_error(wanted as u64 * CHUNK_BYTES)) }
     }
 
-    /// Retires what was noted in the seat, whose owner is not pinned. What there is no page for stays there, and is tried again after the next pin;
-    /// only if little room for notes is left, it waits for others to be unpinned.
+    /// Moves the slot's overflow buffer to chunks; its owner is not pinned. Entries without a chunk
+    /// stay, and are tried again after the next pin. Only if the buffer is nearly full, this waits
+    /// until other threads are unpinned.
     #[cold]
     pub(crate) fn flush_overflow(&self, slot: &ThreadSlot) {
         let mut backoff = Backoff::new();
@@ -179,7 +187,8 @@ impl<M: MappedMedium> Inner<M> {
         self.held_up_at.store(self.epoch(), Relaxed);
     }
 
-    /// As `move_overflow_to_chunks`, for a seat whose owner is not pinned. If notes are left, the next pin ends with care again.
+    /// As `move_overflow_to_chunks`, for a slot whose owner is not pinned. If entries are left, the
+    /// next pin ends with unpin work again.
     fn move_overflow_pinned(&self, slot: &ThreadSlot) -> usize {
         let flags = slot.pin.load(self.medium(), Relaxed) & ONE_PIN | self.barrier_flag();
         self.set_pin(slot, flags | 1);
@@ -188,7 +197,7 @@ impl<M: MappedMedium> Inner<M> {
         left
     }
 
-    /// Writes what is noted in the seat down on pages. Returns how many notes are left.
+    /// Moves the slot's overflow buffer to chunks. Returns how many entries are left.
     pub(crate) fn move_overflow_to_chunks(&self, slot: &ThreadSlot) -> usize {
         let mut left = (slot.overflow_count.load(self.medium(), Relaxed) as usize).min(slot.overflow.len());
         while left > 0
@@ -206,13 +215,14 @@ impl<M: MappedMedium> Inner<M> {
         left
     }
 
-    /// Leaves nothing that only the owner of `slot` could go on with. Its owner is this thread, or nobody.
+    /// Leaves nothing that only the owner of `slot` could continue. This thread is the owner, or
+    /// there is none.
     pub(crate) fn flush_slot(&self, slot: &ThreadSlot) {
         if slot.overflow_count.load(self.medium(), Relaxed) != 0 {
             self.move_overflow_pinned(slot);
         }
         if slot.chunk.load(self.medium(), Relaxed) != 0 {
-            // Pinned, so that the collector waits for the page to arrive in the queue.
+            // Pinned, so that the collector waits until the chunk is in the queue.
             let flags = slot.pin.load(self.medium(), Relaxed) & (ONE_PIN | OVERFLOWED) | self.barrier_flag();
             self.set_pin(slot, flags | 1);
             self.queue_chunk(slot);
@@ -220,7 +230,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Frees what is noted in the seat at once: nobody is pinned.
+    /// Frees what is in the overflow buffer at once: no thread is pinned.
     pub(crate) fn free_overflow(&self, slot: &ThreadSlot) {
         slot.pin.store(self.medium(), 0, Relaxed);
         let count = slot.overflow_count.swap(self.medium(), 0, Relaxed).min(slot.overflow.len() as u64);
@@ -229,7 +239,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// The page that the owner of `slot` is writing to; a new one if there is none.
+    /// The chunk that the owner of `slot` is writing to; a new one if there is none.
     fn open_chunk(&self, slot: &ThreadSlot) -> Option<&Chunk> {
         let open = slot.chunk.load(self.medium(), Relaxed);
         if open != 0 {
@@ -244,12 +254,13 @@ impl<M: MappedMedium> Inner<M> {
         chunk.tag.store(self.medium(), self.epoch() << 8, Relaxed);
         slot.chunk_entries.store(self.medium(), 0, Relaxed);
         slot.chunk_bytes.store(self.medium(), 0, Relaxed);
-        // ORDER: Release: whoever finds the page, the collector or who goes on with the seat of one that died, finds it without entries.
+        // ORDER: Release: the collector, or the thread that recovers the slot of a dead one, finds
+        // the chunk without entries.
         slot.chunk.store(self.medium(), offset, Release);
         Some(chunk)
     }
 
-    /// As `open_chunk`, after what can be drained has been, other seats' pages too.
+    /// As `open_chunk`, after draining what can be drained, other slots' chunks included.
     #[cold]
     fn open_chunk_slow(&self, slot: &ThreadSlot) -> Option<&Chunk> {
         self.try_advance();
@@ -257,14 +268,14 @@ impl<M: MappedMedium> Inner<M> {
         self.open_chunk(slot)
     }
 
-    /// Puts the open page of `slot` to the end of its queue, or of another one. By the owner only.
+    /// Appends the open chunk of `slot` to its queue, or to another one. Called by the owner only.
     pub(crate) fn queue_chunk(&self, slot: &ThreadSlot) {
         if slot.chunk.load(self.medium(), Relaxed) == 0 {
             return;
         }
         let (queue, _locked) = self.lock_queue(slot);
         if !std::ptr::eq(queue, slot) && self.is_marking() {
-            // A collector may have looked into that queue already, and not yet into the seat.
+            // The collector may have scanned that queue already, and not this slot yet.
             let open = slot.chunk.load(self.medium(), Relaxed);
             if let Some(chunk) = self.chunk(open) {
                 self.mark_chunk(open, chunk, &|offset, bytes| self.mark(offset, bytes));
@@ -279,13 +290,14 @@ impl<M: MappedMedium> Inner<M> {
         queue.newest.store(self.medium().point("limbo.queue"), open, Relaxed);
     }
 
-    /// The sweep is to leave a page and what is noted in it alone.
+    /// Marks a chunk and the blocks in it, so that the sweep leaves them alone.
     fn mark_chunk(&self, offset: u64, chunk: &Chunk, mark: &dyn Fn(u64, u64)) {
         mark(offset, CHUNK_BYTES);
         self.entries_of(chunk).for_each(|(offset, bytes)| mark(offset, bytes));
     }
 
-    /// The queue of `slot`, locked; or, if that is not to be had for long, any other's: whoever collects looks at all of them, and so does whoever needs memory.
+    /// Locks the queue of `slot` or, if its lock stays held, any other queue: the collector scans
+    /// all of them, and so does a thread that needs memory.
     fn lock_queue<'p>(&'p self, slot: &'p ThreadSlot) -> (&'p ThreadSlot, Locked<'p, M>) {
         let mut backoff = Backoff::new();
         loop {
@@ -302,10 +314,11 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Makes the ends of a queue fit its pages again. Somebody died who held its lock: a page that he was about to put in or had taken out may be lost to it.
+    /// Makes the ends of a queue match its chunks again, after the holder of its lock died. A chunk
+    /// that it was about to append, or had detached, may be lost to the queue.
     pub(crate) fn repair_queue(&self, queue: &ThreadSlot) {
         let (mut last, mut next) = (0, queue.oldest.load(self.medium(), Relaxed));
-        // One that leads round is damaged: it gets an end somewhere.
+        // A circular list is damaged: it is ended somewhere.
         for _ in 0..self.max_chunks() {
             let Some(chunk) = self.chunk(next).filter(|_| next != 0) else { break };
             last = next;
@@ -314,8 +327,8 @@ impl<M: MappedMedium> Inner<M> {
         queue.newest.store(self.medium(), last, Relaxed);
     }
 
-    /// Frees what is past its time in the queue of `queue`, at most `chunks` pages. `own` is the seat of the thread that does it. Returns how
-    /// many pages were drained.
+    /// Frees what is past its grace period in the queue of `queue`, at most `chunks` chunks. `own`
+    /// is the slot of the calling thread. Returns how many chunks were drained.
     pub(crate) fn drain(&self, queue: &ThreadSlot, chunks: u32, own: &ThreadSlot) -> u32 {
         let mut drained = 0;
         while drained < chunks {
@@ -326,7 +339,7 @@ impl<M: MappedMedium> Inner<M> {
         drained
     }
 
-    /// Takes the oldest page out of a queue, if its time is past.
+    /// Detaches the oldest chunk of a queue, if its grace period is over.
     fn detach_oldest(&self, queue: &ThreadSlot) -> Option<DetachedChunk> {
         if queue.oldest.load(self.medium(), Relaxed) == 0 {
             return None;
@@ -350,14 +363,16 @@ impl<M: MappedMedium> Inner<M> {
         Some(DetachedChunk { chunk: oldest, entries })
     }
 
-    /// Marks all that waits in limbo, and the pages that it is noted in. What is on its way from one place to another is not seen.
-    /// `None` if `should_stop` says so while somebody has the lock of a queue.
-    #[must_use = "if it is to stop, not all is marked"]
+    /// Marks all blocks in limbo, and the chunks. A block that is being moved from one place to
+    /// another is not seen. `None` if `should_stop` returns true while another thread holds the
+    /// lock of a queue.
+    #[must_use = "if it stopped, not all is marked"]
     pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64), should_stop: &dyn Fn() -> bool) -> Option<()> {
         for slot in self.used_slots() {
             let _locked = slot.queue_lock.acquire_until(self, should_stop)?;
             self.for_each_chunk(slot, &mut |offset, chunk| self.mark_chunk(offset, chunk, mark));
-            // Notes are written under the lock; one that is taken out meanwhile stays as it was.
+            // Entries are written under the lock; the slot of one that is taken out meanwhile keeps
+            // its content.
             let overflowed = slot.overflow_count.load(self.medium(), Relaxed).min(slot.overflow.len() as u64);
             for [offset, bytes] in &slot.overflow[..overflowed as usize] {
                 mark(offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
@@ -366,8 +381,10 @@ impl<M: MappedMedium> Inner<M> {
         Some(())
     }
 
-    /// Bytes that were noted in pages of `slot` and are neither in its queue any more nor drained from there: who had them died, or put them into another queue, of which this says as many too
-    /// few. Nobody is pinned; `None` if somebody has the queue all the same.
+    /// Bytes that were appended to chunks of `slot` and are neither in its queue nor drained from
+    /// it: the thread that had them died, or moved them to another queue, whose value is too small
+    /// by as many. No thread is pinned; `None` if another thread holds the queue's lock all the
+    /// same.
     pub(crate) fn missing_from_limbo(&self, slot: &ThreadSlot) -> Option<u64> {
         let _locked = slot.queue_lock.acquire_until(self, &|| true)?;
         let mut waiting = 0;
@@ -379,8 +396,8 @@ impl<M: MappedMedium> Inner<M> {
         Some(retired.wrapping_sub(drained).wrapping_sub(waiting))
     }
 
-    /// Calls `each` with the pages in the queue of `slot` and its open one. The queue is locked, so no page goes from its owner to the queue, nor from
-    /// there, and none is freed.
+    /// Calls `each` with the chunks in the queue of `slot` and its open one. The queue is locked,
+    /// so no chunk is appended or detached, and none is freed.
     fn for_each_chunk(&self, slot: &ThreadSlot, each: &mut dyn FnMut(u64, &Chunk)) {
         let mut next = slot.oldest.load(self.medium(), Relaxed);
         for _ in 0..=self.max_chunks() {
@@ -395,7 +412,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Offsets and bytes of what is noted in a page.
+    /// Offsets and bytes of the entries of a chunk.
     fn entries_of<'p>(&'p self, chunk: &'p Chunk) -> impl Iterator<Item = (u64, u64)> + 'p {
         // ORDER: Acquire: pairs with `append_entry`.
         let entries = (chunk.tag.load(self.medium(), Acquire) & 0xff).min(CHUNK_ENTRIES);
@@ -405,7 +422,8 @@ impl<M: MappedMedium> Inner<M> {
 
     fn free_entries(&self, drained: &DetachedChunk, own: &ThreadSlot) {
         let Some(chunk) = self.chunk(drained.chunk) else { return };
-        // What they are in was last touched long ago: fetched together, their bitmaps cost one miss and not one each.
+        // The slabs of these blocks were last accessed long ago. Prefetching all of their bitmaps
+        // costs one miss instead of one for each block.
         for entry in &chunk.entries[..drained.entries as usize] {
             let (offset, bytes) =
                 (entry[0].load(self.medium(), Relaxed), entry[1].load(self.medium(), Relaxed));
@@ -423,18 +441,19 @@ impl<M: MappedMedium> Inner<M> {
         self.free(own, drained.chunk, CHUNK_BYTES);
     }
 
-    /// Dies while it drains a page of `slot`, with `freed` of its entries freed. Returns how many there were.
+    /// Simulates a thread that dies while it drains a chunk of `slot`, with `freed` of its entries
+    /// freed. Returns how many there were.
     #[cfg(test)]
     pub(crate) fn leave_half_drained(&self, slot: &ThreadSlot, freed: u64) -> u64 {
-        let drained = self.detach_oldest(slot).expect("a page whose time is past");
-        let chunk = self.chunk(drained.chunk).expect("a page in the pool");
+        let drained = self.detach_oldest(slot).expect("a chunk past its grace period");
+        let chunk = self.chunk(drained.chunk).expect("a chunk in the pool");
         self.entries_of(chunk)
             .take(freed as usize)
             .for_each(|(offset, bytes)| self.free(slot, offset, bytes));
         drained.entries
     }
 
-    /// Drains every queue as far as the epoch allows. Returns how many pages.
+    /// Drains every queue as far as the epoch allows. Returns how many chunks.
     pub(crate) fn drain_all(&self, own: &ThreadSlot) -> u32 {
         self.used_slots().map(|slot| self.drain_queue(slot, own)).sum()
     }
@@ -445,13 +464,15 @@ impl<M: MappedMedium> Inner<M> {
         if drained == most
             && let Some(_locked) = queue.queue_lock.try_acquire_in(self)
         {
-            // Damaged, it leads round: what is left in it the next collection finds. (What is put in while somebody is pinned is not past its time until he has gone.)
+            // It is circular, so damaged: the next collection finds what is left in it. (A chunk
+            // that is queued while a thread is pinned is not past its grace period until that
+            // thread is unpinned.)
             [&queue.oldest, &queue.newest].iter().for_each(|end| end.store(self.medium(), 0, Relaxed));
         }
         drained
     }
 
-    /// No queue has more pages than this: what the pool has room for.
+    /// The most chunks that a queue can have: as many as the pool has room for.
     fn max_chunks(&self) -> u64 {
         self.size() / CHUNK_BYTES
     }

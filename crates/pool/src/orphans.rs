@@ -1,19 +1,25 @@
-//! Slabs that nobody has: whoever owned them, or was to list them, died.
+//! Orphaned slabs: slabs without an owner, since the thread that owned them, or was to list them,
+//! died.
 //!
-//! A slab that says it is owned is in a seat's cache, one that says it is listed is in the list of its class; but a thread that dies between the two steps of such a
-//! change leaves one that is nowhere. While others go on, a collection tells these apart by a *note*: whoever takes a unit for a slab, owns it or pushes it during
-//! the collection writes the collection's number into the upper half of the slab's `link`, before it is owned and before it is in the list.
-//! A slab is *suspect* if, after the first grace,
-//! - it says it is owned, it is in no cache, and it has no note; or
-//! - it says it is listed, it was not found in the list, and it has no note; or
-//! - it says it is the reserve, is not, and has no note.
+//! An owned slab is in a slot's cache, and a listed one is in the list of its class. But a thread
+//! that dies between the two steps of such a change leaves a slab that is in neither. A concurrent
+//! collection finds these by the *round*: a thread that takes a unit for a slab, owns a slab or
+//! pushes it during the collection writes the collection's round into the upper half of the slab's
+//! `link`, before the slab is owned and before it is listed. A slab is a *candidate* if, after the
+//! first grace period, its link does not have this round and
+//! * its state says owned, but it is in no cache; or
+//! * its state says listed, but it was not found in the list; or
+//! * its state says reserve, but it is not the reserve.
 //!
-//! The living may be between two steps, too; by the next grace they have taken the second, and with it the state has changed or there is a note. A suspect
-//! that still says the same and has no note when the sweep comes to it is nobody's, and the collector's to adopt.
+//! A live thread may be between two steps, too. By the next grace period it has taken the second,
+//! so the state has changed or the link has the round. A candidate with the same state and without
+//! the round when the sweep reaches it is an orphan, and the collector adopts it.
 //!
-//! A list is walked while others push and pop. What was pushed before the collection and is still there, which has no note, stays as it is under whatever is pushed
-//! on it and popped again. What has a note may be pushed anew at any time; its link counts only if the head of the list has not changed since the walk began.
-//! For as long as the collector looks at a slab it does not become anything else (`inspect_unit`).
+//! A list is walked while other threads push and pop. A slab without the round was pushed before
+//! the collection, and keeps its place below whatever is pushed onto it and popped again. A slab
+//! with the round may be pushed anew at any time; its link counts only if the head of the list has
+//! not changed since the walk began. While the collector inspects a slab, the slab does not become
+//! anything else (`inspect_unit`).
 
 use crate::pool::Inner;
 use crate::shared::ROUND;
@@ -22,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use terrace_medium::MappedMedium;
 
-/// Walks of one list that come to nothing before it is left for the next collection.
+/// Disturbed walks of one list before it is left for the next collection.
 const WALKS: u32 = 1 << 16;
 
 /// A set of units.
@@ -39,26 +45,26 @@ impl Units {
     }
 }
 
-/// How a walk through a list ended.
+/// The result of a walk through a list.
 #[derive(Debug, PartialEq, Eq)]
 enum Walk {
-    /// Everything in it without a note was seen.
+    /// All slabs in it without this round were seen.
     Whole,
-    /// Others changed it meanwhile.
+    /// Other threads changed it meanwhile.
     Disturbed,
-    /// It leads nowhere.
+    /// It leads to something else than slabs of this list.
     Damaged,
 }
 
-/// What is known of a class's list.
+/// What is known of the list of a class.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     Whole,
-    /// Nothing that says it is in it is suspect.
+    /// No slab that says it is in this list is a candidate.
     Nothing,
 }
 
-/// Slabs that may be nobody's, and what each said when that was found.
+/// Slabs that may be orphans, each with its state when it was found.
 pub(crate) type OrphanCandidates = BTreeMap<u64, UnitState>;
 
 impl<M: MappedMedium> Inner<M> {
@@ -66,7 +72,8 @@ impl<M: MappedMedium> Inner<M> {
         self.unit(unit).link.load(self.medium(), Relaxed) & ROUND == self.round()
     }
 
-    /// The slabs that may be nobody's, where those in `owned` are in caches, with what they say. And whether all lists could be walked.
+    /// The slabs that may be orphans, where those in `owned` are in caches; and whether all lists
+    /// could be walked.
     pub(crate) fn orphan_candidates(&self, owned: &BTreeSet<u64>) -> (OrphanCandidates, bool) {
         let words = self.memory.zones.units(self.size()).div_ceil(64) as usize;
         let (mut listed, mut complete) = (Units(vec![0; words]), true);
@@ -81,7 +88,9 @@ impl<M: MappedMedium> Inner<M> {
                 }
             });
         }
-        // ORDER: Relaxed, this and the states: what was so when the grace began is seen. What has changed since is noted, and `adopt` asks again after a grace and sees the note.
+        // ORDER: Relaxed, this and the states: the values at the beginning of the grace period are
+        // visible. A later change writes the round, and `adopt` loads again after a grace period
+        // and sees it.
         let reserve = self.shared().reserve.load(self.medium().point("reserve.orphan"), Relaxed);
         let candidate = |unit: u64| {
             let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
@@ -99,7 +108,7 @@ impl<M: MappedMedium> Inner<M> {
         (self.all_units().filter_map(candidate).collect(), complete)
     }
 
-    /// Walks the list of class `number` until it has seen everything in it that has no note.
+    /// Walks the list of class `number` until all slabs in it without the round were seen.
     fn walk(&self, number: usize, seen: &mut Units) -> Walk {
         for _ in 0..WALKS {
             match self.walk_once(number, seen) {
@@ -114,8 +123,9 @@ impl<M: MappedMedium> Inner<M> {
         let list = &self.shared().lists[number];
         // ORDER: Acquire: pairs with the Release of `push`.
         let head = list.head.load(self.medium().point("walk.head"), Acquire);
-        // ORDER: Relaxed: who stored a link with a note behind what the walk began with had seen a later head, and this comes behind the Acquire that found that link; so does it behind the
-        // state of a slab that has left the list.
+        // ORDER: Relaxed: a thread that stored a link with the round, after this walk had begun,
+        // had seen a later head. This load comes after the Acquire that found that link, or that
+        // found the state of a slab that has left the list.
         let undisturbed = || list.head.load(self.medium().point("walk.head-again"), Relaxed) == head;
         let listed = UnitState::slab(self.open_seq, number, UnitUse::Listed);
         let mut next = head & !ROUND;
@@ -141,9 +151,11 @@ impl<M: MappedMedium> Inner<M> {
         if undisturbed() { Walk::Damaged } else { Walk::Disturbed }
     }
 
-    /// Takes over a slab that was suspect in `state` if it is nobody's: then it is owned, by the collector.
+    /// Adopts a slab that was a candidate in `state`, if it is an orphan: then the collector owns
+    /// it.
     pub(crate) fn adopt(&self, unit: u64, state: UnitState) -> bool {
-        // One that says something else now was somebody's, who has taken the second step; and another may be at the first one of the next change, of which there is no note yet.
+        // A slab with another state now belonged to a thread that has taken its second step. A
+        // further thread may be at the first step of the next change, before it writes the round.
         let says_the_same = self.unit(unit).state.load(self.medium(), Acquire) == state.0;
         let Some(number) = state.class().filter(|_| says_the_same && !self.is_in_round(unit)) else {
             return false;
@@ -171,10 +183,10 @@ mod tests {
     use crate::small::exclusive_pool;
     use terrace_medium::{Access, Dram, Word};
 
-    /// The class whose lists and slabs the tests look at.
+    /// The class whose lists and slabs the tests use.
     const NUMBER: usize = 5;
 
-    /// A slab of class `number` in use `usage` that is nowhere.
+    /// A slab of class `number` in use `usage`, in no list and no cache.
     fn slab_of<M: MappedMedium>(pool: &Pool<M>, number: usize, usage: UnitUse) -> u64 {
         pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), usage).unwrap()
     }
@@ -199,12 +211,12 @@ mod tests {
         &pool.0.shared().lists[NUMBER].head
     }
 
-    /// Writes into a slab's link that somebody has owned or pushed it during this collection.
+    /// Writes this collection's round into a slab's link, as a thread that owns or pushes it does.
     fn set_round<M: MappedMedium>(pool: &Pool<M>, unit: u64) {
         link(pool, unit).fetch_or(pool.medium(), pool.0.round(), Relaxed);
     }
 
-    /// A slab in the list, in front of those that are in it.
+    /// A new slab at the front of the list.
     fn listed<M: MappedMedium>(pool: &Pool<M>) -> u64 {
         let unit = slab(pool, UnitUse::Listed);
         pool.0.push(unit, pool.0.unit(unit), state(pool, unit));
@@ -215,7 +227,7 @@ mod tests {
         Units(vec![0; 8])
     }
 
-    /// What is in the list, by one walk.
+    /// The slabs in the list, by one walk.
     fn walk_once<M: MappedMedium>(pool: &Pool<M>) -> (Walk, Vec<u64>) {
         let mut seen = no_units();
         let ended = pool.0.walk_once(NUMBER, &mut seen);
@@ -227,7 +239,7 @@ mod tests {
         let mut units = no_units();
         let put_in = [0, 5, 63, 64, 130, 511];
         put_in.iter().for_each(|&unit| units.insert(unit));
-        // There is none so large.
+        // Too large for the set.
         units.insert(512);
         let found: Vec<u64> = (0..2000).filter(|&unit| units.contains(unit)).collect();
         assert_eq!(found, put_in);
@@ -238,7 +250,7 @@ mod tests {
         let pool = exclusive_pool::<Dram>();
         assert_eq!(walk_once(&pool), (Walk::Whole, vec![]));
         let mut all = vec![listed(&pool), listed(&pool)];
-        // During an earlier collection, whose notes are nobody's any more.
+        // During an earlier collection, whose round means nothing any more.
         pool.0.start_marking();
         all.extend([listed(&pool), listed(&pool)]);
         // And during this one.
@@ -250,7 +262,7 @@ mod tests {
         assert!(pool.0.walk(NUMBER, &mut no_units()) == Walk::Whole);
     }
 
-    /// Ways to spoil a list, of which a slab is in front.
+    /// Ways to break a list, given the slab at its front.
     type Spoil = fn(&Pool<Hooked>, u64);
 
     fn leads_out_of_the_pool(pool: &Pool<Hooked>, unit: u64) {
@@ -272,7 +284,8 @@ mod tests {
     const SPOILT: [Spoil; 4] =
         [leads_out_of_the_pool, leads_round, has_one_that_is_owned, has_one_of_another_class];
 
-    /// Walks the list once while another puts a slab into it, after the link of `at` was looked at. Returns how it ended, and what was seen.
+    /// Walks the list once while another thread pushes a slab, after the link of `at` was loaded.
+    /// Returns the result, and the slabs that were seen.
     fn walk_concurrently(pool: &Pool<Hooked>, at: u64) -> (Walk, Vec<u64>) {
         let at = pool.0.region.offset_of(link(pool, at)).raw();
         let (other, mut is_in) = (pool.clone(), false);
@@ -294,7 +307,7 @@ mod tests {
                 spoil(&pool, unit);
                 let (ended, _) = if concurrent { walk_concurrently(&pool, unit) } else { walk_once(&pool) };
                 assert_eq!(ended, if concurrent { Walk::Disturbed } else { Walk::Damaged });
-                // By now nobody changes it.
+                // By now no thread changes it.
                 let ended = pool.0.walk(NUMBER, &mut no_units());
                 assert_eq!(ended, Walk::Damaged);
             }
@@ -324,7 +337,7 @@ mod tests {
         assert!(seen.contains(&before) && seen.contains(&since));
     }
 
-    /// As others who change the list after each look at the link of `at`, `times` times.
+    /// Simulates threads that change the list after each load of the link of `at`, `times` times.
     fn restless(pool: &Pool<Hooked>, at: u64, times: u32) -> impl FnMut(Access, u64) + 'static {
         let at = pool.0.region.offset_of(link(pool, at)).raw();
         let (other, mut left) = (pool.clone(), times);
@@ -347,7 +360,8 @@ mod tests {
         }
     }
 
-    /// The units that are suspect where those in `owned` are in caches, and whether all lists could be walked.
+    /// The candidates, where the units in `owned` are in caches, and whether all lists could be
+    /// walked.
     fn candidates<M: MappedMedium>(pool: &Pool<M>, owned: &[u64]) -> (Vec<u64>, bool) {
         let (candidates, complete) = pool.0.orphan_candidates(&owned.iter().copied().collect());
         assert!(candidates.iter().all(|(&unit, &seen)| seen == state(pool, unit)));
@@ -381,7 +395,7 @@ mod tests {
         let pool = exclusive_pool::<Dram>();
         let [touched, older] = [(); 2].map(|()| LOSABLE.map(|usage| slab(&pool, usage)));
         let lost = slab(&pool, UnitUse::Owned);
-        // A collection that is over leaves its notes.
+        // A completed collection leaves its round.
         pool.0.start_marking();
         set_round(&pool, lost);
         pool.0.start_marking();
@@ -435,7 +449,7 @@ mod tests {
             set_round(&pool, in_round);
             assert!(!pool.0.adopt(in_round, candidate), "{usage:?}");
             assert!(state(&pool, in_round) == candidate, "{usage:?}");
-            // It was another's, who has gone on with it.
+            // It belonged to another thread, which has continued with it.
             for now in [candidate.with(UnitUse::Full), UnitState::granules(pool.0.open_seq)] {
                 set_state(&pool, changed, now);
                 assert!(!pool.0.adopt(changed, candidate), "{usage:?}");

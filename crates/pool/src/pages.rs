@@ -1,10 +1,12 @@
 //! Taking and freeing granules: whole units for slabs, runs of granules for extents.
 //!
-//! Nothing is locked. A run is taken unit by unit with a compare-and-swap each, and given back if someone else was faster in one of them. The
-//! hint bitmaps make a search cost a word for 64 units that have nothing to offer.
+//! There are no locks. A run is taken unit by unit with a compare-and-swap each, and returned if
+//! another thread was faster in one of them. The hint bitmaps let a search skip 64 units without
+//! free granules by one word.
 //!
-//! A search goes on where the last one ended, and now and then begins at the front again, so that what is in use stays together there. The largest
-//! extents are taken from the end: between them and the rest, what is free stays in one piece.
+//! A search continues where the last one ended. Now and then one begins at the front again, so that
+//! used memory stays together there. The largest extents are taken from the end, so free memory
+//! stays in one piece between them and the rest.
 
 use crate::classes::{Class, GRANULES};
 use crate::layout::PAGE;
@@ -14,9 +16,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
 
-/// Searches for an extent that go on where the last one ended, before one begins at the front.
+/// Searches for an extent that continue where the last one ended, before one begins at the front.
 const TURNS: u64 = 128;
-/// Extents that are more than this part of the pool are taken from the end.
+/// Extents larger than this part of the pool are taken from the end.
 const LARGE_PART: u64 = 64;
 
 /// Granules of one unit, as bits.
@@ -26,7 +28,8 @@ pub(crate) struct Piece {
     pub(crate) bits: u64,
 }
 
-/// The pieces of the run of `count` granules from granule `first` on, counted through the whole pool.
+/// The pieces of the run of `count` granules from `first` on. Granules are numbered through the
+/// whole pool.
 pub(crate) fn pieces(first: u64, count: u64) -> impl Iterator<Item = Piece> {
     let end = first + count;
     (first / GRANULES..end.div_ceil(GRANULES)).map(move |unit| {
@@ -36,7 +39,7 @@ pub(crate) fn pieces(first: u64, count: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// Looks for free granules in a row.
+/// Searches for a run of free granules.
 struct Run {
     wanted: u64,
     align: u64,
@@ -49,7 +52,8 @@ impl Run {
         Self { wanted, align, start: 0, len: 0 }
     }
 
-    /// Goes on with a unit of which the granules in `taken` are not free. Returns where a run begins, once there is one.
+    /// Continues with a unit whose granules in `taken` are not free. Returns where a run begins,
+    /// once there is one.
     fn feed(&mut self, unit: u64, taken: u64) -> Option<u64> {
         let mut at = 0;
         while at < GRANULES {
@@ -74,7 +78,8 @@ impl Run {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Takes an empty unit for a slab of class `number`, in use `usage`. No block of it is taken.
+    /// Takes an empty unit for a slab of class `number`, in use `usage`. None of its blocks is
+    /// allocated.
     pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: UnitUse) -> Option<u64> {
         let hint = &self.shared().slab_hint;
         let from = hint.load(self.medium(), Relaxed);
@@ -86,27 +91,30 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         let round = self.round();
         if round != 0 {
-            // Whatever was seen of its granules when the collection began.
+            // The snapshot of its granules that the collection took no longer holds.
             entry.old.store(self.medium(), 0, Relaxed);
             entry.link.store(self.medium(), round, Relaxed);
         }
-        // Not durable: of a slab that a crash leaves, all blocks are taken until the sweep.
+        // Not persisted: in a slab that a crash leaves, all blocks count as allocated until the
+        // sweep.
         self.clear_bitmap(unit, class);
-        // ORDER: Release: who sees the slab sees the note (see `orphans`), and no bits of what lay there before: a sweep would take them for garbage, and
-        // free what is taken there next.
+        // ORDER: Release: a thread that sees the slab sees the round in its link (see `orphans`),
+        // and no bitmap bits of earlier content. A sweep would take those for garbage, and free
+        // what is allocated there next.
         entry.state.store(
             self.medium().point("slab.make"),
             UnitState::slab(self.open_seq, number, usage).0,
             Release,
         );
-        // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
-        // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
-        // would go through all that is taken.)
+        // PERSIST: that the unit is a slab of this class, before any of its blocks can be linked. A
+        // crash before that leaves a unit in which the collector finds no live block. Costs two
+        // write-backs and a fence for each slab. (The hint is for the first search after a crash,
+        // which would otherwise scan all taken units.)
         self.region.persist(entry);
         Some(unit)
     }
 
-    /// Calls `each` on the zones, from the unit `from` on and around, until it finds something.
+    /// Calls `each` for the zones, from the unit `from` on and around, until it finds something.
     fn search(&self, from: u64, mut each: impl FnMut(&Zone, Range<u64>) -> Option<u64>) -> Option<u64> {
         let later = self.zones().find_map(|zone| {
             let units = self.units_in(&zone);
@@ -126,7 +134,8 @@ impl<M: MappedMedium> Inner<M> {
         let mut unit = units.start;
         while unit < units.end {
             let inside = (unit - zone.first) % 64;
-            // ORDER: Relaxed: a stale one only costs time; who takes what it leads to acquires by `taken`.
+            // ORDER: Relaxed: a stale hint only costs time; a thread that takes the unit acquires
+            // by `taken`.
             let bits = self.hint_word(hint, zone, unit).0.load(self.medium(), Relaxed) >> inside;
             if bits != 0 {
                 let found = unit + u64::from(bits.trailing_zeros());
@@ -141,10 +150,11 @@ impl<M: MappedMedium> Inner<M> {
         while let Some(unit) = self.next_hinted(Hint::Empty, zone, units.clone()) {
             let usable = self.memory.zones.usable(unit, self.size());
             let taken = &self.unit(unit).taken;
-            // A unit that is taken stays in its era: after an unclean open the search passes all of those that were in use, and bringing
-            // a slab into this era touches the slab itself.
-            // ORDER: Acquire: what the last user of the unit did. Release: who counts bytes and finds it taken finds this thread pinned (see `snapshot_if_quiet`). The
-            // load before decides nothing.
+            // A taken unit keeps its open sequence. After an unclean open the search passes all
+            // units that were in use, and revalidating a slab would touch the slab itself.
+            // ORDER: Acquire: what the last user of the unit did. Release: a recount that finds it
+            // taken finds this thread pinned (see `snapshot_if_quiet`). The load before decides
+            // nothing.
             let is_mine = usable == !0
                 && !self.is_in_window(unit)
                 && taken.load(self.medium(), Relaxed) == 0
@@ -159,15 +169,19 @@ impl<M: MappedMedium> Inner<M> {
         None
     }
 
-    /// Gives back a unit that was a slab of class `number` of which no block is taken. The caller owns it. While the collector looks into it, it stays a
-    /// slab and the caller's; returns whether it does not. (The collector may have died or been stopped over it, so nobody is to wait for that.)
-    #[must_use = "a slab that stays is to be left"]
+    /// Returns an owned unit to the units: it was a slab of class `number` and no block of it is
+    /// allocated. While the collector inspects it, it stays a slab and the caller's. Returns
+    /// whether it was released. (The collector may be dead or stopped meanwhile, so no thread waits
+    /// for it.)
+    #[must_use = "a slab that stays must be disowned"]
     pub(crate) fn release_unit(&self, unit: u64, number: usize) -> bool {
         let entry = self.unit(unit);
-        // ORDER: SeqCst, this and the next: of this and the collector, which says what it looks at and then whether it is a slab, one sees the other.
+        // ORDER: SeqCst, with `inspect_unit`: this stores the state, then loads `sweeping`; the
+        // collector stores `sweeping`, then loads the state. At least one side sees the other.
         entry.state.store(self.medium().point("unit.release"), UnitState::granules(self.open_seq).0, SeqCst);
         let stays = self.shared().sweeping.load(self.medium().point("unit.sweeping"), SeqCst) == unit + 1;
-        // The collector may have noted granules here. A slab has none that are old, and neither has what takes them next.
+        // The collector may have taken a snapshot of granules here. A slab has no old granules, nor
+        // has what takes the unit next.
         entry.old.store(self.medium(), 0, Relaxed);
         if stays {
             entry.state.store(
@@ -178,14 +192,14 @@ impl<M: MappedMedium> Inner<M> {
             return false;
         }
         entry.link.store(self.medium(), 0, Relaxed);
-        // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires this.
+        // ORDER: SeqCst: see `update_hint`; a thread that takes the granules acquires this.
         entry.taken.swap(self.medium().point("unit.free"), 0, SeqCst);
         self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
         self.update_hints(unit);
         true
     }
 
-    /// Takes a run of granules for `bytes` bytes and says where it begins.
+    /// Takes a run of granules for `bytes` bytes and returns its offset.
     pub(crate) fn take_extent(&self, bytes: u64) -> Option<u64> {
         let zones = &self.memory.zones;
         let count = self.memory.classes.granules(bytes);
@@ -217,16 +231,16 @@ impl<M: MappedMedium> Inner<M> {
                 let first = self.find_last_run(units.clone(), count, align)?;
                 match self.take_pieces(first, count) {
                     Ok(()) => return Some(first),
-                    // Someone was faster: look again below, so that this ends.
+                    // Another thread was faster: search again below, so that this ends.
                     Err(unit) => units.end = unit,
                 }
             }
         })
     }
 
-    /// The highest run of `count` granules, which are more than a unit's.
+    /// The highest run of `count` granules; `count` is more than a unit has.
     fn find_last_run(&self, units: Range<u64>, count: u64, align: u64) -> Option<u64> {
-        // Above `bottom` all is free, up to `top`.
+        // All granules from `bottom` up to `top` are free.
         let mut top = units.end * GRANULES;
         for unit in units.rev() {
             let start = unit * GRANULES;
@@ -244,8 +258,8 @@ impl<M: MappedMedium> Inner<M> {
         None
     }
 
-    /// The granules of a unit that are not to be had: all of them, if it is in the window that is
-    /// being emptied.
+    /// The granules of a unit that are not available: all of them, if the unit is in the window
+    /// that is being vacated.
     fn taken_or_kept(&self, unit: u64) -> u64 {
         if self.is_in_window(unit) { !0 } else { self.unit(unit).taken.load(self.medium(), Relaxed) }
     }
@@ -255,7 +269,8 @@ impl<M: MappedMedium> Inner<M> {
             let first = self.find_run(zone, units.clone(), count, align)?;
             match self.take_pieces(first, count) {
                 Ok(()) => return Some(first),
-                // Someone was faster: look again from there, or from the next unit on, so that this ends.
+                // Another thread was faster: search again from there, or from the next unit on, so
+                // that this ends.
                 Err(unit) => units.start = unit.max(units.start + 1),
             }
         }
@@ -283,7 +298,7 @@ impl<M: MappedMedium> Inner<M> {
         None
     }
 
-    /// Takes all granules of a run or none; then it names the unit in which one was not free.
+    /// Takes all granules of a run, or none and returns the unit in which one was not free.
     fn take_pieces(&self, first: u64, count: u64) -> Result<(), u64> {
         for piece in pieces(first, count) {
             if !self.take_piece(piece) {
@@ -304,7 +319,8 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(piece.unit);
         let mut taken = entry.taken.load(self.medium(), Relaxed);
         while taken & piece.bits == 0 {
-            // ORDER: Acquire: what the last user of the granules did. Release: as in `take_unit_among`.
+            // ORDER: Acquire: what the last user of the granules did. Release: as in
+            // `take_unit_among`.
             match entry.taken.compare_exchange(
                 self.medium().point("granules.take"),
                 taken,
@@ -314,11 +330,12 @@ impl<M: MappedMedium> Inner<M> {
             ) {
                 Ok(_) => {
                     if self.round() != 0 {
-                        // Whatever was seen of them when the collection began.
+                        // The snapshot of them that the collection took no longer holds.
                         entry.old.fetch_and(self.medium(), !piece.bits, Relaxed);
                     }
                     entry.link.fetch_or(self.medium().point("granules.record"), piece.bits, Relaxed);
-                    // PERSIST: durable with the fence that the block itself needs before it can be linked.
+                    // PERSIST: durable by the fence that the block itself needs before it can be
+                    // linked.
                     self.region.write_back(entry);
                     self.update_hints(piece.unit);
                     return true;
@@ -329,17 +346,20 @@ impl<M: MappedMedium> Inner<M> {
         false
     }
 
-    /// Returns the bits of the piece that were not taken.
+    /// Frees the granules of a piece. Returns those that were not taken.
     fn free_piece(&self, piece: Piece) -> u64 {
         // First, while the granules are still the caller's.
         self.unit(piece.unit).link.fetch_and(self.medium(), !piece.bits, Relaxed);
-        // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires what was done to them before.
+        // ORDER: SeqCst: see `update_hint`; a thread that takes the granules acquires what was done
+        // to them before.
         let before = self.unit(piece.unit).taken.fetch_and(self.medium(), !piece.bits, SeqCst);
         self.update_hints(piece.unit);
         piece.bits & !before
     }
 
-    /// Whether `bytes` bytes at `offset` can be an extent: within one zone, behind its head, on granules. Returns its granules.
+    /// The first granule and the number of granules of an extent of `bytes` bytes at `offset`;
+    /// `None` if there can be none: it must begin at a granule, after the zone's header, and end in
+    /// the zone.
     pub(crate) fn extent_at(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
         let zones = &self.memory.zones;
         let zone = zones.of_unit(self.unit_at(offset)?);
@@ -352,10 +372,10 @@ impl<M: MappedMedium> Inner<M> {
         sound.then_some((first, count))
     }
 
-    /// Frees an extent. Returns whether it was one.
+    /// Frees an extent. Returns whether all of it was allocated.
     pub(crate) fn free_extent(&self, offset: u64, bytes: u64) -> bool {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
-        // What lies in a damaged unit stays there.
+        // The part in a quarantined unit stays as it is.
         let may_be_freed = |usage| matches!(usage, UnitUse::Granules | UnitUse::Quarantined);
         let mut sound = pieces(first, count).all(|piece| may_be_freed(self.revalidate(piece.unit).usage()));
         if !sound {
@@ -371,7 +391,7 @@ impl<M: MappedMedium> Inner<M> {
         sound
     }
 
-    /// Takes note that an extent of an earlier era is live.
+    /// Marks an extent of an earlier open as live. Returns whether there can be one.
     pub(crate) fn mark_extent(&self, offset: u64, bytes: u64) -> bool {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
         for piece in pieces(first, count) {
@@ -385,7 +405,7 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
-    /// Frees what is old and unmarked in a unit of granules. Returns how many granules.
+    /// Frees the old granules of a unit that are still unmarked. Returns how many.
     pub(crate) fn sweep_granules(&self, unit: u64) -> u64 {
         let garbage = self.unit(unit).old.swap(self.medium(), 0, Relaxed);
         if garbage != 0 {
@@ -403,7 +423,7 @@ mod tests {
     use crate::small::exclusive_pool;
     use terrace_medium::Dram;
 
-    /// Numbers that are the same each time.
+    /// A pseudorandom sequence, the same in each run.
     struct Dice(u64);
 
     impl Dice {
@@ -443,7 +463,7 @@ mod tests {
         assert_eq!(find(1, 1, &[!0, !0, low_bits(7)]), Some(128 + 7));
     }
 
-    /// A zone of units that lie in the pool as a whole.
+    /// A zone whose units all lie in the pool as a whole.
     fn zone(pool: &Pool<Dram>) -> Zone {
         let inner = &pool.0;
         let zone = inner.zones().find(|zone| zone.units == 64).unwrap();
@@ -451,7 +471,8 @@ mod tests {
         zone
     }
 
-    /// Takes all granules of the zone but runs of any length here and there, and says so in its hints. Returns which are free, from the zone's first on.
+    /// Takes all granules of the zone but some runs of random lengths, and updates its hints.
+    /// Returns which granules are free, from the zone's first on.
     fn take_all_but_some(pool: &Pool<Dram>, zone: &Zone, dice: &mut Dice) -> Vec<bool> {
         let (inner, medium) = (&pool.0, pool.medium());
         let mut free = Vec::new();
@@ -545,7 +566,7 @@ mod tests {
 
     #[test]
     fn the_largest_extents_are_taken_from_the_end() {
-        // One whose 64th part is less than two units, and one where it is more.
+        // A pool whose 64th part is less than two units, and one where it is more.
         for (size, geometry) in [(256 << 10, Geometry::tiny()), (64 << 20, Geometry::default())] {
             let pool = Pool::<Dram>::anonymous_with(size, geometry).unwrap();
             let (inner, middle) = (&pool.0, size / 2);

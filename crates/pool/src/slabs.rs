@@ -1,7 +1,7 @@
 //! Slabs: units that hold blocks of one size.
 //!
-//! A slab begins with two bitmaps: a bit a block that says whether it is allocated, and one that the collector marks with. A slab is in one of
-//! these uses:
+//! A slab begins with two bitmaps, a bit for each block: one says whether the block is allocated,
+//! the other is for the collector's marks. The most frequent uses of a slab:
 //!
 //! ```text
 //!              no free block left                      a block is freed
@@ -9,12 +9,15 @@
 //!     ^                                                                             |
 //!     +------------------------------ popped from the list of its class ------------+
 //! ```
-//! - Only the owning seat sets bits, and it takes all free bits of a bitmap word at once into its cache; anyone clears them.
-//! - Whoever frees a block of a slab and then finds it full lists it; whoever leaves a slab full looks at its bitmap again after. Both are
-//!   sequentially consistent, so one of the two sees the other, and the compare-and-swap from Full to Listed lets only one push it: a slab with a
-//!   free block is owned or listed, always.
-//! - Listed slabs are popped, never removed from the middle. So entirely free ones go back to the units by a look through the list: when memory is short, and in the background where
-//!   enough have lost their last block that a look pays.
+//! * Only the owning thread slot sets bits, and it takes all free bits of a bitmap word into its
+//!   cache at once. Any thread clears them.
+//! * A thread that frees a block and then finds the slab Full lists it. A thread that disowns a
+//!   slab as Full then looks at the bitmap again. Both are sequentially consistent, so at least one
+//!   sees the other, and the compare-and-swap from Full to Listed lets only one push. So a slab
+//!   with a free block is always owned or listed.
+//! * Listed slabs are popped, never unlinked from the middle. So a scan of the list returns empty
+//!   ones to the units: when memory is short, and in the background once enough slabs have lost
+//!   their last block.
 
 use crate::classes::Class;
 use crate::pool::{Inner, Pool};
@@ -23,25 +26,27 @@ use crate::zones::{Unit, UnitState, UnitUse};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use terrace_medium::{LINE, MappedMedium, Word};
 
-/// The head of a list: `| 63:32 changes | 31:0 unit + 1, 0 for none |`. The changes are counted so that a head that comes back is not taken for one that
-/// stayed.
+/// The head of a list: `| 63:32 changes | 31:0 unit + 1, 0 for none |`. The count of changes
+/// prevents ABA: a head that returns differs from one that stayed.
 const UNIT_BITS: u32 = 32;
-/// A list is looked through for entirely free slabs once more than one in so many of it may be one: so a look costs eight slabs for each that it gives back.
+/// A list is scanned for empty slabs once more than one in this many may be empty: a scan then
+/// inspects at most eight slabs for each that it releases.
 const SCAN_COST_RATIO: u64 = 8;
 
-/// How a search for a free block of a slab went.
+/// How many blocks of a slab are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// No block is allocated.
+    /// None.
     Empty,
-    /// Some are, some aren't.
+    /// Some, but not all.
     Partial,
-    /// All are.
+    /// All.
     Full,
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// Gives the reserve up, as if there had been no room for one: the next collection sets one aside. For tests.
+    /// Drops the limbo reserve, as if there had been no room for one: the next collection sets a
+    /// new one aside. For tests.
     #[doc(hidden)]
     pub fn drop_reserve(&self) {
         let (inner, _guard) = (&*self.0, self.pin());
@@ -68,7 +73,8 @@ impl<M: MappedMedium> Inner<M> {
         self.allocated_word(unit, u64::from(class.words) + word)
     }
 
-    /// Takes a block for `slot` and says where it begins. `None` if neither a slab nor a unit has room.
+    /// Takes a block for `slot` and returns its offset. `None` if neither a slab nor a unit has
+    /// room.
     #[inline(always)]
     pub(crate) fn take_block(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
         let cache = &slot.caches[number];
@@ -84,8 +90,8 @@ impl<M: MappedMedium> Inner<M> {
             (place & !mask) + class.position((place & mask) * 64 + u64::from(free.trailing_zeros()))
         };
         if rest != 0 {
-            // A block that was freed long ago is in no cache, and a locked instruction waits until what was written to it has its lines: so those of the next one
-            // are asked for now.
+            // A block that was freed long ago is in no CPU cache, and a locked instruction waits
+            // until earlier stores have their lines. So the next block's lines are prefetched now.
             let next = at(rest);
             self.region.prefetch_to_write(next);
             self.region.prefetch_to_write(next + LINE as u64);
@@ -93,13 +99,14 @@ impl<M: MappedMedium> Inner<M> {
         Some(at(free))
     }
 
-    /// Finds free blocks for the seat's empty cache and returns them as bits of the word that the cache now names.
+    /// Finds free blocks for the slot's empty cache. Returns them as bits of the bitmap word that
+    /// the cache now names.
     #[cold]
     fn refill(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
         self.refill_from(slot, number, class, || self.take_unit(number, class, UnitUse::Owned))
     }
 
-    /// As `take_block`, from the slabs that there are: takes no new one.
+    /// As `take_block`, from existing slabs only.
     pub(crate) fn take_block_listed(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
         if slot.caches[number].free.load(self.medium(), Relaxed) == 0 {
             self.refill_from(slot, number, class, || None)?;
@@ -136,7 +143,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes all free blocks of the first word, from `from` on and around, that has any.
+    /// Takes all free blocks of the first word that has any, searching from word `from` on, and
+    /// around.
     fn grab(&self, unit: u64, class: &Class, from: u64) -> Option<(u64, u64)> {
         let words = u64::from(class.words);
         (from..from + words).map(|word| if word < words { word } else { word - words }).find_map(|word| {
@@ -144,11 +152,13 @@ impl<M: MappedMedium> Inner<M> {
             let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
             if free != 0 {
                 if self.round() != 0 {
-                    // ORDER: before the bits are taken, with Release: a sweep that sees them taken sees them marked.
+                    // ORDER: before the bits are set with Release: a sweep that sees the blocks
+                    // allocated sees them marked.
                     self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
                 }
-                // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over. Release: the marks; and who counts bytes and finds these
-                // taken finds this thread pinned (see `snapshot_if_quiet`).
+                // ORDER: Acquire: pairs with the Release of the thread that freed them: their last
+                // use is over. Release: publishes the marks; and a recount that finds these bits
+                // set finds this thread pinned (see `snapshot_if_quiet`).
                 taken.fetch_or(self.medium().point("slab.take"), free, AcqRel);
             }
             (free != 0).then_some((word, free))
@@ -159,7 +169,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn fill(&self, unit: u64, class: &Class) -> Fill {
         let (mut any, mut all) = (false, true);
         for word in 0..u64::from(class.words) {
-            // ORDER: SeqCst: see the module's head.
+            // ORDER: SeqCst: see the module's doc.
             let taken = self.allocated_word(unit, word).load(self.medium().point("slab.fill"), SeqCst)
                 & class.valid(word);
             any |= taken != 0;
@@ -172,29 +182,30 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// How many blocks of a slab are allocated, or in its owner's cache.
+    /// Blocks of a slab that are allocated, or in its owner's cache.
     pub(crate) fn count_blocks(&self, unit: u64, class: &Class) -> u64 {
         let word = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
         (0..u64::from(class.words)).map(|at| u64::from(word(at).count_ones())).sum()
     }
 
-    /// Gives up the ownership of a slab: it is full and in no list, or it is listed.
+    /// Gives up the ownership of a slab: it becomes Full, in no list, or Listed.
     pub(crate) fn disown(&self, unit: u64, number: usize, class: &Class) {
         let full = UnitState::slab(self.open_seq, number, UnitUse::Full);
-        // ORDER: SeqCst: see the module's head. It also releases what the owner did to the slab.
+        // ORDER: SeqCst: see the module's doc. It also releases what the owner did to the slab.
         self.unit(unit).state.swap(self.medium(), full.0, SeqCst);
         if self.fill(unit, class) != Fill::Full {
             self.list_if_unlisted(unit, full);
         }
     }
 
-    /// Puts a slab that has a free block into its list, unless someone else has or owns it.
+    /// Lists a slab that has a free block, unless another thread has listed it or owns it.
     #[inline(always)]
     pub(crate) fn list_if_unlisted(&self, unit: u64, full: UnitState) {
         let entry = self.unit(unit);
         let listed = full.with(UnitUse::Listed);
-        // ORDER: Acquire: others may have listed, owned and left it since it was seen full: the new link comes behind theirs. (What the last owner did the next
-        // one has from the state, see `pop`.)
+        // ORDER: Acquire: since the state was seen Full, other threads may have listed, owned and
+        // disowned the slab; the new link comes after theirs. (The last owner's stores reach the
+        // next owner through the state, see `pop`.)
         if entry
             .state
             .compare_exchange(self.medium().point("slab.list"), full.0, listed.0, Acquire, Relaxed)
@@ -209,9 +220,10 @@ impl<M: MappedMedium> Inner<M> {
         let mut head = list.head.load(self.medium(), Relaxed);
         let round = self.round();
         loop {
-            // ORDER: Release: a walk that follows this link sees that the head has changed since, if it has (see `orphans`).
+            // ORDER: Release: a walk that follows this link sees any change of the head before it
+            // (see `orphans`).
             entry.link.store(self.medium().point("slab.push"), head & low(UNIT_BITS) | round, Release);
-            // ORDER: Release: pairs with the Acquire of `pop`: the link is seen.
+            // ORDER: Release: pairs with the Acquire of `pop`: the link is visible.
             match list.head.compare_exchange(self.medium(), head, head_word(head, unit + 1), Release, Relaxed)
             {
                 Ok(_) => return,
@@ -220,13 +232,13 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// The class of the slab that `offset` lies in.
+    /// The class of the slab that contains `offset`.
     pub(crate) fn class_at(&self, offset: u64) -> Option<usize> {
         let (unit, entry) = self.entry_at(offset)?;
         self.revalidated(unit, entry).class()
     }
 
-    /// Bytes of the block at `offset`, for which `bytes` bytes were asked.
+    /// Bytes of the block at `offset`, which was allocated for `bytes` bytes.
     pub(crate) fn size_of_block(&self, offset: u64, bytes: u64) -> u64 {
         let class = self.memory.classes.of(bytes).and_then(|asked| {
             let found = self.class_at(offset).filter(|&found| self.serves(found, asked));
@@ -235,7 +247,7 @@ impl<M: MappedMedium> Inner<M> {
         class.map_or_else(|| self.memory.classes.footprint(bytes), |class| u64::from(class.size))
     }
 
-    /// Takes a slab out of the list of `class`; the caller owns it.
+    /// Pops a slab from the list of `class`; the caller owns it.
     pub(crate) fn pop(&self, class: usize) -> Option<u64> {
         let list = &self.shared().lists[class];
         let mut head = list.head.load(self.medium(), Acquire);
@@ -246,11 +258,11 @@ impl<M: MappedMedium> Inner<M> {
             }
             match self.revalidate(unit).usage() {
                 UnitUse::Quarantined => return self.cut_list(class, head),
-                // Who was bringing it into this era died: the collector sees to it.
+                // The thread that was revalidating it died: the collector finishes the job.
                 UnitUse::Revalidating => return None,
                 _ => {}
             }
-            // May be another slab's link by now; then the head has changed and the exchange fails.
+            // May be another slab's link by now. Then the head has changed and the exchange fails.
             let next = self.unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
             // ORDER: Acquire: pairs with the Release of `push`.
             match list.head.compare_exchange(self.medium(), head, head_word(head, next), Acquire, Acquire) {
@@ -261,22 +273,25 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Turns a listed slab that is in no list any more into an owned one.
+    /// Turns a popped slab into an owned one. Returns whether it was a listed slab of its class.
     pub(crate) fn take_ownership(&self, unit: u64, class: usize) -> bool {
         let (round, link) = (self.round(), &self.unit(unit).link);
         if round != 0 {
-            // ORDER: Release: as in `push`: who finds this link sees that the slab has left the list.
+            // ORDER: Release: as in `push`: a thread that reads this link sees that the slab has
+            // left the list.
             let next = link.load(self.medium(), Relaxed) & low(UNIT_BITS);
             link.store(self.medium().point("slab.own"), next | round, Release);
         }
         let listed = UnitState::slab(self.open_seq, class, UnitUse::Listed);
         let owned = listed.with(UnitUse::Owned);
-        // ORDER: Release: who sees it owned sees that it has left its list (see `orphans`). What the last owner did came with the list's head, or the state.
+        // ORDER: Release: a thread that sees it owned sees that it has left its list (see
+        // `orphans`). The last owner's stores came with the list's head, or the state.
         self.unit(unit).state.compare_exchange(self.medium(), listed.0, owned.0, Release, Relaxed).is_ok()
     }
 
-    /// A list that leads to what is not a listed slab of its class is damaged: it is given up, so that nobody follows it further. What was in it is
-    /// lost until the next open, which has all memory collected.
+    /// Empties a list that leads to something else than a listed slab of its class: it is damaged,
+    /// and no thread must follow it further. Its slabs leak until the next open, which has all
+    /// memory collected.
     #[cold]
     fn cut_list(&self, class: usize, head: u64) -> Option<u64> {
         let list = &self.shared().lists[class];
@@ -286,7 +301,7 @@ impl<M: MappedMedium> Inner<M> {
         None
     }
 
-    /// Frees a block. Returns whether there was one, allocated.
+    /// Frees a block. Returns whether it was allocated.
     #[inline(always)]
     pub(crate) fn free_block(&self, offset: u64, number: usize, class: &Class) -> bool {
         let Some((unit, entry)) = self.entry_at(offset) else { return false };
@@ -295,9 +310,9 @@ impl<M: MappedMedium> Inner<M> {
             return false;
         }
         let (word, bit) = (self.allocated_word(unit, block / 64), 1 << (block % 64));
-        // Asked before: without a block the slab may be given back, and be anything.
+        // Asked first: without this block, the slab may be released and become anything.
         let is_last = word.load(self.medium(), Relaxed) == bit && self.is_last(unit, class, block / 64);
-        // ORDER: SeqCst: see the module's head. It releases the block to the next owner of its bit.
+        // ORDER: SeqCst: see the module's doc. It releases the block to the next owner of its bit.
         let before = word.fetch_and(self.medium(), !bit, SeqCst);
         let state = UnitState(entry.state.load(self.medium().point("slab.free-state"), SeqCst));
         if state.usage() == UnitUse::Full && state.open_seq() == self.open_seq {
@@ -310,14 +325,15 @@ impl<M: MappedMedium> Inner<M> {
         before & bit != 0
     }
 
-    /// Whether no block of a slab is allocated, or in its owner's cache, but one of this word of its bitmap. The caller has not freed that yet.
+    /// Whether no block outside this word of the bitmap is allocated, or in the owner's cache. The
+    /// caller has not freed its own block yet.
     #[cold]
     fn is_last(&self, unit: u64, class: &Class, of: u64) -> bool {
         let taken = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
         (0..u64::from(class.words)).all(|word| word == of || taken(word) == 0)
     }
 
-    /// Asks for the memory that freeing the block at `offset` takes. Whatever the offset.
+    /// Prefetches the memory that freeing the block at `offset` accesses. Accepts any offset.
     #[inline(always)]
     pub(crate) fn prefetch_block(&self, offset: u64, class: &Class) {
         let Some((unit, entry)) = self.entry_at(offset) else { return };
@@ -326,7 +342,7 @@ impl<M: MappedMedium> Inner<M> {
         self.region.prefetch(start + class.block_at(offset - start).unwrap_or(0) / 64 * 8);
     }
 
-    /// Takes note that the block around `offset` is live, if it lies in a slab that will be swept.
+    /// Marks the block around `offset` as live, if it is in a slab that will be swept.
     pub(crate) fn mark_block(&self, unit: u64, offset: u64) {
         self.mark_block_in(unit, self.revalidate(unit), offset);
     }
@@ -344,14 +360,15 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Asks for the word that the mark of the block around `offset` is in.
+    /// Prefetches the word that contains the mark of the block around `offset`.
     pub(crate) fn prefetch_mark(&self, unit: u64, class: &Class, offset: u64) {
         let start = self.memory.zones.start_of(unit);
         let block = class.block_around(offset - start).unwrap_or(0);
         self.region.prefetch(start + (u64::from(class.words) + block / 64) * 8);
     }
 
-    /// A slab of an earlier era: any of its blocks may be live.
+    /// Makes all blocks of a slab of an earlier open allocated and unmarked: any of them may be
+    /// live.
     pub(crate) fn assume_all_live(&self, unit: u64, class: &Class) {
         for word in 0..u64::from(class.words) {
             self.allocated_word(unit, word).store(self.medium(), class.valid(word), Relaxed);
@@ -359,12 +376,13 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Frees what is unmarked in a slab of an earlier era, and makes the slab one of this era. Returns how many blocks were freed.
+    /// Frees the unmarked blocks of an unclean slab, and makes the slab usable again. Returns how
+    /// many blocks were freed.
     pub(crate) fn sweep_slab(&self, unit: u64, number: usize, class: &Class) -> u64 {
         let mut freed = 0;
         for word in 0..u64::from(class.words) {
             let marked = self.mark_word(unit, class, word).load(self.medium(), Relaxed);
-            // ORDER: SeqCst: as in `free_block`; frees of other blocks go on meanwhile.
+            // ORDER: SeqCst: as in `free_block`; other blocks are freed meanwhile.
             let before = self.allocated_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
             freed += u64::from((before & class.valid(word) & !marked).count_ones());
         }
@@ -372,15 +390,17 @@ impl<M: MappedMedium> Inner<M> {
         freed
     }
 
-    /// Gives up the ownership of a slab: to the units if no block of it is allocated.
+    /// Gives up the ownership of a slab, and returns it to the units if no block of it is
+    /// allocated.
     pub(crate) fn disown_or_release(&self, unit: u64, number: usize, class: &Class) {
         if self.fill(unit, class) != Fill::Empty || !self.release_unit(unit, number) {
             self.disown(unit, number, class);
         }
     }
 
-    /// Empties a seat's caches: what it had not handed out is free again. Whoever does it is pinned, or alone. If it dies, the seat can be gone on with or
-    /// emptied again, whatever it has done; a block or a slab may be left over.
+    /// Empties the caches of a slot: blocks that it had not handed out are free again. The caller
+    /// is pinned, or has the pool to itself. If it dies at any point, the slot can be used or
+    /// drained again; a block or a slab may leak.
     pub(crate) fn drain_caches(&self, slot: &ThreadSlot) {
         for (number, cache) in slot.caches.iter().enumerate().take(self.memory.classes.len()) {
             let [place, free] = [&cache.place, &cache.free].map(|word| word.load(self.medium(), Relaxed));
@@ -390,19 +410,21 @@ impl<M: MappedMedium> Inner<M> {
             let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
             let unit = self.memory.zones.unit_of(place);
             let word = place - self.memory.zones.start_of(unit);
-            // ORDER: Release: who counts bytes and finds these free finds the cache empty (see `snapshot_if_quiet`).
+            // ORDER: Release: a recount that finds these bits clear finds the cache empty (see
+            // `snapshot_if_quiet`).
             self.allocated_word(unit, word).fetch_and(self.medium(), !free, Release);
             cache.place.store(self.medium(), 0, Relaxed);
             self.disown_or_release(unit, number, class);
         }
     }
 
-    /// Gives entirely free slabs back to the units. Returns how many.
+    /// Returns empty slabs to the units. Returns how many.
     pub(crate) fn release_empty_slabs(&self) -> u64 {
         (0..self.memory.classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
     }
 
-    /// As [`Inner::release_empty_slabs`], in the lists in which one in [`SCAN_COST_RATIO`] may be given back.
+    /// As [`Inner::release_empty_slabs`], for lists in which more than one slab in
+    /// [`SCAN_COST_RATIO`] may be empty.
     pub(crate) fn release_likely_empty_slabs(&self) -> u64 {
         let is_worth_it = |&number: &usize| {
             let list = &self.shared().lists[number];
@@ -416,10 +438,10 @@ impl<M: MappedMedium> Inner<M> {
     fn release_empty_slabs_of(&self, number: usize) -> u64 {
         let Some(class) = self.memory.classes.get(number) else { return 0 };
         let list = &self.shared().lists[number];
-        // Before the first is looked at: one that loses its last block after that is counted anew.
+        // Before the first slab is inspected: one that loses its last block later is counted anew.
         list.emptied.store(self.medium(), 0, Relaxed);
         let (mut released, mut kept) = (0, Vec::new());
-        // As many as there can be, so that a list that others fill does not hold this up.
+        // A bound, so that a list that other threads fill cannot hold this thread up.
         let units = self.memory.zones.units(self.size());
         while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
             if self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number) {
@@ -433,7 +455,7 @@ impl<M: MappedMedium> Inner<M> {
         released
     }
 
-    /// Whether the unit that the reserve was is one still, at `offset`.
+    /// Whether the reserve of class `number` is still at `offset`.
     pub(crate) fn is_reserve(&self, offset: u64, number: usize) -> bool {
         let unit = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset);
         unit.is_some_and(|unit| {
@@ -441,7 +463,7 @@ impl<M: MappedMedium> Inner<M> {
         })
     }
 
-    /// Takes one block of the reserve for a page of limbo. Several threads may.
+    /// Takes one block of the reserve for a limbo chunk. Several threads may do so at once.
     pub(crate) fn take_from_reserve(&self, class: &Class) -> Option<u64> {
         let offset = self.shared().reserve.load(self.medium().point("reserve.read"), Acquire);
         if offset == 0 {
@@ -460,7 +482,8 @@ impl<M: MappedMedium> Inner<M> {
                     // ORDER: as in `grab`.
                     self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Relaxed);
                 }
-                // ORDER: Acquire: pairs with the Release of whoever freed it. Release: as in `grab`.
+                // ORDER: Acquire: pairs with the Release of the thread that freed it. Release: as
+                // in `grab`.
                 if taken.fetch_or(self.medium().point("reserve.take"), bit, AcqRel) & bit == 0 {
                     let block = word * 64 + u64::from(bit.trailing_zeros());
                     return Some(self.memory.zones.start_of(unit) + class.position(block));
@@ -470,7 +493,8 @@ impl<M: MappedMedium> Inner<M> {
         None
     }
 
-    /// Sets a slab of blocks of class `number` aside, if there is none yet and there is room.
+    /// Sets a slab of blocks of class `number` aside, if there is no reserve yet and a unit is
+    /// free.
     pub(crate) fn reserve_slab(&self, number: usize) {
         let reserve = &self.shared().reserve;
         if reserve.load(self.medium(), Relaxed) != 0 {
@@ -479,17 +503,18 @@ impl<M: MappedMedium> Inner<M> {
         let Some(class) = self.memory.classes.get(number) else { return };
         let Some(unit) = self.take_unit(number, class, UnitUse::Reserve) else { return };
         let offset = self.memory.zones.start_of(unit);
-        // ORDER: Release: whoever takes a block of it sees the bitmap.
+        // ORDER: Release: a thread that takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
             return self.disown_or_release(unit, number, class);
         }
-        // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before the thread's next fence leaves a slab to collect, as one
-        // before this does: nothing that lasts is built on the reserve, so it needs no fence of its own.
+        // PERSIST: so that it is found after a crash, when no other memory may be left. A crash
+        // before this thread's next fence leaves a slab to collect, as does one before the
+        // write-back. Nothing durable depends on the reserve, so it needs no fence of its own.
         self.medium().point("reserve.write-back");
         self.region.write_back(reserve);
     }
 
-    /// Takes the reserve of an earlier era over, which was at `offset`, if that is what is there. Whether it is.
+    /// Takes over the reserve of an earlier open at `offset`. Returns whether it is one.
     pub(crate) fn restore_reserve_slab(&self, offset: u64, number: usize) -> bool {
         let Some(class) = self.memory.classes.get(number) else { return false };
         let Some(unit) = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset)
@@ -522,7 +547,7 @@ fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The head that follows `head` with `first` in front.
+/// The head that follows `head`, with `first` in front.
 #[inline(always)]
 fn head_word(head: u64, first: u64) -> u64 {
     ((head >> UNIT_BITS).wrapping_add(1) << UNIT_BITS) | first
@@ -585,14 +610,14 @@ mod tests {
         let damaged =
             inner.take_unit(number, inner.memory.classes.get(number).unwrap(), UnitUse::Listed).unwrap();
         inner.unit(damaged).state.store(medium, UnitState::quarantined(inner.open_seq).0, Relaxed);
-        // Beyond the pool, a unit that is damaged, and one that never was a slab.
+        // Beyond the pool, a damaged unit, and one that never was a slab.
         for (times, unit) in (1..).zip([1 << 20, damaged, 0]) {
             list.store(medium, unit + 1, Relaxed);
             assert_eq!(inner.pop(number), None);
             assert_eq!(list.load(medium, Relaxed) & low(UNIT_BITS), 0);
             assert_eq!((pool.faults(), pool.space().lost), (times, times << inner.memory.classes.slab_log2));
         }
-        // One that somebody is bringing into this era comes back once that is done.
+        // The list stays while a unit is being revalidated: it is usable again once that is done.
         let revalidating = UnitState::slab(inner.open_seq, number, UnitUse::Revalidating);
         inner.unit(damaged).state.store(medium, revalidating.0, Relaxed);
         pool.request_collection();

@@ -1,4 +1,4 @@
-//! For tests: pools of 1 MiB, of one participant or of several within one process.
+//! Fixtures of tests: pools of 1 MiB, with one participant or several within one process.
 
 use crate::pool::Start;
 use crate::{Geometry, Pool, PoolOptions};
@@ -7,17 +7,18 @@ use terrace_medium::MappedMedium;
 
 const SIZE: u64 = 1 << 20;
 
-/// Four zones.
+/// A geometry with four zones.
 pub(crate) fn geometry() -> Geometry {
     Geometry { zone_log2: 18, ..Geometry::tiny() }
 }
 
-/// A pool that nobody else has.
+/// An exclusive pool.
 pub(crate) fn exclusive_pool<M: MappedMedium>() -> Pool<M> {
     Pool::anonymous_with(SIZE, geometry()).unwrap()
 }
 
-/// A pool that `fill` has been at, as the next one finds it after an orderly close, or a death. It goes with the directory.
+/// A pool that `fill` has used, reopened after a clean close or a crash. It is deleted with the
+/// directory.
 pub(crate) fn reopened<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>)) -> (TempDir, Pool<M>) {
     let directory = tempdir_in("/dev/shm").unwrap();
     let options = options_in(&directory, geometry());
@@ -33,14 +34,14 @@ pub(crate) fn reopened<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>
     (directory, pool)
 }
 
-/// A new pool, as often as it is asked for. It goes with the directory.
+/// `N` participants of a new pool. It is deleted with the directory.
 pub(crate) fn participants<M: MappedMedium, const N: usize>(geometry: Geometry) -> (TempDir, [Pool<M>; N]) {
     let directory = tempdir_in("/dev/shm").unwrap();
     let pools = more_participants(&directory, geometry);
     (directory, pools)
 }
 
-/// So many more participants of the pool in `directory`, or the first ones.
+/// `N` more participants of the pool in `directory`, or the first ones.
 pub(crate) fn more_participants<M: MappedMedium, const N: usize>(
     directory: &TempDir,
     geometry: Geometry,

@@ -1,27 +1,29 @@
-//! The superblock: what a pool says about itself, in two copies.
+//! The superblock: what identifies a pool, in two copies.
 //!
 //! ```text
 //! word  0      magic "TerrPool"
 //!       1      version (32) | bits of a word (16) | byte order mark 0x1234 (16)
-//!       2      sequence: one more with each update
+//!       2      sequence: increased by each update
 //!       3, 4   uuid
-//!       5      generation (32) | era (32)
-//!       6      flags: 1 clean, 2 durability power, 4 persistence assumed by whoever made it, 8 clean but not settled
+//!       5      generation (32) | open sequence (32)
+//!       6      flags: 1 clean, 2 durability power, 4 persistence assumed by the creator,
+//!              8 clean, but a collection is pending
 //!       7      bytes of the pool
-//!       8      seats (32) | participants (32)
+//!       8      thread slots (32) | participants (32)
 //!       9      roots (32) | slab_log2 (8) | first_zone_log2 (8) | zone_log2 (16)
 //!      10, 11  boot id of the machine that last opened it
-//!      12      seed of the hashes of keys
+//!      12      seed of the key hashes
 //!      13      created, unix ms
 //!      14..22  label, UTF-8, padded with zeros
-//!      22      XXH3 of the allocator's words, as an orderly close left them
+//!      22      XXH3 of the allocator's words, as written by a clean close
 //!      23..63  zero
 //!      63      XXH3 of words 0 to 62
 //! ```
 //!
-//! Invariants: an update writes both copies, the second only when the first is durable, and the one that was found damaged or older
-//! first. So at every instant at least one copy is whole, and nothing relies on an update before both have it. Where both are whole,
-//! the higher sequence is believed.
+//! Invariants: an update writes both copies, the second only once the first is durable, and a
+//! damaged or older copy first. So at every instant at least one copy is intact, and nothing
+//! depends on an update before both copies have it. If both are intact, the one with the higher
+//! sequence is valid.
 
 use crate::error::{Durability, Problem};
 use crate::layout::{Geometry, Layout, MAX_POOL, PAGE, SUPERBLOCK_STEP};
@@ -29,11 +31,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MapError, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The format that this program writes and reads.
+/// The format version that this program writes and reads.
 pub(crate) const VERSION: u32 = 3;
 /// Bytes of a copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 512;
-/// Bytes that hold both copies.
+/// Bytes up to the end of the second copy.
 pub(crate) const HEAD_BYTES: usize = SUPERBLOCK_STEP as usize + SUPERBLOCK_BYTES;
 /// Longest label.
 pub(crate) const LABEL_BYTES: usize = 63;
@@ -52,16 +54,16 @@ pub(crate) type Words = [u64; WORDS];
 /// A copy as it lies in the pool.
 type Lines = [Line; SUPERBLOCK_BYTES / 64];
 
-/// What a pool says about itself.
+/// The content of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) sequence: u64,
     pub(crate) uuid: u128,
     pub(crate) generation: u32,
     pub(crate) open_seq: u32,
-    /// Closed in order: everything is where its durability puts it.
+    /// Closed cleanly: everything is as durable as the pool's durability requires.
     pub(crate) clean: bool,
-    /// Closed in order, but before the allocator had found what an earlier life lost.
+    /// Closed cleanly, but a pending collection has not completed.
     pub(crate) collection_pending: bool,
     pub(crate) durability: Durability,
     pub(crate) assumed_persistent: bool,
@@ -71,11 +73,11 @@ pub(crate) struct Superblock {
     pub(crate) hash_seed: u64,
     pub(crate) created_ms: u64,
     pub(crate) label: String,
-    /// What an orderly close left of the allocator's words, so that the next open knows them.
+    /// Checksum of the allocator's words after a clean close, for the next open.
     pub(crate) allocator_sum: u64,
 }
 
-/// The copy that is believed, and which one it is.
+/// The valid copy, and its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) superblock: Superblock,
@@ -119,7 +121,7 @@ impl Superblock {
         power | assumed | collection_pending | if self.clean { CLEAN } else { 0 }
     }
 
-    /// What the words say, every field in its range.
+    /// Decodes the words, and checks that every field is in its range.
     pub(crate) fn decode(words: &Words) -> Result<Self, Problem> {
         match words[0] {
             MAGIC => {}
@@ -150,10 +152,10 @@ impl Superblock {
         };
         let layout = Layout::new(geometry).map_err(Problem::Damaged)?;
         if !(layout.smallest()..=MAX_POOL).contains(&words[7]) || !words[7].is_multiple_of(PAGE) {
-            return Err(Problem::Damaged("its superblock gives a size that no pool has"));
+            return Err(Problem::Damaged("its superblock gives an impossible size"));
         }
         if words[6] & !(CLEAN | POWER | ASSUMED | COLLECTION_PENDING) != 0 {
-            return Err(Problem::Damaged("its superblock has flags that nobody sets"));
+            return Err(Problem::Damaged("its superblock has unknown flags"));
         }
         Ok(Self {
             sequence: words[2],
@@ -174,11 +176,11 @@ impl Superblock {
         })
     }
 
-    /// Makes this the pool's superblock: both copies, `first` first. Durable on return.
+    /// Makes this the pool's superblock: stores both copies, `first` first. Durable on return.
     pub(crate) fn store<M: MappedMedium>(&self, region: &Region<M>, first: usize) -> Result<(), MapError> {
         let words = self.encode();
-        // PERSIST: the other copy, before the first is touched. It may be there because a process was killed that had stored it and not written it back; a loss
-        // of power must not find both of them torn.
+        // PERSIST: the other copy, before the first is touched. A killed process may have stored it
+        // without writing it back; a power failure must not leave both of them torn.
         region.persist(copy_in(region, 1 - first));
         for copy in [first, 1 - first] {
             let at = copy as u64 * SUPERBLOCK_STEP;
@@ -186,8 +188,8 @@ impl Superblock {
             for (word, &value) in lines.iter().flat_map(|line| &line.0).zip(&words) {
                 word.store(region.medium().point("superblock.word"), value, Relaxed);
             }
-            // PERSIST: this copy before the other is touched, so that a crash in between leaves one of them whole: this
-            // one, or the other as it was before.
+            // PERSIST: this copy before the other is touched, so that a crash in between leaves one
+            // of them intact: this one, or the other as it was before.
             region.persist(lines);
             region.medium().mapping().sync(at as usize, PAGE as usize)?;
         }
@@ -199,7 +201,7 @@ fn copy_in<M: MappedMedium>(region: &Region<M>, copy: usize) -> &Lines {
     region.at(Offset::new(copy as u64 * SUPERBLOCK_STEP))
 }
 
-/// The superblock that the two copies at the head of `region` give.
+/// The superblock of the pool in `region`: the valid copy of the two.
 pub(crate) fn load<M: MappedMedium>(region: &Region<M>) -> Result<Found, Problem> {
     choose(load_copy(region, 0), load_copy(region, 1))
 }
@@ -233,7 +235,8 @@ fn choose(a: Result<Superblock, Problem>, b: Result<Superblock, Problem>) -> Res
         (Ok(a), Ok(b)) if b.sequence > a.sequence => Ok(Found { superblock: b, copy: 1 }),
         (Ok(superblock), _) => Ok(Found { superblock, copy: 0 }),
         (_, Ok(superblock)) => Ok(Found { superblock, copy: 1 }),
-        // What tells a person most: a copy that is whole but of another version says more than one that is not.
+        // Prefers the more helpful problem: an intact copy of another version says more than a
+        // damaged one.
         (Err(Problem::Foreign), Err(b)) => Err(b),
         (Err(Problem::Damaged(_)), Err(b)) if !matches!(b, Problem::Foreign) => Err(b),
         (Err(a), Err(_)) => Err(a),
@@ -304,13 +307,13 @@ mod tests {
         head
     }
 
-    /// `words` with a checksum that fits, as another release or another machine would write them.
+    /// `words` with a matching checksum, as another release or another machine would write them.
     fn sealed(mut words: Words) -> Words {
         words[WORDS - 1] = checksum(&words);
         words
     }
 
-    /// Pools that are out there must stay readable: this changes only together with the version.
+    /// Existing pools must stay readable: this changes only together with the version.
     #[test]
     fn a_copy_has_the_words_that_the_format_says() {
         let geometry = Geometry { thread_slots: 0x100, participants: 0x40, roots: 0x20, ..Geometry::tiny() };

@@ -1,28 +1,28 @@
-//! Emptying slabs and runs of granules, so that their memory can serve other sizes.
+//! Vacating slabs and runs of granules, so that their memory can serve other sizes.
 //!
 //! A pool that was full of blocks of one size keeps its slabs for that size as long as each holds a
-//! block. So sparse slabs are taken out of use, the user of the pool moves what they hold, and once
-//! the last block has come back the slab goes back to the units.
+//! block. So sparse slabs are taken out of use, the pool's user moves their blocks, and once the
+//! last block has been freed the slab returns to the units.
 //!
 //! ```text
-//!   Listed --popped--> Owned ----> Vacating --all blocks are back--> Owned --> granules
-//!   Full ---------------------------^  |
-//!                                      +-------- some stay ---------> Owned --> Listed or Full
+//! Listed --popped--> Owned ----> Vacating --all blocks freed--> Owned --> granules
+//! Full ---------------------------^  |
+//!                                    +------ some stay -------> Owned --> Listed or Full
 //! ```
 //! # Invariants
-//! 1. Nothing is handed out from a slab that is `Vacating`: it is in no list and in no seat's
-//!    cache. Blocks of it are freed as usual.
-//! 2. Only a thread that changes its state from `Vacating` to `Owned` may give it back or list it,
-//!    and does so under the same pin. If the thread dies in between, the collection beside others
+//! 1. Nothing is allocated from a `Vacating` slab: it is in no list and in no slot's cache. Its
+//!    blocks are freed as usual.
+//! 2. Only a thread that changes its state from `Vacating` to `Owned` may release it or list it,
+//!    and does so under the same pin. If the thread dies in between, the concurrent collection
 //!    adopts the slab, like any other that is owned and in no cache.
-//! 3. Nothing else depends on which thread empties a slab. Two may move blocks out of the same one,
-//!    and the next thread finds a slab whose emptier died ([`Pool::vacating`]). After a crash all
-//!    slabs wait for the collector, whatever their use was; an orderly close leaves none in this
-//!    one.
+//! 3. Nothing else depends on which thread vacates a slab. Two threads may move blocks out of the
+//!    same slab, and the next thread finds a slab whose thread died ([`Pool::vacating`]). After a
+//!    crash all slabs wait for the collector, whatever their use was. A clean close leaves no slab
+//!    in this use.
 //!
-//! A *window* is a run of units that searches for units and granules leave out, so that what comes
-//! free in it stays free until it is long enough. It is a hint: memory that is taken in it all the
-//! same only makes the attempt fail.
+//! A *window* is a run of units that searches for units and granules leave out, so that what
+//! becomes free in it stays free until the run is long enough. It is a hint: memory that is taken
+//! in it all the same only makes the attempt fail.
 
 use crate::blocks::{Fresh, PoolFull};
 use crate::classes::{Class, GRANULES};
@@ -35,18 +35,18 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use terrace_medium::MappedMedium;
 
-/// Which slabs are worth emptying.
+/// Which slabs are worth vacating.
 #[derive(Clone, Copy, Debug)]
 pub struct Sparse {
-    /// Bytes of blocks to be moved, at most.
+    /// Bytes of blocks to move, at most.
     pub bytes: u64,
-    /// Slabs that hold more than so many percent of their blocks stay.
+    /// Slabs with more than this percentage of their blocks allocated stay.
     pub percent: u64,
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// Bytes of slabs, and those of them that are in no block: what emptying slabs could give back,
-    /// at most.
+    /// Bytes of slabs, and those of them that are in no block: the most that vacating slabs could
+    /// release.
     pub fn slack(&self) -> (u64, u64) {
         let (inner, shared) = (&*self.0, self.0.shared());
         let units = shared.slab_units.load(self.medium(), Relaxed);
@@ -55,24 +55,24 @@ impl<M: MappedMedium> Pool<M> {
         (slabs, slabs.saturating_sub(small))
     }
 
-    /// Bytes that have been freed since the pool was opened, by anyone.
+    /// Bytes that have been freed since the pool was opened, by all threads.
     pub fn freed(&self) -> u64 {
         self.0.total_freed()
     }
 
-    /// Bytes of a slab: what one that has been emptied gives back.
+    /// Bytes of a slab: what each vacated one releases.
     pub fn slab_bytes(&self) -> u64 {
         1 << self.0.memory.zones.slab_log2
     }
 
-    /// Whether a block of so many bytes lies in granules of its own, and not in a slab.
+    /// Whether a block of this many bytes is an extent, and not in a slab.
     pub fn is_extent(&self, bytes: u64) -> bool {
         self.0.memory.classes.of(bytes).is_none()
     }
 
-    /// Takes the sparsest slabs out of use whose blocks have room in others of their class; gives
-    /// those back that hold nothing. Slabs for which `is_left_out` says so stay in use. Returns
-    /// where the slabs begin that are to be emptied now.
+    /// Takes the sparsest slabs out of use whose blocks have room in other slabs of their class,
+    /// and releases empty ones. Slabs for which `is_left_out` returns true stay in use. Returns the
+    /// offsets of the slabs that must be vacated now.
     pub fn vacate(&self, which: Sparse, is_left_out: &dyn Fn(u64) -> bool) -> Vec<u64> {
         let inner = &*self.0;
         let _locked = inner.shared().vacate.acquire_in(inner);
@@ -85,7 +85,7 @@ impl<M: MappedMedium> Pool<M> {
         victims
     }
 
-    /// The slabs that are being emptied, by anyone. Looks at nothing if there are none.
+    /// The slabs that any thread is vacating. Takes no time if there are none.
     pub fn vacating(&self) -> Vec<u64> {
         let inner = &*self.0;
         if inner.shared().vacated.load(self.medium(), Relaxed) == 0 {
@@ -95,8 +95,8 @@ impl<M: MappedMedium> Pool<M> {
         units.map(|unit| inner.memory.zones.start_of(unit)).collect()
     }
 
-    /// Gives those of these slabs back that are empty by now, and puts the others into use again if
-    /// that is `final`. Returns how many it gave back, and those that are still being emptied.
+    /// Releases those of these slabs that are empty by now, and puts the others into use again if
+    /// `is_final`. Returns how many it released, and the slabs that are still being vacated.
     pub fn end_vacating(&self, slabs: &[u64], is_final: bool) -> (u64, Vec<u64>) {
         let inner = &*self.0;
         let _guard = self.pin();
@@ -112,13 +112,13 @@ impl<M: MappedMedium> Pool<M> {
         (released, left)
     }
 
-    /// The epoch now, for [`Pool::has_passed`].
+    /// The current epoch, for [`Pool::has_passed`].
     pub fn epoch_now(&self) -> u64 {
         self.0.epoch()
     }
 
-    /// Whether all threads that were pinned when the epoch was `epoch` have been unpinned; then
-    /// what had been retired until then is freed. Does not wait.
+    /// Whether all threads that were pinned at epoch `epoch` have been unpinned; then what was
+    /// retired until that epoch is freed. Does not wait.
     pub fn has_passed(&self, epoch: u64) -> bool {
         for _ in 0..GRACE_EPOCHS {
             if self.drain() >= epoch + GRACE_EPOCHS {
@@ -128,16 +128,16 @@ impl<M: MappedMedium> Pool<M> {
         self.drain() >= epoch + GRACE_EPOCHS
     }
 
-    /// Waits until all threads that are pinned now have been unpinned, and frees what had been
-    /// retired until then. `false` if one of them stays pinned for long, or is this thread.
+    /// Waits until all threads that are pinned now have been unpinned, and frees what was retired
+    /// until now. Returns `false` if one of them stays pinned for long, or is this thread.
     pub fn outwait(&self) -> bool {
         self.0.for_each_idle_slot(|vacant| self.0.flush_slot(vacant));
         let until = self.0.epoch() + GRACE_EPOCHS;
         self.outwait_until(|now| now >= until)
     }
 
-    /// Calls `each` with the units in which an extent of `bytes` bytes at `offset` lies, by their
-    /// numbers, and the granules that it has in each. Not at all for a block of a slab.
+    /// Calls `each` with the units of an extent of `bytes` bytes at `offset`, by number, and the
+    /// granules that it has in each. Does nothing for a block of a slab.
     pub fn each_unit_of(&self, offset: u64, bytes: u64, each: &mut dyn FnMut(u64, u32)) {
         if self.0.memory.classes.of(bytes).is_none()
             && let Some((first, count)) = self.0.extent_at(offset, bytes)
@@ -146,10 +146,10 @@ impl<M: MappedMedium> Pool<M> {
         }
     }
 
-    /// The run of whole units for `bytes` bytes that is emptied with the least moving, as offsets.
-    /// Units in which something lies that nobody can move are left out: where the granules that are
-    /// taken are not as many as `movable` says of the unit's number, or `is_left_out` says so of
-    /// where it begins.
+    /// The run of whole units for `bytes` bytes that takes the least moving to vacate, as offsets.
+    /// It contains no unit with something that cannot be moved: a unit where the number of taken
+    /// granules differs from what `movable` returns for the unit's number, or where `is_left_out`
+    /// returns true for the unit's offset.
     pub fn cheapest_window(
         &self,
         bytes: u64,
@@ -167,8 +167,8 @@ impl<M: MappedMedium> Pool<M> {
         Some(start(first)..start(first + wanted))
     }
 
-    /// Keeps what is free or comes free in `window` from being taken, until this is called again.
-    /// Returns the slabs in it, which are to be emptied now.
+    /// Keeps free memory in `window` from being taken, also what becomes free later, until this is
+    /// called again or [`Pool::close_window`]. Returns the slabs in it, which must be vacated now.
     pub fn open_window(&self, window: &Range<u64>) -> Vec<u64> {
         let inner = &*self.0;
         let _locked = inner.shared().vacate.acquire_in(inner);
@@ -194,13 +194,12 @@ impl<M: MappedMedium> Pool<M> {
         starts.filter(is_taken).collect()
     }
 
-    /// The window, if there is one, can be taken.
+    /// Closes the window, if there is one: its memory can be taken again.
     pub fn close_window(&self) {
         self.0.shared().window.store(self.medium(), 0, Relaxed);
     }
 
-    /// Bytes that are free for anything, in one piece or not, and the longest piece. Looks at every
-    /// unit.
+    /// Bytes that are free for anything, and those of the longest free run. Inspects every unit.
     pub fn free_bytes(&self) -> (u64, u64) {
         let inner = &*self.0;
         let free = |unit: u64| {
@@ -214,7 +213,7 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Guard<'_, M> {
-    /// Where the blocks begin that are taken in the slab at `slab`; none if it is no slab.
+    /// The offsets of the allocated blocks in the slab at `slab`; none if it is not a slab.
     pub fn blocks_in(&self, slab: u64) -> Vec<u64> {
         let inner = self.inner();
         let class = inner.class_at(slab).and_then(|number| inner.memory.classes.get(number));
@@ -231,8 +230,8 @@ impl<M: MappedMedium> Guard<'_, M> {
         blocks
     }
 
-    /// A block for a copy of the one at `from`, for which `bytes` bytes were asked: from the slabs
-    /// that are in use, of its own class or that of `from`. Takes no new slab.
+    /// Allocates a block for a copy of the one at `from`, which was allocated for `bytes` bytes.
+    /// Uses existing slabs of its own class or that of `from`, and takes no new slab.
     ///
     /// # Errors
     /// [`PoolFull`] if these have no free block.
@@ -245,7 +244,7 @@ impl<M: MappedMedium> Guard<'_, M> {
     }
 }
 
-/// A slab that was taken out of its list: its blocks in use, and its unit.
+/// A slab that was popped from its list: its allocated blocks, and its unit.
 type Found = (u64, u64);
 
 impl<M: MappedMedium> Inner<M> {
@@ -255,7 +254,7 @@ impl<M: MappedMedium> Inner<M> {
         state.usage() == UnitUse::Vacating && state.open_seq() == self.open_seq
     }
 
-    /// Whether `unit` is in the window that is being emptied.
+    /// Whether `unit` is in the window that is being vacated.
     #[inline(always)]
     pub(crate) fn is_in_window(&self, unit: u64) -> bool {
         // ORDER: Relaxed: a hint.
@@ -275,7 +274,7 @@ impl<M: MappedMedium> Inner<M> {
         let found = self.pop_all(number, class);
         let is_left_out = |unit| is_left_out(self.memory.zones.start_of(unit));
         let count = worth_emptying(class, &found, left, percent, &is_left_out);
-        // The fullest comes to the front of the list, and what is sparse empties itself.
+        // The fullest goes to the front of the list, so sparse ones become empty by themselves.
         for &(_, unit) in &found {
             match count.contains(&unit) {
                 true => {
@@ -287,11 +286,11 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes all slabs out of the list of a class, and gives those back that hold nothing. The
-    /// others, the sparsest first, are the caller's.
+    /// Pops all slabs of a class and releases the empty ones. The caller owns the others, the
+    /// sparsest first.
     fn pop_all(&self, number: usize, class: &Class) -> Vec<Found> {
         let (units, mut found) = (self.memory.zones.units(self.size()), Vec::new());
-        // As many as there can be, so that a list that others fill does not hold this up.
+        // A bound, so that a list that other threads fill cannot hold this thread up.
         while let Some(unit) = if (found.len() as u64) < units { self.pop(number) } else { None } {
             if self.fill(unit, class) != Fill::Empty || !self.release_unit(unit, number) {
                 found.push((self.count_blocks(unit, class), unit));
@@ -301,7 +300,7 @@ impl<M: MappedMedium> Inner<M> {
         found
     }
 
-    /// The caller owns the slab.
+    /// Starts to vacate a slab that the caller owns.
     fn set_vacating(&self, unit: u64, number: usize) {
         self.shared().vacated.fetch_add(self.medium(), 1, Relaxed);
         // ORDER: SeqCst: as in `disown`.
@@ -309,8 +308,8 @@ impl<M: MappedMedium> Inner<M> {
         self.unit(unit).state.store(self.medium(), state.0, SeqCst);
     }
 
-    /// Takes a slab that is in no list out of use, for it is full. Returns the class of one that is
-    /// in a list.
+    /// Takes a slab out of use that is full, so in no list. Returns the class of one that is in a
+    /// list.
     fn vacate_full(&self, unit: u64) -> Option<usize> {
         let state = self.revalidate(unit);
         if state.usage() == UnitUse::Full {
@@ -325,7 +324,7 @@ impl<M: MappedMedium> Inner<M> {
         state.class().filter(|_| matches!(state.usage(), UnitUse::Full | UnitUse::Listed))
     }
 
-    /// Takes the slabs of a class's list out of use that lie in `units`.
+    /// Takes the slabs in `units` out of use that are in a class's list.
     fn vacate_listed(&self, number: usize, units: &Range<u64>) {
         let Some(class) = self.memory.classes.get(number) else { return };
         for (_, unit) in self.pop_all(number, class) {
@@ -336,8 +335,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Gives a slab back if it is empty, else puts it into use again if that `is_final`. Returns
-    /// whether it gave it back; `None` if nothing was done.
+    /// Releases a slab if it is empty, else puts it into use again if `is_final`. Returns whether
+    /// it released it; `None` if nothing was done.
     fn end_vacating_unit(&self, unit: u64, is_final: bool) -> Option<bool> {
         let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
         let number = state.class().filter(|_| self.is_vacating(unit))?;
@@ -349,8 +348,8 @@ impl<M: MappedMedium> Inner<M> {
         let word = &self.unit(unit).state;
         // ORDER: AcqRel: as in `take_ownership`.
         word.compare_exchange(self.medium(), state.0, owned.0, AcqRel, Relaxed).ok()?;
-        // What comes next is done under the same pin: the collector, which finds it owned and in no
-        // cache, asks again after that.
+        // The rest happens under the same pin: the collector, which finds the slab owned and in no
+        // cache, checks again after that.
         self.shared().vacated.fetch_sub(self.medium(), 1, Relaxed);
         if self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number) {
             return Some(true);
@@ -359,8 +358,8 @@ impl<M: MappedMedium> Inner<M> {
         Some(false)
     }
 
-    /// Puts all slabs that are being emptied into use again: the pool is about to be closed, and
-    /// nobody is inside.
+    /// Puts all slabs that are being vacated into use again: the pool is about to be closed, and no
+    /// thread is pinned.
     pub(crate) fn end_all_vacating(&self) {
         for unit in self.all_units() {
             let _ = self.end_vacating_unit(unit, true);
@@ -369,8 +368,8 @@ impl<M: MappedMedium> Inner<M> {
         self.shared().window.store(self.medium(), 0, Relaxed);
     }
 
-    /// The first unit of the run of `wanted` that is emptied with the least moving, and the bytes
-    /// to move.
+    /// The first unit of the run of `wanted` units that takes the least moving to vacate, and the
+    /// bytes to move.
     fn cheapest_run(
         &self,
         zone: &Zone,
@@ -393,7 +392,7 @@ impl<M: MappedMedium> Inner<M> {
             if (costs.len() as u64) < wanted || best.is_some_and(|(_, least)| least <= cost) {
                 continue;
             }
-            // Only where it matters: that may look at every block.
+            // Asked only where it matters, since it may inspect every block.
             let is_left_out = |&unit: &u64| is_left_out(self.memory.zones.start_of(unit));
             match (first..=unit).rev().find(is_left_out) {
                 None => best = Some((first, cost)),
@@ -406,7 +405,7 @@ impl<M: MappedMedium> Inner<M> {
         best
     }
 
-    /// Bytes to move where `unit` is to be emptied; `None` if that cannot be.
+    /// Bytes to move in order to vacate `unit`; `None` if that is impossible.
     fn cost_of(&self, zone: &Zone, unit: u64, movable: &dyn Fn(u64) -> u32) -> Option<u64> {
         let zones = &self.memory.zones;
         if zones.usable(unit, self.size()) != !0 || zones.header_granules(zone, unit) != 0 {
@@ -427,8 +426,8 @@ impl<M: MappedMedium> Inner<M> {
     }
 }
 
-/// The units of those slabs, which are sorted by what they hold, whose blocks have room in the
-/// others.
+/// The units of those slabs whose blocks have room in the other ones; `found` is sorted by their
+/// allocated blocks.
 fn worth_emptying(
     class: &Class,
     found: &[Found],
@@ -469,8 +468,7 @@ mod tests {
         pool.pin().alloc(bytes).ok().map(|block| block.fenced_later().into_offset())
     }
 
-    /// Fills the pool with blocks of `bytes` bytes, and frees all but one of four. Returns those
-    /// that are left.
+    /// Fills the pool with blocks of `bytes` bytes, and frees three of four. Returns the rest.
     fn thinned<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> Vec<u64> {
         let blocks: Vec<u64> = std::iter::from_fn(|| take(pool, bytes)).collect();
         let (kept, gone): (Vec<_>, Vec<_>) =
@@ -494,9 +492,9 @@ mod tests {
         let used = pool.space().used_by_blocks;
         assert_eq!((take(&pool, 72), take(&pool, 24)), (None, None));
         blocks[..3].iter().for_each(|&block| pool.pin().free(block, BYTES));
-        // Blocks of 96 bytes do not begin at lines, and for 24 bytes they are too large.
+        // Blocks of 96 bytes do not begin at lines, and are too large for 24 bytes.
         pool.with_larger_blocks(|| assert_eq!((take(&pool, 64), take(&pool, 24)), (None, None)));
-        assert_eq!(take(&pool, 72), None, "unless it is asked for");
+        assert_eq!(take(&pool, 72), None, "without with_larger_blocks");
         let larger: Vec<u64> = pool.with_larger_blocks(|| std::iter::from_fn(|| take(&pool, 72)).collect());
         assert_eq!((larger.len(), pool.space().used_by_blocks), (3, used));
         assert!(larger.iter().all(|block| blocks[..3].contains(block)));
@@ -505,7 +503,7 @@ mod tests {
         larger.iter().for_each(|&block| pool.pin().free(block, 72));
         assert_eq!(pool.space().used_by_blocks, used - 3 * BYTES as u64);
         assert_sound(&pool);
-        // What is free already, or of a class too far away, is a fault still.
+        // Blocks that are free already, or of a class too far away, still count as faults.
         pool.pin().free(larger[0], 72);
         pool.pin().free(blocks[5], 24);
         assert_eq!(pool.faults(), 2);
@@ -551,7 +549,7 @@ mod tests {
         let in_use = slab_of(&pool, more[0]);
         assert!(pool.pin().blocks_in(in_use).contains(&more[0]));
         assert!(pool.pin().blocks_in(take(&pool, 3000).unwrap_or(0)).is_empty());
-        // All come back but one.
+        // All are freed but one.
         inside[1..].iter().for_each(|&block| pool.pin().free(block, BYTES));
         let (released, left) = pool.end_vacating(&victims, false);
         assert_eq!((released + 1, left), (victims.len() as u64, vec![slab_of(&pool, inside[0])]));
@@ -576,7 +574,7 @@ mod tests {
         assert!(pool.vacate(Sparse { bytes: u64::MAX, percent: 10 }, &|_| false).is_empty());
         assert!(pool.vacate(Sparse { bytes: BYTES as u64 - 1, percent: 100 }, &|_| false).is_empty());
         kept.iter().for_each(|&block| pool.pin().free(block, BYTES));
-        // What holds nothing is given back at once.
+        // Empty slabs are released at once.
         let free = pool.space().free;
         assert!(pool.vacate(ALL, &|_| false).is_empty() && pool.space().free > free + (512 << 10));
         assert_sound(&pool);
@@ -643,7 +641,7 @@ mod tests {
         let first = whole(&|_| 0, &|_| false).unwrap();
         let other = whole(&|_| 0, &|slab| slab == first.start).unwrap();
         assert!(first != other && kept.iter().any(|block| other.contains(block)));
-        // Without slabs only the units of the large one are left, if they are said to be movable.
+        // Without slabs, only units of the large extent are left, if they are movable.
         let is_slab = |slab: u64| kept.iter().any(|&block| slab_of(&pool, block) == slab);
         assert_eq!(whole(&|_| 0, &is_slab), None);
         let mut counts = Vec::new();

@@ -1,4 +1,4 @@
-//! Every invariant of the allocator that can be seen while nobody allocates or frees.
+//! Checks every invariant of the allocator that is visible while no thread allocates or frees.
 
 use crate::check::Finding;
 use crate::pool::{Inner, Pool};
@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 
-/// Findings after which a walk stops: more of the same tell nothing.
+/// Findings after which a check stops: more of the same kind do not help.
 const FINDINGS_MAX: usize = 1000;
 
 impl<M: MappedMedium> Pool<M> {
-    /// Checks the allocator: bitmaps, lists, counts, and how they agree. Nobody allocates or frees meanwhile. An empty result is a sound one.
+    /// Checks the allocator: bitmaps, lists, counts, and how they agree. No thread may allocate or
+    /// free meanwhile. An empty result means a sound pool.
     pub fn verify_memory(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let inner = &*self.0;
@@ -31,24 +32,30 @@ impl<M: MappedMedium> Pool<M> {
         }
         if self.faults() != 0 && findings.is_empty() {
             let found = format!("{}", self.faults());
-            findings.push(Finding::new(self.layout().allocator, "no frees of free memory", "0", found));
+            findings.push(Finding::new(
+                self.layout().allocator,
+                "the count of invalid frees and damaged lists",
+                "0",
+                found,
+            ));
         }
         findings
     }
 }
 
-/// Bytes that the bitmaps say are taken.
+/// Bytes that are allocated by the bitmaps.
 #[derive(Default)]
 struct Used {
     small: u64,
     large: u64,
 }
 
-/// Units in lists, and those that seats allocate from, with the bytes that these have to hand out.
+/// Units in lists, and units in slot caches with the bytes of free blocks in each cache.
 type Places<'v> = (&'v BTreeSet<u64>, &'v BTreeMap<u64, u64>);
 
 impl<M: MappedMedium> Inner<M> {
-    /// Looks at what seats have for themselves. Returns the units, and how many bytes of each are taken but in no block.
+    /// Checks the caches of all slots. Returns their units, and how many bytes of each are
+    /// allocated in the bitmap but free in the cache.
     fn verify_caches(&self, findings: &mut Vec<Finding>) -> BTreeMap<u64, u64> {
         let mut owned = BTreeMap::new();
         for (index, slot) in self.used_slots().enumerate() {
@@ -59,7 +66,7 @@ impl<M: MappedMedium> Inner<M> {
                 let Some(unit) = self.unit_at(place) else {
                     findings.push(Finding::new(
                         at,
-                        "a seat's cache",
+                        "the cache of a thread slot",
                         "a slab in the pool",
                         format!("{place:#x}"),
                     ));
@@ -68,12 +75,12 @@ impl<M: MappedMedium> Inner<M> {
                 let state = self.predicted_state(unit);
                 if state != UnitState::slab(self.open_seq, number, UnitUse::Owned) {
                     let expected = format!("an owned slab of class {number}");
-                    findings.push(Finding::new(at, "a seat's cache", expected, describe(state)));
+                    findings.push(Finding::new(at, "the cache of a thread slot", expected, describe(state)));
                 }
                 let free = u64::from(cache.free.load(self.medium(), Relaxed).count_ones());
                 if owned.insert(unit, free * u64::from(class.size)).is_some() {
                     let start = self.memory.zones.start_of(unit);
-                    findings.push(Finding::new(start, "an owned slab", "one owner", "two seats"));
+                    findings.push(Finding::new(start, "an owned slab", "one owner", "two thread slots"));
                 }
             }
         }
@@ -140,15 +147,15 @@ impl<M: MappedMedium> Inner<M> {
             (UnitState(entry.state.load(self.medium(), Relaxed)), self.predicted_state(unit));
         let head = self.memory.zones.header_granules(zone, unit);
         if state.usage() == UnitUse::Quarantined {
-            let (expected, found) = ("what the pool left there when it was last in order", "something else");
-            let found = Finding::new(start, "the description of a piece of memory", expected, found);
+            let (expected, found) = ("intact metadata", "damage");
+            let found = Finding::new(start, "the description of a memory unit", expected, found);
             return findings.push(found.about(1 << self.memory.zones.slab_log2));
         }
         self.verify_hints(zone, unit, taken, findings);
         if taken & head != head {
             findings.push(Finding::new(
                 start,
-                "a zone's head",
+                "the granules of a zone's header",
                 format!("{head:#x} taken"),
                 format!("{taken:#x}"),
             ));
@@ -160,8 +167,8 @@ impl<M: MappedMedium> Inner<M> {
         if old & !taken != 0 || (old != 0 && !self.needs_collection()) {
             findings.push(Finding::new(
                 start,
-                "old granules",
-                "none that are free, none at all once collected",
+                "the old granules of a unit",
+                "only taken ones, and none after a collection",
                 format!("{old:#x}"),
             ));
         }
@@ -171,11 +178,17 @@ impl<M: MappedMedium> Inner<M> {
                 findings.push(Finding::new(start, "a unit", "granules or a slab", describe(state)));
             }
             None => {
-                // Written by who takes them, behind their bits; of one who died in between, the next collection frees them.
+                // Written after the bits by the thread that takes them. If it died in between, the
+                // next collection frees them.
                 let link = entry.link.load(self.medium(), Relaxed);
                 if link != taken & !head && !self.needs_collection() {
-                    let expected = format!("{:#x} noted once more", taken & !head);
-                    findings.push(Finding::new(start, "taken granules", expected, format!("{link:#x}")));
+                    let expected = format!("{:#x}", taken & !head);
+                    findings.push(Finding::new(
+                        start,
+                        "the copy of a unit's granule bits",
+                        expected,
+                        format!("{link:#x}"),
+                    ));
                 }
                 let usable = self.memory.zones.usable(unit, self.size());
                 let granules = u64::from((taken & !head & usable).count_ones());
@@ -194,14 +207,14 @@ impl<M: MappedMedium> Inner<M> {
                 findings.push(Finding::new(
                     start,
                     "the hints of a zone",
-                    "a bit for a unit with room",
-                    "none",
+                    "a set bit for a unit with room",
+                    "a clear bit",
                 ));
             }
         }
     }
 
-    /// Returns the bytes of its blocks.
+    /// Checks a slab. Returns the bytes of its blocks.
     fn verify_slab(
         &self,
         unit: u64,
@@ -214,29 +227,29 @@ impl<M: MappedMedium> Inner<M> {
         let mut found =
             |what, expected: &str, found: String| findings.push(Finding::new(start, what, expected, found));
         let Some(class) = self.memory.classes.get(number) else {
-            found("a slab", "a class that there is", describe(state));
+            found("a slab", "a valid class", describe(state));
             return 0;
         };
         if taken != !0 {
             found("a slab", "all of its granules taken", format!("{taken:#x}"));
         }
-        // Somebody died, and a collection is to see to what it had.
+        // After a crash the next collection deals with the dead thread's slabs.
         let is_pending = self.is_collection_pending();
         if !is_pending && listed.contains(&unit) != (state.usage() == UnitUse::Listed) {
-            found("a slab", "in its list exactly if it says so", describe(state));
+            found("a slab", "to be in its list if and only if its state is Listed", describe(state));
         }
         if !is_pending && owned.contains_key(&unit) != (state.usage() == UnitUse::Owned) {
-            found("a slab", "a seat that allocates from it exactly if it says so", describe(state));
+            found("a slab", "to be in a slot's cache if and only if its state is Owned", describe(state));
         }
         match (state.usage(), self.fill(unit, class)) {
             (UnitUse::Full, Fill::Partial | Fill::Empty) if !is_pending => {
                 found("a slab in no list", "no free block", describe(state));
             }
             (UnitUse::Granules | UnitUse::Revalidating, _) if !is_pending => {
-                found("a slab", "a use of slabs", describe(state))
+                found("a slab", "a use that slabs have", describe(state))
             }
             (UnitUse::Unclean, _) if !self.is_unclean() => {
-                found("a slab", "one of this era", describe(state))
+                found("a slab", "no unclean slab after a collection", describe(state))
             }
             _ => {}
         }
@@ -247,8 +260,10 @@ impl<M: MappedMedium> Inner<M> {
 
 fn describe(state: UnitState) -> String {
     match state.class() {
-        Some(class) => format!("a slab of class {class}, {:?}, era {}", state.usage(), state.open_seq()),
-        None => format!("{:?}, era {}", state.usage(), state.open_seq()),
+        Some(class) => {
+            format!("a slab of class {class}, {:?}, open sequence {}", state.usage(), state.open_seq())
+        }
+        None => format!("{:?}, open sequence {}", state.usage(), state.open_seq()),
     }
 }
 
@@ -258,7 +273,7 @@ mod tests {
     use crate::small::exclusive_pool;
     use terrace_medium::{Dram, Word};
 
-    /// A pool with extents, and slabs in each use that a sound one has.
+    /// A pool with extents, and with slabs in each use that a sound pool has.
     fn pool() -> Pool<Dram> {
         let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
@@ -298,21 +313,21 @@ mod tests {
         word.fetch_and(pool.medium(), !bit, Relaxed);
     }
 
-    /// Something that is wrong, what it is called, and whether it may be what somebody has left who died.
+    /// A fault, its name in the findings, and whether a dead thread may leave it.
     type Wrong = (fn(&Pool<Dram>), &'static str, bool);
 
     const WRONG: [Wrong; 23] = [
         (|pool| clear_hint(pool, Hint::Empty), "the hints of a zone", false),
         (|pool| clear_hint(pool, Hint::Room), "the hints of a zone", false),
-        (|pool| set(pool, &pool.0.unit(0).taken, 0), "a zone's head", false),
-        (|pool| set(pool, &pool.0.unit(0).old, 1), "old granules", true),
-        (|pool| set(pool, &pool.0.unit(0).old, !0), "old granules", false),
+        (|pool| set(pool, &pool.0.unit(0).taken, 0), "the granules of a zone's header", false),
+        (|pool| set(pool, &pool.0.unit(0).old, 1), "the old granules of a unit", true),
+        (|pool| set(pool, &pool.0.unit(0).old, !0), "the old granules of a unit", false),
         (
             |pool| set(pool, &pool.0.unit(0).state, UnitState::granules(1).with(UnitUse::Revalidating).0),
             "a unit",
             true,
         ),
-        (|pool| set(pool, &pool.0.unit(0).link, 1), "taken granules", true),
+        (|pool| set(pool, &pool.0.unit(0).link, 1), "the copy of a unit's granule bits", true),
         (|pool| set(pool, &pool.0.shared().small_base, 8), "bytes in small blocks", true),
         (|pool| set(pool, &pool.0.shared().large_base, 64), "bytes in extents", true),
         (|pool| set(pool, &pool.0.unit(unit(pool, UnitUse::Full)).taken, 1), "a slab", false),
@@ -337,12 +352,16 @@ mod tests {
             "a list of slabs",
             false,
         ),
-        (|pool| set_state(pool, UnitUse::Owned, |state| state.with(UnitUse::Full)), "a seat's cache", false),
+        (
+            |pool| set_state(pool, UnitUse::Owned, |state| state.with(UnitUse::Full)),
+            "the cache of a thread slot",
+            false,
+        ),
         (|pool| set(pool, &pool.0.unit(unit(pool, UnitUse::Listed)).link, 1 << 20), "a list of slabs", false),
         (|pool| lead_round(pool), "a list of slabs", false),
-        (|pool| own(pool, pool.size()), "a seat's cache", false),
+        (|pool| own(pool, pool.size()), "the cache of a thread slot", false),
         (|pool| own(pool, pool.0.memory.zones.start_of(unit(pool, UnitUse::Owned))), "an owned slab", false),
-        (|pool| pool.0.count_fault(), "no frees of free memory", false),
+        (|pool| pool.0.count_fault(), "the count of invalid frees and damaged lists", false),
     ];
 
     fn lead_round(pool: &Pool<Dram>) {
@@ -350,7 +369,7 @@ mod tests {
         set(pool, &pool.0.unit(unit).link, unit + 1);
     }
 
-    /// Another cache of the seat, of the class before, has a slab there.
+    /// Puts the slab at `at` into another cache of the slot, that of the class before.
     fn own(pool: &Pool<Dram>, at: u64) {
         let last = pool.0.memory.classes.of(512).unwrap();
         set(pool, &pool.0.thread_slot(0).caches[last - 1].place, at);
@@ -366,7 +385,7 @@ mod tests {
             pool.request_collection();
             let found = pool.verify_memory();
             let is_found = found.iter().any(|finding| finding.what == what);
-            assert_eq!(is_found, !may_be_left, "{number}, {what}, in doubt: {found:?}");
+            assert_eq!(is_found, !may_be_left, "{number}, {what}, with a collection pending: {found:?}");
             pool.abandon();
         }
     }
@@ -379,22 +398,17 @@ mod tests {
         set_state(&pool, UnitUse::Reserve, |state| state.with(UnitUse::Granules));
         let [start, slab] = [damaged, reserve].map(|unit| pool.0.memory.zones.start_of(unit));
         let class = pool.0.memory.classes.of(512).unwrap();
-        let found = format!("a slab of class {class}, Granules, era {}", pool.0.open_seq);
+        let found = format!("a slab of class {class}, Granules, open sequence {}", pool.0.open_seq);
         let expected = [
-            Finding::new(
-                start,
-                "the description of a piece of memory",
-                "what the pool left there when it was last in order",
-                "something else",
-            )
-            .about(1 << pool.0.memory.zones.slab_log2),
-            Finding::new(slab, "a slab", "a use of slabs", found),
+            Finding::new(start, "the description of a memory unit", "intact metadata", "damage")
+                .about(1 << pool.0.memory.zones.slab_log2),
+            Finding::new(slab, "a slab", "a use that slabs have", found),
         ];
         let mut all = pool.verify_memory();
         all.sort_by_key(|finding| finding.what.len());
         all.reverse();
         assert_eq!(all, expected);
-        assert_eq!(describe(UnitState::granules(7)), "Granules, era 7");
+        assert_eq!(describe(UnitState::granules(7)), "Granules, open sequence 7");
         pool.abandon();
     }
 

@@ -1,16 +1,17 @@
-//! Who of this process waits for a lock, so that others give way.
+//! Threads of this process that wait for a lock, so that long-running threads yield to them.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Threads of this process that sleep because somebody has a lock that they want, in whichever pool.
+/// Threads of this process that sleep because another thread holds a lock that they want, in any
+/// pool.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// One of them, until it is dropped.
+/// Counts this thread as waiting, until it is dropped.
 pub(crate) struct Waiting;
 
 impl Waiting {
     pub(crate) fn begin() -> Self {
-        // ORDER: Relaxed, here and below: it decides nothing but who has a processor next.
+        // ORDER: Relaxed, here and below: it only decides which thread gets a processor next.
         WAITING.fetch_add(1, Relaxed);
         Self
     }
@@ -22,8 +23,11 @@ impl Drop for Waiting {
     }
 }
 
-/// If a thread of this process waits for a lock, gives whoever is ready this processor: that thread, which wakes up to look again, or one of the process that has the lock, which may be dying. For who
-/// computes for long in the background, once in less than a millisecond: else those wait until the kernel's turn is over, 4 ms. (Lower priority would do the same at all times, and hold up the epoch for long.)
+/// If a thread of this process waits for a lock, yields this processor: to that thread, which wakes
+/// up to check again, or to one of the process that holds the lock, which may be dying. For long
+/// computations in the background, about once a millisecond: otherwise waiters sleep until the
+/// kernel's time slice ends, 4 ms. (A lower priority would have the same effect at all times, and
+/// hold up the epoch for long.)
 pub(crate) fn yield_to_waiters() {
     if WAITING.load(Relaxed) > 0 {
         std::thread::yield_now();
@@ -49,7 +53,7 @@ mod tests {
             drop(held);
             waits.join().unwrap();
         });
-        // Other tests may wait meanwhile, and not for ever.
+        // Other tests may wait meanwhile, but not for ever.
         while WAITING.load(Relaxed) > 0 {
             std::thread::yield_now();
         }

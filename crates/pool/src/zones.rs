@@ -1,22 +1,28 @@
-//! Where memory is and who describes it: units, zones, and a zone's head.
+//! Layout of the memory: units, zones, and the header of a zone.
 //!
-//! Behind the metadata the pool is divided into *units* of one slab each, and units into 64 *granules*. Consecutive units make a *zone*, whose
-//! head describes them. The first zone is about as large as the pool was made, and each next one twice as large as the one before, until they are as
-//! large as the geometry says; so the heads stay in proportion to a pool that grows, and nothing ever moves.
+//! After the metadata the pool is divided into *units* of one slab each, and units into 64
+//! *granules*. Consecutive units form a *zone*, whose header describes them. The first zone is
+//! about as large as the pool at its creation. Each further zone is twice as large as the one
+//! before, up to the geometry's limit. So the headers stay in proportion to a pool that grows, and
+//! nothing ever moves.
 //!
 //! ```text
-//! zone:   | head: Unit 0 | Unit 1 | ... | empty bitmap | room bitmap |  to a granule | granules ...
+//! zone:   | header: Unit 0 | Unit 1 | ... | empty bitmap | room bitmap | padding | granules ...
 //! Unit:   | taken | state | old | link |
 //! ```
-//! - `taken`: a bit a granule. On media with a volatile cache a bit is durable before anything in its granule can be linked, so after any crash a
-//!   granule whose bit is clear is free; clearing is not persisted.
-//! - `state`: see [`UnitState`]; era and class are persisted with `taken`, by the same write-back.
-//! - `old`: granules that an earlier era took and that the collector has not found live yet. While the pool is closed, a check of the unit instead:
-//!   see `arrival`.
-//! - `link`: of a slab, the next one in the list that it is in, and above bit 32 a note (see `orphans`); of granules, `taken` once more, so that one bit that is cleared by damage does not
-//!   make memory free that is in use.
-//! - the bitmaps have a bit a unit: set if the unit may be empty, or may have a free granule. A set bit is a hint; a clear
-//!   one is exact, but after a crash only once the sweep has been by.
+//! * `taken`: a bit for each granule. On media with a volatile cache a bit is durable before
+//!   anything in its granule can be linked. So after any crash a granule whose bit is clear is
+//!   free. Clearing is not persisted.
+//! * `state`: see [`UnitState`]. Open sequence and class are persisted with `taken`, by the same
+//!   write-back.
+//! * `old`: granules that were taken before this open and that the collector has not found live
+//!   yet. While the pool is closed, a checksum of the unit instead: see `arrival`.
+//! * `link`: of a slab, the next one in its list, and from bit 32 on the round of a collection (see
+//!   `orphans`). Of granules, a copy of `taken`, so that a single bit cleared by damage does not
+//!   make used memory free.
+//! * The bitmaps have a bit for each unit: set if the unit may be empty, or may have a free
+//!   granule. A set bit is a hint. A clear bit is exact, but after a crash only once the sweep has
+//!   passed.
 
 use crate::classes::GRANULES;
 use crate::layout::Layout;
@@ -25,7 +31,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
-/// What is known about a unit.
+/// The description of a unit.
 #[repr(C, align(32))]
 pub(crate) struct Unit {
     pub(crate) taken: Word,
@@ -40,31 +46,33 @@ const _: () = assert!(size_of::<Unit>() as u64 == UNIT_BYTES);
 // SAFETY: four words, no padding.
 unsafe impl Persistent for Unit {}
 
-/// What a unit is.
+/// The use of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitUse {
-    /// Granules, taken one by one or not at all.
+    /// Not a slab: its granules are taken one by one, or not at all.
     Granules,
-    /// Someone is bringing it into this era.
+    /// A thread is revalidating it.
     Revalidating,
-    /// A slab that a seat allocates from.
+    /// A slab that a thread slot allocates from.
     Owned,
-    /// A slab that nobody owns and that is in no list: it is full. Whoever frees a block of it puts it into its list.
+    /// A full slab without an owner, in no list. A thread that frees a block of it lists it.
     Full,
     /// A slab in the list of its class.
     Listed,
-    /// A slab of an earlier era, waiting for the sweep. A clear bit of its bitmap says "freed since".
+    /// A slab of an earlier open that waits for the sweep. A clear bit of its bitmap means "freed
+    /// since".
     Unclean,
-    /// The slab that limbo's last pages come from.
+    /// The reserve: the slab that provides the last limbo chunks.
     Reserve,
-    /// It was damaged: what it holds can be read, but nothing is handed out from it or given back to it.
+    /// Damaged: its content can be read, but nothing is allocated from it or freed to it.
     Quarantined,
-    /// A slab that is being emptied: nobody owns it, it is in no list, and nothing is handed out
-    /// from it. See `vacate`.
+    /// A slab that is being vacated: it has no owner, is in no list, and nothing is allocated from
+    /// it. See `vacate`.
     Vacating,
 }
 
-/// The state word of a unit: `| 63:32 open_seq | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the other 48 bits |`.
+/// The state word of a unit:
+/// `| 63:32 open_seq | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the rest |`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnitState(pub(crate) u64);
 
@@ -80,12 +88,13 @@ impl UnitState {
     pub(crate) fn quarantined(open_seq: u32) -> Self {
         Self::granules(open_seq).with(UnitUse::Quarantined)
     }
-    /// With the check that belongs to the other bits: any change within a byte shows, and zero is its own.
+    /// Sets the check of the other bits: any change within one byte shows, and zero is its own
+    /// check.
     #[inline(always)]
     fn checked(bits: u64) -> Self {
         Self(bits & !0xffff | (bits >> 16 ^ bits >> 32 ^ bits >> 48) & 0xffff)
     }
-    /// Whether it is as it was written.
+    /// Whether its check is right.
     pub(crate) fn is_sound(self) -> bool {
         self == Self::checked(self.0)
     }
@@ -136,7 +145,7 @@ fn code(usage: UnitUse) -> u64 {
     }
 }
 
-/// One zone: its units, counted through the whole pool, and where it begins.
+/// A zone: its first unit and number of units, counted through the whole pool, and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Zone {
     pub(crate) first: u64,
@@ -157,12 +166,12 @@ impl Zone {
     }
 }
 
-/// Which hint a bitmap of a zone's head holds.
+/// The hints that a zone's header has a bitmap of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// No granule of the unit may be taken.
+    /// Maybe no granule of the unit is taken.
     Empty,
-    /// Some granule of the unit may be free.
+    /// Maybe some granule of the unit is free.
     Room,
 }
 
@@ -184,13 +193,13 @@ impl Zones {
         Self { base: layout.zones, slab_log2: geometry.slab_log2, first_log2, last_log2 }
     }
 
-    /// Units of all zones that are smaller than the largest.
+    /// Units of all zones that are smaller than the largest ones.
     #[inline(always)]
     fn units_of_smaller(&self) -> u64 {
         ((1 << (self.last_log2 - self.first_log2)) - 1) << self.first_log2
     }
 
-    /// The zone that unit `unit` lies in.
+    /// The zone that contains `unit`.
     #[inline(always)]
     pub(crate) fn of_unit(&self, unit: u64) -> Zone {
         let smaller = self.units_of_smaller();
@@ -204,13 +213,13 @@ impl Zones {
         Zone { first, units, start: self.start_of(first) }
     }
 
-    /// The unit that holds `offset`, which lies behind the metadata.
+    /// The unit that contains `offset`, which lies after the metadata.
     #[inline(always)]
     pub(crate) fn unit_of(&self, offset: u64) -> u64 {
         (offset - self.base) >> self.slab_log2
     }
 
-    /// Where `unit` begins.
+    /// Offset of `unit`.
     #[inline(always)]
     pub(crate) fn start_of(&self, unit: u64) -> u64 {
         self.base + (unit << self.slab_log2)
@@ -232,7 +241,7 @@ impl Zones {
         low_bits(size.saturating_sub(self.start_of(unit)) >> self.granule_log2())
     }
 
-    /// The granules of `unit` that its zone's head lies in, as bits.
+    /// The granules of `unit` that its zone's header occupies, as bits.
     pub(crate) fn header_granules(&self, zone: &Zone, unit: u64) -> u64 {
         let head = zone.header_bytes().div_ceil(1 << self.granule_log2());
         low_bits(head.saturating_sub((unit - zone.first) * GRANULES))
@@ -246,14 +255,14 @@ pub(crate) fn low_bits(count: u64) -> u64 {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// The description of `unit`, which lies in the pool.
+    /// The description of `unit`, which must lie in the pool.
     #[inline(always)]
     pub(crate) fn unit(&self, unit: u64) -> &Unit {
         let zone = self.memory.zones.of_unit(unit);
         self.region.at(Offset::new(zone.start + (unit - zone.first) * UNIT_BYTES))
     }
 
-    /// The unit at `offset`, or `None` if no unit that can be allocated from lies there.
+    /// The unit that contains `offset`, or `None` if no unit that can be allocated from lies there.
     #[inline(always)]
     pub(crate) fn unit_at(&self, offset: u64) -> Option<u64> {
         self.entry_at(offset).map(|(unit, _)| unit)
@@ -279,7 +288,8 @@ impl<M: MappedMedium> Inner<M> {
         self.zones_of(|| self.size())
     }
 
-    /// The zones that can be allocated from in a pool of so many bytes. (Asked each time: the pool may grow meanwhile.)
+    /// The zones that can be allocated from in a pool of this size. (`size` is called each time,
+    /// since the pool may grow meanwhile.)
     fn zones_of(&self, size: impl Fn() -> u64) -> impl Iterator<Item = Zone> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -294,7 +304,7 @@ impl<M: MappedMedium> Inner<M> {
         zone.first..zone.end().min(self.memory.zones.units(self.size()))
     }
 
-    /// The word of a zone's bitmap that holds the bit of `unit`, and the bit.
+    /// The word of a zone's bitmap that contains the bit of `unit`, and the bit.
     pub(crate) fn hint_word(&self, hint: Hint, zone: &Zone, unit: u64) -> (&Word, u64) {
         let bitmap = zone.start + zone.units * UNIT_BYTES;
         let bitmap = if hint == Hint::Room { bitmap + zone.bitmap_bytes() } else { bitmap };
@@ -310,15 +320,19 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Sets or clears a hint. Whoever clears it looks again: a bit is never left clear for a unit to which it applies.
+    /// Sets or clears a hint. A thread that clears it checks again: a bit is never left clear for a
+    /// unit to which the hint applies.
     pub(crate) fn update_hint(&self, hint: Hint, zone: &Zone, unit: u64) {
         let (word, bit) = self.hint_word(hint, zone, unit);
         let usable = self.memory.zones.usable(unit, self.size());
         let applies = || {
-            // ORDER: SeqCst here, where granules are freed, and where the bit is looked at and cleared: of one who clears the bit and one who frees a
-            // granule, at least one sees what the other did. Taking granules or setting the bit leaves no bit clear, so these need no order for it.
+            // ORDER: SeqCst here, where granules are freed, and where the bit is loaded and
+            // cleared: of a thread that clears the bit and one that frees a granule, at least one
+            // sees what the other did. Taking granules and setting the bit leave no bit clear, so
+            // these need no order for it.
             let taken = self.unit(unit).taken.load(self.medium(), SeqCst);
-            // A unit of which a part is not there yet keeps its hints: it may have room as soon as the pool has grown, and was hinted at durably before.
+            // A unit that lies in the pool only in part keeps its hints. It may have room as soon
+            // as the pool has grown, and its hints were set durably before.
             usable != !0 || if hint == Hint::Empty { taken == 0 } else { taken != !0 }
         };
         let set = word.load(self.medium(), SeqCst) & bit != 0;
@@ -336,7 +350,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Makes the zones of a pool of `size` bytes ready for use: their heads are taken, and every unit from `from` on may have room, which the caller fences.
+    /// Prepares the zones of a pool of `size` bytes: takes the granules of their headers, and sets
+    /// the hints of all units from `from` on, which the caller fences.
     pub(crate) fn open_zones(&self, from: u64, size: u64) {
         for zone in self.zones_of(|| size) {
             let units = zone.first..zone.end().min(self.memory.zones.units(size));
@@ -351,7 +366,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes note that any of `units` may have room.
+    /// Sets the hints of `units`: any of them may have room.
     fn hint_at(&self, zone: &Zone, units: Range<u64>) {
         let mut unit = units.start;
         while unit < units.end {
@@ -359,7 +374,8 @@ impl<M: MappedMedium> Inner<M> {
             let bits = low_bits(units.end - word) & !low_bits(unit - word);
             for hint in [Hint::Empty, Hint::Room] {
                 let word = self.hint_word(hint, zone, word).0;
-                // ORDER: Relaxed: who looks there has seen the size of the pool that comes after (see `set_size`).
+                // ORDER: Relaxed: a thread that loads them has seen the pool's size, which is
+                // stored later (see `set_size`).
                 word.fetch_or(self.medium().point("zone.hint"), bits, Relaxed);
                 self.region.write_back(word);
             }
@@ -367,7 +383,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Starts writing back what a clean open believes: all heads, and the bitmaps of slabs.
+    /// Starts to write back all that the next open relies on after a clean close: the headers of
+    /// all zones, and the bitmaps of slabs.
     pub(crate) fn write_back_zones(&self) {
         for zone in self.zones() {
             self.region.write_back_bytes(zone.start, zone.header_bytes() as usize);
@@ -395,7 +412,7 @@ mod tests {
         let zones = Zones::new(&layout);
         let sizes: Vec<u64> = [0, 16, 48, 111, 112, 175, 176].map(|unit| zones.of_unit(unit).units).to_vec();
         assert_eq!(sizes, [16, 32, 64, 64, 64, 64, 64]);
-        // Of a pool of the default geometry, in units of 64 KiB.
+        // Of a pool with the default geometry, in units of 64 KiB.
         let zones = Zones::new(&Layout::new(Geometry::default()).unwrap());
         let firsts = (0..11).map(|zone| zones.of_unit(((1 << zone) - 1) << 10).units);
         assert!(firsts.eq((0..9).chain([8, 8]).map(|zone| 1 << (10 + zone))));
@@ -429,7 +446,7 @@ mod tests {
         let options = PoolOptions::anonymous().geometry(Geometry::tiny()).size(64 << 10).max_size(8 << 20);
         let pool = options.create::<Dram>().unwrap();
         let zones = &pool.0.memory.zones;
-        // The first of those whose head is longer than a page.
+        // The first of those whose header is longer than a page.
         let large = zones.of_unit(240);
         assert!((2 * PAGE..3 * PAGE).contains(&large.header_bytes()));
         for (pages, is_there) in [(1, false), (2, false), (3, true)] {

@@ -22,14 +22,14 @@ fn retire<M: MappedMedium>(guard: &Guard<'_, M>, count: u64, bytes: usize) {
     }
 }
 
-/// The pages in a seat's queue, from the oldest on.
+/// The chunks in a slot's queue, from the oldest on.
 fn queue<M: MappedMedium>(pool: &Pool<M>, slot: &ThreadSlot) -> Vec<u64> {
     let next = |&chunk: &u64| Some(pool.0.chunk(chunk)?.next.load(pool.medium(), Relaxed));
     let oldest = slot.oldest.load(pool.medium(), Relaxed);
     std::iter::successors(Some(oldest), next).take_while(|&chunk| chunk != 0).collect()
 }
 
-/// As [`queue`], of one that has both its ends.
+/// As [`queue`], for a queue with both ends right.
 #[track_caller]
 fn whole_queue<M: MappedMedium>(pool: &Pool<M>, slot: &ThreadSlot) -> Vec<u64> {
     let chunks = queue(pool, slot);
@@ -37,7 +37,8 @@ fn whole_queue<M: MappedMedium>(pool: &Pool<M>, slot: &ThreadSlot) -> Vec<u64> {
     chunks
 }
 
-/// Two participants of one pool, the first of which has so many full pages in its queue, and one that is open; and is inside the pool.
+/// Two participants of one pool. The first is pinned, and has this many full chunks in its queue
+/// and one open chunk.
 fn with_chunks(chunks: u64) -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
     let (directory, [one, two]) = participants::<Shm, 2>(geometry());
     let guard = one.pin();
@@ -47,7 +48,8 @@ fn with_chunks(chunks: u64) -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
     (directory, one, two)
 }
 
-/// What becomes of the queue in seat 0 when its owner dies. What the survivor retires next gets to its end, and all of it comes back.
+/// The queue of slot 0 after its owner died and was recovered. Checks that the survivor can append
+/// to it, and that all of it is reclaimed.
 fn queue_after_death(dead: Pool<Shm>, survivor: &Pool<Shm>) -> Vec<u64> {
     dead.abandon();
     assert_eq!(survivor.recover_dead(), 1);
@@ -81,7 +83,7 @@ fn queue_is_repaired_after_crash_in_enqueue() {
         if steps > 1 {
             slot.newest.store(medium, chunk, Relaxed);
         }
-        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {chunks} pages");
+        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {chunks} chunks");
     }
 }
 
@@ -91,7 +93,7 @@ fn queue_is_repaired_after_crash_in_dequeue() {
         let (_directory, dead, survivor) = with_chunks(chunks);
         let (slot, medium) = (dead.0.thread_slot(0), dead.medium());
         let mut expected = queue(&dead, slot);
-        // Its open page goes to the end when it is recovered.
+        // Its open chunk is appended at recovery.
         expected.push(slot.chunk.load(medium, Relaxed));
         std::mem::forget(slot.queue_lock.acquire_in(&dead.0));
         if steps > 0 {
@@ -101,7 +103,7 @@ fn queue_is_repaired_after_crash_in_dequeue() {
         if steps > 1 && chunks == 1 {
             slot.newest.store(medium, 0, Relaxed);
         }
-        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {chunks} pages");
+        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {chunks} chunks");
     }
 }
 
@@ -117,14 +119,14 @@ fn walk_of_a_cyclic_queue_ends() {
         let mut looks = 0;
         move |_, _| {
             looks += 1;
-            assert!(looks < most, "it goes round and round");
+            assert!(looks < most, "the walk has no end");
         }
     };
     hooked(count(), || pool.0.repair_queue(slot));
     hooked(count(), || _ = pool.0.missing_from_limbo(slot));
     drop(guard);
     pool.reclaim_blocking();
-    assert!(pool.faults() > 0, "what it had twice is told");
+    assert!(pool.faults() > 0, "the double frees are counted");
     assert_eq!(pool.space().waiting_bytes, 0);
 }
 
@@ -157,7 +159,7 @@ fn epoch_advances_per_eighth_chunk_unless_drainable() {
     assert_eq!(passed(CHUNKS_PER_ADVANCE - 1, CHUNK_ENTRIES, 8), 1);
     assert_eq!(passed(1, CHUNK_ENTRIES, 8), 2);
     assert_eq!(passed(1, 4, 4096), GRACE_EPOCHS);
-    // The first pages are past their time.
+    // The first chunks are past their grace period.
     assert_eq!(passed(1, 4, 4096), GRACE_EPOCHS);
     assert!(queue(&pool, pool.pin().thread_slot()).len() < 2 * CHUNKS_PER_ADVANCE as usize);
 }
@@ -215,7 +217,7 @@ fn leaked_bytes_are_counted_and_collected_when_shared() {
     assert_eq!((shared.space().lost, shared.needs_collection()), (512, true));
 }
 
-/// Notes `count` new blocks in the seat itself. Returns them.
+/// Puts `count` new blocks into the overflow buffer. Returns them.
 fn overflow<M: MappedMedium>(guard: &Guard<'_, M>, count: u64) -> Vec<(u64, u64)> {
     let overflowed = |_| {
         let block = guard.alloc(24).unwrap().fenced_later().into_offset();
@@ -233,7 +235,7 @@ fn pin_of<M: MappedMedium>(pool: &Pool<M>) -> u64 {
     pool.0.thread_slot(0).pin.load(pool.medium(), Relaxed)
 }
 
-/// A pool whose pins are, or are not, light.
+/// A pool whose pins need a full barrier or, with flag 0, do not.
 fn pinned_with(flag: u64) -> Pool<Dram> {
     let options = PoolOptions::anonymous().size(SIZE).geometry(geometry());
     let pool = if flag == 0 { options.create() } else { options.reproducible().create() }.unwrap();
@@ -268,7 +270,7 @@ fn close_frees_overflow_entries() {
     std::mem::forget(guard);
 }
 
-/// Guards of seat 0 whenever the word at `offset` is changed.
+/// The pin depth of slot 0 at each change of the word at `offset`.
 fn depths_at(pool: &Pool<Hooked>, offset: u64, run: impl FnOnce()) -> Vec<u64> {
     let (depths, looker) = (Rc::new(RefCell::new(Vec::new())), pool.clone());
     let look = {
@@ -294,7 +296,7 @@ fn slot_is_pinned_while_its_overflow_moves() {
     assert_eq!(depths_at(&pool, overflowed, || drop(guard)), [1, 1, 1]);
     assert_eq!(depths_at(&pool, chunk, || pool.0.flush_slot(slot)), [1]);
     assert_eq!(whole_queue(&pool, slot).len(), 1);
-    // There is nothing more to hand over.
+    // Nothing is left to flush.
     assert_eq!(depths_at(&pool, chunk, || pool.0.flush_slot(slot)), []);
 }
 
@@ -311,7 +313,8 @@ fn a_seat_that_hands_over_what_it_has_goes_on_as_it_was() {
     }
 }
 
-/// Takes all the memory there is, but for `count` blocks, which are returned: nothing that is retired finds a page.
+/// Takes all memory but `count` blocks, which are returned: no chunk is available for retired
+/// blocks.
 fn take_everything(guard: &Guard<'_, Dram>, count: usize) -> Vec<u64> {
     let take = |bytes| guard.alloc(bytes).map(|block| block.fenced_later().into_offset());
     let kept: Vec<_> = (0..count).map(|_| take(24).unwrap()).collect();
@@ -357,7 +360,7 @@ fn unpin_waits_only_if_overflow_is_half_full() {
     guard.retire(blocks[10], 24);
     drop(guard);
     assert_eq!((overflowed(&pool), RESTS.get()), (11, PATIENCE));
-    // Once in vain, not for as long again in the same epoch.
+    // After one wait in vain, the next in the same epoch is shorter.
     drop(pool.pin());
     assert_eq!(RESTS.get(), PATIENCE + REPEAT_PATIENCE);
     let guard = pool.pin();
@@ -382,7 +385,7 @@ fn reserve_retirements_fails_without_room() {
         let before = pool.space().used_by_blocks;
         guard.free(chunk, 512);
         assert_eq!(most(&guard), Some(room));
-        // All of which is as free as before.
+        // All of them are as free as before.
         assert_eq!(pool.space().used_by_blocks, before - 512);
     }
     drop(guard);
@@ -394,7 +397,7 @@ fn full_pool_drains_chunks_of_other_slots() {
     let pool = exclusive_pool::<Dram>();
     drop(pool.pin());
     std::thread::scope(|scope| {
-        // In another seat, which stays as it leaves it.
+        // In another slot, which keeps its chunk.
         scope.spawn(|| retire(&pool.pin(), CHUNK_ENTRIES, 512)).join().unwrap();
     });
     let guard = pool.pin();
@@ -406,7 +409,7 @@ fn full_pool_drains_chunks_of_other_slots() {
     assert_eq!((overflowed(&pool), pool.waiting_bytes()), (0, 24));
 }
 
-/// The class of limbo's pages, where the reserve is, and how many slabs there are.
+/// The class of limbo chunks, the offset of the reserve, and the number of slabs.
 fn reserve(pool: &Pool<Shm>) -> (usize, u64, u64) {
     let shared = pool.0.shared();
     let [reserve, slabs] = [&shared.reserve, &shared.slab_units].map(|it| it.load(pool.medium(), Relaxed));
@@ -426,7 +429,7 @@ fn reserve_survives_close_and_crash_if_valid() {
         if clean {
             pool.close().unwrap();
         } else {
-            // Pages of it were in use.
+            // Some of its chunks were in use.
             (0..3).for_each(|_| _ = pool.0.take_from_reserve(&class));
             pool.abandon();
         }
@@ -449,7 +452,7 @@ fn reserve_survives_close_and_crash_if_valid() {
 fn late_pin_frees_nothing_under_newer_readers() {
     let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
     let block = pool.pin().alloc(40).unwrap().fenced_later().into_offset();
-    // It has looked at the epoch, and others move that on before it announces what it found.
+    // The thread has read the epoch; others advance it before it sets its pin.
     let found = pool.0.epoch();
     (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
     assert_eq!(pool.0.epoch(), found + GRACE_EPOCHS);
@@ -476,11 +479,11 @@ fn late_pin_frees_nothing_under_newer_readers() {
     assert_eq!(pool.space().waiting_bytes, 0);
 }
 
-/// A wait that comes to nothing ends with the test.
+/// Fails the test if a wait has no end.
 fn wait_in_vain() {
     thread_local!(static TURNS: Cell<u32> = const { Cell::new(0) });
     TURNS.set(TURNS.get() + 1);
-    assert!(TURNS.get() < 10_000, "it waits for one who stands still");
+    assert!(TURNS.get() < 10_000, "it waits for a stopped one");
 }
 
 #[test]
@@ -495,7 +498,7 @@ fn no_thread_waits_for_a_queue_lock_of_a_stopped_one() {
     std::thread::scope(|scope| {
         let work = || {
             rest_with(wait_in_vain);
-            // Full pages, and with the next one an open page that whoever leaves closes.
+            // Full chunks, and with the next entry an open chunk, which the ending thread queues.
             let guard = pool.pin();
             retire(&guard, 3 * CHUNK_ENTRIES + 1, 8);
             drop(guard);
@@ -508,14 +511,14 @@ fn no_thread_waits_for_a_queue_lock_of_a_stopped_one() {
     retire(&guard, 2 * CHUNK_ENTRIES + 1, 8);
     assert_eq!(whole_queue(&pool, slot), chunks, "what is locked stays as it is");
     assert_eq!(pool.space().waiting_bytes, 8 * (6 * CHUNK_ENTRIES + 2));
-    // Not even where there is no memory for a page: what cannot be noted is forgotten, and collected.
+    // Nor where no memory for a chunk is left: what finds no place leaks, and is collected.
     let block = guard.alloc(64).unwrap().fenced_later().into_offset();
     pool.0.push_overflow(slot, block, 64);
     assert_eq!(pool.space().lost, 64);
     drop(guard);
     let slot = pool.0.index_of(slot) as u32;
     pool.close().unwrap();
-    // It goes on.
+    // The stopped one continues.
     still.0.thread_slot(slot).queue_lock.release_in(&still.0);
     still.reclaim_blocking();
     still.collect(&mut |_| {});
@@ -558,10 +561,7 @@ fn chunk_moved_to_a_scanned_queue_is_marked() {
     std::mem::forget(slot.queue_lock.try_acquire_in(&still.0).expect("it is free"));
     let collector = &still.0;
     let first = collector.used_slots().next().unwrap();
-    assert!(
-        !std::ptr::eq(first, collector.thread_slot(pool.0.index_of(slot) as u32)),
-        "it looks there later"
-    );
+    assert!(!std::ptr::eq(first, collector.thread_slot(pool.0.index_of(slot) as u32)), "it is scanned later");
     collector.clear_marks();
     collector.start_marking();
     let owned = collector.mark_caches();

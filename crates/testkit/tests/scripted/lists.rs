@@ -64,7 +64,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
 
 #[test]
 fn who_follows_a_link_that_is_newer_than_the_walk_sees_that_the_list_has_changed() {
-    let damage = "no frees of free memory: expected 0, found 1";
+    let damage = "the count of invalid frees and damaged lists: expected 0, found 1";
     let scene = |again| move |stage: &Stage, medium| scene(stage, medium, again);
     misses(scene(false), LINK, Weak::Acquire, damage);
     misses(scene(false), PUSHED_LINK, Weak::Release, damage);

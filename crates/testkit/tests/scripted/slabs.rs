@@ -48,9 +48,9 @@ fn given_back(stage: &Stage, medium: Medium) -> Scene {
 #[test]
 fn what_is_noted_of_granules_comes_behind_what_was_noted_of_the_slab_that_was_there() {
     let swap = "unit.free";
-    misses(given_back, swap, Weak::Release, "taken granules");
+    misses(given_back, swap, Weak::Release, "the copy of a unit's granule bits");
     let exchange = "granules.take";
-    misses(given_back, exchange, Weak::Acquire, "taken granules");
+    misses(given_back, exchange, Weak::Acquire, "the copy of a unit's granule bits");
 }
 
 /// The same while somebody collects; nothing else is free, and who has given the unit back takes it.
@@ -163,7 +163,7 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
 #[test]
 fn who_lists_a_slab_that_has_been_in_the_list_since_links_it_behind_that() {
     let list = "slab.list";
-    misses(full_again, list, Weak::Acquire, "in its list exactly if it says so");
+    misses(full_again, list, Weak::Acquire, "in its list if and only if its state is Listed");
 }
 
 const TAKE_RESERVED: &str = "reserve.take";
@@ -240,7 +240,7 @@ fn page_again(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn a_page_of_the_reserve_leads_to_nothing_that_came_behind_it_in_another_queue() {
-    misses(page_again, TAKE_RESERVED, Weak::Acquire, "no frees of free memory");
+    misses(page_again, TAKE_RESERVED, Weak::Acquire, "the count of invalid frees");
 }
 
 /// While the collector is at the sweep, somebody takes a page of the reserve.
@@ -283,7 +283,7 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn a_page_of_the_reserve_that_is_taken_beside_the_sweep_is_no_garbage() {
-    misses(swept_reserve, TAKE_RESERVED, Weak::Release, "no frees of free memory");
+    misses(swept_reserve, TAKE_RESERVED, Weak::Release, "the count of invalid frees");
 }
 
 /// Of a slab that is owned and has no free block, one block is garbage; it is swept, and its owner leaves it.
@@ -457,5 +457,5 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn a_walk_that_finds_a_unit_given_back_finds_that_the_list_has_changed() {
-    misses(walked, GIVEN_UP, Weak::Release, "in its list exactly if it says so");
+    misses(walked, GIVEN_UP, Weak::Release, "in its list if and only if its state is Listed");
 }
