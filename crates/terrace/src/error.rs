@@ -27,6 +27,11 @@ pub enum OpenError {
         /// What went wrong.
         what: String,
     },
+    /// This program was built without a feature of the `terrace` crate that the store needs.
+    NotBuilt {
+        /// The feature.
+        feature: &'static str,
+    },
     /// A store of this kind cannot promise this durability.
     Durability(Durability),
     /// A thread of the store could not be started.
@@ -72,6 +77,11 @@ impl fmt::Display for OpenError {
             Self::Salvage { pool, what } => {
                 write!(f, "the pool {} could not be salvaged and was left as it is: {what}", pool.display())
             }
+            Self::NotBuilt { feature } => write!(
+                f,
+                "this program was built without `{feature}`\n  build it with the feature `{feature}` of the \
+                 crate `terrace`"
+            ),
             Self::Durability(asked) => {
                 write!(f, "a pool cannot be opened with durability `{asked}`\n  choose `process` or `power`")
             }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_engine::{Engine, OpenError as EngineError};
-use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
-use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, hash};
+use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
 /// Which index a store has. Chosen when it is made.
@@ -40,6 +39,20 @@ impl Index {
             Self::Rewo => "rewo",
             Self::Level => "level",
         }
+    }
+
+    /// Whether this program was built with it: each but P-CLHT is a feature of this crate.
+    pub fn is_built(self) -> bool {
+        match self {
+            Self::Clht => true,
+            Self::Turbo => cfg!(feature = "turbo"),
+            Self::Rewo => cfg!(feature = "rewo"),
+            Self::Level => cfg!(feature = "level"),
+        }
+    }
+
+    fn not_built(self) -> OpenError {
+        OpenError::NotBuilt { feature: self.name() }
     }
 
     /// The one with this name.
@@ -338,7 +351,10 @@ impl Options {
         match (self.anonymous, self.durability) {
             (true, _) => self.engine_on::<Dram>(how),
             (false, Durability::None | Durability::Process) => self.engine_on::<Shm>(how),
-            (false, Durability::Power) => self.engine_on::<Pmem>(how),
+            #[cfg(feature = "power")]
+            (false, Durability::Power) => self.engine_on::<terrace_medium::Pmem>(how),
+            #[cfg(not(feature = "power"))]
+            (false, Durability::Power) => Err(OpenError::NotBuilt { feature: "power" }),
             (false, asked) => Err(OpenError::Durability(asked)),
         }
     }
@@ -353,6 +369,9 @@ impl Options {
     }
 
     fn engine_on<M: MappedMedium>(&self, how: How) -> Result<Arc<dyn Engine>, OpenError> {
+        if !matches!(how, How::Open) && !self.index.is_built() {
+            return Err(self.index.not_built());
+        }
         let options = self.pool_options()?;
         let pool = match how {
             How::Create => options.create::<M>(),
@@ -370,11 +389,16 @@ impl Options {
         };
         // A pool that has a store knows its index.
         match direct::index_in(&pool).map_or(Some(self.index), |name| Index::named(&name)) {
-            Some(Index::Turbo) => self.direct::<Turbo<M, Bytes<Key>>, M>(pool, settings),
-            Some(Index::Rewo) => self.direct::<Rewo<M, Bytes<Key>>, M>(pool, settings),
-            Some(Index::Level) => self.direct::<Level<M, Bytes<Key>>, M>(pool, settings),
+            #[cfg(feature = "turbo")]
+            Some(Index::Turbo) => self.direct::<hash::Turbo<M, Bytes<Key>>, M>(pool, settings),
+            #[cfg(feature = "rewo")]
+            Some(Index::Rewo) => self.direct::<hash::Rewo<M, Bytes<Key>>, M>(pool, settings),
+            #[cfg(feature = "level")]
+            Some(Index::Level) => self.direct::<hash::Level<M, Bytes<Key>>, M>(pool, settings),
             // With an index that this release does not know, it says so.
-            Some(Index::Clht) | None => self.direct::<Clht<M, Bytes<Key>>, M>(pool, settings),
+            Some(Index::Clht) | None => self.direct::<hash::Clht<M, Bytes<Key>>, M>(pool, settings),
+            #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
+            Some(index) => Err(index.not_built()),
         }
     }
 
