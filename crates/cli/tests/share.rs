@@ -121,7 +121,7 @@ fn a_stopped_process_is_named() {
     let served = Served::start(&place.pool(), SHARED);
     served.stop();
     let stats = place.run(&["stats", "--shared"]).ok();
-    assert!(stats.text().contains("which stands still"), "{}", stats.text());
+    assert!(stats.text().contains("which is stopped"), "{}", stats.text());
     // What it does not hold can be read and written.
     place.run(&["put", "--shared", "key", "value"]).ok();
     served.signal("-CONT");

@@ -64,7 +64,10 @@ fn who_only_reads_and_who_holds_memory_up_is_told_and_how_much_can_wait() {
     let line = |with: &str| stats.text().lines().find(|line| line.contains(with)).unwrap_or_default();
     assert_says(line("(a reader,"), &["shared with", &format!("process {me} "), ", which only reads"]);
     assert!(!line("(a reader,").contains("holds up"), "{}", stats.text());
-    assert_says(line("(a keeper,"), &["shared with", &format!("process {me} "), ", which holds up memory"]);
+    assert_says(
+        line("(a keeper,"),
+        &["shared with", &format!("process {me} "), ", which keeps freed memory from reuse"],
+    );
     assert_says(line("waits for readers"), &[" of 6", " MiB at most, held by 1 of "]);
     let json: serde_json::Value =
         serde_json::from_slice(&place.run(&["stats", "--shared", "--json"]).ok().out).unwrap();
