@@ -57,8 +57,8 @@ impl fmt::Display for Release {
             [(40, 0xff), (28, 0xfff), (16, 0xfff)].map(|(shift, mask)| self.0 >> shift & mask);
         match self.0 {
             0 => f.write_str("a release of terrace that does not share it"),
-            release => {
-                write!(f, "release {major}.{minor}.{patch} of terrace (sharing version {})", release & 0xffff)
+            word => {
+                write!(f, "release {major}.{minor}.{patch} of terrace (sharing version {})", word & 0xffff)
             }
         }
     }

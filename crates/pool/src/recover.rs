@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn revalidation_begun_by_the_dead_blocks_nobody() {
+    fn revalidation_begun_by_the_dead_is_resumed() {
         let (directory, one, two) = two();
         // Left in use, so that all units are revalidated again.
         let guard = one.pin();
