@@ -121,7 +121,7 @@ fn stats_name_a_stopped_process() {
     let served = Served::start(&place.pool(), SHARED);
     served.stop();
     let stats = place.run(&["stats", "--shared"]).ok();
-    assert!(stats.text().contains("which stands still"), "{}", stats.text());
+    assert!(stats.text().contains("which is stopped"), "{}", stats.text());
     // Keys that the stopped process has not locked can be read and written.
     place.run(&["put", "--shared", "key", "value"]).ok();
     served.signal("-CONT");

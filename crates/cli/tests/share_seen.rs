@@ -65,8 +65,11 @@ fn readers_and_processes_that_hold_memory_up_are_reported() {
     let line = |with: &str| stats.text().lines().find(|line| line.contains(with)).unwrap_or_default();
     assert_says(line("(a reader,"), &["shared with", &format!("process {own} "), ", which only reads"]);
     assert!(!line("(a reader,").contains("holds up"), "{}", stats.text());
-    assert_says(line("(a keeper,"), &["shared with", &format!("process {own} "), ", which holds up memory"]);
-    assert_says(line("waiting for readers"), &[" of at most 6", " MiB, held by 1 of "]);
+    assert_says(
+        line("(a keeper,"),
+        &["shared with", &format!("process {own} "), ", which keeps freed memory from reuse"],
+    );
+    assert_says(line("waits for readers"), &[" of 6", " MiB at most, held by 1 of "]);
     let json: serde_json::Value =
         serde_json::from_slice(&place.run(&["stats", "--shared", "--json"]).ok().out).unwrap();
     let number = |name: &str| json[name].as_u64().unwrap();

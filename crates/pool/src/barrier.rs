@@ -1,9 +1,12 @@
-//! A full barrier that readers do not pay for.
+//! A memory barrier whose cost readers do not pay.
 //!
-//! A pin must be visible before anything is read under it. The plain way is a full barrier in every pin, about 20 cycles, which also keeps the processor from
-//! overlapping the cache misses of two reads. Linux offers the asymmetric way: whoever moves the epoch on, which is rare, makes the kernel put a
-//! barrier into every running thread (membarrier(2), about a microsecond), and a pin only keeps the compiler in order. The global form is used, so
-//! that it also reaches other processes, which register when they open the pool. Where the kernel refuses it, pins have their barrier.
+//! A pin must be visible before anything is read under it. The plain solution is a full barrier in
+//! every pin. It costs about 20 cycles, and it keeps the processor from overlapping the cache
+//! misses of two reads. Linux offers an asymmetric one: the thread that advances the epoch, which
+//! is rare, makes the kernel execute a barrier in every running thread (membarrier(2), about a
+//! microsecond). A pin then only stops the compiler from reordering. The global form also reaches
+//! other processes, which register when they open the pool. Where the kernel refuses it, pins have
+//! their own barrier.
 
 use crate::pool::Inner;
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
@@ -12,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
 use terrace_medium::{MappedMedium, Medium, Order, full_barrier};
 
-/// Registers this process, once. Whether its threads may use [`light`].
+/// Registers this process, once. Returns whether its threads may use [`light`].
 pub(crate) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| {
@@ -22,23 +25,26 @@ pub(crate) fn register() -> bool {
     })
 }
 
-/// The reader's side, in a process that is registered: the compiler moves nothing over it, and for the processor [`heavy`] sees to it.
+/// The reader's side, in a registered process: stops the compiler from reordering. [`heavy`] does
+/// the same for the processor.
 #[inline(always)]
 pub(crate) fn light() {
     compiler_fence(SeqCst);
 }
 
-/// The other side: when it returns, every thread of every registered process has passed a full barrier since it was called.
+/// The other side: when it returns, every thread of every registered process has executed a full
+/// barrier since the call.
 #[track_caller]
 fn heavy(medium: &impl Medium) {
     medium.ordered(Order::GlobalBarrier, Location::caller());
     fence(SeqCst);
-    // It was not refused: only pools of a registered process come here, and those of tests whose medium stands for it.
+    // Never refused here: the pool's processes have registered, or a test's medium stands in for
+    // the kernel.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// The other side of the barrier of pins, whichever that is.
+    /// The other side of the barrier in pins, in either variant.
     #[track_caller]
     pub(crate) fn barrier_to_pins(&self) {
         if self.light_pins {
@@ -65,7 +71,7 @@ pub(crate) mod tests {
     #[repr(align(128))]
     struct Stored([AtomicU64; WORDS]);
 
-    /// Two threads that do each round together.
+    /// Two threads that run rounds in lockstep.
     #[derive(Default)]
     struct Two {
         stored: [Stored; 2],
@@ -73,11 +79,12 @@ pub(crate) mod tests {
     }
 
     impl Two {
-        /// In each round, for each word: stores to the own one, passes the barrier, and looks at the other's. Whether the other's store of this round was there.
+        /// In each round, for each word: stores to its own, executes the barrier, and loads the
+        /// other thread's. Returns whether each load saw the store of this round.
         fn run(&self, own: usize, processor: usize, barrier: impl Fn()) -> Vec<bool> {
             let mut only = CpuSet::new();
             only.set(processor);
-            // Refused, they may be on the same one, and find less.
+            // If this is refused, both may run on the same processor and detect less.
             let _ = sched_setaffinity(None, &only);
             let (mine, others) = (&self.stored[own].0, &self.stored[1 - own].0);
             let mut seen = Vec::new();
@@ -92,14 +99,14 @@ pub(crate) mod tests {
             seen
         }
 
-        /// Returns when both have called it for this round.
+        /// Returns when both threads have called it for this round.
         fn meet(&self, round: u64) {
             self.arrived.fetch_add(1, AcqRel);
             for tries in 1_u64.. {
                 if self.arrived.load(Acquire) >= 2 * round {
                     return;
                 }
-                // Not soon: who rests is not there when the other comes.
+                // Yields rarely: a thread that yields is late when the other comes.
                 match tries % (1 << 16) {
                     0 => std::thread::yield_now(),
                     _ => std::hint::spin_loop(),
@@ -108,7 +115,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// How often two threads, each of which stores, passes its barrier and looks, have both missed the other's store. `None` where they can't be at work at the same time.
+    /// Counts how often two threads, each of which stores, executes its barrier and loads, both
+    /// missed the other's store. `None` if they cannot run at the same time.
     pub(crate) fn missed(one: impl Fn() + Send, other: impl Fn() + Send) -> Option<usize> {
         let processors = sched_getaffinity(None).unwrap_or_default();
         let usable: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| processors.is_set(cpu)).collect();
@@ -124,7 +132,7 @@ pub(crate) mod tests {
 
     #[test]
     fn light_and_heavy_barrier_order_store_before_load() {
-        // Where it is refused, nobody is light.
+        // Where the kernel refuses it, no process uses the light barrier.
         if register() {
             let pool = exclusive_pool::<Dram>();
             assert!(matches!(missed(light, || heavy(pool.medium())), None | Some(0)));

@@ -1,7 +1,10 @@
-//! A process that is ending: it stores nothing any more, and still has its locks.
+//! Detects an exiting process: it stores nothing any more, but still has its locks.
 //!
-//! The kernel takes the memory of a dying process apart before it closes its files, and its locks go with those. Of many GB, or where others keep the kernel busy, that takes seconds. Nobody has to
-//! wait for it: who has no memory stores nothing. /proc says both, which of a process's threads have memory and which locks its files have (proc_pid_stat(5), proc_pid_fdinfo(5)).
+//! The kernel releases the memory of a dying process before it closes its files and so releases its
+//! locks. With many GB, or while other processes keep the kernel busy, that takes seconds.
+//! Survivors need not wait for it, since a process without memory stores nothing. /proc shows both:
+//! which threads of a process have memory, and which locks its files have (proc_pid_stat(5),
+//! proc_pid_fdinfo(5)).
 
 use crate::error::Holder;
 use crate::kernel_lock::KernelLock;
@@ -12,22 +15,25 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// What the kernel calls `file` where it lists locks, if this opening of it has one. (A file's metadata may name another device.)
+/// The kernel's name for `file` in its lists of locks, if this open file description has a lock.
+/// (The file's metadata may name another device.)
 pub(crate) fn kernel_name(file: &File) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let lock = text.lines().filter(|line| line.starts_with("lock:")).find_map(KernelLock::parse);
     Some(lock?.file.to_string())
 }
 
-/// Where the kernel shows its processes.
+/// The kernel's directory of processes.
 pub(crate) const PROC: &str = "/proc";
 
-/// Whether process `pid` has no memory, and has `byte` of `file`, as the kernel calls it, locked for itself. False where the system does not say. `proc` is [`PROC`], or a directory laid out like it.
+/// Whether process `pid` has no memory, but an exclusive lock on `byte` of `file`, the kernel's
+/// name. False if the system does not say. `proc` is [`PROC`] or a directory laid out like it.
 pub(crate) fn has_released_memory(proc: &Path, pid: u32, file: &str, byte: i64) -> bool {
     has_no_memory(proc, pid, |process| holds(process, file, byte)).unwrap_or(false)
 }
 
-/// Who has `byte` of `file`, as the kernel calls it, locked for itself, as far as this process may see it. Looks at all processes.
+/// The process with an exclusive lock on `byte` of `file`, the kernel's name, as far as visible
+/// from here. Looks at all processes.
 pub(crate) fn lock_owner(file: &str, byte: i64) -> Option<Holder> {
     let names = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
     let mut processes = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
@@ -45,11 +51,11 @@ pub(crate) fn lock_owner(file: &str, byte: i64) -> Option<Holder> {
     })
 }
 
-/// Whether no thread of process `pid` has memory, while `also` holds.
+/// Whether no thread of process `pid` has memory, and `also` holds.
 fn has_no_memory(proc: &Path, pid: u32, also: impl FnOnce(&OwnedFd) -> io::Result<bool>) -> io::Result<bool> {
-    // It stays the same process, whoever gets its number.
+    // Refers to the same process even if its pid is reused.
     let process = directory(rustix::fs::CWD, proc.join(pid.to_string()))?;
-    // The first thread ends last, or leaves the others alone: mostly one look is enough.
+    // The first thread ends last, or leaves the others running: mostly one look is enough.
     if has_memory(&process, "stat")? {
         return Ok(false);
     }
@@ -59,12 +65,12 @@ fn has_no_memory(proc: &Path, pid: u32, also: impl FnOnce(&OwnedFd) -> io::Resul
             return Ok(false);
         }
     }
-    // A thread is begun by one that has memory, which the second list would show if the first one had missed it.
+    // Only a thread with memory starts a thread. If the first list missed one, the second shows it.
     let is_all = names(&process, "task")?.iter().all(|thread| threads.contains(thread));
     Ok(is_all && also(&process)?)
 }
 
-/// Whether the thread with this `stat` maps anything. One that has gone does not.
+/// Whether the thread with this `stat` has memory mapped. An ended thread has none.
 fn has_memory(process: &OwnedFd, stat: &str) -> io::Result<bool> {
     const MAPPED_BYTES: usize = 23;
     let stat = match read(process, stat) {
@@ -74,7 +80,7 @@ fn has_memory(process: &OwnedFd, stat: &str) -> io::Result<bool> {
     Ok(field(&stat, MAPPED_BYTES) != Some("0"))
 }
 
-/// Whether a file of the process has `byte` of `file`, as the kernel calls it, locked for itself.
+/// Whether a file of the process has an exclusive lock on `byte` of `file`, the kernel's name.
 fn holds(process: &OwnedFd, file: &str, byte: i64) -> io::Result<bool> {
     for opened in names(process, "fdinfo")? {
         match read(process, &format!("fdinfo/{opened}")) {
@@ -98,7 +104,7 @@ fn directory(at: impl AsFd, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     Ok(openat(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// What is in a directory of the process, but for what begins with a dot.
+/// The names in a directory of the process, except those that begin with a dot.
 fn names(process: &OwnedFd, path: &str) -> io::Result<Vec<String>> {
     let entries = Dir::read_from(directory(process, path)?)?;
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
@@ -112,7 +118,7 @@ fn read(process: &OwnedFd, path: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// No such file, or no such process any more.
+/// Whether the file or process does not exist any more.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
@@ -127,7 +133,7 @@ pub(crate) mod tests {
     const PID: u32 = 700;
     const LOCK: &str = "pos:\t0\nlock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 16 16\n";
 
-    /// A made-up /proc of one process.
+    /// A simulated /proc with one process.
     pub(crate) struct View(tempfile::TempDir, u32);
 
     impl View {
@@ -149,7 +155,7 @@ pub(crate) mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// The process has these threads, the first one first, each of which maps so many bytes.
+        /// Gives the process these threads, the first one first, with that many mapped bytes each.
         pub(crate) fn maps(&self, threads: &[u64]) {
             for (tid, mapped) in (self.1..).zip(threads) {
                 let stat = format!("{tid} (a ) b) R{} {mapped} 7\n", " 1".repeat(19));
@@ -160,7 +166,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// The process has the files of this one, with their locks.
+        /// Gives the process the files of this process, with their locks.
         pub(crate) fn has_files_of_this_process(&self) {
             for opened in fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
                 // Another test may have closed it meanwhile.
@@ -191,22 +197,22 @@ pub(crate) mod tests {
             assert_eq!(view(threads).has_released_memory(), is_exiting, "{threads:?}");
         }
         let view = view(&[0]);
-        assert!(!has_released_memory(view.proc(), PID, "00:1b:7", 17), "another place");
+        assert!(!has_released_memory(view.proc(), PID, "00:1b:7", 17), "another byte");
         assert!(!has_released_memory(view.proc(), PID, "00:1b:8", 16), "another pool");
         assert!(!has_released_memory(view.proc(), PID + 1, "00:1b:7", 16), "no such process");
         view.write("fdinfo/3", "pos:\t0\n");
-        assert!(!view.has_released_memory(), "it has let go of the lock");
+        assert!(!view.has_released_memory(), "it has released the lock");
     }
 
     #[test]
     fn process_that_the_kernel_does_not_show_is_not_ending() {
-        // A thread that has gone since the list was read, and one whose state cannot be read.
+        // A thread that has ended since the list was read, and one whose state cannot be read.
         let shown = view(&[0, 0]);
         fs::remove_file(shown.process().join("task/701/stat")).unwrap();
         assert!(shown.has_released_memory());
         fs::create_dir(shown.process().join("task/701/stat")).unwrap();
         assert!(!shown.has_released_memory());
-        // A line without a size, as of another kernel.
+        // A line without a size, as from another kernel.
         for stat in ["", "700 (a) R 1 2 3\n"] {
             let shown = view(&[0]);
             shown.write("stat", stat);
@@ -242,7 +248,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_a_write_lock_of_an_opening_on_that_byte_alone_is_one() {
+    fn only_exclusive_ofd_lock_of_that_byte_matches() {
         let is_lock = |line: &str| is_lock_of(line, "00:1b:7", 16);
         assert!(is_lock("lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 16 16"));
         for other in [
@@ -263,7 +269,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Waits until the kernel says that the first thread of process `pid` has ended.
+    /// Waits until the kernel reports that the first thread of process `pid` has ended.
     fn wait_for_end(pid: u32) {
         let process = directory(rustix::fs::CWD, format!("/proc/{pid}")).unwrap();
         while field(&read(&process, "stat").unwrap(), 3) != Some("Z") {
@@ -274,7 +280,8 @@ pub(crate) mod tests {
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a thread that outlives the first one of its process")]
     fn process_without_its_first_thread_has_memory() {
-        // SAFETY: the child has one thread, the first of its process, and what that calls may be called after a fork.
+        // SAFETY: the child has one thread, the first of its process, and only makes calls that are
+        // allowed after a fork.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: it is killed if the test fails.
@@ -285,28 +292,28 @@ pub(crate) mod tests {
                 }
             });
             std::mem::forget(other);
-            // SAFETY: nothing of this thread's is needed any more.
+            // SAFETY: nothing of this thread is needed any more.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         }
         let pid = child as u32;
         wait_for_end(pid);
         assert!(!has_none(pid));
-        // SAFETY: the child has not been waited for, so the number is its.
+        // SAFETY: the child has not been waited for, so the pid is still its own.
         unsafe { libc::kill(child, libc::SIGKILL) };
         while !has_none(pid) {
             std::thread::yield_now();
         }
-        assert!(!has_released_memory(Path::new(PROC), pid, "00:1b:7", PLACE_3), "it has no such lock");
+        assert!(!has_released_memory(Path::new(PROC), pid, "00:1b:7", PLACE_3), "no such lock");
         let mut status = 0;
-        // SAFETY: it waits for the child of above.
+        // SAFETY: waits for the child forked above.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(!has_released_memory(Path::new(PROC), pid, "", 0), "nobody can tell");
+        assert!(!has_released_memory(Path::new(PROC), pid, "", 0), "unknown");
     }
 
     #[test]
     fn vanished_thread_has_no_memory_and_unreadable_is_an_error() {
         let own = directory(rustix::fs::CWD, "/proc/self").unwrap();
-        // No thread has a number so high.
+        // No thread has an id that high.
         assert!(!has_memory(&own, "task/4194304/stat").unwrap());
         assert!(has_memory(&own, "task").is_err());
         // A file that was closed after the list was read, and one that cannot be read.
@@ -321,7 +328,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_a_directory_is_opened_as_one_and_no_child_has_it() {
+    fn directory_opens_only_directories_with_cloexec() {
         let opened = directory(rustix::fs::CWD, "/proc/self").unwrap();
         assert!(rustix::io::fcntl_getfd(&opened).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         assert!(directory(rustix::fs::CWD, "/proc/self/stat").is_err());

@@ -1,12 +1,18 @@
-//! Epochs: who may still be looking at what.
+//! Epochs: which threads may still reach which blocks.
 //!
-//! A pinned thread has announced, in its seat, the global epoch that it found. The global epoch `g` moves on only when every pinned thread has
-//! announced `g`. (Between the look at the epoch and its announcement nothing holds it up, so what is announced may be long past; then it does not move at all until that thread has left.)
+//! A pinned thread has stored in its slot the global epoch that it read. The global epoch `g`
+//! advances only when every pinned thread has stored `g`. (A thread can stall between reading the
+//! epoch and storing its pin. The stored epoch may then be old, and the global epoch cannot advance
+//! until that thread unpins.)
 //!
-//! What a thread retires, it has unlinked before it looks at the global epoch again and finds `e`, by which the block is noted. While that thread is pinned the epoch is at most
-//! `e + 1`: who moved it from there on either saw the thread gone, and all that it unlinked, or saw it on its way in, and then its look behind its barrier would have found `e + 1`.
-//! So nobody who can see the block is pinned in a later epoch than `e + 1`. Once the global epoch is `e + 3`, all of those have gone: it has moved from `e + 2` on, which they
-//! would have held up. (See `limbo` for where it waits.)
+//! A thread that retires a block has unlinked it before it reads the global epoch again; the value
+//! `e` that it finds is recorded with the block. While that thread is pinned, the epoch is at most
+//! `e + 1`. A thread that had advanced it from `e + 1` either saw the retiring thread unpinned,
+//! with all its unlinking. Or it saw that thread's pin before it was set, and then the retiring
+//! thread's load after its barrier would have found `e + 1`. So no thread that can reach the block
+//! is pinned in a later epoch than `e + 1`. Once the global epoch is `e + 3`, all these threads
+//! have unpinned, since they would have blocked the step from `e + 2`. (See `limbo` for where a
+//! block waits.)
 
 use crate::barrier;
 use crate::fork::Forked;
@@ -16,36 +22,39 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Word, full_barrier};
 
-/// Epochs that must have begun after the one in which a block was retired before it is free.
+/// A block is free once this many epochs have begun after the one in which it was retired.
 pub(crate) const GRACE_EPOCHS: u64 = 3;
 
-/// An announcement: `| 63:32 lower half of the epoch | 31 one pin | 30 overflowed | 29 full barrier | 28:0 guards of the owner that are alive |`. Where all of the lower
-/// half is one guard and no flag, which is nearly always, leaving takes one store.
+/// A pin word: `| 63:32 lower half of the epoch | 31 one pin | 30 overflowed | 29 full barrier |
+/// 28:0 number of the owner's guards |`. Nearly always the lower half is one guard without flags;
+/// unpinning then takes one store.
 const EPOCH_SHIFT: u32 = 32;
 const EPOCH: u64 = u32::MAX as u64;
 pub(crate) const DEPTH_MASK: u64 = (1 << 29) - 1;
-/// The seat is given back with the last guard.
+/// The slot is returned with the last guard.
 pub(crate) const ONE_PIN: u64 = 1 << 31;
-/// The seat holds notes of retired blocks.
+/// The slot's overflow buffer contains retired blocks.
 pub(crate) const OVERFLOWED: u64 = 1 << 30;
-/// A pin of the seat has a barrier of its own (see `barrier`).
+/// Pins of the slot execute their own barrier (see `barrier`).
 pub(crate) const FULL_BARRIER: u64 = 1 << 29;
 const UNPIN_WORK: u64 = ONE_PIN | OVERFLOWED | FULL_BARRIER;
 
-/// A thread that is pinned: nothing that it can reach in the pool is freed. Pins nest, and the inner ones are nearly free. A guard that lives long
-/// keeps all that is retired meanwhile, by anyone, from being used again.
+/// A pin of this thread: nothing that the thread can reach in the pool is freed. Pins nest, and the
+/// inner ones are nearly free. A long-lived guard keeps all memory that any thread retires
+/// meanwhile from being reused.
 ///
-/// All allocation, too, goes through a guard: see [`Guard::alloc`].
+/// All allocation goes through a guard, too: see [`Guard::alloc`].
 pub struct Guard<'p, M: MappedMedium> {
     pool: &'p Pool<M>,
     thread_slot: &'p ThreadSlot,
-    /// Seats belong to threads.
+    /// Thread slots belong to threads.
     not_send: PhantomData<*const ()>,
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// Pins this thread. Takes a few nanoseconds; the first time in a thread a little longer, for it takes a seat. When more threads are pinned than the
-    /// pool has seats, it waits for one to leave.
+    /// Pins this thread. Takes a few nanoseconds; the first time in a thread a little longer, since
+    /// it takes a thread slot. When more threads are pinned than the pool has slots, waits until
+    /// one unpins.
     #[inline(always)]
     pub fn pin(&self) -> Guard<'_, M> {
         let slot = self.0.own_slot();
@@ -56,7 +65,7 @@ impl<M: MappedMedium> Pool<M> {
         Guard { pool: self, thread_slot: slot, not_send: PhantomData }
     }
 
-    /// As [`Pool::pin`], but an error in the child of a fork, where that panics.
+    /// As [`Pool::pin`], but returns an error in the child of a fork, where `pin` panics.
     #[inline(always)]
     pub fn try_pin(&self) -> Result<Guard<'_, M>, Forked> {
         self.0.check_not_forked()?;
@@ -65,7 +74,7 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<'p, M: MappedMedium> Guard<'p, M> {
-    /// The pool that it pins.
+    /// The pinned pool.
     #[inline(always)]
     pub fn pool(&self) -> &'p Pool<M> {
         self.pool
@@ -81,19 +90,20 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
         self.thread_slot
     }
 
-    /// Guards that this thread has.
+    /// The number of guards that this thread has.
     pub fn depth(&self) -> u64 {
         self.thread_slot.pin.load(self.pool.medium(), Relaxed) & DEPTH_MASK
     }
 
-    /// The number of this thread's seat: no two pinned threads have the same. For picking a stripe.
+    /// The index of this thread's slot; different for all pinned threads. For choosing a stripe.
     #[inline(always)]
     pub fn slot_index(&self) -> u64 {
         self.inner().index_of(self.thread_slot)
     }
 
-    /// A word that only threads in this seat write, one after the other: add to it with a load and a store. Counters are not persisted,
-    /// and are zero when a pool is opened. See [`Pool::sum_counter`].
+    /// A counter word that only the current owner of this slot writes: add to it with a load and a
+    /// store. Counters are not persisted, and are zero when a pool is opened. See
+    /// [`Pool::sum_counter`].
     ///
     /// # Panics
     /// If `counter` is not below 8.
@@ -102,19 +112,20 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
         &self.thread_slot.counters[counter]
     }
 
-    /// The `len` bytes at `offset`, or `None` where they do not lie in the pool.
+    /// The `len` bytes at `offset`; `None` if they are not all in the pool.
     ///
-    /// By the contract of everything above the pool, bytes that readers can reach are written before they are published and not again
-    /// until every guard that could see them has gone; words that change while they are reachable are read as words, through
-    /// [`Pool::region`], and never through this.
+    /// By the contract of all layers above the pool, bytes that readers can reach are written
+    /// before they are published, and not again until every guard that could see them is gone.
+    /// Words that change while reachable are read as words, through [`Pool::region`], and never
+    /// through this.
     #[inline(always)]
     #[track_caller]
     pub fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: nobody writes reachable bytes while this guard lives: see above.
+        // SAFETY: no thread writes reachable bytes while this guard exists: see above.
         unsafe { self.pool.region().bytes(offset, len) }
     }
 
-    /// This guard without the type of its medium, for what is handed out to who does not care for it.
+    /// This guard without the type of its medium.
     #[inline(always)]
     pub fn erase(self) -> ErasedGuard<'p> {
         let erased = ErasedGuard { pin: &*self.pool.0, slot: self.thread_slot, not_send: PhantomData };
@@ -130,7 +141,7 @@ impl<M: MappedMedium> Drop for Guard<'_, M> {
     }
 }
 
-/// What an [`ErasedGuard`] needs of its pool.
+/// The operations that an [`ErasedGuard`] needs of its pool.
 trait Pinned {
     fn unpin_slot(&self, slot: &ThreadSlot);
     fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]>;
@@ -146,7 +157,7 @@ impl<M: MappedMedium> Pinned for Inner<M> {
     }
 }
 
-/// A [`Guard`] that does not name its medium.
+/// A [`Guard`] without the type of its medium.
 pub struct ErasedGuard<'p> {
     pin: &'p dyn Pinned,
     slot: &'p ThreadSlot,
@@ -159,7 +170,8 @@ impl<'p> ErasedGuard<'p> {
         self.pin.bytes_at(offset, len)
     }
 
-    /// The `len` bytes at `offset` together with the guard that keeps them, or `None` where they do not lie in the pool.
+    /// The `len` bytes at `offset` together with the guard that protects them; `None` if they are
+    /// not all in the pool.
     pub fn hold(self, offset: u64, len: usize) -> Option<PinnedBytes<'p>> {
         let bytes: *const [u8] = self.pin.bytes_at(offset, len)?;
         Some(PinnedBytes { bytes, _guard: self })
@@ -172,7 +184,7 @@ impl Drop for ErasedGuard<'_> {
     }
 }
 
-/// Bytes of a pool, and the guard that keeps them as they are.
+/// Bytes of a pool, and the guard that protects them from being written.
 pub struct PinnedBytes<'p> {
     bytes: *const [u8],
     _guard: ErasedGuard<'p>,
@@ -182,8 +194,8 @@ impl std::ops::Deref for PinnedBytes<'_> {
     type Target = [u8];
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes lay in the pool when this was made; the pool outlives 'p and never shrinks, and the guard keeps them
-        // from being written.
+        // SAFETY: the bytes were in the pool when this was made. The pool outlives 'p and never
+        // shrinks, and the guard keeps them from being written.
         unsafe { &*self.bytes }
     }
 }
@@ -191,15 +203,18 @@ impl std::ops::Deref for PinnedBytes<'_> {
 impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn set_pin(&self, slot: &ThreadSlot, depth_and_flags: u64) {
-        // ORDER: Acquire: pairs with the move to this epoch, so that what was unlinked before it is seen unlinked.
+        // ORDER: Acquire: pairs with the advance to this epoch, so that what was unlinked before it
+        // is seen unlinked.
         self.set_pin_at(self.epoch(), slot, depth_and_flags);
     }
 
-    /// Announces an epoch that was found before.
+    /// Stores a pin for an epoch that was read before.
     #[inline(always)]
     pub(crate) fn set_pin_at(&self, epoch: u64, slot: &ThreadSlot, depth_and_flags: u64) {
-        // ORDER: a full barrier behind the store, here or in `try_advance`: the announcement is visible before anything is read under it, or
-        // else whoever moves the epoch on looked before. Release: it takes the place of a withdrawal, which who moves the epoch may not have seen by itself.
+        // ORDER: a full barrier after the store, here or in `try_advance`. Either the pin is
+        // visible before anything is read under it, or the thread that advances the epoch checked
+        // before. Release: this store may replace the clearing of an earlier pin, which the
+        // advancing thread may not have seen by itself.
         slot.pin.store(self.medium().point("pin.set"), epoch << EPOCH_SHIFT | depth_and_flags, Release);
         if depth_and_flags & FULL_BARRIER == 0 {
             barrier::light();
@@ -208,7 +223,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// A pin of a thread that is pinned already, or whose seat needs care when it leaves.
+    /// Pins a thread that is pinned already, or whose slot has work to do on unpinning.
     #[cold]
     fn pin_again(&self, slot: &ThreadSlot, word: u64) {
         match word & DEPTH_MASK {
@@ -243,14 +258,14 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes the announcement back, all but `flags`.
+    /// Clears the pin word, except for `flags`.
     #[inline(always)]
     pub(crate) fn clear_pin(&self, slot: &ThreadSlot, flags: u64) {
-        // ORDER: Release: everything done under the pin, unlinking too, comes before.
+        // ORDER: Release: comes after everything done under the pin, unlinking included.
         slot.pin.store(self.medium(), flags, Release);
     }
 
-    /// Asks for care when the owner of `slot`, which is this thread, leaves.
+    /// Requests work when the owner of `slot`, which is this thread, unpins.
     pub(crate) fn request_unpin_work(&self, slot: &ThreadSlot, flag: u64) {
         let word = slot.pin.load(self.medium(), Relaxed);
         slot.pin.store(self.medium(), word | flag, Relaxed);
@@ -258,7 +273,7 @@ impl<M: MappedMedium> Inner<M> {
 
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
-        // ORDER: Acquire: pairs with the moves up to this epoch.
+        // ORDER: Acquire: pairs with the advances up to this epoch.
         self.shared().epoch.load(self.medium().point("epoch.read"), Acquire)
     }
 
@@ -267,28 +282,32 @@ impl<M: MappedMedium> Inner<M> {
         self.used_slots().any(|slot| self.is_pinned_before(slot, epoch) == Some(true))
     }
 
-    /// Whether the owner of `slot` is pinned in an earlier epoch than `epoch`; `None` if it is not pinned.
+    /// Whether the owner of `slot` is pinned in an earlier epoch than `epoch`; `None` if it is not
+    /// pinned.
     pub(crate) fn is_pinned_before(&self, slot: &ThreadSlot, epoch: u64) -> Option<bool> {
-        // ORDER: Acquire: pairs with `clear_pin`: what was done under pins that are over comes before the next epoch. (Behind plain loads one fence would do, but
-        // ThreadSanitizer knows no fences: it would take the next use of a block for a race with its last reader.)
+        // ORDER: Acquire: pairs with `clear_pin`: what was done under finished pins comes before
+        // the next epoch. (Plain loads and one fence would do. But ThreadSanitizer does not support
+        // fences: it would report a block's reuse as a race with its last reader.)
         let pin = slot.pin.load(self.medium().point("epoch.check-pin"), Acquire);
         (pin & DEPTH_MASK != 0).then_some(pin >> EPOCH_SHIFT != epoch & EPOCH)
     }
 
-    /// Moves the global epoch on if every pinned thread has announced it. Returns the epoch then.
+    /// Advances the global epoch if every pinned thread has stored it in its pin. Returns the epoch
+    /// then.
     pub(crate) fn try_advance(&self) -> u64 {
         let epoch = self.epoch();
         if self.is_held_up(epoch) {
             return epoch;
         }
-        // ORDER: full: pairs with `set_pin`: a thread whose announcement is not seen below announced after this, and sees all that
-        // was unlinked before this.
+        // ORDER: full: pairs with `set_pin`. A thread whose pin is not seen below set it after
+        // this, and sees all that was unlinked before this.
         self.medium().point("epoch.barrier");
         self.barrier_to_pins();
         if self.is_held_up(epoch) {
             return epoch;
         }
-        // ORDER: Release: pairs with the loads of the epoch. Acquire, if others were first: who waits for it to move has all that those have seen done.
+        // ORDER: Release: pairs with the loads of the epoch. Acquire, if another thread was first:
+        // a thread that waits for the advance sees all that the advancing threads had seen done.
         match self.shared().epoch.compare_exchange(
             self.medium().point("epoch.advance"),
             epoch,
@@ -325,32 +344,32 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_inside_until_its_last_guard_goes() {
+    fn thread_is_pinned_until_its_last_guard_drops() {
         let pool = pool();
         for guards in [1, 2, 5] {
             let mut held: Vec<_> = (0..guards).map(|_| pool.pin()).collect();
             let slot = held[0].thread_slot();
-            // As it is where pins are not light.
+            // As where pins are not light.
             pool.0.request_unpin_work(slot, FULL_BARRIER);
             while let Some(guard) = held.pop() {
                 assert_eq!(guard.depth(), held.len() as u64 + 1);
                 assert_eq!(pool.0.is_pinned_before(slot, pool.0.epoch()), Some(false));
             }
             assert_eq!(pool.0.is_pinned_before(slot, pool.0.epoch()), None);
-            assert_eq!(slot.pin.load(pool.medium(), Relaxed), FULL_BARRIER, "of the flags this one stays");
+            assert_eq!(slot.pin.load(pool.medium(), Relaxed), FULL_BARRIER, "this flag stays");
             pool.0.clear_pin(slot, 0);
         }
     }
 
     #[test]
-    fn care_that_is_asked_for_twice_is_taken() {
+    fn unpin_work_requested_twice_is_done() {
         let pool = pool();
         let guard = pool.pin();
         let blocks = [(); 2].map(|()| guard.alloc(64).unwrap().fenced_later().into_offset());
         blocks.iter().for_each(|&block| pool.0.push_overflow(guard.thread_slot(), block, 64));
         let slot = guard.thread_slot();
         drop(guard);
-        assert_eq!(slot.overflow_count.load(pool.medium(), Relaxed), 0, "noted on a page");
+        assert_eq!(slot.overflow_count.load(pool.medium(), Relaxed), 0, "moved to a limbo chunk");
     }
 
     #[test]

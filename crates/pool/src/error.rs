@@ -1,4 +1,4 @@
-//! What can go wrong with a pool as a whole, in the words of whoever runs it.
+//! Errors about a pool as a whole, with messages for its user.
 
 use crate::clock::wall_clock;
 use std::fmt;
@@ -6,45 +6,49 @@ use std::io;
 use std::path::PathBuf;
 use terrace_medium::MapError;
 
-/// A pool could not be made or opened: which one, and why.
+/// A pool could not be created or opened.
 #[derive(Debug)]
 pub struct OpenError {
-    /// The pool's path, or what stands for one.
+    /// The pool's path, or a description if it has none.
     pub pool: PathBuf,
-    /// Why not.
+    /// The reason.
     pub problem: Problem,
 }
 
-/// Who has a pool open.
+/// A process that has a pool open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Its program, as it calls itself.
+    /// The name of its program, as the program gave it.
     pub program: String,
-    /// Since when, unix milliseconds; 0 if unknown.
+    /// When it opened the pool, in Unix milliseconds; 0 if unknown.
     pub since_ms: u64,
-    /// Whether it stands still, as after SIGSTOP or in a debugger: it keeps what it holds, and others wait for it.
+    /// Whether it is stopped, as by SIGSTOP or a debugger: it keeps its locks and pins, and others
+    /// wait for them.
     pub stopped: bool,
-    /// Whether its process is one that is to be seen from here: if not, `pid` is a number of another namespace of processes, or of another machine.
+    /// Whether the process is visible from here. If not, `pid` belongs to another pid namespace or
+    /// another machine.
     pub is_here: bool,
-    /// How long its threads have run in all, in the kernel's ticks; 0 if unknown. One that stands still and has run since it was last seen to does not stand still.
+    /// Total CPU time of its threads, in the kernel's ticks; 0 if unknown. If it has grown between
+    /// two looks, the process was not stopped all the time.
     pub ran_ticks: u64,
-    /// Whether it has said that it stores nothing to the data.
+    /// Whether it has declared that it does not store to the data.
     pub reads_only: bool,
-    /// Whether one of its threads has been inside since before something was given back: that memory, and all that is given back until it leaves, waits for it.
+    /// Whether one of its threads has been pinned since before some block was retired. That block
+    /// and all retired since cannot be reused until the thread unpins.
     pub holds_up: bool,
 }
 
 impl Holder {
-    /// Whether this is the process that `seen` was, and has not run since.
+    /// Whether this is the same process as `seen`, and it has not run since.
     pub fn idle_since(&self, seen: &Self) -> bool {
         let known = |holder: &Self| (holder.pid, holder.since_ms, holder.ran_ticks);
         known(self) == known(seen)
     }
 }
 
-/// A release of the program and its way of sharing, as [`Problem::OtherSharing`] has them.
+/// A release and its sharing version, encoded as in [`Problem::OtherSharing`].
 struct Release(u64);
 
 impl fmt::Display for Release {
@@ -53,100 +57,103 @@ impl fmt::Display for Release {
             [(40, 0xff), (28, 0xfff), (16, 0xfff)].map(|(shift, mask)| self.0 >> shift & mask);
         match self.0 {
             0 => f.write_str("a release of terrace that does not share it"),
-            way => write!(f, "release {major}.{minor}.{patch} of terrace (way of sharing {})", way & 0xffff),
+            word => {
+                write!(f, "release {major}.{minor}.{patch} of terrace (sharing version {})", word & 0xffff)
+            }
         }
     }
 }
 
-/// Why a pool could not be made or opened.
+/// Why a pool could not be created or opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
-    /// There is no file.
+    /// The file does not exist.
     Missing,
-    /// The directory that it should lie in does not exist.
+    /// The directory for the new file does not exist.
     NoDirectory(PathBuf),
-    /// Create found a file there.
+    /// The file to be created exists.
     Exists,
-    /// It is a directory, a socket or the like.
+    /// The path is a directory, a socket or the like.
     NotAFile,
-    /// The user may not read it, or write to it, or make it there.
+    /// The user may not read, write or create it.
     Denied(io::Error),
     /// Its file system is mounted read-only.
     ReadOnlyFileSystem,
-    /// Others have it open; the holder is `None` where the system does not tell.
+    /// Another process has it open; the holder is `None` if the system does not say which.
     InUse(Option<Holder>),
     /// As many processes share it as it has room for.
     Crowded(Vec<Holder>),
-    /// Another release has it open, or one that shares other things than this one.
+    /// The processes that have it open are of another release, or share other structures.
     OtherSharing {
-        /// Which: `| major (8) | minor (12) | patch (12) | way of sharing (16) |`; 0 if it does not share.
+        /// Their release: `| major (8) | minor (12) | patch (12) | sharing version (16) |`; 0 if
+        /// they do not share it.
         found: u64,
     },
-    /// Somebody has been opening or closing it all the time that this process has waited.
+    /// Another process was opening or closing it for as long as this one waited.
     Barred(io::Error),
-    /// Those who share it rely on a system call that this process may not use.
+    /// The processes that share it rely on a system call that this process may not use.
     NoBarrier,
-    /// The file does not begin like a pool.
+    /// The file does not begin with a pool's superblock.
     Foreign,
-    /// A format that this program does not know.
+    /// A format that this program does not support.
     Version {
-        /// The file's.
+        /// The file's format.
         found: u32,
-        /// This program's.
+        /// This program's format.
         known: u32,
     },
-    /// Made on a machine whose words have another size or byte order.
+    /// Created on a machine with another word size or byte order.
     OtherMachine,
     /// Both copies of the superblock are damaged.
     Damaged(&'static str),
     /// The file is shorter than the pool in it.
     Truncated {
-        /// Bytes that the superblock says.
+        /// Bytes according to the superblock.
         expected: u64,
-        /// Bytes that the file has.
+        /// Bytes in the file.
         found: u64,
     },
-    /// It was in use when the machine went down, and its durability does not cover that.
+    /// It was in use when the machine crashed, and its durability does not cover that.
     MachineWentDown,
-    /// Read-only where memory cannot be mapped privately.
+    /// Read-only access was requested where memory cannot be mapped privately.
     NotReadable,
-    /// `power` where a power cut erases memory.
+    /// Durability `power` was requested where a power loss erases memory.
     NotPersistent,
-    /// It was left in use under the other durability.
+    /// It was left in use with another durability.
     OtherDurability {
-        /// The pool's.
+        /// The pool's durability.
         pool: Durability,
-        /// What was asked for.
+        /// The requested durability.
         asked: Durability,
     },
-    /// Fewer bytes than its metadata takes, or more than offsets can name.
+    /// Fewer bytes than its metadata needs, or more than offsets can address.
     Size {
-        /// What was asked for.
+        /// The requested size.
         asked: u64,
-        /// The fewest possible.
+        /// The smallest possible size.
         smallest: u64,
-        /// The most possible.
+        /// The largest possible size.
         largest: u64,
     },
-    /// The geometry asked for is out of range.
+    /// The requested geometry is out of range.
     Geometry(&'static str),
     /// The label is longer than 63 bytes.
     LabelTooLong,
-    /// No room on its file system, or no addresses.
+    /// No space on its file system, or no addresses.
     Map(MapError),
     /// The file cannot be locked.
     NoLocks(io::Error),
-    /// The operating system refused; the first word says what was tried.
+    /// The operating system refused an operation; the first word names it.
     Os(&'static str, io::Error),
 }
 
-/// What a pool keeps through which crash.
+/// Which crashes a pool's contents survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Everything through the death of its processes, nothing through a crash of the machine.
+    /// Crashes of its processes, but not of the machine.
     Process,
-    /// Everything through loss of power.
+    /// Power failures too.
     Power,
 }
 
@@ -169,9 +176,9 @@ impl fmt::Display for Holder {
             (program, ms) => write!(f, " ({program}, since {})", wall_clock(ms))?,
         }
         let said = [
-            (self.stopped, "stands still"),
+            (self.stopped, "is stopped"),
             (self.reads_only, "only reads"),
-            (self.holds_up, "holds up memory"),
+            (self.holds_up, "keeps freed memory from reuse"),
         ];
         let mut link = ", which ";
         for (_, what) in said.iter().filter(|(is_so, _)| *is_so) {
@@ -188,19 +195,22 @@ impl fmt::Display for OpenError {
         match &self.problem {
             Problem::Missing if self.pool.starts_with("/dev/shm") => write!(
                 f,
-                "there is no pool {pool}\n  create it first, or check the path; a container has a /dev/shm of its own, unless it was \
-                 given the others'"
+                "there is no pool {pool}\n  create it first, or check the path; a container has a /dev/shm of its own, unless it \
+                 shares the host's"
             ),
             Problem::Missing => write!(f, "there is no pool {pool}\n  create it first, or check the path"),
             Problem::NoDirectory(dir) => {
                 let dir = dir.display();
                 write!(
                     f,
-                    "the pool {pool} cannot be made: the directory {dir} does not exist\n  mkdir -p {dir}"
+                    "the pool {pool} cannot be created: the directory {dir} does not exist\n  mkdir -p {dir}"
                 )
             }
             Problem::Exists => {
-                write!(f, "{pool} exists already\n  open it instead, or remove the file if it may be lost")
+                write!(
+                    f,
+                    "{pool} exists already\n  open it instead, or remove the file if its contents are not needed"
+                )
             }
             Problem::NotAFile => write!(f, "{pool} is not a file\n  name a file, or a device-DAX device"),
             Problem::Denied(error) => {
@@ -227,19 +237,20 @@ impl Problem {
     fn describe_sharing(&self, f: &mut fmt::Formatter<'_>, pool: &dyn fmt::Display) -> fmt::Result {
         match self {
             Self::Crowded(holders) => {
-                write!(f, "the pool {pool} is shared by as many processes as it has room for:")?;
+                write!(f, "the pool {pool} is open in as many processes as it has room for:")?;
                 for holder in holders {
                     write!(f, "\n  {holder}")?;
                 }
                 write!(
                     f,
-                    "\n  end one of them, or load a dump of it into a pool that was made with room for more (--participants, Options::participants)"
+                    "\n  end one of them, or load a dump of it into a pool that was created for more (--participants, \
+                     Options::participants)"
                 )
             }
             Self::OtherSharing { found } => write!(
                 f,
-                "the pool {pool} is in use by {} and cannot be shared with this one, {}\n  use the same release for all of \
-                 them",
+                "the pool {pool} is in use by {} and cannot be shared with this one, {}\n  use the same release in all \
+                 processes",
                 Release(*found),
                 Release(crate::pool::SHARING)
             ),
@@ -251,8 +262,8 @@ impl Problem {
             ),
             Self::Barred(error) => write!(
                 f,
-                "the pool {pool} cannot be opened: {error}\n  let that one go on, or end it: the others then go on as after \
-                 any death"
+                "the pool {pool} cannot be opened: {error}\n  let that process continue, or end it: the others then \
+                 recover what it held"
             ),
             Self::NoLocks(error) => write!(
                 f,
@@ -302,9 +313,9 @@ impl Problem {
         match self {
             Self::NotReadable => write!(
                 f,
-                "the pool {pool} cannot be opened read-only by one who leaves all of it as it is: it lies on huge pages or \
-                 on a device, which cannot be mapped privately\n  open it as one of several that share it, who store \
-                 nothing but to its head, or to write"
+                "the pool {pool} cannot be opened read-only without any store to it: it lies on huge pages or on a \
+                 device, which cannot be mapped privately\n  open it read-only and shared, which stores only to its \
+                 head, or open it for writing"
             ),
             Self::NotPersistent => write!(
                 f,
@@ -314,17 +325,17 @@ impl Problem {
             ),
             Self::OtherDurability { pool: had, asked } => write!(
                 f,
-                "the pool {pool} was left in use with durability `{had}` and cannot be opened with `{asked}` at \
-                 once\n  open it with --durability {had} and close it in order first"
+                "the pool {pool} was left in use with durability `{had}` and cannot be opened with `{asked}` \
+                 now\n  first open it with --durability {had} and close it in order"
             ),
             Self::Size { asked, smallest, largest } => write!(
                 f,
-                "the pool {pool} cannot have {}: it takes at least {} and at most {}",
+                "the pool {pool} cannot have {}: its size must be from {} to {}",
                 Bytes(*asked),
                 Bytes(*smallest),
                 Bytes(*largest)
             ),
-            Self::Geometry(what) => write!(f, "the pool {pool} cannot be laid out like that: {what}"),
+            Self::Geometry(what) => write!(f, "the pool {pool} cannot have this geometry: {what}"),
             Self::LabelTooLong => write!(f, "the label of the pool {pool} is longer than 63 bytes"),
             Self::Map(MapError::NoSpace { wanted }) => write!(
                 f,
@@ -333,7 +344,7 @@ impl Problem {
             ),
             Self::Map(MapError::Reserved { wanted, reserved }) => write!(
                 f,
-                "the pool {pool} has grown to {} while it was being opened, and {} were reserved for it\n  open it again, with a \
+                "the pool {pool} has grown to {} while it was being opened, and {} were reserved for it\n  open it again with a \
                  --max-size of at least that",
                 Bytes(*wanted),
                 Bytes(*reserved)
@@ -368,26 +379,26 @@ pub enum RootError {
         name: String,
         /// Its kind.
         found: String,
-        /// The kind asked for.
+        /// The requested kind.
         asked: String,
     },
-    /// A name of 1 to 31 bytes and a kind of 1 to 15 bytes, neither with a zero byte, are needed.
+    /// The name must have 1 to 31 bytes and the kind 1 to 15, without zero bytes.
     Name(String),
-    /// Every slot of the directory is taken.
+    /// Every entry of the root directory is taken.
     Full {
-        /// Slots.
+        /// Number of entries.
         roots: u32,
     },
-    /// The slot's words do not fit together.
+    /// The words of the root's entry contradict each other.
     Damaged {
         /// The root.
         name: String,
-        /// Where its slot lies.
+        /// The offset of its entry.
         offset: u64,
     },
     /// There is no root of this name to replace.
     Missing(String),
-    /// The offset does not lie in the pool.
+    /// The offset is not in the pool.
     OutOfBounds(u64),
 }
 
@@ -412,33 +423,35 @@ impl fmt::Display for RootError {
 
 impl std::error::Error for RootError {}
 
-/// A pool could not grow. It is as it was.
+/// A pool could not grow. It is unchanged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GrowError {
-    /// It is open read-only.
+    /// The pool is open read-only.
     ReadOnly,
-    /// Pools never shrink.
+    /// The requested size is smaller; pools never shrink.
     Smaller {
-        /// Bytes it has.
+        /// Its size in bytes.
         size: u64,
-        /// Bytes asked for.
+        /// The requested size.
         asked: u64,
     },
-    /// More than it reserved addresses for when it was opened, or more than offsets can name.
+    /// The requested size exceeds the addresses reserved when it was opened, or what offsets can
+    /// address.
     Reserved {
-        /// Bytes asked for.
+        /// The requested size.
         asked: u64,
-        /// Bytes reserved.
+        /// The bytes of reserved addresses.
         reserved: u64,
     },
-    /// More than another process that has it open reserved addresses for.
+    /// The requested size exceeds the addresses that another process with the pool open has
+    /// reserved.
     ReservedByOther {
-        /// Bytes asked for.
+        /// The requested size.
         asked: u64,
-        /// Bytes reserved there.
+        /// The bytes of addresses reserved there.
         reserved: u64,
-        /// Who that is; `None` if it has gone since.
+        /// That process; `None` if it has closed the pool since.
         holder: Option<Holder>,
     },
     /// The file system, the device or the operating system refused.
@@ -466,8 +479,8 @@ impl fmt::Display for GrowError {
                 let holder = holder.as_ref().map_or("another process".into(), Holder::to_string);
                 write!(
                     f,
-                    "the pool cannot grow to {} while others have it open: {} were reserved by {holder}\n  open it there \
-                     again, with a --max-size of at least that",
+                    "the pool cannot grow to {} while others have it open: {} were reserved by {holder}\n  close it there, and \
+                     open it again with a --max-size of at least that",
                     Bytes(*asked),
                     Bytes(*reserved)
                 )
@@ -482,15 +495,17 @@ impl fmt::Display for GrowError {
 
 impl std::error::Error for GrowError {}
 
-/// A pool was not closed in order. What it keeps through a crash is kept; the next open treats this as one.
+/// A pool was not closed in order. The next open treats this as a crash: what the pool's durability
+/// promises is kept.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// Another handle is still there; the pool is closed when the last one goes.
+    /// Another handle still exists; the pool is closed when the last one is dropped.
     StillOpen,
-    /// A thread of this program has waited for two seconds and has not ended, and this process, which shares the pool, stands still. The pool is closed when that thread ends.
+    /// A thread of this program has waited for two seconds for this process, which shares the pool
+    /// and is stopped. The pool is closed when that thread ends.
     HeldUp(Holder),
-    /// Writing it back failed.
+    /// Its data could not be written back.
     Map(MapError),
 }
 
@@ -500,8 +515,8 @@ impl fmt::Display for CloseError {
             Self::StillOpen => write!(f, "the pool is still in use by this program and was not closed"),
             Self::HeldUp(holder) => write!(
                 f,
-                "the pool could not be closed in order: a thread of this program waits for {holder}\n  let that one go on, or \
-                 end it: the others then go on as after any death"
+                "the pool could not be closed in order: a thread of this program waits for {holder}\n  let that \
+                 process continue, or end it: the others then recover what it held"
             ),
             Self::Map(error) => write!(f, "the pool could not be closed in order: {error}"),
         }
@@ -510,7 +525,7 @@ impl fmt::Display for CloseError {
 
 impl std::error::Error for CloseError {}
 
-/// A number of bytes, shown as people say it: `4.0 GiB`.
+/// A number of bytes, displayed in the largest fitting unit: `4.0 GiB`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(pub u64);
 
@@ -549,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_a_container_does_not_share_is_said_to_be_one() {
+    fn missing_pool_in_dev_shm_mentions_containers() {
         let messages = |pool: &str| OpenError { pool: pool.into(), problem: Problem::Missing }.to_string();
         assert!(
             messages("/dev/shm/a.pool").contains("container")
@@ -564,9 +579,9 @@ mod tests {
         let messages = [
             (
                 Problem::NotReadable,
-                "the pool P cannot be opened read-only by one who leaves all of it as it is: it lies on huge pages or on a \
-                 device, which cannot be mapped privately\n  open it as one of several that share it, who store nothing \
-                 but to its head, or to write",
+                "the pool P cannot be opened read-only without any store to it: it lies on huge pages or on a device, which \
+                 cannot be mapped privately\n  open it read-only and shared, which stores only to its head, or open it \
+                 for writing",
             ),
             (
                 Problem::NotPersistent,
@@ -575,14 +590,14 @@ mod tests {
             ),
             (
                 Problem::OtherDurability { pool: Durability::Power, asked: Durability::Process },
-                "the pool P was left in use with durability `power` and cannot be opened with `process` at once\n  open it \
-                 with --durability power and close it in order first",
+                "the pool P was left in use with durability `power` and cannot be opened with `process` now\n  first \
+                 open it with --durability power and close it in order",
             ),
             (
                 Problem::Size { asked: 1000, smallest: reserved, largest: 1 << 47 },
-                "the pool P cannot have 1000 bytes: it takes at least 1.5 MiB and at most 128.0 TiB",
+                "the pool P cannot have 1000 bytes: its size must be from 1.5 MiB to 128.0 TiB",
             ),
-            (Problem::Geometry("so it is"), "the pool P cannot be laid out like that: so it is"),
+            (Problem::Geometry("so it is"), "the pool P cannot have this geometry: so it is"),
             (Problem::LabelTooLong, "the label of the pool P is longer than 63 bytes"),
             (
                 Problem::Map(MapError::NoSpace { wanted: asked }),
@@ -591,7 +606,7 @@ mod tests {
             (
                 Problem::Map(MapError::Reserved { wanted: asked, reserved }),
                 "the pool P has grown to 6.0 MiB while it was being opened, and 1.5 MiB were reserved for it\n  open it \
-                 again, with a --max-size of at least that",
+                 again with a --max-size of at least that",
             ),
             (
                 Problem::Map(MapError::Os("map", refused())),
@@ -617,11 +632,11 @@ mod tests {
     #[test]
     fn release_displays_its_parts() {
         let messages = Release(1 << 40 | 22 << 28 | 333 << 16 | 4).to_string();
-        assert!(messages.contains("1.22.333 ") && messages.contains("sharing 4)"), "{messages}");
+        assert!(messages.contains("1.22.333 ") && messages.contains("sharing version 4)"), "{messages}");
     }
 
     #[test]
-    fn only_the_same_process_that_has_not_run_has_not_run() {
+    fn idle_since_compares_process_and_run_time() {
         let seen = Holder { pid: 1, since_ms: 2, ran_ticks: 3, ..Holder::default() };
         assert!(seen.idle_since(&Holder { stopped: true, ..seen.clone() }));
         for other in [

@@ -1,4 +1,4 @@
-//! The file that a pool lies in: opening it, holding it against others.
+//! A pool's file: opening it and locking it against other processes.
 
 use crate::error::{Holder, Problem};
 use crate::kernel_lock::KernelLock;
@@ -15,18 +15,18 @@ use std::path::Path;
 use terrace_medium::files::{StoredFile, directory_of};
 use terrace_medium::{MapError, MappedMedium, Mapping, Protection, Region, Shm};
 
-/// What will be done with a file.
+/// The intended use of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Loads, while nobody stores.
+    /// Reads, while no process writes.
     Read,
-    /// Loads and stores, alone.
+    /// Reads and writes, exclusively.
     Write,
-    /// Loads and stores, together with others who do the same.
+    /// Reads and writes, together with others that share it.
     Share,
 }
 
-/// Opens the file at `path`, which is one that a pool can lie in.
+/// Opens the file at `path`, after checking that its type can contain a pool.
 pub(crate) fn open(path: &Path, purpose: Purpose) -> Result<File, Problem> {
     let kind = path.metadata().map_err(|e| refusal(path, "open", e))?.file_type();
     if !kind.is_file() && !kind.is_char_device() {
@@ -35,13 +35,13 @@ pub(crate) fn open(path: &Path, purpose: Purpose) -> Result<File, Problem> {
     OpenOptions::new()
         .read(true)
         .write(purpose != Purpose::Read)
-        // A device that waits for its other end is none that a pool lies in.
+        // Do not block on a device that waits for its other end; no pool is in such a device.
         .custom_flags(libc::O_NONBLOCK)
         .open(path)
         .map_err(|e| refusal(path, "open", e))
 }
 
-/// Whether `path` is a device, which cannot be made but only filled.
+/// Whether `path` is a device, which can be filled but not created.
 pub(crate) fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())
 }
@@ -52,7 +52,8 @@ pub(crate) fn is_device_file(file: &File) -> Result<bool, Problem> {
     Ok(metadata.file_type().is_char_device())
 }
 
-/// `size`, in whole blocks of the file system where those are larger than a page: on hugetlbfs.
+/// Rounds `size` up to whole blocks of the file system if these are larger than a page, as on
+/// hugetlbfs.
 pub(crate) fn whole_blocks(file: &File, size: u64) -> Result<u64, Problem> {
     const HUGETLBFS: u64 = 0x9584_58f6; // linux/magic.h
     let system = fstatfs(file).map_err(|e| Problem::Os("read the file system's type of", e.into()))?;
@@ -61,7 +62,8 @@ pub(crate) fn whole_blocks(file: &File, size: u64) -> Result<u64, Problem> {
     Ok(if kind == HUGETLBFS { size.next_multiple_of(block) } else { size })
 }
 
-/// Holds `file` until it is closed: against everyone to write, against writers to read, against all but sharers to share. The kernel lets go when we die.
+/// Locks `file` until it is closed: to write, against all others; to read, against writers; to
+/// share, against all but sharers. The kernel releases the lock when this process dies.
 pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
     let outcome = match purpose {
         Purpose::Write => file.try_lock(),
@@ -72,7 +74,7 @@ pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
         Err(TryLockError::WouldBlock) => return Err(Problem::InUse(holder(file))),
         Err(TryLockError::Error(error)) => return Err(Problem::NoLocks(error)),
     }
-    // Of those that the lock lets in together: who reads relies on nobody writing.
+    // Readers and sharers both take the shared lock, but a reader relies on no process writing.
     let (mine, others) = match purpose {
         Purpose::Write => return Ok(()),
         Purpose::Read => (LockByte::Readers, LockByte::Sharers),
@@ -83,22 +85,24 @@ pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
     if locks.is_held(others).map_err(Problem::NoLocks)? { Err(Problem::InUse(holder(file))) } else { Ok(()) }
 }
 
-/// The locks of an open file. They belong to this opening of it, however many handles there are.
+/// The locks of an open file description, which all handles to it share.
 pub(crate) fn locks_of(file: &File) -> Result<FileLocks, Problem> {
     Ok(FileLocks::new(file.try_clone().map_err(|error| Problem::Os("lock", error))?))
 }
 
-/// `file`, opened once more: the copies of a handle have their locks in common.
+/// Opens `file` again: copies of a handle would share its locks.
 pub(crate) fn opened_anew(file: &File) -> Result<File, Problem> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     File::options().read(true).write(true).open(path).map_err(|error| Problem::Os("open", error))
 }
 
-/// Who holds `file`: as the participant table names him, or else as the kernel's list of locks does.
+/// The process that holds `file`, from the participant table or else from the kernel's list of
+/// locks.
 fn holder(file: &File) -> Option<Holder> {
     named_in_table(file).or_else(|| {
         let metadata = file.metadata().ok()?;
-        // It is read a piece at a time. Where a lock goes in between, anybody's, one that comes after it is left out.
+        // The list is read in pieces. If any lock is released in between, a later one can be
+        // missing.
         let look = |_| locker(&metadata, &std::fs::read_to_string("/proc/locks").ok()?);
         let pid = (0..3).find_map(look)?;
         Some(Holder {
@@ -118,7 +122,7 @@ fn named_in_table(file: &File) -> Option<Holder> {
     first_live(&table)
 }
 
-/// The process in `locks`, the text of /proc/locks, that has a lock of the file that `metadata` describes.
+/// The process in `locks`, the text of /proc/locks, that holds a lock on the file of `metadata`.
 fn locker(metadata: &std::fs::Metadata, locks: &str) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let file = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
@@ -126,7 +130,7 @@ fn locker(metadata: &std::fs::Metadata, locks: &str) -> Option<u32> {
     locks.find(|lock| lock.kind == "FLOCK" && lock.file == file && lock.pid.is_some())?.pid
 }
 
-/// Bytes that `file` has, or the device below it.
+/// The number of bytes of `file`, or of the device.
 pub(crate) fn length(file: &File) -> Result<u64, Problem> {
     let metadata = file.metadata().map_err(|e| Problem::Os("read the size of", e))?;
     if !metadata.file_type().is_char_device() {
@@ -137,7 +141,7 @@ pub(crate) fn length(file: &File) -> Result<u64, Problem> {
     size.ok().and_then(|text| text.trim().parse().ok()).ok_or(Problem::NotAFile)
 }
 
-/// The superblock in `file`.
+/// Reads the superblock of `file`.
 pub(crate) fn read_superblock(file: &File) -> Result<Found, Problem> {
     if is_device_file(file)? {
         // Devices cannot be read, only mapped.
@@ -151,7 +155,8 @@ pub(crate) fn read_superblock(file: &File) -> Result<Found, Problem> {
     superblock::parse(&head[..have])
 }
 
-/// Reads from the start on, a piece at a time, until `bytes` are full or there is no more. Returns how many there are.
+/// Reads from the start, a piece at a time, until `bytes` is full or the input ends. Returns the
+/// number of bytes read.
 fn read_all(
     bytes: &mut [u8],
     mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
@@ -168,8 +173,8 @@ fn read_all(
     Ok(have)
 }
 
-/// Gives holes in the first `size` bytes of `file` their storage, so that no store can fail for want of it. A file without holes,
-/// as pools are made, costs one question to the system.
+/// Allocates storage for holes in the first `size` bytes of `file`, so that no store can fail for
+/// lack of it. For a file without holes, as pools are created, this costs one system call.
 pub(crate) fn fill_holes(file: &File, size: u64) -> Result<(), Problem> {
     let metadata = file.metadata().map_err(|e| Problem::Os("read the size of", e))?;
     if metadata.blocks().saturating_mul(512) >= size {
@@ -178,7 +183,8 @@ pub(crate) fn fill_holes(file: &File, size: u64) -> Result<(), Problem> {
     Mapping::allocate(file, size).map_err(Problem::Map)
 }
 
-/// Refuses to read holes that tmpfs has no room for: it gives even a load from one its storage, or faults.
+/// Refuses to read holes for which tmpfs has no space: tmpfs allocates storage even on a load from
+/// a hole, or faults.
 pub(crate) fn can_read_holes(file: &File, size: u64) -> Result<(), Problem> {
     let metadata = file.metadata().map_err(|e| Problem::Os("read the size of", e))?;
     let system = fstatfs(file).map_err(|e| Problem::Os("read the file system's size of", e.into()))?;
@@ -188,13 +194,13 @@ pub(crate) fn can_read_holes(file: &File, size: u64) -> Result<(), Problem> {
     if wanted > free && all > 0 { Err(Problem::Map(MapError::NoSpace { wanted })) } else { Ok(()) }
 }
 
-/// The machine's file that a new one is. A lock that is taken by it belongs to both.
+/// A handle to the machine's file behind a new file. Both share their locks.
 pub(crate) fn handle(file: &impl StoredFile) -> Result<File, Problem> {
     let system = file.as_system().ok_or(Problem::NotAFile)?;
     system.try_clone().map_err(|e| Problem::Os("make", e))
 }
 
-/// Gives a new file storage for all of its bytes.
+/// Allocates storage for all bytes of a new file.
 pub(crate) fn allocate(file: &impl StoredFile, size: u64) -> Result<(), Problem> {
     file.allocate(size).map_err(|error| match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Problem::Map(MapError::NoSpace { wanted: size }),
@@ -202,13 +208,13 @@ pub(crate) fn allocate(file: &impl StoredFile, size: u64) -> Result<(), Problem>
     })
 }
 
-/// A number that nobody else has, for a temporary name.
+/// A random number for a unique temporary name.
 pub(crate) fn unique() -> Result<u64, Problem> {
-    #[allow(clippy::disallowed_methods, reason = "a name that nobody else has")]
+    #[allow(clippy::disallowed_methods, reason = "a unique name")]
     getrandom::u64().map_err(|e| Problem::Os("make", e.into()))
 }
 
-/// What the refusal of `path` means to whoever named it.
+/// Converts an I/O error for `path` into the user's problem.
 pub(crate) fn refusal(path: &Path, what: &'static str, error: io::Error) -> Problem {
     match error.kind() {
         ErrorKind::NotFound if directory_of(path).is_dir() => Problem::Missing,
@@ -226,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_list_of_locks_names_the_holder() {
+    fn kernel_lock_list_identifies_the_holder() {
         let file = tempfile::tempfile().unwrap();
         let metadata = file.metadata().unwrap();
         let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
@@ -243,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_told_from_a_file() {
+    fn device_is_distinguished_from_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(
             is_device("/dev/null".as_ref()) && !is_device(file.path()) && !is_device("/nowhere".as_ref())
@@ -253,14 +259,12 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::print_stderr, reason = "a test that says what it could not look at")]
-    fn only_on_huge_pages_a_size_is_a_multiple_of_these() {
+    #[allow(clippy::print_stderr, reason = "a test that reports what it could not check")]
+    fn size_is_rounded_only_on_huge_pages() {
         use rustix::fs::{MemfdFlags, memfd_create};
-        // None of them is taken.
+        // Reserves none.
         let Ok(huge) = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else {
-            return eprintln!(
-                "SKIPPED only_on_huge_pages_a_size_is_a_multiple_of_these: this kernel has none"
-            );
+            return eprintln!("SKIPPED size_is_rounded_only_on_huge_pages: this kernel has no huge pages");
         };
         let whole = whole_blocks(&huge.into(), 5).unwrap();
         assert!(whole.is_power_of_two() && whole >= 1 << 20, "{whole}");
@@ -315,10 +319,10 @@ mod tests {
     fn holder_without_table_is_found_by_its_kernel_lock() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         assert_eq!(holder(&file), None);
-        // SAFETY: what the child calls may be called after a fork.
+        // SAFETY: the child only makes calls that are allowed after a fork.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: as above; it goes no further than the signal, and is killed if the test fails.
+            // SAFETY: as above; the child stops at the signal, and is killed if the test fails.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::flock(file.as_raw_fd(), libc::LOCK_EX);
@@ -327,10 +331,10 @@ mod tests {
             }
         }
         let mut status = 0;
-        // SAFETY: it waits for the child of above.
+        // SAFETY: waits for the child forked above.
         unsafe { libc::waitpid(child, &raw mut status, libc::WUNTRACED) };
         let found = holder(&file);
-        // SAFETY: the child has not been waited for, so the number is its.
+        // SAFETY: the child has not been waited for, so the pid is still its own.
         unsafe { libc::kill(child, libc::SIGKILL) };
         // SAFETY: as above.
         unsafe { libc::waitpid(child, &raw mut status, 0) };

@@ -1,20 +1,20 @@
-//! Places of a pool that were looked up once.
+//! References to places in a pool whose bounds were checked once.
 
 use crate::Pool;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use terrace_medium::{MappedMedium, Medium, Offset, Persistent, Region};
 
-/// Where a `T` lies in memory, for as long as the region that it was found in is mapped.
+/// The address of a `T` in a region, valid while the region is mapped.
 pub(crate) struct Anchor<T>(NonNull<T>);
 
-// SAFETY: only a shared reference to the T is ever made from it.
+// SAFETY: only shared references to the T are made from it.
 unsafe impl<T: Sync> Send for Anchor<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Anchor<T> {}
 
 impl<T: Persistent> Anchor<T> {
-    /// The `T` at `offset` of `region`, or `None` where it would be out of bounds or misaligned.
+    /// The `T` at `offset` of `region`; `None` if it is out of bounds or misaligned.
     pub(crate) fn new<M: Medium>(region: &Region<M>, offset: Offset<T>) -> Option<Self> {
         region.get(offset).map(|at| Self(NonNull::from_ref(at)))
     }
@@ -25,27 +25,29 @@ impl<T: Persistent> Anchor<T> {
     /// The region lives as long as `'a`.
     #[inline(always)]
     pub(crate) unsafe fn get<'a>(&self) -> &'a T {
-        // SAFETY: it lay in the region when it was looked up; a region neither moves nor shrinks, and lives (the caller says).
+        // SAFETY: it was in the region when it was looked up; a region neither moves nor shrinks,
+        // and the caller guarantees that it still exists.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// A `T` of a pool whose place was checked once, when it was made, and which keeps the pool open: for what every operation reads, where even a
-/// comparison of bounds counts. A pool's memory neither moves nor shrinks while it is open.
+/// A `T` in a pool whose bounds were checked when this was made, and that keeps the pool open. For
+/// what every operation reads, where even a bounds check matters. A pool's memory neither moves nor
+/// shrinks while it is open.
 pub struct Fixed<M: MappedMedium, T> {
     at: Anchor<T>,
     pool: Pool<M>,
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// The `T` at `offset`, kept; or `None` where it would be out of bounds or misaligned.
+    /// The `T` at `offset`; `None` if it is out of bounds or misaligned.
     pub fn fix<T: Persistent>(&self, offset: Offset<T>) -> Option<Fixed<M, T>> {
         Some(Fixed { at: Anchor::new(self.region(), offset)?, pool: self.clone() })
     }
 }
 
 impl<M: MappedMedium, T: Persistent> Fixed<M, T> {
-    /// Where it lies in the pool.
+    /// Its offset in the pool.
     pub fn offset(&self) -> Offset<T> {
         self.pool.region().offset_of(&**self)
     }
@@ -55,41 +57,43 @@ impl<M: MappedMedium, T: Persistent> Deref for Fixed<M, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the pool is open as long as `self`, and with it its region.
+        // SAFETY: the pool, and with it its region, stays open as long as `self`.
         unsafe { self.at.get() }
     }
 }
 
-/// As [`Fixed`], for a number of `T`s in a row that only the pool knows.
+/// As [`Fixed`], for a row of `T`s whose number is stored in the pool only.
 pub struct FixedRow<M: MappedMedium, T> {
-    /// The first one. Those behind it were looked up together with it.
+    /// The first one. The bounds of the others were checked together with it.
     first: Anchor<T>,
     count: usize,
     pool: Pool<M>,
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// `count` of `T`, at least one, in a row from `offset` on, kept; or `None` where one would be out of bounds or misaligned.
+    /// A row of `count` `T`s from `offset` on; `None` if `count` is 0 or one of them is out of
+    /// bounds or misaligned.
     pub fn fix_row<T: Persistent>(&self, offset: Offset<T>, count: usize) -> Option<FixedRow<M, T>> {
         let behind_first = (count as u64).checked_sub(1)?.checked_mul(size_of::<T>() as u64)?;
-        // The last one, and with it all before.
+        // Checks the last one, and with it all others.
         self.region().get(Offset::<T>::new(offset.raw().checked_add(behind_first)?))?;
         Some(FixedRow { first: Anchor::new(self.region(), offset)?, count, pool: self.clone() })
     }
 }
 
 impl<M: MappedMedium, T: Persistent> FixedRow<M, T> {
-    /// Where the first one lies in the pool.
+    /// The offset of the first one in the pool.
     pub fn offset(&self) -> Offset<T> {
-        // SAFETY: the pool is open as long as `self`, and with it its region.
+        // SAFETY: the pool, and with it its region, stays open as long as `self`.
         self.pool.region().offset_of(unsafe { self.first.get() })
     }
 
     /// All of them.
     #[inline(always)]
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: `count` of them lie in the region, one behind the other (checked when this was made), and the pool is open as long as `self`. T: Persistent, so any
-        // bytes are a valid T that may be shared.
+        // SAFETY: `count` of them lie in the region, contiguous (checked when this was made), and
+        // the pool stays open as long as `self`. T: Persistent, so any bytes are a valid T that may
+        // be shared.
         unsafe { std::slice::from_raw_parts(self.first.0.as_ptr(), self.count) }
     }
 }
@@ -101,7 +105,7 @@ mod tests {
     use terrace_medium::{Dram, Line, Offset, Word};
 
     #[test]
-    fn a_place_is_kept_with_its_pool_or_is_none() {
+    fn fix_keeps_the_pool_open_and_checks_bounds() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let fixed = pool.fix::<Line>(Offset::new((1 << 20) - 64)).unwrap();
         assert_eq!(fixed.offset().raw(), (1 << 20) - 64);
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_lies_in_the_pool_as_a_whole_or_is_none() {
+    fn fix_row_checks_all_of_the_row() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let row = pool.fix_row::<Line>(Offset::new((1 << 20) - 192), 3).unwrap();
         assert_eq!((row.as_slice().len(), row.offset().raw()), (3, (1 << 20) - 192));
@@ -121,6 +125,9 @@ mod tests {
         assert!(pool.fix_row::<Line>(Offset::new((1 << 20) - 192), 4).is_none(), "beyond the end");
         assert!(pool.fix_row::<Line>(Offset::new(32), 1).is_none(), "not at a line");
         assert!(pool.fix_row::<Word>(Offset::new(64), 0).is_none(), "none at all");
-        assert!(pool.fix_row::<Word>(Offset::new(64), usize::MAX / 4).is_none(), "more than can be counted");
+        assert!(
+            pool.fix_row::<Word>(Offset::new(64), usize::MAX / 4).is_none(),
+            "more than 64 bits can count"
+        );
     }
 }

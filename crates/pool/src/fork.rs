@@ -1,7 +1,9 @@
-//! What a fork does to a process's open pools: they stay the parent's. The child would write to the parent's seats and hold its locks beyond its death.
+//! Detaches the child of a fork from its parent's open pools. Otherwise the child would write to
+//! the parent's thread slots and keep its locks after the parent's death.
 //!
-//! In the child every pool that was open refuses to be pinned, until the child opens it for itself. The handles to its file, with the locks that they carry, are
-//! replaced by ones to `/dev/null`, and so is its memory by empty memory of the child's own: a mapping keeps the file open, and with it the locks, as a handle does.
+//! In the child, pinning a pool that was open at the fork fails until the child opens the pool
+//! itself. The handles to the pool's file carry its locks, so they are replaced by handles to
+//! `/dev/null`. The mapping keeps the file open, too, and is replaced by empty private memory.
 
 use crate::lost;
 use std::fs::File;
@@ -12,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 use terrace_medium::Mapping;
 
-/// The pool was opened by the process that this one was forked from.
+/// The error for a pool that was opened by the process that forked this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forked;
 
@@ -24,11 +26,11 @@ impl std::fmt::Display for Forked {
 
 impl std::error::Error for Forked {}
 
-/// Handles that are watched at one time; there are one or two to each pool.
+/// The most handles that can be registered at a time; each pool has one or two.
 pub(crate) const HANDLES: usize = 256;
 const NONE: RawFd = -1;
 
-/// A handle, and the addresses that are mapped to its file, if any are.
+/// A handle and the address range mapped to its file, if any.
 struct HandleEntry {
     handle: AtomicI32,
     base: AtomicUsize,
@@ -40,13 +42,14 @@ static REGISTERED: [HandleEntry; HANDLES] = [const {
     HandleEntry { handle: AtomicI32::new(NONE), base: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
 }; HANDLES];
 
-/// Forks between the first process of this family that opened a pool and this one.
+/// Number of forks between the first process of this family that opened a pool and this one.
 #[inline(always)]
 pub(crate) fn generation() -> u64 {
     FORKS.load(Relaxed)
 }
 
-/// A handle that is replaced in the child of a fork. Dropped before the handle is closed.
+/// The registration of a handle to be replaced in the child of a fork. Dropped before the handle is
+/// closed.
 pub(crate) struct ForkSafe(Option<usize>);
 
 impl ForkSafe {
@@ -54,8 +57,8 @@ impl ForkSafe {
         Self::with(file, 0, 0)
     }
 
-    /// The file of a mapping, if it has one, and the mapping; `name` is what messages call the pool
-    /// in it.
+    /// Registers the file of a mapping, if it has one, and the mapping. Messages call its pool
+    /// `name`.
     pub(crate) fn mapping(mapping: &Mapping, name: &Path) -> Option<Self> {
         let file = mapping.as_file()?;
         let registered = Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved());
@@ -68,7 +71,7 @@ impl ForkSafe {
     fn with(file: &File, base: usize, bytes: usize) -> Self {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: the handler calls only what may be called in a child of a fork.
+            // SAFETY: the handler only makes calls that are allowed in the child of a fork.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         let take = |place: &HandleEntry| {
@@ -77,7 +80,7 @@ impl ForkSafe {
         let at = REGISTERED.iter().position(take);
         if let Some(at) = at {
             REGISTERED[at].base.store(base, Relaxed);
-            // ORDER: Release: where it begins comes first. 0 until then.
+            // ORDER: Release: comes after the base. 0 until then.
             REGISTERED[at].bytes.store(bytes, Release);
         }
         Self(at)
@@ -93,12 +96,11 @@ impl Drop for ForkSafe {
     }
 }
 
-/// Which place holds the mapping that `address` lies in, the offset of the address in it, and the
-/// handle of its file. Takes no lock and no memory, so a signal handler may call it.
+/// The registry index of the mapping that contains `address`, the address's offset in it, and the
+/// handle of its file. Takes no lock and allocates nothing, so a signal handler may call it.
 pub(crate) fn mapping_of(address: usize) -> Option<(usize, usize, RawFd)> {
     REGISTERED.iter().enumerate().find_map(|(at, place)| {
-        // ORDER: Acquire: pairs with the store of the bytes; where the mapping begins was stored
-        // before.
+        // ORDER: Acquire: pairs with the store of the length; the base was stored before.
         let bytes = place.bytes.load(Acquire);
         let offset = address.checked_sub(place.base.load(Relaxed))?;
         (offset < bytes).then(|| (at, offset, place.handle.load(Acquire)))
@@ -113,7 +115,8 @@ extern "C" fn in_child() {
     for place in &REGISTERED {
         let handle = place.handle.load(Acquire);
         if handle != NONE && null != NONE {
-            // SAFETY: as above; the handle stays open, and its owner in this process only closes it.
+            // SAFETY: as above; the handle stays open, and its owner in this process only closes
+            // it.
             unsafe { libc::dup3(null, handle, libc::O_CLOEXEC) };
         }
         let bytes = place.bytes.load(Acquire);
@@ -127,11 +130,13 @@ extern "C" fn in_child() {
     }
 }
 
-/// Puts memory of this process alone, all zeros, in the place of a mapping. Who still holds a guard of the parent's may store to it, to no effect.
+/// Replaces a mapping by zeroed private memory. Code that still holds a guard of the parent's may
+/// store to it, without effect.
 fn empty(base: usize, bytes: usize) {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: the range is the mapping's, which is there until its pool is dropped and ends what is watched first. All that is in it are words, for which any
-    // value will do, and no thread of this process is at it but this one, which is here.
+    // SAFETY: the range is a registered mapping, which exists until its pool is dropped; the pool
+    // ends the registration first. It contains only words, for which any value is valid. The
+    // child's only thread is running this function.
     unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(base), bytes, protection, flags, -1, 0) };
 }

@@ -1,7 +1,9 @@
-//! One region that outlives the process, with everything in it that threads share: named roots, memory, epochs, locks.
+//! A memory region that outlives the process, with the structures that threads and processes share
+//! in it: named roots, memory, epochs, locks.
 //!
-//! Reading order: [`Layout`] (what lies where), [`PoolOptions`] (how a pool is made and opened), [`Pool`]. The format, and what of it is
-//! believed after which crash, is written down in `docs/pool-format.md`.
+//! Reading order: [`Layout`] (what lies where), [`PoolOptions`] (how to create and open a pool),
+//! [`Pool`]. `docs/pool-format.md` describes the format, and which parts of it are trusted after
+//! which crash.
 
 mod accounting;
 mod arrival;

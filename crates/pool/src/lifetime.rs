@@ -1,16 +1,18 @@
-//! From one opening of a pool to the next: what is believed of what was found, and what an orderly close leaves.
+//! How a pool's superblock changes from one open to the next.
 //!
 //! ```text
 //!             create               close                 open
-//!   (nothing) ------> in use ----------------> clean ----------------> in use   generation + 1, era + 1
+//!   (nothing) ------> in use ----------------> clean ----------------> in use
 //!                       |                                                ^
 //!                       |  the process dies             open             |
-//!                       +----------------> left in use ------------------+      the same
+//!                       +----------------> left in use ------------------+
 //!                       |                                                ^
 //!                       |  the machine dies   `power`: open              |
 //!                       +----------------> left in use, other boot ------+
 //!                                             `process`: refused; --salvage reads it
 //! ```
+//!
+//! Each open increases the generation and the open sequence by 1.
 
 use crate::error::{Durability, Problem};
 use crate::layout::{ALLOCATOR_BYTES, Layout};
@@ -20,29 +22,30 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Tells one start of the kernel from the next. `None` where it does not say.
+/// The kernel's boot id; `None` if it is not available.
 pub(crate) fn boot_id() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&id| id != 0)
 }
 
-/// What an opening of a pool brings along.
+/// The parameters of an open that decide whether and how it succeeds.
 pub(crate) struct Opening {
-    /// The durability that the medium gives.
+    /// The durability that the medium provides.
     pub(crate) durability: Durability,
-    /// Whether that is the caller's word and not the kernel's.
+    /// Whether the caller assumes it, against the kernel's report.
     pub(crate) assumed_persistent: bool,
-    /// This start of the kernel.
+    /// The id of the current boot.
     pub(crate) boot: Option<u128>,
-    /// Whether nothing will be written to the pool.
+    /// Whether the open will not write to the pool.
     pub(crate) read_only: bool,
     /// Whether to read a pool that is not trusted.
     pub(crate) salvage: bool,
-    /// What the allocator's words are, by [`allocator_sum`].
+    /// The current checksum of the allocator's words, by [`allocator_sum`].
     pub(crate) allocator_sum: u64,
 }
 
-/// A checksum of the allocator's words. The next open believes them only if they are what an orderly close left.
+/// A checksum of the allocator's words. The next open uses them only if they are what an orderly
+/// close left.
 pub(crate) fn allocator_sum<M: MappedMedium>(region: &Region<M>, layout: &Layout) -> u64 {
     let mut bytes = Vec::with_capacity(ALLOCATOR_BYTES as usize);
     for at in (layout.allocator..layout.allocator + ALLOCATOR_BYTES).step_by(LINE) {
@@ -53,11 +56,13 @@ pub(crate) fn allocator_sum<M: MappedMedium>(region: &Region<M>, layout: &Layout
     xxh3_64(&bytes)
 }
 
-/// How far the generation and the era of a salvage are ahead. Of a pool that was torn, the superblock may be older than the rest: the next era would be that of
-/// arrivals that nobody ends, and the next generation that of locks that nobody frees. Nothing of a salvage is kept, so any number will do that none is near.
+/// How far a salvage advances the generation and the open sequence. In a torn pool the superblock
+/// may be older than the rest. The next open sequence could then be that of revalidations that no
+/// thread completes, and the next generation that of locks that no thread releases. A salvage
+/// writes nothing, so any distant number will do.
 const SALVAGE_AHEAD: u32 = 1 << 31;
 
-/// The superblock to go on with after `found`, and how the pool was found.
+/// The superblock for the open that follows `found`, and the state in which the pool was found.
 pub(crate) fn next_open(found: &Superblock, opening: &Opening) -> Result<(Superblock, Start), Problem> {
     if !found.clean {
         check_resumable(found, opening)?;
@@ -66,7 +71,7 @@ pub(crate) fn next_open(found: &Superblock, opening: &Opening) -> Result<(Superb
     let by = if opening.salvage { SALVAGE_AHEAD } else { 1 };
     let next = Superblock {
         sequence: found.sequence.wrapping_add(1),
-        // Generation 0 is no generation: a lock word of zeros is free.
+        // Generation 0 is reserved: a lock word of zeros is free.
         generation: found.generation.wrapping_add(by).max(1),
         open_seq: found.open_seq.wrapping_add(by).max(1),
         clean: false,
@@ -79,7 +84,7 @@ pub(crate) fn next_open(found: &Superblock, opening: &Opening) -> Result<(Superb
     Ok((next, if is_clean { Start::Clean } else { Start::Unclean }))
 }
 
-/// Whether a pool that was left in use can be opened.
+/// Checks whether a pool that was left in use can be opened.
 fn check_resumable(found: &Superblock, opening: &Opening) -> Result<(), Problem> {
     let survives_the_machine = found.durability == Durability::Power && !found.assumed_persistent;
     let is_same_boot = opening.boot == Some(found.boot);
@@ -129,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_id_is_there_and_stays() {
+    fn boot_id_exists_and_is_constant() {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let id = boot_id().map(|id| format!("{id:032x}"));
         assert_eq!(id, Some(text.trim().replace('-', "")));
@@ -137,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn any_of_the_allocator_s_words_that_changes_shows() {
+    fn allocator_sum_covers_every_word() {
         let pool = crate::small::exclusive_pool::<terrace_medium::Dram>();
         let (region, layout) = (pool.region(), pool.layout());
         let sum = allocator_sum(region, layout);
@@ -188,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn allocator_words_that_nobody_left_like_that_are_not_believed() {
+    fn changed_allocator_words_open_unclean() {
         let found = Superblock { allocator_sum: 5, ..superblock(true, Durability::Process) };
         let (next, start) = next_open(&found, &opening(Durability::Process, Some(77))).unwrap();
         assert_eq!((next.open_seq, start), (3, Start::Unclean));
     }
 
     #[test]
-    fn persistence_that_was_only_assumed_ends_with_the_machine() {
+    fn assumed_persistence_does_not_survive_a_reboot() {
         let found = Superblock { assumed_persistent: true, ..superblock(false, Durability::Power) };
         assert!(next_open(&found, &opening(Durability::Power, Some(77))).is_ok());
         let other = next_open(&found, &opening(Durability::Power, Some(78)));
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_salvage_goes_on_in_no_life_that_what_is_torn_can_be_of() {
+    fn salvage_uses_distant_generation_and_sequence() {
         let salvage = Opening { salvage: true, read_only: true, ..opening(Durability::Process, Some(78)) };
         for last in [3, SALVAGE_AHEAD, u32::MAX] {
             let found =
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_run_out_start_again_at_one() {
+    fn generation_and_sequence_wrap_to_one() {
         let found =
             Superblock { generation: u32::MAX, open_seq: u32::MAX, ..superblock(false, Durability::Power) };
         let (next, _) = next_open(&found, &opening(Durability::Power, None)).unwrap();

@@ -1,8 +1,9 @@
-//! Which participants are alive: what a shared pool asks of whatever its participants have in common.
+//! Which participants of a shared pool are alive.
 //!
-//! On one machine the kernel answers ([`FileLocks`]): each participant holds a lock on a byte of the pool's file, and the kernel lets go of it when the
-//! process dies, whatever it dies of, and not before: a process that is merely stopped still holds it. Hosts without a common kernel will have leases instead. The trait
-//! stands between: nothing else in a pool that is open relies on its participants having a kernel in common.
+//! On one machine the kernel answers ([`FileLocks`]). Each participant holds a lock on a byte of
+//! the pool's file, and the kernel releases it when the process has died, for whatever reason, and
+//! not before: a stopped process still holds it. Hosts without a common kernel will have leases
+//! instead. The trait separates the two: nothing else in an open pool relies on a common kernel.
 
 use crate::backoff::{Backoff, rests_in};
 use crate::ending::{PROC, has_released_memory, kernel_name, lock_owner};
@@ -13,61 +14,69 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Tells the participants of a shared pool that are alive from the dead. Each participant has one of its own.
+/// Distinguishes live participants of a shared pool from dead ones. Each participant has an
+/// instance of its own.
 ///
-/// The contract, on which everything rests that survivors do for the dead:
+/// All recovery by survivors relies on this contract:
 ///
-/// - A participant that [`Liveness::is_alive`] denies stores nothing to the pool any more. On one machine that comes by itself: a dead process stores nothing. Who
-///   keeps the contract by leases, or believes dead what only does not answer, has to make sure of it: such a participant must notice, before its
-///   next store, that it has lost its place (by looking at its lease before each store, with time to spare for the store; or by being cut off from the
-///   memory), and must not go on. It opens the pool anew.
-/// - It is told dead by all or by none, from some moment on, and until its place is claimed anew. Whoever does not know takes it for alive: that delays,
-///   and breaks nothing.
-/// - A participant that stands still, and may go on, is alive.
+/// - A participant for which [`Liveness::is_alive`] returns false stores nothing to the pool any
+///   more. On one machine this holds by itself: a dead process stores nothing. An implementation
+///   with leases, or one that declares unresponsive participants dead, must enforce it: such a
+///   participant must notice before its next store that it has lost its slot, and stop. (It checks
+///   its lease before each store, with time to spare for the store, or it is cut off from the
+///   memory.) It then opens the pool again.
+/// - A participant is dead for all others or for none, from some moment on until its slot is
+///   claimed again. An instance that does not know reports it alive; that delays recovery and
+///   breaks nothing.
+/// - A stopped participant that may continue is alive.
 ///
-/// When the value is dropped, its place and its hold on the gate are given back.
+/// Dropping the value releases its slot and the gate.
 pub trait Liveness: Send + Sync {
-    /// Takes the place of participant `index`, for as long as this one lives; false if a living one has it.
+    /// Claims the slot of participant `index` until this process dies; false if a live one has it.
     fn claim(&self, index: u32) -> io::Result<bool>;
-    /// Gives the place back.
+    /// Releases the slot.
     fn release(&self, index: u32);
-    /// Whether somebody alive has the place, other than through `self`.
+    /// Whether a live process has the slot, other than through `self`.
     fn is_alive(&self, index: u32) -> bool;
-    /// Whether somebody who has the place is known not to store anything any more: process `pid`, as the pool says. It counts as dead then for whoever has asked, though [`Liveness::is_alive`] will deny it
-    /// later only. No need to know.
+    /// Whether the slot's process, `pid` in the participant table, is known to store nothing any
+    /// more. The caller then treats it as dead, before [`Liveness::is_alive`] returns false. An
+    /// implementation need not know.
     fn is_exiting(&self, _index: u32, _pid: u32) -> bool {
         false
     }
-    /// Waits until nobody else is opening or closing the pool, and keeps others from it until [`Liveness::leave`], or death. If that one does not come to an end, as when it stands still: an
-    /// error of the kind `TimedOut`, which says what is known of it.
+    /// Enters the gate: waits until no other process opens or closes the pool, and keeps others out
+    /// until [`Liveness::leave`] or death. If another process does not leave the gate, as when it
+    /// is stopped, returns an error of kind `TimedOut` that describes it.
     fn enter(&self) -> io::Result<()>;
-    /// See [`Liveness::enter`].
+    /// Leaves the gate, see [`Liveness::enter`].
     fn leave(&self);
-    /// Whether all participants run under one kernel. Then a barrier in every running thread of all of them is to be had from it, and process numbers mean something.
+    /// Whether all participants run under one kernel. Then that kernel can execute a barrier in all
+    /// their running threads, and process ids are meaningful.
     fn has_common_kernel(&self) -> bool {
         false
     }
 }
 
-/// Byte-range locks of a file that belong to one opening of it (`F_OFD_SETLK`, fcntl(2)). They lie beyond any file's end.
+/// Byte-range locks of a file that belong to one open file description (`F_OFD_SETLK`, fcntl(2)).
+/// They lie beyond the end of any file.
 pub(crate) struct FileLocks {
     // Dropped first.
     _fork_safe: ForkSafe,
     file: File,
-    /// Where it looks up whether a participant's process is ending.
+    /// The directory in which it looks up whether a participant's process is exiting.
     proc: PathBuf,
 }
 
-/// The bytes that are locked: nobody reads or writes there.
+/// The locked bytes; no process reads or writes there.
 #[derive(Clone, Copy)]
 pub(crate) enum LockByte {
-    /// By who opens or closes it.
+    /// Held by a process that opens or closes the pool.
     Gate,
-    /// By everyone who shares it.
+    /// Held by every process that shares it.
     Sharers,
-    /// By everyone who reads it and relies on nobody writing.
+    /// Held by every process that reads it and relies on no process writing.
     Readers,
-    /// By participant `index`.
+    /// Held by participant `index`.
     Participant(u32),
 }
 
@@ -83,29 +92,30 @@ impl LockByte {
     }
 }
 
-/// Rests of who waits for one that opens or closes the pool, after which it is looked what that one does.
+/// Number of sleeps at the gate after which a process checks what the gate's holder is doing.
 const GATE_PATIENCE: u32 = rests_in(Duration::from_secs(2));
-/// The same for one that is not to be seen.
+/// The same if the holder is not visible.
 const GATE_PATIENCE_UNSEEN: u32 = rests_in(Duration::from_secs(60));
 
 /// How a byte is locked.
 #[derive(Clone, Copy)]
 pub(crate) enum LockKind {
-    /// Together with others.
+    /// Shared with others.
     Shared,
-    /// By one alone.
+    /// Exclusively.
     Exclusive,
-    /// Not any more.
+    /// Not at all.
     Unlocked,
 }
 
 impl FileLocks {
-    /// The locks of `file`, which was opened for them: whoever has a copy of the same opening has the same locks.
+    /// The locks of `file`, which was opened for this purpose: copies of its handle share the
+    /// locks.
     pub(crate) fn new(file: File) -> Self {
         Self { _fork_safe: ForkSafe::new(&file), file, proc: PathBuf::from(PROC) }
     }
 
-    /// The same, with another view of the processes: a directory laid out like /proc. For tests.
+    /// The same, with a directory laid out like /proc in place of the real one. For tests.
     #[cfg(test)]
     pub(crate) fn seeing(self, proc: &std::path::Path) -> Self {
         Self { proc: proc.into(), ..self }
@@ -119,7 +129,8 @@ impl FileLocks {
         };
         let mut lock = bytes(kind, place.byte(), 1);
         loop {
-            // SAFETY: the descriptor is open as long as `self`, and `lock` is what these commands take.
+            // SAFETY: the descriptor is open as long as `self`, and `lock` is what these commands
+            // expect.
             if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) } == 0 {
                 return Ok(lock);
             }
@@ -130,7 +141,7 @@ impl FileLocks {
         }
     }
 
-    /// Takes a lock if it is to be had at once.
+    /// Takes a lock if it is free now.
     pub(crate) fn try_hold(&self, hold: LockKind, place: LockByte) -> io::Result<bool> {
         match self.call(libc::F_OFD_SETLK, hold, place) {
             Ok(_) => Ok(true),
@@ -139,13 +150,14 @@ impl FileLocks {
         }
     }
 
-    /// An error if who is at the gate stands still; or, after a long time, if it is not to be seen what it does. `turn` counts the rests that this one has waited.
+    /// Returns an error if the gate's holder is stopped, or if it has not been visible for a long
+    /// time. `turn` counts the sleeps of this process at the gate.
     fn check_gate(&self, turn: u32) -> io::Result<()> {
         let there = kernel_name(&self.file).and_then(|file| lock_owner(&file, LockByte::Gate.byte()));
         let why = match there {
             Some(holder) if holder.stopped => format!("{holder}, is opening or closing it"),
             None if turn >= GATE_PATIENCE_UNSEEN => {
-                "somebody whom this process cannot see has been opening or closing it for a minute"
+                "a process that is not visible from here has been opening or closing it for a minute"
                     .to_string()
             }
             _ => return Ok(()),
@@ -153,23 +165,24 @@ impl FileLocks {
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
-    /// Whether somebody else has a lock there.
+    /// Whether another process has a lock there.
     pub(crate) fn is_held(&self, place: LockByte) -> io::Result<bool> {
         let found = self.call(libc::F_OFD_GETLK, LockKind::Exclusive, place)?;
         Ok(found.l_type != libc::F_UNLCK as libc::c_short)
     }
 }
 
-/// `len` bytes from `start` on, 0 for all to the end, as the system wants them named.
+/// The system's description of a lock on `len` bytes from `start` on; 0 is all to the end.
 fn bytes(kind: libc::c_int, start: libc::off_t, len: libc::off_t) -> libc::flock {
     let (kind, from) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
     libc::flock { l_type: kind, l_whence: from, l_start: start, l_len: len, l_pid: 0 }
 }
 
-/// Gives up every lock that this opening of `file` has.
+/// Releases every lock of `file`'s open file description.
 pub(crate) fn release_all(file: &File) {
     let mut all = bytes(libc::F_UNLCK, 0, 0);
-    // SAFETY: the descriptor is open, and `all` is what the command takes. (It cannot fail in a way that matters: the file is about to be closed.)
+    // SAFETY: the descriptor is open, and `all` is what the command expects. (No failure matters
+    // here: the file is about to be closed.)
     let _ = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut all) };
 }
 
@@ -181,7 +194,7 @@ impl Liveness for FileLocks {
         let _ = self.try_hold(LockKind::Unlocked, LockByte::Participant(index));
     }
     fn is_alive(&self, index: u32) -> bool {
-        // Where the kernel does not say, nobody is taken for dead.
+        // If the kernel does not say, the participant counts as alive.
         self.is_held(LockByte::Participant(index)).unwrap_or(true)
     }
     fn is_exiting(&self, index: u32, pid: u32) -> bool {
@@ -219,14 +232,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_place_is_held_by_one_until_it_gives_it_back_or_is_gone() {
+    fn slot_is_held_until_released_or_dropped() {
         let [one, two] = two();
         assert!(one.claim(3).unwrap() && !two.claim(3).unwrap() && two.claim(4).unwrap());
         assert!(two.is_alive(3) && one.is_alive(4) && !one.is_alive(5));
         one.release(3);
         assert!(!two.is_alive(3) && two.claim(3).unwrap());
         drop(two);
-        // A child that another test forks just now may have a copy of the handle, for a moment.
+        // A child that another test is just forking may briefly have a copy of the handle.
         let are_gone = |_| {
             std::thread::yield_now();
             !one.is_alive(3) && !one.is_alive(4)
@@ -235,7 +248,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn another_process_looks_at_the_same_bytes() {
+    fn lock_bytes_never_change() {
         let places = [
             LockByte::Gate,
             LockByte::Sharers,
@@ -246,7 +259,7 @@ pub(crate) mod tests {
         assert_eq!(places.map(|place| place.byte() - (1 << 62)), [0, 1, 2, 16, 23]);
     }
 
-    /// Knows who is alive, for somebody has said so, and nothing else.
+    /// A liveness with a fixed set of live participants.
     pub(crate) struct FixedLiveness(pub(crate) &'static [u32]);
 
     impl Liveness for FixedLiveness {
@@ -265,8 +278,8 @@ pub(crate) mod tests {
 
     #[test]
     fn default_liveness_knows_no_exit_and_no_common_kernel() {
-        let hearsay = FixedLiveness(&[0]);
-        assert!(!hearsay.is_exiting(0, std::process::id()) && !hearsay.has_common_kernel());
+        let fixed = FixedLiveness(&[0]);
+        assert!(!fixed.is_exiting(0, std::process::id()) && !fixed.has_common_kernel());
     }
 
     #[test]
@@ -282,7 +295,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn sharers_do_not_keep_each_other_out() {
+    fn sharers_do_not_exclude_each_other() {
         let [one, two] = two();
         assert!(one.try_hold(LockKind::Shared, LockByte::Sharers).unwrap());
         assert!(two.try_hold(LockKind::Shared, LockByte::Sharers).unwrap());
@@ -290,7 +303,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_gate_lets_one_in_at_a_time() {
+    fn gate_admits_one_at_a_time() {
         let [one, two] = two();
         one.enter().unwrap();
         std::thread::scope(|threads| {

@@ -1,18 +1,22 @@
-//! One lock for everything in a pool: a word that says who holds it, in which of the pool's lives.
+//! The lock of every structure in a pool: a word that names its holder and the pool's generation.
 //!
 //! ```text
 //!   63        32 31         14 13          2      1       0
 //!   | generation | incarnation | participant | unfenced | held |
 //! ```
-//! A lock is not data. A word of another generation than the pool's is a free lock, so nothing has to be unlocked after a crash. While it is
-//! held, incarnation and participant name the process that holds it. While it is free but *unfenced*, the last holder has written back what it
-//! changed but not fenced yet, and the incarnation's place holds the number of that holder's thread, so that only that thread settles it.
+//! Locks are not data. A word of another generation than the pool's is a free lock, so a crash of
+//! all processes leaves nothing to unlock. In a held lock, incarnation and participant name the
+//! process that holds it. A free lock is *unfenced* while the last holder has written back its
+//! changes but not fenced them. Its incarnation field then contains the number of that holder's
+//! thread, so that only that thread confirms it.
 //!
-//! Locks are never persisted: no write-back, no fence. (Their notes are, among hosts: see `notes`.)
+//! Locks are never persisted: no write-back, no fence. (Their intents are, between hosts: see
+//! `notes`.)
 //!
-//! In a pool that several processes share, any of them may die while it holds locks. So before a thread tries a lock it notes the lock's place (see `notes`). Who waits
-//! for a lock looks now and then whether its holder is alive. A pool that one process has for itself does none of this: for its locks, a killed process and a
-//! new generation are the same.
+//! In a shared pool, any process may die while it holds locks. So a thread records an intent before
+//! it tries a lock (see `notes`), and a thread that waits for a lock checks now and then whether
+//! the holder is alive. An exclusive pool does neither: after its process is killed, the new
+//! generation frees all locks.
 
 use crate::backoff::Backoff;
 use crate::epoch::Guard;
@@ -34,7 +38,7 @@ const INCARNATION_SHIFT: u32 = 14;
 const GENERATION_SHIFT: u32 = 32;
 const INCARNATION_BITS: u32 = 18;
 
-/// What this process writes into lock words, put together once.
+/// The constant parts of the lock words that this process writes.
 pub(crate) struct LockWords {
     held: u64,
     free: u64,
@@ -61,11 +65,12 @@ impl Lock {
         unsafe { &*(&raw const *word).cast() }
     }
 
-    /// Takes the lock, and waits for it while another thread holds it. It is not reentrant.
+    /// Takes the lock; waits while another thread holds it. The lock is not reentrant.
     #[inline(always)]
     pub fn acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Locked<'g, M> {
         let pool = guard.inner();
-        // Who waits returns the note alone, which fits a register: a guard that a function returns lies in memory, and then always.
+        // `wait` returns only the intent, which fits a register. A `Locked` returned by a function
+        // that is not inlined would always live in memory.
         let intent = match self.try_take(guard) {
             Some(intent) => intent,
             None => self.wait(pool, || self.try_take(guard)),
@@ -76,7 +81,8 @@ impl Lock {
     /// Takes the lock if it is free.
     ///
     /// # Panics
-    /// If the pool is shared, this thread holds 16 locks, and others have taken all seats of the pool.
+    /// If the pool is shared, this thread holds 16 locks, and all thread slots of the pool are
+    /// taken.
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
         self.try_take(guard).map(|intent| Locked {
@@ -87,7 +93,7 @@ impl Lock {
         })
     }
 
-    /// As [`Lock::try_acquire`]: returns the note that was made of it.
+    /// As [`Lock::try_acquire`], but returns the intent.
     #[inline(always)]
     fn try_take<M: MappedMedium>(&self, guard: &Guard<'_, M>) -> Option<Option<Intent>> {
         let pool = guard.inner();
@@ -100,7 +106,8 @@ impl Lock {
         Some(intent)
     }
 
-    /// As [`Lock::acquire`], for the pool's own locks, of which whoever recovers knows where they are.
+    /// As [`Lock::acquire`], for the pool's own locks. Recovery knows where these are, so they need
+    /// no intent.
     #[inline(always)]
     pub(crate) fn acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Locked<'g, M> {
         match self.try_acquire_in(pool) {
@@ -112,7 +119,7 @@ impl Lock {
         }
     }
 
-    /// As [`Lock::acquire_in`], but `None` once `should_stop` says so while it waits.
+    /// As [`Lock::acquire_in`], but returns `None` once `should_stop` returns true during the wait.
     pub(crate) fn acquire_until<'g, M: MappedMedium>(
         &'g self,
         pool: &'g Inner<M>,
@@ -148,8 +155,9 @@ impl Lock {
         }
     }
 
-    /// Whether this process holds the lock for as long as it has the pool open. It takes it if nobody alive does. For a lock that says who of several
-    /// processes is to do something, and that nobody waits for.
+    /// Takes the lock for this process until it closes the pool, unless another live process holds
+    /// it. Returns whether this process holds it. Such a lock elects one of several processes for a
+    /// task; no thread waits for it.
     pub fn hold_for_process<M: MappedMedium>(&self, pool: &crate::Pool<M>) -> bool {
         let inner = &*pool.0;
         if self.0.load(inner.medium(), Relaxed) & !UNFENCED == inner.lock_words.held {
@@ -164,21 +172,23 @@ impl Lock {
         }
     }
 
-    /// If the lock is held by somebody who died: frees all that he held. For who does not wait for it.
+    /// If the lock's holder is dead, recovers that participant, which releases all its locks. For a
+    /// caller that does not wait for the lock.
     pub fn recover_if_dead<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
         self.recover_if_dead_in(guard.inner());
     }
 
     #[cold]
     pub(crate) fn recover_if_dead_in<M: MappedMedium>(&self, pool: &Inner<M>) {
-        // ORDER: Acquire, as wherever it is asked whether a holder lives: that it has come is seen, too.
+        // ORDER: Acquire, as before every check of a holder's liveness: this thread must also see
+        // that the holder joined.
         let word = self.0.load(pool.medium(), Acquire);
         if pool.is_shared() && is_held_word(word, pool.owner) && pool.is_holder_dead(word) {
             pool.recover_participant(holder_of_word(word).0);
         }
     }
 
-    /// Notes that this thread tries the lock, unless somebody holds it.
+    /// Records that this thread tries the lock, unless it is held.
     #[inline(never)]
     fn record_intent<M: MappedMedium>(&self, pool: &Inner<M>, slot: &ThreadSlot) -> Option<Intent> {
         let is_held = is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner);
@@ -201,22 +211,24 @@ impl Lock {
             true => pool.lock_words.held | now & UNFENCED | now << 1 & UNFENCED,
             false => pool.lock_words.held,
         };
-        // ORDER: Acquire pairs with the Release store of the last holder: what it changed is seen. Release: the note of a shared pool comes before.
+        // ORDER: Acquire pairs with the Release store of the last holder and makes its changes
+        // visible. Release: in a shared pool, the intent becomes visible before the lock is held.
         self.0.compare_exchange(pool.medium().point("lock.take"), now, mine, AcqRel, Relaxed).is_ok()
     }
 
-    /// Frees a lock whose [`Locked`] was forgotten.
+    /// Releases a lock whose [`Locked`] was forgotten.
     pub(crate) fn release_in<M: MappedMedium>(&self, pool: &Inner<M>) {
         // ORDER: Release: as in `Locked`.
         self.0.store(pool.medium().point("lock.release-in"), pool.lock_words.free, Release);
     }
 
-    /// Frees the lock if it is held by somebody who died. What he changed under it may not be durable.
+    /// Releases the lock if its holder is dead. The holder's changes under it may not be durable.
     pub(crate) fn release_if_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
         let word = self.0.load(pool.medium(), Acquire);
         if is_held_word(word, pool.owner) && pool.is_holder_dead(word) {
             let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
-            // ORDER: AcqRel: who takes it next sees what the dead one stored. A failure means that somebody else has freed it.
+            // ORDER: AcqRel: the next holder sees the stores of the dead one. After a failure
+            // another thread has released the lock.
             let _ = self.0.compare_exchange(
                 pool.medium().point("lock.release-dead"),
                 word,
@@ -227,7 +239,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock over if it is held by somebody who died. It is freed by [`Lock::release_in`].
+    /// Takes the lock over if its holder is dead. [`Lock::release_in`] releases it.
     pub(crate) fn take_over_if_dead<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
         let word = self.0.load(pool.medium(), Acquire);
         let mine = pool.lock_words.held | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
@@ -240,13 +252,13 @@ impl Lock {
                 .is_ok()
     }
 
-    /// The participant and the incarnation that hold it, if any do.
+    /// The participant and incarnation of the holder; `None` if the lock is free.
     pub(crate) fn holder<M: MappedMedium>(&self, pool: &Inner<M>) -> Option<(u32, u32)> {
         let word = self.0.load(pool.medium(), Acquire);
         is_held_word(word, pool.owner).then(|| holder_of_word(word))
     }
 
-    /// Whether somebody holds it in this generation of the pool.
+    /// Whether a thread or process holds it in the pool's current generation.
     pub fn is_held<M: MappedMedium>(&self, pool: &crate::Pool<M>) -> bool {
         self.is_held_in(&pool.0)
     }
@@ -255,26 +267,29 @@ impl Lock {
         is_held_word(self.0.load(pool.medium().point("lock.is-held"), Acquire), pool.owner)
     }
 
-    /// The word as it is now, for [`Lock::may_be_unfenced`].
+    /// The current word, for [`Lock::may_be_unfenced`].
     #[inline(always)]
     pub fn load_word<M: Medium>(&self, medium: &M) -> u64 {
         self.0.load(medium, Acquire)
     }
 
-    /// Whether something that this lock protects may not be durable yet: it is held, or was released before its fence. `word` was loaded
-    /// from the lock after what was read under no lock. In whichever life of the pool: a process that was killed while it held the lock may have left
-    /// stores in the processor's cache, which a power failure would still take.
+    /// Whether data under this lock may not be durable yet: the lock is held, or was released
+    /// before its fence. The caller read the data without the lock, then loaded `word`. The
+    /// generation does not matter: a process killed while it held the lock may have left stores in
+    /// the processor's cache, which a power failure would still lose.
     #[inline(always)]
     pub fn may_be_unfenced(word: u64) -> bool {
         word & (HELD | UNFENCED) != 0
     }
 
-    /// After a fence: takes back the note that this thread left with [`Locked::release_unfenced`]. Does nothing if another thread has
-    /// taken the lock since, which then settles it itself.
+    /// Confirms after a fence: clears the mark that this thread left with
+    /// [`Locked::release_unfenced`]. Does nothing if another thread has taken the lock since; that
+    /// thread then persists the data itself.
     pub fn confirm<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
         let pool = guard.inner();
         let free = pool.lock_words.free;
-        // ORDER: Release: who finds the lock settled also finds what was fenced. (A failure means that another thread took it.)
+        // ORDER: Release: a thread that finds the lock confirmed also finds what was fenced. After
+        // a failure another thread has taken the lock.
         let _ = self.0.compare_exchange(
             pool.medium().point("lock.confirm"),
             unfenced_word(pool.owner),
@@ -285,7 +300,8 @@ impl Lock {
     }
 }
 
-/// A lock that is held. Dropping it releases it. Three words, so that it is moved in registers. It stays with its thread, in whose seat it is noted:
+/// A held lock. Dropping it releases it. Three words, so it moves in registers. It stays with its
+/// thread, whose slot has the intent:
 ///
 /// ```compile_fail
 /// fn elsewhere(locked: terrace_pool::Locked<'static, terrace_medium::Shm>) {
@@ -296,38 +312,40 @@ impl Lock {
 pub struct Locked<'g, M: MappedMedium> {
     lock: &'g Lock,
     pool: &'g Inner<M>,
-    /// In a shared pool, unless whoever recovers knows of the lock anyway.
+    /// Only in a shared pool, and only if recovery does not know the lock anyway.
     intent: Option<Intent>,
-    /// Notes are struck out by the thread that made them.
+    /// An intent must be cleared by the thread that recorded it.
     not_send: PhantomData<*const ()>,
 }
 
 impl<M: MappedMedium> Locked<'_, M> {
-    /// Whether the last holder released it before its fence, or was killed while it held it: what it changed must be made durable before
-    /// it is built upon. Never so where the processor's cache outlives what the pool is to outlive.
+    /// Whether the last holder released the lock before its fence, or was killed while it held it.
+    /// Its changes must be made durable before anything builds on them. Always false without a
+    /// volatile cache.
     #[inline(always)]
     pub fn was_unfenced(&self) -> bool {
-        // The word says so from when it was taken.
+        // The bit is set or clear since the lock was taken.
         M::VOLATILE_CACHE && self.lock.0.load(self.pool.medium(), Relaxed) & UNFENCED != 0
     }
 
-    /// Frees the lock. Everything changed under it, by this holder and those before, is durable.
+    /// Releases the lock. All changes under it, by this holder and previous ones, are durable.
     #[inline(always)]
     pub fn release(self) {}
 
-    /// Frees the lock although what was changed under it is written back but not fenced yet. The thread fences later and then calls
-    /// [`Lock::confirm`].
+    /// Releases the lock while changes under it are written back but not fenced. The thread fences
+    /// later and then calls [`Lock::confirm`].
     #[inline(always)]
     pub fn release_unfenced(self) {
         self.free(unfenced_word(self.pool.owner));
         std::mem::forget(self);
     }
 
-    /// Frees the lock of which nothing was built upon what the last holder left: if that may not be durable, the lock goes on to say so.
+    /// Releases a lock under which this holder changed nothing. If the previous holder's writes may
+    /// not be durable, the lock stays marked *unfenced*.
     #[inline(always)]
     pub fn release_unchanged(self) {
         if self.was_unfenced() {
-            // No thread's note: none that fences something else takes it back.
+            // Without a thread number: no thread's later fence confirms it.
             self.free(self.pool.lock_words.free | UNFENCED);
             std::mem::forget(self);
         }
@@ -335,7 +353,8 @@ impl<M: MappedMedium> Locked<'_, M> {
 
     #[inline(always)]
     fn free(&self, word: u64) {
-        // ORDER: Release pairs with the Acquire of the next holder, and of readers who check the word after what they read.
+        // ORDER: Release pairs with the Acquire of the next holder, and with readers that check the
+        // word after reading the data.
         self.lock.0.store(self.pool.medium().point("lock.release"), word, Release);
         if let Some(intent) = &self.intent {
             intent.clear(self.pool);
@@ -372,7 +391,7 @@ fn named_word(owner: Owner, number: u32) -> u64 {
     generation_word(owner) | number << INCARNATION_SHIFT | participant << PARTICIPANT_SHIFT
 }
 
-/// The participant and the incarnation that a held word names.
+/// The participant and incarnation that a held word names.
 pub(crate) fn holder_of_word(word: u64) -> (u32, u32) {
     let incarnation = word >> INCARNATION_SHIFT & ((1 << INCARNATION_BITS) - 1);
     ((word >> PARTICIPANT_SHIFT & 0xfff) as u32, incarnation as u32)
@@ -392,13 +411,15 @@ thread_local! {
     static NUMBER: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Gives this thread a number of the caller's choice, so that a test can repeat what it did. No two threads that meet in a pool may have the same.
+/// Sets this thread's number, so that a test is reproducible. Threads that use the same pool need
+/// different numbers.
 #[doc(hidden)]
 pub fn set_thread_number(number: u32) {
     NUMBER.set(number);
 }
 
-/// Tells the threads of this process apart. Two threads have the same number only if 2^18 others were started between them.
+/// A number that distinguishes the threads of this process. Two threads can have the same number
+/// only if 2^18 others were started between them.
 #[inline(always)]
 pub(crate) fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -431,7 +452,7 @@ mod tests {
         participants(Geometry { thread_slots: 8, ..Geometry::tiny() })
     }
 
-    /// Where a lock lies that is free.
+    /// The place of a free lock.
     fn place<M: MappedMedium>(pool: &Pool<M>) -> Offset<Word> {
         pool.region().offset_of(word(pool))
     }
@@ -440,18 +461,18 @@ mod tests {
         Lock::of(pool.region().at(place))
     }
 
-    /// Takes the lock, and never frees it.
+    /// Takes the lock and never releases it.
     fn hold<M: MappedMedium>(pool: &Pool<M>, place: Offset<Word>) {
         std::mem::forget(at(pool, place).acquire(&pool.pin()));
     }
 
     #[test]
-    fn the_word_says_who_holds_it_in_which_life() {
+    fn lock_word_encodes_generation_and_holder() {
         let owner = Owner { generation: 0x89ab_cdef, incarnation: 0x2_aaaa, participant: 0xabc };
         let generation = 0x89ab_cdef << 32;
         assert_eq!(generation_word(owner), generation);
         assert_eq!(held_word(owner), generation | 0x2_aaaa << 14 | 0xabc << 2 | HELD);
-        // Of a number too large, what fits.
+        // A number that is too large is truncated.
         set_thread_number(1 << INCARNATION_BITS | 0x1_5555);
         assert_eq!(unfenced_word(owner), generation | 0x1_5555 << 14 | 0xabc << 2 | UNFENCED);
     }
@@ -462,7 +483,7 @@ mod tests {
         let (guard, word) = (pool.pin(), word(&pool));
         let lock = Lock::of(word);
         let before = Owner { generation: pool.generation() + 1, ..pool.owner() };
-        // It was released before its fence, its holder was killed, or both, or neither.
+        // The lock was released before its fence, its holder was killed, both, or neither.
         for (left, is_unfenced) in [(UNFENCED, true), (HELD, true), (HELD | UNFENCED, true), (0, false)] {
             word.store(pool.medium(), generation_word(before) | left, Relaxed);
             let held = lock.try_acquire(&guard).unwrap();
@@ -476,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_is_held_once_and_free_again_after() {
+    fn held_lock_excludes_until_released() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
         let held = lock.try_acquire(&guard).unwrap();
@@ -488,14 +509,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_another_generation_is_free() {
+    fn lock_of_another_generation_is_free() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let (guard, word) = (pool.pin(), word(&pool));
         let lock = Lock::of(word);
         let other = Owner { generation: pool.generation() + 1, ..pool.owner() };
         word.store(pool.medium(), held_word(other) | UNFENCED, Relaxed);
         assert!(!lock.is_held(&pool));
-        // Free, but what its holder did may still be in the processor's cache.
+        // Free, but the holder's changes may still be in the processor's cache.
         let held = lock.try_acquire(&guard).unwrap();
         assert!(held.was_unfenced());
     }
@@ -513,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfenced_release_is_seen_until_it_is_settled() {
+    fn unfenced_release_is_visible_until_confirmed() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
         lock.acquire(&guard).release_unfenced();
@@ -523,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_does_not_settle_what_another_left() {
+    fn thread_does_not_confirm_anothers_release() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let lock = Lock::of(word(&pool));
         lock.acquire(&pool.pin()).release_unfenced();
@@ -555,7 +576,8 @@ mod tests {
                 let guard = pool.pin();
                 let held = lock.acquire(&guard);
                 barrier.wait();
-                // Time for the other to find it held; if it comes later, this round shows nothing.
+                // Gives the other thread time to find it held. If it comes later, this round tests
+                // nothing.
                 for _ in 0..10 {
                     std::thread::yield_now();
                 }
@@ -566,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_never_hold_it_together() {
+    fn two_threads_never_hold_lock_together() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let (lock, count) = (Lock::of(word(&pool)), AtomicU32::new(0));
         std::thread::scope(|scope| {
@@ -586,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_word_names_its_holder_and_nothing_else() {
+    fn held_word_names_its_holder_exactly() {
         for (participant, incarnation) in [(0, 1), (1, 2), (0xabc, 0x1_5555), (0xfff, 0x3_ffff)] {
             for generation in [1, 0x5555_5555, u32::MAX] {
                 let owner = Owner { generation, incarnation, participant: participant as u16 };
@@ -594,7 +616,7 @@ mod tests {
                     assert_eq!(holder_of_word(word), (participant, incarnation), "{word:#x}");
                     assert!(is_held_word(word, owner));
                     let next = Owner { generation: generation.wrapping_add(1), ..owner };
-                    assert!(!is_held_word(word, next), "in the next life it is free");
+                    assert!(!is_held_word(word, next), "free in the next generation");
                 }
                 assert!(!is_held_word(unfenced_word(owner), owner) && !is_held_word(0, owner));
             }
@@ -602,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_has_a_number_of_its_own_and_keeps_it() {
+    fn each_thread_keeps_a_distinct_number() {
         let numbers = || std::thread::scope(|scope| scope.spawn(|| [(); 3].map(|()| thread_number())).join());
         let (one, other) = (numbers().unwrap(), numbers().unwrap());
         assert!(one[0] != 0 && other[0] != 0 && one[0] != other[0]);
@@ -618,7 +640,7 @@ mod tests {
         }
         assert_eq!(at(&two, place).holder(&two.0), Some((0, one.owner().incarnation)));
         one.abandon();
-        // Nobody need have noticed.
+        // No other operation has observed the death.
         for _ in 0..2 {
             assert!(hold(&two) && !hold(&three));
         }
@@ -639,7 +661,7 @@ mod tests {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let (elected, other) = (Lock::of(word(&pool)), Lock::of(word(&pool)));
         assert!(elected.hold_for_process(&pool) && elected.hold_for_process(&pool) && elected.is_held(&pool));
-        // One that is in use as any lock is, by this process too, elects nobody.
+        // A lock held by a thread, even of this process, does not elect the process.
         let participant = Owner { participant: pool.owner().participant + 1, ..pool.owner() };
         other.0.store(pool.medium(), held_word(participant), Relaxed);
         assert!(!other.hold_for_process(&pool));
@@ -656,7 +678,7 @@ mod tests {
         dead.abandon();
         let guard = survivor.pin();
         let held = || places.map(|place| at(&survivor, place).is_held(&survivor));
-        // Of others nothing is asked, whoever has died.
+        // Other locks are unchanged, whichever process died.
         at(&survivor, free).recover_if_dead(&guard);
         at(&survivor, of_live).recover_if_dead(&guard);
         assert_eq!(held(), [false, true, true, true]);
@@ -672,12 +694,12 @@ mod tests {
         dead.abandon();
         assert_eq!(survivor.recover_dead(), 1);
         let (lock, guard) = (at(&survivor, place), survivor.pin());
-        // Nobody alive has fenced what it changed.
+        // No live thread has fenced the changes.
         lock.confirm(&guard);
         assert!(!lock.is_held(&survivor));
         assert_eq!(Lock::may_be_unfenced(lock.load_word(survivor.medium())), M::VOLATILE_CACHE);
         assert_eq!(lock.try_acquire(&guard).unwrap().was_unfenced(), M::VOLATILE_CACHE);
-        // Whoever took it has seen to that.
+        // The next holder has persisted them.
         assert!(!Lock::may_be_unfenced(lock.load_word(survivor.medium())));
     }
 

@@ -1,11 +1,12 @@
-//! Memory of a pool that is gone: what to say when a load or store of it ends in SIGBUS.
+//! Reports lost memory of a pool: a load or store that ends in SIGBUS.
 //!
-//! A file that is cut short while it is mapped, a file system without room for a hole, a disk or
-//! memory module that fails: the kernel answers the next access with SIGBUS, and the process ends
-//! without a word. The handler writes one line that names the pool and says what to do, and lets
-//! the process end by the signal as before. A SIGBUS elsewhere goes to the handler that was there.
+//! The cause is a file that is cut short while it is mapped, a file system without room for a hole,
+//! or a failing disk or memory module. The kernel answers the next access with SIGBUS, and by
+//! default the process ends without a message. The handler writes one line that names the pool and
+//! a remedy, and then lets the signal end the process. A SIGBUS elsewhere goes to the previous
+//! handler.
 //!
-//! The handler only calls what may be called there (signal-safety(7)): `write`, `fstat`,
+//! The handler makes only calls that are allowed in one (signal-safety(7)): `write`, `fstat`,
 //! `sigaction`, `raise`, and loads and stores of atomics.
 
 use crate::fork::{self, HANDLES};
@@ -18,13 +19,13 @@ use std::sync::Once;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8};
 
-/// Longest name that is shown, bytes. Of a longer one its end is shown.
+/// Longest name that is shown, in bytes. Of a longer one, the end is shown.
 const NAME: usize = 240;
 
-/// What messages call the pools, by the places of `fork`; a zero ends a name.
+/// The pools' names in messages, by their index in `fork`'s registry; a zero ends a name.
 static NAMES: [[AtomicU8; NAME]; HANDLES] = [const { [const { AtomicU8::new(0) }; NAME] }; HANDLES];
 
-/// Sets what messages call the pool at a place.
+/// Sets the name in messages of the pool at index `at`.
 pub(crate) fn set_name(at: usize, name: &Path) {
     let name = name.as_os_str().as_bytes();
     let shown = &name[name.len().saturating_sub(NAME)..];
@@ -33,14 +34,14 @@ pub(crate) fn set_name(at: usize, name: &Path) {
     }
 }
 
-/// Installs a handler for SIGBUS: a process that loses a pool's memory says so on standard error, and
-/// then ends by the signal as before. A program calls it once; a library leaves it to the program.
+/// Installs a handler for SIGBUS: a process that loses a pool's memory writes a message to standard
+/// error before the signal ends it. A program calls this once; a library leaves it to the program.
 /// Further calls do nothing.
 pub fn explain_lost_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: all zeros are a value of this type, and its fields are plain.
+        // SAFETY: all zeros are a valid value of this type, and its fields are plain.
         let action = unsafe {
             let action = action.assume_init_mut();
             let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
@@ -49,8 +50,8 @@ pub fn explain_lost_memory() {
             libc::sigemptyset(&mut action.sa_mask);
             action
         };
-        // SAFETY: the handler keeps to what is allowed in one, and nobody else uses `BEFORE` until
-        // it runs.
+        // SAFETY: the handler only makes calls that are allowed in one. No other code uses `BEFORE`
+        // until the handler runs.
         if unsafe { libc::sigaction(libc::SIGBUS, action, BEFORE.0.get().cast()) } == 0 {
             // ORDER: Release: pairs with the load in the handler.
             INSTALLED.store(true, Release);
@@ -58,7 +59,7 @@ pub fn explain_lost_memory() {
     });
 }
 
-/// The action that was there before.
+/// The previous action for SIGBUS.
 static BEFORE: PreviousActions = PreviousActions(UnsafeCell::new(MaybeUninit::zeroed()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
@@ -67,16 +68,15 @@ struct PreviousActions(UnsafeCell<MaybeUninit<libc::sigaction>>);
 // SAFETY: written once, before `INSTALLED` is set, and only read afterwards.
 unsafe impl Sync for PreviousActions {}
 
-/// Whether a thread writes the line already.
+/// Whether a thread is writing the line already.
 static REPORTING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel hands over a valid one, as SA_SIGINFO asks.
+    // SAFETY: the kernel passes a valid one, as SA_SIGINFO requests.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    // Codes of the kernel's are positive; a process that sends the signal has another, and no
-    // address.
+    // The kernel's codes are positive. A signal sent by a process has another code, and no address.
     match if code > 0 { fork::mapping_of(address) } else { None } {
-        // Another thread writes the line; this one comes back until that is done.
+        // Another thread writes the line; this one faults again until that is done.
         Some(_) if REPORTING.swap(true, Relaxed) => {}
         Some((at, offset, handle)) => {
             report(at, offset, handle, code);
@@ -87,16 +87,16 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
             let before = INSTALLED.load(Acquire).then_some(BEFORE.0.get());
             set_action(signal, before.map(|before| before.cast_const().cast()));
             if code <= 0 {
-                // SAFETY: raise(3) may be called here. It takes effect when the handler returns,
-                // which blocks the signal.
+                // SAFETY: raise(3) may be called here. The signal is blocked in the handler, so it
+                // takes effect when the handler returns.
                 unsafe { libc::raise(signal) };
             }
         }
     }
-    // What caused it is done once more when this returns, now with the action just set.
+    // On return the faulting access is repeated, now with the action just set.
 }
 
-/// Sets the action for a signal; `None`: the default, which ends the process.
+/// Sets the action for a signal; `None` is the default, which ends the process.
 fn set_action(signal: libc::c_int, action: Option<*const libc::sigaction>) {
     let default = MaybeUninit::<libc::sigaction>::zeroed();
     let action = action.unwrap_or(default.as_ptr());
@@ -105,7 +105,7 @@ fn set_action(signal: libc::c_int, action: Option<*const libc::sigaction>) {
     unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) };
 }
 
-/// Writes the line.
+/// Writes the message.
 fn report(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
     let mut line = LineBuffer::new();
     line.push(b"error: the pool ");
@@ -118,7 +118,7 @@ fn report(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
     line.push(b" lost the memory at byte ");
     line.push_number(offset as u64);
     match length(handle) {
-        // What a memory module or a disk reports.
+        // An error that a memory module or a disk reports.
         _ if code == libc::BUS_MCEERR_AR || code == libc::BUS_MCEERR_AO => {
             line.push(b", where the hardware reports an error");
         }
@@ -133,16 +133,16 @@ fn report(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
     line.write();
 }
 
-/// Bytes of a file.
+/// The size of a file in bytes.
 fn length(handle: RawFd) -> Option<u64> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: fstat(2) may be called in a handler; it fills in what is large enough, or fails.
+    // SAFETY: fstat(2) may be called in a handler; it fills in the buffer or fails.
     let done = unsafe { libc::fstat(handle, found.as_mut_ptr()) } == 0;
-    // SAFETY: it is filled in, and all zeros would be a value as well.
+    // SAFETY: it is filled in, and all zeros would be a valid value, too.
     done.then(|| unsafe { found.assume_init().st_size }.unsigned_abs())
 }
 
-/// A line of text that takes no memory but its own.
+/// A line of text in a fixed buffer.
 struct LineBuffer {
     bytes: [u8; NAME + 400],
     len: usize,
@@ -174,7 +174,7 @@ impl LineBuffer {
     }
 
     fn write(&self) {
-        // SAFETY: write(2) may be called in a handler, and the bytes are there.
+        // SAFETY: write(2) may be called in a handler, and the bytes are initialized.
         let _ = unsafe { libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.len) };
     }
 }

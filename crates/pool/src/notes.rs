@@ -1,13 +1,18 @@
-//! The intention log: which locks a thread of a shared pool may hold (SHIFT, sections 5.2.2 and 5.3).
+//! Lock intents: which locks a thread of a shared pool may hold (SHIFT, sections 5.2.2 and 5.3).
 //!
-//! Before a thread tries a lock it notes the lock's place in its seat, and it strikes the note out once the lock is free again. Whoever survives it finds in the notes all
-//! that the dead one may hold, and frees what has its name; see `recover`. A seat has room for 16 notes. A thread that holds more locks takes a further seat for its
-//! notes, and gives it back with the last of them: whoever recovers looks through all seats that the dead one had.
+//! A thread records an intent in its slot before it tries a lock, and clears it once the lock is
+//! free again. A recovering process finds all locks that a dead one may hold by these intents, and
+//! releases those that name it as holder; see `recover`. A slot has room for 16 intents. A thread
+//! that holds more locks takes an extra slot, and returns it with the last of its intents. Recovery
+//! looks through all slots of a dead participant.
 //!
-//! The processes of one machine have their caches in common, so what a dead one noted is seen, wherever it is on its way to. Of hosts each has caches of its own, and where these are lost
-//! with it, a note is written back before the lock is tried: two lines and a fence, which SHIFT, too, pays without GPF.
+//! The processes of one machine share its caches, so a dead process's intents are visible wherever
+//! they are stored. Hosts have separate caches. Where a host's cache is lost with it, an intent is
+//! persisted before the lock is tried: two lines and a fence. SHIFT pays that, too, on machines
+//! without GPF.
 //!
-//! The paper gives a process 1 KiB of log and chains more of it. Here each thread has its own, so that its threads share no line, and two lines do.
+//! The paper gives each process a log of 1 KiB and chains more. Here each thread has its own two
+//! lines, so that no two threads share a line.
 
 use crate::pool::Inner;
 use crate::seats::ThreadSlot;
@@ -16,10 +21,10 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::MappedMedium;
 
-/// Notes of one seat.
+/// Intents of one slot.
 pub(crate) const INTENTS: usize = 16;
 
-/// The further seat that this thread has for its notes, if it has one in this opening of a pool.
+/// The extra slot that this thread has for intents, and the open pool that it belongs to.
 #[derive(Clone, Copy, PartialEq)]
 struct ExtraSlot {
     pool: u64,
@@ -32,17 +37,18 @@ thread_local! {
     static EXTRA: Cell<ExtraSlot> = const { Cell::new(NONE) };
 }
 
-/// Where a thread has noted that it may hold a lock: `| slot (32) | 0 | extra (1) | 1 | number (16) |`, one word, for it goes wherever the lock goes.
+/// Where a thread has recorded that it may hold a lock: `| slot (32) | 0 | extra (1) | 1 | number
+/// (16) |`. One word, since it moves with the lock.
 pub(crate) struct Intent(NonZeroU64);
 
 const NUMBER: u64 = 0xffff;
 const IS_INTENT: u64 = 1 << 16;
-/// The seat is there for its notes alone.
+/// The slot is taken for intents only.
 const IN_EXTRA: u64 = 1 << 17;
 const SLOT_SHIFT: u32 = 32;
 
 impl Intent {
-    /// Notes the lock at `offset`, before it is tried.
+    /// Records an intent for the lock at `offset`, before the lock is tried.
     pub(crate) fn record<M: MappedMedium>(pool: &Inner<M>, slot: &ThreadSlot, offset: u64) -> Self {
         match Self::record_in(pool, slot, offset) {
             Some(intent) => intent,
@@ -50,17 +56,20 @@ impl Intent {
         }
     }
 
-    /// Notes it in `slot`, unless that has no room.
+    /// Records it in `slot`, unless that is full.
     #[inline(always)]
     fn record_in<M: MappedMedium>(pool: &Inner<M>, slot: &ThreadSlot, offset: u64) -> Option<Self> {
         let used = slot.intents_set.load(pool.medium(), Relaxed);
         let number = used.trailing_ones();
         slot.intents.get(number as usize)?.store(pool.medium(), offset, Relaxed);
-        // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
+        // ORDER: Release: the offset before the bit that makes it valid. Only this thread writes
+        // them; recovery reads them after its death.
         slot.intents_set.store(pool.medium().point("intent.record"), used | 1 << number, Release);
         if M::VOLATILE_CACHE && pool.is_multi_host() {
-            // PERSIST: the note, before the lock is tried. A host that goes down before it is durable does not hold the lock; one that goes down later has noted it. Of the two lines the
-            // second one alone may have arrived: then another lock seems to be noted, which nobody frees unless it has the dead one's name.
+            // PERSIST: the intent, before the lock is tried. A host that crashes before the intent
+            // is durable does not hold the lock; one that crashes later has recorded it. A crash
+            // may persist the second line only. Then the intent names another lock, which is
+            // released only if the dead holder's name is in it.
             pool.medium().point("intent.write-back");
             pool.region.write_back(&slot.intents[number as usize]);
             pool.medium().point("intent-set.write-back");
@@ -76,23 +85,24 @@ impl Intent {
         let extra = EXTRA.get();
         let known = (extra.pool == pool.id).then(|| pool.thread_slot(extra.index));
         let intent = known.and_then(|slot| Self::record_in(pool, slot, offset)).unwrap_or_else(|| {
-            // The one before, if there was one, stays this thread's until its notes are struck out.
+            // The previous extra slot, if any, stays this thread's until its intents are cleared.
             let index = pool.claim_extra_slot();
             EXTRA.set(ExtraSlot { pool: pool.id, index });
             let intent = Self::record_in(pool, pool.thread_slot(index), offset);
-            intent.expect("nobody has noted anything in a seat that was free")
+            intent.expect("a free slot has no intents")
         });
         Self(intent.0 | IN_EXTRA)
     }
 
-    /// The lock is free, or another's. (Not inlined: only shared pools need it, and who drops a lock of another one is short without it.)
+    /// Clears the intent: the lock is free, or held by another thread. (Not inlined: only shared
+    /// pools need it, and dropping a lock of an exclusive pool stays short.)
     #[inline(never)]
     pub(crate) fn clear<M: MappedMedium>(&self, pool: &Inner<M>) {
         let intent = self.0.get();
         let index = (intent >> SLOT_SHIFT) as u32;
         let intents_set = &pool.thread_slot(index).intents_set;
         let left = intents_set.load(pool.medium(), Relaxed) & !(1 << (intent & NUMBER));
-        // ORDER: Release: after the lock was freed.
+        // ORDER: Release: after the lock was released.
         intents_set.store(pool.medium(), left, Release);
         if intent & IN_EXTRA != 0 && left == 0 {
             Self::return_extra_slot(pool, index);
@@ -117,13 +127,13 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::{Offset, Shm, Word};
 
-    const SEATS: usize = 4;
+    const SLOTS: usize = 4;
 
     fn shared() -> (tempfile::TempDir, [Pool<Shm>; 2]) {
-        participants(Geometry { thread_slots: SEATS as u32, ..Geometry::tiny() })
+        participants(Geometry { thread_slots: SLOTS as u32, ..Geometry::tiny() })
     }
 
-    /// So many locks, all free.
+    /// Returns the offset of `count` free locks.
     fn locks(pool: &Pool<Shm>, count: usize) -> u64 {
         let at = pool.pin().alloc(8 * count).unwrap().fenced_later().into_offset();
         (0..count).for_each(|n| {
@@ -170,7 +180,11 @@ mod tests {
                 (0..count).map(|n| Some(lock(&pool, at, n).acquire(&guard))).collect();
             drop(lock(&other, at_other, 0).acquire(&guard_of_other));
             let slots = count.div_ceil(INTENTS) as u64;
-            assert_eq!(pool.0.count_taken_slots(), 1 + slots, "of this thread in both, and the further ones");
+            assert_eq!(
+                pool.0.count_taken_slots(),
+                1 + slots,
+                "one of this thread in each pool, and the extra ones"
+            );
             for left in (0..count).rev() {
                 drop(held[(first + 5 * left) % count].take());
                 assert_eq!(intents_set(&pool), left, "from {first} on, of {count}");
@@ -182,13 +196,13 @@ mod tests {
     #[test]
     fn lock_without_extra_slot_panics_and_releases_others() {
         let (_directory, [pool, _other]) = shared();
-        let room = SEATS * INTENTS;
+        let room = SLOTS * INTENTS;
         let at = locks(&pool, room + 1);
         let guard = pool.pin();
         let held: Vec<_> = (0..room).map(|n| lock(&pool, at, n).acquire(&guard)).collect();
         let refused = catch_unwind(AssertUnwindSafe(|| drop(lock(&pool, at, room).try_acquire(&guard))));
         let message = refused.unwrap_err().downcast::<String>().unwrap();
-        assert_eq!(*message, "the pool's 4 seats are all taken");
+        assert_eq!(*message, "the pool's 4 thread slots are all taken");
         drop(held);
         assert!((0..=room).all(|n| !lock(&pool, at, n).is_held(&pool)));
         assert_eq!(pool.0.count_taken_slots(), 1);
@@ -203,7 +217,7 @@ mod tests {
         let held = lock(&survivor, at, 0).acquire(&guard);
         let guard_of_dead = dead.pin();
         drop(lock(&dead, at, 1).acquire(&guard_of_dead));
-        // It is killed between its note and its look at the lock; and the other one it holds.
+        // It dies after recording the intent, before it reads the lock. The other lock it holds.
         Intent::record(&dead.0, guard_of_dead.thread_slot(), at);
         std::mem::forget(lock(&dead, at, 1).acquire(&guard_of_dead));
         std::mem::forget(guard_of_dead);
@@ -223,7 +237,7 @@ mod tests {
         let (guard, guard_of_other) = (pool.pin(), other.pin());
         let held = lock(&pool, at, 0).acquire(&guard);
         assert!(lock(&other, at, 0).try_acquire(&guard_of_other).is_none());
-        assert_eq!(intents_set(&pool), 1, "its holder's");
+        assert_eq!(intents_set(&pool), 1, "the holder's");
         drop(held);
         assert_eq!(intents_set(&pool), 0);
     }

@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Offset};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Participants that can have one; as many as fit the page.
+/// Number of participants that can have a notice; as many as fit the page.
 const NOTICES: u32 = 14;
 const NOTICE_BYTES: usize = 256;
 const WORDS: usize = NOTICE_BYTES / 8;

@@ -1,7 +1,8 @@
-//! Making and opening pools.
+//! Creates and opens pools.
 //!
-//! Making one writes its superblock last and gives the file its name after that: a crash in between leaves nothing.
-//! Opening one reads the superblock, the roots' directory and the participant table, whatever the pool's size.
+//! Creating a pool writes its superblock last and names the file after that, so a crash in between
+//! leaves no pool. Opening reads the superblock, the root directory and the participant table, in a
+//! time that does not depend on the pool's size.
 
 use crate::error::{Durability, OpenError, Problem};
 use crate::file::{self, Purpose};
@@ -22,42 +23,45 @@ use terrace_medium::files::{Files, SystemFiles, Unpublished};
 use terrace_medium::{Backing, LINE, MapError, MappedMedium, Mapping, Pmem, Protection, Region};
 
 impl PoolOptions {
-    /// Makes a pool. Nothing may be there yet.
+    /// Creates a pool. No pool may exist there yet.
     pub fn create<M: MappedMedium>(&self) -> Result<Pool<M>, OpenError> {
         self.create_somewhere().map_err(|problem| self.error(problem))
     }
 
-    /// Opens a pool that is there.
+    /// Opens an existing pool.
     pub fn open<M: MappedMedium>(&self) -> Result<Pool<M>, OpenError> {
         self.open_somewhere().map_err(|problem| self.error(problem))
     }
 
-    /// Opens the pool, or makes it if there is none.
+    /// Opens the pool, or creates it if it is missing.
     pub fn open_or_create<M: MappedMedium>(&self) -> Result<Pool<M>, OpenError> {
         match self.open_somewhere() {
             Err(Problem::Missing) if self.writes() => {}
             outcome => return outcome.map_err(|problem| self.error(problem)),
         }
         match self.create_somewhere() {
-            // Somebody else made it in the meantime.
+            // Another process created it in the meantime.
             Err(Problem::Exists) => self.open(),
             outcome => outcome.map_err(|problem| self.error(problem)),
         }
     }
 
-    /// Makes a pool in the memory of `medium`, which is zeroed; all of it, whatever size was asked for. For test media.
+    /// Creates a pool in all of the zeroed memory of `medium`; [`PoolOptions::size`] is ignored.
+    /// For test media.
     pub fn create_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
         let size = medium.len() as u64 / PAGE * PAGE;
         let make = || self.format(medium, self.superblock::<M>(size)?, None);
         make().map_err(|problem| self.error(problem))
     }
 
-    /// Opens the pool in the memory of `medium`, as after a crash or a close. For test media.
+    /// Opens the pool in the memory of `medium`, as after a crash or close. For test media.
     pub fn open_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
         self.resume(medium, None).map_err(|problem| self.error(problem))
     }
 
-    /// As [`PoolOptions::create_on`]; others may come in while it is open, by [`PoolOptions::share_on`], whose media have the same memory and whose [`Liveness`] knows of this one.
+    /// As [`PoolOptions::create_on`], for a shared pool. Others join it by
+    /// [`PoolOptions::share_on`], with a medium over the same memory and a [`Liveness`] that knows
+    /// this participant.
     pub fn create_shared_on<M: MappedMedium>(
         &self,
         medium: M,
@@ -68,8 +72,9 @@ impl PoolOptions {
         make().map_err(|problem| self.error(problem))
     }
 
-    /// Opens the pool in the memory of `medium` together with others: goes in to those who are alive, or else goes on with what the last ones have left. For test media, and for memory that
-    /// is shared in another way than by a file of this machine.
+    /// Opens the pool in the memory of `medium` for sharing: joins the participants that are alive,
+    /// or else continues from what the last ones left. For test media, and for memory that is
+    /// shared by other means than a file of this machine.
     pub fn share_on<M: MappedMedium>(
         &self,
         medium: M,
@@ -79,7 +84,7 @@ impl PoolOptions {
             .map_err(|problem| self.error(problem))
     }
 
-    /// What this opening is for.
+    /// The purpose of this open, which selects file mode and lock.
     fn purpose(&self) -> Purpose {
         match () {
             () if self.shares() => Purpose::Share,
@@ -108,19 +113,19 @@ impl PoolOptions {
         }
     }
 
-    /// As [`PoolOptions::create`] at a path, through another file layer than the machine's. For tests.
+    /// As [`PoolOptions::create`] at a path, through the file layer `files`. For tests.
     #[doc(hidden)]
     pub fn create_through<M: MappedMedium, F: Files>(&self, files: &F) -> Result<Pool<M>, OpenError> {
         let Location::Path(path) = &self.place else { return self.create() };
         self.create_at(files, path).map_err(|problem| self.error(problem))
     }
 
-    /// Makes a pool in a new file.
+    /// Creates a pool in a new file.
     fn create_at<M: MappedMedium, F: Files>(&self, files: &F, path: &Path) -> Result<Pool<M>, Problem> {
         let refused = |what| move |error| file::refusal(path, what, error);
         let new = Unpublished::new(files, path, file::unique()?).map_err(refused("make"))?;
         let file = file::handle(new.file())?;
-        // Before it has a name, so that it is never seen without.
+        // Locked before it has a name, so that no process ever sees it unlocked.
         file::hold(&file, Purpose::Write)?;
         let mut superblock = self.superblock::<M>(self.size / PAGE * PAGE)?;
         superblock.size = file::whole_blocks(&file, superblock.size)?;
@@ -137,13 +142,13 @@ impl PoolOptions {
         Ok(pool)
     }
 
-    /// Makes a pool in a device or a file that is open already, unless there is one in it.
+    /// Creates a pool in a device or an open file, unless that contains one.
     fn create_in<M: MappedMedium>(&self, file: File) -> Result<Pool<M>, Problem> {
         let file = if self.shares() { file::opened_anew(&file)? } else { file };
         file::hold(&file, Purpose::Write)?;
         match file::read_superblock(&file) {
             Err(Problem::Foreign) => {}
-            // What cannot be looked at holds no pool.
+            // These errors do not mean that it contains a pool: it could not be read.
             Err(problem @ (Problem::NotAFile | Problem::Map(_) | Problem::Os(..))) => return Err(problem),
             Ok(_) | Err(_) => return Err(Problem::Exists),
         }
@@ -181,7 +186,7 @@ impl PoolOptions {
         through_the_gate(liveness, |liveness| self.open_held(file, Some(liveness)))
     }
 
-    /// Who of the participants is alive, as the locks of `file` say; if others may come in.
+    /// The liveness by the locks of `file`; `None` if the pool is exclusive.
     fn liveness(&self, file: &File) -> Result<Option<Arc<dyn Liveness>>, Problem> {
         Ok(if self.shares() { Some(Arc::new(file::locks_of(file)?)) } else { None })
     }
@@ -207,7 +212,8 @@ impl PoolOptions {
         let mapping = self.map(file, size, protection)?;
         self.check_persistent::<M>(&mapping)?;
         match (mapping.backing(), mapping.as_file()) {
-            // A private copy of a huge page needs a free one, and a store that finds none is a fault.
+            // Copying a page of a huge-page mapping needs a free huge page; a store that finds none
+            // faults.
             (Backing::HugeTlb, _) if !self.writes() => return Err(Problem::NotReadable),
             (Backing::SharedMemory, Some(file)) if !self.writes() => file::can_read_holes(file, size)?,
             _ => {}
@@ -215,7 +221,7 @@ impl PoolOptions {
         self.resume(self.medium(mapping), liveness)
     }
 
-    /// Maps the first `size` bytes of `file`, with room to grow where there are addresses for it.
+    /// Maps the first `size` bytes of `file`, with addresses to grow into if the system has them.
     fn map(&self, file: File, size: u64, protection: Protection) -> Result<Mapping, Problem> {
         let copy = file.try_clone().map_err(|e| Problem::Os("map", e))?;
         let reserve = if protection == Protection::ReadWrite { self.reserve(size) } else { size };
@@ -235,7 +241,7 @@ impl PoolOptions {
         M::new(mapping)
     }
 
-    /// Refuses to promise more than the memory keeps.
+    /// Refuses durability `power` on memory that a power loss erases.
     fn check_persistent<M: MappedMedium>(&self, mapping: &Mapping) -> Result<(), Problem> {
         let promised = M::VOLATILE_CACHE && self.writes();
         if promised && !self.assume_persistent && !mapping.backing().survives_power_loss() {
@@ -275,7 +281,7 @@ impl PoolOptions {
         })
     }
 
-    /// Makes zeroed memory a pool.
+    /// Creates a pool in zeroed memory.
     fn format<M: MappedMedium>(
         &self,
         medium: M,
@@ -291,7 +297,7 @@ impl PoolOptions {
         self.begin(region, layout, opened)
     }
 
-    /// Goes on with the pool that lies in `medium`.
+    /// Opens the pool that lies in `medium`.
     fn resume<M: MappedMedium>(
         &self,
         medium: M,
@@ -313,7 +319,7 @@ impl PoolOptions {
             boot: self.boot_id.or_else(boot_id),
             read_only: !self.writes(),
             salvage: self.salvage,
-            // It decides nothing about a pool that was left in use.
+            // Not used for a pool that was left in use.
             allocator_sum: if found.superblock.clean { allocator_sum(&region, &layout) } else { 0 },
         };
         let (superblock, start) = next_open(&found.superblock, &opening)?;
@@ -321,7 +327,7 @@ impl PoolOptions {
         if len < if self.salvage { layout.smallest() } else { expected } {
             return Err(Problem::Truncated { expected, found: len });
         }
-        // The copy that was not believed is written first: the other is whole until then.
+        // First writes the copy that was not used; the other stays intact until then.
         let (size, pins) = (expected.min(len), self.pins);
         let (writes, copy) = (self.writes(), 1 - found.copy);
         let name = self.name();
@@ -329,7 +335,8 @@ impl PoolOptions {
         self.begin(region, layout, opened)
     }
 
-    /// Goes in to a pool that others have open. Nobody else comes or goes meanwhile.
+    /// Joins a pool that other processes have open. The caller has entered the gate, so none joins
+    /// or leaves meanwhile.
     fn join<M: MappedMedium>(
         &self,
         region: Region<M>,
@@ -350,7 +357,8 @@ impl PoolOptions {
         let owner =
             participants::attach(&region, &layout, superblock.generation, &self.process_info(), index);
         if let Err((wanted, reserved)) = pool::check_addresses(&region, &layout) {
-            // It has grown since its size was read. The slot is left as by one that has died: somebody may have left more in it than this one.
+            // It has grown since its size was read. The slot is left like that of a dead
+            // participant: a predecessor may have left more in it than this process has.
             liveness.release(index);
             return Err(Problem::Map(MapError::Reserved { wanted, reserved }));
         }
@@ -372,8 +380,8 @@ impl PoolOptions {
         Ok(pool)
     }
 
-    /// Takes a slot and starts the allocator. A pool that is opened is marked as in use before anything else is stored in
-    /// it; one that is made gets its superblock last.
+    /// Takes a participant slot and starts the allocator. A pool that is opened is marked as in use
+    /// before any other store; one that is created gets its superblock last.
     fn begin<M: MappedMedium>(
         &self,
         region: Region<M>,
@@ -381,7 +389,8 @@ impl PoolOptions {
         opened: OpenedAs,
     ) -> Result<Pool<M>, Problem> {
         if opened.start != Start::Created {
-            // PERSIST: before any other store. A crash before finds the pool as it was closed, or as it was left.
+            // PERSIST: before any other store. A crash before it finds the pool as it was closed or
+            // left.
             opened.superblock.store(&region, opened.copy).map_err(Problem::Map)?;
         }
         if let Some(liveness) = &opened.liveness {
@@ -401,7 +410,7 @@ impl PoolOptions {
         Ok(pool)
     }
 
-    /// What the participant table says of who opens the pool.
+    /// This process's entry for the participant table.
     fn process_info(&self) -> ProcessInfo {
         if self.reproducible {
             ProcessInfo::placeholder()
@@ -415,7 +424,8 @@ impl PoolOptions {
     }
 }
 
-/// Does `open` while nobody else opens or closes the pool. If this participant dies over it, its liveness lets the next one in.
+/// Runs `open` while no other process opens or closes the pool. If this participant dies meanwhile,
+/// its liveness releases the gate.
 fn through_the_gate<R>(
     liveness: Arc<dyn Liveness>,
     open: impl FnOnce(Arc<dyn Liveness>) -> Result<R, Problem>,
@@ -429,7 +439,7 @@ fn through_the_gate<R>(
     outcome
 }
 
-/// A slot that this process now has: one that nobody left anything in, if there is any.
+/// Claims a free participant slot, preferably one in which no dead participant left anything.
 fn free_slot<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
@@ -452,10 +462,7 @@ fn durability<M: MappedMedium>() -> Durability {
 }
 
 /// A random uuid, marked as one (RFC 9562, version 4), and a random seed.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a name nobody else has and a seed nobody can guess; tests give their own"
-)]
+#[allow(clippy::disallowed_methods, reason = "a unique name and an unpredictable seed; tests give their own")]
 fn random() -> Result<(u128, u64), Problem> {
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(|e| Problem::Os("find random numbers for", e.into()))?;
@@ -465,7 +472,7 @@ fn random() -> Result<(u128, u64), Problem> {
     Ok((bits & !(0xf << 76 | 0xc << 60) | 0x4 << 76 | 0x8 << 60, seed))
 }
 
-/// Zeroes a device, which may hold anything: pools are made in zeroed memory.
+/// Zeroes a device, which may contain anything: a new pool needs zeroed memory.
 fn zero_device(device: &File, size: u64) -> Result<(), Problem> {
     const AT_ONCE: usize = 64;
     let device = device.try_clone().map_err(|e| Problem::Os("map", e))?;
@@ -479,30 +486,30 @@ fn zero_device(device: &File, size: u64) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What a pool says about itself, without opening it. True at that moment only.
+/// Facts about a pool, read without opening it. They hold only at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Its name among all pools.
+    /// Its unique identifier.
     pub uuid: u128,
     /// Its label.
     pub label: String,
     /// Its size in bytes.
     pub size: u64,
-    /// What it keeps through which crash; decides the medium to open it with.
+    /// Which crashes its contents survive; decides the medium to open it with.
     pub durability: Durability,
     /// How often it has been opened.
     pub generation: u32,
-    /// Whether it was closed in order and nobody has it open.
+    /// Whether it was closed in order and no process has it open.
     pub clean: bool,
-    /// Whether the machine has not been started again since it was last opened.
+    /// Whether the machine has not been rebooted since it was last opened.
     pub same_boot: bool,
-    /// When it was made, unix ms.
+    /// When it was created, in Unix milliseconds.
     pub created_ms: u64,
-    /// Room for what.
+    /// How many items of each kind it has room for.
     pub geometry: Geometry,
 }
 
-/// Reads what the pool at `path` says about itself, whoever has it open.
+/// Reads facts about the pool at `path`, also while processes have it open.
 pub fn describe(path: impl AsRef<Path>) -> Result<Description, OpenError> {
     let path = path.as_ref();
     let read = || file::read_superblock(&file::open(path, Purpose::Read)?);
@@ -540,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_zeroed_as_far_as_the_pool_will_reach() {
+    fn zero_device_clears_only_the_given_size() {
         let device = tempfile::tempfile_in("/dev/shm").unwrap();
         let (size, len) = (5 * PAGE, 7 * PAGE);
         device.write_all_at(&vec![0xff; len as usize], 0).unwrap();
@@ -552,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_may_be_as_long_as_there_is_room_for_and_has_no_zero() {
+    fn label_has_a_longest_length_and_no_zero() {
         let make = |label: &str| PoolOptions::anonymous().size(1 << 20).label(label).create::<Dram>();
         let longest = "x".repeat(LABEL_BYTES);
         assert_eq!(make(&longest).unwrap().label(), longest);

@@ -1,4 +1,4 @@
-//! How to make or open a pool.
+//! Options for creating or opening a pool.
 
 use crate::layout::{Geometry, MAX_POOL};
 use crate::pool::Pins;
@@ -12,14 +12,15 @@ pub(crate) enum Location {
     File(File),
 }
 
-/// How to make or open a pool.
+/// Options for creating or opening a pool.
 ///
 /// ```
 /// use terrace_medium::Shm;
 /// use terrace_pool::PoolOptions;
 ///
 /// let directory = tempfile::tempdir()?;
-/// let options = PoolOptions::at(directory.path().join("first.pool")).size(4 << 20).label("a first pool");
+/// let path = directory.path().join("first.pool");
+/// let options = PoolOptions::at(path).size(4 << 20).label("a first pool");
 /// let pool = options.create::<Shm>()?;
 /// assert_eq!(pool.size(), 4 << 20);
 /// pool.close()?;
@@ -27,8 +28,8 @@ pub(crate) enum Location {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What the pool keeps through which crash follows from the medium: [`Pmem`](terrace_medium::Pmem), or any with a volatile cache,
-/// is durability `power`, the others are `process`.
+/// The medium determines the durability: [`Pmem`](terrace_medium::Pmem), or any other with a
+/// volatile cache, gives `power`; the others give `process`.
 pub struct PoolOptions {
     pub(crate) place: Location,
     pub(crate) size: u64,
@@ -54,12 +55,13 @@ impl PoolOptions {
         Self::new(Location::Path(path.as_ref().into()))
     }
 
-    /// A pool in a file that is open already, such as a memfd. Who has another handle to the same open file is not kept out.
+    /// A pool in a file that is already open, such as a memfd. Another handle to the same open file
+    /// description is not kept out by the lock.
     pub fn in_file(file: File) -> Self {
         Self::new(Location::File(file))
     }
 
-    /// A pool in memory that is gone with the process. It can be made, not opened.
+    /// A pool in memory that ends with the process. It can be created, not opened.
     pub fn anonymous() -> Self {
         Self::new(Location::Anonymous)
     }
@@ -85,97 +87,105 @@ impl PoolOptions {
         }
     }
 
-    /// Bytes of a pool that is made, rounded down to whole pages; 1 GiB if not said. A pool that is opened keeps its size.
+    /// Size of a new pool in bytes, rounded down to whole pages; default 1 GiB. An existing pool
+    /// keeps its size.
     pub fn size(mut self, bytes: u64) -> Self {
         self.size = bytes;
         self
     }
 
-    /// Bytes that it can grow to while it is open. Costs addresses only; if not said, 16 times its size, and 64 GiB at least.
+    /// Bytes that the pool can grow to while it is open. Costs only addresses. Default: 16 times
+    /// its size, at least 64 GiB.
     pub fn max_size(mut self, bytes: u64) -> Self {
         self.max_size = Some(bytes);
         self
     }
 
-    /// How many of each thing a pool that is made has room for; if not said, what suits its size.
+    /// How many items of each kind a new pool has room for. The default depends on its size.
     pub fn geometry(mut self, geometry: Geometry) -> Self {
         self.geometry = Some(geometry);
         self
     }
 
-    /// How many processes can have a pool that is made open at one time, 4096 at most; if not said, what its geometry says.
+    /// How many processes can have a new pool open at a time, at most 4096. The default is the
+    /// geometry's.
     pub fn participants(mut self, participants: u32) -> Self {
         self.participants = Some(participants);
         self
     }
 
-    /// A text of up to 63 bytes that a pool that is made keeps.
+    /// A text of up to 63 bytes that a new pool stores.
     pub fn label(mut self, label: &str) -> Self {
         self.label = label.into();
         self
     }
 
-    /// What this program is called when it stands in someone's way; if not said, the name of its file.
+    /// The name by which other processes' messages call this program. Default: the name of its
+    /// file.
     pub fn program(mut self, name: &str) -> Self {
         self.program = Some(name.into());
         self
     }
 
-    /// Whether to ask for huge pages.
+    /// Whether to request huge pages.
     pub fn huge_pages(mut self, ask: bool) -> Self {
         self.huge_pages = ask;
         self
     }
 
-    /// Whether to take the caller's word that the file's memory survives a power cut, where the kernel does not say so. For tests and
-    /// measurements of `power` on ordinary memory, and for persistent CXL memory behind tmpfs. Such a pool is not trusted
-    /// after a crash of the machine.
+    /// Whether to assume that the file's memory survives a power loss where the kernel does not say
+    /// so. For tests and measurements of `power` on ordinary memory, and for persistent CXL memory
+    /// behind tmpfs. Such a pool is not trusted after a crash of the machine.
     pub fn assume_persistent(mut self, assume: bool) -> Self {
         self.assume_persistent = assume;
         self
     }
 
-    /// Whether to leave the file as it is, to the last byte. What this process stores in the pool all the same stays with it.
+    /// Whether to leave every byte of the file unchanged. Stores of this process to the pool stay
+    /// private to it.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Whether other processes may have the pool open at the same time, if they ask for the same. Each may die at any time; the others go on.
+    /// Whether other processes may have the pool open at the same time; all of them must set this.
+    /// Any of them may die at any time, and the others continue.
     pub fn shared(mut self, shared: bool) -> Self {
         self.shared = shared;
         self
     }
 
-    /// Whether to open, read-only, a pool that is cut short or was in use when the machine went down. What is read from it has to be
-    /// proved by checksums.
+    /// Whether to open, read-only, a pool that is cut short or was in use when the machine crashed.
+    /// The caller must verify by checksums whatever it reads.
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
         self
     }
 
-    /// The seed of the hashes of keys in a pool that is made, so that a test can be repeated; if not said, a random one.
+    /// The hash seed of a new pool, so that a test is reproducible; random by default.
     pub fn hash_seed(mut self, seed: u64) -> Self {
         self.hash_seed = Some(seed);
         self
     }
 
-    /// Opens as if this were another start of the kernel. For tests.
+    /// Opens as after a reboot that gave this boot id. For tests.
     #[doc(hidden)]
     pub fn boot_id(mut self, id: u128) -> Self {
         self.boot_id = Some(id);
         self
     }
 
-    /// Leaves out of the pool what is never the same twice (its name, times, process numbers), so that two runs that do the same leave the same
-    /// bytes. With [`PoolOptions::hash_seed`] and [`PoolOptions::boot_id`]. For tests.
+    /// Omits from the pool what differs between runs (its identifier, times, process ids), so that
+    /// equal runs leave equal bytes. Used with [`PoolOptions::hash_seed`] and
+    /// [`PoolOptions::boot_id`]. For tests.
     #[doc(hidden)]
     pub fn reproducible(mut self) -> Self {
         (self.reproducible, self.pins) = (true, Pins::Heavy);
         self
     }
 
-    /// Pins have no barrier of their own, whatever the kernel offers: the medium stands for the one in every thread ([`terrace_medium::Order::GlobalBarrier`]), or threads run one at a
+    /// Omits the barrier of pins, whatever the kernel offers. Either the medium stands in for the
+    /// barrier in all threads ([`terrace_medium::Order::GlobalBarrier`]), or threads run one at a
     /// time. For tests.
     #[doc(hidden)]
     pub fn as_if_light(mut self) -> Self {
@@ -189,7 +199,7 @@ impl PoolOptions {
         most.max(size).min(MAX_POOL)
     }
 
-    /// What the error messages call the pool.
+    /// The pool's name in error messages.
     pub(crate) fn name(&self) -> PathBuf {
         match &self.place {
             Location::Path(path) => path.clone(),
@@ -203,7 +213,7 @@ impl PoolOptions {
         self.program.clone().or_else(own).unwrap_or_default()
     }
 
-    /// Whether others may come in while it is open.
+    /// Whether other processes may join while it is open.
     pub(crate) fn shares(&self) -> bool {
         self.shared && self.writes() && !matches!(self.place, Location::Anonymous)
     }

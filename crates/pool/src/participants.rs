@@ -1,18 +1,21 @@
-//! Who has the pool open: a table with a slot a process.
+//! The participant table: which processes have the pool open. One entry a process:
 //!
 //! ```text
-//! word 0      addresses reserved for the pool, in pages (63 to 32) | incarnation (31 to 14) | 2 only reads | 1 taken
+//! word 0      addresses reserved, in pages (bits 32 to 63) | incarnation (14 to 31)
+//!             | only reads (1) | taken (0)
 //!      1      pid
-//!      2      when that process started, in the kernel's ticks since boot: tells it from a later one with its pid
-//!      3      when it opened the pool, unix ms
+//!      2      start time of the process, in the kernel's ticks since boot; detects a reused pid
+//!      3      when it opened the pool, Unix ms
 //!      4..7   its program, UTF-8, padded with zeros
-//!      7      lock of whoever recovers what this slot's dead have left (see `recover`)
+//!      7      lock held while recovering the dead participants of this entry (see `recover`)
 //! ```
 //!
-//! How much a participant has reserved is as far as it can follow the pool's growth: nobody grows it beyond what all have (see `grow`).
+//! A participant can follow the pool's growth up to its reserved addresses, so no process grows the
+//! pool beyond what all have reserved (see `grow`).
 //!
-//! Nothing here is believed after a crash but the incarnation, and that only makes lock words differ from older ones. The file's locks
-//! say whether anyone is there (see `liveness`); the table only gives him a name.
+//! After a crash only the incarnation is used, and that only makes lock words differ from older
+//! ones. The file's locks determine which participants are alive (see `liveness`); the table only
+//! describes them.
 
 use crate::clock::now_ms;
 use crate::error::Holder;
@@ -31,18 +34,18 @@ const INCARNATION: u64 = (INCARNATIONS - 1) << INCARNATION_SHIFT;
 /// Longest program name.
 const PROGRAM_BYTES: usize = 24;
 
-/// Whom a lock word names: a participant in one of its lives.
+/// The participant and incarnation that a lock word names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Slot in the participant table, below 4096.
+    /// Entry in the participant table, below 4096.
     pub participant: u16,
-    /// How often the slot has been taken, modulo 2^18.
+    /// How often the entry has been taken, modulo 2^18.
     pub incarnation: u32,
-    /// The pool's generation: locks of another one are free.
+    /// The pool's generation. Locks of other generations are free.
     pub generation: u32,
 }
 
-/// What a participant says about itself.
+/// What a participant records about itself.
 pub(crate) struct ProcessInfo {
     pub(crate) program: String,
     pid: u32,
@@ -57,13 +60,14 @@ impl ProcessInfo {
         Self { program, pid, started: process_start(pid).unwrap_or(0), opened_ms: now_ms() }
     }
 
-    /// Nobody in particular, at no time: the same on every run.
+    /// An entry without process and time, equal on every run.
     pub(crate) fn placeholder() -> Self {
         Self { program: String::new(), pid: 0, started: 0, opened_ms: 0 }
     }
 }
 
-/// Takes slot `index` for this process, which is alone in the pool: whatever slot is taken belongs to someone dead.
+/// Takes entry `index` for this process, which has the pool exclusively: all taken entries belong
+/// to dead participants.
 pub(crate) fn attach_exclusive<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
@@ -77,7 +81,8 @@ pub(crate) fn attach_exclusive<M: MappedMedium>(
     attach(region, layout, generation, info, 0)
 }
 
-/// Takes slot `index`, which nobody alive has and nobody else takes meanwhile, in a new incarnation.
+/// Takes entry `index` in a new incarnation. No live participant has it, and none takes it
+/// concurrently.
 pub(crate) fn attach<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
@@ -93,7 +98,7 @@ pub(crate) fn attach<M: MappedMedium>(
         word.store(medium, value, Relaxed);
     }
     let reserved = (medium.mapping().reserved() as u64).min(MAX_POOL - PAGE) / PAGE;
-    // ORDER: Release: whoever sees the slot taken sees by whom.
+    // ORDER: Release: a process that sees the entry taken sees its owner's description.
     line.0[0].store(
         medium.point("participant.attach"),
         reserved << RESERVED_SHIFT | incarnation << INCARNATION_SHIFT | TAKEN,
@@ -102,13 +107,14 @@ pub(crate) fn attach<M: MappedMedium>(
     Owner { participant: index as u16, incarnation: incarnation as u32, generation }
 }
 
-/// The incarnation that has slot `index`, alive or not; `None` if it is free.
+/// The incarnation that has entry `index`, alive or not; `None` if it is free.
 pub(crate) fn holder_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> Option<u32> {
     let word = slot(region, layout, index).0[0].load(region.medium().point("participant.holder"), Acquire);
     (word & TAKEN != 0).then_some(incarnation(word) as u32)
 }
 
-/// Up to how many bytes the participant in slot `index` can follow the pool's growth; `None` if the slot is free.
+/// The pool size in bytes up to which the participant in entry `index` can follow growth; `None` if
+/// the entry is free.
 pub(crate) fn reserved_bytes_of<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
@@ -118,17 +124,18 @@ pub(crate) fn reserved_bytes_of<M: MappedMedium>(
     (word & TAKEN != 0).then_some((word >> RESERVED_SHIFT) * PAGE)
 }
 
-/// The participant in slot `index`, this one, stores nothing to the data.
+/// Records that the participant in entry `index`, this one, stores nothing to the data.
 pub(crate) fn mark_read_only<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) {
     slot(region, layout, index).0[0].fetch_or(region.medium(), READS_ONLY, Relaxed);
 }
 
-/// The process that says it has slot `index`; believed by nobody who does not look.
+/// The pid recorded in entry `index`; not verified.
 pub(crate) fn pid_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> u32 {
     slot(region, layout, index).0[1].load(region.medium(), Relaxed) as u32
 }
 
-/// Tells this life of slot `index` from every other. The incarnation begins again some time, but not within the millisecond. Never 0.
+/// A key that distinguishes this occupancy of entry `index` from all others. The incarnation wraps
+/// around, but not within a millisecond. Never 0.
 pub(crate) fn incarnation_key<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
@@ -138,18 +145,18 @@ pub(crate) fn incarnation_key<M: MappedMedium>(
     opened_ms_of(region, layout, index).wrapping_mul(INCARNATIONS) | u64::from(incarnation)
 }
 
-/// When the participant in slot `index` opened the pool, unix ms.
+/// When the participant in entry `index` opened the pool, in Unix ms.
 pub(crate) fn opened_ms_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> u64 {
     slot(region, layout, index).0[3].load(region.medium(), Relaxed)
 }
 
-/// Incarnation and time of opening of the participant in `slot`, the bytes of one; `None` if it is free.
+/// Incarnation and open time of the participant in `slot`, an entry's bytes; `None` if it is free.
 pub(crate) fn incarnation_and_open_time(slot: &[u8]) -> Option<(u32, u64)> {
     let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
     (word(0) & TAKEN != 0).then(|| (incarnation(word(0)) as u32, word(3)))
 }
 
-/// Gives slot `index` back, unless it is another incarnation's by now.
+/// Releases entry `index`, unless another incarnation has it by now.
 pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32, incarnation: u32) {
     let (medium, state) = (region.medium(), &slot(region, layout, index).0[0]);
     let now = state.load(medium, Relaxed);
@@ -164,7 +171,7 @@ pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, inde
     }
 }
 
-/// The lock of whoever recovers what the dead of slot `index` have left.
+/// The lock held while recovering the dead participants of entry `index`.
 pub(crate) fn recovery<'r, M: MappedMedium>(region: &'r Region<M>, layout: &Layout, index: u32) -> &'r Lock {
     Lock::of(&slot(region, layout, index).0[7])
 }
@@ -188,7 +195,7 @@ fn program_words(program: &str) -> [u64; PROGRAM_BYTES / 8] {
     words
 }
 
-/// Everyone in the table that is alive, with the number of its slot; but for slot `but`.
+/// All live participants in the table with the index of their entry, except entry `but`.
 pub(crate) fn live_participants<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
@@ -199,14 +206,14 @@ pub(crate) fn live_participants<M: MappedMedium>(
     let holders = others.filter(|&index| liveness.is_alive(index)).filter_map(|index| {
         let words = slot(region, layout, index).0.each_ref().map(|word| word.load(region.medium(), Acquire));
         let (holder, started) = named(words.map(u64::to_le_bytes).as_flattened())?;
-        // Its number may be one of another kernel, or of another view of this one.
+        // The pid may belong to another kernel or another pid namespace.
         let is_here = liveness.has_common_kernel() && process_start(holder.pid) == Some(started);
         Some((index, if is_here { seen(holder) } else { holder }))
     });
     holders.collect()
 }
 
-/// The first participant in `table`, the bytes of a participant table, that is alive.
+/// The first live participant in `table`, the bytes of a participant table.
 pub(crate) fn first_live(table: &[u8]) -> Option<Holder> {
     table.as_chunks::<{ PARTICIPANT_BYTES as usize }>().0.iter().find_map(|slot| {
         let (holder, started) = named(slot)?;
@@ -215,13 +222,13 @@ pub(crate) fn first_live(table: &[u8]) -> Option<Holder> {
     })
 }
 
-/// What the kernel says of `holder`, whose process is to be seen from here.
+/// Adds the kernel's data about `holder`, whose process is visible from here.
 fn seen(holder: Holder) -> Holder {
     let (stopped, ran_ticks) = (is_stopped(holder.pid), ran_ticks(holder.pid));
     Holder { is_here: true, stopped, ran_ticks, ..holder }
 }
 
-/// Who has taken a slot, by what it says there itself, and when its process started.
+/// The participant described by an entry, and the recorded start time of its process.
 fn named(slot: &[u8]) -> Option<(Holder, u64)> {
     let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
     let pid = u32::try_from(word(1)).ok().filter(|_| word(0) & TAKEN != 0)?;
@@ -231,7 +238,7 @@ fn named(slot: &[u8]) -> Option<(Holder, u64)> {
     Some((Holder { pid, program, since_ms: word(3), reads_only, ..Holder::default() }, word(2)))
 }
 
-/// The name of the running process `pid`, as the kernel has it.
+/// The kernel's name for the running process `pid`.
 pub(crate) fn program_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm"))
         .map_or_else(|_| String::new(), |s| printable(s.trim_end()))
@@ -241,14 +248,15 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// When the process `pid` started, in ticks since boot; `None` if there is no such process.
+/// The start time of process `pid`, in ticks since boot; `None` if there is no such process.
 fn process_start(pid: u32) -> Option<u64> {
     field_of(pid, 22)?.parse().ok()
 }
 
-/// Whether the process `pid` was stopped by a signal or by a debugger, with all its threads: who traces it may stop one of them at a time.
+/// Whether all threads of process `pid` are stopped, by a signal or a debugger. A debugger may stop
+/// single threads.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    // The first thread may have ended before the others. Where it runs, nothing more has to be asked.
+    // The first thread may have ended before the others. While it runs, no further check is needed.
     if !matches!(field_of(pid, 3).as_deref(), Some("T" | "t" | "Z")) {
         return false;
     }
@@ -258,7 +266,7 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
         let stat = std::fs::read_to_string(thread.path().join("stat"));
         match stat.as_ref().ok().and_then(|stat| field(stat, 3)) {
             Some("T" | "t") => any = true,
-            // One that has ended does nothing.
+            // An ended thread does not run.
             None | Some("Z" | "X") => {}
             Some(_) => return false,
         }
@@ -266,7 +274,7 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     any
 }
 
-/// How long the threads of process `pid` have run, those that have ended too, in the kernel's ticks.
+/// CPU time of the threads of process `pid`, ended ones included, in the kernel's ticks.
 fn ran_ticks(pid: u32) -> u64 {
     let ticks =
         [14, 15].map(|number| field_of(pid, number).and_then(|ticks| ticks.parse().ok()).unwrap_or(0));
@@ -278,7 +286,8 @@ fn field_of(pid: u32, number: usize) -> Option<String> {
     field(&stat, number).map(str::to_string)
 }
 
-/// A field from the third on of /proc/PID/stat, counted as in proc_pid_stat(5). (The second one, the program in parentheses, may hold spaces and parentheses itself.)
+/// Field `number`, from the third on, of /proc/PID/stat, counted as in proc_pid_stat(5). (The
+/// second field, the program in parentheses, may itself contain spaces and parentheses.)
 pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(number - 3)
@@ -303,12 +312,12 @@ mod tests {
 
     fn bytes(region: &Region<Dram>, layout: &Layout) -> Vec<u8> {
         let len = layout.geometry.participants as usize * PARTICIPANT_BYTES as usize;
-        // SAFETY: nobody writes now.
+        // SAFETY: no thread writes now.
         unsafe { region.bytes(layout.participants, len) }.unwrap().to_vec()
     }
 
     #[test]
-    fn a_participant_is_named_while_it_is_there() {
+    fn participant_is_found_while_it_is_attached() {
         let (region, layout) = table();
         assert_eq!(first_live(&bytes(&region, &layout)), None);
         let owner = attach_exclusive(
@@ -327,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_and_one_that_took_over_its_pid_are_not_named() {
+    fn process_with_a_reused_pid_is_not_a_participant() {
         let (region, layout) = table();
         attach_exclusive(&region, &layout, 1, &info("x"));
         let line = slot(&region, &layout, 0);
@@ -340,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_given_back_by_the_incarnation_that_has_it() {
+    fn slot_is_released_only_by_its_incarnation() {
         let (region, layout) = table();
         let first = attach(&region, &layout, 1, &info("x"), 2);
         assert_eq!((first.participant, holder_of(&region, &layout, 2)), (2, Some(1)));
@@ -385,11 +394,11 @@ mod tests {
     }
 
     #[test]
-    fn each_life_of_a_slot_has_an_incarnation_of_its_own() {
+    fn each_attach_of_a_slot_increments_its_incarnation() {
         let (region, layout) = table();
         let incarnation = |index| attach(&region, &layout, 1, &info("x"), index).incarnation;
         assert_eq!([3, 3, 3, 1, 3].map(incarnation), [1, 2, 3, 1, 4]);
-        // A new generation does not begin again.
+        // A new generation does not restart the count.
         assert_eq!(attach_exclusive(&region, &layout, 2, &info("x")).incarnation, 1);
         assert_eq!([3, 1, 2].map(incarnation), [5, 2, 1]);
     }
@@ -423,7 +432,7 @@ mod tests {
         assert!(lives.is_sorted_by(|one, next| one < next), "{lives:x?}");
     }
 
-    /// No process has a number so high.
+    /// No process has a pid that high.
     const NOBODY: u32 = 1 << 22;
 
     #[test]
@@ -438,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_named_as_the_kernel_names_it() {
+    fn process_has_the_kernels_program_name() {
         let own = std::process::id();
         let name = std::fs::read_to_string("/proc/self/comm").unwrap();
         assert_eq!((program_of(own), is_stopped(own)), (name.trim_end().to_string(), false));
@@ -460,13 +469,13 @@ mod tests {
         assert_eq!(named(&[0, 1, 2], None), [(0, false), (1, false), (2, false)]);
         assert_eq!(named(&[0, 1, 2], Some(1)), [(0, false), (2, false)]);
         assert_eq!(named(&[1], None), [(1, false)]);
-        // One has its place already, and is about to take its slot.
+        // Participant 3 has claimed its liveness, but not taken its entry yet.
         assert_eq!(named(&[2, 3], Some(0)), [(2, false)]);
         assert!(named(&[], None).is_empty());
     }
 
     #[test]
-    fn a_name_is_shown_without_what_would_upset_a_terminal() {
+    fn program_name_is_shown_without_control_characters() {
         let (region, layout) = table();
         attach_exclusive(&region, &layout, 1, &info("a\tb \u{1b}[c\u{7f}ä"));
         assert_eq!(first_live(&bytes(&region, &layout)).unwrap().program, "ab [cä");

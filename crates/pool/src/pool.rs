@@ -1,4 +1,4 @@
-//! A pool that is open.
+//! An open pool.
 
 use crate::error::{CloseError, Holder, OpenError, Problem};
 use crate::fixed::Anchor;
@@ -18,56 +18,59 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_medium::{Line, MapError, MappedMedium, Offset, Region, Word, full_barrier};
 
-/// How a pool was found when it was opened.
+/// The state in which an open found the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It was made just now, in zeroed memory.
+    /// Newly created, in zeroed memory.
     Created,
-    /// It had been closed in order: what the allocator left is true.
+    /// Closed in order: the allocator's words are valid.
     Clean,
-    /// It was in use when its last user died, or was closed before all memory was accounted for: what the allocator left is not
-    /// believed.
+    /// In use when its last process died, or closed while a collection was pending: the allocator's
+    /// words are not trusted.
     Unclean,
 }
 
-/// How pins come by their barrier (see `barrier`).
+/// How a pin gets its memory barrier (see `barrier`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pins {
-    /// The kernel makes it for who moves the epoch on, where it does.
+    /// The thread that advances the epoch lets the kernel issue it in every thread, where possible.
     Light,
-    /// Each makes its own: every run of a test is the same, and the kernel interrupts nobody.
+    /// Each pin issues its own: runs of a test are reproducible, and the kernel interrupts no
+    /// thread.
     Heavy,
-    /// As if the kernel made it: a test's medium stands for that.
+    /// As `Light`, but a test's medium stands in for the kernel.
     AsIfLight,
 }
 
-/// What an opening found and decided.
+/// What an open found and decided.
 pub(crate) struct OpenedAs {
-    /// What messages call the pool.
+    /// The pool's name in messages.
     pub(crate) name: PathBuf,
     pub(crate) start: Start,
     /// Whether the file may be written.
     pub(crate) writes: bool,
-    /// Bytes that can be used; less than the superblock says if the file is cut short.
+    /// Usable bytes; less than in the superblock if the file is cut short.
     pub(crate) size: u64,
     pub(crate) superblock: Superblock,
     /// The copy of the superblock to write first.
     pub(crate) copy: usize,
     pub(crate) pins: Pins,
-    /// Who of the participants is alive, if others may come in while the pool is open.
+    /// Tells which participants are alive; `None` if the pool is exclusive.
     pub(crate) liveness: Option<Arc<dyn Liveness>>,
 }
 
-/// The words that the pool itself shares, a line: what is true while it is open, for whoever comes in.
+/// The line of words that the pool itself shares. They hold while it is open, and every process
+/// that joins reads them.
 ///
 /// ```text
 /// word 0     bytes of the pool
 ///      1     lock of the superblock
 ///      2     lock of the root directory
-///      3     how the pool was found (8) | pins have no barrier (8) | what sharers share (48): see [`SHARING`]
-///      4     lock of who brings the contents up
-///      5     whether that has been done since the pool was opened
-///      6     bytes that the pool has, or is about to have: who comes in needs addresses for as many
+///      3     state found at open (8) | pins without barrier (8) | [`SHARING`] (48)
+///      4     lock of the initialization of the contents
+///      5     whether that has been completed since the pool was opened
+///      6     bytes that the pool has or is about to have; a joining process needs as many
+///            addresses
 /// ```
 mod word {
     pub(super) const SIZE: usize = 0;
@@ -79,10 +82,14 @@ mod word {
     pub(super) const CLAIMED: usize = 6;
 }
 
-/// What sharers share beside the format of the pool: seats, the allocator's words, lock words; counted between releases, as that changes. A program that knows another version is refused.
+/// Version of what processes share beyond the pool's format: thread slots, allocator words, lock
+/// words. Increase it when one of these changes between releases. A program with another version is
+/// refused.
 const SHARING_VERSION: u64 = 3;
 
-/// Whom this program shares a pool with: those that say the same, `| major (8) | minor (12) | patch (12) | version of sharing (16) |`. The release is among it, as nobody has to think of it.
+/// Sharing protocol version: `| major (8) | minor (12) | patch (12) | SHARING_VERSION (16) |`.
+/// Processes share a pool only if these words are equal. The release number is part of it, so that
+/// a forgotten increase of [`SHARING_VERSION`] does no harm between releases.
 pub(crate) const SHARING: u64 = {
     let [major, minor, patch] =
         [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
@@ -96,7 +103,7 @@ const fn number(digits: &str) -> u64 {
     }
 }
 
-/// What whoever comes in to a pool has to go by.
+/// What a process that joins an open pool takes over from it.
 #[derive(Clone, Copy)]
 pub(crate) struct SharingTerms {
     pub(crate) start: Start,
@@ -113,7 +120,7 @@ impl SharingTerms {
         start | u64::from(self.light_pins) << 8 | SHARING << 16
     }
 
-    /// The terms in `word`, or what those share who wrote it.
+    /// The terms in `word`, or the sharing version of the process that wrote it.
     fn decode(word: u64) -> Result<Self, u64> {
         let light_pins = word >> 8 & 1 == 1;
         match (word >> 16, word & 0xff) {
@@ -125,18 +132,21 @@ impl SharingTerms {
     }
 }
 
-/// The terms on which the pool in `region` is open, or what those share who have it open; 0 if it is not shared.
+/// The terms under which the pool in `region` is open, or the sharing version of the processes that
+/// have it open; 0 if it is not shared.
 pub(crate) fn terms<M: MappedMedium>(region: &Region<M>, layout: &Layout) -> Result<SharingTerms, u64> {
     let line = region.at::<Line>(Offset::new(layout.shared));
     SharingTerms::decode(line.0[word::TERMS].load(region.medium(), Ordering::Acquire))
 }
 
-/// Whether this participant, whose slot says how far it can follow, has addresses for all that the pool has or is about to have. If not, the bytes that are wanted and those reserved.
+/// Whether this participant reserved addresses for all that the pool has or is about to have; its
+/// slot announces how many. The error is the number of bytes wanted and reserved.
 pub(crate) fn check_addresses<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
 ) -> Result<(), (u64, u64)> {
-    // ORDER: the slot before this look, as who grows the pool says so before it looks at the slots: of the two one sees the other.
+    // ORDER: the store of the slot comes before this load. A growing process stores the claim, then
+    // loads the slots. At least one side sees the other.
     full_barrier(region.medium());
     let claimed = &region.at::<Line>(Offset::new(layout.shared)).0[word::CLAIMED];
     let (wanted, reserved) =
@@ -144,14 +154,15 @@ pub(crate) fn check_addresses<M: MappedMedium>(
     if wanted > reserved { Err((wanted, reserved)) } else { Ok(()) }
 }
 
-/// A pool that is open. Clones are handles to the same pool; it is closed, in order, when the last one goes.
+/// An open pool. Clones are handles to the same pool; dropping the last one closes it in order.
 pub struct Pool<M: MappedMedium>(pub(crate) Arc<Inner<M>>);
 
-/// What the handles share.
+/// The state that all handles of this process share.
 pub(crate) struct Inner<M: MappedMedium> {
-    /// The file's handle and the mapping, so that a child does not keep what the handle locks. Dropped first.
+    /// The file's handle and the mapping, registered so that a forked child does not keep the
+    /// file's locks. Dropped first.
     _fork_safe: Option<ForkSafe>,
-    /// Tells this opening from every other of this process, for thread-local caches.
+    /// Distinguishes this open from all others of this process, for thread-local caches.
     pub(crate) id: u64,
     pub(crate) region: Region<M>,
     pub(crate) layout: Layout,
@@ -159,32 +170,34 @@ pub(crate) struct Inner<M: MappedMedium> {
     shared: Anchor<Shared>,
     pub(crate) owner: Owner,
     pub(crate) lock_words: LockWords,
-    /// Counts openings: what the allocator left in an older era is believed by and by, as `arrival` says.
+    /// Counts opens. Units with an older open sequence must be revalidated, see `arrival`.
     pub(crate) open_seq: u32,
     pub(crate) start: Start,
     pub(crate) writes: bool,
     pub(crate) hash_seed: u64,
-    /// Held while the superblock changes: growth, close. Other processes are kept out by a lock in the pool.
+    /// Held while the superblock changes: growth, close. A lock in the pool excludes other
+    /// processes.
     superblock: Mutex<Superblock>,
-    /// Held while a root is made; as above.
+    /// Held while a root is created; a lock in the pool excludes other processes.
     roots: Mutex<()>,
-    /// Who of the participants is alive; `None` if this process has the pool for itself.
+    /// Tells which participants are alive; `None` if the pool is exclusive.
     pub(crate) liveness: Option<Arc<dyn Liveness>>,
-    /// Of each participant the last life that was found to be ending; 0 for none. See `recover`.
+    /// For each participant, the last incarnation that was found exiting; 0 for none. See
+    /// `recover`.
     pub(crate) exiting: Box<[AtomicU64]>,
     /// Whether this process may store to the zones.
     pub(crate) protected: WriteProtection,
-    /// Whether [`Pool::close`] has done its work.
+    /// Whether the close has been done.
     closed: bool,
-    /// Which process of a family of forks opened it.
+    /// The fork generation of the process that opened it.
     fork_generation: u64,
-    /// Whether pins may leave their barrier to who moves the epoch on.
+    /// Whether pins may leave their barrier to the thread that advances the epoch.
     pub(crate) light_pins: bool,
     /// See [`Inner::is_multi_host`].
     multi_host: bool,
-    /// The epoch in which readers were waited for in vain last; `u64::MAX` if never.
+    /// The epoch of the last wait for readers that timed out; `u64::MAX` if none has.
     pub(crate) held_up_at: AtomicU64,
-    /// The allocator's part that is not in the region: what follows from the geometry.
+    /// The part of the allocator's state that is not in the region; it follows from the geometry.
     pub(crate) memory: Memory,
 }
 
@@ -195,17 +208,17 @@ impl<M: MappedMedium> Clone for Pool<M> {
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// A pool of `size` bytes in anonymous memory: gone with the process.
+    /// Creates a pool of `size` bytes in anonymous memory, which ends with the process.
     pub fn anonymous(size: u64) -> Result<Self, OpenError> {
         PoolOptions::anonymous().size(size).create()
     }
 
-    /// As [`Pool::anonymous`], with a geometry of the caller's choice.
+    /// As [`Pool::anonymous`], with a given geometry.
     pub fn anonymous_with(size: u64, geometry: Geometry) -> Result<Self, OpenError> {
         PoolOptions::anonymous().size(size).geometry(geometry).create()
     }
 
-    /// Brings the shared structures into the state that `opened.start` asks for.
+    /// Initializes the shared structures as `opened.start` requires.
     pub(crate) fn start(
         region: Region<M>,
         layout: Layout,
@@ -227,7 +240,8 @@ impl<M: MappedMedium> Pool<M> {
         Ok(pool)
     }
 
-    /// A handle to a pool whose shared structures are as they should be, as when others have it open.
+    /// Makes a handle to a pool whose shared structures are initialized, as when other processes
+    /// have it open.
     pub(crate) fn join(
         region: Region<M>,
         layout: Layout,
@@ -293,13 +307,13 @@ impl<M: MappedMedium> Pool<M> {
         self.0.size()
     }
 
-    /// How often it has been opened with nobody else in it: a lock of another generation is free.
+    /// How often it has been opened by a first process. A lock word of another generation is free.
     #[inline(always)]
     pub fn generation(&self) -> u32 {
         self.0.owner.generation
     }
 
-    /// This process, as lock words name it.
+    /// This process, as lock words identify it.
     #[inline(always)]
     pub fn owner(&self) -> Owner {
         self.0.owner
@@ -311,12 +325,12 @@ impl<M: MappedMedium> Pool<M> {
         self.0.hash_seed
     }
 
-    /// How it was found when it was opened.
+    /// The state in which it was found when it was opened.
     pub fn found(&self) -> Start {
         self.0.start
     }
 
-    /// Whether it was opened to be read only: what is stored in it stays with this process.
+    /// Whether it is open read-only: stores to it stay private to this process.
     pub fn is_read_only(&self) -> bool {
         !self.0.writes
     }
@@ -334,35 +348,38 @@ impl<M: MappedMedium> Pool<M> {
         all.map(|(index, holder)| Holder { holds_up: holding_up.contains(&index), ..holder }).collect()
     }
 
-    /// Keeps others from bringing up what is in the pool, or making it, until it is dropped. For whoever opens a store in it.
+    /// Excludes other processes from initializing the pool's contents until the result is dropped.
+    /// For code that opens or creates a store in it.
     pub fn initialize(&self) -> Initializing<'_, M> {
         let locked = self.is_shared().then(|| self.0.opening_lock().acquire_in(&self.0));
         Initializing { pool: self, _locked: locked }
     }
 
-    /// Whether what is in the pool has been brought up since it was opened, so that others may be at work in it.
+    /// Whether the contents have been initialized since the pool was opened, so that other
+    /// processes may be using them.
     pub fn is_initialized(&self) -> bool {
         self.0.shared_word(word::READY).load(self.medium(), Ordering::Acquire) != 0
     }
 
-    /// Its name among all pools.
+    /// Its unique identifier.
     pub fn uuid(&self) -> u128 {
         self.0.superblock().uuid
     }
 
-    /// The label that it was made with.
+    /// The label that was set when it was created.
     pub fn label(&self) -> String {
         self.0.superblock().label.clone()
     }
 
-    /// Closes it in order, so that the next open finds it clean and, on a disk, whole through a crash of the machine. It is the
-    /// last handle; else [`CloseError::StillOpen`], and the last one closes it when it goes.
+    /// Closes the pool in order: the next open finds it clean and, on a disk, intact even if the
+    /// machine crashes. Returns [`CloseError::StillOpen`] unless this is the last handle; then
+    /// dropping the last handle closes the pool.
     pub fn close(self) -> Result<(), CloseError> {
         let mut inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
         inner.close().map_err(CloseError::Map)
     }
 
-    /// Lets go of the pool as a process does that dies: the next open finds it left in use. For tests.
+    /// Leaves the pool as a crashed process does: the next open finds it in use. For tests.
     #[doc(hidden)]
     pub fn abandon(self) {
         if let Some(mut inner) = Arc::into_inner(self.0) {
@@ -370,8 +387,8 @@ impl<M: MappedMedium> Pool<M> {
         }
     }
 
-    /// Asks the kernel for huge pages for the next piece of the pool from `from` on, and says where to go on; `None` at the end. Takes
-    /// some 50 ms, so it belongs in a thread of its own.
+    /// Asks the kernel for huge pages for the next piece of the pool, from `from` on. Returns where
+    /// to continue; `None` at the end. Takes some 50 ms, so it belongs in a thread of its own.
     pub fn collapse_step(&self, from: u64) -> Option<u64> {
         const STEP: u64 = 16 << 20;
         if from >= self.size() {
@@ -381,7 +398,7 @@ impl<M: MappedMedium> Pool<M> {
         Some(from + STEP)
     }
 
-    /// Writes the superblock as it stands.
+    /// Writes the current superblock.
     pub(crate) fn store_superblock(&self) -> Result<(), MapError> {
         self.0.superblock().store(self.region(), 0)
     }
@@ -394,13 +411,13 @@ pub struct Initializing<'p, M: MappedMedium> {
 }
 
 impl<M: MappedMedium> Initializing<'_, M> {
-    /// It is done.
+    /// Marks the contents as initialized.
     pub fn done(self) {
         self.pool.0.shared_word(word::READY).store(self.pool.medium(), 1, Ordering::Release);
     }
 }
 
-/// Something that nobody else changes, in this process or another.
+/// Exclusive access to a value, against threads of this process and other processes.
 pub(crate) struct Exclusive<'a, M: MappedMedium, T> {
     // Dropped first: the other processes wait for the lock, the other threads for the mutex.
     _locked: Option<Locked<'a, M>>,
@@ -439,13 +456,14 @@ impl<M: MappedMedium> Inner<M> {
         participants::live_participants(&self.region, &self.layout, &**liveness, Some(own))
     }
 
-    /// Whether one of them stands still, as far as that is to be seen from here.
+    /// Whether one of the other participants is stopped, as far as this process can tell.
     #[cold]
     pub(crate) fn has_stopped_participant(&self) -> bool {
         self.other_live_participants().iter().any(|(_, holder)| holder.stopped)
     }
 
-    /// Whether the participants run under kernels of their own: then no one's cache outlives its host.
+    /// Whether the participants run under different kernels. Then the cache of a host may be lost
+    /// with it.
     #[inline(always)]
     pub(crate) fn is_multi_host(&self) -> bool {
         self.multi_host
@@ -477,54 +495,59 @@ impl<M: MappedMedium> Inner<M> {
     /// See [`Pool::size`].
     #[inline(always)]
     pub(crate) fn size(&self) -> u64 {
-        // ORDER: Acquire: pairs with `set_size`; whoever sees the size sees the mapping that long.
+        // ORDER: Acquire: pairs with `set_size`. A thread that sees the size also sees a mapping of
+        // that length.
         self.shared_word(word::SIZE).load(self.region.medium(), Ordering::Acquire)
     }
 
-    /// The pool is about to have so many bytes, or, as before, no more than it has: said before it is asked whether all have addresses for them. By who has the superblock's lock.
+    /// Announces that the pool is about to have `size` bytes, or, after a refusal, only its old
+    /// size. Comes before the check that all participants have addresses for them. The caller holds
+    /// the superblock's lock.
     pub(crate) fn claim_size(&self, size: u64) {
         // ORDER: see `check_addresses`.
         self.shared_word(word::CLAIMED).store(self.medium(), size, Ordering::Release);
         full_barrier(self.medium());
     }
 
-    /// Tells everyone that the pool has `size` bytes. The superblock says so already, durably.
+    /// Announces to all participants that the pool has `size` bytes. The superblock says so
+    /// already, durably.
     pub(crate) fn set_size(&self, size: u64) {
         self.claim_size(size);
         // ORDER: Release: pairs with `Pool::size`.
         self.shared_word(word::SIZE).store(self.region.medium().point("pool.size"), size, Ordering::Release);
     }
 
-    /// The superblock as it is now, which nobody else changes meanwhile.
+    /// The current superblock, with exclusive access.
     pub(crate) fn superblock(&self) -> Exclusive<'_, M, Superblock> {
         let mut exclusive = self.exclusive(&self.superblock, self.superblock_lock());
         if self.is_shared()
             && let Ok(found) = superblock::load(&self.region)
         {
-            // Others may have made the pool grow.
+            // Another process may have grown the pool.
             *exclusive = found.superblock;
         }
         exclusive
     }
 
-    /// The root directory is nobody else's meanwhile.
+    /// Exclusive access to the root directory.
     pub(crate) fn roots(&self) -> Exclusive<'_, M, ()> {
         self.exclusive(&self.roots, self.roots_lock())
     }
 
-    /// Keeps out the other threads of this process, and then the other processes.
+    /// Excludes the other threads of this process, and then the other processes.
     fn exclusive<'a, T>(&'a self, mutex: &'a Mutex<T>, lock: &'a Lock) -> Exclusive<'a, M, T> {
         let mutex = mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let locked = self.is_shared().then(|| lock.acquire_in(self));
         Exclusive { _locked: locked, mutex }
     }
 
-    /// Leaves the pool. Whoever calls this has the last handle of this process.
+    /// Leaves the pool. The caller has the last handle of this process.
     fn close(&mut self) -> Result<(), MapError> {
         if std::mem::replace(&mut self.closed, true) || !self.writes || self.is_forked_copy() {
             return Ok(());
         }
-        // What is left for the dead is taken back, and who goes last writes down what there is.
+        // Closing recovers dead participants, and the last process stores final allocator words;
+        // both write to protected memory.
         std::mem::forget(self.allow_stores());
         let Some(liveness) = &self.liveness else { return self.close_exclusive() };
         liveness.enter().map_err(|error| MapError::Os("lock the pool's file", error))?;
@@ -536,14 +559,15 @@ impl<M: MappedMedium> Inner<M> {
         outcome
     }
 
-    /// Whether another participant is alive. Nobody comes or goes meanwhile.
+    /// Whether another participant is alive. The caller has entered the gate, so none joins or
+    /// leaves.
     fn has_other_participants(&self) -> bool {
         let mut others = (0..self.layout.geometry.participants)
             .filter(|&index| index != u32::from(self.owner.participant));
         self.liveness.as_ref().is_some_and(|liveness| others.any(|index| liveness.is_alive(index)))
     }
 
-    /// Leaves the pool to the others.
+    /// Leaves the pool while other processes continue to use it.
     fn detach(&self) -> Result<(), MapError> {
         self.release_slots();
         let Owner { participant, incarnation, .. } = self.owner;
@@ -572,7 +596,7 @@ impl<M: MappedMedium> Inner<M> {
 }
 
 impl<M: MappedMedium> Drop for Inner<M> {
-    /// The orderly close, unless something has gone wrong: then the next open had better trust less.
+    /// Closes in order, except during a panic: then the next open should trust less.
     fn drop(&mut self) {
         if self.is_forked_copy() {
             return;
@@ -581,7 +605,8 @@ impl<M: MappedMedium> Drop for Inner<M> {
             let _ = self.close();
         }
         if let Some(file) = self.region.medium().mapping().as_file() {
-            // By name and not by closing the file: a process that this one is just starting may hold a copy of it.
+            // Unlocks explicitly, since closing may not suffice: a process that is just being
+            // started may hold a copy of the handle.
             let _ = file.unlock();
             liveness::release_all(file);
         }
@@ -602,12 +627,12 @@ mod tests {
         let bringing = one.initialize();
         assert!(!is_free() && !other.is_initialized());
         drop(bringing);
-        assert!(is_free() && !other.is_initialized(), "it was given up");
+        assert!(is_free() && !other.is_initialized(), "dropped before done");
         one.initialize().done();
         assert!(is_free() && other.is_initialized());
     }
 
-    /// Nobody else, and whether there may be somebody under another kernel.
+    /// A liveness without other participants, possibly for several kernels.
     struct Nobody {
         is_multi_host: bool,
     }
@@ -630,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn only_under_one_kernel_it_makes_the_barriers_for_all() {
+    fn light_pins_need_a_common_kernel() {
         let shared = |is_multi_host| {
             let medium = Shm::new(Mapping::anonymous(1 << 20, 1 << 20).unwrap());
             let options = PoolOptions::anonymous().geometry(geometry());

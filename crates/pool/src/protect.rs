@@ -1,23 +1,26 @@
-//! A participant that only reads needs no access for writing to the data, only to its own seat: its mapping refuses stores to all zones, so no bug of its program,
-//! whatever it is written in, can damage what others write.
+//! Write protection for a participant that only reads. It needs write access to its own thread
+//! slot, but not to the data: its mapping refuses stores to all zones. So no bug in its program, in
+//! whatever language, can damage the data of others.
 //!
-//! The one thing that such a participant stores there is what it takes back from the dead, when it comes in, when it leaves as the last one, or when no seat is free for
-//! it otherwise; meanwhile its mapping takes stores.
+//! Such a participant stores to the zones only to recover dead participants: when it joins, when it
+//! leaves as the last one, or when no slot is free for it otherwise. Meanwhile its mapping permits
+//! stores.
 
 use crate::participants;
 use crate::pool::{Inner, Pool};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_medium::{MapError, MappedMedium};
 
-/// Whether stores are refused; and by how many they are needed nevertheless.
+/// Whether stores are refused, and how many callers need them nevertheless.
 #[derive(Default)]
 pub(crate) struct WriteProtection(Mutex<Option<u32>>);
 
-/// While it lives, stores are taken.
+/// While it exists, stores are permitted.
 pub(crate) struct WriteWindow<'p, M: MappedMedium>(&'p Inner<M>);
 
 impl<M: MappedMedium> Pool<M> {
-    /// From now on this process stores nothing to what is in the pool's zones: a store is a fault that ends it. For who reads what others write.
+    /// Makes this process's mapping of the pool's zones read-only: a store there is a fault that
+    /// ends the process. For a process that only reads.
     ///
     /// # Errors
     /// If the system refuses.
@@ -46,7 +49,7 @@ impl<M: MappedMedium> Inner<M> {
         self.region.medium().mapping().refuse_stores(self.layout.zones as usize, refuse)
     }
 
-    /// For what has to be stored even by who only reads.
+    /// Permits stores while the result exists, for recovery in a read-only participant.
     pub(crate) fn allow_stores(&self) -> WriteWindow<'_, M> {
         if let Some(needed) = &mut *self.protected.lock() {
             *needed += 1;
@@ -63,7 +66,7 @@ impl<M: MappedMedium> Drop for WriteWindow<'_, M> {
         if let Some(needed) = &mut *self.0.protected.lock() {
             *needed = needed.saturating_sub(1);
             if *needed == 0 {
-                // Refused by the system, the protection is lost and nothing else.
+                // If the system refuses, only the protection is lost.
                 let _ = self.0.refuse_stores(true);
             }
         }
@@ -94,7 +97,7 @@ pub(crate) mod tests {
         mappings.find(|(range, _)| is_there(range)).unwrap().1.starts_with("rw")
     }
 
-    /// The same of what lies in the zones: of its first page and of its last one.
+    /// The same for the zones: for their first page and their last one.
     fn takes_data(pool: &Pool<Shm>) -> bool {
         let from = pool.layout().zones.next_multiple_of(rustix::param::page_size() as u64);
         let [first, last] = [from, pool.size() - 1].map(|offset| takes_stores(pool, offset));
@@ -112,21 +115,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn stores_are_taken_as_long_as_somebody_needs_them() {
+    fn stores_are_permitted_until_the_last_window_closes() {
         let (_directory, pool) = pool();
         pool.protect_data().unwrap();
         for _ in 0..2 {
             let [one, two] = [pool.0.allow_stores(), pool.0.allow_stores()];
             assert!(takes_data(&pool));
             drop(one);
-            assert!(takes_data(&pool), "one needs them still");
+            assert!(takes_data(&pool), "one still needs them");
             drop(two);
             assert!(!takes_data(&pool));
         }
     }
 
     #[test]
-    fn protecting_once_more_takes_nothing_from_who_stores_just_now() {
+    fn protecting_again_keeps_an_open_write_window() {
         let (_directory, pool) = pool();
         pool.protect_data().unwrap();
         let window = pool.0.allow_stores();

@@ -1,18 +1,24 @@
-//! What a participant leaves that died while others go on, and how a survivor takes it back.
+//! Recovery of dead participants by survivors.
 //!
-//! A participant may die at any instruction. All that it had stored is there, for caches outlive processes; what it meant to store next is missing. It leaves
+//! A participant may die at any instruction. All its stores are visible, since caches outlive
+//! processes; its next stores are missing. It leaves
 //!
-//! * locks, which others wait for: its threads have noted each before they tried it (see `notes`), and the pool's own lie at known places;
-//! * seats: a pinned epoch, which holds up what others give back; caches of free blocks; blocks in limbo;
-//! * memory that nobody knows any more: blocks that were taken and not linked yet, or unlinked and not yet given back. These are found by a collection that runs
-//!   beside everybody's work (see `doubt`), and only if the dead one was inside the pool at all.
+//! * locks that others wait for: its threads recorded an intent before they tried each (see
+//!   `notes`), and the pool's own locks are at known places;
+//! * thread slots: a pin, which blocks reclamation; caches of free blocks; blocks in limbo;
+//! * unreachable memory: blocks allocated and not linked yet, or unlinked and not retired yet. A
+//!   concurrent collection finds these (see `doubt`); it is needed only if the dead participant was
+//!   pinned.
 //!
-//! Any survivor recovers: one that has waited too long for a lock, or one that looks around from time to time ([`Pool::recover_dead`]). A lock in the dead one's
-//! slot keeps two from doing it together; one that dies over it is found by the next. Each step can be done over.
+//! Any survivor recovers: a thread that has waited too long for a lock, or one that checks from
+//! time to time ([`Pool::recover_dead`]). A lock in the dead participant's entry serializes
+//! recoveries; if its holder dies, the next survivor takes it over. Each step can be repeated.
 //!
-//! Nobody else waits meanwhile, but for the locks concerned. What a lock protects needs no repair: every index keeps itself such that a crash after any
-//! store leaves it whole, and the death of a process is the mildest of crashes. What is not durable yet under the lock is said by its *unfenced* note. Where the pool
-//! itself has more than one word to change, the queues of limbo and the superblock, the recovery ends what was begun.
+//! Other threads wait meanwhile only for the locks concerned. Data under these locks needs no
+//! repair: every index is consistent after a crash at any store, and the death of a process is the
+//! mildest of crashes. Data that is not durable yet is marked by its *unfenced* lock. Where the
+//! pool itself changes several words, in limbo queues and the superblock, recovery completes the
+//! change.
 
 use crate::epoch::DEPTH_MASK;
 use crate::liveness::Liveness;
@@ -25,13 +31,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{MappedMedium, Offset, Word};
 
 impl<M: MappedMedium> Pool<M> {
-    /// Takes back what participants have left that died while others went on. Returns how many there were. For a thread that looks around from time
-    /// to time; in a pool that is not shared there is nothing to look for.
+    /// Recovers dead participants while others run. Returns their number. For a thread that checks
+    /// from time to time. Does nothing in an exclusive pool.
     pub fn recover_dead(&self) -> u32 {
         self.0.recover_all_dead()
     }
 
-    /// How many slots of the participant table are taken. For tests.
+    /// The number of taken entries in the participant table. For tests.
     #[doc(hidden)]
     pub fn participants_taken(&self) -> u32 {
         let is_taken = |&index: &u32| participants::holder_of(self.region(), self.layout(), index).is_some();
@@ -40,7 +46,7 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Recovers after everyone who is dead.
+    /// Recovers all dead participants, and returns how many this call recovered.
     pub(crate) fn recover_all_dead(&self) -> u32 {
         if !self.is_shared() {
             return 0;
@@ -48,14 +54,14 @@ impl<M: MappedMedium> Inner<M> {
         (0..self.layout.geometry.participants).filter(|&index| self.recover_if_dead(index)).count() as u32
     }
 
-    /// Whether the participant is dead that a held lock word names.
+    /// Whether the participant that a held lock word names is dead.
     #[cold]
     pub(crate) fn is_holder_dead(&self, word: u64) -> bool {
         let (participant, incarnation) = holder_of_word(word);
         self.is_dead(participant, incarnation)
     }
 
-    /// Whether somebody has died whom nobody has recovered yet.
+    /// Whether there is a dead participant that has not been recovered yet.
     #[cold]
     pub(crate) fn has_dead_participant(&self) -> bool {
         let holder = |index| participants::holder_of(&self.region, &self.layout, index);
@@ -71,13 +77,16 @@ impl<M: MappedMedium> Inner<M> {
         if (participant, incarnation) == (u32::from(self.owner.participant), self.owner.incarnation) {
             return false;
         }
-        // Asked first: a slot is taken only by who is alive already, so one that changes hands now is not taken for dead.
+        // Check liveness first: a process claims its liveness before it takes the entry. So an
+        // entry that changes hands now is not mistaken for dead.
         let is_alive = participant == u32::from(self.owner.participant)
             || liveness.is_alive(participant) && !self.is_exiting(&**liveness, participant, incarnation);
         !is_alive || participants::holder_of(&self.region, &self.layout, participant) != Some(incarnation)
     }
 
-    /// Whether a participant that has its place still will not store any more. Once found so it stays so: for a time nobody can tell any more, and a recovery must not stop halfway.
+    /// Whether a participant that still has its liveness will store nothing any more. Once true it
+    /// stays true: later the kernel may not be able to tell for a while, and a recovery must not
+    /// stop halfway.
     fn is_exiting(&self, liveness: &dyn Liveness, participant: u32, incarnation: u32) -> bool {
         let (region, layout) = (&self.region, &self.layout);
         let found = &self.exiting[participant as usize];
@@ -99,7 +108,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes back what the dead incarnations of slot `index` have left. Returns whether this call did it.
+    /// Recovers the dead incarnations of entry `index`. Returns whether this call did it.
     pub(crate) fn recover_participant(&self, index: u32) -> bool {
         if index >= self.layout.geometry.participants {
             return false;
@@ -121,13 +130,13 @@ impl<M: MappedMedium> Inner<M> {
         if let Some(incarnation) = holder.filter(|&incarnation| self.is_dead(index, incarnation)) {
             participants::release(&self.region, &self.layout, index, incarnation);
         }
-        // It may have changed something and not said so any more.
+        // It may have changed keys and died before notifying their watches.
         self.notify_all();
         lock.release_in(self);
         true
     }
 
-    /// Calls `each` on every lock that is noted in `slot`.
+    /// Calls `each` for every lock that `slot` has an intent for.
     fn for_each_intent(&self, slot: &ThreadSlot, each: impl Fn(&Lock)) {
         let intents_set = slot.intents_set.load(self.medium(), Acquire);
         for at in (0..INTENTS).filter(|at| intents_set >> at & 1 == 1) {
@@ -138,11 +147,11 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Frees the pool's own locks, as far as dead ones hold them.
+    /// Releases the pool's own locks that dead participants hold.
     fn release_locks_of_dead(&self) {
         let collector = &self.shared().collector;
         if collector.take_over_if_dead(self) {
-            // What it was about to free when it died, nobody knows.
+            // The dead collector may have been about to free blocks that are unknown now.
             self.request_collection();
             collector.release_in(self);
         }
@@ -162,7 +171,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes back the seat with number `index`, if someone dead has it.
+    /// Recovers the thread slot `index` if its owner is dead.
     fn recover_slot(&self, index: u32) {
         let slot = self.thread_slot(index);
         if !slot.owner_lock.take_over_if_dead(self) {
@@ -171,7 +180,7 @@ impl<M: MappedMedium> Inner<M> {
         self.for_each_intent(slot, |lock| lock.release_if_dead(self));
         slot.intents_set.store(self.medium().point("intent.clear-all"), 0, Relaxed);
         if slot.pin.load(self.medium(), Relaxed) & DEPTH_MASK != 0 {
-            // It was in the middle of something: there may be memory that nobody knows.
+            // It died in the middle of an operation: there may be unreachable memory.
             self.request_collection();
         }
         self.drain_slot(slot);
@@ -179,7 +188,8 @@ impl<M: MappedMedium> Inner<M> {
         slot.owner_lock.release_in(self);
     }
 
-    /// Seats are counted in passing, and a thread can die between a seat and its count. (While others take and leave seats this is only about right, too: see `may_keep_slot`.)
+    /// Recounts the taken slots: a thread can die between taking a slot and counting it. (While
+    /// others take and leave slots, this count is approximate, too: see `may_keep_slot`.)
     fn recount_taken_slots(&self) {
         let count = self.count_taken_slots();
         self.shared().slots_taken.store(self.medium().point("slot.count"), count, Relaxed);
@@ -208,7 +218,7 @@ mod tests {
         tempfile::tempdir_in("/dev/shm").unwrap()
     }
 
-    /// So many more participants of the pool in `directory`.
+    /// Opens `N` more participants of the pool in `directory`.
     fn open<M: MappedMedium, const N: usize>(directory: &tempfile::TempDir) -> [Pool<M>; N] {
         small::more_participants(directory, small::geometry())
     }
@@ -220,7 +230,7 @@ mod tests {
         (directory, one, two)
     }
 
-    /// Where a lock is that all know, and that nobody has.
+    /// The offset of a free lock that all participants know.
     fn new_lock<M: MappedMedium>(pool: &Pool<M>) -> u64 {
         let block = pool.pin().alloc(8).unwrap().fenced_later().into_offset();
         pool.region().at(Offset::<Word>::new(block)).store(pool.medium(), 0, Relaxed);
@@ -231,16 +241,16 @@ mod tests {
         Lock::of(pool.region().at(Offset::new(at)))
     }
 
-    /// Dies inside the pool, with the lock.
+    /// Dies while pinned, holding the lock.
     fn die_with_lock<M: MappedMedium>(pool: Pool<M>, at: u64) {
         let guard = pool.pin();
-        std::mem::forget(lock(&pool, at).try_acquire(&guard).expect("it is free"));
+        std::mem::forget(lock(&pool, at).try_acquire(&guard).expect("the lock is free"));
         std::mem::forget(guard);
         pool.abandon();
     }
 
     #[test]
-    fn a_superblock_that_the_dead_one_was_writing_is_whole_again() {
+    fn superblock_torn_by_the_dead_is_repaired() {
         for torn in [0, 1] {
             let (_directory, dead, survivor) = two();
             std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
@@ -253,9 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_an_arrival_that_the_dead_one_had_begun() {
+    fn revalidation_begun_by_the_dead_is_resumed() {
         let (directory, one, two) = two();
-        // Left in use, so that all units arrive once more.
+        // Left in use, so that all units are revalidated again.
         let guard = one.pin();
         let kept: Vec<u64> = (0..200).map(|_| guard.alloc(200).unwrap().persist().into_offset()).collect();
         drop(guard);
@@ -269,7 +279,7 @@ mod tests {
         survivor.0.unit(unit).state.store(survivor.medium(), revalidating.0, Relaxed);
         dead.abandon();
         assert_eq!(survivor.0.revalidate(unit).usage(), UnitUse::Revalidating);
-        assert_eq!(survivor.faults(), 0, "it has waited until it took it for damaged");
+        assert_eq!(survivor.faults(), 0, "the wait ended with a verdict of damage");
         survivor.recover_dead();
         survivor.collect(&mut |marker| kept.iter().for_each(|&offset| marker.mark(offset, 200)));
         assert_eq!(survivor.verify_memory(), []);
@@ -282,7 +292,7 @@ mod tests {
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {
-                    // Whoever counts the seats after a death may miss one that is being taken.
+                    // A recount after a death may miss a slot that is just being taken.
                     one.0.shared().slots_taken.store(one.medium(), 0, Relaxed);
                     drop(one.pin());
                     all_here.wait();
@@ -292,14 +302,14 @@ mod tests {
                 });
             }
         });
-        assert!(counted.into_inner() < 4, "of four seats, one is left for those who come late");
+        assert!(counted.into_inner() < 4, "one of four slots stays free for a late thread");
     }
 
     #[test]
-    fn growth_that_the_dead_one_had_begun_is_ended() {
+    fn growth_begun_by_the_dead_is_completed() {
         for observed in [false, true] {
             let (_directory, dead, survivor) = two();
-            // Up to where the superblock says the new size, or everybody knows it.
+            // The dead participant stored the new size in the superblock, or also announced it.
             std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
             dead.medium().mapping().grow(2 * SIZE as usize).unwrap();
             dead.0.init_hints(SIZE, 2 * SIZE);
@@ -318,7 +328,7 @@ mod tests {
                 block.persist().into_offset();
                 had += 4096;
             }
-            assert!(had > SIZE + SIZE / 2, "only {had} bytes of the grown pool are to be had");
+            assert!(had > SIZE + SIZE / 2, "only {had} bytes of the grown pool can be allocated");
             assert_eq!(survivor.verify_head(), []);
         }
     }
@@ -367,9 +377,9 @@ mod tests {
         survivor.recover_dead();
         let [next] = open::<Shm, 1>(&directory);
         let guard = next.pin();
-        let held = lock(&next, at).try_acquire(&guard).expect("it is free");
+        let held = lock(&next, at).try_acquire(&guard).expect("the lock is free");
         let new = lock(&next, at).load_word(next.medium());
-        assert_eq!(holder_of_word(old).0, holder_of_word(new).0, "it has the slot");
+        assert_eq!(holder_of_word(old).0, holder_of_word(new).0, "same entry");
         for pool in [&survivor, &next] {
             assert!(pool.0.is_holder_dead(old) && !pool.0.is_holder_dead(new));
         }
@@ -377,12 +387,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_holder_there_is_no_room_for_is_nobody_s() {
+    fn lock_of_an_impossible_holder_can_be_released() {
         let (_directory, one, two) = two();
         let at = new_lock(&one);
         let guard = one.pin();
         std::mem::forget(lock(&one, at).acquire(&guard));
-        // Damaged: the highest participant that a lock can name.
+        // Damaged: the highest participant number that a lock word can hold.
         one.region().at(Offset::<Word>::new(at)).fetch_or(one.medium(), 0xfff << 2, Relaxed);
         assert!(lock(&two, at).is_held(&two) && two.0.is_holder_dead(lock(&two, at).load_word(two.medium())));
         assert!(!two.0.recover_participant(0xfff));
@@ -390,7 +400,8 @@ mod tests {
         assert!(!lock(&two, at).is_held(&two));
     }
 
-    /// What somebody has left who died in slot `index` with the lock at `at`: one survivor is to recover it, the other looks on.
+    /// A participant died in entry `index` with the lock at `at`. One survivor recovers it, the
+    /// other watches.
     struct Left {
         directory: tempfile::TempDir,
         recoverer: Pool<Shm>,
@@ -408,7 +419,7 @@ mod tests {
             Self { directory, recoverer, survivor, at, index }
         }
 
-        /// Held by whoever recovers.
+        /// Takes the lock that is held during recovery.
         fn recovery(&self) -> Locked<'_, Shm> {
             let Self { recoverer, index, .. } = self;
             participants::recovery(recoverer.region(), recoverer.layout(), *index).acquire_in(&recoverer.0)
@@ -416,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn while_one_recovers_the_others_leave_it_alone() {
+    fn recovery_runs_in_one_participant_at_a_time() {
         let left = Left::new();
         let (recoverer, survivor, at) = (&left.recoverer, &left.survivor, left.at);
         let busy = left.recovery();
@@ -428,14 +439,14 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_that_was_cut_off_by_a_death_is_taken_up() {
+    fn recovery_cut_off_by_a_death_is_resumed() {
         let left = Left::new();
         std::mem::forget(left.recovery());
         let Left { directory, recoverer, survivor, at, index } = left;
         recoverer.abandon();
         assert_eq!(survivor.recover_dead(), 2);
         assert!(!lock(&survivor, at).is_held(&survivor) && survivor.participants_taken() == 1);
-        // Whoever dies in that slot next is recovered, too.
+        // A participant that dies next in that entry is recovered, too.
         let [next] = open::<Shm, 1>(&directory);
         assert_eq!(u32::from(next.owner().participant), index);
         die_with_lock(next, at);
@@ -450,8 +461,8 @@ mod tests {
             (0..depth).for_each(|_| std::mem::forget(dead.pin()));
             dead.abandon();
             assert_eq!(survivor.recover_dead(), 1);
-            assert_eq!(survivor.needs_collection(), depth > 0, "inside {depth} times");
-            // It holds nobody up any more.
+            assert_eq!(survivor.needs_collection(), depth > 0, "pinned {depth} times");
+            // It blocks nothing any more.
             assert_eq!((survivor.space().readers, survivor.0.count_taken_slots()), (0, 0));
             let epoch = survivor.0.epoch();
             assert_eq!(survivor.0.try_advance(), epoch + 1);
@@ -459,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn seats_of_the_dead_are_counted_no_more() {
+    fn slots_of_the_dead_are_not_counted() {
         let (_directory, dead, survivor) = two();
         let guard = survivor.pin();
         drop(dead.pin());
@@ -490,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_s_own_locks_are_free_once_who_held_them_has_died() {
+    fn pool_locks_of_the_dead_are_released() {
         let (_directory, dead, survivor) = two();
         drop(survivor.pin());
         for lock in pool_locks(&dead) {
@@ -509,21 +520,21 @@ mod tests {
         let at = new_lock(&dead);
         reader.protect_data().unwrap();
         assert!(!takes_stores(&reader, at));
-        // There is a lock to free, and a cache to empty.
+        // Recovery has a lock to release and a cache to drain.
         die_with_lock(dead, at);
         assert_eq!(reader.recover_dead(), 1);
         assert!(!takes_stores(&reader, at) && !lock(&reader, at).is_held(&reader));
     }
 
-    /// What becomes of a participant.
+    /// The simulated state of a participant.
     #[derive(Clone, Copy, PartialEq)]
     enum Fate {
         Lives,
-        /// Stores nothing any more, and has its place.
+        /// Stores nothing any more, but still has its liveness.
         Ending,
     }
 
-    /// Who has which place: what participants know that go by what they are told.
+    /// The state of each claimed entry, for a simulated liveness.
     #[derive(Clone, Default)]
     struct Register(Arc<Mutex<BTreeMap<u32, Fate>>>);
 
@@ -533,7 +544,7 @@ mod tests {
         }
     }
 
-    /// What one of them knows of the others.
+    /// One participant's view of the register.
     struct Member {
         register: Register,
         own: Mutex<Option<u32>>,
@@ -555,7 +566,7 @@ mod tests {
             *self.own.lock().unwrap() != Some(index) && self.register.places().contains_key(&index)
         }
         fn is_exiting(&self, index: u32, pid: u32) -> bool {
-            assert_eq!(pid, std::process::id(), "the pool says which process it is");
+            assert_eq!(pid, std::process::id(), "the pid of the participant table");
             self.register.places().get(&index) == Some(&Fate::Ending)
         }
         fn enter(&self) -> std::io::Result<()> {
@@ -564,7 +575,8 @@ mod tests {
         fn leave(&self) {}
     }
 
-    /// The kernel closes a dying process's files, and lets go of their locks, after it has taken its memory apart.
+    /// The kernel releases a dying process's memory first, then closes its files and releases their
+    /// locks.
     #[test]
     fn ending_process_is_recovered_while_its_locks_are_held() {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
@@ -586,7 +598,7 @@ mod tests {
         view.maps(&[4096]);
         assert!(survivor.recover_dead() == 0 && held.is_held(&survivor));
         view.maps(&[0]);
-        assert!(locks.is_alive(index), "it still has its place");
+        assert!(locks.is_alive(index), "its liveness is still held");
         assert!(survivor.recover_dead() == 1 && !held.is_held(&survivor));
         assert!(locks.is_alive(index) && survivor.recover_dead() == 0);
         std::mem::forget(guard);
@@ -609,18 +621,18 @@ mod tests {
         die_with_lock(dying, at);
         let held = lock(&survivor, at);
         let word = held.load_word(survivor.medium());
-        // The kernel has not said yet that it is dying.
+        // The kernel does not report yet that it is exiting.
         assert!(!survivor.0.is_holder_dead(word) && survivor.recover_dead() == 0 && held.is_held(&survivor));
         register.places().insert(index, Fate::Ending);
         assert!(survivor.0.is_holder_dead(word));
-        // Nobody can tell any more; who has begun to recover goes on.
+        // The exit is not visible any more, but a recovery that has begun continues.
         register.places().insert(index, Fate::Lives);
         assert!(survivor.0.is_holder_dead(word) && survivor.recover_dead() == 1 && !held.is_held(&survivor));
         register.places().remove(&index);
         let next = options.share_on(medium(), member()).unwrap();
         assert_eq!(u32::from(next.owner().participant), index);
         let guard = next.pin();
-        let kept = lock(&next, at).try_acquire(&guard).expect("it is free");
+        let kept = lock(&next, at).try_acquire(&guard).expect("the lock is free");
         assert!(survivor.recover_dead() == 0 && held.is_held(&survivor));
         drop(kept);
     }

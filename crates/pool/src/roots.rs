@@ -1,4 +1,4 @@
-//! The root directory: where a pool's data structures begin, by name.
+//! The root directory: named entry points into a pool's data structures.
 //!
 //! ```text
 //! word 0      0: free, else a hash of words 1 to 6 with its lowest byte 1
@@ -7,8 +7,9 @@
 //!      7      hash of the offset (20) | offset (44)
 //! ```
 //!
-//! A root is one line, so its words become durable in the order in which they are stored: word 0, which publishes it, is last. From
-//! then on only word 7 changes. Slots are never freed: a root that is no longer wanted is set to 0.
+//! A root is one line, so its words become durable in the order of their stores. Word 0, which
+//! publishes it, comes last. After that only word 7 changes. Entries are never freed: a root that
+//! is no longer needed is set to 0.
 
 use crate::check::Finding;
 use crate::error::RootError;
@@ -23,18 +24,18 @@ const KIND_BYTES: usize = 15;
 /// Words 1 to 6: name and kind.
 type Identity = [u64; 6];
 
-/// A root as it stands in the directory.
+/// A root in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     /// Its name.
     pub name: String,
-    /// The kind of thing that it points to.
+    /// The kind of structure that it points to.
     pub kind: String,
-    /// Where that lies; `None` if the root is set to nothing.
+    /// The offset of that structure; `None` if the root points to nothing.
     pub offset: Option<u64>,
 }
 
-/// What a slot of the directory holds.
+/// The content of a directory entry.
 enum Slot {
     Free,
     Named(Identity),
@@ -42,14 +43,15 @@ enum Slot {
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// Where the root `name` points to; `None` if there is no such root or it is set to nothing.
+    /// The offset that root `name` points to; `None` if there is no such root or it points to
+    /// nothing.
     pub fn root(&self, name: &str, kind: &str) -> Result<Option<u64>, RootError> {
         let wanted = identity(name, kind)?;
         let Some(index) = self.find_root(name, &wanted)? else { return Ok(None) };
         let line = self.root_line(index);
         let word = line.0[7].load(self.medium(), Acquire);
-        // PERSIST: whoever set it may not have made it durable yet; what the caller does on the strength of it may be
-        // durable before.
+        // PERSIST: the writer may not have made it durable yet, and the caller's next writes may
+        // become durable before it.
         self.region().persist(line);
         match decode(word, &wanted, self.size()) {
             Some(0) => Ok(None),
@@ -58,7 +60,8 @@ impl<M: MappedMedium> Pool<M> {
         }
     }
 
-    /// Points the root `name` to `offset`, or to nothing if that is 0, and makes the root if there is none. Atomic; durable on return.
+    /// Points root `name` to `offset`, or to nothing if that is 0; creates the root if it is
+    /// missing. Atomic; durable on return.
     pub fn set_root(&self, name: &str, kind: &str, offset: u64) -> Result<(), RootError> {
         let wanted = identity(name, kind)?;
         self.check_target(offset)?;
@@ -66,18 +69,20 @@ impl<M: MappedMedium> Pool<M> {
         let word = encode(offset, &wanted);
         let index = match self.find_root(name, &wanted)? {
             Some(index) => {
-                // ORDER: Release: whoever follows the root sees what it points to.
+                // ORDER: Release: a thread that follows the root sees what it points to.
                 self.root_line(index).0[7].store(self.medium(), word, Release);
                 index
             }
             None => self.make_root(&wanted, word)?,
         };
-        // PERSIST: after what it points to (the caller's business). A crash before leaves the root as it was.
+        // PERSIST: after what it points to, which the caller persists. A crash before leaves the
+        // root unchanged.
         self.region().persist(self.root_line(index));
         Ok(())
     }
 
-    /// Points the root `name` to `new` if it points to `expected` (0 is nothing in both), and says whether it did. Durable on return.
+    /// Points root `name` to `new` if it points to `expected` (0 is nothing in both). Returns
+    /// whether it did. Durable on return.
     pub fn swap_root(&self, name: &str, kind: &str, expected: u64, new: u64) -> Result<bool, RootError> {
         let wanted = identity(name, kind)?;
         self.check_target(new)?;
@@ -91,7 +96,7 @@ impl<M: MappedMedium> Pool<M> {
         Ok(swapped)
     }
 
-    /// Every root that can be read.
+    /// All intact roots.
     pub fn roots(&self) -> Vec<Root> {
         let root = |index| match self.slot(index) {
             Slot::Named(identity) => {
@@ -105,7 +110,7 @@ impl<M: MappedMedium> Pool<M> {
         (0..self.layout().geometry.roots).filter_map(root).collect()
     }
 
-    /// What is wrong with the directory.
+    /// Checks the directory and returns the violations.
     pub(crate) fn verify_roots(&self) -> Vec<Finding> {
         let finding = |index, expected: &str, found: &str| {
             Finding::new(self.layout().root(index), "a root of the directory", expected, found)
@@ -123,7 +128,8 @@ impl<M: MappedMedium> Pool<M> {
         (0..self.layout().geometry.roots).filter_map(verify).collect()
     }
 
-    /// The slot of the root. A damaged slot may be the one that is looked for, so then absence is not certain.
+    /// The entry of root `name`. A damaged entry may be the wanted one; then absence is not
+    /// certain.
     fn find_root(&self, name: &str, wanted: &Identity) -> Result<Option<u32>, RootError> {
         let mut damaged = None;
         for index in 0..self.layout().geometry.roots {
@@ -140,7 +146,7 @@ impl<M: MappedMedium> Pool<M> {
         damaged.map_or(Ok(None), |index| Err(self.damaged(name, index)))
     }
 
-    /// Fills a free slot. The caller is alone in this and persists it.
+    /// Fills a free entry. The caller has exclusive access and persists the entry.
     fn make_root(&self, identity: &Identity, offset_word: u64) -> Result<u32, RootError> {
         let roots = self.layout().geometry.roots;
         let free = (0..roots).find(|&index| matches!(self.slot(index), Slot::Free));
@@ -149,8 +155,8 @@ impl<M: MappedMedium> Pool<M> {
         for (word, &value) in line.0[1..].iter().zip(identity.iter().chain([&offset_word])) {
             word.store(medium, value, Relaxed);
         }
-        // ORDER: Release: whoever sees the root sees its name and what it points to; and on the medium, stores to one line
-        // are durable in their order.
+        // ORDER: Release: a thread that sees the root sees its name and what it points to. On the
+        // medium, stores to one line become durable in their order.
         line.0[0].store(medium, hash(identity), Release);
         Ok(index)
     }
@@ -214,7 +220,7 @@ fn encode(offset: u64, identity: &Identity) -> u64 {
     offset | xxh3_64_with_seed(&offset.to_le_bytes(), hash(identity)) & !(MAX_POOL - 1)
 }
 
-/// The offset in word 7, if that is whole and lies in a pool of `size` bytes.
+/// The offset in word 7, if its hash is right and it is in a pool of `size` bytes.
 fn decode(word: u64, identity: &Identity, size: u64) -> Option<u64> {
     let offset = word & (MAX_POOL - 1);
     (encode(offset, identity) == word && offset < size).then_some(offset)
@@ -230,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_what_it_was_set_to() {
+    fn root_returns_the_offset_that_was_set() {
         let pool = pool();
         assert_eq!(pool.root("table", "clht"), Ok(None));
         pool.set_root("table", "clht", 40960).unwrap();
@@ -247,9 +253,9 @@ mod tests {
         assert_eq!(pool.verify_roots(), []);
     }
 
-    /// Pools that are out there must stay readable: this changes only together with the version.
+    /// Existing pools must stay readable: this changes only together with the format version.
     #[test]
-    fn a_root_has_the_words_that_the_format_says() {
+    fn root_words_match_the_format() {
         let pool = pool();
         pool.set_root("table", "clht", 40960).unwrap();
         let words: [u64; 8] = std::array::from_fn(|i| pool.root_line(0).0[i].load(pool.medium(), Relaxed));
@@ -263,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_of_another_kind_names_both() {
+    fn root_of_another_kind_is_an_error_naming_both() {
         let pool = pool();
         pool.set_root("table", "clht", 40960).unwrap();
         let error = pool.root("table", "art").unwrap_err().to_string();
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_limits_and_the_directory_an_end() {
+    fn names_and_directory_have_limits() {
         let pool = pool();
         for bad in ["", "x\0y", &"x".repeat(32)] {
             assert_eq!(pool.set_root(bad, "k", 0), Err(RootError::Name(bad.into())));
@@ -300,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_byte_of_a_root_is_noticed() {
+    fn any_flipped_byte_of_a_root_is_detected() {
         let pool = pool();
         pool.set_root("table", "clht", 40960).unwrap();
         let line = pool.root_line(0);
@@ -330,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_set_roots_at_once_make_each_once() {
+    fn concurrent_set_root_creates_each_once() {
         let pool = Pool::<Pmem>::anonymous(64 << 10).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4u64 {

@@ -1,14 +1,17 @@
-//! Seats: what a running thread has for itself, in the pool.
+//! Thread slots: what each running thread owns in the pool.
 //!
 //! ```text
-//!   line 0     | claim | announced | noted locks | spilled | page | page count | small | large |
-//!   line 1     | limbo lock | oldest page | newest page | retired | drained | freed | page bytes | 0 |
-//!   line 2     | counters 0 to 7 for whoever is above |
-//!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | spills | notes |
+//!   line 0     | owner lock | pin | intents set | overflow count |
+//!              | chunk | chunk entries | small bytes | large bytes |
+//!   line 1     | queue lock | oldest | newest | retired | drained | freed | chunk bytes | chunks |
+//!   line 2     | counters 0 to 7, for the layers above |
+//!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | overflow | intents |
 //! ```
-//! A thread takes a seat when it first pins a pool, keeps it, and leaves it behind when it ends; the next thread of its process that needs one
-//! goes on with it, caches and all. (One that holds more locks than its seat has notes for takes another beside it: see `notes`.) When more than three quarters of the seats are taken, a thread takes a seat for one pin only. When all are taken,
-//! a pin waits for one.
+//! A thread takes a slot when it first pins a pool. It keeps the slot until it ends; the next
+//! thread of its process that needs one reuses it, with its caches. (A thread that holds more locks
+//! than a slot has intents takes an extra slot: see `notes`.) When more than three quarters of the
+//! slots are taken, a thread takes a slot for one pin only. When all are taken, a pin waits for
+//! one.
 
 use crate::backoff::Backoff;
 use crate::classes::CLASSES_MAX;
@@ -23,55 +26,56 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
 
-/// Free blocks of one class that a seat has to itself.
+/// Free blocks of one class that a slot owns.
 #[repr(C)]
 pub(crate) struct BlockCache {
-    /// Where its slab begins, plus the number of the bitmap word that `free` belongs to; 0 without a slab.
+    /// Start of its slab plus the number of the bitmap word that `free` is a part of; 0 without a
+    /// slab.
     pub(crate) place: Word,
-    /// Blocks of that word that are the seat's to hand out.
+    /// Blocks of that bitmap word that the slot may hand out.
     pub(crate) free: Word,
 }
 
-/// A seat. Words marked "owner" are written by its thread only.
+/// A thread slot. Only its thread writes the words marked "owner".
 #[repr(C, align(64))]
 pub(crate) struct ThreadSlot {
-    /// Held by whoever has the seat.
+    /// Held by the owner of the slot.
     pub(crate) owner_lock: Lock,
-    /// The epoch in which the owner is pinned, and how often (see `epoch`). Owner.
+    /// The epoch in which the owner is pinned, and its number of guards (see `epoch`). Owner.
     pub(crate) pin: Word,
-    /// Which of `intents` count, a bit each. Owner.
+    /// Which of `intents` are valid, a bit each. Owner.
     pub(crate) intents_set: Word,
-    /// Entries of `overflow`. Owner.
+    /// Number of entries in `overflow`. Owner.
     pub(crate) overflow_count: Word,
-    /// The page that the owner writes what it retires to. Owner.
+    /// The open limbo chunk, to which the owner adds what it retires. Owner.
     pub(crate) chunk: Word,
-    /// Entries of that page. Owner.
+    /// Number of entries in that chunk. Owner.
     pub(crate) chunk_entries: Word,
-    /// Bytes of blocks taken less those freed, by the owner. Owner.
+    /// Bytes of blocks that the owner has taken, less those it freed. Owner.
     pub(crate) small_bytes: Word,
-    /// The same of extents. Owner.
+    /// The same for extents. Owner.
     pub(crate) large_bytes: Word,
 
-    /// Protects the queue of full pages.
+    /// Protects the queue of full chunks.
     pub(crate) queue_lock: Lock,
     pub(crate) oldest: Word,
     pub(crate) newest: Word,
     /// Bytes ever retired. Owner.
     pub(crate) retired: Word,
-    /// Bytes that have come out of limbo. Under the lock.
+    /// Bytes that have left limbo. Protected by the queue lock.
     pub(crate) drained: Word,
     /// Bytes ever freed by the owner. Owner.
     pub(crate) freed: Word,
-    /// Bytes retired to the open page. Owner.
+    /// Bytes retired to the open chunk. Owner.
     pub(crate) chunk_bytes: Word,
-    /// Pages of limbo that the owner has filled. Owner.
+    /// Number of limbo chunks that the owner has filled. Owner.
     pub(crate) chunks: Word,
 
     pub(crate) counters: [Word; 8],
     pub(crate) caches: [BlockCache; CLASSES_MAX],
-    /// Blocks that were retired when there was no memory to note it: offsets and bytes. Owner.
+    /// Blocks retired while no limbo chunk could be allocated: offsets and bytes. Owner.
     pub(crate) overflow: [[Word; 2]; 20],
-    /// In a shared pool, where the locks lie that the owner holds or tries: see `notes`. Owner.
+    /// In a shared pool, the offsets of locks that the owner holds or tries: see `notes`. Owner.
     pub(crate) intents: [Word; INTENTS],
 }
 
@@ -80,7 +84,8 @@ const _: () = assert!(size_of::<ThreadSlot>() as u64 == SLOT_BYTES);
 // SAFETY: words and locks only, 256 of them, without padding (the assertion above).
 unsafe impl Persistent for ThreadSlot {}
 
-/// Seats of one open pool that threads of this process left behind. They stay claimed, and the next thread goes on with one.
+/// Slots of an open pool that ended threads of this process left. They stay owned by the process,
+/// and the next thread reuses one.
 #[derive(Default)]
 pub(crate) struct FreeSlots(Mutex<Vec<u32>>);
 
@@ -93,17 +98,17 @@ impl FreeSlots {
     }
 }
 
-/// The seat that this thread has in the pool that it used last.
+/// This thread's slot in the pool that it used last.
 #[derive(Clone, Copy)]
 pub(crate) struct LastSlot {
     pub(crate) pool: u64,
-    /// Where the seat lies while that opening of the pool lasts, so that a pin need not work it out.
+    /// The slot's address while that pool is open, so that a pin need not compute it.
     at: *const ThreadSlot,
 }
 
 const NONE: LastSlot = LastSlot { pool: 0, at: std::ptr::null() };
 
-/// A seat of this thread, and where to leave it. The pool itself is not kept open by it.
+/// A slot of this thread, and where to return it. Does not keep the pool open.
 struct TakenSlot {
     pool: u64,
     slot: u32,
@@ -115,7 +120,8 @@ struct TakenSlots(RefCell<Vec<TakenSlot>>);
 
 impl Drop for TakenSlots {
     fn drop(&mut self) {
-        // Guards that other thread-locals make after this take seats for one pin, and find them by `LAST` alone.
+        // If a later thread-local destructor pins a pool, it takes a slot for one pin, which it
+        // finds by `LAST` alone.
         LAST.set(NONE);
         for taken in self.0.get_mut().drain(..) {
             taken.free_slots.push(taken.slot);
@@ -128,7 +134,7 @@ thread_local! {
     static TAKEN_SLOTS: TakenSlots = const { TakenSlots(RefCell::new(Vec::new())) };
 }
 
-/// In the child of a fork: the seats are the parent's.
+/// Forgets the slot in the child of a fork: it is the parent's.
 pub(crate) fn forget_slot() {
     let _ = LAST.try_with(|last| last.set(NONE));
 }
@@ -139,42 +145,43 @@ impl<M: MappedMedium> Inner<M> {
         self.region.at(Offset::new(self.layout.thread_slot(index)))
     }
 
-    /// What the announcements of this process's seats carry besides.
+    /// The flag that pins of this process's slots carry.
     pub(crate) fn barrier_flag(&self) -> u64 {
         if self.light_pins { 0 } else { FULL_BARRIER }
     }
 
-    /// The number of a seat.
+    /// The index of a slot.
     #[inline(always)]
     pub(crate) fn index_of(&self, slot: &ThreadSlot) -> u64 {
         (self.region.offset_of(slot).raw() - self.layout.thread_slot(0)) / SLOT_BYTES
     }
 
-    /// Every seat that has been taken since the pool was opened.
+    /// All slots that have been taken since the pool was opened.
     pub(crate) fn used_slots(&self) -> impl Iterator<Item = &ThreadSlot> {
         // ORDER: Relaxed: see `claim_slot`.
         let used = self.shared().slots_used.load(self.medium(), Relaxed);
         (0..self.layout.geometry.thread_slots.min(used as u32)).map(|index| self.thread_slot(index))
     }
 
-    /// This thread's seat.
+    /// This thread's slot.
     #[inline(always)]
     pub(crate) fn own_slot(&self) -> &ThreadSlot {
         let mut last = LAST.get();
         if last.pool != self.id {
             last = self.find_slot();
         }
-        // SAFETY: `at` is the address of a seat of this opening of the pool (no two have the same id), which lasts as long as `self`; a seat is made of
-        // words.
+        // SAFETY: `at` is the address of a slot of this open pool (ids are unique). The mapping
+        // lasts as long as `self`, and a slot consists of words.
         unsafe { &*last.at }
     }
 
-    /// Refuses to go on in the child of a fork: seats and locks are the parent's.
+    /// Panics in the child of a fork: slots and locks are the parent's.
     pub(crate) fn assert_not_forked(&self) {
         assert!(!self.is_forked_copy(), "{Forked}");
     }
 
-    /// [`Forked`], in the child of a fork. Costs nothing where this thread has been inside before, as it has not in a child.
+    /// Returns [`Forked`] in the child of a fork. Free of cost if this thread has pinned this pool
+    /// before, which a child never has.
     #[inline(always)]
     pub(crate) fn check_not_forked(&self) -> Result<(), Forked> {
         if LAST.get().pool != self.id && self.is_forked_copy() { Err(Forked) } else { Ok(()) }
@@ -204,7 +211,8 @@ impl<M: MappedMedium> Inner<M> {
         last
     }
 
-    /// Takes a seat: to keep, if many are free. Waits while none is.
+    /// Takes a slot, to keep if many are free. Waits while none is free. Returns its index and
+    /// whether it is temporary.
     fn take_slot(&self) -> (u32, bool) {
         let mut backoff = Backoff::new();
         loop {
@@ -213,11 +221,12 @@ impl<M: MappedMedium> Inner<M> {
             }
             let slots = u64::from(self.layout.geometry.thread_slots);
             let scarce = self.are_slots_scarce(self.shared().slots_taken.load(self.medium(), Relaxed) + 1);
-            // Who keeps a seat takes the first, so that few are ever used; who does not begins anywhere, so that few meet.
+            // To keep a slot, search from the first one, so that few are ever used. For one pin,
+            // begin anywhere, so that threads rarely collide.
             let from = if scarce { thread_number() % slots as u32 } else { 0 };
             let mut around = (from..slots as u32).chain(0..from);
             if let Some((slot, taken)) = around.find_map(|slot| Some((slot, self.claim_slot(slot)?))) {
-                // Others may have taken seats since it was looked: the last ones must not be kept.
+                // Others may have taken slots since the check, and the last slots must not be kept.
                 return (slot, !self.remember_slot(slot, !self.may_keep_slot(taken)));
             }
             self.recover_all_dead();
@@ -225,11 +234,12 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes note of this thread's seat. Returns whether the seat is kept: not if it is temporary or the thread is ending.
+    /// Remembers this thread's slot. Returns whether the thread keeps it: not if it is temporary or
+    /// the thread is ending.
     fn remember_slot(&self, slot: u32, temporary: bool) -> bool {
         let remembered = TAKEN_SLOTS.try_with(|slots| {
             let Ok(mut slots) = slots.0.try_borrow_mut() else { return false };
-            // Pools that are closed: nobody else holds their list.
+            // Drop the entries of closed pools: only they have no other reference to their list.
             slots.retain(|taken| Arc::strong_count(&taken.free_slots) > 1);
             slots.push(TakenSlot {
                 pool: self.id,
@@ -242,31 +252,34 @@ impl<M: MappedMedium> Inner<M> {
         matches!(remembered, Ok(true)) && !temporary
     }
 
-    /// Whether so many seats are taken that who takes the last of them is not to keep it. At least one is never kept, however few there are: or who
-    /// came late would wait until a thread ends.
+    /// Whether more than 3/4 of the slots are taken. A thread then holds its slot for one pin only,
+    /// so that a late thread need not wait until another exits. At least one slot is never kept.
     fn are_slots_scarce(&self, taken: u64) -> bool {
         taken * 4 > u64::from(self.layout.geometry.thread_slots) * 3
     }
 
-    /// Whether this thread may keep the seat that it has just taken, when `taken` are said to be taken. Where participants die the count may be wrong, and if all seats
-    /// were kept, who comes late would wait for ever: so they are counted.
+    /// Whether this thread may keep the slot that it has just taken, given the counter's value.
+    /// After participants die the counter may be wrong. If then all slots were kept, a late thread
+    /// would wait forever, so a shared pool counts the slots themselves.
     fn may_keep_slot(&self, taken: u64) -> bool {
-        // ORDER: SeqCst: of two threads that take seats at once, one counts the other's.
+        // ORDER: SeqCst: of two threads that take slots concurrently, at least one counts the
+        // other's.
         full_barrier(self.medium().point("slot.barrier"));
         let is_full = self.are_slots_scarce(taken)
             || (self.is_shared() && self.are_slots_scarce(self.count_taken_slots()));
         !is_full
     }
 
-    /// How many seats are taken, by the seats.
+    /// Counts the taken slots by their locks.
     pub(crate) fn count_taken_slots(&self) -> u64 {
         self.used_slots().filter(|slot| slot.owner_lock.is_held_in(self)).count() as u64
     }
 
-    /// Takes a seat that nobody has, whichever.
+    /// Takes any free slot.
     ///
     /// # Panics
-    /// If all are taken: whoever waits for one here may hold what the others wait for.
+    /// If all are taken. Waiting could deadlock: this thread may hold a lock that the slots' owners
+    /// wait for.
     pub(crate) fn claim_extra_slot(&self) -> u32 {
         let slots = self.layout.geometry.thread_slots;
         let free = || (0..slots).find(|&index| self.claim_slot(index).is_some());
@@ -274,23 +287,25 @@ impl<M: MappedMedium> Inner<M> {
             self.recover_all_dead();
             free()
         };
-        free().or_else(of_dead).unwrap_or_else(|| panic!("the pool's {slots} seats are all taken"))
+        free().or_else(of_dead).unwrap_or_else(|| panic!("the pool's {slots} thread slots are all taken"))
     }
 
-    /// Takes a seat if nobody has it, and returns how many are taken now.
+    /// Takes a slot if it is free, and returns the new number of taken slots.
     fn claim_slot(&self, index: u32) -> Option<u64> {
         std::mem::forget(self.thread_slot(index).owner_lock.try_acquire_in(self)?);
         let taken = self.shared().slots_taken.fetch_add(self.medium().point("slot.claim"), 1, Relaxed) + 1;
-        // ORDER: Relaxed: before the barrier behind the announcement (see `set_pin`) and that in `may_keep_slot`: who looks behind its own barrier and misses this seat was first.
-        // It says nothing about what is in the seat.
+        // ORDER: Relaxed: comes before the barrier after setting the pin (see `set_pin`) and the
+        // one in `may_keep_slot`. A thread that misses this slot after its own barrier was first.
+        // Orders nothing of the slot's content.
         self.shared().slots_used.fetch_max(self.medium(), u64::from(index) + 1, Relaxed);
         Some(taken)
     }
 
-    /// Gives back a seat that was taken for one pin. Its caches stay for whoever takes it next.
+    /// Returns a slot that was taken for one pin. Its caches stay for the next owner.
     #[cold]
     pub(crate) fn return_slot(&self, slot: &ThreadSlot) {
-        // ORDER: Release, as the withdrawal whose place it takes: who finds this one has all that was done under the pin.
+        // ORDER: Release, as for the clearing that it replaces: a thread that finds this value sees
+        // all that was done under the pin.
         self.clear_pin(slot, 0);
         LAST.set(NONE);
         let _ = TAKEN_SLOTS.try_with(|slots| {
@@ -306,7 +321,8 @@ impl<M: MappedMedium> Inner<M> {
         self.thread_slot(index).owner_lock.release_in(self);
     }
 
-    /// Gives back all seats of this process, none of whose threads is inside the pool or will be again.
+    /// Returns all slots of this process, none of whose threads is pinned or will pin the pool
+    /// again.
     pub(crate) fn release_slots(&self) {
         while self.memory.free_slots.pop().is_some() {}
         let own = (u32::from(self.owner.participant), self.owner.incarnation);
@@ -320,22 +336,25 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Leaves in a seat nothing that is of use to others. The seat is this participant's, none of its threads sits in it, and it stays announced.
+    /// Moves everything that others can use out of a slot. The slot belongs to this participant, no
+    /// thread uses it, and it stays pinned.
     pub(crate) fn drain_slot(&self, slot: &ThreadSlot) {
-        // Whoever collects waits for all that is pinned, and so for this: a slab that is in a cache no more and owned still would be taken for nobody's. And if this
-        // participant dies in the middle of it, that raises a doubt.
+        // A collector waits for all pins, and so for this one. Without it, a slab that is out of
+        // the cache but still owned would be taken for an orphan. If this participant dies
+        // meanwhile, the pin requests a collection.
         self.set_pin(slot, self.barrier_flag() | 1);
         self.move_overflow_to_chunks(slot);
         self.queue_chunk(slot);
         self.drain_caches(slot);
     }
 
-    /// Calls `each` on every used seat that no thread is sitting in; nobody sits down in it meanwhile.
+    /// Calls `each` for every used slot that no thread owns. No thread can take it during the call.
     pub(crate) fn for_each_idle_slot(&self, mut each: impl FnMut(&ThreadSlot)) {
         while let Some(slot) = self.memory.free_slots.pop() {
             self.release_slot(slot);
         }
-        // ORDER: Relaxed: each seat is acquired by its claim; one that is not seen yet is left out.
+        // ORDER: Relaxed: taking a slot's lock acquires its content; slots not visible yet are
+        // skipped.
         let used = self.shared().slots_used.load(self.medium(), Relaxed) as u32;
         for index in 0..used.min(self.layout.geometry.thread_slots) {
             if self.claim_slot(index).is_some() {
@@ -365,15 +384,16 @@ mod tests {
         participants(Geometry { thread_slots: slots, ..Geometry::tiny() })
     }
 
-    /// What a thread says that has gone when this returns.
+    /// Returns what `run` returns, in a thread that has ended by then.
     fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| scope.spawn(run).join().unwrap())
     }
 
-    /// Has `each` run in so many threads, one after the other, and then `run` while all of them are there still. When this returns they have gone.
+    /// Runs `each` in `threads` threads, one after the other, and then `run` while all of them
+    /// still exist. They have ended on return.
     fn with_threads<R>(threads: usize, each: impl Fn() + Sync, run: impl FnOnce() -> R) -> R {
         std::thread::scope(|scope| {
-            // They end when these go, by a panic, too.
+            // The threads end when these senders are dropped, also by a panic.
             let (mut stay, mut there) = (Vec::new(), Vec::new());
             for _ in 0..threads {
                 let (go, wait) = mpsc::channel::<()>();
@@ -389,7 +409,7 @@ mod tests {
             }
             let result = run();
             drop(stay);
-            // A scope alone does not wait for what threads do last, which is to leave their seats.
+            // A scope alone does not wait for thread-local destructors, which return the slots.
             there.into_iter().for_each(|thread| thread.join().unwrap());
             result
         })
@@ -410,7 +430,7 @@ mod tests {
             .collect();
         assert_eq!((pool.0.count_taken_slots(), pool.0.used_slots().count()), (1, 1));
         assert!(units.iter().all(|&unit| unit == units[0]), "all from one slab: {units:?}");
-        // Two at a time need two.
+        // Two concurrent threads need two.
         with_threads(
             1,
             || drop(pool.pin()),
@@ -430,12 +450,12 @@ mod tests {
                 assert_eq!(pool.0.count_taken_slots(), 1);
             }
         }
-        // Another one comes into each, too.
+        // Another thread takes a slot in each, too.
         in_thread(|| pools.iter().for_each(|pool| assert_eq!(pool.try_pin().unwrap().slot_index(), 1)));
     }
 
     #[test]
-    fn a_thread_forgets_the_pools_that_are_closed_and_no_other() {
+    fn thread_forgets_only_closed_pools() {
         in_thread(|| {
             let kept = pool(8);
             drop(kept.pin());
@@ -456,7 +476,7 @@ mod tests {
                 let taken = with_threads(threads, || drop(pool.pin()), || pool.0.count_taken_slots());
                 assert_eq!(taken, kept.min(threads as u64), "of {slots}, by {threads} threads");
                 assert_eq!(pool.0.shared().slots_taken.load(pool.medium(), Relaxed), taken);
-                // Those that they leave are nobody's for the next round.
+                // Release the slots that the threads left, for the next round.
                 pool.0.for_each_idle_slot(|_| ());
                 assert_eq!(pool.0.count_taken_slots(), 0, "of {slots}, by {threads} threads");
             }
@@ -488,7 +508,7 @@ mod tests {
             assert_eq!((small.0.count_taken_slots(), inner.depth()), (1, 1));
             drop(inner);
             assert_eq!(small.0.count_taken_slots(), 0);
-            // What this thread has in another pool it has still.
+            // This thread's slot in another pool is unaffected.
             assert_eq!((large.pin().slot_index(), large.0.count_taken_slots()), (slot, 1));
             in_thread(|| assert_eq!(small.pin().slot_index(), 0));
         }
@@ -508,7 +528,7 @@ mod tests {
                         pool.pin().slot_index()
                     })
                 };
-                // From there on, and around.
+                // Searched from there, wrapping around.
                 let slots = [(12, 12), (14, 14), (15, 15), (16 + 13, 13), (16, 12), (16 + 5, 12)];
                 for (number, slot) in slots {
                     assert_eq!(slot_of(number), slot, "number {number}");
@@ -518,13 +538,13 @@ mod tests {
     }
 
     #[test]
-    fn where_pins_are_not_light_each_has_its_barrier() {
+    fn heavy_pins_carry_the_full_barrier_flag() {
         let options = |slots| {
             PoolOptions::anonymous()
                 .size(1 << 20)
                 .geometry(Geometry { thread_slots: slots, ..Geometry::tiny() })
         };
-        // In a seat that is kept, and in one that is not.
+        // In a slot that is kept, and in one that is not.
         for slots in [8, 1] {
             let heavy = options(slots).reproducible().create::<Dram>().unwrap();
             let usual = options(slots).create::<Dram>().unwrap();
@@ -546,7 +566,7 @@ mod tests {
             let guard = pool.pin();
             let block = guard.alloc(64).unwrap().fenced_later().into_offset();
             pool.0.push_overflow(guard.thread_slot(), block, 64);
-            // It ends before there was memory to note it elsewhere.
+            // The thread ends before a limbo chunk could be allocated.
             let slot = guard.thread_slot();
             std::mem::forget(guard);
             pool.0.clear_pin(slot, 0);
@@ -560,7 +580,7 @@ mod tests {
         };
         assert_eq!(overflow_and_entries(&pool), (1, 0));
         drop(pool.pin());
-        assert_eq!(overflow_and_entries(&pool), (0, 1), "noted on a page");
+        assert_eq!(overflow_and_entries(&pool), (0, 1), "moved to a limbo chunk");
         pool.reclaim_blocking();
         assert_eq!((pool.space().waiting_bytes, pool.space().used_by_blocks), (0, 0));
     }
@@ -587,7 +607,7 @@ mod tests {
         let kept = [&leaver, &other].map(|pool| pool.pin().alloc(64).unwrap().fenced_later().into_offset());
         let guard = other.pin();
         let slot = guard.slot_index();
-        // Two of the leaver's, one of them left by its thread, and one of the other's.
+        // Two slots of the leaver, one of which its thread left, and one of the other's.
         in_thread(|| drop(leaver.pin()));
         assert_eq!(other.0.count_taken_slots(), 3);
         leaver.close().unwrap();

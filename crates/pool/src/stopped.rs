@@ -1,4 +1,5 @@
-//! Ending a participant that stands still. It keeps what it holds, and nobody may treat it as dead while it could go on; so it is made dead.
+//! Kills a stopped participant. It keeps its locks and pins, and must not be treated as dead while
+//! it could continue.
 
 use crate::error::Holder;
 use crate::pool::Pool;
@@ -9,14 +10,16 @@ use std::os::unix::fs::MetadataExt;
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
-    /// Kills the process of `holder`, one of [`Pool::other_participants`], if it still shares this pool, still stands still and has not run in between. Whether it did. What it has left is taken back as after
-    /// any death.
+    /// Kills the process of `holder`, one of [`Pool::other_participants`], if it still shares this
+    /// pool, is still stopped and has not run meanwhile. Returns whether it was killed. It is
+    /// recovered like any dead participant.
     ///
     /// # Errors
-    /// If the system refuses, as where the process is another user's.
+    /// If the system refuses, as for another user's process.
     pub fn end_stopped(&self, holder: &Holder) -> io::Result<bool> {
         let Some(pid) = i32::try_from(holder.pid).ok().and_then(Pid::from_raw) else { return Ok(false) };
-        // First a handle, then the look at whose it is: a number may be given to another process at any time, a handle not.
+        // Open a handle first, then check its identity: a pid may be reused at any time, a handle
+        // is not.
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
             Err(rustix::io::Errno::SRCH) => return Ok(false),
             opened => opened?,
@@ -31,11 +34,12 @@ impl<M: MappedMedium> Pool<M> {
     }
 }
 
-/// Whether the process `pid` has `file` open: a number in the pool may be one of another namespace of processes, where it means somebody else.
+/// Whether the process `pid` has `file` open. A pid in the pool may belong to another pid
+/// namespace, where it names another process.
 fn has_open(pid: u32, file: &File) -> io::Result<bool> {
     let of = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
     let wanted = of(file.metadata()?);
     let open = std::fs::read_dir(format!("/proc/{pid}/fd"))?;
-    // One that is closed meanwhile is not it.
+    // An entry that is closed meanwhile does not match.
     Ok(open.flatten().any(|entry| std::fs::metadata(entry.path()).is_ok_and(|found| of(found) == wanted)))
 }

@@ -1,18 +1,21 @@
-//! Being told of changes: who waits for a key does so without asking again and again, whichever process changes it.
+//! Key watches: notify a thread of changes to keys with a prefix, in any process, without polling.
 //!
 //! ```text
-//! word 0      lock: whose watch it is
-//!      1      counts changes; who waits sleeps on its lower half
-//!      2      whether somebody sleeps (32) | bytes of the prefix (31 to 0)
+//! word 0      lock of the watch's owner
+//!      1      counts changes; the owner sleeps on its lower half
+//!      2      whether a thread sleeps (bit 32) | length of the prefix in bytes (31 to 0)
 //!      3..8   the prefix, padded with zeros
 //! ```
 //!
-//! Whoever has changed something looks at one word that says which watches there are, mostly none. A watch counts changes of keys that begin with its prefix and says
-//! nothing else about them: who is woken reads what he wanted to know. So nothing is queued, nothing overflows, and one that sleeps for long delays nobody.
+//! A thread that has changed a key loads one word with a bit for each watch, mostly 0. A watch only
+//! counts changes to keys with its prefix; its owner then reads the keys itself. So nothing is
+//! queued, nothing overflows, and a long sleep delays no other thread.
 //!
-//! No change is missed. The watch is there before its owner first reads what he waits for: the word of watches is set, and then every running thread passes a barrier (see
-//! `barrier`), so a change that did not see the watch is seen by the owner's reads. One who dies between a change and its telling is made up for by whoever recovers him,
-//! who tells every watch. One that is stopped there tells when it goes on.
+//! No change is missed. The owner sets its watch's bit before it first reads the keys that it waits
+//! for, and then every running thread executes a barrier (see `barrier`). So a change that did not
+//! see the watch is visible to the owner's reads. If a process dies between a change and its
+//! notification, its recovery notifies all watches. A process that is stopped there notifies when
+//! it continues.
 
 use crate::barrier;
 use crate::fork::Forked;
@@ -25,10 +28,10 @@ use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
 /// Bytes of a prefix that are compared.
 const PREFIX_BYTES: usize = 40;
 const SLEEPS: u64 = 1 << 32;
-/// Between two looks of a host that shares no kernel with the others.
+/// Polling interval on a host without a common kernel.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// A watch as it lies in the pool. Only its owner stores to it, but for the count.
+/// A watch in the pool. Only its owner stores to it, except for the count.
 #[repr(C, align(64))]
 struct WatchRecord {
     owner: Lock,
@@ -40,21 +43,21 @@ struct WatchRecord {
 // SAFETY: words and a lock, eight in all; no padding.
 unsafe impl Persistent for WatchRecord {}
 
-/// Tells of changes to keys that begin with a prefix. From [`Pool::watch`]; it keeps the pool open.
+/// Reports changes to keys with a prefix. Created by [`Pool::watch`]; keeps the pool open.
 pub struct Watch<M: MappedMedium> {
     pool: Pool<M>,
     index: u32,
-    /// The count when it was last looked at.
+    /// The count at the last check.
     seen: u32,
 }
 
-/// There is no watch to be had.
+/// No watch could be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The pool has its watches already, so many.
+    /// All watches of the pool, this number, are in use.
     TooMany(u32),
-    /// The pool was opened by the process that this one was forked from.
+    /// The pool was opened by the process that forked this one.
     Forked,
 }
 
@@ -63,7 +66,7 @@ impl std::fmt::Display for WatchError {
         match self {
             Self::TooMany(count) => write!(
                 f,
-                "the pool has its {count} watches already, those of all processes counted; one with a shorter prefix can serve for several"
+                "the pool's {count} key watches are all in use, by all processes together; one with a shorter prefix can replace several"
             ),
             Self::Forked => Forked.fmt(f),
         }
@@ -73,7 +76,8 @@ impl std::fmt::Display for WatchError {
 impl std::error::Error for WatchError {}
 
 impl<M: MappedMedium> Pool<M> {
-    /// A watch of the keys that begin with `prefix`. Of the prefix 40 bytes are compared: of a longer one, keys that share these wake it, too.
+    /// A watch for the keys with this prefix. At most 40 bytes of it are compared: a longer one is
+    /// cut, and matches more keys.
     pub fn watch(&self, prefix: &[u8]) -> Result<Watch<M>, WatchError> {
         let inner = &*self.0;
         if inner.is_forked_copy() {
@@ -102,13 +106,13 @@ impl<M: MappedMedium> Pool<M> {
         }
         line.about.store(self.medium(), prefix.len() as u64, Relaxed);
         let seen = line.changes.load(self.medium(), Acquire) as u32;
-        // ORDER: Release: who sees the bit sees the prefix. The barrier: see above.
+        // ORDER: Release: a thread that sees the bit sees the prefix. The barrier: see above.
         inner.shared().watches_set.fetch_or(self.medium().point("watch.make"), 1 << index, Release);
         inner.barrier_to_pins();
         Ok(Watch { pool: self.clone(), index, seen })
     }
 
-    /// Tells whoever watches `key` that it has changed, and that the change is visible and durable.
+    /// Notifies the watches of `key` that it has changed. The change must be visible and durable.
     #[inline(always)]
     pub fn notify_watches(&self, key: &[u8]) {
         let watches_set = self.0.watches_set();
@@ -123,16 +127,18 @@ impl<M: MappedMedium> Inner<M> {
         self.region.at(Offset::new(self.layout.watch(index)))
     }
 
-    /// A bit for each watch.
+    /// The word with a bit for each watch.
     #[inline(always)]
     fn watches_set(&self) -> u64 {
-        // ORDER: between the change and this load, as in `Inner::set_pin`: a watch that is not seen here sees the change.
+        // ORDER: between the change and this load, as in `Inner::set_pin`: a watch that is not seen
+        // here sees the change.
         if self.light_pins {
             barrier::light();
         } else {
             full_barrier(self.medium());
         }
-        // The load itself is Relaxed: of the two barriers either this one's is later, and all of a watch that is seen is there, or the other's, and it sees the change.
+        // The load itself is Relaxed. If this thread's barrier is the later of the two, it sees the
+        // watch and all of its words; otherwise the watch's owner sees the change.
         self.shared().watches_set.load(self.medium(), Relaxed)
     }
 
@@ -145,12 +151,12 @@ impl<M: MappedMedium> Inner<M> {
             .for_each(|line| line.notify(self.medium()));
     }
 
-    /// Tells every watch.
+    /// Notifies all watches.
     pub(crate) fn notify_all(&self) {
         self.notify_watches_of(self.watches_set(), |_| true);
     }
 
-    /// Takes back the watches of those who died.
+    /// Releases the watches of dead participants.
     pub(crate) fn release_watches_of_dead(&self) {
         for index in 0..self.layout.watch_count() {
             let line = self.watch(index);
@@ -160,7 +166,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Gives the watch back, which is this process's.
+    /// Releases a watch of this process.
     fn end_watch(&self, index: u32) {
         self.shared().watches_set.fetch_and(self.medium().point("watch.end"), !(1 << index), Release);
         self.watch(index).owner.release_in(self);
@@ -168,7 +174,8 @@ impl<M: MappedMedium> Inner<M> {
 }
 
 impl WatchRecord {
-    /// Whether it is told of `key`. (While it changes hands the answer means nothing, and nobody relies on it.)
+    /// Whether the watch matches `key`. (While it changes owners the answer is meaningless, and
+    /// does no harm.)
     fn is_of<M: MappedMedium>(&self, medium: &M, key: &[u8]) -> bool {
         let mut bytes = [0; PREFIX_BYTES];
         for (piece, word) in bytes.as_chunks_mut().0.iter_mut().zip(&self.prefix) {
@@ -179,7 +186,8 @@ impl WatchRecord {
     }
 
     fn notify<M: MappedMedium>(&self, medium: &M) {
-        // ORDER: either the one who goes to sleep sees the count, or this sees that he sleeps.
+        // ORDER: either the owner sees the count before it sleeps, or this thread sees that it
+        // sleeps.
         self.changes.fetch_add(medium, 1, SeqCst);
         full_barrier(medium);
         if self.about.load(medium, Relaxed) & SLEEPS != 0 {
@@ -189,14 +197,14 @@ impl WatchRecord {
 }
 
 impl<M: MappedMedium> Watch<M> {
-    /// Whether something has changed since the last call, or the last [`Watch::wait`]. Never waits.
+    /// Whether a change was reported since the last call or the last [`Watch::wait`]. Never waits.
     pub fn has_changed(&mut self) -> bool {
         let now = self.line().changes.load(self.pool.medium(), Acquire) as u32;
         std::mem::replace(&mut self.seen, now) != now
     }
 
-    /// Waits until something has changed since the last call, for `time` at most. Whether it has.
-    #[allow(clippy::disallowed_methods, reason = "how long to wait is what the caller has asked for")]
+    /// Waits for a change since the last call, for at most `time`. Returns whether there was one.
+    #[allow(clippy::disallowed_methods, reason = "the caller specifies the time to wait")]
     pub fn wait(&mut self, time: Duration) -> bool {
         let end = Instant::now().checked_add(time);
         loop {
@@ -211,13 +219,13 @@ impl<M: MappedMedium> Watch<M> {
         }
     }
 
-    /// Sleeps for `time` at most; less where no kernel tells of what happens elsewhere.
+    /// Sleeps for at most `time`; for less if no common kernel delivers wake-ups from other hosts.
     fn sleep(&self, time: Duration) {
         let time = if self.pool.0.is_multi_host() { time.min(LOOK_AGAIN) } else { time };
         let (line, medium) = (self.line(), self.pool.medium());
         let about = line.about.load(medium, Relaxed);
         line.about.store(medium, about | SLEEPS, Relaxed);
-        // ORDER: see `WatchRecord::notify`. The kernel compares the count once more.
+        // ORDER: see `WatchRecord::notify`. The kernel compares the count again.
         full_barrier(medium);
         line.changes.sleep_while(self.seen, time);
         line.about.store(medium, about, Relaxed);
@@ -257,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_told_of_keys_with_its_prefix_and_of_no_others() {
+    fn watch_reports_only_keys_with_its_prefix() {
         let pool = pool();
         let (mut all, mut some) = (pool.watch(b"").unwrap(), pool.watch(b"job:").unwrap());
         let mut asked = |key: &[u8]| {
@@ -289,7 +297,8 @@ mod tests {
         let mut watches: Vec<_> = (0..count).map(|_| pool.watch(b"a").unwrap()).collect();
         assert_eq!(pool.watch(b"a").err(), Some(WatchError::TooMany(count)));
         watches.pop();
-        // The one before had another prefix, and was told of something that this one is not.
+        // The previous watch had another prefix, and was notified of a change that the next one
+        // does not match.
         pool.notify_watches(b"a");
         let mut watch = pool.watch(b"b").unwrap();
         assert!(!watch.has_changed());
@@ -313,7 +322,7 @@ mod tests {
         assert!(!watch.wait(Duration::ZERO));
     }
 
-    /// How often this thread has gone to sleep so far.
+    /// The number of times that this thread has gone to sleep.
     fn sleeps() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -329,11 +338,11 @@ mod tests {
         for _ in 0..WAITS {
             assert!(!watch.wait(Duration::from_millis(2)));
         }
-        // The time for one or the other may be over before it has begun to wait.
+        // In some rounds the time may be over before the wait begins.
         assert!(sleeps() - before >= WAITS / 2);
     }
 
-    /// Whether a thread of this process sleeps, or has ended.
+    /// Whether a thread of this process sleeps or has ended.
     fn is_at_rest(thread: Pid) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
         stat.map_or(true, |stat| field(&stat, 3) == Some("S"))
@@ -378,13 +387,13 @@ mod tests {
             while !is_at_rest(thread) {
                 std::thread::yield_now();
             }
-            // As a host does whose kernel knows of no sleeper here.
+            // As by another host, whose kernel does not know this sleeper.
             pool.0.watch(index).changes.fetch_add(pool.medium(), 1, Relaxed);
             assert_eq!(end.recv_timeout(LONG), Ok(true));
         });
     }
 
-    /// Each waits for the other and nothing else: one change that is missed would be waited for in vain.
+    /// Each thread waits only for the other: one missed change would block both.
     #[test]
     fn no_change_is_missed() {
         let (pool, rounds) = (pool(), [AtomicU64::new(0), AtomicU64::new(0)]);

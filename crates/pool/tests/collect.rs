@@ -1,4 +1,5 @@
-//! What a crash leaves is collected while others go on: everything that can be reached is kept, all the rest comes back.
+//! Tests: collection after a crash, while other threads run. Every reachable block is kept, and all
+//! other memory becomes free.
 
 mod table;
 
@@ -31,7 +32,7 @@ fn crash_and_collect<M: MappedMedium>(size: u64, geometry: Geometry) {
         assert!(table.pool.needs_collection());
         table.churn(&mut dice, 1000);
         if round % 3 == 1 {
-            // Another crash before anything was collected.
+            // Another crash before the collection.
             table.pool.abandon();
             continue;
         }
@@ -47,7 +48,7 @@ fn crash_and_collect<M: MappedMedium>(size: u64, geometry: Geometry) {
             let threads = [1, 2].map(|seed| scope.spawn(move || churn(seed)));
             let report = table.collect();
             stop.store(true, Release);
-            // Joined, for a scope does not wait for thread-locals to be dropped.
+            // Joined, since a scope does not wait for thread-local destructors.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             report
         });
@@ -67,12 +68,12 @@ fn collection_after_kill_keeps_exactly_reachable_blocks() {
 }
 
 #[test]
-fn nor_on_persistent_memory() {
+fn persistent_memory_is_collected_after_kill_too() {
     geometries().into_iter().for_each(|(size, geometry)| crash_and_collect::<Pmem>(size, geometry));
 }
 
 #[test]
-fn a_clean_close_leaves_nothing_to_collect() {
+fn clean_close_leaves_nothing_to_collect() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     for (i, (size, geometry)) in geometries().into_iter().enumerate() {
         let options = options(&dir.path().join(i.to_string()), size, geometry);
@@ -93,7 +94,7 @@ fn a_clean_close_leaves_nothing_to_collect() {
     }
 }
 
-/// A pool as a process that was killed leaves it.
+/// A pool as a killed process leaves it.
 fn left_in_use(dir: &Path) -> PoolOptions {
     let (size, geometry) = geometries()[1];
     let options = options(&dir.join("pool"), size, geometry);
@@ -104,7 +105,7 @@ fn left_in_use(dir: &Path) -> PoolOptions {
 }
 
 #[test]
-fn a_pool_closed_before_it_was_collected_is_collected_later() {
+fn pool_closed_before_its_collection_is_collected_later() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (options, mut dice) = (left_in_use(dir.path()), Dice(6));
     let table = Table::open(options.open::<Shm>().unwrap());
@@ -118,7 +119,7 @@ fn a_pool_closed_before_it_was_collected_is_collected_later() {
 }
 
 #[test]
-fn a_trace_that_panics_does_no_harm() {
+fn panic_in_trace_is_harmless() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = left_in_use(dir.path());
     let table = Table::open(options.open::<Shm>().unwrap());
@@ -135,7 +136,7 @@ fn a_trace_that_panics_does_no_harm() {
 }
 
 #[test]
-fn a_trace_that_gives_up_frees_nothing() {
+fn trace_that_gives_up_frees_nothing() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = left_in_use(dir.path());
     for _ in 0..2 {
@@ -155,7 +156,7 @@ fn a_trace_that_gives_up_frees_nothing() {
 }
 
 #[test]
-fn places_that_cannot_be_blocks_are_counted_and_marked_nowhere() {
+fn marks_of_impossible_blocks_are_counted_only() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (size, geometry) = geometries()[0];
     let options = options(&dir.path().join("pool"), size, geometry);
@@ -176,7 +177,7 @@ fn places_that_cannot_be_blocks_are_counted_and_marked_nowhere() {
     assert!(pool.verify_memory().is_empty());
 }
 
-/// Not a test of its own: the process that the next one kills.
+/// Not a test by itself: the process that the next test kills.
 #[test]
 #[ignore = "the child of the next test"]
 fn churns_until_it_is_killed() {
@@ -192,7 +193,7 @@ fn churns_until_it_is_killed() {
                 }
             });
         }
-        // Sometimes it is killed in the middle of a collection.
+        // Some rounds are killed in the middle of a collection.
         table.collect();
     });
 }
@@ -211,7 +212,7 @@ fn kill_at_any_time_leaves_a_collectable_pool() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Time is all that a test can give a process that is to be killed anywhere.
+        // A sleep is the only way to kill a process at an arbitrary point.
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(std::time::Duration::from_millis(30 + dice.roll(60)));
         child.kill().unwrap();

@@ -1,4 +1,5 @@
-//! Pools that were cut short, overwritten or bent: an error or a pool that works, never a panic, a hang or a crash.
+//! Tests: truncated, overwritten or modified pools. Each gives an error or a working pool, never a
+//! panic, a hang or a crash.
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use terrace_medium::Shm;
 use terrace_pool::{Geometry, Layout, Pool, PoolOptions, Problem};
 
-/// A stream of numbers that is the same each time.
+/// A reproducible sequence of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -18,7 +19,7 @@ impl Numbers {
     }
 }
 
-/// Uses whatever is left of the pool, and says whether its blocks are intact after that.
+/// Uses what is left of the pool, and returns whether its blocks are still intact.
 fn use_it(pool: &Pool<Shm>) -> bool {
     pool.roots();
     pool.verify_head();
@@ -36,7 +37,7 @@ fn use_it(pool: &Pool<Shm>) -> bool {
     ["one", "two"].iter().all(|name| is_intact(pool, name) != Some(false))
 }
 
-/// Takes all memory there is in blocks of several sizes, writes all over it, and gives it back.
+/// Allocates all memory in blocks of several sizes, overwrites it, and frees it.
 fn fill_and_empty(pool: &Pool<Shm>) {
     let mut taken = Vec::new();
     let guard = pool.pin();
@@ -56,7 +57,7 @@ fn metadata_bytes() -> usize {
 }
 
 #[test]
-fn every_length_that_matters_is_an_error_or_the_whole_pool() {
+fn truncation_at_any_boundary_is_an_error() {
     let image = closed_image();
     let layout = Layout::new(Geometry::tiny()).unwrap();
     let parts = [512, 4096, 4608, layout.roots, layout.participants, layout.shared, layout.allocator];
@@ -95,7 +96,7 @@ fn truncated_pool_is_readable() {
         let pool = options.open::<Shm>().unwrap();
         assert_eq!(pool.size(), len / 4096 * 4096);
         assert_eq!(pool.roots().len(), 2);
-        // What lies beyond the end is missing, not a fault.
+        // Blocks beyond the end are missing, but reading them does not fault.
         assert_ne!(is_intact(&pool, "one"), None);
         is_intact(&pool, "two");
     }
@@ -117,7 +118,7 @@ fn flipped_superblock_byte_is_repaired_from_other_copy() {
     }
 }
 
-/// Below the zones nothing is believed that could make the allocator hand out memory that is in use.
+/// No metadata before the zones is trusted so far that the allocator could hand out memory in use.
 #[test]
 fn flipped_metadata_byte_is_an_error_or_harmless() {
     for (image, step) in [(closed_image(), 1), (left_image(), 3)] {
@@ -133,19 +134,19 @@ fn flipped_metadata_byte_is_an_error_or_harmless() {
     }
 }
 
-/// What describes memory guards itself: whatever changes there, no memory in use is handed out.
+/// The metadata of memory is checked: whatever changes there, no memory in use is handed out.
 #[test]
 fn flipped_header_byte_keeps_reachable_blocks() {
     for (name, image) in [("closed", closed_image()), ("left", left_image())] {
         let file = file_of(&image);
         let blocks = blocks_of(&file_of(&image));
-        // The zone's head and whatever is not zero byte by byte, the rest here and there.
+        // All bytes of the zone's header and all nonzero bytes, and a sample of the others.
         let head = metadata_bytes()..metadata_bytes() + 1024;
         let places = (metadata_bytes()..TINY as usize)
             .filter(|at| head.contains(at) || image[*at] != 0 || at % 31 == 0)
             .filter(|at| !blocks.iter().any(|block| block.contains(at)));
         for at in places {
-            // To zero, to all ones, another bit at each place; and every number of a use.
+            // To zero, to all ones, and one bit per place; and every value of a unit's use.
             let flips = [image[at], !image[at], 1 << (at % 8)];
             let uses = (0..8u8).map(|usage| image[at] ^ usage).filter(|_| head.contains(&at) && at % 8 == 2);
             for flip in flips.into_iter().chain(uses).filter(|&flip| flip != 0) {
@@ -158,10 +159,10 @@ fn flipped_header_byte_keeps_reachable_blocks() {
 }
 
 #[test]
-fn a_damaged_unit_is_found_and_costs_no_other() {
+fn damaged_unit_is_reported_and_affects_no_other() {
     let (image, unit_bytes) = (closed_image(), 32);
     let file = file_of(&image);
-    // (That the first unit holds the zone's head is known without its description.)
+    // (That the first unit contains the zone's header is known without its entry.)
     for unit in 1..4 {
         let entry = metadata_bytes() + unit * unit_bytes;
         for at in entry..entry + unit_bytes {
@@ -172,7 +173,7 @@ fn a_damaged_unit_is_found_and_costs_no_other() {
                 assert!(findings.iter().any(|found| found.offset == start as u64), "{at}: {findings:?}");
                 fill_and_empty(&pool);
                 pool.close().unwrap();
-                // Nor does it heal by itself.
+                // The damage persists across opens.
                 let pool = open(&file).unwrap();
                 fill_and_empty(&pool);
                 assert!(!pool.verify_memory().is_empty());
@@ -184,7 +185,7 @@ fn a_damaged_unit_is_found_and_costs_no_other() {
     }
 }
 
-/// Where the blocks that roots point to lie in the file.
+/// The ranges in the file of the blocks that the roots point to.
 fn blocks_of(file: &File) -> Vec<std::ops::Range<usize>> {
     let pool = open(file).unwrap();
     let block = |(name, bytes): (&str, usize)| {
@@ -202,7 +203,7 @@ fn open_flipped(file: &File, image: &[u8], at: usize, flip: u8) -> Option<Pool<S
 }
 
 #[test]
-fn random_bytes_anywhere_are_an_error_or_a_pool_that_works() {
+fn random_bytes_give_an_error_or_a_working_pool() {
     let image = left_image();
     let file = file_of(&image);
     let mut numbers = Numbers(11);
@@ -211,7 +212,7 @@ fn random_bytes_anywhere_are_an_error_or_a_pool_that_works() {
         file.write_all_at(&image, 0).unwrap();
         for _ in 0..1 + numbers.next() % 64 {
             let within = if round % 2 == 0 { metadata_bytes() as u64 } else { TINY };
-            // The first copy of the superblock is spared, or all would end there.
+            // The first copy of the superblock is spared; otherwise every round would end there.
             let at = 512 + numbers.next() % (within - 512);
             file.write_all_at(&[numbers.next() as u8], at).unwrap();
         }
@@ -222,7 +223,7 @@ fn random_bytes_anywhere_are_an_error_or_a_pool_that_works() {
 }
 
 #[test]
-fn both_superblocks_gone_is_a_clear_error() {
+fn loss_of_both_superblocks_is_a_clear_error() {
     let image = closed_image();
     let file = file_of(&image);
     file.write_all_at(&[!image[100]], 100).unwrap();
@@ -233,7 +234,7 @@ fn both_superblocks_gone_is_a_clear_error() {
 }
 
 #[test]
-fn a_copy_with_holes_gets_its_storage_back() {
+fn holes_of_a_sparse_copy_are_allocated() {
     let image = closed_image();
     for place in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         let file = tempfile::tempfile_in(place).unwrap();
@@ -245,7 +246,7 @@ fn a_copy_with_holes_gets_its_storage_back() {
     }
 }
 
-/// Gives both copies of the superblock in `image` the checksum that fits them.
+/// Gives both copies of the superblock in `image` a matching checksum.
 fn seal(image: &mut [u8]) {
     for copy in [0, 4096] {
         let sum = xxhash_rust::xxh3::xxh3_64(&image[copy..copy + 504]);
@@ -277,5 +278,5 @@ fn forged_superblock_is_an_error_or_harmless() {
             use_it(&pool);
         }
     }
-    assert!(opened > 200, "only {opened} opened: the test has lost its point");
+    assert!(opened > 200, "only {opened} opened: the test proves nothing");
 }

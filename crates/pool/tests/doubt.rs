@@ -1,5 +1,5 @@
-//! What the dead leave is collected beside others who allocate, link, unlink, retire and free: nothing that they can reach goes, and at the end nothing else
-//! is there.
+//! Tests: concurrent collection of leaked blocks while other threads allocate, link, unlink, retire
+//! and free. No reachable block is freed, and at the end no other is left.
 
 mod table;
 
@@ -9,13 +9,13 @@ use table::{Dice, SLOTS, Table};
 use terrace_medium::{Dram, MappedMedium, Pmem};
 use terrace_pool::{Geometry, Pool, PoolOptions};
 
-/// Pools with more room than is needed, and one in which memory is short all the time.
+/// Two pools with ample room, and one that is short of memory all the time.
 fn geometries() -> [(u64, Geometry); 3] {
     let tiny = Geometry { zone_log2: 18, ..Geometry::tiny() };
     [(640 << 10, tiny), (16 << 20, Geometry::for_size(16 << 20)), (128 << 20, Geometry::default())]
 }
 
-/// Leaves blocks that nobody will ever link, as somebody does who dies with them.
+/// Leaves blocks that are never linked, like a thread that dies with them.
 fn leave_some<M: MappedMedium>(table: &Table<M>, dice: &mut Dice) -> u64 {
     let guard = table.pool.pin();
     let sizes = [16, 24, 64, 200, 512, 4096, 20_000];
@@ -30,7 +30,7 @@ fn leave_some<M: MappedMedium>(table: &Table<M>, dice: &mut Dice) -> u64 {
     left
 }
 
-/// Reads blocks as they are linked: each is whole while its reader is pinned.
+/// Reads linked blocks: each is intact while its reader is pinned.
 fn read<M: MappedMedium>(table: &Table<M>, dice: &mut Dice) {
     let medium = table.pool.medium();
     let _guard = table.pool.pin();
@@ -46,7 +46,7 @@ fn read<M: MappedMedium>(table: &Table<M>, dice: &mut Dice) {
     }
 }
 
-/// Tells the others that it is over when it goes, by a panic, too: or they would go on for ever.
+/// Stops the other threads when dropped, also by a panic; otherwise they would run forever.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -68,7 +68,7 @@ fn collect_concurrently<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
             read(&table, &mut dice);
             match dice.roll(50) {
                 0 => _ = table.pool.reclaim_blocking(),
-                // Not so much that memory runs short of it.
+                // Not so much that memory becomes short.
                 1..4 if left.load(Relaxed).saturating_sub(freed.load(Relaxed)) < table.pool.size() / 16 => {
                     left.fetch_add(leave_some(&table, &mut dice), Relaxed);
                     table.pool.request_collection();
@@ -95,7 +95,8 @@ fn collect_concurrently<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
     freed.fetch_add(table.collect().freed, Relaxed);
     assert!(!table.pool.needs_collection());
     let (left, freed) = (left.into_inner(), freed.into_inner());
-    // Where memory is short, for it is little or somebody who is pinned does not get to run, a block may be retired when there is no byte left to note it: it is found, too.
+    // When memory is short, a block may be retired while there is no byte left to record it. Memory
+    // is small, or a pinned thread does not get to run. Such a block is found, too.
     assert!(freed >= left, "{freed} of {left} bytes");
     assert!(freed > 0 && units > 0);
     table.check();
@@ -104,14 +105,14 @@ fn collect_concurrently<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
 }
 
 #[test]
-fn the_living_lose_nothing_and_the_dead_leave_nothing() {
+fn concurrent_collection_frees_exactly_the_leaked_blocks() {
     for (size, geometry) in geometries() {
         collect_concurrently(Pool::<Dram>::anonymous_with(size, geometry).unwrap(), 40);
     }
 }
 
 #[test]
-fn nor_on_persistent_memory() {
+fn persistent_memory_is_collected_concurrently_too() {
     for (size, geometry) in geometries() {
         let options = PoolOptions::anonymous().size(size).geometry(geometry);
         collect_concurrently(options.create::<Pmem>().unwrap(), 15);

@@ -1,4 +1,4 @@
-//! The allocator against a model: no block overlaps another, none is lost.
+//! Tests: the allocator against a model. No block overlaps another, and none is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use terrace_medium::{Dram, MappedMedium, Offset, Shm, Word};
 use terrace_pool::{Geometry, Guard, Pool, PoolFull, PoolOptions};
 
-/// A sequence of numbers that is the same in every run (xorshift).
+/// A reproducible sequence of numbers (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -28,7 +28,7 @@ fn pool<M: MappedMedium>(size: u64, geometry: Geometry) -> Pool<M> {
     PoolOptions::anonymous().size(size).geometry(geometry).create().unwrap()
 }
 
-/// A block, its first and last word stamped with its offset and size.
+/// Allocates a block and stamps its first and last word with its offset and size.
 fn take<M: MappedMedium>(guard: &Guard<'_, M>, bytes: u64) -> Result<u64, PoolFull> {
     let fresh = guard.alloc(bytes as usize)?;
     let offset = fresh.offset();
@@ -59,7 +59,8 @@ fn verify<M: MappedMedium>(pool: &Pool<M>) {
     assert!(findings.is_empty(), "{findings:?}");
 }
 
-/// Takes and frees at random; the model knows what is taken. Returns what is left.
+/// Allocates and frees at random; the model records the allocated blocks. Returns those that are
+/// left.
 fn churn<M: MappedMedium>(pool: &Pool<M>, seed: u64, turns: u32, max: u64) -> BTreeMap<u64, u64> {
     let mut dice = Dice(seed);
     let mut model = BTreeMap::new();
@@ -132,7 +133,7 @@ fn threads_never_get_the_same_block() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         verify(&pool);
-        // Blocks go back on another thread than took them.
+        // Blocks are freed by another thread than allocated them.
         models.into_iter().for_each(|model| free_all(&pool, model));
         pool.reclaim_blocking();
         verify(&pool);
@@ -183,7 +184,7 @@ fn emptied_slabs_serve_other_sizes() {
         let (small, large) = (take_all(3 * slab / 64, 64), take_all(3 * slab / 512, 512));
         let before = pool.space();
         assert!(!pool.reclaim_nonblocking(), "all have blocks");
-        // One block in sixty-four of the small ones stays, so no slab of theirs is empty.
+        // One small block in 64 stays, so none of their slabs is empty.
         let stay: Vec<u64> = small.iter().copied().step_by(64).collect();
         let go: Vec<u64> = small.iter().copied().filter(|at| !stay.contains(at)).collect();
         free(&go, 64);
@@ -207,7 +208,7 @@ fn emptied_slabs_serve_other_sizes() {
 fn retired_memory_returns_without_further_retirements() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let offset = take(&pool.pin(), 64).unwrap();
-    // Joined, so that it has left its seat: a scope alone does not wait for that.
+    // Joined, so that it has left its thread slot: a scope alone does not wait for that.
     std::thread::scope(|scope| scope.spawn(|| pool.pin().retire(offset, 64)).join().unwrap());
     let offset = take(&pool.pin(), 64).unwrap();
     pool.pin().retire(offset, 64);
@@ -241,9 +242,10 @@ fn retired_block_stays_while_another_thread_is_pinned() {
     verify(&pool);
 }
 
-/// As on a machine with many more threads than processors, where one that is pinned may wait long for its turn.
+/// As on a machine with many more threads than cores, where a pinned thread may wait long for its
+/// turn.
 #[test]
-fn a_full_pool_waits_for_a_reader_that_is_not_there_for_a_while() {
+fn full_pool_waits_for_a_delayed_reader() {
     let pool = pool::<Dram>(128 << 10, Geometry::tiny());
     let (gone, pinned) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
@@ -251,7 +253,7 @@ fn a_full_pool_waits_for_a_reader_that_is_not_there_for_a_while() {
             let reader = pool.pin();
             pinned.wait();
             gone.wait();
-            #[allow(clippy::disallowed_methods, reason = "it is away for a while: that is what is tried")]
+            #[allow(clippy::disallowed_methods, reason = "the delay is what is tested")]
             std::thread::sleep(Duration::from_millis(20));
             drop(reader);
         });
@@ -266,20 +268,20 @@ fn a_full_pool_waits_for_a_reader_that_is_not_there_for_a_while() {
     verify(&pool);
 }
 
-/// How often `work` rests.
-fn rests(work: impl FnOnce()) -> u32 {
-    thread_local!(static RESTS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
-    RESTS.set(0);
-    terrace_pool::rest_with(|| RESTS.set(RESTS.get() + 1));
+/// Counts the sleeps of `work`.
+fn sleeps(work: impl FnOnce()) -> u32 {
+    thread_local!(static SLEEPS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+    SLEEPS.set(0);
+    terrace_pool::rest_with(|| SLEEPS.set(SLEEPS.get() + 1));
     work();
-    RESTS.get()
+    SLEEPS.get()
 }
 
 #[test]
-fn a_full_pool_waits_neither_for_this_thread_nor_in_vain_twice() {
+fn full_pool_waits_for_other_readers_only_and_once() {
     const LITTLE: u32 = 10;
     let pool = pool::<Dram>(128 << 10, Geometry::tiny());
-    let relieve = || rests(|| _ = pool.reclaim_blocking());
+    let reclaim = || sleeps(|| _ = pool.reclaim_blocking());
     let (gone, pinned) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -293,11 +295,11 @@ fn a_full_pool_waits_neither_for_this_thread_nor_in_vain_twice() {
             pool.pin().retire(offset, 40);
         }
         let own = pool.pin();
-        assert!(relieve() < LITTLE, "it is pinned itself");
+        assert!(reclaim() < LITTLE, "this thread itself is pinned");
         drop(own);
-        let first = relieve();
-        assert!(first > 100 * LITTLE, "{first} rests");
-        assert!(relieve() < LITTLE, "it was in vain before");
+        let first = reclaim();
+        assert!(first > 100 * LITTLE, "{first} sleeps");
+        assert!(reclaim() < LITTLE, "the wait timed out before");
         gone.wait();
     });
     assert!(pool.reclaim_blocking());
@@ -306,7 +308,7 @@ fn a_full_pool_waits_neither_for_this_thread_nor_in_vain_twice() {
 }
 
 #[test]
-fn a_full_pool_still_takes_what_is_retired() {
+fn full_pool_accepts_retirements() {
     let pool = pool::<Dram>(128 << 10, Geometry::tiny());
     let mut blocks = Vec::new();
     while let Ok(offset) = take(&pool.pin(), 40) {
@@ -387,11 +389,11 @@ fn more_threads_than_slots_take_turns() {
 }
 
 #[test]
-fn seats_of_threads_that_ended_are_used_again() {
+fn slots_of_ended_threads_are_reused() {
     let pool = pool::<Dram>(256 << 10, Geometry { thread_slots: 2, ..Geometry::tiny() });
     for seed in 1..=50 {
         std::thread::scope(|scope| {
-            // Joined, for a scope does not wait for thread-locals to be dropped.
+            // Joined, since a scope does not wait for thread-local destructors.
             let thread = scope.spawn(|| {
                 let guard = pool.pin();
                 let counter = guard.slot_counter(3);
@@ -408,7 +410,7 @@ fn seats_of_threads_that_ended_are_used_again() {
 }
 
 #[test]
-fn an_erased_guard_keeps_what_it_holds() {
+fn erased_guard_protects_the_bytes_it_holds() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let guard = pool.pin();
     let fresh = guard.alloc(11).unwrap();
@@ -469,7 +471,7 @@ fn blocks_freed_by_another_thread_are_not_lost() {
 }
 
 #[test]
-fn a_thread_that_is_ending_can_still_pin() {
+fn ending_thread_can_still_pin() {
     struct AtTheEnd(Pool<Dram>, u64);
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
@@ -487,7 +489,8 @@ fn a_thread_that_is_ending_can_still_pin() {
         let ending = pool.clone();
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
-                // Thread-locals are dropped in the order in which they were made, whichever that is here.
+                // Thread-locals are dropped in an order that depends on when they were initialized.
+                // Both orders are tested.
                 if !late_first {
                     drop(ending.pin());
                 }
@@ -504,7 +507,7 @@ fn a_thread_that_is_ending_can_still_pin() {
 }
 
 #[test]
-fn a_thread_has_a_seat_in_each_pool_that_it_uses() {
+fn thread_has_a_slot_in_each_pool() {
     let pools: Vec<_> = (0..20).map(|_| pool::<Dram>(256 << 10, Geometry::tiny())).collect();
     for _ in 0..3 {
         let guards: Vec<_> = pools.iter().map(|pool| pool.pin()).collect();

@@ -1,4 +1,4 @@
-//! Opening and making pools: modes, lives, promises, what is refused.
+//! Tests: creating and opening pools: modes, successive opens, durability, and refused requests.
 
 mod common;
 
@@ -8,7 +8,7 @@ use terrace_medium::{Dram, MappedMedium, Mapping, Pmem, Protection, Shm};
 use terrace_pool::{Durability, Geometry, Holder, PoolOptions, Problem, Start, describe};
 
 #[test]
-fn create_open_and_open_or_create_do_what_they_say() {
+fn create_and_open_distinguish_missing_and_existing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     assert!(matches!(problem(tiny(&path).open::<Shm>()), Problem::Missing));
@@ -26,7 +26,7 @@ fn create_open_and_open_or_create_do_what_they_say() {
 }
 
 #[test]
-fn a_pool_left_in_use_is_opened_as_such_and_keeps_its_roots() {
+fn pool_left_in_use_opens_unclean_with_its_roots() {
     let file = file_of(&left_image());
     for generation in 2..5 {
         let pool = open(&file).unwrap();
@@ -36,7 +36,7 @@ fn a_pool_left_in_use_is_opened_as_such_and_keeps_its_roots() {
         assert!(pool.needs_collection());
         pool.abandon();
     }
-    // Closed before the collection: in order, and yet there is something left to collect.
+    // Closed in order before the collection: it is still pending.
     open(&file).unwrap().close().unwrap();
     let pool = open(&file).unwrap();
     assert_eq!((pool.found(), pool.needs_collection()), (Start::Unclean, true));
@@ -49,7 +49,7 @@ fn a_pool_left_in_use_is_opened_as_such_and_keeps_its_roots() {
 }
 
 #[test]
-fn the_last_handle_closes() {
+fn last_handle_closes() {
     let file = file_of(&closed_image());
     let pool = open(&file).unwrap();
     let second = pool.clone();
@@ -59,7 +59,7 @@ fn the_last_handle_closes() {
 }
 
 #[test]
-fn a_panic_while_the_pool_is_open_leaves_it_in_use() {
+fn panic_while_the_pool_is_open_leaves_it_in_use() {
     let file = file_of(&closed_image());
     let pool = open(&file).unwrap();
     let thread = std::thread::scope(|scope| {
@@ -93,7 +93,7 @@ fn one_program_opens_a_pool_once() {
 }
 
 #[test]
-fn reading_changes_no_byte_and_keeps_writers_out() {
+fn read_only_open_changes_no_byte_and_excludes_writers() {
     let dir = tempfile::tempdir().unwrap();
     for image in [closed_image(), left_image()] {
         let path = dir.path().join("a.pool");
@@ -123,7 +123,7 @@ fn reading_changes_no_byte_and_keeps_writers_out() {
 }
 
 #[test]
-fn power_is_refused_where_memory_forgets() {
+fn power_is_refused_on_memory_that_a_power_loss_erases() {
     for place in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         let dir = tempfile::tempdir_in(place).unwrap();
         let path = dir.path().join("a.pool");
@@ -140,7 +140,7 @@ fn power_is_refused_where_memory_forgets() {
 }
 
 #[test]
-fn durability_changes_only_between_two_orderly_lives() {
+fn durability_changes_only_after_an_orderly_close() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     let assumed = || tiny(&path).assume_persistent(true);
@@ -181,7 +181,7 @@ fn unclean_pool_after_reboot_opens_only_for_salvage() {
 }
 
 #[test]
-fn power_survives_the_machine_unless_it_was_only_assumed() {
+fn unclean_power_pool_with_assumption_needs_same_boot() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     let on = |boot| tiny(&path).assume_persistent(true).boot_id(boot);
@@ -208,20 +208,20 @@ fn assumed_persistence_does_not_survive_a_reboot() {
 }
 
 #[test]
-fn a_pool_says_what_it_is() {
+fn describe_returns_label_size_and_state() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     let pool = tiny(&path).label("sessions \u{e4}").hash_seed(5).create::<Shm>().unwrap();
     assert_eq!((pool.label().as_str(), pool.hash_seed()), ("sessions \u{e4}", 5));
-    let said = describe(&path).unwrap();
-    assert_eq!((said.uuid, said.clean, said.same_boot), (pool.uuid(), false, true));
-    assert_eq!((said.size, said.geometry, said.generation), (TINY, Geometry::tiny(), 1));
+    let described = describe(&path).unwrap();
+    assert_eq!((described.uuid, described.clean, described.same_boot), (pool.uuid(), false, true));
+    assert_eq!((described.size, described.geometry, described.generation), (TINY, Geometry::tiny(), 1));
     pool.close().unwrap();
-    let said = describe(&path).unwrap();
-    assert!(said.clean && said.created_ms > 0 && said.label == "sessions \u{e4}");
+    let described = describe(&path).unwrap();
+    assert!(described.clean && described.created_ms > 0 && described.label == "sessions \u{e4}");
     assert_eq!(tiny(&path).open::<Shm>().unwrap().hash_seed(), 5);
     let other = Pool::anonymous(TINY).unwrap();
-    assert_ne!(other.uuid(), said.uuid);
+    assert_ne!(other.uuid(), described.uuid);
     assert_ne!(other.hash_seed(), Pool::anonymous(TINY).unwrap().hash_seed());
 }
 
@@ -234,7 +234,7 @@ fn sizes_labels_and_geometries_out_of_range_are_refused() {
     for size in [0, 4096, 16 << 10, 1 << 45, u64::MAX] {
         let error = PoolOptions::at(&path).size(size).create::<Shm>().err().unwrap();
         assert!(matches!(error.problem, Problem::Size { .. }), "{size}: {error}");
-        assert!(error.to_string().contains("at most 16.0 TiB"), "{error}");
+        assert!(error.to_string().contains("to 16.0 TiB"), "{error}");
     }
     let long = tiny(&path).label(&"x".repeat(64));
     assert!(matches!(problem(long.create::<Shm>()), Problem::LabelTooLong));
@@ -245,7 +245,7 @@ fn sizes_labels_and_geometries_out_of_range_are_refused() {
 }
 
 #[test]
-fn files_that_are_no_pools_are_left_as_they_are() {
+fn files_that_are_no_pools_are_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -262,7 +262,7 @@ fn files_that_are_no_pools_are_left_as_they_are() {
     }
     assert!(matches!(problem(tiny(dir.path()).open::<Shm>()), Problem::NotAFile));
     assert!(matches!(problem(tiny(dir.path()).read_only(true).open::<Shm>()), Problem::NotAFile));
-    // Nobody is told to open this one instead, or to remove it.
+    // The error must not suggest to open this one instead, or to remove it.
     let null = tiny("/dev/null".as_ref());
     assert!(matches!(problem(null.create::<Shm>()), Problem::NotAFile));
     assert!(matches!(problem(null.open::<Shm>()), Problem::NotAFile));
@@ -279,7 +279,7 @@ impl IsForeign for Problem {
 }
 
 #[test]
-fn a_file_that_is_open_already_holds_a_pool_too() {
+fn open_file_can_contain_a_pool() {
     let memory = rustix::fs::memfd_create("pool", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = std::fs::File::from(memory);
     let options = PoolOptions::in_file(file.try_clone().unwrap()).size(TINY);
@@ -287,14 +287,14 @@ fn a_file_that_is_open_already_holds_a_pool_too() {
     options.create::<Shm>().unwrap().set_root("one", "test", 0).unwrap();
     assert!(matches!(problem(options.create::<Shm>()), Problem::Exists));
     assert_eq!(options.open::<Shm>().unwrap().roots().len(), 1);
-    // A pool that is damaged is no free place either.
+    // A damaged pool is not overwritten either.
     file.write_all_at(&[1], 100).unwrap();
     file.write_all_at(&[1], 4196).unwrap();
     assert!(matches!(problem(options.create::<Shm>()), Problem::Exists));
 }
 
 #[test]
-fn a_pool_lives_in_the_memory_of_a_medium() {
+fn pool_is_created_in_the_memory_of_a_medium() {
     let pool = Pool::anonymous(TINY).unwrap();
     assert!(matches!(problem(PoolOptions::anonymous().open::<Dram>()), Problem::Missing));
     pool.set_root("one", "test", 0).unwrap();

@@ -1,5 +1,6 @@
-//! Where a pool cannot be: no such directory, no room, no right to write. And growth, where the same happens later.
-#![allow(clippy::print_stderr, reason = "a test that could not run says so")]
+//! Tests: places where a pool cannot be created or grow: a missing directory, no space, no write
+//! permission.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod common;
 
@@ -13,7 +14,7 @@ use terrace_medium::{MappedMedium, Offset, Shm, Word};
 use terrace_pool::{GrowError, PoolOptions, Problem, Start};
 
 #[test]
-fn a_directory_that_is_not_there_is_named() {
+fn error_names_the_missing_directory() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("no/such");
     let path = missing.join("a.pool");
@@ -31,14 +32,14 @@ fn a_directory_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_relative_path_needs_no_directory() {
+fn relative_path_needs_no_directory() {
     let name = format!("relative-{}.pool", std::process::id());
     tiny(name.as_ref()).create::<Shm>().unwrap().close().unwrap();
     std::fs::remove_file(name).unwrap();
 }
 
 #[test]
-fn more_than_the_file_system_has_is_refused_and_leaves_nothing() {
+fn pool_larger_than_the_file_system_is_refused() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     let error = PoolOptions::at(&path).size(8 << 40).create::<Shm>().err().unwrap();
@@ -47,7 +48,7 @@ fn more_than_the_file_system_has_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_pool_grows_in_place_and_stays_so() {
+fn pool_grows_in_place_and_keeps_its_size() {
     for place in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         let dir = tempfile::tempdir_in(place).unwrap();
         let path = dir.path().join("a.pool");
@@ -69,7 +70,7 @@ fn a_pool_grows_in_place_and_stays_so() {
 }
 
 #[test]
-fn a_growth_that_was_cut_off_is_as_if_it_had_not_begun() {
+fn interrupted_growth_has_no_effect() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     tiny(&path).create::<Shm>().unwrap().abandon();
@@ -80,8 +81,9 @@ fn a_growth_that_was_cut_off_is_as_if_it_had_not_begun() {
     assert_eq!(pool.grow(2 * TINY).unwrap(), 2 * TINY);
 }
 
-/// Runs the ignored test `name` in a mount namespace of its own, after `script` has prepared the directory that it gets. False, loudly,
-/// where the system does not allow that.
+/// Runs the ignored test `name` in a mount namespace of its own, after `script` has prepared the
+/// directory that is its argument. Returns false, with a message, where the system does not permit
+/// that.
 fn in_own_mounts(name: &str, script: &str) -> bool {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let own = "mount -t tmpfs -o size=1m none \"$TERRACE_TEST\"";
@@ -108,7 +110,7 @@ fn in_own_mounts(name: &str, script: &str) -> bool {
 }
 
 #[test]
-fn on_a_full_file_system_pools_are_refused_and_do_not_grow() {
+fn full_file_system_refuses_new_and_growing_pools() {
     in_own_mounts("full", "true");
 }
 
@@ -133,7 +135,7 @@ fn full() {
     say("came to its end");
 }
 
-/// A pool with holes would fault at a store: it is refused when it is opened.
+/// Opening a pool with holes is refused, since a store to a hole would fault.
 fn holes_on_a_full_file_system(dir: &Path) {
     let (whole, holes) = (dir.join("a.pool"), dir.join("holes.pool"));
     let image = std::fs::read(&whole).unwrap();
@@ -146,7 +148,7 @@ fn holes_on_a_full_file_system(dir: &Path) {
     assert!(matches!(error.problem, Problem::Map(terrace_medium::MapError::NoSpace { .. })), "{error}");
     let error = PoolOptions::at(&holes).read_only(true).open::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::Map(terrace_medium::MapError::NoSpace { .. })), "{error}");
-    // One without needs none.
+    // A pool without holes needs no space.
     assert_eq!(PoolOptions::at(&whole).read_only(true).open::<Shm>().unwrap().roots().len(), 1);
     std::fs::remove_file(dir.join("rest")).unwrap();
     assert_eq!(PoolOptions::at(&holes).read_only(true).open::<Shm>().unwrap().roots().len(), 1);
@@ -154,7 +156,7 @@ fn holes_on_a_full_file_system(dir: &Path) {
 }
 
 #[test]
-fn on_a_file_system_without_a_limit_there_is_room_for_holes() {
+fn unlimited_file_system_has_room_for_holes() {
     in_own_mounts("unlimited", "mount -t tmpfs -o size=0 none \"$TERRACE_TEST\"");
 }
 
@@ -173,7 +175,7 @@ fn unlimited() {
 }
 
 #[test]
-fn on_a_read_only_file_system_pools_are_only_read() {
+fn read_only_file_system_permits_only_reading() {
     let test = format!("{:?}", std::env::current_exe().unwrap());
     let make = format!("{test} --exact makes_a_pool --ignored >/dev/null");
     in_own_mounts("read_only", &format!("{make}; mount -o remount,ro \"$TERRACE_TEST\""));
@@ -193,7 +195,7 @@ fn read_only() {
     assert!(matches!(error.problem, Problem::ReadOnlyFileSystem), "{error}");
     assert!(error.to_string().contains("mounted read-only"), "{error}");
     assert!(matches!(problem(tiny(&dir.join("b.pool")).create::<Shm>()), Problem::ReadOnlyFileSystem));
-    // Who shares a pool announces himself in it, also if he only reads.
+    // A shared open stores to the participant table, even for reading only.
     let error = tiny(&dir.join("a.pool")).shared(true).open::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::ReadOnlyFileSystem), "{error}");
     tiny(&dir.join("a.pool")).read_only(true).open::<Shm>().unwrap();
@@ -201,7 +203,7 @@ fn read_only() {
 }
 
 #[test]
-fn without_the_right_to_write_a_directory_the_error_says_so() {
+fn missing_write_permission_is_reported() {
     in_own_mounts("denied", "chmod 0555 \"$TERRACE_TEST\"; touch \"$TERRACE_TEST/mine\" 2>/dev/null");
 }
 
@@ -209,7 +211,7 @@ fn without_the_right_to_write_a_directory_the_error_says_so() {
 #[ignore = "runs in its own mount namespace"]
 fn denied() {
     let dir = argument();
-    // Root is above permissions: become nobody. 65534 is nobody everywhere.
+    // Root bypasses permissions, so become nobody: 65534 everywhere.
     if rustix::process::geteuid().is_root() {
         // SAFETY: this process has one test thread and ends with it.
         if unsafe { libc::setuid(65534) } != 0 {
@@ -223,7 +225,7 @@ fn denied() {
     say("came to its end");
 }
 
-/// Free huge pages of 2 MiB, before which this test needs someone to set /proc/sys/vm/nr_hugepages.
+/// The number of free huge pages of 2 MiB. To run these tests, set /proc/sys/vm/nr_hugepages.
 fn free_huge_pages() -> u64 {
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
     free.ok().and_then(|number| number.trim().parse().ok()).unwrap_or(0)
@@ -237,7 +239,7 @@ fn pools_lie_on_huge_pages() {
         );
         return;
     }
-    // So few that 800 MiB are too many on a machine that has more, too.
+    // Limited, so that 800 MiB are too many on a machine with more pages, too.
     let mount = "mount -t hugetlbfs -o pagesize=2M,size=24M none \"$TERRACE_TEST\"";
     in_own_mounts("huge", mount);
 }
@@ -252,7 +254,7 @@ fn huge() {
     for _ in 0..3 {
         let error = pool.grow(800 << 20).unwrap_err();
         assert!(error.to_string().contains("its file system is full"), "{error}");
-        assert_eq!(path.metadata().unwrap().blocks() * 512, 8 << 20, "no page is kept of what was in vain");
+        assert_eq!(path.metadata().unwrap().blocks() * 512, 8 << 20, "a failed growth keeps no page");
     }
     pool.set_root("one", "test", 7 << 20).unwrap();
     assert!(pool.medium().mapping().huge_pages().unwrap().huge > 0);
@@ -273,12 +275,12 @@ fn shared_on_huge_pages(path: &Path) {
     assert_eq!(one.grow(8 << 20).unwrap(), 8 << 20);
     assert_eq!((other.size(), other.other_participants().len()), (8 << 20, 1));
     let guard = one.pin();
-    // A pool that was made as small as this has zones of a mebibyte.
+    // A pool created this small has zones of 1 MiB.
     let block = guard.alloc(900 << 10).unwrap().fenced_later().into_offset();
     let word = Offset::<Word>::new(block);
     one.region().at(word).store(one.medium(), 77, Relaxed);
     assert_eq!(other.region().at(word).load(other.medium(), Relaxed), 77);
-    // It dies inside.
+    // It dies while pinned.
     std::mem::forget(guard);
     one.abandon();
     assert_eq!((other.recover_dead(), other.other_participants().len()), (1, 0));
@@ -289,7 +291,7 @@ fn shared_on_huge_pages(path: &Path) {
 }
 
 #[test]
-fn collapsing_to_huge_pages_comes_to_an_end_and_changes_nothing() {
+fn collapsing_to_huge_pages_ends_and_changes_nothing() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(dir.path().join("a.pool")).size(40 << 20).huge_pages(true);
     let pool = options.create::<Shm>().unwrap();
@@ -321,7 +323,7 @@ fn pool_reserves_few_addresses_under_a_limit() {
 fn few_addresses() {
     let path = argument().join("a.pool");
     for _ in 0..2 {
-        // Made, and then opened.
+        // First created, then opened.
         let pool = tiny(&path).open_or_create::<Shm>().unwrap();
         let error = pool.grow(4 << 20).unwrap_err();
         // One huge page.

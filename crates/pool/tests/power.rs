@@ -1,4 +1,5 @@
-//! What a power failure leaves of the allocator: each line as it was last written back and fenced, or as it was at the end, whichever chance decides.
+//! Tests: the allocator after a power failure. Each line has the content last written back and
+//! fenced, or its final content, at random.
 
 mod table;
 
@@ -11,11 +12,13 @@ use table::{Dice, Table};
 use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Medium};
 use terrace_pool::{Geometry, PAGE, Pool, PoolOptions};
 
-/// Memory behind a volatile cache, with what a power failure would leave of it, and counts of what was asked of it.
+/// Memory behind a volatile cache. Records what a power failure would leave, and counts write-backs
+/// and fences.
 struct Fragile {
     memory: Dram,
     kept: Arc<Mutex<Vec<[u64; LINE / 8]>>>,
-    /// Lines that are written back, as they were then, and not yet fenced. A test writes from one thread.
+    /// Lines written back but not yet fenced, with their content at the write-back. A test writes
+    /// from one thread.
     asked: Mutex<Vec<(usize, [u64; LINE / 8])>>,
     write_backs: AtomicU64,
     fences: AtomicU64,
@@ -47,7 +50,7 @@ unsafe impl Medium for Fragile {
 
 impl MappedMedium for Fragile {
     fn new(mapping: Mapping) -> Self {
-        // With room for what a test makes it grow to.
+        // Room for the growth that a test requests.
         let lines = mapping.len().max(1 << 20) / LINE;
         let kept = Arc::new(Mutex::new(vec![[0; LINE / 8]; lines]));
         let [write_backs, fences, killed_at] = std::array::from_fn(|_| AtomicU64::new(0));
@@ -84,19 +87,20 @@ impl Fragile {
         memory
     }
 
-    /// What a power failure leaves that keeps nothing but what was written back and fenced.
+    /// The memory after a power failure that keeps only what was written back and fenced.
     fn least(&self) -> Self {
         self.least_with(&[])
     }
 
-    /// As [`Fragile::least`], and these lines, which have left the cache by themselves.
+    /// As [`Fragile::least`], plus these lines, which the cache has evicted.
     fn least_with(&self, evicted: &[Range<usize>]) -> Self {
         let mut lines = self.kept.lock().unwrap()[..self.len() / LINE].to_vec();
         evicted.iter().cloned().flatten().for_each(|line| lines[line] = self.line(line));
         Self::with_content(&lines)
     }
 
-    /// What the next process finds after a kill: all that was stored, and what of it is durable.
+    /// The memory as the next process finds it after a kill: all stores, and which of them are
+    /// durable.
     fn handed_on(&self) -> Self {
         let lines: Vec<_> = (0..self.len() / LINE).map(|line| self.line(line)).collect();
         let next = Self::with_content(&lines);
@@ -104,7 +108,7 @@ impl Fragile {
         next
     }
 
-    /// The memory after a power failure.
+    /// The memory after a random power failure.
     fn fail(&self, dice: &mut Dice) -> Self {
         let kept = self.kept.lock().unwrap();
         let left = |(line, &kept)| if dice.roll(2) == 0 { kept } else { self.line(line) };
@@ -117,7 +121,7 @@ impl Fragile {
 }
 
 #[test]
-fn a_power_failure_takes_no_block_that_can_be_reached() {
+fn power_failure_loses_no_reachable_block() {
     let geometries =
         [(1 << 20, Geometry { zone_log2: 18, ..Geometry::tiny() }), (8 << 20, Geometry::for_size(8 << 20))];
     for (size, geometry) in geometries {
@@ -144,7 +148,7 @@ fn a_power_failure_takes_no_block_that_can_be_reached() {
 }
 
 #[test]
-fn a_closed_pool_needs_nothing_of_what_was_not_written_back() {
+fn closed_pool_needs_only_durable_lines() {
     let mut dice = Dice(12);
     let options = PoolOptions::anonymous().boot_id(1).assume_persistent(true);
     let table = Table::create(options.create_on(Fragile::empty(8 << 20)).unwrap());
@@ -160,7 +164,7 @@ fn a_closed_pool_needs_nothing_of_what_was_not_written_back() {
 }
 
 #[test]
-fn a_small_block_costs_no_write_back_and_no_fence() {
+fn small_block_costs_no_write_back_and_no_fence() {
     let options =
         PoolOptions::anonymous().size(16 << 20).geometry(Geometry::default()).assume_persistent(true);
     let pool = options.create::<Fragile>().unwrap();
@@ -182,7 +186,7 @@ fn a_small_block_costs_no_write_back_and_no_fence() {
 }
 
 #[test]
-fn a_growth_to_the_size_that_a_pool_has_stores_nothing() {
+fn growth_to_the_current_size_stores_nothing() {
     let pool = PoolOptions::anonymous().assume_persistent(true).create_on(Fragile::empty(1 << 20)).unwrap();
     let before = pool.medium().counts();
     assert_eq!(pool.grow(1 << 20).unwrap(), 1 << 20);
@@ -195,7 +199,8 @@ fn small() -> PoolOptions {
     PoolOptions::anonymous().geometry(Geometry::tiny()).boot_id(1).assume_persistent(true)
 }
 
-/// A full pool, in which a growth came to its fence with this number, counted from 1, and no further. Whether it had come to its end before.
+/// A full pool with a growth that stopped at the fence of this number, counted from 1. Returns
+/// whether the growth had completed before.
 fn grown_until(fence: u64) -> (Pool<Fragile>, bool) {
     let memory = Fragile::new(Mapping::anonymous(64 << 10, GROWN as usize).unwrap());
     let pool = small().create_on(memory).unwrap();
@@ -212,7 +217,7 @@ fn grown_until(fence: u64) -> (Pool<Fragile>, bool) {
     (pool, has_ended)
 }
 
-/// Whether the pool says that it has grown. Then it has room.
+/// Whether the pool has grown according to its superblock; then it must have room.
 fn has_grown(memory: Fragile, fence: u64) -> bool {
     let pool = small().open_on(memory).unwrap();
     let has_grown = pool.size() == GROWN;
@@ -221,11 +226,12 @@ fn has_grown(memory: Fragile, fence: u64) -> bool {
     has_grown
 }
 
-/// A full pool, in which somebody is killed at the fence with this number of a growth, counted from 1. Whether it had come to its end before.
+/// Checks a full pool whose process is killed at the fence of this number in a growth, counted from
+/// 1. Returns whether the growth had completed before.
 fn is_roomy_after_a_growth_killed_at(fence: u64) -> bool {
     let (pool, has_ended) = grown_until(fence);
     let next = pool.medium().handed_on();
-    // Who is killed closes nothing.
+    // A killed process closes nothing.
     std::mem::forget(pool);
     let pool = small().open_on(next).unwrap();
     assert_eq!(pool.grow(GROWN).unwrap(), GROWN);
@@ -238,13 +244,14 @@ fn is_roomy_after_a_growth_killed_at(fence: u64) -> bool {
 #[test]
 fn full_pool_has_room_when_grown_again_after_a_kill() {
     let first_without = (1..20).find(|&fence| is_roomy_after_a_growth_killed_at(fence));
-    assert!(first_without.is_some_and(|fence| fence > 3), "a growth has more fences than that");
+    assert!(first_without.is_some_and(|fence| fence > 3), "a growth has more than 3 fences");
 }
 
-/// The line of a superblock may leave the cache when it likes: what says that there is more memory does so with the hints of it, wherever the power fails.
+/// The cache may evict a superblock's line at any time. So wherever the power fails, the hints for
+/// new memory must be durable before the superblock announces it.
 #[test]
 fn full_pool_grown_before_power_loss_has_room() {
-    // Of its two copies.
+    // The lines of its two copies.
     let lines = [0, PAGE as usize].map(|start| start / LINE..(start + 512) / LINE);
     let mut counts = [0; 2];
     for fence in 1.. {

@@ -1,4 +1,4 @@
-//! Several processes and one pool: who keeps whom out, and what a killed one leaves.
+//! Tests: several processes and one pool: exclusion, and the state after a kill.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn places() -> [tempfile::TempDir; 2] {
 }
 
 #[test]
-fn the_error_names_the_process_that_has_the_pool() {
+fn error_names_the_process_that_has_the_pool() {
     for dir in places() {
         let path = dir.path().join("a.pool");
         let (mut process, mut lines) = child("holds_the_pool", &path);
@@ -83,7 +83,7 @@ fn the_error_names_the_process_that_has_the_pool() {
 }
 
 #[test]
-fn the_error_names_a_process_that_only_reads() {
+fn error_names_a_process_that_only_reads() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     tiny(&path).create::<Shm>().unwrap().close().unwrap();
@@ -110,23 +110,23 @@ fn error_names_a_stopped_holder() {
     let path = dir.path().join("a.pool");
     let (process, mut lines) = child("holds_the_pool", &path);
     expect(&mut lines, "open");
-    let stands_still = || match problem(tiny(&path).open::<Shm>()) {
+    let is_stopped = || match problem(tiny(&path).open::<Shm>()) {
         Problem::InUse(Some(Holder { pid, stopped, .. })) if pid == process.id() => stopped,
         found => panic!("{found:?}"),
     };
-    assert!(!stands_still());
+    assert!(!is_stopped());
     stop(&process);
-    assert!(stands_still());
+    assert!(is_stopped());
     end(process);
 }
 
-/// The process numbers of the others who share the pool, and whether they stand still.
+/// The pids of the other participants, and whether they are stopped.
 fn others(pool: &Pool<Shm>) -> Vec<(u32, bool)> {
     pool.other_participants().into_iter().map(|holder| (holder.pid, holder.stopped)).collect()
 }
 
-/// A pool that this process shares twice, and once a child that stands still; it has the slot between.
-fn shared_with_one_that_stands_still(path: &Path) -> ([Pool<Shm>; 2], Child) {
+/// A pool that this process shares twice, and a stopped child once, in the entry between the two.
+fn shared_with_stopped_process(path: &Path) -> ([Pool<Shm>; 2], Child) {
     let open = || tiny(path).shared(true).open_or_create::<Shm>().unwrap();
     let one = open();
     let (process, mut lines) = child("shares_the_pool", path);
@@ -140,7 +140,7 @@ fn shared_with_one_that_stands_still(path: &Path) -> ([Pool<Shm>; 2], Child) {
 #[test]
 fn stopped_participants_are_reported_as_stopped() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let ([one, two], process) = shared_with_one_that_stands_still(&dir.path().join("a.pool"));
+    let ([one, two], process) = shared_with_stopped_process(&dir.path().join("a.pool"));
     let (own, it) = ((std::process::id(), false), (process.id(), true));
     assert_eq!((others(&one), others(&two)), (vec![it, own], vec![own, it]));
     end(process);
@@ -150,18 +150,19 @@ fn stopped_participants_are_reported_as_stopped() {
 #[test]
 fn process_with_another_start_time_is_no_participant() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let ([pool, _two], process) = shared_with_one_that_stands_still(&dir.path().join("a.pool"));
-    // As a process of another view of this kernel that has the same number there: the third word of its slot says when it began.
+    let ([pool, _two], process) = shared_with_stopped_process(&dir.path().join("a.pool"));
+    // As if the pid belonged to another namespace: the third word of the entry is the start time of
+    // its process.
     let began: Offset<Word> = Offset::new(pool.layout().participants + 64 + 2 * 8);
     pool.region().at(began).fetch_add(pool.medium(), 1, Relaxed);
     assert_eq!(others(&pool), [(process.id(), false), (std::process::id(), false)]);
     end(process);
 }
 
-/// Knows that the first two are alive, for somebody has said so, and of no kernel.
-struct Hearsay;
+/// A fixed liveness: the first two participants are alive. Knows no kernel.
+struct FixedLiveness;
 
-impl Liveness for Hearsay {
+impl Liveness for FixedLiveness {
     fn claim(&self, index: u32) -> std::io::Result<bool> {
         Ok(index > 1)
     }
@@ -179,17 +180,17 @@ impl Liveness for Hearsay {
 fn custom_liveness_matches_no_local_process() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
-    let ([_one, two], process) = shared_with_one_that_stands_still(&path);
+    let ([_one, two], process) = shared_with_stopped_process(&path);
     two.close().unwrap();
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let mapping = Mapping::file(file, TINY as usize, TINY as usize, Protection::ReadWrite).unwrap();
-    let far = tiny(&path).shared(true).share_on(Shm::new(mapping), Arc::new(Hearsay)).unwrap();
+    let far = tiny(&path).shared(true).share_on(Shm::new(mapping), Arc::new(FixedLiveness)).unwrap();
     assert_eq!(others(&far), [(std::process::id(), false), (process.id(), false)]);
     end(process);
 }
 
 #[test]
-fn a_killed_process_lets_go_at_once_and_leaves_what_it_stored() {
+fn killed_process_releases_pool_and_leaves_its_stores() {
     for dir in places() {
         let path = dir.path().join("a.pool");
         let (mut process, mut lines) = child("holds_the_pool", &path);
@@ -199,14 +200,14 @@ fn a_killed_process_lets_go_at_once_and_leaves_what_it_stored() {
         let pool = tiny(&path).open::<Shm>().unwrap();
         assert_eq!((pool.found(), pool.generation()), (Start::Unclean, 2));
         assert_eq!(pool.root("child", "test"), Ok(Some(pool.layout().zones + 4096)));
-        // The dead one is not named for the living.
+        // The dead process is not reported in place of the live one.
         let found = problem(tiny(&path).open::<Shm>());
         assert!(matches!(found, Problem::InUse(Some(Holder { pid, .. })) if pid == std::process::id()));
     }
 }
 
 #[test]
-fn a_process_killed_at_any_moment_leaves_whole_roots() {
+fn kill_at_any_moment_leaves_intact_roots() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     for round in 0..30 {
@@ -240,7 +241,7 @@ fn kill_during_create_or_grow_leaves_openable_pools() {
     }
 }
 
-/// Spins a little, another time each round.
+/// Spins a little, for a different time each round.
 fn wait(round: u64) {
     for _ in 0..round * 400_000 {
         std::hint::spin_loop();

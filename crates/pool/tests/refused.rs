@@ -1,4 +1,5 @@
-//! System calls that a file system, a kernel or a container refuses: the error says so, and nothing was made or changed.
+//! Tests: system calls refused by a file system, a kernel or a container. The error says so, and
+//! nothing is created or changed.
 
 mod common;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use terrace_medium::{MappedMedium, Mapping, Protection, Shm};
 use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolOptions};
 
-/// A system call, and what its nth argument, counted from 0, must be to be refused.
+/// A system call, and optionally the value of its nth argument, counted from 0, that is refused.
 type Call = (libc::c_long, Option<(u8, u64)>);
 
 const OFD_LOCK: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_SETLK as u64)));
@@ -47,7 +48,7 @@ fn options(path: &Path) -> PoolOptions {
     PoolOptions::at(path).size(1 << 20).geometry(Geometry::tiny()).shared(true)
 }
 
-/// What opening says, but for the path.
+/// The message of a refused open, with the path replaced by `POOL`.
 fn message(opened: Result<Pool<Shm>, OpenError>, path: &Path) -> String {
     let error = opened.map(drop).expect_err("it was refused");
     error.to_string().replace(&path.display().to_string(), "POOL")
@@ -58,7 +59,7 @@ const NO_LOCKS: &str = "the pool POOL cannot be opened: its file cannot be locke
                         on a file system that has file locks, such as /dev/shm or a local disk";
 
 #[test]
-fn a_file_system_without_locks_is_refused_whichever_is_missing() {
+fn file_system_without_any_one_lock_call_is_refused() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     options(&path).create::<Shm>().unwrap();
@@ -68,16 +69,16 @@ fn a_file_system_without_locks_is_refused_whichever_is_missing() {
         assert_eq!(message(opened, &path), NO_LOCKS, "{call:?}");
         assert!(std::fs::read(&path).unwrap() == before, "{call:?}: it was changed");
     }
-    // Nobody waits in the kernel, where the one that is waited for may stand still.
+    // No process blocks in the kernel for a lock, since its holder may be stopped.
     without(OFD_WAIT, libc::ENOLCK, || options(&path).open::<Shm>().map(drop)).unwrap();
 }
 
-/// Lets nobody in, for this reason.
+/// A liveness whose gate refuses with this error.
 struct NoEntry(fn() -> Error);
 
 impl Liveness for NoEntry {
     fn claim(&self, _: u32) -> std::io::Result<bool> {
-        unreachable!("nobody has come so far")
+        unreachable!("the gate comes first")
     }
     fn release(&self, _: u32) {}
     fn is_alive(&self, _: u32) -> bool {
@@ -101,19 +102,18 @@ fn refused_open_distinguishes_no_locks_from_barred() {
         message(options(&path).share_on(Shm::new(mapping), Arc::new(NoEntry(why))), &path)
     };
     assert_eq!(refused(|| Error::from_raw_os_error(libc::ENOLCK)), NO_LOCKS);
-    let barred = refused(|| {
-        Error::new(ErrorKind::TimedOut, "process 7, which stands still, is opening or closing it")
-    });
+    let barred =
+        refused(|| Error::new(ErrorKind::TimedOut, "process 7, which is stopped, is opening or closing it"));
     assert_eq!(
         barred,
-        "the pool POOL cannot be opened: process 7, which stands still, is opening or closing it\n  let that one go on, or \
-         end it: the others then go on as after any death"
+        "the pool POOL cannot be opened: process 7, which is stopped, is opening or closing it\n  let that process \
+         continue, or end it: the others then recover what it held"
     );
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }
 
 #[test]
-fn a_pool_is_not_made_where_it_cannot_be_locked() {
+fn pool_is_not_created_where_it_cannot_be_locked() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     for (nth, call) in [OFD_LOCK, FLOCK].into_iter().enumerate() {
         let path = directory.path().join(format!("pool {nth}"));
@@ -127,7 +127,7 @@ fn a_pool_is_not_made_where_it_cannot_be_locked() {
 }
 
 #[test]
-#[ignore = "a child of the other tests: the system is asked once in a process what it allows"]
+#[ignore = "a child of the other tests: a process registers only once"]
 fn shares_without_a_barrier() {
     shares_without(MEMBARRIER);
 }
@@ -166,7 +166,7 @@ fn no_barrier_no_join_with_light_pins() {
         "shares_where_no_barrier_follows_the_registration",
     ] {
         let (mut late, mut lines) = child(name, &path);
-        // One that is let in goes at once.
+        // A child that can join would end at once.
         drop(late.stdin.take());
         expect(
             &mut lines,

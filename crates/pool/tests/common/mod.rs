@@ -1,4 +1,4 @@
-//! What the tests of whole pools share.
+//! Shared helpers for tests of whole pools.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -17,12 +17,13 @@ pub(crate) fn tiny(path: &Path) -> PoolOptions {
     PoolOptions::at(path).size(TINY)
 }
 
-/// The bytes of a pool of 64 KiB that was closed. Its roots `one` and `two` point to blocks that [`is_intact`] knows.
+/// The bytes of a closed pool of 64 KiB. Its roots `one` and `two` point to blocks that
+/// [`is_intact`] checks.
 pub(crate) fn closed_image() -> Vec<u8> {
     image(|pool| pool.close().unwrap())
 }
 
-/// As [`closed_image`], but left in use, with blocks that nobody can reach.
+/// As [`closed_image`], but left in use, with unreachable blocks.
 pub(crate) fn left_image() -> Vec<u8> {
     image(|pool| {
         let guard = pool.pin();
@@ -34,7 +35,7 @@ pub(crate) fn left_image() -> Vec<u8> {
     })
 }
 
-/// Roots, and the bytes of the blocks they point to.
+/// Root names, and the sizes of their blocks in bytes.
 pub(crate) const BLOCKS: [(&str, usize); 2] = [("one", 96), ("two", 9000)];
 
 fn contents(name: &str, bytes: usize) -> Vec<u8> {
@@ -56,14 +57,15 @@ fn image(leave: impl FnOnce(Pool<Shm>)) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Whether the block that the root `name` points to holds what it should; `None` if there is no such root, or it is damaged.
+/// Whether the block of root `name` has its original content; `None` if the root is missing or
+/// damaged.
 pub(crate) fn is_intact(pool: &Pool<Shm>, name: &str) -> Option<bool> {
     let (_, bytes) = BLOCKS.into_iter().find(|(block, _)| *block == name)?;
     let offset = pool.root(name, "test").ok()??;
     Some(pool.pin().bytes(offset, bytes) == Some(&contents(name, bytes)[..]))
 }
 
-/// Marks the blocks of the roots.
+/// Collects, marking the blocks of the roots.
 pub(crate) fn collect(pool: &Pool<Shm>) {
     let roots = BLOCKS.map(|(name, bytes)| (pool.root(name, "test"), bytes));
     pool.collect(&mut |marker| {
@@ -91,14 +93,14 @@ pub(crate) fn problem<T>(outcome: Result<T, OpenError>) -> Problem {
     match outcome {
         Ok(_) => panic!("it should have been refused"),
         Err(error) => {
-            // Whatever it says, it says it without a panic, and about this pool.
+            // The message is formatted without a panic and not empty.
             assert!(!error.to_string().is_empty());
             error.problem
         }
     }
 }
 
-/// This test program again, running its ignored test `name`, with `argument` in TERRACE_TEST.
+/// Starts this test program again to run its ignored test `name`, with `argument` in TERRACE_TEST.
 pub(crate) fn child(name: &str, argument: &Path) -> (Child, BufReader<ChildStdout>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
@@ -111,7 +113,7 @@ pub(crate) fn child(name: &str, argument: &Path) -> (Child, BufReader<ChildStdou
     (child, lines)
 }
 
-/// Makes a child stand still. When it returns, it does.
+/// Stops a child, and returns once it is stopped.
 pub(crate) fn stop(process: &Child) {
     let pid = Pid::from_child(process);
     kill_process(pid, Signal::STOP).unwrap();
@@ -119,7 +121,7 @@ pub(crate) fn stop(process: &Child) {
     assert!(status.stopped());
 }
 
-/// Waits for the child to say `word`.
+/// Waits until the child prints `word`.
 pub(crate) fn expect(lines: &mut BufReader<ChildStdout>, word: &str) {
     let mut line = String::new();
     while lines.read_line(&mut line).unwrap() > 0 {
@@ -128,10 +130,10 @@ pub(crate) fn expect(lines: &mut BufReader<ChildStdout>, word: &str) {
         }
         line.clear();
     }
-    panic!("the child ended before it said {word}");
+    panic!("the child ended before it printed {word}");
 }
 
-/// What a child says.
+/// Prints a word from a child.
 pub(crate) fn say(word: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "{word}").unwrap();

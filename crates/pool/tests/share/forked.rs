@@ -1,4 +1,4 @@
-//! What a child of a participant has of its pool.
+//! Tests: a forked child's access to its parent's pool.
 
 use super::{SIZE, directory, open, options, words};
 use crate::common::{argument, child, expect, say};
@@ -7,25 +7,28 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Shm};
 use terrace_pool::{Lock, WatchError};
 
-/// Forks with the pool open twice; the child tries to use it, closes one of them, and opens it for itself; then the parent dies and the child lives on.
+/// Forks with the pool open twice. The child tries to use it, closes one of the two, and opens the
+/// pool itself. Then the parent dies and the child lives on.
 #[test]
 #[ignore = "a child of the other tests"]
 fn forks() {
     let path = argument();
-    // In all, more than can be open at a time.
+    // In total, more than can be registered at a time.
     (0..200).for_each(|_| drop(open::<Shm>(&path)));
     let pool = open::<Shm>(&path);
     let kept = open::<Shm>(&path);
     let parents = [(&pool, words(&pool)), (&kept, words(&kept))];
     let guard = pool.pin();
     let held = Lock::of(&words(&pool)[0]).acquire(&guard);
-    // SAFETY: this process has one thread more, which only waits for this one; what the child calls is safe after that.
+    // SAFETY: this process has one more thread, which only waits for this one; the child's calls
+    // are safe after that.
     match unsafe { libc::fork() } {
         0 => {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(pool.pin())));
             assert!(refused.is_err() && pool.try_pin().is_err(), "the pool is the parent's");
             assert_eq!(pool.watch(b"").err(), Some(WatchError::Forked));
-            // What it held in the parent can be stored to, and is memory of the child's own.
+            // The words that it held in the parent are now private memory of the child, and accept
+            // stores.
             for (pool, words) in parents {
                 assert!(words.iter().all(|word| word.load(pool.medium(), Acquire) == 0));
                 words[2].store(pool.medium(), 9, Release);
@@ -42,7 +45,7 @@ fn forks() {
             drop(kept);
             std::process::exit(0);
         }
-        // It ends if its child fails, and has been killed otherwise.
+        // The child ends if it fails, and has been killed otherwise.
         child => _ = waitpid(Pid::from_raw(child), WaitOptions::empty()),
     }
 }
@@ -55,9 +58,9 @@ fn forked_child_has_no_access_and_holds_no_locks() {
     let (mut process, mut lines) = child("forked::forks", &path);
     expect(&mut lines, "forked");
     assert_eq!(words(&pool)[1].load(pool.medium(), Acquire), 5);
-    assert_eq!(words(&pool)[2].load(pool.medium(), Acquire), 0, "nothing arrives of what the child stores");
+    assert_eq!(words(&pool)[2].load(pool.medium(), Acquire), 0, "a store of the child has reached the pool");
     assert_eq!(pool.recover_dead(), 0);
-    // The child lives as long as this end of the pipe, which waiting would close.
+    // The child lives as long as this end of the pipe is open; waiting would close it.
     let _open = process.stdin.take();
     process.kill().unwrap();
     process.wait().unwrap();
@@ -69,7 +72,7 @@ fn open_handles() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Forks after a pool was closed and a file opened, which has the handle that the pool had.
+/// Forks after it closed a pool and opened files, one of which reuses the pool's handle.
 #[test]
 #[ignore = "a child of the other tests"]
 fn forks_after_closing() {
@@ -92,7 +95,7 @@ fn forks_after_closing() {
 }
 
 #[test]
-fn a_forked_child_keeps_what_is_not_a_pool_s_any_more() {
+fn forked_child_keeps_handles_that_are_no_longer_a_pools() {
     let (_directory, path) = directory();
     let _pool = open::<Shm>(&path);
     let (mut process, mut lines) = child("forked::forks_after_closing", &path);

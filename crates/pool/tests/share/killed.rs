@@ -1,4 +1,4 @@
-//! What a participant that is killed leaves, and who goes on.
+//! Tests: recovery of a killed participant.
 
 use super::{directory, open, pause, words};
 use crate::common::{argument, child, expect, say};
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::Shm;
 use terrace_pool::{Lock, Watch};
 
-/// Holds the lock in word 0, then as many as there are arguments of others, until it is killed.
+/// Holds the locks in words 0 to 3 until it is killed.
 #[test]
 #[ignore = "a child of the other tests"]
 fn holds_locks() {
@@ -36,13 +36,13 @@ fn waiting_thread_gets_the_lock_of_a_killed_holder() {
             waiting.join().unwrap();
         });
         process.wait().unwrap();
-        assert_eq!(pool.recover_dead(), 0, "all of it was recovered, round {round}");
+        assert_eq!(pool.recover_dead(), 0, "already recovered, round {round}");
         assert!(words(&pool)[..4].iter().all(|word| !Lock::of(word).is_held(&pool)));
     }
     assert_eq!(pool.space().readers, 0);
 }
 
-/// Watches whatever it can, until it is killed.
+/// Takes all free watches, and keeps them until it is killed.
 #[test]
 #[ignore = "a child of the other tests"]
 fn watches() {
@@ -59,10 +59,10 @@ fn watches_of_the_dead_are_released_and_others_kept() {
     let mut mine = pool.watch(b"mine").unwrap();
     let (mut process, mut lines) = child("killed::watches", &path);
     expect(&mut lines, "watching");
-    assert!(pool.watch(b"new").is_err(), "it has all the others");
+    assert!(pool.watch(b"new").is_err(), "the child has all others");
     process.kill().unwrap();
     process.wait().unwrap();
-    // Who wants one takes them back himself.
+    // Creating a watch recovers the dead participant.
     let count = pool.layout().watch_count();
     let mut new: Vec<_> = (1..count).map(|_| pool.watch(b"new").unwrap()).collect();
     assert_eq!(pool.recover_dead(), 0);
@@ -86,7 +86,7 @@ fn all_watches_are_notified_after_a_crash() {
     assert!(watches.iter_mut().all(Watch::has_changed));
 }
 
-/// Holds a lock, and has so much memory that the kernel needs a while to take it apart.
+/// Holds a lock, and so much memory that the kernel needs a while to release it.
 #[test]
 #[ignore = "a child of the other tests"]
 fn holds_a_lock_and_much_memory() {
@@ -100,7 +100,8 @@ fn holds_a_lock_and_much_memory() {
     held.release();
 }
 
-/// Early or late: the kernel may still be taking the memory of the dead process apart. (`ending.rs` has tests of how early.)
+/// Early or late: the kernel may still be releasing the memory of the dead process. (`ending.rs`
+/// has tests of how early.)
 #[test]
 fn killed_process_with_much_memory_is_recovered_once() {
     let (_directory, path) = directory();
@@ -114,11 +115,12 @@ fn killed_process_with_much_memory_is_recovered_once() {
         while pool.recover_dead() == 0 {}
         Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
         process.wait().unwrap();
-        assert_eq!(pool.recover_dead(), 0, "that has been done");
+        assert_eq!(pool.recover_dead(), 0, "already recovered");
     }
 }
 
-/// Adds one to words 8 to 15 under the locks in words 0 to 7, in a row, until it is killed; and allocates, links, unlinks and frees meanwhile.
+/// Increments words 8 to 15 under the locks in words 0 to 7, in turn, until it is killed;
+/// allocates, links, unlinks and frees meanwhile.
 #[test]
 #[ignore = "a child of the other tests"]
 fn works() {
@@ -150,7 +152,7 @@ fn others_continue_after_any_kill() {
         expect(lines, "working");
         pause(7);
         process.kill().unwrap();
-        // None of the locks is lost, and the other one goes on.
+        // No lock is lost, and the other process continues.
         let guard = pool.pin();
         for word in &all[..8] {
             Lock::of(word).acquire(&guard).release();
@@ -168,7 +170,7 @@ fn others_continue_after_any_kill() {
     assert!(pool.recover_dead() <= 2);
     assert!(all[8..].iter().all(|count| count.load(pool.medium(), Acquire) > 0));
     assert_eq!((pool.faults(), pool.space().readers), (0, 0));
-    // What was in the hands of the dead is collected.
+    // The blocks that the dead processes held are collected.
     let root = pool.root("words", "test").unwrap().unwrap();
     pool.collect(&mut |marker| marker.mark(root, 128));
     assert_eq!(pool.verify_memory(), []);

@@ -1,4 +1,4 @@
-//! One pool, several participants: what they see of each other, and what a dead one leaves.
+//! Tests: several participants of one pool, and recovery of a dead one.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -33,13 +33,13 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "the moment of the kill, or that nothing happens, is what is wanted here"
+    reason = "the time of the kill, or that nothing happens, is what is tested"
 )]
 fn pause(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }
 
-/// The root `words`: 16 words that all know.
+/// The 16 words of root `words`, which all participants know.
 fn words<M: MappedMedium>(pool: &Pool<M>) -> &[Word; 16] {
     let offset = match pool.root("words", "test").unwrap() {
         Some(offset) => offset,
@@ -55,7 +55,7 @@ fn words<M: MappedMedium>(pool: &Pool<M>) -> &[Word; 16] {
     pool.region().at(Offset::new(offset))
 }
 
-/// A process that does not outlive the test, whatever state it is in.
+/// A process that is killed with the test, whatever state it is in.
 struct Kept(Child);
 
 impl Kept {
@@ -71,19 +71,19 @@ impl Drop for Kept {
     }
 }
 
-/// A field of /proc/PID/stat from the third one on, counted as in proc_pid_stat(5).
+/// Field `number`, from the third on, of /proc/PID/stat, counted as in proc_pid_stat(5).
 fn field_of(pid: u32, number: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(stat.rsplit(") ").next()?.split_whitespace().nth(number - 3)?.to_string())
 }
 
-/// The letter for what a process is at; `Z` once it has closed its files.
+/// The state letter of a process; `Z` once it has closed its files.
 fn state_of(pid: u32) -> Option<char> {
     field_of(pid, 3)?.chars().next()
 }
 
 #[test]
-fn participants_see_each_other_and_the_last_one_closes_the_pool() {
+fn participants_share_words_and_last_one_closes_pool() {
     let (_directory, path) = directory();
     let one = open::<Shm>(&path);
     let two = open::<Shm>(&path);
@@ -103,7 +103,7 @@ fn participants_see_each_other_and_the_last_one_closes_the_pool() {
 }
 
 #[test]
-fn those_who_share_a_file_that_is_open_have_locks_of_their_own() {
+fn sharers_of_an_open_file_have_separate_locks() {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     let options = PoolOptions::in_file(file).size(SIZE).shared(true);
     let one = options.create::<Shm>().unwrap();
@@ -131,7 +131,7 @@ fn exclusive_and_shared_opens_exclude_each_other() {
 }
 
 #[test]
-fn one_more_than_there_is_room_for_is_told_who_is_there() {
+fn crowded_pool_is_refused_with_a_list_of_holders() {
     let (_directory, path) = directory();
     let all: Vec<_> = (0..4).map(|_| open::<Shm>(&path)).collect();
     let error = options(&path).open::<Shm>().err().unwrap();
@@ -143,13 +143,13 @@ fn one_more_than_there_is_room_for_is_told_who_is_there() {
 }
 
 #[test]
-fn a_pool_of_another_durability_is_not_joined() {
+fn pool_of_another_durability_is_not_joined() {
     let (_directory, path) = directory();
     let _one = open::<Pmem>(&path);
     assert!(matches!(problem(options(&path).open::<Shm>()), Problem::OtherDurability { .. }));
 }
 
-/// Where a pool says which version of sharing its sharers share: the fourth of the words that they share.
+/// The word with the sharing version: the fourth of the pool's shared words.
 fn terms<M: MappedMedium>(pool: &Pool<M>) -> &Word {
     pool.region().at(Offset::new(pool.layout().shared + 3 * 8))
 }
@@ -163,7 +163,7 @@ fn pool_shared_by_another_release_is_not_joined() {
     let error = options(&path).open::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::OtherSharing { found } if found == (word >> 16) + 1), "{error}");
     assert!(error.to_string().contains("the same release"), "{error}");
-    // By its number: of another release whatever is shared may be another.
+    // Another release number is refused, too: it may share other structures.
     let known = [1u64 << 32, 1 << 44, 1 << 56].map(|one_more| word + one_more);
     for (other, part) in known.iter().zip(["patch", "minor", "major"]) {
         terms(&one).store(one.medium(), *other, Release);
@@ -199,7 +199,7 @@ fn deleted_pool_stays_shared_and_is_created_anew() {
     let new = open::<Shm>(&path);
     assert_eq!((new.other_participants().len(), one.other_participants().len()), (0, 1));
     assert_ne!(new.uuid(), one.uuid());
-    // Who dies in the old one is noticed there.
+    // A death in the old pool is observed there.
     two.abandon();
     assert_eq!((one.recover_dead(), new.recover_dead()), (1, 0));
     one.grow(2 * SIZE).unwrap();
@@ -220,11 +220,11 @@ fn pool_left_by_all_is_recovered_at_the_next_open() {
 }
 
 #[test]
-fn the_last_one_to_leave_takes_back_what_a_dead_one_left() {
+fn last_participant_to_close_recovers_the_dead() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     words(&two);
-    // Its seat has caches by now.
+    // Its thread slot has caches by now.
     two.abandon();
     one.close().unwrap();
     let next = open::<Shm>(&path);
@@ -248,7 +248,7 @@ fn growth_by_one_is_seen_by_all() {
         assert_eq!(one.pin().bytes(offset, 100), Some(&[7; 100][..]));
     }
     kept[0].store(two.medium(), 1, Release);
-    // And the other way.
+    // The other direction.
     two.grow(3 * SIZE).unwrap();
     assert_eq!((one.size(), one.verify_head(), two.verify_head()), (3 * SIZE, vec![], vec![]));
     assert!(two.region().get(Offset::<Word>::new(3 * SIZE)).is_none());
@@ -264,10 +264,11 @@ fn growth_is_limited_by_every_participants_addresses() {
     for part in ["cannot grow to 12.0 MiB", "8.0 MiB were reserved by", "the narrow one"] {
         assert!(refused.contains(part), "{refused}");
     }
-    // Nothing has happened, and the one that would not have reached it goes on.
+    // Nothing has changed, and the limiting participant continues.
     assert_eq!((wide.size(), path.metadata().unwrap().len()), (2 * SIZE, 2 * SIZE));
     words(&narrow)[0].store(narrow.medium(), 1, Release);
-    // A third one that has more changes nothing; and when those have gone that have less, there is room.
+    // A third one with more addresses changes nothing. Once the limiting one has closed the pool,
+    // it can grow.
     let third = open::<Shm>(&path);
     assert!(third.grow(3 * SIZE).is_err());
     narrow.close().unwrap();
@@ -276,7 +277,7 @@ fn growth_is_limited_by_every_participants_addresses() {
     let last = Offset::<Word>::new(3 * SIZE - 8);
     third.region().at(last).store(third.medium(), 7, Release);
     assert_eq!(narrow.region().at(last).load(narrow.medium(), Acquire), 7);
-    // Nobody waits for the dead.
+    // A dead participant limits nothing.
     assert!(wide.grow(4 * SIZE).is_err());
     narrow.abandon();
     assert_eq!(wide.grow(4 * SIZE).unwrap(), 4 * SIZE);
@@ -294,7 +295,8 @@ fn full_and_freed_memory_is_common_to_participants() {
     };
     let blocks = fill(&one);
     assert!(blocks.len() > 2000);
-    // Some slab that has become free may go from hand to hand; the second one finds no more than that.
+    // A slab that becomes free may move between participants; the second one finds no more than
+    // that.
     let rest = fill(&two);
     assert!(rest.len() < 200, "{} after {}", rest.len(), blocks.len());
     let refused = two.pin().alloc(BYTES).err().unwrap();
@@ -305,7 +307,8 @@ fn full_and_freed_memory_is_common_to_participants() {
     drop(guard);
     let again = fill(&two);
     assert!(again.len() + 200 > some.len(), "{} of {}", again.len(), some.len());
-    // What is unlinked and may be read still is free once nobody is inside. (As many at a time as can be noted without a byte of memory.)
+    // Unlinked blocks are free once no thread is pinned. (As many at a time as can be retired
+    // without memory for a chunk.)
     for few in others.chunks(10) {
         let guard = two.pin();
         few.iter().for_each(|&block| guard.retire(block, BYTES));

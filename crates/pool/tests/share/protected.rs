@@ -1,4 +1,4 @@
-//! A participant that only reads, and what is said of it.
+//! Tests: a participant that only reads, and its description.
 
 use super::{Kept, SIZE, directory, open, words};
 use crate::common::{argument, child, expect, say};
@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{Offset, Shm, Word};
 
-/// Reads, then stores to what it has no business to store to.
+/// Reads, then stores to the protected data.
 #[test]
 #[ignore = "a child of the other tests"]
 fn only_reads() {
@@ -14,7 +14,7 @@ fn only_reads() {
     let words = words(&pool);
     pool.protect_data().unwrap();
     assert_eq!(words[0].load(pool.medium(), Acquire), 7);
-    // Twice: the second one does nothing. And what the dead have left is taken back nevertheless.
+    // The second call does nothing. Dead participants are recovered nevertheless.
     pool.protect_data().unwrap();
     pool.recover_dead();
     drop(pool.pin());
@@ -36,7 +36,7 @@ fn protected_participant_reads_and_faults_on_store() {
     assert_eq!(pool.recover_dead(), 1);
 }
 
-/// As [`only_reads`], but stores to what the pool has grown by since.
+/// As [`only_reads`], but stores to memory that the pool has grown by since.
 #[test]
 #[ignore = "a child of the other tests"]
 fn only_reads_what_is_new() {
@@ -68,7 +68,7 @@ fn growth_by_others_is_protected_too() {
 }
 
 #[test]
-fn others_are_said_to_only_read_and_to_hold_memory_up() {
+fn holder_shows_read_only_and_held_up_memory() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     let of_two = || {
@@ -83,15 +83,19 @@ fn others_are_said_to_only_read_and_to_hold_memory_up() {
     assert_eq!(of_two(), (true, false));
     let kept = words(&one);
     let guard = two.pin();
-    assert_eq!(of_two(), (true, false), "nothing has been given back since");
+    assert_eq!(of_two(), (true, false), "nothing has been retired since");
     let mine = one.pin();
     mine.retire(mine.alloc(100).unwrap().persist().into_offset(), 100);
     drop(mine);
     one.reclaim_nonblocking();
     assert_eq!(of_two(), (true, true));
-    assert!(one.other_participants()[0].to_string().ends_with(", which only reads and holds up memory"));
+    assert!(
+        one.other_participants()[0]
+            .to_string()
+            .ends_with(", which only reads and keeps freed memory from reuse")
+    );
     drop(guard);
     assert_eq!((of_two(), kept[0].load(one.medium(), Acquire)), ((true, false), 0));
-    // It says so for itself alone.
+    // Only for that participant itself.
     assert!(two.other_participants().iter().all(|holder| !holder.reads_only && !holder.holds_up));
 }

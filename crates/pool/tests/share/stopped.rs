@@ -1,4 +1,4 @@
-//! A participant that stands still.
+//! Tests: a stopped participant.
 
 use super::{Kept, directory, field_of, open, options, pause, state_of, words};
 use crate::common::{argument, child, expect, say, stop};
@@ -14,7 +14,7 @@ use terrace_medium::{Offset, Shm, Word};
 use terrace_pool::{Holder, Lock, Start};
 
 #[test]
-fn a_stopped_process_keeps_its_locks() {
+fn stopped_process_keeps_its_locks() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool);
@@ -32,7 +32,7 @@ fn a_stopped_process_keeps_its_locks() {
     Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
 }
 
-/// Has the pool open until it is told to go.
+/// Has the pool open until its standard input is closed.
 #[test]
 #[ignore = "a child of the other tests"]
 fn stays() {
@@ -58,17 +58,17 @@ fn only_a_stopped_process_is_ended() {
     let holder = |process: &Kept| {
         pool.other_participants().into_iter().find(|holder| holder.pid == process.pid()).unwrap()
     };
-    assert!(!pool.end_stopped(&holder(&still)).unwrap(), "it runs");
+    assert!(!pool.end_stopped(&holder(&still)).unwrap(), "it is running");
     stop(&still.0);
     let (stopped, running) = (holder(&still), holder(&other));
     assert!(stopped.stopped && !running.stopped);
     let since_ms = stopped.since_ms + 1;
     for placeholder in [
         running.clone(),
-        // What was seen of the one that stands still is of another life, or of another process.
+        // As seen of the stopped process in another incarnation, or of another process.
         Holder { since_ms, ..stopped.clone() },
         Holder { pid: running.pid, ..stopped.clone() },
-        // No process has such a number.
+        // No process has such a pid.
         Holder { pid: 0, ..stopped.clone() },
         Holder { pid: u32::MAX, ..stopped.clone() },
     ] {
@@ -78,13 +78,13 @@ fn only_a_stopped_process_is_ended() {
     assert_eq!(still.0.wait().unwrap().signal(), Some(libc::SIGKILL));
     assert!(!pool.end_stopped(&stopped).unwrap(), "it is gone");
     assert_eq!(pool.recover_dead(), 1);
-    // And the other one lives until it is told to go.
+    // The other process lives until its standard input is closed.
     drop(other.0.stdin.take());
     expect(&mut lines, "gone");
 }
 
 #[test]
-fn one_that_has_run_since_it_was_seen_is_not_ended() {
+fn process_that_ran_since_it_was_seen_is_not_ended() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let (process, _lines) = stays_at(&path);
@@ -110,9 +110,9 @@ fn second_thread_runs_while_first_waits() {
     });
 }
 
-/// As one that traces it a system call at a time sees it now and then.
+/// As a debugger that steps from system call to system call sees it now and then.
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn process_with_one_stopped_thread_is_not_stopped() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
@@ -121,7 +121,7 @@ fn process_with_one_stopped_thread_is_not_stopped() {
     expect(&mut lines, "here");
     let trace = |request| {
         let nothing = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: both requests take no address of this process's.
+        // SAFETY: both requests take no address of this process.
         match unsafe { libc::ptrace(request, process.pid() as i32, nothing, nothing) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
@@ -139,7 +139,7 @@ fn process_with_one_stopped_thread_is_not_stopped() {
         std::thread::yield_now();
     }
     assert!(!pool.other_participants()[0].stopped, "its other thread runs");
-    // Now all of it.
+    // Now stop all threads.
     kill_process(Pid::from_child(&process.0), Signal::STOP).unwrap();
     while !pool.other_participants()[0].stopped {
         std::thread::yield_now();
@@ -152,7 +152,7 @@ fn invisible_pid_is_not_reported_as_local() {
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     let message = || one.other_participants()[0].to_string();
     assert!(message().starts_with(&format!("process {} (", std::process::id())), "{}", message());
-    // The slot of the second one, as if its process had begun at another time.
+    // Changes the entry of the second participant, as if its process had started at another time.
     let began = Offset::<Word>::new(one.layout().participants + 64 + 8 * 2);
     one.region().at(began).fetch_add(one.medium(), 1, Relaxed);
     let foreign = format!("process {} of another namespace (", std::process::id());
@@ -160,7 +160,7 @@ fn invisible_pid_is_not_reported_as_local() {
     drop(two);
 }
 
-/// Opens the pool, and stays at that: it has the lock of whoever opens or closes it.
+/// Stays in the gate, with the lock of a process that opens or closes the pool.
 #[test]
 #[ignore = "a child of the other tests"]
 fn stays_at_the_gate() {
@@ -174,7 +174,7 @@ fn stays_at_the_gate() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a thread that waits for ever must not be waited for")]
+#[allow(clippy::disallowed_methods, reason = "a thread that waits forever must not be joined")]
 fn open_times_out_if_a_stopped_process_holds_the_gate() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
@@ -189,26 +189,27 @@ fn open_times_out_if_a_stopped_process_holds_the_gate() {
         let refused = options(&copy).open::<Shm>().err().map(|error| error.to_string());
         say.send((refused, pool.close())).unwrap();
     });
-    let (refused, closed) = said.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+    let (refused, closed) = said.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits forever");
     let refused = refused.unwrap();
-    for part in ["opening or closing", &format!("process {}", process.pid()), "stands still"] {
+    for part in ["opening or closing", &format!("process {}", process.pid()), "is stopped"] {
         assert!(refused.contains(part), "{refused}");
     }
     let closed = closed.unwrap_err().to_string();
-    assert!(closed.contains("stands still"), "{closed}");
+    assert!(closed.contains("is stopped"), "{closed}");
     drop(process);
-    // As after the death of one that had it open.
+    // As after the crash of a process that had it open.
     let next = open::<Shm>(&path);
     assert_eq!((next.found(), words(&next)[0].load(next.medium(), Acquire)), (Start::Unclean, 7));
 }
 
 #[test]
-fn a_process_that_only_has_the_number_of_a_sharer_is_not_ended() {
+fn process_with_a_participants_pid_is_not_ended() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     let stranger = Kept(Command::new("sleep").arg("600").spawn().unwrap());
     stop(&stranger.0);
-    // The slot of the second one, as if it ran where the numbers of processes mean others: its process, and when that started.
+    // Gives the second participant's entry the pid and start time of the stranger, as if its pid
+    // belonged to another namespace.
     let says = [u64::from(stranger.pid()), field_of(stranger.pid(), 22).unwrap().parse().unwrap()];
     for (nth, word) in (1..).zip(says) {
         let at = Offset::<Word>::new(one.layout().participants + 64 + 8 * nth);

@@ -1,4 +1,4 @@
-//! The smallest thing in a pool that can be traced, for tests.
+//! The smallest structure in a pool that can be traced, for tests.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -7,7 +7,7 @@ use terrace_pool::{CollectReport, Guard, Pool};
 
 pub(crate) const SLOTS: u64 = 3000;
 
-/// A sequence of numbers that is the same in every run (xorshift).
+/// A reproducible sequence of numbers (xorshift).
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -19,7 +19,7 @@ impl Dice {
     }
 }
 
-/// A table of offsets of blocks; a block says how long it is and in which slot it belongs: the smallest thing that can be traced.
+/// A table of block offsets. Each block contains its length and a stamp of its slot.
 pub(crate) struct Table<M: MappedMedium> {
     pub(crate) pool: Pool<M>,
     pub(crate) slots: u64,
@@ -49,7 +49,7 @@ impl<M: MappedMedium> Table<M> {
         self.word(self.slots + slot * 8)
     }
 
-    /// Puts a block of `bytes` bytes into a slot, or none if 0; what was there is retired.
+    /// Puts a block of `bytes` bytes into a slot, or none if 0. The previous block is retired.
     pub(crate) fn set(&self, guard: &Guard<'_, M>, slot: u64, bytes: u64) {
         let medium = self.pool.medium();
         let new = match bytes {
@@ -96,7 +96,7 @@ impl<M: MappedMedium> Table<M> {
         })
     }
 
-    /// Checks every block, and that no memory is taken but theirs.
+    /// Checks every block, and that no other memory is allocated.
     pub(crate) fn check(&self) {
         self.pool.reclaim_blocking();
         let findings = self.pool.verify_memory();
