@@ -1,4 +1,4 @@
-//! Threads that meet: what each key must have seen, whatever the schedule.
+//! Concurrent threads: conditions on each key that hold for every schedule.
 
 use super::adversarial::look_alike;
 use super::subject::{Index, Setup, Subject};
@@ -25,14 +25,15 @@ pub(super) fn together<R: Send>(threads: u64, work: impl Fn(u64) -> R + Sync) ->
     })
 }
 
-/// Numbers below `end` in another order for each thread.
+/// The numbers below `end`, in a different order for each thread.
 fn shuffled(end: u64, thread: u64) -> impl Iterator<Item = u64> {
     // A step that shares no factor with any `end` used here visits every number once.
     let step = [1, 7919, 104_729, 1_299_709][thread as usize % 4];
     (0..end).map(move |i| (i * step + thread) % end)
 }
 
-/// All threads insert all keys: each key has one winner, and everyone else is told the winner's word.
+/// All threads insert all keys: each key has one winner, and all other threads get the winner's
+/// word.
 pub(super) fn one_insert_wins<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -76,7 +77,7 @@ where
     subject.assert_holds(&BTreeMap::new());
 }
 
-/// Increments by compare-and-swap from many threads add up.
+/// Increments by compare-and-swap from several threads add up.
 pub(super) fn no_increment_is_lost<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -92,7 +93,7 @@ where
     subject.assert_holds(&(0..KEYS).map(|number| (number, THREADS * EACH)).collect());
 }
 
-/// Adds one to the version of a key, which is 0 while it is absent.
+/// Adds one to the version of a key; an absent key counts as 0.
 fn increment<I: Index>(subject: &Subject<I>, number: u64)
 where
     I::Kind: TestKeys,
@@ -106,7 +107,8 @@ where
     }
 }
 
-/// Eight threads in a pool that two can be in at a time: they wait for each other, also in the middle of growth, and no increment is lost.
+/// Eight threads in a pool with two thread slots wait for each other, also during a resize, and
+/// lose no increment.
 pub(super) fn more_threads_than_seats<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -118,7 +120,7 @@ where
     let setup = Setup { seats: 2, ..Setup::with_capacity(0) };
     let subject = Subject::new(make(setup), 0..KEYS + MANY * GROWTH);
     together(MANY, |thread| {
-        // Some of its own after each increment, so that the table grows all the while.
+        // Each thread inserts own keys after its increments, so that the table keeps growing.
         let mut own = KEYS + thread * GROWTH..KEYS + (thread + 1) * GROWTH;
         for number in (0..EACH).flat_map(|_| shuffled(KEYS, thread)) {
             increment(&subject, number);
@@ -134,7 +136,8 @@ where
     subject.assert_holds(&counters.chain((KEYS..subject.keys()).map(|number| (number, 1))).collect());
 }
 
-/// Each thread has keys of its own, in the same buckets as the others', and finds them as a map alone would.
+/// Each thread has its own keys, in the same buckets as those of others, and they behave as in a
+/// map.
 pub(super) fn own_keys_stay_exact<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -146,7 +149,7 @@ where
         let mut random = thread + 1;
         for version in 1..40_000 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            // Phases of mostly inserts and mostly removals, so that the table grows and shrinks under everyone.
+            // Phases of mostly inserts and mostly removals, so that the table grows and shrinks.
             let removing = version / 8000 % 2 == 1;
             let number = (random >> 40) % OWN * THREADS + thread;
             let guard = subject.pin();
@@ -169,7 +172,8 @@ where
     subject.assert_holds(&models.into_iter().flatten().collect());
 }
 
-/// Scans in small steps meet every key that is there throughout, while writers make the table grow and shrink.
+/// Scans in small steps visit every key that is present throughout, while writers make the table
+/// grow and shrink.
 pub(super) fn scans_miss_nothing_through_resizes<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -196,7 +200,7 @@ where
         while writing.load(Relaxed) || scans == 0 {
             let (mut found, mut position) = (vec![false; STABLE as usize], 0);
             loop {
-                // A pin a step: a scan may last longer than any guard.
+                // Pin for each step: a scan may last longer than a guard should.
                 let guard = subject.pin();
                 position = subject.index.scan(&guard, position, 1 + thread as usize * 50, |word| {
                     let (number, version) = I::Kind::read(&guard, word);
@@ -221,7 +225,7 @@ where
     subject.assert_holds(&(0..STABLE).map(|number| (number, 1)).collect());
 }
 
-/// Keys of one bucket come and go, one in the place of another, and nobody ever gets one key's word for another's.
+/// Keys of one bucket are replaced by each other, and no reader gets the word of another key.
 pub(super) fn readers_never_mix_neighbours<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -234,7 +238,7 @@ where
     together(4, |thread| {
         for round in 0..ROUNDS {
             let (guard, number) = (subject.pin(), round % KEYS);
-            // `get` and `remove` check that the word they meet is the key's own.
+            // `get` and `remove` check that the word belongs to the key.
             if thread > 1 {
                 subject.get(&guard, number);
                 subject.get(&guard, (round * 3 + thread) % KEYS);

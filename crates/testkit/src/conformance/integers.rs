@@ -1,4 +1,5 @@
-//! Every integer is a key and every integer is a word: 0, all ones, and whatever an index may have wanted for a mark of its own.
+//! Every integer is a key and a word: 0, all ones, and any value that an index might use as a
+//! marker.
 
 use super::place::{End, Place};
 use super::subject::{Index, NAME};
@@ -8,7 +9,8 @@ use terrace_pool::{Guard, Pool};
 
 type Medium<I> = <I as PointIndex>::Medium;
 
-/// The ends of the range, each bit alone, each bit missing, and their neighbours: pointers' tags, lengths and flags are among them.
+/// The ends of the range, single bits set, single bits clear, and their neighbours: these include
+/// pointer tags, lengths and flags.
 fn extremes() -> Vec<u64> {
     let bits = (0..64).map(|bit| 1u64 << bit);
     let near = bits.flat_map(|bit| [bit, !bit, bit - 1, !(bit - 1)]);
@@ -18,7 +20,7 @@ fn extremes() -> Vec<u64> {
     all
 }
 
-/// An index and what it must hold. Words are known as they are, and not by key.
+/// An index and its expected content. Words are arbitrary, not derived from keys.
 struct Pair<I> {
     index: I,
     model: BTreeMap<u64, u64>,
@@ -54,7 +56,7 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
         assert_eq!(self.index.remove(&self.pin(), &key), before, "removal of {key:#x}");
     }
 
-    /// Fails with every state that the key does not have, and then succeeds; at once or settled later.
+    /// Fails for every state that the key is not in, then succeeds; fenced at once or deferred.
     fn swap(&mut self, key: u64, new: Option<u64>, defer: bool) {
         let state = self.model.get(&key).copied();
         let guard = self.pin();
@@ -99,7 +101,8 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
         assert_eq!(self.index.damage(), None, "what operations met");
     }
 
-    /// Every way to give a key a word and to take it away, with the same word for all keys or another for each.
+    /// Every way to set and remove words, with the same word for all keys or a different one for
+    /// each.
     fn change_all(&mut self, word: impl Fn(u64) -> u64) {
         let keys = extremes();
         keys.iter().for_each(|&key| self.update(key, word(key)));
@@ -124,7 +127,8 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
     }
 }
 
-/// Every extreme key with extreme words, through every operation, and found again after the process ended in order or was killed.
+/// Every extreme key with extreme words, through every operation, and after a clean close or a
+/// kill.
 pub(super) fn are_all_keys_and_words<I: Index + PointIndex<Kind = U64>>(
     make: &impl Fn(&Pool<Medium<I>>) -> I,
 ) {

@@ -1,4 +1,4 @@
-//! An index that is made, left and found again under its name.
+//! An index that is created, closed and reopened by name.
 
 use super::place::{End, Place};
 use super::subject::{Index, NAME, Subject};
@@ -13,8 +13,8 @@ fn find<I: Index>(pool: &Pool<Medium<I>>) -> I {
     I::recover(pool, NAME).expect("a sound index").expect("an index of that name")
 }
 
-/// Whatever it holds, whether its process ended in order or was killed, and also in the middle of a resize: it is found again with exactly that, goes on as any other, and is
-/// found again with what has been changed since.
+/// An index is reopened with its exact content after a clean close or a kill, also in the middle of
+/// a resize. It then works as usual, and is reopened with its later changes, too.
 pub(super) fn is_found_with_what_it_held<I: Index>()
 where
     I::Kind: TestKeys,
@@ -63,7 +63,8 @@ where
     }
 }
 
-/// What a store does in the background after a start. What the index holds must be named to it, or it would be given away.
+/// The background work of a store after an open. It must mark what the index contains, or that
+/// would be collected.
 fn collect<I: Index>(subject: &Subject<I>)
 where
     I::Kind: TestKeys,
@@ -75,7 +76,7 @@ where
     });
 }
 
-/// Finding it twice changes nothing: both handles are the same index.
+/// Opening an index twice is harmless: both handles are the same index.
 pub(super) fn is_found_twice<I: Index>()
 where
     I::Kind: TestKeys,
@@ -99,7 +100,7 @@ where
         remove(&first, &mut model, [1].into_iter());
         second.assert_holds(&model);
         drop((first, second));
-        // And once more before anything else has happened in a new life.
+        // Once more, as the first operation after an open.
         End::Killed.of(pool);
         let pool = place.open();
         drop(find::<I>(&pool));
@@ -107,7 +108,7 @@ where
     }
 }
 
-/// A name that nothing has, and one that has been taken away.
+/// A name that was never used, and one next to an existing one.
 pub(super) fn a_missing_name_is_no_index<I: Index>() {
     let place = Place::new();
     let pool: Pool<Medium<I>> = place.create();
@@ -118,11 +119,11 @@ pub(super) fn a_missing_name_is_no_index<I: Index>() {
     assert!(!is_missing(&pool, NAME));
     pool.close().expect("the last handle");
     let pool = place.open();
-    assert!(is_missing(&pool, "another") && is_missing(&pool, "conformanc"), "after it was opened again");
+    assert!(is_missing(&pool, "another") && is_missing(&pool, "conformanc"), "after reopening");
     assert!(!is_missing(&pool, NAME));
 }
 
-/// An index of the kind `Other` under its name is refused, not misread, and is whole afterwards.
+/// An index of the kind `Other` under its name is refused, not misread, and is intact afterwards.
 pub(super) fn refuses<I: Index, Other: Index + PointIndex<Medium = Medium<I>>>()
 where
     Other::Kind: TestKeys,

@@ -1,17 +1,22 @@
-//! What must hold after every crash.
+//! The conditions that a store must meet after every crash.
 //!
-//! 1. The store opens; nothing panics or runs for ever.
-//! 2. Each key holds what its last acknowledged operation left, or what one that was under way makes of it; a batch all or nothing.
-//! 3. A scan finds the same keys, each once, and no other.
-//! 4. After the collection: the same answers, `verify` finds nothing, every reachable block lies apart from the others, and what they take is all
-//!    that is in use: nothing leaks, nothing is handed out twice.
-//! 5. Every other key is removed, then others are written until the store has grown; each operation answers as the model does. So locks are free.
-//!    Then 2 to 4 again. (In one state of four this comes before 4: writers meet what the collector would have put in order.)
-//! 6. Recovered once more, nothing has changed (of one state in four).
+//! 1. The store opens; nothing panics or loops forever.
+//! 2. Each key holds the result of its last acknowledged operation, or of one in progress; a batch
+//!    applies as a whole or not at all.
+//! 3. A scan finds the same keys, each once, and no others.
+//! 4. After a collection: the same answers; `verify` finds nothing; reachable blocks do not
+//!    overlap, and their total is exactly what the allocator has in use. So nothing leaks and
+//!    nothing is allocated twice.
+//! 5. Every other key is removed, then others are written until the store has grown. Each operation
+//!    answers as the model does, so all locks are free. Then 2 to 4 again. (For one state in four
+//!    this comes before 4: writers then meet what the collector would have repaired.)
+//! 6. A second recovery changes nothing (checked for one state in four).
 //!
-//! Where 4 begins, many states have come to the same: what follows is judged in the first of them (`ends.rs`).
+//! When 4 begins, many states have become equal: the rest is checked for the first of them only
+//! (`ends.rs`).
 //!
-//! After a crash of the machine under a file of which nothing was synced, another thing: the store is refused, and what is salvaged was written once.
+//! After a machine crash under a file that was never synced, the condition is another: the store is
+//! refused, and salvage returns only values that were written.
 
 use super::ends::Ends;
 use super::explore::{Judge, Limits, Wrong};
@@ -26,16 +31,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 
-/// What may be there after a crash.
+/// The states that a crash may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Expectation {
-    /// What the operations that have returned leave.
+    /// The result of the operations that have returned.
     pub before: Vec<Option<Version>>,
-    /// What operations that are under way make of it, each all or nothing.
+    /// The effects of operations in progress; each of them applies as a whole or not at all.
     pub under_way: Vec<Vec<Effect>>,
-    /// The same, but each effect by itself.
+    /// Effects of operations in progress that apply independently.
     pub loose: Vec<Effect>,
-    /// The store may not be there at all.
+    /// Whether the store may be absent.
     pub may_be_absent: bool,
 }
 
@@ -46,7 +51,7 @@ impl Expectation {
         effects.fold(before, |number, (key, to)| hash_of(hash(number, *key as u64), to))
     }
 
-    /// Compares with what a recovered store holds.
+    /// Checks the content of a recovered store.
     pub fn check(&self, found: &[Option<Version>]) -> Result<(), Wrong> {
         let effects = || self.under_way.iter().flatten().chain(&self.loose);
         for (key, (&is, &was)) in found.iter().zip(&self.before).enumerate() {
@@ -65,7 +70,8 @@ impl Expectation {
     }
 
     fn check_batch(&self, batch: &[Effect], found: &[Option<Version>]) -> Result<(), Wrong> {
-        // What another operation under way may have written, or was so before, tells nothing.
+        // A key that another operation in progress may have written, or that had this value before,
+        // proves nothing.
         let telling = |&&(key, to): &&Effect| {
             let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
             self.before[key] != to && others.count() == 1
@@ -80,7 +86,7 @@ impl Expectation {
     }
 }
 
-/// A number, and what a key holds, well mixed.
+/// Mixes the state of a key into a hash.
 fn hash_of(number: u64, version: &Option<Version>) -> u64 {
     hash(number, version.map_or(0, |version| version + 1))
 }
@@ -92,44 +98,45 @@ fn say(version: Option<Version>) -> String {
 /// One operation of a history.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What was asked.
+    /// The operation.
     pub op: Op,
-    /// What it did.
+    /// Its effects.
     pub effects: Vec<Effect>,
 }
 
-/// Judges recoveries of a target against a history.
+/// Checks recoveries of a target against a history.
 pub struct Oracles<'h, T, const VOLATILE: bool> {
     plan: &'h Plan,
     steps: &'h [Step],
     expectation: Expectation,
     number: u64,
-    /// What is done to the traces of recoveries.
+    /// The fault injected into the traces of recoveries.
     fault: Option<&'h Fault>,
-    /// Whether the store is refused, and salvaged at best.
+    /// Whether the store is lost: it must be refused, and can only be salvaged.
     is_lost: bool,
-    /// Operations that have begun.
+    /// Number of operations that have begun.
     begun: usize,
-    /// What the process that recovered after a kill has read, for [`NOTE_READ`], and what it did then: steps that follow those of the history.
+    /// What the process after a kill read (for [`MARK_READ`]), and its operations, which are
+    /// numbered after those of the history.
     read: Vec<Option<Version>>,
     revived: Vec<Step>,
-    /// Of this history.
+    /// The outcomes of this history.
     ends: Ends,
     target: std::marker::PhantomData<T>,
 }
 
-/// How a state is judged.
+/// How thoroughly a state is checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     Brief,
-    /// It is looked once more at what a collection leaves, and recovered a second time.
+    /// Also reads again after the collection, and recovers a second time.
     Thorough,
-    /// Writers come before the collector.
+    /// Writes before collecting.
     Eager,
 }
 
 impl Manner {
-    /// One state of four thoroughly, and one with the writers first.
+    /// One state in four is checked thoroughly, and one with writes first.
     pub(crate) fn of(number: u64) -> Self {
         match number % 4 {
             0 => Self::Thorough,
@@ -139,28 +146,28 @@ impl Manner {
     }
 }
 
-/// Says whether a store may hold this.
+/// Checks whether a store may have this content.
 pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Wrong> + 'e;
 
-/// The note before operation `index`.
+/// The mark before operation `index`.
 pub(crate) fn note_begin(index: usize) -> u64 {
     2 * index as u64 + 2
 }
-/// The note behind it.
+/// The mark after it.
 pub(crate) fn note_end(index: usize) -> u64 {
     2 * index as u64 + 3
 }
-/// The operation that begins with this note, if one does.
+/// The operation that begins with this mark, if any.
 pub(super) fn operation_begun(note: u64) -> Option<usize> {
     (note >= 2 && note.is_multiple_of(2)).then(|| (note - 2) as usize / 2)
 }
-/// The note behind the making of the store.
+/// The mark after the creation of the store.
 pub(crate) const NOTE_CREATED: u64 = 1;
-/// Operations of a process that has recovered after a kill, before it collects.
+/// Operations of the process after a kill, before it collects.
 const REVIVED: usize = 4;
-/// In one history of so many it collects before anything else.
+/// In one history in this many, that process collects first.
 const COLLECTS_FIRST: u64 = 4;
-/// The note behind its reads.
+/// The mark after its reads.
 const NOTE_READ: u64 = u64::MAX;
 
 impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
@@ -224,7 +231,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         self.judge_by(memory, manner, self.expectation.may_be_absent, &expected)
     }
 
-    /// Recovers and judges all there is to judge, with `expected` to say what the store may hold.
+    /// Recovers and runs all checks; `expected` checks the content.
     pub(crate) fn judge_by(
         &self,
         memory: &Memory<VOLATILE>,
@@ -263,7 +270,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         Ok(())
     }
 
-    /// What is left to nobody comes back, and nothing else changes.
+    /// Checks that a collection reclaimed leaked memory and changed nothing else.
     fn check_collected<M: MappedMedium>(
         &self,
         subject: &T::Subject<M>,
@@ -299,7 +306,8 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         }
     }
 
-    /// Removes every other key, then does what the plan says. Returns what the store holds then.
+    /// Removes every other key, then applies the plan's later operations. Returns the resulting
+    /// content.
     fn change<M: MappedMedium>(
         &self,
         subject: &T::Subject<M>,
@@ -372,18 +380,19 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         let (mut found, mut revived) = (Vec::new(), Vec::new());
         let trace = self.record(image, |subject| {
             if self.plan.seed.is_multiple_of(COLLECTS_FIRST) {
-                // Before anybody has read: a reader makes durable what it sees unsettled.
+                // Before the first read: a reader persists unfenced writes that it sees.
                 as_another(|| subject.collect());
             }
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
             medium.note(NOTE_READ);
             let (plan, done) = (self.plan, self.steps.len());
-            // In another thread: what the one that recovered has not fenced is not fenced by what comes then.
+            // In another thread: its fences do not cover the unfenced stores of the thread that
+            // recovered.
             as_another(|| {
                 for (index, op) in plan.revived.iter().enumerate() {
                     if index == REVIVED {
-                        // From here on the memory is used again that the dead left.
+                        // From here on, memory that the killed process left is reused.
                         subject.collect();
                     }
                     medium.note(note_begin(done + index));
@@ -410,7 +419,7 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
 }
 
 impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
-    /// The trace of a recovery from `image` and of what the new process does then.
+    /// The trace of a recovery from `image` and of the work of the new process.
     fn record(
         &self,
         image: &[u64],
@@ -429,7 +438,7 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
             subject.abandon();
             Ok(())
         });
-        // Whatever is wrong with this recovery is found when its state is judged.
+        // A violation here is found when the state itself is checked.
         recovered.ok()?;
         trace.map(|trace| self.fault.map_or_else(|| trace.clone(), |fault| fault.planted_in(&trace)))
     }
@@ -439,7 +448,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; a panic in it is what is wrong.
+/// Runs `work`; a panic becomes a violation.
 pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wrong> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
@@ -492,7 +501,7 @@ pub(crate) fn check_scan<M: MappedMedium>(
     subject.scan(&mut |key, version| match found.get_mut(key) {
         Some(place @ None) => *place = Some(version),
         Some(Some(_)) => wrong = Some(format!("a scan finds k{key} twice")),
-        None => wrong = Some(format!("a scan finds a key that nobody wrote (k{key}, v{version})")),
+        None => wrong = Some(format!("a scan finds a key that was never written (k{key}, v{version})")),
     })?;
     if let Some(key) = (0..model.len()).find(|&key| found[key] != model[key]) {
         wrong = wrong.or_else(|| {
@@ -503,7 +512,7 @@ pub(crate) fn check_scan<M: MappedMedium>(
     wrong.map_or(Ok(()), Err)
 }
 
-/// The store's invariants, and that the allocator has given exactly the memory that can be reached.
+/// Checks the store's invariants, and that the allocated memory is exactly the reachable memory.
 pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
     if let Some(finding) = subject.verify().first() {
         return Err(format!("verify finds {finding}"));
@@ -511,7 +520,7 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
     let mut blocks = subject.blocks();
     let mut space = subject.pool().space();
     if space.waiting > 0 {
-        // What the collection itself unlinked, as it went on with a resize.
+        // Blocks that the collection itself unlinked by continuing a resize.
         subject.pool().relieve();
         blocks = subject.blocks();
         space = subject.pool().space();
@@ -529,16 +538,15 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
     let used = space.used_by_blocks;
     match used.cmp(&reachable) {
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Greater => {
-            Err(format!("{} bytes are in use that nothing reaches", used - reachable))
-        }
+        std::cmp::Ordering::Greater => Err(format!("{} bytes are in use but unreachable", used - reachable)),
         std::cmp::Ordering::Less => {
-            Err(format!("{} bytes can be reached that the allocator takes for free", reachable - used))
+            Err(format!("{} bytes are reachable but free to the allocator", reachable - used))
         }
     }
 }
 
-/// Does `op` and compares its answer with the model, which follows. Whether there was room for it.
+/// Applies `op` and compares its answer with the model, which follows. Returns false if the pool
+/// was full.
 pub(crate) fn do_it<M: MappedMedium>(
     subject: &impl Subject<M>,
     op: &Op,
@@ -550,7 +558,9 @@ pub(crate) fn do_it<M: MappedMedium>(
             op.do_to(model);
             Ok(true)
         }
-        Reply::Found(found) => Err(format!("{op} answers {}, and should {}", say(found), say(expected))),
+        Reply::Found(found) => {
+            Err(format!("{op} answers {} and should answer {}", say(found), say(expected)))
+        }
         Reply::Full => Ok(false),
         Reply::Broken(why) => Err(format!("{op} fails: {why}")),
     }

@@ -1,4 +1,4 @@
-//! A finding as one tells it: what was done, which stores were lost and whose they were, what recovery then answered.
+//! The report of a finding: the operations, the lost stores and their owners, and the failed check.
 
 use super::explore::{Fate, Found};
 use super::run::{Finding, History};
@@ -7,16 +7,16 @@ use crate::{Event, Trace, What};
 use std::fmt;
 use std::panic::Location;
 
-/// Lines that a story shows; of more, it says how many.
+/// Maximum number of lines listed; the report counts the rest.
 const LINES_MAX: usize = 6;
 
-/// Tells a finding.
+/// Formats a finding as a report.
 pub struct Story<'f> {
     /// The target's name.
     pub target: &'f str,
-    /// What happened to the machine.
+    /// What happened to the machine, in words.
     pub crash: &'f str,
-    /// What was found.
+    /// The finding.
     pub finding: &'f Finding,
 }
 
@@ -31,14 +31,14 @@ impl fmt::Display for Story<'_> {
         };
         self.tell_operations(f, history, found)?;
         let steps = history.steps.iter().map(|step| &step.op);
-        // Who comes after a kill numbers its operations behind those of the history.
+        // A process that follows a killed one numbers its operations after those of the history.
         let ops: Vec<_> = steps.chain(&self.finding.plan.revived).collect();
         let name = |index: usize| ops.get(index).map(ToString::to_string);
         tell_lines(f, Told { trace: &history.trace, born: 0, name: &name }, found)?;
         let (mut before, mut outer) = (&history.trace, found);
         while let Some((trace, nested)) = outer.nested.as_deref() {
             writeln!(f, "  the recovery from that was cut off in its turn.")?;
-            // A recovery has a trace of its own; what comes after a kill follows what was there before.
+            // A recovery has a trace of its own; the trace after a kill continues the earlier one.
             let killed = outer.event + 1;
             let is_after_kill = before.events().get(..killed) == trace.events().get(..killed);
             let born = if is_after_kill { killed } else { 0 };
@@ -57,7 +57,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// The operations up to the crash.
+    /// Lists the operations up to the crash.
     fn tell_operations(&self, f: &mut fmt::Formatter<'_>, history: &History, found: &Found) -> fmt::Result {
         let mut under_way = None;
         let mut returned = Vec::new();
@@ -87,17 +87,17 @@ impl Story<'_> {
     }
 }
 
-/// A trace that is told.
+/// A trace that is reported.
 #[derive(Clone, Copy)]
 pub(crate) struct Told<'t> {
     pub(crate) trace: &'t Trace,
-    /// From this event on it is of another process.
+    /// From this event on, the trace belongs to another process.
     pub(crate) born: usize,
-    /// The operation with a number.
+    /// The operation with this number.
     pub(crate) name: &'t dyn Fn(usize) -> Option<String>,
 }
 
-/// The stores that were lost, and those that were kept although they came later.
+/// Lists the stores that were lost, and later stores that were kept.
 pub(crate) fn tell_lines(f: &mut fmt::Formatter<'_>, told: Told<'_>, found: &Found) -> fmt::Result {
     if told.trace.events().get(found.event).is_some_and(is_store) {
         writeln!(f, "  the last was {}.", told.store(found.event, None))?;
@@ -129,7 +129,7 @@ impl Told<'_> {
         }
     }
 
-    /// What an event has stored (to this line, if one is named), and whose it was.
+    /// Describes the store of an event (to this line, if given) and its owner.
     fn store(&self, event: usize, line: Option<u32>) -> String {
         let Some(done) = self.trace.events().get(event) else { return "nothing".into() };
         let whose = self.whose(event);
@@ -153,7 +153,7 @@ impl Told<'_> {
     }
 }
 
-/// How far the lost store was on its way.
+/// How far the lost store had progressed towards durability.
 fn why(trace: &Trace, fate: &Fate, until: usize) -> &'static str {
     let from = fate.lost[0] as usize;
     let later = trace.events().get(from + 1..=until.min(trace.events().len() - 1)).unwrap_or_default();
@@ -167,7 +167,7 @@ fn why(trace: &Trace, fate: &Fate, until: usize) -> &'static str {
     }
 }
 
-/// Where in the source it is, by the end of the path and the line: `pool/lock.rs:177`.
+/// A place in the source as the end of its path and the line: `pool/lock.rs:177`.
 pub fn place(site: &Location<'_>) -> String {
     let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
     let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();

@@ -1,23 +1,24 @@
-//! Whose a store is: the operation that its thread was at, told by the notes of the trace.
+//! Attributes events to the operations that performed them, by the marks in the trace.
 
 use super::oracles::operation_begun;
 use crate::trace::{Trace, What};
 
-/// Who has done an event.
+/// The origin of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// The operation with this number.
     Operation(usize),
-    /// Whoever made the store, before the first note.
+    /// The creation of the store, before the first mark.
     Preparation,
     /// A recovery.
     Recovery,
-    /// Nobody that has a name: it was between two operations.
+    /// No operation: between two operations.
     Nobody,
 }
 
 impl Whose {
-    /// Of an event. From `born` on the trace is of another process, that recovered from what the one before had left.
+    /// The owner of an event. From event `born` on, the trace is of another process, which
+    /// recovered what its predecessor left.
     pub(crate) fn of(trace: &Trace, event: usize, born: usize) -> Self {
         let events = trace.events();
         let Some(done) = events.get(event) else { return Self::Nobody };
@@ -34,7 +35,7 @@ impl Whose {
             return if is_history { Self::Preparation } else { Self::Recovery };
         };
         let own = notes().find(|note| note.0 == done.thread);
-        // A thread without notes works for the one that has them, if only one has.
+        // A thread without marks works for the only thread that has some.
         let for_another = || notes().all(|note| note.0 == noting).then_some((noting, last));
         let note = own.or_else(for_another).map(|(_, note)| note);
         note.and_then(operation_begun).map_or(Self::Nobody, Self::Operation)
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_its_threads_operations() {
+    fn store_belongs_to_its_threads_operation() {
         let met = [(0, begin(4)), (1, begin(5)), (0, STORE), (1, STORE), (0, end(4)), (1, STORE), (0, STORE)];
         let met = trace(&met);
         let whose = |event| Whose::of(&met, event, 0);
@@ -78,17 +79,17 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_notes_works_for_the_only_one_that_has_some() {
+    fn thread_without_marks_works_for_the_only_marked_one() {
         let helped =
             trace(&[(0, STORE), (0, What::Mark(NOTE_CREATED)), (0, STORE), (0, begin(0)), (1, STORE)]);
         let whose = |event| Whose::of(&helped, event, 0);
         assert_eq!([0, 2, 4].map(whose), [Whose::Preparation, Whose::Nobody, Whose::Operation(0)]);
         let met = trace(&[(0, begin(0)), (1, begin(1)), (2, STORE)]);
-        assert_eq!(Whose::of(&met, 2, 0), Whose::Nobody, "of two, nobody knows for which");
+        assert_eq!(Whose::of(&met, 2, 0), Whose::Nobody, "ambiguous");
     }
 
     #[test]
-    fn who_comes_after_a_kill_does_not_go_on_with_the_operation() {
+    fn successor_of_a_kill_does_not_continue_the_operation() {
         assert_eq!(Whose::of(&trace(&[(0, STORE)]), 0, 0), Whose::Recovery);
         let killed = [(0, begin(0)), (0, STORE), (1, STORE), (2, begin(1)), (2, STORE)];
         let killed = trace(&killed);

@@ -1,10 +1,13 @@
-//! A run that crashes, at every one of its stores: what the threads were told by then is durable.
+//! A run with a power failure after each of its stores: the answers that threads got by then must
+//! be durable.
 //!
-//! The trace of a run goes to the crash explorer, and the judge is durable linearizability: what a recovery finds is what some order of the calls leaves in which every call that has
-//! returned takes effect and is answered as it was, and one that has not, perhaps. So a reader that was told of a value pins it: that no crash takes
-//! it away is not asked of its writer only.
+//! The crash explorer processes the trace of the run, and the condition is durable linearizability.
+//! Recovery must find a content that some order of the calls leaves: every returned call takes
+//! effect in it with its actual answer, any other call may. So the answer of a reader pins a value,
+//! too: not only its writer relies on its durability.
 //!
-//! Some runs crash twice: the store is recovered from what was visible at some moment, with the locks as the dead left them, goes on with other threads, and crashes again.
+//! Some runs crash twice. The store is recovered from everything visible at some moment, including
+//! the locks of the dead threads; then it continues with other threads and crashes again.
 
 use super::calls::{Calls, Contents, Outcomes};
 use super::crew::{Crew, On};
@@ -26,24 +29,25 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The note between what comes before and the calls.
+/// The mark between the preparation and the calls.
 const NOTE_BEGIN: u64 = 1;
 
-/// How runs crash.
+/// The settings for runs with a power failure.
 pub struct Crashes<'c> {
     /// The kind of memory.
     pub profile: Profile,
-    /// How far each search goes.
+    /// The limits of each search.
     pub limits: Limits,
-    /// States that were judged by anyone.
+    /// The states checked so far, shared by all threads.
     pub seen: &'c Seen,
-    /// Asked now and then whether to stop.
+    /// Polled now and then; true stops the run.
     pub is_over: &'c dyn Fn() -> bool,
-    /// Planted into all traces; runs that it does not change are passed over.
+    /// The fault injected into all traces; runs that it does not change are skipped.
     pub fault: Option<Fault>,
 }
 
-/// Where a search for crashes of schedules goes by default: less of each run than a search of one thread, for there are more runs.
+/// The default limits of a search for crashes of schedules: less for each run than in a search of
+/// one thread, for there are more runs.
 pub const LIMITS: Limits = Limits {
     exhaustive: [64, 1, 1],
     samples: [24, 1, 1],
@@ -53,39 +57,39 @@ pub const LIMITS: Limits = Limits {
     again_one_in: Limits::AGAIN_ONE_IN,
 };
 
-/// As [`LIMITS`], for a search for a planted fault, which looks only where it shows.
+/// As [`LIMITS`], for a search for an injected fault, which explores only where it shows.
 const FAULTY: Limits = Limits { exhaustive: [16, 1, 1], samples: [8, 1, 1], events_one_in: [1; 2], ..LIMITS };
 
-/// A run and the crash of it that is wrong.
+/// A run and its violating crash.
 #[derive(Debug)]
 pub struct Crash {
     /// The schedule.
     pub ran: Ran,
     /// The calls.
     pub calls: Calls,
-    /// What the medium saw.
+    /// The trace of the medium.
     pub trace: Trace,
-    /// The state that is wrong; none if something was wrong without a crash.
+    /// The violating state; `None` if a check failed without a crash.
     pub found: Option<Found>,
-    /// What is wrong.
+    /// The violation.
     pub wrong: Wrong,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Crashed {
-    /// What was explored.
+    /// Counters of the exploration.
     pub explored: Explored,
     /// The schedule of the run.
     pub slices: Vec<Slice>,
-    /// Participants that died in it.
+    /// Number of participants that crashed.
     pub deaths: u64,
-    /// What was found.
+    /// The finding, if any.
     pub finding: Option<Box<Crash>>,
 }
 
 impl Crashes<'_> {
-    /// Does `scenario` once and crashes it everywhere.
+    /// Executes `scenario` once and crashes it everywhere.
     pub fn run<T: Target>(&self, stage: &Stage, scenario: &Scenario, policy: &Policy, seed: u64) -> Crashed {
         if self.profile.has_volatile_cache() {
             self.run_on::<T, true>(stage, scenario, policy, seed)
@@ -94,7 +98,7 @@ impl Crashes<'_> {
         }
     }
 
-    /// The faults that can be planted in what the threads of `scenario` do.
+    /// The faults that can be injected into the calls of the threads of `scenario`.
     pub fn faults<T: Target>(
         &self,
         stage: &Stage,
@@ -126,9 +130,10 @@ impl Crashes<'_> {
         };
         let rest = Box::new(policy.clone());
         let policy = match self.fault {
-            // The run is directed already.
+            // The schedule is fixed already.
             _ if matches!(policy, Policy::Script(_)) => policy,
-            // Who has left something out stays behind, so that others come to feel it; or it says at once what it was told, before others mend it.
+            // The thread with the fault is delayed, so that others are affected; or it returns its
+            // result immediately, before others repair the fault.
             Some(Fault { site, .. }) if seed % 4 == 1 => &Policy::Hurrying { at: site, rest },
             Some(Fault { site, .. }) if !seed.is_multiple_of(4) => &Policy::Holding { at: site, rest },
             _ => policy,
@@ -141,7 +146,9 @@ impl Crashes<'_> {
         }
     }
 
-    /// As [`run`](super::run()), on a memory that is weak. Where somebody has died and has taken stores along, and nothing is wrong without, power fails as well, at each store; what is wrong then is what is wrong with the run.
+    /// As [`run`](super::run()), under the weak memory model. If a crashed thread lost stores and
+    /// all checks passed, power failures after each store are explored, too. A violation then
+    /// counts as one of the run.
     pub fn run_weak<T: Target, const V: bool>(
         &self,
         stage: &Stage,
@@ -176,7 +183,8 @@ impl Crashes<'_> {
         (run, passed)
     }
 
-    /// What the operations of the plan have left when they were cut off at some moment, everything visible kept: no profile rules that out.
+    /// The memory after the operations of the plan were cut off at some moment, with everything
+    /// visible kept. Every profile allows that.
     fn first_crash<T: Target, const V: bool>(
         &self,
         stage: &Stage,
@@ -209,7 +217,7 @@ impl Crashes<'_> {
         let (slices, deaths) = (recorded.ran.slices(), recorded.ran.died.len() as u64);
         let mut explored = Explored::default();
         if recorded.ran.wrong.is_some() {
-            // A fault shows after a crash only: what is wrong before is no sign of it.
+            // A fault shows only after a crash, so a failure before is not due to it.
             let finding = self.fault.is_none().then(|| recorded.into_finding(None));
             return Crashed { explored, slices, deaths, finding };
         }
@@ -240,7 +248,7 @@ fn broken(wrong: Wrong) -> Crashed {
     Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
 }
 
-/// A run as it was done.
+/// An executed run.
 struct Recorded {
     ran: Ran,
     calls: Calls,
@@ -262,7 +270,7 @@ impl Recorded {
     }
 }
 
-/// Does `scenario` once: in zeroed memory, or in what a crash has left.
+/// Executes `scenario` once, in zeroed memory or after a crash.
 fn record<T: Target, const V: bool>(
     stage: &Stage,
     scenario: &Scenario,
@@ -291,7 +299,7 @@ fn record<T: Target, const V: bool>(
     Ok(Recorded { ran, calls, trace, scratch })
 }
 
-/// Recovers the store from what a crash has left.
+/// Recovers the store after a crash.
 fn resume<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
@@ -309,7 +317,7 @@ fn resume<T: Target, const V: bool>(
     Ok((Crew::of_one(medium, subject), model))
 }
 
-/// Judges recoveries against the calls of threads.
+/// Checks recoveries against the calls of threads.
 struct Durable<'c, T, const V: bool> {
     calls: &'c Calls,
     scenario: &'c Scenario,
@@ -363,7 +371,7 @@ impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
         self.oracles.recovery(image)
     }
 
-    // A process that comes between a kill and a power failure is the business of runs of one thread.
+    // Processes between a kill and a power failure are covered by runs of one thread.
     fn revival(&mut self, _: &[u64]) -> Option<Trace> {
         None
     }

@@ -1,4 +1,4 @@
-//! A finding: a run that went wrong, made as small as it gets, and told.
+//! A failed run: its minimisation and its report.
 
 use super::calls::Calls;
 use super::crash::Crash;
@@ -11,36 +11,36 @@ use crate::{Trace, What};
 use std::fmt;
 use terrace_medium::Access;
 
-/// A run that went wrong.
+/// A failed run.
 #[derive(Debug)]
 pub struct Finding {
-    /// What was done.
+    /// Its scenario.
     pub scenario: Scenario,
-    /// In which order.
+    /// Its schedule.
     pub turns: Vec<Turn>,
-    /// What was asked and answered.
+    /// Its calls and answers.
     pub calls: Calls,
-    /// The crash that it took, with the trace; none if it went wrong without.
+    /// The crash and its trace; `None` if the run failed without one.
     pub crash: Option<(Trace, Found)>,
-    /// What is wrong.
+    /// The violation.
     pub wrong: Wrong,
 }
 
 impl Finding {
-    /// From a run without a crash.
+    /// The finding of a run without a crash, if it failed.
     pub fn of_run(scenario: &Scenario, run: Run) -> Option<Self> {
         let wrong = run.wrong?;
         Some(Self { scenario: scenario.clone(), turns: run.ran.turns, calls: run.calls, crash: None, wrong })
     }
 
-    /// From a run with one.
+    /// The finding of a run with a crash.
     pub fn of_crash(scenario: &Scenario, crash: Crash) -> Self {
         let Crash { ran, calls, trace, found, wrong } = crash;
         let crash = found.map(|found| (trace, found));
         Self { scenario: scenario.clone(), turns: ran.turns, calls, crash, wrong }
     }
 
-    /// From a run that did not come to its threads.
+    /// The finding of a run that failed before its threads started.
     pub fn without_threads(scenario: &Scenario, wrong: Wrong) -> Self {
         let scenario = scenario.clone();
         Self { scenario, turns: Vec::new(), calls: Calls::default(), crash: None, wrong }
@@ -52,11 +52,11 @@ impl Finding {
     }
 }
 
-/// Schedules that are tried for a scenario with less in it.
+/// Number of schedules tried for a reduced scenario.
 const SCHEDULES: u64 = 60;
 
-/// Makes a finding smaller: fewer operations, then fewer changes of thread. `again` does a scenario in the order that a policy says and returns what went wrong; it is asked
-/// `tries` times at most.
+/// Reduces a finding: first fewer operations, then fewer switches. `again` runs a scenario under a
+/// policy and returns the finding, if any; it is called at most `tries` times.
 pub fn minimise(
     finding: Finding,
     tries: usize,
@@ -91,7 +91,8 @@ pub fn minimise(
     }
 }
 
-/// Schedules with fewer changes of thread: without some slices, and with one of them joined to the next of its thread.
+/// Schedules with fewer switches: without some slices, or with a slice merged with the next one of
+/// its thread.
 fn fewer(slices: &[Slice]) -> impl Iterator<Item = Vec<Slice>> + '_ {
     let sizes = std::iter::successors(Some(slices.len() / 2), |&size| (size > 1).then_some(size / 2));
     let without = sizes.filter(|&size| size > 0).flat_map(move |size| {
@@ -111,14 +112,14 @@ fn fewer(slices: &[Slice]) -> impl Iterator<Item = Vec<Slice>> + '_ {
     without.chain(joined)
 }
 
-/// Turns that a story shows.
+/// Maximum number of turns in a report.
 const TURNS_MAX: usize = 40;
 
-/// Tells a finding.
+/// Formats a finding as a report.
 pub struct Story<'f> {
-    /// What happened to the machine, if anything did.
+    /// The crash of the machine, in words.
     pub crash: &'f str,
-    /// What was found.
+    /// The finding.
     pub finding: &'f Finding,
 }
 
@@ -161,7 +162,7 @@ impl fmt::Display for Story<'_> {
 }
 
 impl Story<'_> {
-    /// The moment of the crash.
+    /// The time of the crash.
     fn end(&self) -> u64 {
         let Some((trace, found)) = &self.finding.crash else { return u64::MAX };
         let notes = trace.events().iter().take(found.event + 1).filter_map(|event| match event.what {

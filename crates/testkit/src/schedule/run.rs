@@ -1,10 +1,13 @@
-//! One run: a store is made, threads do what the scenario says in the order that the policy says, and what they leave is judged.
+//! One run: creates a store, runs the threads of the scenario in the order of the policy, and
+//! checks the result.
 //!
-//! What must hold: each call comes to its end without a panic; one order of the calls explains all answers and what the store holds then; a scan finds the same;
-//! `verify` finds nothing; no block leaks or is handed out twice; and the store goes on.
+//! Conditions: each call ends without a panic; one order of the calls explains all answers and the
+//! final content; a scan finds the same content; `verify` finds nothing; no block leaks or is
+//! allocated twice; and further operations work.
 //!
-//! Where the threads are participants by themselves, some of them die. Then all of that must hold for those who are left, once they have looked after the dead; and another one who comes
-//! later finds what they find, and so does the next one once all have gone.
+//! If the threads are participants of a shared pool, some of them crash. The conditions then hold
+//! for the survivors after they have recovered the dead ones. A participant that joins later finds
+//! the same content, and so does the next one after all have left.
 
 use super::calls::{Answer, Call, Calls, Contents};
 use super::crew::{Crew, On};
@@ -21,18 +24,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use terrace_medium::MappedMedium;
 use terrace_pool::Start;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     /// The schedule.
     pub ran: Ran,
-    /// What was asked and answered.
+    /// The calls and their answers.
     pub calls: Calls,
-    /// What is wrong, if anything.
+    /// The violation, if any.
     pub wrong: Option<Wrong>,
 }
 
-/// Does `scenario` once on `medium`, which is zeroed.
+/// Runs `scenario` once on the zeroed `medium`.
 pub fn run<T: Target, const V: bool>(
     stage: &Stage,
     medium: impl Noted,
@@ -44,7 +47,8 @@ pub fn run<T: Target, const V: bool>(
     run_on::<T, V>(stage, medium, scenario, policy, seed, &|| (), &|_| ())
 }
 
-/// As [`run`]. Says when the threads begin; and when they have come to an end, of what nothing is judged yet.
+/// As [`run`]. Calls `begins` before the threads start, and `ends` after they have ended, before
+/// any check.
 pub(super) fn run_on<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
@@ -70,7 +74,7 @@ pub(super) fn run_on<T: Target, const V: bool>(
     Ok(Run { ran, calls, wrong })
 }
 
-/// As [`run`], without judging anything: how it goes.
+/// As [`run`], but without checks; returns the schedule.
 pub fn rehearse<T: Target, const V: bool>(
     stage: &Stage,
     medium: impl Noted,
@@ -86,7 +90,7 @@ pub fn rehearse<T: Target, const V: bool>(
     Ok(ran)
 }
 
-/// Makes the store and does what comes before the threads.
+/// Creates the store and applies the operations that precede the threads.
 pub(super) fn begin<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
@@ -105,7 +109,7 @@ pub(super) fn begin<T: Target, const V: bool>(
     Ok((crew, initial))
 }
 
-/// Runs the threads. Who died is not buried yet.
+/// Runs the threads. Crashed threads are not detached yet.
 pub(super) fn act<T: Target, const V: bool>(
     stage: &Stage,
     crew: &Crew<T, V>,
@@ -162,7 +166,7 @@ pub(super) fn act<T: Target, const V: bool>(
     )
 }
 
-/// Makes call `number` and writes it down.
+/// Makes call `number` and records it.
 fn call<T: Target, const V: bool>(
     subject: &On<T, V>,
     calls: &Mutex<Vec<(usize, Call)>>,
@@ -216,7 +220,7 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
     })
 }
 
-/// Judges what the threads have left.
+/// Checks what the threads left.
 fn judge<T: Target, const V: bool>(
     stage: &Stage,
     crew: &Crew<T, V>,
@@ -253,7 +257,7 @@ fn judge<T: Target, const V: bool>(
         let (subject, is_reopened) = (subject.clone(), scenario.is_reopened);
         move || {
             if is_reopened {
-                // Whoever was to do it may have been left out.
+                // A reduced scenario may have dropped the thread's own collection.
                 subject.collect();
             }
             check_memory(&*subject)
@@ -269,7 +273,8 @@ fn judge<T: Target, const V: bool>(
     Ok(())
 }
 
-/// What the dead have left to nobody is collected, all of it at once: nobody else is about. Of them nothing is left then, but for the `living`.
+/// Collects everything the dead participants leaked, with no other thread active. Only the `living`
+/// remain in the participant table.
 fn collected<T: Target, const V: bool>(
     stage: &Stage,
     crew: &Crew<T, V>,
@@ -281,19 +286,21 @@ fn collected<T: Target, const V: bool>(
         subject.collect();
         let pool = subject.pool();
         if pool.needs_collection() {
-            return Err("a collection with nobody else about leaves something to collect".to_string());
+            return Err("a collection without other threads leaves a collection pending".to_string());
         }
         if pool.recover_dead() > 0 {
-            return Err("somebody who was taken care of has to be taken care of again".to_string());
+            return Err("a recovered participant has to be recovered again".to_string());
         }
         match pool.slots_taken() as usize {
             taken if taken == living => Ok(()),
-            taken => Err(format!("{taken} places of the participant table are taken, and {living} live")),
+            taken => Err(format!(
+                "{taken} entries of the participant table are taken, but {living} participants are alive"
+            )),
         }
     })?
 }
 
-/// One more participant comes, finds what the others find, and goes.
+/// One more participant joins, checks the content and leaves.
 fn join<T: Target, const V: bool>(
     stage: &Stage,
     crew: &Crew<T, V>,
@@ -309,11 +316,11 @@ fn join<T: Target, const V: bool>(
     let (keys, expected) = (scenario.plan.keys, expected.clone());
     stage.alone_in(thread, move || {
         let found = read(&another, keys)?;
-        (found == expected).then_some(()).ok_or("who comes later finds something else".to_string())
+        (found == expected).then_some(()).ok_or("a later participant finds another content".to_string())
     })?
 }
 
-/// The survivors leave, in order; the next one finds the pool closed, and everything in it.
+/// The survivors close the pool, in order; the next opening finds it closed and complete.
 fn part<T: Target, const V: bool>(
     stage: &Stage,
     crew: &mut Crew<T, V>,
@@ -325,19 +332,22 @@ fn part<T: Target, const V: bool>(
     crew.leave(stage)?;
     let (medium, plan) = (crew.medium().clone(), scenario.plan.clone());
     stage.alone_in(survivor, move || {
-        let subject = T::Subject::recover(medium, &plan)?.ok_or("the pool is empty once all have left it")?;
+        let subject = T::Subject::recover(medium, &plan)?
+            .ok_or("the pool is empty after all participants have left")?;
         if subject.pool().found() != Start::Clean {
-            return Err("the last one has left, and the pool is not closed".to_string());
+            return Err("the last participant has left, but the pool is not closed".to_string());
         }
         let found = read(&subject, keys)?;
         check_scan(&subject, &found)?;
         check_memory(&subject)?;
         subject.abandon();
-        (found == expected).then_some(()).ok_or("once all have left, something else is there".to_string())
+        (found == expected)
+            .then_some(())
+            .ok_or("after all participants have left, the content is another".to_string())
     })?
 }
 
-/// Every one of these threads lets go of what it has set aside, one after the other.
+/// Each of these threads returns the memory in its caches, one after the other.
 fn settle<T: Target, const V: bool>(
     stage: &Stage,
     crew: &Crew<T, V>,
@@ -346,12 +356,12 @@ fn settle<T: Target, const V: bool>(
     for &thread in threads {
         let subject = crew.of(thread);
         let settled = stage.alone_in(thread, move || _ = subject.pool().relieve());
-        settled.map_err(|wrong| format!("when all memory is asked back, {wrong}"))?;
+        settled.map_err(|wrong| format!("when the caches are drained, {wrong}"))?;
     }
     Ok(())
 }
 
-/// The store goes on as if nothing had been.
+/// Further operations work as usual.
 fn go_on<M: MappedMedium>(subject: &impl Subject<M>, after: &[Op], mut model: Contents) -> Result<(), Wrong> {
     for key in (0..model.len()).filter(|key| key % 2 == 0) {
         do_it(subject, &Op::Remove(key), &mut model)?;

@@ -1,18 +1,24 @@
-//! Real threads that take turns: one runs at a time, and at each of its steps it is decided who goes on.
+//! A scheduler of real threads: one runs at a time, and before each step the policy decides which
+//! thread continues.
 //!
 //! ```text
-//!   caller   --turn--> thread 1 . . . . --turn--> thread 0 . . --turn--> thread 1 ... ends --turn--> caller
-//!                      runs, and at each step asks the director: mostly it goes on itself, which costs some 20 ns;
-//!                      else it unparks the next one and parks, which costs two changes of context
+//!   caller --turn--> thread 1 . . . --turn--> thread 0 . . --turn--> thread 1 --turn--> caller
+//!                    runs, and before each step asks the policy: mostly it continues itself,
+//!                    which costs some 20 ns; else it unparks the next thread and parks, which
+//!                    costs two context switches
 //! ```
-//! The threads are those of the system and not coroutines, for the product keeps what belongs to a thread (its seat in a pool) in thread-local variables, and
-//! that is to be tested as it is. They live as long as the stage and share one core, so that a change of turn wakes nobody elsewhere.
+//! The threads are operating system threads, not coroutines. The product keeps per-thread state (a
+//! pool's thread slot) in thread-local variables, and must be tested as it is. The threads live as
+//! long as the scheduler and share one core, so a switch wakes no other core.
 //!
-//! A thread that spins reads the same words again and again; it then gives way, or else a scheduler with priorities would let it spin for ever. One that waits for
-//! something outside of the medium, such as a mutex whose holder is parked, is noticed by the clock; the run is given up, and that is its outcome.
+//! A thread that spins reads the same words repeatedly. It then yields, or a scheduler with
+//! priorities would let it spin forever. A thread can also wait for something outside the medium,
+//! such as a mutex whose holder is parked. A timeout detects that, and the run is aborted with this
+//! as its outcome.
 //!
-//! A thread can die: at a place that was chosen it is parked and not run again, and so stores nothing more, while the others go on. Once all that they left was judged it is
-//! *buried*: it unwinds, and what it stores meanwhile nobody looks at.
+//! A thread can crash: it is parked at a chosen step and does not run again in this run, so it
+//! stores nothing more while the others continue. After all checks of the run it is *detached*: it
+//! unwinds, and its stores from then on are ignored.
 
 use super::cues::At;
 use super::death::{Asked, Death, Mortality};
@@ -30,56 +36,60 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 use terrace_medium::{Access, Order};
 
-/// Threads that a stage can have.
+/// Maximum number of threads.
 pub const THREADS_MAX: usize = 4;
 
-/// Steps in a row after which a thread gives way, if there are others: a loop that waits for them may do more than read.
+/// Steps in a row after which a thread yields if there are others. It may be in a waiting loop that
+/// does more than read.
 const STEPS_IN_A_ROW: u32 = 4_000;
-/// Steps after which a run is taken for one that never ends.
+/// Steps after which a run is assumed never to end.
 const STEPS_MAX: u64 = 2_000_000;
-/// The caller looks this often whether there was a step, and without any so many times in a row, a thread is taken to wait for one that is parked. Many looks
-/// instead of one long one: on a machine that is busy, or stood still, the caller is late as well, and late once.
+/// The caller polls for progress this often. After this many polls in a row without a step, a
+/// thread is assumed to wait for a parked one. Many short polls instead of one long timeout: on a
+/// busy or suspended machine the caller is late as well, and then only once.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 30;
 
-/// What a thread does.
+/// The work of a thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// What a thread did last: the access, its offset and its place in the source.
+/// A thread's last access: its kind, offset and place in the source.
 pub type Last = (Access, u64, &'static Location<'static>);
 
-/// Steps of one thread in a row.
+/// Consecutive steps of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// Who, and how many.
+    /// The thread and the number of steps.
     pub slice: Slice,
-    /// The thread's last access in it, if it has done any.
+    /// The thread's last access in it, if any.
     pub after: Option<Last>,
-    /// The moment of the run at which it ended.
+    /// The time at which it ended, on the run's clock.
     pub until: u64,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Ran {
-    /// Who ran when.
+    /// The schedule.
     pub turns: Vec<Turn>,
-    /// Steps in all.
+    /// Total number of steps.
     pub steps: u64,
-    /// What went wrong with a thread: a panic, or why the run was given up.
+    /// The failure of a thread: a panic, or the reason why the run was aborted.
     pub wrong: Option<Wrong>,
-    /// Steps other than loads that each thread has done in each of its calls.
+    /// Steps other than loads, by thread and call.
     pub changes: Vec<Vec<u64>>,
-    /// Threads that died, in this order, each with the moment.
+    /// Crashed threads in order, each with the time of its crash.
     pub died: Vec<(usize, u64)>,
-    /// Where each thread could die that has just asked for durability and has not been given it, and the place that asks.
+    /// Crash points of threads that have requested durability but do not have it yet, with the
+    /// place of the request.
     pub asked: Vec<Asked>,
-    /// Where each participant could die that has just made a store that others go by, and the place of that.
+    /// Crash points right after a store that other threads rely on, with the place of the store.
+    /// Only for shared pools.
     pub ordered: Vec<Asked>,
 }
 
 impl Ran {
-    /// The schedule, for [`Policy::Script`].
+    /// The schedule, as input of [`Policy::Script`].
     pub fn slices(&self) -> Vec<Slice> {
         self.turns.iter().map(|turn| turn.slice).collect()
     }
@@ -101,30 +111,30 @@ struct State {
     ordered: Vec<Asked>,
 }
 
-/// What the threads of a stage share.
+/// The state shared by the threads of a scheduler.
 struct Turns {
-    /// Whose turn it is: a thread's number, or [`CALLER`].
+    /// The thread whose turn it is, or [`CALLER`].
     turn: AtomicUsize,
     jobs: [Mutex<Option<Job>>; THREADS_MAX],
     state: Mutex<State>,
     steps: AtomicU64,
     clock: AtomicU64,
-    /// Whether the director is told of each access that has an order.
+    /// Whether the policy is notified of each access with an ordering.
     minds_order: AtomicBool,
-    /// Whether a script says where threads stop.
+    /// Whether the policy is a script of breakpoints.
     is_cued: AtomicBool,
-    /// Threads that have a job.
+    /// Number of threads with a job.
     busy: AtomicUsize,
     given_up: AtomicBool,
     closing: AtomicBool,
-    /// Threads that are dead and not buried, a bit each.
+    /// Threads that have crashed and are not detached, one bit each.
     dead: AtomicU8,
     burial: AtomicBool,
     threads: Mutex<Vec<Thread>>,
 }
 
 const CALLER: usize = usize::MAX;
-/// What a thread loads, as it were, that waits for another outside of the medium.
+/// The pseudo-offset loaded by a thread that waits for another outside the medium.
 const NOWHERE: u64 = u64::MAX - 7;
 
 thread_local! {
@@ -132,7 +142,7 @@ thread_local! {
     static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
-/// Does this for a thread of a stage; not for one that is dead, which is being buried.
+/// Calls `act` in a thread of a scheduler, unless the thread has crashed and is being detached.
 #[inline]
 fn on_stage(act: impl FnOnce(&Turns, usize)) {
     let _ = STAGE.try_with(|stage| {
@@ -145,19 +155,19 @@ fn on_stage(act: impl FnOnce(&Turns, usize)) {
     });
 }
 
-/// Waits for this thread's turn to do a step: a load of the word at this offset, or something else.
+/// Waits for this thread's turn to do a step: a load at this offset, or any other step.
 #[inline]
 pub(super) fn step(load: Option<u64>) {
     on_stage(|turns, me| turns.step(me, load));
 }
 
-/// Notes what this thread did.
+/// Records this thread's last access.
 #[inline]
 pub(super) fn accessed(access: Access, offset: u64, site: &'static Location<'static>) {
     let _ = LAST.try_with(|last| last.set(Some((access, offset, site))));
 }
 
-/// Notes that this thread asks for durability at a place.
+/// Records that this thread requests durability at a place.
 #[inline]
 pub(super) fn persisted(site: &'static Location<'static>) {
     on_stage(|turns, me| {
@@ -167,7 +177,7 @@ pub(super) fn persisted(site: &'static Location<'static>) {
     });
 }
 
-/// Notes that this thread comes to an access that has an order.
+/// Records that this thread is about to do an access with an ordering.
 #[inline]
 pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
     on_stage(|turns, me| {
@@ -183,7 +193,7 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
     });
 }
 
-/// Where a script says where threads stop, a barrier is a step.
+/// Makes a barrier a step, if the policy is a script of breakpoints.
 #[inline]
 pub(super) fn before_barrier(order: Order) {
     on_stage(|turns, me| {
@@ -194,7 +204,7 @@ pub(super) fn before_barrier(order: Order) {
     });
 }
 
-/// This thread comes to a mark, where a script may have it stop.
+/// Marks a place in a test's thread, at which a script can stop it.
 pub fn mark(number: u32) {
     on_stage(|turns, me| {
         if turns.is_cued.load(Relaxed) {
@@ -204,37 +214,38 @@ pub fn mark(number: u32) {
     });
 }
 
-/// Whether a script has it that the thread that goes on sees what is old there.
+/// Whether the script makes the running thread load stale values there.
 pub(super) fn sees_old(point: Option<&str>) -> bool {
     let mut sees_old = false;
     on_stage(|turns, _| sees_old = lock(&turns.state).director.sees_old(point));
     sees_old
 }
 
-/// Whether a script has it that what the thread that goes on stores there comes before what others have stored.
+/// Whether the script places the running thread's store there before the stores of other threads.
 pub(super) fn stores_early(point: Option<&str>) -> bool {
     let mut stores_early = false;
     on_stage(|turns, _| stores_early = lock(&turns.state).director.stores_early(point));
     stores_early
 }
 
-/// The next moment of the run that this thread is in: every call has another, in the order in which they come. 0 in a thread of no stage.
+/// The next time on the run's clock: each call returns a new one, in increasing order. 0 outside a
+/// scheduler.
 pub(super) fn now() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))
 }
 
-/// This thread waits for something that is not in the medium, and that another thread of its stage does.
+/// Yields in a loop that waits for another thread outside the medium.
 pub(crate) fn pause() {
     step(Some(NOWHERE));
     std::thread::yield_now();
 }
 
-/// This thread would sleep until another has done something.
+/// Replaces sleeping: yields until another thread has run.
 fn give_way() {
     (0..=Spin::ROUNDS).for_each(|_| step(Some(NOWHERE)));
 }
 
-/// This thread begins its call number `call`, from 0 on, which is what deaths are told by.
+/// Begins call number `call` of this thread, counted from 0. Crash points refer to these numbers.
 pub(super) fn begin_call(call: usize) {
     STAGE.with_borrow(|stage| {
         if let Some((turns, me)) = stage {
@@ -250,12 +261,12 @@ pub(super) fn begin_call(call: usize) {
     });
 }
 
-/// This thread's number in its stage.
+/// This thread's number in its scheduler.
 pub(super) fn number() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(u64::MAX, |(_, me)| *me as u64))
 }
 
-/// [`THREADS_MAX`] threads that run as a policy says.
+/// A scheduler with [`THREADS_MAX`] threads that run according to a policy.
 pub struct Stage {
     turns: Arc<Turns>,
     handles: Vec<JoinHandle<()>>,
@@ -268,7 +279,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Starts the threads, on one core.
+    /// Starts the threads, all on one core.
     pub fn new() -> Self {
         let turns = Arc::new(Turns::new());
         let core = Core::next();
@@ -287,12 +298,13 @@ impl Stage {
         Self { turns, handles }
     }
 
-    /// Runs each job in a thread, the first one in thread 0. One caller at a time.
+    /// Runs the jobs, the first one in thread 0. Only one caller at a time.
     pub fn run(&self, jobs: Vec<Job>, policy: &Policy, seed: u64) -> Ran {
         self.run_mortals(jobs.into_iter().enumerate().collect(), Mortality::default(), policy, seed)
     }
 
-    /// Runs each job in the thread with its number, none of which is dead. Some of them may die; these are to be [buried](Self::bury).
+    /// Runs each job in the thread with its number; none of these may be crashed. Threads that
+    /// crash must be [detached](Self::detach_dead) afterwards.
     pub(super) fn run_mortals(
         &self,
         jobs: Vec<(usize, Job)>,
@@ -338,7 +350,7 @@ impl Stage {
         }
     }
 
-    /// Lets the dead unwind, and their threads serve again.
+    /// Detaches the crashed threads: they unwind and can serve again.
     pub(super) fn bury(&self) {
         let turns = &*self.turns;
         turns.burial.store(true, Release);
@@ -349,12 +361,12 @@ impl Stage {
         turns.burial.store(false, Release);
     }
 
-    /// Runs one job alone, in thread 0, with no other about.
+    /// Runs one job in thread 0 while all others are idle.
     pub fn alone<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, Wrong> {
         self.alone_in(0, work)
     }
 
-    /// Runs one job alone, in a thread that is not dead.
+    /// Runs one job alone in this thread, which must not be crashed.
     pub(super) fn alone_in<R: Send + 'static>(
         &self,
         thread: usize,
@@ -417,21 +429,22 @@ impl State {
         }
     }
 
-    /// Notes that `thread` asks for durability, with its next change.
+    /// Records that `thread` requests durability with its next change.
     fn note_asked(&mut self, thread: usize, site: &'static Location<'static>) {
         if let Some(call) = self.changes[thread].len().checked_sub(1) {
             self.asked.push((Death { thread, call, change: self.changes[thread][call] + 1 }, site));
         }
     }
 
-    /// Notes that `thread` makes a store that others go by, with its next change; it could die before the one behind that.
+    /// Records that `thread` makes a store that others rely on, with its next change. It could
+    /// crash before the change after that.
     fn note_ordered(&mut self, thread: usize, site: &'static Location<'static>) {
         if let Some(call) = self.changes[thread].len().checked_sub(1) {
             self.ordered.push((Death { thread, call, change: self.changes[thread][call] + 2 }, site));
         }
     }
 
-    /// Counts one more change by `thread`. Whether it dies instead.
+    /// Counts another change by `thread`. Returns whether it crashes instead.
     fn dies(&mut self, thread: usize) -> bool {
         let Some(call) = self.changes[thread].len().checked_sub(1) else { return false };
         let change = self.changes[thread][call] + 1;
@@ -439,12 +452,12 @@ impl State {
         self.mortality.deaths.contains(&Death { thread, call, change })
     }
 
-    /// Notes one more step of `thread`, which is its `load`. Whether it is to give way to others first.
+    /// Records a step, with its `load`. Returns whether the thread must yield first.
     fn note(&mut self, load: Option<u64>) -> bool {
         self.spin.note(load) || self.in_a_row >= STEPS_IN_A_ROW
     }
 
-    /// `thread` is stopped, or goes on.
+    /// Switches from one thread to the next, or continues.
     fn change(&mut self, from: usize, to: usize, now: u64) {
         if from != to {
             self.end_turn(from, now);
@@ -483,7 +496,7 @@ impl Turns {
         lock(&self.threads)
     }
 
-    /// The life of thread `me`: job after job.
+    /// The main loop of thread `me`: it runs job after job.
     fn serve(&self, me: usize) {
         loop {
             if self.closing.load(Acquire) {
@@ -498,7 +511,7 @@ impl Turns {
                 continue;
             };
             LAST.set(None);
-            // To begin counts as a step, as it was chosen as one.
+            // Starting counts as a step, since the policy chose it.
             lock(&self.state).in_a_row += 1;
             let is_given_up = self.given_up.load(Acquire);
             let outcome = caught(|| {
@@ -519,7 +532,7 @@ impl Turns {
         self.dead.load(Acquire) & 1 << thread != 0
     }
 
-    /// Thread `me` stops here, for good; the others go on.
+    /// Crashes thread `me`: it stops here and the others continue.
     fn die(&self, me: usize) {
         let mut state = lock(&self.state);
         let now = self.clock.fetch_add(1, Relaxed) + 1;
@@ -533,7 +546,7 @@ impl Turns {
         panic!("it is buried");
     }
 
-    /// A step of thread `me`: decides who does it, and waits until that is `me`.
+    /// A step of thread `me`: chooses the next thread, and waits until that is `me`.
     fn step(&self, me: usize, load: Option<u64>) {
         if self.given_up.load(Acquire) {
             return self.leave();
@@ -574,7 +587,7 @@ impl Turns {
         }
     }
 
-    /// The run is given up: this thread unwinds, unless it does already.
+    /// Unwinds this thread after the run was aborted, unless it is unwinding already.
     fn leave(&self) {
         assert!(std::thread::panicking(), "the run was given up");
     }
@@ -588,7 +601,7 @@ impl Turns {
         self.threads().iter().for_each(Thread::unpark);
     }
 
-    /// The job of thread `me` has ended.
+    /// Ends the job of thread `me`.
     fn finish(&self, me: usize, outcome: Result<(), Wrong>) {
         let mut state = lock(&self.state);
         if let Err(wrong) = outcome {
@@ -597,7 +610,7 @@ impl Turns {
         self.hand_on(me, state);
     }
 
-    /// Thread `me` does nothing more: another one goes on, or the caller.
+    /// Passes the turn of thread `me`, which does nothing more, to another thread or the caller.
     fn hand_on(&self, me: usize, mut state: MutexGuard<'_, State>) {
         state.runnable &= !(1 << me);
         let next = if self.busy.fetch_sub(1, Relaxed) == 1 {
@@ -621,7 +634,8 @@ impl Turns {
     }
 
     fn pass_to(&self, next: usize) {
-        // ORDER: Release: pairs with the Acquire of the one whose turn it is; all that was done before is seen.
+        // ORDER: Release: pairs with the next thread's Acquire load, which then sees everything
+        // done before.
         self.turn.store(next, Release);
         self.threads()[next].unpark();
     }
@@ -631,12 +645,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The core that a stage's threads share.
+/// The core shared by the threads of a scheduler.
 #[derive(Clone, Copy)]
 struct Core(Option<usize>);
 
 impl Core {
-    /// One of those that this process may use, in turn.
+    /// The next of the cores that this process may use, in rotation.
     fn next() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let allowed = rustix::thread::sched_getaffinity(None).ok();
@@ -647,7 +661,7 @@ impl Core {
         Self(cores.get(next % cores.len().max(1)).copied())
     }
 
-    /// Keeps this thread there. Where that is refused, changes of turn take longer.
+    /// Pins this thread to the core. If that is refused, switches take longer.
     fn stay(self) {
         if let Some(core) = self.0 {
             let mut set = rustix::thread::CpuSet::new();

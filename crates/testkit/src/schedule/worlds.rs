@@ -1,8 +1,8 @@
-//! What holds with all orders in place, and what holds in the run, in which one of them may be missing.
+//! Two variants of a state: with all orderings in place, and in the run, where one may be weakened.
 
-/// A value with all orders in place, and the one in the run where that differs.
+/// A value with all orderings in place, and its value in the run if that differs.
 ///
-/// The two nearly always agree, so the second one is kept only while they do not.
+/// The two are nearly always equal, so the second one is stored only while they differ.
 #[derive(Clone, Default)]
 pub(super) struct Worlds<T> {
     pub(super) would_be: T,
@@ -20,7 +20,7 @@ impl<T: Clone + PartialEq> Worlds<T> {
         self.is.as_ref().unwrap_or(&self.would_be)
     }
 
-    /// The value in the run, to be changed; [`Worlds::settle`] has to follow.
+    /// The value in the run, for modification; call [`Variants::settle`] afterwards.
     pub(super) fn is_mut(&mut self) -> &mut T {
         let would_be = &self.would_be;
         self.is.get_or_insert_with(|| would_be.clone())

@@ -1,4 +1,5 @@
-//! A collector walks a list of slabs while others take slabs out of it and put them back: `pool/orphans.rs`.
+//! The collector walks a list of slabs while other threads remove and re-add slabs:
+//! `pool/orphans.rs`.
 
 use super::{
     BLOCK, Medium, PER_SLAB, Scene, block, blocks, come, keep, misses, options, pool_with, verified,
@@ -7,7 +8,7 @@ use terrace_pool::Marker;
 use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
 
-/// The walk's look at a link, and its second one at the head.
+/// The walk's load of a link, and its second load of the head.
 const LINK: &str = "walk.link";
 const HEAD: &str = "walk.head-again";
 const PUSHED_LINK: &str = "slab.push";
@@ -16,7 +17,8 @@ const OWNED_LINK: &str = "slab.own";
 const COLLECTOR: u8 = 0;
 const OTHER: u8 = 1;
 
-/// Four slabs: one that is full, and three with a free block each, in their list the last one first. Meanwhile that one goes out of the list and back, and perhaps out `again`.
+/// Four slabs: one is full, and three in the list have a free block each, the last one first. The
+/// first slab of the list is removed and added again, and perhaps removed `again`.
 fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
     let (pool, blocks) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
@@ -33,7 +35,8 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
     let other = move || {
         come(&changes);
         let guard = changes.pin();
-        // The first slab of the list is full then, and the second one taken; a block of the one that was full is freed, so that it comes into the list, and then one of the first.
+        // This fills the first slab of the list and takes the second. Then a block of the full slab
+        // is freed, which lists that slab, and one of the first.
         let [first, second] = [(); 2].map(|()| block(&guard, BLOCK, 5).expect("a slab with room"));
         guard.free(blocks[0], BLOCK);
         guard.free(first, BLOCK);
@@ -41,7 +44,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
         drop(guard);
         mark(2);
         let guard = changes.pin();
-        // Each slab is somewhere once.
+        // Each slab is in exactly one place.
         let taken: Vec<u64> = (0..4 * PER_SLAB).filter_map(|_| block(&guard, BLOCK, 7)).collect();
         taken.into_iter().chain([second]).chain(third).for_each(|at| guard.free(at, BLOCK));
     };
@@ -63,7 +66,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
 }
 
 #[test]
-fn who_follows_a_link_that_is_newer_than_the_walk_sees_that_the_list_has_changed() {
+fn walk_that_follows_a_new_link_sees_the_list_changed() {
     let damage = "no frees of free memory: expected 0, found 1";
     let scene = |again| move |stage: &Stage, medium| scene(stage, medium, again);
     misses(scene(false), LINK, Weak::Acquire, damage);

@@ -1,4 +1,5 @@
-//! Memory that changes hands: units that are given back and taken anew, slabs that are full, listed and full again, the reserve, and what a sweep frees beside others (`pool/pages.rs`, `pool/slabs.rs`, `pool/doubt.rs`).
+//! Reuse of memory: units released and taken again, slabs that are full, listed and full again, the
+//! reserve, and the concurrent sweep (`pool/pages.rs`, `pool/slabs.rs`, `pool/doubt.rs`).
 
 use super::{
     BLOCK, Medium, PER_SLAB, Scene, Shared, block, blocks, come, fill, keep, keep_all, look_at, misses,
@@ -10,14 +11,14 @@ use terrace_testkit::crash::Wrong;
 use terrace_testkit::schedule::cues::{before, behind, late, old_at, old_but, to};
 use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
-/// Blocks that fill a page of limbo, by their bytes.
+/// Blocks that fill a limbo chunk, by their bytes.
 const A_PAGE: usize = 5;
-/// Bytes of a unit.
+/// Size of a unit.
 const UNIT: usize = 4096;
-/// Of pages of limbo, and of more memory: of a unit, of a part of one, of a granule.
+/// Sizes that use up all memory: a limbo chunk, a unit, a part of one, a granule.
 const ALL_SIZES: [usize; 4] = [512, UNIT, 1024, 64];
 
-/// The judge frees what waits, and looks at the allocator.
+/// The final check: drains limbo if asked, then verifies the allocator.
 fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> + Send> {
     let pool = pool.clone();
     Box::new(move || {
@@ -26,7 +27,7 @@ fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> +
     })
 }
 
-/// A slab that is listed and of which no block is taken is given back, and another takes granules of it.
+/// A listed slab without taken blocks is released, and another thread takes granules of its unit.
 fn given_back(stage: &Stage, medium: Medium) -> Scene {
     let (pool, ()) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
@@ -34,7 +35,7 @@ fn given_back(stage: &Stage, medium: Medium) -> Scene {
         all[..PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
     });
     let (gives, takes) = (pool.clone(), pool.clone());
-    let giver = move || assert!(gives.tidy(), "a slab is given back");
+    let giver = move || assert!(gives.tidy(), "a slab is released");
     let taker = move || {
         come(&takes);
         let guard = takes.pin();
@@ -46,14 +47,15 @@ fn given_back(stage: &Stage, medium: Medium) -> Scene {
 }
 
 #[test]
-fn what_is_noted_of_granules_comes_behind_what_was_noted_of_the_slab_that_was_there() {
+fn granule_state_follows_the_state_of_the_slab_before() {
     let swap = "unit.free";
     misses(given_back, swap, Weak::Release, "taken granules");
     let exchange = "granules.take";
     misses(given_back, exchange, Weak::Acquire, "taken granules");
 }
 
-/// The same while somebody collects; nothing else is free, and who has given the unit back takes it.
+/// The same during a concurrent collection. Nothing else is free, so the thread that released the
+/// unit takes it again.
 fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
     let (pool, (owned, rest)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
@@ -86,7 +88,7 @@ fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
 const GIVEN_UP: &str = "unit.release";
 
 #[test]
-fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
+fn inspection_sees_the_release_of_a_unit() {
     let looks = "inspect.announce";
     let state = "inspect.state";
     let marking = "phase.start-marking";
@@ -102,9 +104,9 @@ fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
 }
 
 #[test]
-fn who_gives_a_unit_back_sees_that_somebody_looks_into_it() {
+fn release_of_a_unit_sees_its_inspection() {
     let sweeping = "unit.sweeping";
-    // The reserve comes first, and then the slab.
+    // The reserve is swept first, then this slab.
     let clears = "marks.clear";
     let marking = "phase.start-marking";
     let cues = vec![
@@ -118,7 +120,8 @@ fn who_gives_a_unit_back_sees_that_somebody_looks_into_it() {
     misses(play, sweeping, Weak::Total, "is not as it was written");
 }
 
-/// Between two steps of who frees a block of a full slab, others list that, own it, fill it, and leave it full again.
+/// While one thread frees a block of a full slab, others list the slab, own it, fill it and leave
+/// it full again.
 fn full_again(stage: &Stage, medium: Medium) -> Scene {
     let (pool, all) = pool_with(stage, medium, options(), |pool| blocks(&pool.pin(), 2 * PER_SLAB + 1));
     let (frees, lists, fills) = (pool.clone(), pool.clone(), pool.clone());
@@ -131,12 +134,12 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
         come(&lists);
         lists.pin().free(second, BLOCK);
         mark(2);
-        // Of another slab: the list is not as it was.
+        // A block of another slab, so that the list changes.
         lists.pin().free(other, BLOCK);
     };
     let filler = move || {
         come(&fills);
-        // The two that are free, and one of another slab.
+        // The two free blocks, and one of another slab.
         let found = blocks(&fills.pin(), 3);
         assert_eq!(found[..2], [first, second]);
     };
@@ -161,14 +164,14 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
 }
 
 #[test]
-fn who_lists_a_slab_that_has_been_in_the_list_since_links_it_behind_that() {
+fn relisted_slab_gets_a_current_link() {
     let list = "slab.list";
     misses(full_again, list, Weak::Acquire, "in its list exactly if it says so");
 }
 
 const TAKE_RESERVED: &str = "reserve.take";
 
-/// A reserve is set aside while two others want a page of it each.
+/// A reserve is set aside while two other threads each need a chunk of it.
 fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
@@ -202,12 +205,13 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
 }
 
 #[test]
-fn who_finds_a_new_reserve_finds_its_bitmap_clear() {
+fn new_reserve_has_a_clear_bitmap() {
     let reserve = "reserve.read";
     misses(new_reserve, reserve, Weak::Acquire, "bytes in small blocks");
 }
 
-/// A page of the reserve leaves its queue, where another one has just come behind it; and is somebody else's then.
+/// A chunk of the reserve leaves its queue right after another chunk was linked behind it, and is
+/// then reused by another thread.
 fn page_again(stage: &Stage, medium: Medium) -> Scene {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
@@ -215,7 +219,7 @@ fn page_again(stage: &Stage, medium: Medium) -> Scene {
         let rest = fill(&guard, &ALL_SIZES);
         all[..A_PAGE].iter().for_each(|&at| guard.retire(at, BLOCK));
         drop(guard);
-        // The time of the first page is past, and nobody has looked.
+        // The grace period of the first chunk has passed, but no thread has reclaimed it.
         pool.doubt();
         pool.collect(&mut |marker: &mut Marker<'_>| {
             keep(marker, &all, BLOCK);
@@ -239,11 +243,11 @@ fn page_again(stage: &Stage, medium: Medium) -> Scene {
 }
 
 #[test]
-fn a_page_of_the_reserve_leads_to_nothing_that_came_behind_it_in_another_queue() {
+fn reserve_chunk_has_no_link_of_its_old_queue() {
     misses(page_again, TAKE_RESERVED, Weak::Acquire, "no frees of free memory");
 }
 
-/// While the collector is at the sweep, somebody takes a page of the reserve.
+/// A thread takes a chunk of the reserve during the sweep.
 fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
     let (pool, (all, rest)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
@@ -268,7 +272,7 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
         mark(2);
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
-    // The reserve is the first slab of all.
+    // The reserve is the very first slab.
     let look = "sweep.taken";
     let marked = "sweep.mark";
     let cues = vec![
@@ -282,11 +286,12 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
 }
 
 #[test]
-fn a_page_of_the_reserve_that_is_taken_beside_the_sweep_is_no_garbage() {
+fn reserve_chunk_taken_during_the_sweep_is_kept() {
     misses(swept_reserve, TAKE_RESERVED, Weak::Release, "no frees of free memory");
 }
 
-/// Of a slab that is owned and has no free block, one block is garbage; it is swept, and its owner leaves it.
+/// An owned slab has no free block, and one of its blocks is garbage. It is swept while its owner
+/// disowns it.
 fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let all = blocks(&pool.pin(), PER_SLAB);
@@ -309,9 +314,9 @@ fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene
 const SWEEP: &str = "sweep.free";
 
 #[test]
-fn who_leaves_a_slab_sees_what_the_sweep_has_freed_of_it() {
+fn disowning_a_slab_sees_the_blocks_swept() {
     let holding = "slab.fill";
-    // Before it counts bytes, for which all pass a barrier.
+    // Before it counts bytes, which involves a barrier in all threads.
     let swept = "phase.end-concurrent";
     let cues = vec![to(0, Stop::Mark(1)), to(1, before(swept)), late(0, behind(holding)), to(0, Stop::End)];
     let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
@@ -319,14 +324,16 @@ fn who_leaves_a_slab_sees_what_the_sweep_has_freed_of_it() {
 }
 
 #[test]
-fn who_has_swept_a_slab_sees_that_it_was_left() {
+fn sweep_sees_that_a_slab_was_disowned() {
     let state = "sweep.state";
     let cues = vec![to(1, before(SWEEP)), to(0, Stop::Mark(2)), old_at(1, Stop::End, state)];
     let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
     misses(play, state, Weak::Total, "a slab in no list");
 }
 
-/// A block is taken out of its slot and left to nobody while the collector marks. Who is pinned one epoch later still sees it in the slot, and has gone one epoch before the last grace ends; who uses it again has been there since.
+/// A block is removed from its slot and leaked while the collector marks. A reader pinned one epoch
+/// later still sees it in the slot, but unpins one epoch before the last grace period ends. The
+/// thread that reuses the block has been pinned since then.
 fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
     let (pool, (slot, all)) = pool_with(stage, medium, with_barriers(), |pool| {
         let guard = pool.pin();
@@ -343,11 +350,11 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
     let user = move || {
         let guard = uses.pin();
         mark(1);
-        assert_eq!(block(&guard, BLOCK, 7), Some(garbage), "the one that the sweep has freed");
+        assert_eq!(block(&guard, BLOCK, 7), Some(garbage), "the block that the sweep freed");
     };
     let reader = move || {
         come(&reads);
-        // Moves the epoch on.
+        // Advances the epoch.
         reads.relieve();
         let guard = reads.pin();
         mark(2);
@@ -388,7 +395,7 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         to(collector_at, before(second_grace)),
         to(loser_at, Stop::Mark(2)),
         to(collector_at, Stop::Mark(2)),
-        // It knows in which epoch the last grace begins.
+        // It knows in which epoch the last grace period begins.
         to(collector_at, behind(epoch)),
         to(reader_at, Stop::Mark(2)),
         late(reader_at, Stop::Mark(3)),
@@ -407,11 +414,12 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
 }
 
 #[test]
-fn who_uses_again_what_was_swept_comes_behind_its_last_reader() {
+fn reuse_of_a_swept_block_follows_its_last_reader() {
     misses(garbage_that_was_read, SWEEP, Weak::Release, "a race");
 }
 
-/// Of the list of a class, the head: what has just begun to lead to a slab, and led to none.
+/// The head of the list of a size class: the word that `list` changes from zero to a link to a
+/// slab.
 fn head_of_list(pool: &Shared, list: impl FnOnce()) -> u64 {
     let words = || -> Vec<u64> {
         (0..pool.size() / 8).map(|at| word(pool, 8 * at).load(pool.medium(), Relaxed)).collect()
@@ -424,7 +432,8 @@ fn head_of_list(pool: &Shared, list: impl FnOnce()) -> u64 {
     8 * found.expect("the head of a list") as u64
 }
 
-/// One slab says that it is listed and is in no list, as somebody leaves it who dies; another is given back while the collector walks the list.
+/// One slab is marked as listed but is in no list, as after a crash; another is released while the
+/// collector walks the list.
 fn walked(stage: &Stage, medium: Medium) -> Scene {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
@@ -439,7 +448,7 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
     let (gives, collects) = (pool.clone(), pool.clone());
     let giver = move || {
         come(&gives);
-        assert!(gives.tidy(), "a slab is given back");
+        assert!(gives.tidy(), "a slab is released");
     };
     let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, BLOCK));
     let head = "walk.head";
@@ -456,6 +465,6 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
 }
 
 #[test]
-fn a_walk_that_finds_a_unit_given_back_finds_that_the_list_has_changed() {
+fn walk_that_sees_a_released_unit_sees_the_list_changed() {
     misses(walked, GIVEN_UP, Weak::Release, "in its list exactly if it says so");
 }

@@ -1,4 +1,4 @@
-//! What every store must do, whatever its engine, index and medium.
+//! The suite for stores of any engine, index and medium.
 
 mod keys;
 mod model;
@@ -10,7 +10,8 @@ pub use site::Site;
 use std::collections::BTreeMap;
 use terrace::Store;
 
-/// Everything that a store must do. `make` gives a place for a new store each time. Panics on the first failure.
+/// The whole suite for stores. `make` returns a place for a new store each time. Panics on the
+/// first failure.
 ///
 /// ```no_run
 /// use terrace_testkit::conformance::{Site, store};
@@ -31,7 +32,7 @@ pub fn store(make: impl Fn() -> Site) {
     threads::a_held_value_does_not_change(&make);
 }
 
-/// Everything in a store, by a scan.
+/// The content of a store, by a scan.
 fn contents(store: &Store) -> BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
     let mut found = BTreeMap::new();
     let mut cursor = 0;
@@ -46,7 +47,7 @@ fn contents(store: &Store) -> BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
     }
 }
 
-/// Fails with the findings if the store is not sound.
+/// Panics with the findings if the store is not sound.
 fn assert_sound(store: &Store) {
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound(), "{:#?}", report.findings);

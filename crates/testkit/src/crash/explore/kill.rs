@@ -1,17 +1,19 @@
-//! Crashes that follow something else: the death of a process, or a recovery.
+//! Crashes after a process was killed, and crashes of a recovery.
 
 use super::{Begin, Choice, Explorer, Found, Judge, Memory, Point, WORDS, pick};
 use crate::trace::{Replay, Trace};
 
 impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
-    /// Whether a kill here makes a difference to a crash of the machine, and is to be tried.
+    /// Whether to try a kill here; only on profiles where a kill changes what a machine crash
+    /// leaves.
     pub(super) fn is_kill_due(&mut self) -> bool {
         let loses = !self.rules.keeps_stores && self.rules.fences_keep;
         let often = self.limits.revived_one_in;
         loses && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
     }
 
-    /// The process is killed after an event; another one goes on with what it finds in the caches. Then power fails.
+    /// Kills the process after an event. Another process continues with the content of the caches;
+    /// then power fails.
     pub(super) fn kill(
         &mut self,
         (base, trace): (&[u64], &Trace),
@@ -45,13 +47,13 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         })
     }
 
-    /// Whether a recovery is to be crashed although the history does not show the fault: the recovery may.
+    /// Whether to crash a recovery where the history does not show the fault: the recovery may.
     pub(super) fn is_recovery_due(&mut self) -> bool {
         let often = self.limits.nested_one_in[self.depth];
         self.is_directed && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
     }
 
-    /// Crashes the recovery from a state of the point behind an event: the least, the most, or any.
+    /// Crashes the recovery from a state after an event: the minimal, the maximal, or a random one.
     pub(super) fn crash_any_recovery(
         &mut self,
         event: usize,

@@ -1,26 +1,27 @@
-//! The states of one point: which ones there are, and the judgement of each.
+//! The states of one point: their enumeration and the check of each.
 
 use super::{At, Explorer, Fate, Found, Judge, Wrong};
 use crate::crash::line::Content;
 use crate::crash::memory::{WORDS, hash};
 use crate::trace::Trace;
 
-/// The content of one line in a state, by number.
+/// The content of one line in a state, by its index.
 #[derive(Clone, Copy)]
 pub(super) struct Pick {
     pub(super) line: u32,
     pub(super) content: usize,
-    /// Words, a bit each, in which the contents that are tried elsewhere differ from this one. Those that agree in them are this one's to try.
+    /// Words, one bit each, in which contents tried by other picks differ from this one. This pick
+    /// enumerates the contents that agree in them.
     pub(super) told: u8,
 }
 
-/// What a state says of lines; the others have their usual content.
+/// The contents chosen for some lines; the others have their default content.
 pub(super) type Choice = Vec<Pick>;
 
-/// States that are judged together.
+/// States that are checked together.
 pub(super) struct Point {
     pub(super) event: usize,
-    /// A line that has one of these contents.
+    /// A line restricted to these contents.
     pub(super) forced: Option<(u32, Vec<usize>)>,
 }
 
@@ -29,7 +30,7 @@ impl Point {
         self.forced.as_ref().filter(|forced| forced.0 == line).map(|forced| &forced.1[..])
     }
 
-    /// The content of a line that no choice names.
+    /// The content of a line without a pick.
     fn usual(&self, line: u32) -> usize {
         self.forced_to(line).map_or(0, |contents| contents[0])
     }
@@ -37,7 +38,7 @@ impl Point {
 
 pub(super) enum Search {
     Done,
-    /// All of the contents that are tried, but a line that was read has more.
+    /// All tried contents were checked, but a line that was read has more.
     Cut,
     TooMany,
     Wrong(Box<Found>),
@@ -53,7 +54,8 @@ pub(super) fn differ(one: &Content, other: &Content, words: u8) -> bool {
 }
 
 impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
-    /// Judges the states of a point: all of them, or those in which a line has one of these contents.
+    /// Checks the states of a point: all of them, or those in which a line has one of these
+    /// contents.
     pub(super) fn point(
         &mut self,
         at: At,
@@ -81,7 +83,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         }
     }
 
-    /// Every state that differs from all others in what is read, up to the limit.
+    /// Checks every state that differs from all others in what is read, up to the limit.
     pub(super) fn try_all(&mut self, point: &Point, judge: &mut dyn Judge<VOLATILE>) -> Search {
         let mut left = self.limits.exhaustive[self.depth];
         let mut waiting = vec![Choice::new()];
@@ -102,7 +104,8 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         if is_cut { Search::Cut } else { Search::Done }
     }
 
-    /// The choices that differ from `choice` in one line, in words that its run has read, and agree in what it read of lines before.
+    /// Queues the choices that differ from `choice` in one line, in words that its run read, and
+    /// agree in what it read of earlier lines.
     pub(super) fn fork(
         &mut self,
         point: &Point,
@@ -119,7 +122,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             for content in self.others(point, chosen, told) {
                 let mut other = prefix.clone();
                 other.push(Pick { line, content, told });
-                // Lines that were chosen and come later, or were not read, stay chosen.
+                // Lines that were chosen but read later, or not read, stay chosen.
                 let rest = choice
                     .iter()
                     .filter(|pick| pick.line != line && !prefix.iter().any(|p| p.line == pick.line));
@@ -130,7 +133,8 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         }
     }
 
-    /// One content for each way to differ from the chosen one in the words `told`, of those that are its to try.
+    /// One content for each way to differ from the chosen one in the words `told`, among those that
+    /// this pick enumerates.
     pub(super) fn others(&mut self, point: &Point, chosen: Pick, told: u8) -> Vec<usize> {
         let domain = self.domain(point, chosen.line);
         let contents = self.contents(chosen.line);
@@ -145,7 +149,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         found
     }
 
-    /// Judges one state. Returns the undecided lines that were read.
+    /// Checks one state. Returns the undecided lines that were read.
     pub(super) fn run(
         &mut self,
         point: &Point,
@@ -183,7 +187,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         }
     }
 
-    /// States of a point that has too many.
+    /// Checks a sample of the states of a point that has too many.
     pub(super) fn sample(&mut self, point: &Point, judge: &mut dyn Judge<VOLATILE>) -> Option<Found> {
         let read = |line: &u32| self.memory.was_read(*line as usize, !0);
         let lines: Vec<u32> = self.open.iter().copied().filter(read).collect();
@@ -223,7 +227,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         point.forced_to(line).map_or_else(|| (0..contents).collect(), <[_]>::to_vec)
     }
 
-    /// The state, as its finder tells it.
+    /// The description of a violating state.
     pub(super) fn found(
         &mut self,
         point: &Point,

@@ -1,4 +1,4 @@
-//! Threads on the stage: who goes on, who dies, and what comes of those who spin, panic or never end.
+//! Tests of the scheduler: turns, crashes, spinning threads, panics and endless runs.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn note(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_the_script_repeats_it() {
+fn seed_and_script_repeat_a_run() {
     let stage = Stage::new();
     for seed in 0..50 {
         let policy = Policy::Random { one_in: 2 };
@@ -31,7 +31,7 @@ fn the_same_seed_gives_the_same_run_and_the_script_repeats_it() {
     }
 }
 
-/// As one that is taken back when its owner is buried.
+/// Its drop stores, like a guard of a crashed thread that is detached.
 struct Guard;
 
 impl Drop for Guard {
@@ -43,7 +43,7 @@ impl Drop for Guard {
 }
 
 #[test]
-fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
+fn crashed_thread_stops_until_it_is_detached() {
     let stage = Stage::new();
     for seed in 0..50 {
         let (order, dead) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
@@ -71,7 +71,7 @@ fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
 }
 
 #[test]
-fn a_thread_that_spins_gives_way() {
+fn spinning_thread_yields() {
     let stage = Stage::new();
     for seed in 0..50 {
         let flag = Arc::new(AtomicBool::new(false));
@@ -91,7 +91,7 @@ fn a_thread_that_spins_gives_way() {
 }
 
 #[test]
-fn a_panic_and_a_run_without_end_are_told_and_the_stage_goes_on() {
+fn panics_and_endless_runs_are_reported() {
     let stage = Stage::new();
     let panics: Job = Box::new(|| {
         step(None);
