@@ -18,9 +18,9 @@ struct Register {
     places: BTreeMap<u32, u64>,
     dead: BTreeSet<u64>,
     /// The member that is opening or closing the pool.
-    at_the_gate: Option<u64>,
+    in_open_section: Option<u64>,
     /// Called in each thread that observes a crash.
-    told: Option<Arc<dyn Fn(u64) + Send + Sync>>,
+    on_crash: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
 impl Company {
@@ -37,20 +37,20 @@ impl Company {
     pub fn kill(&self, number: u64) {
         let mut register = self.register();
         register.dead.insert(number);
-        register.at_the_gate.take_if(|there| *there == number);
+        register.in_open_section.take_if(|there| *there == number);
     }
 
     /// Sets a callback for observed crashes. It is called with the number of the dead member, in
     /// each thread that learns of the crash: by a failed liveness check or by taking over the
     /// member's entry.
     pub fn tell(&self, told: impl Fn(u64) + Send + Sync + 'static) {
-        self.register().told = Some(Arc::new(told));
+        self.register().on_crash = Some(Arc::new(told));
     }
 
     /// Notifies the current thread that `holder` is dead, if it is.
-    fn is_told(register: MutexGuard<'_, Register>, holder: Option<u64>) {
+    fn notify_if_dead(register: MutexGuard<'_, Register>, holder: Option<u64>) {
         let dead = holder.filter(|holder| register.dead.contains(holder));
-        let told = register.told.clone();
+        let told = register.on_crash.clone();
         drop(register);
         if let (Some(dead), Some(told)) = (dead, told) {
             told(dead);
@@ -81,7 +81,7 @@ impl Liveness for Member {
         if is_free {
             register.places.insert(index, self.number);
         }
-        Company::is_told(register, holder);
+        Company::notify_if_dead(register, holder);
         Ok(is_free)
     }
 
@@ -96,19 +96,19 @@ impl Liveness for Member {
         let register = self.company.register();
         let holder = register.places.get(&index).copied();
         let is_alive = holder.is_some_and(|holder| holder != self.number && !register.dead.contains(&holder));
-        Company::is_told(register, holder);
+        Company::notify_if_dead(register, holder);
         is_alive
     }
 
     fn enter(&self) -> io::Result<()> {
-        while *self.company.register().at_the_gate.get_or_insert(self.number) != self.number {
+        while *self.company.register().in_open_section.get_or_insert(self.number) != self.number {
             pause();
         }
         Ok(())
     }
 
     fn leave(&self) {
-        self.company.register().at_the_gate.take_if(|there| *there == self.number);
+        self.company.register().in_open_section.take_if(|there| *there == self.number);
     }
 }
 
@@ -116,7 +116,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut register = self.company.register();
         register.places.retain(|_, holder| *holder != self.number);
-        register.at_the_gate.take_if(|there| *there == self.number);
+        register.in_open_section.take_if(|there| *there == self.number);
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         company.kill(first);
         two.enter().unwrap();
         one.leave();
-        assert_eq!(company.register().at_the_gate, Some(1));
+        assert_eq!(company.register().in_open_section, Some(1));
         assert!(two.claim(3).unwrap() && !two.is_alive(3));
         assert_eq!(company.dead(), [0].into());
     }

@@ -133,7 +133,7 @@ impl Recent {
     const LEN: usize = 8;
 
     /// Adds `number`. Returns whether it was not among them.
-    fn note(&self, number: u64) -> bool {
+    fn add_if_new(&self, number: u64) -> bool {
         if self.0.iter().any(|entry| entry.load(Relaxed) == number + 1) {
             return false;
         }
@@ -246,7 +246,7 @@ impl<M: Medium> Counting<M> {
     /// The counts of `work`, if no other thread uses the medium meanwhile. Lines read before count
     /// as not read.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> (Counts, R) {
-        self.mine().forget();
+        self.own_stripe().forget();
         let before = self.counts();
         let result = work();
         (self.counts() - before, result)
@@ -259,7 +259,7 @@ impl<M: Medium> Counting<M> {
         (TOUCHED.take().unwrap_or_default(), result)
     }
 
-    fn mine(&self) -> &Stripe {
+    fn own_stripe(&self) -> &Stripe {
         &self.stripes[threads::number() % STRIPES]
     }
 
@@ -273,10 +273,10 @@ impl<M: Medium> Counting<M> {
     fn read(&self, stripe: &Stripe, at: *const u8, len: usize) {
         stripe.add(BYTES_READ, len as u64);
         for line in self.lines(at, len) {
-            if stripe.lines_read.note(line) {
+            if stripe.lines_read.add_if_new(line) {
                 stripe.add(LINES_READ, 1);
             }
-            if stripe.blocks_read.note(line * LINE as u64 / BLOCK as u64) {
+            if stripe.blocks_read.add_if_new(line * LINE as u64 / BLOCK as u64) {
                 stripe.add(BLOCKS_READ, 1);
             }
             TOUCHED.with_borrow_mut(|touched| touched.as_mut().map(|t| t.lines_read.insert(line)));
@@ -286,7 +286,7 @@ impl<M: Medium> Counting<M> {
     fn written(&self, stripe: &Stripe, at: *const u8, len: usize) {
         stripe.add(BYTES_STORED, len as u64);
         for line in self.lines(at, len) {
-            if stripe.lines_written.note(line) {
+            if stripe.lines_written.add_if_new(line) {
                 stripe.add(LINES_WRITTEN, 1);
             }
             TOUCHED.with_borrow_mut(|touched| touched.as_mut().map(|t| t.lines_written.insert(line)));
@@ -316,14 +316,14 @@ unsafe impl<M: Medium> Medium for Counting<M> {
     }
 
     fn write_back(&self, at: *const u8) {
-        let stripe = self.mine();
+        let stripe = self.own_stripe();
         stripe.add(WRITE_BACKS, 1);
         stripe.write_block(self.lines(at, 1).start * LINE as u64 / BLOCK as u64);
         self.below.write_back(at);
     }
 
     fn fence(&self) {
-        let stripe = self.mine();
+        let stripe = self.own_stripe();
         stripe.add(FENCES, 1);
         stripe.block_written.store(0, Relaxed);
         self.below.fence();
@@ -334,7 +334,7 @@ unsafe impl<M: Medium> Medium for Counting<M> {
     }
 
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
-        let stripe = self.mine();
+        let stripe = self.own_stripe();
         match access {
             Access::Load => {
                 stripe.add(LOADS, 1);

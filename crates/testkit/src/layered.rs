@@ -13,11 +13,11 @@ use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 /// A medium that is also notified of calls and crashes.
 pub trait Noted: MappedMedium {
     /// A call begins or has returned.
-    fn note(&self, _note: u64) {}
+    fn mark_call(&self, _mark: u64) {}
     /// A thread of a scheduler has crashed.
     fn died(&self, _thread: usize) {}
     /// This thread observes a crash: from now on it sees everything that the dead thread did.
-    fn told(&self, _dead: usize) {}
+    fn crash_observed(&self, _dead: usize) {}
     /// Revokes the last store to the word at this offset; the word keeps this value.
     fn unmake(&self, _at: u64, _value: u64) {}
     /// The failure found by this layer, if any.
@@ -42,24 +42,24 @@ impl<const VOLATILE: bool> Layered<VOLATILE> {
         Self(medium)
     }
 
-    /// See [`Noted::note`].
-    pub fn note(&self, note: u64) {
-        self.0.note_all(note);
+    /// See [`Noted::mark_call`].
+    pub fn mark_call(&self, mark: u64) {
+        self.0.mark_call_all(mark);
     }
 
     /// See [`Noted::died`].
     pub fn died(&self, thread: usize) {
-        self.0.died_with_all(thread);
+        self.0.died_all(thread);
     }
 
-    /// See [`Noted::told`].
-    pub fn told(&self, dead: usize) {
-        self.0.told_with_all(dead);
+    /// See [`Noted::crash_observed`].
+    pub fn crash_observed(&self, dead: usize) {
+        self.0.crash_observed_all(dead);
     }
 
     /// See [`Noted::wrong`].
     pub fn wrong(&self) -> Option<Wrong> {
-        self.0.wrong_with_all()
+        self.0.wrong_all()
     }
 }
 
@@ -72,10 +72,10 @@ trait Layers: Send + Sync {
     fn before(&self, access: Access, at: *const u8);
     fn after(&self, access: Access, at: *const u8, site: &'static Location<'static>);
     fn persisted(&self, site: &'static Location<'static>);
-    fn note_all(&self, note: u64);
-    fn died_with_all(&self, thread: usize);
-    fn told_with_all(&self, dead: usize);
-    fn wrong_with_all(&self) -> Option<Wrong>;
+    fn mark_call_all(&self, mark: u64);
+    fn died_all(&self, thread: usize);
+    fn crash_observed_all(&self, dead: usize);
+    fn wrong_all(&self) -> Option<Wrong>;
 }
 
 impl<M: Noted> Layers for M {
@@ -100,16 +100,16 @@ impl<M: Noted> Layers for M {
     fn persisted(&self, site: &'static Location<'static>) {
         self.persisted_at(site);
     }
-    fn note_all(&self, note: u64) {
-        self.note(note);
+    fn mark_call_all(&self, mark: u64) {
+        self.mark_call(mark);
     }
-    fn died_with_all(&self, thread: usize) {
+    fn died_all(&self, thread: usize) {
         self.died(thread);
     }
-    fn told_with_all(&self, dead: usize) {
-        self.told(dead);
+    fn crash_observed_all(&self, dead: usize) {
+        self.crash_observed(dead);
     }
-    fn wrong_with_all(&self) -> Option<Wrong> {
+    fn wrong_all(&self) -> Option<Wrong> {
         self.wrong()
     }
 }

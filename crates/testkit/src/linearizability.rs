@@ -70,7 +70,7 @@ pub struct Interval {
 pub fn linearizable(initial: Option<u64>, calls: &[Call]) -> bool {
     let interval = |call: &Call| Interval { called: call.called, returned: Some(call.returned) };
     let intervals: Vec<Interval> = calls.iter().map(interval).collect();
-    let (before, needed) = by_clock(&intervals);
+    let (before, needed) = precedence(&intervals);
     search(initial, (&before, needed), |call, &state| calls[call].operation.apply(state), |_| true)
 }
 
@@ -85,7 +85,7 @@ pub fn final_states<S: Clone + Eq + Hash>(
     calls: &[Interval],
     apply: impl Fn(usize, &S) -> Option<S>,
 ) -> HashSet<S> {
-    let (before, needed) = by_clock(calls);
+    let (before, needed) = precedence(calls);
     final_states_after(initial, &before, needed, apply)
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn final_states_after<S: Clone + Eq + Hash>(
 }
 
 /// The calls that had returned before each one began, and the calls that returned.
-fn by_clock(calls: &[Interval]) -> (Vec<u128>, u128) {
+fn precedence(calls: &[Interval]) -> (Vec<u128>, u128) {
     assert!(calls.len() <= 128, "histories of at most 128 calls, not {}", calls.len());
     let bits = |is: &dyn Fn(&Interval) -> bool| {
         calls.iter().enumerate().filter(|(_, call)| is(call)).fold(0, |bits, (i, _)| bits | 1 << i)

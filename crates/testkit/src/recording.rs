@@ -24,7 +24,7 @@ struct State {
 struct Thread {
     identity: u64,
     /// The place that last asked for durability, and its name.
-    asked: Option<(&'static Location<'static>, Option<&'static str>)>,
+    requested_at: Option<(&'static Location<'static>, Option<&'static str>)>,
 }
 
 impl State {
@@ -33,7 +33,7 @@ impl State {
         let identity = (self.identity)();
         let known = self.threads.iter().position(|thread| thread.identity == identity);
         known.unwrap_or_else(|| {
-            self.threads.push(Thread { identity, asked: None });
+            self.threads.push(Thread { identity, requested_at: None });
             self.threads.len() - 1
         })
     }
@@ -89,8 +89,8 @@ impl<M: Medium> Recording<M> {
 
     /// Adds a mark to the trace, such as "operation 7 has returned".
     #[track_caller]
-    pub fn mark(&self, note: u64) {
-        self.push(What::Mark(note), Location::caller(), None);
+    pub fn mark(&self, mark: u64) {
+        self.push(What::Mark(mark), Location::caller(), None);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -103,7 +103,7 @@ impl<M: Medium> Recording<M> {
 
     /// The word with this number.
     fn word(&self, word: u64) -> u64 {
-        assert!(word < self.below.len() as u64 / 8, "word {word} does not lie in the medium");
+        assert!(word < self.below.len() as u64 / 8, "word {word} is not in the medium");
         // SAFETY: in bounds (checked) and aligned, since the base is; the medium keeps the range
         // mapped.
         let word =
@@ -121,7 +121,7 @@ impl<M: Medium> Recording<M> {
     fn push_persist(&self, what: What) {
         let mut state = self.state();
         let thread = state.thread();
-        let (site, point) = state.threads[thread].asked.unwrap_or((Location::caller(), None));
+        let (site, point) = state.threads[thread].requested_at.unwrap_or((Location::caller(), None));
         state.trace.push(Event { thread: thread as u32, what, site, point, role: Role::Done });
     }
 
@@ -149,8 +149,8 @@ fn is_recorded(access: Access) -> bool {
 }
 
 impl<M: MappedMedium> Noted for Recording<M> {
-    fn note(&self, note: u64) {
-        self.mark(note);
+    fn mark_call(&self, mark: u64) {
+        self.mark(mark);
     }
     fn unmake(&self, at: u64, value: u64) {
         self.state().trace.unmake(at, value);
@@ -223,7 +223,7 @@ unsafe impl<M: Medium> Medium for Recording<M> {
     fn persisted_at(&self, site: &'static Location<'static>) {
         let mut state = self.state();
         let thread = state.thread();
-        state.threads[thread].asked = Some((site, points::current()));
+        state.threads[thread].requested_at = Some((site, points::current()));
         drop(state);
         self.below.persisted_at(site);
     }

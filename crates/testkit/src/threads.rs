@@ -28,11 +28,11 @@ impl Drop for Number {
 
 thread_local! {
     static MINE: Number = Number::take();
-    static IDENTITY: Cell<u64> = Cell::new(another());
+    static IDENTITY: Cell<u64> = Cell::new(new_identity());
 }
 
 /// An identity that was never used.
-fn another() -> u64 {
+fn new_identity() -> u64 {
     static STARTED: AtomicU64 = AtomicU64::new(0);
     STARTED.fetch_add(1, Ordering::Relaxed)
 }
@@ -49,14 +49,14 @@ pub(crate) fn identity() -> u64 {
 
 /// Runs `work` under another thread identity, without a new thread. To a medium, fences of `work`
 /// do not cover earlier unfenced write-backs of this thread.
-pub(crate) fn as_another<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn as_other_thread<R>(work: impl FnOnce() -> R) -> R {
     struct Back(u64);
     impl Drop for Back {
         fn drop(&mut self) {
             IDENTITY.set(self.0);
         }
     }
-    let _back = Back(IDENTITY.replace(another()));
+    let _back = Back(IDENTITY.replace(new_identity()));
     work()
 }
 
@@ -68,7 +68,7 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let number_and_work = || {
         terrace_pool::number_this_thread(NUMBER);
         // Any thread it could wait for is itself waiting for it.
-        never_rest();
+        disable_sleep();
         work()
     };
     let outcome = std::thread::scope(|scope| scope.spawn(number_and_work).join());
@@ -77,6 +77,6 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 
 /// Disables sleeping in waits of this thread. Without other running threads, sleeping is useless; a
 /// thread that waits in vain, for example for a leaked lock, soon exceeds the step limit.
-pub(crate) fn never_rest() {
+pub(crate) fn disable_sleep() {
     terrace_pool::rest_with(|| {});
 }

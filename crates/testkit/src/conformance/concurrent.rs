@@ -109,7 +109,7 @@ where
 
 /// Eight threads in a pool with two thread slots wait for each other, also during a resize, and
 /// lose no increment.
-pub(super) fn more_threads_than_seats<I: Index>(make: &impl Fn(Setup) -> I)
+pub(super) fn more_threads_than_slots<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {

@@ -1,7 +1,7 @@
 //! Every integer is a key and a word: 0, all ones, and any value that an index might use as a
 //! marker.
 
-use super::place::{End, Place};
+use super::place::{End, PoolFile};
 use super::subject::{Index, NAME};
 use std::collections::BTreeMap;
 use terrace_index::{Deferred, Inserted, PointIndex, Swapped, U64};
@@ -97,8 +97,8 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
         words.sort_unstable();
         assert_eq!(scanned, words, "a scan");
         assert_eq!(self.index.len(), self.model.len() as u64, "its length");
-        assert_eq!(self.index.verify(&guard), [], "what verify finds");
-        assert_eq!(self.index.damage(), None, "what operations met");
+        assert_eq!(self.index.verify(&guard), [], "findings of verify");
+        assert_eq!(self.index.damage(), None, "damage met by operations");
     }
 
     /// Every way to set and remove words, with the same word for all keys or a different one for
@@ -133,7 +133,7 @@ pub(super) fn are_all_keys_and_words<I: Index + PointIndex<Kind = U64>>(
     make: &impl Fn(&Pool<Medium<I>>) -> I,
 ) {
     for (nth, word) in [0, u64::MAX, 1, 1 << 63].into_iter().enumerate() {
-        let place = Place::new();
+        let place = PoolFile::new();
         let pool = place.create();
         let mut pair = Pair { index: make(&pool), model: BTreeMap::new() };
         pair.change_all(|_| word);
@@ -147,7 +147,7 @@ pub(super) fn are_all_keys_and_words<I: Index + PointIndex<Kind = U64>>(
 }
 
 fn reopened<I: Index + PointIndex<Kind = U64>>(
-    place: &Place,
+    place: &PoolFile,
     pair: Pair<I>,
     pool: Pool<Medium<I>>,
     end: End,

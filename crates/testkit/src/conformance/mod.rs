@@ -40,7 +40,7 @@ where
 {
     model::behaves_as_a_map(&make);
     model::deferred_changes_behave_alike(&make);
-    model::recovers_with_everything(&make);
+    model::recovers_everything(&make);
     adversarial::keys_that_look_alike(&make);
     adversarial::keys_in_order(&make);
     sizes::grows_and_shrinks(&make);
@@ -48,7 +48,7 @@ where
     concurrent::one_insert_wins(&make);
     concurrent::one_removal_wins(&make);
     concurrent::no_increment_is_lost(&make);
-    concurrent::more_threads_than_seats(&make);
+    concurrent::more_threads_than_slots(&make);
     concurrent::own_keys_stay_exact(&make);
     concurrent::scans_miss_nothing_through_resizes(&make);
     concurrent::readers_never_mix_neighbours(&make);
@@ -62,8 +62,8 @@ where
     I::Kind: TestKeys,
     <I::Kind as KeyKind>::Key: Ord,
 {
-    range::ranges_are_those_of_a_map(&make);
-    range::orders_that_are_hard(&make);
+    range::ranges_match_a_map(&make);
+    range::hard_insertion_orders(&make);
     range::scans_stay_in_order_under_writes(&make);
 }
 
@@ -85,9 +85,9 @@ where
     OtherKeys::Kind: TestKeys,
     OtherIndex::Kind: TestKeys,
 {
-    stored::is_found_with_what_it_held::<I>();
-    stored::is_found_twice::<I>();
-    stored::a_missing_name_is_no_index::<I>();
+    stored::reopens_with_its_content::<I>();
+    stored::can_be_opened_twice::<I>();
+    stored::missing_name_is_no_index::<I>();
     stored::refuses::<I, OtherKeys>();
     stored::refuses::<OtherKeys, I>();
     stored::refuses::<I, OtherIndex>();

@@ -157,7 +157,7 @@ where
 }
 
 /// A reopened index has its content, also in the middle of a resize.
-pub(super) fn recovers_with_everything<I: Index>(make: &impl Fn(Setup) -> I)
+pub(super) fn recovers_everything<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {

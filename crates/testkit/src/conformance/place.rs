@@ -7,9 +7,9 @@ use terrace_pool::{Pool, PoolOptions};
 const BYTES: u64 = 16 << 20;
 
 /// A file in shared memory for one pool, removed on drop.
-pub(super) struct Place(TempDir);
+pub(super) struct PoolFile(TempDir);
 
-impl Place {
+impl PoolFile {
     pub(super) fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm");
         Self(directory.expect("a directory in /dev/shm"))

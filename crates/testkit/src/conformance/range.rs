@@ -108,7 +108,7 @@ const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
 /// Every kind of range end at random keys, present or not, in order or reversed, in both
 /// directions, complete or stopped early.
-pub(super) fn ranges_are_those_of_a_map<I: RangeIndex>(make: &impl Fn(Setup) -> I)
+pub(super) fn ranges_match_a_map<I: RangeIndex>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
     Key<I>: Ord,
@@ -142,7 +142,7 @@ where
 
 /// Keys at the ends of the range and with single bits, inserted in ascending and descending order;
 /// and ranges of one key.
-pub(super) fn orders_that_are_hard<I: RangeIndex>(make: &impl Fn(Setup) -> I)
+pub(super) fn hard_insertion_orders<I: RangeIndex>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
     Key<I>: Ord,

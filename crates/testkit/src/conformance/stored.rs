@@ -1,6 +1,6 @@
 //! An index that is created, closed and reopened by name.
 
-use super::place::{End, Place};
+use super::place::{End, PoolFile};
 use super::subject::{Index, NAME, Subject};
 use crate::TestKeys;
 use std::collections::BTreeMap;
@@ -15,13 +15,13 @@ fn find<I: Index>(pool: &Pool<Medium<I>>) -> I {
 
 /// An index is reopened with its exact content after a clean close or a kill, also in the middle of
 /// a resize. It then works as usual, and is reopened with its later changes, too.
-pub(super) fn is_found_with_what_it_held<I: Index>()
+pub(super) fn reopens_with_its_content<I: Index>()
 where
     I::Kind: TestKeys,
 {
     for (nth, keys) in [0u64, 1, 30, 1000, 1500, 5000].into_iter().enumerate() {
         let ends = [[End::Closed, End::Killed], [End::Killed, End::Closed]][nth % 2];
-        let place = Place::new();
+        let place = PoolFile::new();
         let mut pool = place.create();
         let index = I::create(&pool, NAME, 0).expect("room for an index");
         let mut subject = Subject::new(index, 0..keys + 500);
@@ -77,13 +77,13 @@ where
 }
 
 /// Opening an index twice is harmless: both handles are the same index.
-pub(super) fn is_found_twice<I: Index>()
+pub(super) fn can_be_opened_twice<I: Index>()
 where
     I::Kind: TestKeys,
 {
     const KEYS: u64 = 2000;
     for end in [End::Closed, End::Killed] {
-        let place = Place::new();
+        let place = PoolFile::new();
         let pool = place.create();
         let subject = Subject::new(I::create(&pool, NAME, 0).expect("room for an index"), 0..KEYS + 1);
         let mut model = BTreeMap::new();
@@ -109,8 +109,8 @@ where
 }
 
 /// A name that was never used, and one next to an existing one.
-pub(super) fn a_missing_name_is_no_index<I: Index>() {
-    let place = Place::new();
+pub(super) fn missing_name_is_no_index<I: Index>() {
+    let place = PoolFile::new();
     let pool: Pool<Medium<I>> = place.create();
     let is_missing = |pool: &Pool<Medium<I>>, name| I::recover(pool, name).expect("a sound pool").is_none();
     assert!(is_missing(&pool, NAME), "in a new pool");
@@ -129,7 +129,7 @@ where
     Other::Kind: TestKeys,
 {
     const KEYS: u64 = 100;
-    let (place, numbers) = (Place::new(), 0..KEYS);
+    let (place, numbers) = (PoolFile::new(), 0..KEYS);
     let pool = place.create();
     let subject = Subject::new(Other::create(&pool, NAME, 0).expect("room for an index"), numbers);
     let mut model = BTreeMap::new();

@@ -220,7 +220,7 @@ where
                 self.keys[number as usize]
             );
         }
-        assert_eq!(self.index.verify(&guard), [], "what verify finds");
-        assert_eq!(self.index.damage(), None, "what operations met");
+        assert_eq!(self.index.verify(&guard), [], "findings of verify");
+        assert_eq!(self.index.damage(), None, "damage met by operations");
     }
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 /// Outcomes without a violation, and the words that their checks read.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct Outcomes {
     /// One in this many states with a known outcome is checked in full anyway.
     again_one_in: u64,
     /// By content of the memory.
@@ -22,20 +22,24 @@ pub(super) struct Ends {
 }
 
 /// The identity of an outcome.
-pub(super) struct End {
+pub(super) struct OutcomeKey {
     whole: u64,
     found: u64,
 }
 
-impl Ends {
+impl Outcomes {
     pub(super) fn new(again_one_in: u64) -> Self {
         Self { again_one_in, whole: RefCell::default(), last: RefCell::default() }
     }
 
     /// Begins the checks of a recovered state in which this was found. Returns `None` if an equal
     /// outcome was checked before; the words its checks read then count as read.
-    pub(super) fn begin<const VOLATILE: bool>(&self, memory: &Memory<VOLATILE>, found: u64) -> Option<End> {
-        let end = End { whole: hash(memory.holds(), found), found };
+    pub(super) fn begin<const VOLATILE: bool>(
+        &self,
+        memory: &Memory<VOLATILE>,
+        found: u64,
+    ) -> Option<OutcomeKey> {
+        let end = OutcomeKey { whole: hash(memory.holds(), found), found };
         if !hash(end.whole, memory.fingerprint()).is_multiple_of(self.again_one_in) {
             let mut whole = self.whole.borrow_mut();
             if let Some(reads) = whole.get(&end.whole) {
@@ -53,7 +57,7 @@ impl Ends {
     }
 
     /// Records that the checks found no violation.
-    pub(super) fn note<const VOLATILE: bool>(&self, memory: &Memory<VOLATILE>, end: &End) {
+    pub(super) fn mark_sound<const VOLATILE: bool>(&self, memory: &Memory<VOLATILE>, end: &OutcomeKey) {
         let reads = Rc::new(memory.read_in_rest());
         self.whole.borrow_mut().insert(end.whole, reads.clone());
         self.last.borrow_mut().insert(end.found, reads);
@@ -72,13 +76,13 @@ mod tests {
 
     /// Performs a run that finds `found` and stores this word before the checks. Returns whether
     /// they run.
-    fn is_judged(ends: &Ends, memory: &Memory<true>, found: u64, (index, value): (usize, u64)) -> bool {
+    fn is_judged(ends: &Outcomes, memory: &Memory<true>, found: u64, (index, value): (usize, u64)) -> bool {
         memory.begin();
         memory.at(index).store(memory, value, Relaxed);
         let end = ends.begin(memory, found);
         if let Some(end) = &end {
             let _ = memory.at(READ).load(memory, Relaxed);
-            ends.note(memory, end);
+            ends.mark_sound(memory, end);
         }
         memory.end();
         end.is_some()
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn outcome_with_equal_memory_or_equal_reads_is_checked_once() {
-        let (ends, memory) = (Ends::new(u64::MAX), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
+        let (ends, memory) = (Outcomes::new(u64::MAX), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
         let is_judged = |found, holds| is_judged(&ends, &memory, found, holds);
         assert!(is_judged(1, (READ, 7)));
         assert!(!is_judged(1, (READ, 7)));
@@ -99,7 +103,7 @@ mod tests {
 
     #[test]
     fn recheck_of_every_state_skips_none() {
-        let (ends, memory) = (Ends::new(1), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
+        let (ends, memory) = (Outcomes::new(1), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
         assert!([7, 7, 7].into_iter().all(|value| is_judged(&ends, &memory, 1, (READ, value))));
     }
 }

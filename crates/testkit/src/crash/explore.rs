@@ -44,7 +44,7 @@ pub type Wrong = String;
 /// Defines what is expected at each point of a trace, and checks states against it.
 pub trait Judge<const VOLATILE: bool> {
     /// Processes a mark of the trace. Returns whether the expectation became narrower.
-    fn pass(&mut self, note: u64) -> bool;
+    fn pass(&mut self, mark: u64) -> bool;
     /// A number that identifies the current expectation.
     fn expectation(&self) -> u64;
     /// Recovers from the content of `memory` and checks the result. Deterministic for equal bytes
@@ -56,10 +56,10 @@ pub trait Judge<const VOLATILE: bool> {
     /// everything and writes some. What it read must last, although its predecessor may not have
     /// made it durable.
     fn revival(&mut self, image: &[u64]) -> Option<Trace>;
-    /// The current expectation, for [`Judge::go_back_to`].
+    /// The current expectation, for [`Judge::restore`].
     fn remember(&self) -> Expectation;
     /// Restores an earlier expectation.
-    fn go_back_to(&mut self, expectation: Expectation);
+    fn restore(&mut self, expectation: Expectation);
 }
 
 /// The limits of a search, a number for each depth: crashes, crashes of the recovery, crashes of
@@ -139,20 +139,20 @@ impl std::ops::AddAssign for Explored {
 
 /// A state that violates the expectation.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ViolatingState {
     /// The crash happens after this event of the trace.
     pub event: usize,
     /// The lines whose stores might have been lost, with the lost and the kept stores.
-    pub lines: Vec<Fate>,
+    pub lines: Vec<LineFate>,
     /// The violation.
     pub wrong: Wrong,
     /// If a recovery was crashed, too: its trace and violating state.
-    pub nested: Option<Box<(Trace, Found)>>,
+    pub nested: Option<Box<(Trace, ViolatingState)>>,
 }
 
 /// The effect of a crash on one line.
 #[derive(Clone, Debug)]
-pub struct Fate {
+pub struct LineFate {
     /// The line's number.
     pub line: u32,
     /// Events whose stores to the line were lost.
@@ -175,7 +175,7 @@ pub struct Explorer<'e, const VOLATILE: bool> {
     open: BTreeSet<u32>,
     threads: Vec<Thread>,
     /// The events of the last three marks.
-    notes: [u32; 3],
+    marks: [u32; 3],
     /// Whether every state of the points since the last narrowing was checked, so that the set of
     /// words read is complete.
     knows_reads: bool,
@@ -217,7 +217,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             lines,
             open: BTreeSet::new(),
             threads: Vec::new(),
-            notes: [0; 3],
+            marks: [0; 3],
             knows_reads: false,
             nested: None,
             is_directed: false,
@@ -231,7 +231,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
 
     /// Looks only for states that show the fault injected into the traces, and tries every path to
     /// them.
-    pub fn directed(self, is_directed: bool) -> Self {
+    pub fn for_fault(self, is_directed: bool) -> Self {
         Self { is_directed, ..self }
     }
 
@@ -243,7 +243,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         from: usize,
         seed: u64,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         self.walk(whole, Begin::Anew(from), seed, judge)
     }
 
@@ -253,7 +253,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         begin: Begin,
         seed: u64,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         if !self.start(whole, begin.event(), seed) {
             return None;
         }
@@ -274,9 +274,9 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         (number, event): (usize, &Event),
         begin: Begin,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let mut at = self.at(number, event, begin);
-        let is_note = matches!(event.what, What::Mark(_));
+        let is_mark = matches!(event.what, What::Mark(_));
         match begin {
             Begin::Anew(from) if number == from && !self.is_directed => {
                 let found = self.point(at, None, judge);
@@ -284,12 +284,12 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
                     return found;
                 }
             }
-            Begin::Behind(from) if number < from && is_note => {
+            Begin::Behind(from) if number < from && is_mark => {
                 self.age(number as u32);
                 return None;
             }
             // Values that were read must last, so they are always checked.
-            Begin::Behind(_) => at.explore |= is_note && !self.is_directed,
+            Begin::Behind(_) => at.explore |= is_mark && !self.is_directed,
             Begin::Anew(_) => {}
         }
         let found = self.step(whole.1, event, at, judge);
@@ -305,7 +305,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             (Begin::Behind(_), _) => self.limits.events_one_in[1],
         };
         let is_due = number >= from && self.dice.roll(one_in) == 0;
-        let at = At { event: number, is_due, explore: is_due, all: false, is_lock: is_of_lock(event) };
+        let at = At { event: number, is_due, explore: is_due, all: false, is_lock: is_lock_store(event) };
         let Some(focus) = &self.focus else { return at };
         let differs = is_due && focus.differs(number);
         if self.focus_one_in > 1 {
@@ -321,7 +321,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         whole: (&[u64], &Trace),
         at: At,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let mut found = if at.all { self.point(at, None, judge) } else { None };
         if found.is_none() && self.is_kill_due() {
             found = self.kill(whole, at.event, judge);
@@ -350,7 +350,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         self.lines.clear();
         self.lines.resize_with(self.memory.lines(), || None);
         self.threads.clear();
-        self.notes = [0; 3];
+        self.marks = [0; 3];
         self.dice = Dice::new(seed);
         self.knows_reads = false;
         (self.revival, self.caches) = (None, None);
@@ -390,6 +390,6 @@ struct At {
 }
 
 /// Whether the event stores to a lock. The product names those accesses `lock.*`.
-pub(super) fn is_of_lock(event: &Event) -> bool {
+pub(super) fn is_lock_store(event: &Event) -> bool {
     event.point.is_some_and(|point| point.starts_with("lock."))
 }

@@ -70,7 +70,7 @@ impl Fault {
 
     /// `trace` as the faulty program would have left it. Omitted events stay in the trace, marked
     /// by their [`Role`].
-    pub fn planted_in(&self, trace: &Trace) -> Trace {
+    pub fn inject_into(&self, trace: &Trace) -> Trace {
         let is_late = matches!(self.kind, Kind::LateWriteBack | Kind::LateFence);
         let mut faulty = trace.without_events();
         // Delayed events, with their threads.

@@ -8,7 +8,7 @@
 //! explores only those events. Stores to locks are ignored: after a power failure every lock is
 //! free, whatever its content.
 
-use super::explore::is_of_lock;
+use super::explore::is_lock_store;
 use super::rules::Rules;
 use crate::trace::{Event, Role, Trace, What};
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ impl Focus {
     }
 
     /// Whether the trace has no injected fault.
-    pub(crate) fn is_of_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         self.events.is_empty()
     }
 
@@ -149,7 +149,7 @@ impl Both {
         let mut touched = Vec::new();
         match event.what {
             What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_)
-                if !is_of_lock(event) =>
+                if !is_lock_store(event) =>
             {
                 self.store(trace, (number, event));
             }
@@ -245,7 +245,7 @@ mod tests {
         trace.push(event(What::Fence));
         persist(&mut trace);
         let site = sites[usize::from(matches!(kind, Kind::NoFence | Kind::LateFence))];
-        let faulty = Fault { site, kind, point: None }.planted_in(&trace);
+        let faulty = Fault { site, kind, point: None }.inject_into(&trace);
         let focus = Focus::of(&faulty, &Profile::Arm.rules());
         (0..faulty.events().len()).filter(|&number| focus.differs(number)).collect()
     }

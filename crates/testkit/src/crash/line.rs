@@ -146,12 +146,12 @@ impl Pending {
     pub(crate) fn contents(&mut self, rules: &Rules) -> &[Content] {
         if self.contents.is_empty() {
             self.is_selection = self.cut_until.is_some();
-            self.note(0);
+            self.add_content(0);
             if rules.keeps_line_order {
-                self.note_prefixes();
+                self.add_prefixes();
             } else {
                 let all: Vec<usize> = (0..self.items.len()).collect();
-                self.note_subsets(0, &all);
+                self.add_subsets(0, &all);
             }
         }
         &self.contents
@@ -163,10 +163,10 @@ impl Pending {
         self.is_selection
     }
 
-    fn note_prefixes(&mut self) {
+    fn add_prefixes(&mut self) {
         let streamed: Vec<usize> = (0..self.items.len()).filter(|&at| self.items[at].is_streamed()).collect();
         let ordered: Vec<usize> = (0..self.items.len()).filter(|&at| !self.items[at].is_streamed()).collect();
-        self.note_subsets(0, &streamed);
+        self.add_subsets(0, &streamed);
         let mut done = 0;
         while done < ordered.len() {
             let order = self.items[ordered[done]].order;
@@ -179,17 +179,17 @@ impl Pending {
             let before = mask(&ordered[..done]);
             let group = ordered[done..done + together].to_vec();
             if together > 1 {
-                self.note_subsets(before, &group);
+                self.add_subsets(before, &group);
             }
             done += together;
             let kept = mask(&ordered[..done]);
-            self.note_subsets(kept, &streamed);
+            self.add_subsets(kept, &streamed);
         }
     }
 
     /// Adds the contents of `kept` plus each subset of `others`; if there are many, a selection of
     /// subsets.
-    fn note_subsets(&mut self, kept: u64, others: &[usize]) {
+    fn add_subsets(&mut self, kept: u64, others: &[usize]) {
         if others.len() <= PIECES_MAX {
             for part in 0..1u64 << others.len() {
                 let chosen: Vec<usize> = others
@@ -198,20 +198,20 @@ impl Pending {
                     .filter(|(i, _)| part >> i & 1 == 1)
                     .map(|(_, &at)| at)
                     .collect();
-                self.note(kept | mask(&chosen));
+                self.add_content(kept | mask(&chosen));
             }
             return;
         }
         self.is_selection = true;
         for (i, &at) in others.iter().enumerate() {
-            self.note(kept | mask(&[at]));
-            self.note(kept | mask(&others[..i]));
+            self.add_content(kept | mask(&[at]));
+            self.add_content(kept | mask(&others[..i]));
             let all_but: Vec<usize> = others.iter().copied().filter(|&other| other != at).collect();
-            self.note(kept | mask(&all_but));
+            self.add_content(kept | mask(&all_but));
         }
     }
 
-    fn note(&mut self, kept: u64) {
+    fn add_content(&mut self, kept: u64) {
         if self.contents.len() >= CONTENTS_MAX {
             self.is_selection = true;
             return;
@@ -225,13 +225,13 @@ impl Pending {
             None => self.contents.push(Content { words, kept }),
             // Which of two lock values goes with a content is random; the base must stay as it is
             // in memory.
-            Some(at) if at > 0 && self.coin() => self.contents[at] = Content { words, kept },
+            Some(at) if at > 0 && self.random_bit() => self.contents[at] = Content { words, kept },
             Some(_) => {}
         }
     }
 
     /// A random bit that is the same whenever the line has the same items.
-    fn coin(&self) -> bool {
+    fn random_bit(&self) -> bool {
         self.items.last().is_some_and(|item| hash(u64::from(item.event), self.base[0]) & 1 == 1)
     }
 
@@ -251,7 +251,7 @@ impl Pending {
     }
 
     /// The items that a content has lost, and those it kept.
-    pub(crate) fn parted(&self, content: &Content) -> [Vec<Item>; 2] {
+    pub(crate) fn lost_and_kept(&self, content: &Content) -> [Vec<Item>; 2] {
         let mut parts = [Vec::new(), Vec::new()];
         for (at, &item) in self.items.iter().enumerate() {
             parts[usize::from(is_kept(content.kept, at))].push(item);

@@ -36,7 +36,7 @@ const KEPT: u8 = 4;
 const STEPS_MAX: u64 = 4_000_000;
 
 /// The panic message of a run that does not end.
-pub(crate) const ENDLESS: &str = "it does not come to an end";
+pub(crate) const ENDLESS: &str = "it does not terminate";
 
 struct Arena {
     mapping: Mapping,
@@ -49,9 +49,9 @@ struct Arena {
     /// Words read before they were written, in any run since [`Memory::forget_reads`].
     ever_read: Bits,
     /// One bit per word of an undecided line: read before it was written, in this run.
-    asked_words: Box<[AtomicU8]>,
+    undecided_words: Box<[AtomicU8]>,
     /// Undecided lines, in the order in which this run first read them.
-    asked: Stack,
+    undecided_reads: Stack,
     /// Lines with [`KEPT`], and below their old contents.
     kept: Stack,
     old: Box<[[AtomicU64; WORDS]]>,
@@ -67,8 +67,8 @@ impl Arena {
     /// Clears everything except the content.
     fn clear(&self) {
         [&self.seen, &self.scratch, &self.ever_read].into_iter().for_each(Bits::clear);
-        self.flags.iter().chain(&self.asked_words).for_each(|byte| byte.store(0, Relaxed));
-        [&self.asked, &self.kept].into_iter().for_each(|stack| stack.len.store(0, Relaxed));
+        self.flags.iter().chain(&self.undecided_words).for_each(|byte| byte.store(0, Relaxed));
+        [&self.undecided_reads, &self.kept].into_iter().for_each(|stack| stack.len.store(0, Relaxed));
     }
 }
 
@@ -122,7 +122,7 @@ impl Bits {
     fn clear(&self) {
         self.0.iter().for_each(|bits| bits.store(0, Relaxed));
     }
-    fn become_like(&self, other: &Self) {
+    fn copy_from(&self, other: &Self) {
         copy(&self.0, &other.0);
     }
 }
@@ -163,17 +163,17 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     /// As [`Memory::zeroed`], but reuses memory of this size that this thread allocated earlier and
     /// dropped. Allocating takes as long as several recoveries.
-    pub fn zeroed_again(bytes: usize, most: usize) -> Result<Self, MapError> {
-        const HAD_MAX: usize = 4;
+    pub fn zeroed_reused(bytes: usize, most: usize) -> Result<Self, MapError> {
+        const UNUSED_MAX: usize = 4;
         thread_local! {
-            static HAD: RefCell<Vec<Arc<Arena>>> = const { RefCell::new(Vec::new()) };
+            static UNUSED: RefCell<Vec<Arc<Arena>>> = const { RefCell::new(Vec::new()) };
         }
         let fits = |arena: &&Arc<Arena>| {
             let size = (arena.mapping.len(), arena.flags.len());
             Arc::strong_count(arena) == 1 && size == (bytes, most.div_ceil(LINE))
         };
-        HAD.with_borrow_mut(|had| {
-            if let Some(arena) = had.iter().find(fits) {
+        UNUSED.with_borrow_mut(|unused| {
+            if let Some(arena) = unused.iter().find(fits) {
                 arena.clear();
                 let memory = Self { base: arena.mapping.base(), arena: arena.clone() };
                 memory.set_all(&[]);
@@ -182,10 +182,10 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
             let memory = Self::zeroed(bytes, most)?;
             // Write every page once now: pages that are first read would be mapped twice.
             memory.set_all(&[]);
-            if had.len() == HAD_MAX {
-                had.remove(0);
+            if unused.len() == UNUSED_MAX {
+                unused.remove(0);
             }
-            had.push(memory.arena.clone());
+            unused.push(memory.arena.clone());
             Ok(memory)
         })
     }
@@ -199,8 +199,8 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
             scratch: Bits::new(lines),
             flags: array(lines),
             ever_read: Bits::new(lines),
-            asked_words: array(lines),
-            asked: Stack::new(lines),
+            undecided_words: array(lines),
+            undecided_reads: Stack::new(lines),
             kept: Stack::new(lines),
             old: array(lines),
             fingerprint: AtomicU64::new(0),
@@ -218,7 +218,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     #[inline(always)]
     fn word(&self, word: usize) -> &AtomicU64 {
-        assert!(word < self.arena.flags.len() * WORDS, "word {word} does not lie in the memory");
+        assert!(word < self.arena.flags.len() * WORDS, "word {word} is not in the memory");
         // SAFETY: in the reserved range (checked: the arrays are as long as that), aligned, mapped
         // as long as `self`; any bits are a word.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(word)) }
@@ -240,7 +240,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     #[inline(always)]
     fn words_of(&self, line: usize) -> &[AtomicU64; WORDS] {
-        assert!(line < self.arena.flags.len(), "line {line} does not lie in the memory");
+        assert!(line < self.arena.flags.len(), "line {line} is not in the memory");
         // SAFETY: as in `word`; a line is as many words as this.
         unsafe { &*self.base.as_ptr().cast::<[AtomicU64; WORDS]>().add(line) }
     }
@@ -297,9 +297,9 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
     /// Starts a run.
     pub fn begin(&self) {
         let arena = &*self.arena;
-        arena.asked.iter().for_each(|line| arena.asked_words[line].store(0, Relaxed));
-        arena.asked.len.store(0, Relaxed);
-        arena.seen.become_like(&arena.scratch);
+        arena.undecided_reads.iter().for_each(|line| arena.undecided_words[line].store(0, Relaxed));
+        arena.undecided_reads.len.store(0, Relaxed);
+        arena.seen.copy_from(&arena.scratch);
         arena.fingerprint.store(0, Relaxed);
         arena.steps.store(STEPS_MAX, Relaxed);
         arena.rest.is_on.store(false, Relaxed);
@@ -324,8 +324,8 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     /// The undecided lines that the run has read so far, in order, with a bit for each word that it
     /// read before writing it.
-    pub fn asked(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
-        self.arena.asked.iter().map(|line| (line, self.arena.asked_words[line].load(Relaxed)))
+    pub fn undecided_reads(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
+        self.arena.undecided_reads.iter().map(|line| (line, self.arena.undecided_words[line].load(Relaxed)))
     }
 
     /// A hash of all words that the run has read before writing them, and of their values.
@@ -362,7 +362,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         let (arena, line) = (&*self.arena, word / WORDS);
         arena.seen.set(word);
         let value = self.word(word).load(Relaxed);
-        if arena.rest.notes(word, value) {
+        if arena.rest.record_read(word, value) {
             return;
         }
         let flags = arena.flags[line].load(Relaxed);
@@ -370,10 +370,10 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         let fingerprint = arena.fingerprint.load(Relaxed) ^ hash(word as u64, value);
         arena.fingerprint.store(fingerprint, Relaxed);
         if flags & UNDECIDED != 0 {
-            if arena.asked_words[line].load(Relaxed) == 0 {
-                arena.asked.push(line);
+            if arena.undecided_words[line].load(Relaxed) == 0 {
+                arena.undecided_reads.push(line);
             }
-            or(&arena.asked_words[line], bit(word));
+            or(&arena.undecided_words[line], bit(word));
         }
     }
 

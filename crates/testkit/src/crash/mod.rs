@@ -22,15 +22,17 @@ mod subject;
 mod whose;
 
 pub use dice::Dice;
-pub use explore::{Explored, Explorer, Fate, Found, Judge, Limits, Wrong};
+pub use explore::{Explored, Explorer, Judge, Limits, LineFate, ViolatingState, Wrong};
 pub use faults::{Fault, Kind};
 pub use memory::Memory;
 pub(crate) use memory::hash;
+pub(crate) use oracles::{
+    CheckMode, apply_checked, catch_panic, check_memory, check_scan, mark_begin, mark_end, read,
+};
 pub use oracles::{Expectation, Oracles, Step};
-pub(crate) use oracles::{Manner, caught, check_memory, check_scan, do_it, note_begin, note_end, read};
 pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;
+pub(crate) use story::{ReportedTrace, describe_lines};
 pub use story::{Story, place};
-pub(crate) use story::{Told, tell_lines};
 pub use subject::{Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version, scratch};

@@ -18,13 +18,13 @@
 //! After a machine crash under a file that was never synced, the condition is another: the store is
 //! refused, and salvage returns only values that were written.
 
-use super::ends::Ends;
+use super::ends::Outcomes;
 use super::explore::{Judge, Limits, Wrong};
 use super::faults::Fault;
 use super::memory::{Memory, hash};
 use super::rules::Profile;
 use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
-use crate::threads::as_another;
+use crate::threads::as_other_thread;
 use crate::{Layered, Recording, Trace};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ impl Expectation {
         let effects = || self.under_way.iter().flatten().chain(&self.loose);
         for (key, (&is, &was)) in found.iter().zip(&self.before).enumerate() {
             if is != was && !effects().any(|&effect| effect == (key, is)) {
-                return Err(format!("get(k{key}) = {}, and should be {}", say(is), self.allowed(key)));
+                return Err(format!("get(k{key}) = {}, but should be {}", say(is), self.allowed(key)));
             }
         }
         self.under_way.iter().try_for_each(|batch| self.check_batch(batch, found))
@@ -121,13 +121,13 @@ pub struct Oracles<'h, T, const VOLATILE: bool> {
     read: Vec<Option<Version>>,
     revived: Vec<Step>,
     /// The outcomes of this history.
-    ends: Ends,
+    outcomes: Outcomes,
     target: std::marker::PhantomData<T>,
 }
 
 /// How thoroughly a state is checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum CheckMode {
     Brief,
     /// Also reads again after the collection, and recovers a second time.
     Thorough,
@@ -135,7 +135,7 @@ pub(crate) enum Manner {
     Eager,
 }
 
-impl Manner {
+impl CheckMode {
     /// One state in four is checked thoroughly, and one with writes first.
     pub(crate) fn of(number: u64) -> Self {
         match number % 4 {
@@ -150,25 +150,25 @@ impl Manner {
 pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Wrong> + 'e;
 
 /// The mark before operation `index`.
-pub(crate) fn note_begin(index: usize) -> u64 {
+pub(crate) fn mark_begin(index: usize) -> u64 {
     2 * index as u64 + 2
 }
 /// The mark after it.
-pub(crate) fn note_end(index: usize) -> u64 {
+pub(crate) fn mark_end(index: usize) -> u64 {
     2 * index as u64 + 3
 }
 /// The operation that begins with this mark, if any.
-pub(super) fn operation_begun(note: u64) -> Option<usize> {
-    (note >= 2 && note.is_multiple_of(2)).then(|| (note - 2) as usize / 2)
+pub(super) fn operation_begun(mark: u64) -> Option<usize> {
+    (mark >= 2 && mark.is_multiple_of(2)).then(|| (mark - 2) as usize / 2)
 }
 /// The mark after the creation of the store.
-pub(crate) const NOTE_CREATED: u64 = 1;
+pub(crate) const MARK_CREATED: u64 = 1;
 /// Operations of the process after a kill, before it collects.
 const REVIVED: usize = 4;
 /// In one history in this many, that process collects first.
 const COLLECTS_FIRST: u64 = 4;
 /// The mark after its reads.
-const NOTE_READ: u64 = u64::MAX;
+const MARK_READ: u64 = u64::MAX;
 
 impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     /// The judge of the history `steps`.
@@ -192,7 +192,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
             begun: 0,
             read: Vec::new(),
             revived: Vec::new(),
-            ends: Ends::new(limits.again_one_in),
+            outcomes: Outcomes::new(limits.again_one_in),
             target,
         };
         oracles.number = oracles.expectation.number();
@@ -223,50 +223,50 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     }
 
     fn recover<M: MappedMedium>(&self, medium: M) -> Result<Option<T::Subject<M>>, Wrong> {
-        T::Subject::recover(medium, self.plan).map_err(|why| format!("it cannot be opened: {why}"))
+        T::Subject::recover(medium, self.plan).map_err(|why| format!("the store cannot be opened: {why}"))
     }
 
-    fn judge_all(&self, memory: &Memory<VOLATILE>, manner: Manner) -> Result<(), Wrong> {
+    fn judge_all(&self, memory: &Memory<VOLATILE>, mode: CheckMode) -> Result<(), Wrong> {
         let expected = |found: &[Option<Version>]| self.expectation.check(found);
-        self.judge_by(memory, manner, self.expectation.may_be_absent, &expected)
+        self.judge_by(memory, mode, self.expectation.may_be_absent, &expected)
     }
 
     /// Recovers and runs all checks; `expected` checks the content.
     pub(crate) fn judge_by(
         &self,
         memory: &Memory<VOLATILE>,
-        manner: Manner,
+        mode: CheckMode,
         may_be_absent: bool,
         expected: &Expected<'_>,
     ) -> Result<(), Wrong> {
         let Some(subject) = self.recover(memory.clone())? else {
-            let absent = "there is no store in the pool any more".to_string();
+            let absent = "the pool has no store any more".to_string();
             return if may_be_absent { Ok(()) } else { Err(absent) };
         };
         let found = read(&subject, self.plan.keys)?;
         expected(&found)?;
         check_scan(&subject, &found)?;
-        if manner != Manner::Eager {
+        if mode != CheckMode::Eager {
             subject.collect();
         }
-        let Some(end) = self.ends.begin(memory, found.iter().fold(manner as u64, hash_of)) else {
+        let Some(end) = self.outcomes.begin(memory, found.iter().fold(mode as u64, hash_of)) else {
             subject.abandon();
             return Ok(());
         };
-        let after = if manner == Manner::Eager {
+        let after = if mode == CheckMode::Eager {
             let after = self.change_and_check(&subject, found)?;
             subject.collect();
-            self.check_collected(&subject, &after, manner)?;
+            self.check_collected(&subject, &after, mode)?;
             after
         } else {
-            self.check_collected(&subject, &found, manner)?;
+            self.check_collected(&subject, &found, mode)?;
             self.change_and_check(&subject, found)?
         };
         subject.abandon();
-        if manner == Manner::Thorough {
+        if mode == CheckMode::Thorough {
             self.again(memory, &after)?;
         }
-        self.ends.note(memory, &end);
+        self.outcomes.mark_sound(memory, &end);
         Ok(())
     }
 
@@ -275,10 +275,10 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         &self,
         subject: &T::Subject<M>,
         model: &[Option<Version>],
-        manner: Manner,
+        mode: CheckMode,
     ) -> Result<(), Wrong> {
-        if manner != Manner::Brief {
-            same(subject, model, "once lost memory was collected")?;
+        if mode != CheckMode::Brief {
+            same(subject, model, "after leaked memory was collected")?;
         }
         check_memory(subject)
     }
@@ -300,7 +300,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
             || self.steps[..self.begun.min(self.steps.len())].iter().flat_map(|step| step.op.may_write());
         match salvaged.into_iter().find(|pair| !written().any(|other| other == *pair)) {
             Some((key, version)) => {
-                Err(format!("salvage shows v{version} for k{key}, which was never written"))
+                Err(format!("salvage returns v{version} for k{key}, which was never written"))
             }
             None => Ok(()),
         }
@@ -314,10 +314,10 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         mut model: Vec<Option<Version>>,
     ) -> Result<Vec<Option<Version>>, Wrong> {
         for key in (0..model.len()).filter(|key| key % 2 == 0) {
-            do_it(subject, &Op::Remove(key), &mut model)?;
+            apply_checked(subject, &Op::Remove(key), &mut model)?;
         }
         for op in &self.plan.after {
-            do_it(subject, op, &mut model)?;
+            apply_checked(subject, op, &mut model)?;
         }
         Ok(model)
     }
@@ -325,7 +325,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     /// Recovers a second time.
     fn again(&self, memory: &Memory<VOLATILE>, model: &[Option<Version>]) -> Result<(), Wrong> {
         let subject = self.recover(memory.clone()).map_err(|wrong| format!("the second time, {wrong}"))?;
-        let subject = subject.ok_or("the second time, there is no store in the pool")?;
+        let subject = subject.ok_or("the second time, the pool has no store")?;
         same(&subject, model, "after a second recovery")?;
         subject.collect();
         check_memory(&subject).map_err(|wrong| format!("after a second recovery, {wrong}"))?;
@@ -335,23 +335,23 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
 }
 
 impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATILE> {
-    fn pass(&mut self, note: u64) -> bool {
-        let narrower = match note {
-            NOTE_CREATED => {
+    fn pass(&mut self, mark: u64) -> bool {
+        let narrower = match mark {
+            MARK_CREATED => {
                 self.expectation.may_be_absent = false;
                 true
             }
-            NOTE_READ => {
+            MARK_READ => {
                 self.expectation.under_way.clear();
                 self.expectation.loose.clear();
                 self.expectation.before.clone_from(&self.read);
                 true
             }
-            note if note.is_multiple_of(2) => {
-                self.begin((note - 2) as usize / 2);
+            mark if mark.is_multiple_of(2) => {
+                self.begin((mark - 2) as usize / 2);
                 false
             }
-            note => self.end((note - 3) as usize / 2),
+            mark => self.end((mark - 3) as usize / 2),
         };
         self.number = self.expectation.number();
         narrower
@@ -362,8 +362,8 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
     }
 
     fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong> {
-        let manner = Manner::of(hash(self.plan.seed, point));
-        caught(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, manner) })
+        let mode = CheckMode::of(hash(self.plan.seed, point));
+        catch_panic(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, mode) })
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
@@ -381,24 +381,24 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         let trace = self.record(image, |subject| {
             if self.plan.seed.is_multiple_of(COLLECTS_FIRST) {
                 // Before the first read: a reader persists unfenced writes that it sees.
-                as_another(|| subject.collect());
+                as_other_thread(|| subject.collect());
             }
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
-            medium.note(NOTE_READ);
+            medium.mark_call(MARK_READ);
             let (plan, done) = (self.plan, self.steps.len());
             // In another thread: its fences do not cover the unfenced stores of the thread that
             // recovered.
-            as_another(|| {
+            as_other_thread(|| {
                 for (index, op) in plan.revived.iter().enumerate() {
                     if index == REVIVED {
                         // From here on, memory that the killed process left is reused.
                         subject.collect();
                     }
-                    medium.note(note_begin(done + index));
+                    medium.mark_call(mark_begin(done + index));
                     let effects = op.effects(&model);
-                    let effects = if do_it(subject, op, &mut model)? { effects } else { Vec::new() };
-                    medium.note(note_end(done + index));
+                    let effects = if apply_checked(subject, op, &mut model)? { effects } else { Vec::new() };
+                    medium.mark_call(mark_end(done + index));
                     revived.push(Step { op: op.clone(), effects });
                 }
                 Ok(())
@@ -412,7 +412,7 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         self.expectation.clone()
     }
 
-    fn go_back_to(&mut self, expectation: Expectation) {
+    fn restore(&mut self, expectation: Expectation) {
         self.expectation = expectation;
         self.number = self.expectation.number();
     }
@@ -426,11 +426,11 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
         work: impl FnOnce(&T::Subject<Layered<VOLATILE>>) -> Result<(), Wrong>,
     ) -> Option<Trace> {
         let bytes = image.len() * 8;
-        let memory = Memory::<VOLATILE>::zeroed_again(bytes, bytes).ok()?;
+        let memory = Memory::<VOLATILE>::zeroed_reused(bytes, bytes).ok()?;
         memory.set_all(image);
         memory.begin();
         let mut trace = None;
-        let recovered = caught(|| {
+        let recovered = catch_panic(|| {
             let recording = Arc::new(Recording::over(memory.clone()));
             let Some(subject) = self.recover(Layered::over(recording.clone()))? else { return Ok(()) };
             work(&subject)?;
@@ -440,7 +440,7 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
         });
         // A violation here is found when the state itself is checked.
         recovered.ok()?;
-        trace.map(|trace| self.fault.map_or_else(|| trace.clone(), |fault| fault.planted_in(&trace)))
+        trace.map(|trace| self.fault.map_or_else(|| trace.clone(), |fault| fault.inject_into(&trace)))
     }
 }
 
@@ -449,7 +449,7 @@ thread_local! {
 }
 
 /// Runs `work`; a panic becomes a violation.
-pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wrong> {
+pub(crate) fn catch_panic<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wrong> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -487,7 +487,7 @@ pub(super) fn same<M: MappedMedium>(
 ) -> Result<(), Wrong> {
     let found = read(subject, model.len())?;
     match (0..model.len()).find(|&key| found[key] != model[key]) {
-        Some(key) => Err(format!("{when}, get(k{key}) = {}, and was {}", say(found[key]), say(model[key]))),
+        Some(key) => Err(format!("{when}, get(k{key}) = {}, but was {}", say(found[key]), say(model[key]))),
         None => Ok(()),
     }
 }
@@ -530,7 +530,7 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
         let [(one, bytes), (other, _)] = [pair[0], pair[1]];
         if one + bytes > other {
             return Err(format!(
-                "two blocks share memory: {bytes} bytes at {one:#x} and another at {other:#x}"
+                "two blocks share memory: {bytes} bytes at {one:#x} and another block at {other:#x}"
             ));
         }
     }
@@ -547,7 +547,7 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
 
 /// Applies `op` and compares its answer with the model, which follows. Returns false if the pool
 /// was full.
-pub(crate) fn do_it<M: MappedMedium>(
+pub(crate) fn apply_checked<M: MappedMedium>(
     subject: &impl Subject<M>,
     op: &Op,
     model: &mut [Option<Version>],
@@ -559,7 +559,7 @@ pub(crate) fn do_it<M: MappedMedium>(
             Ok(true)
         }
         Reply::Found(found) => {
-            Err(format!("{op} answers {} and should answer {}", say(found), say(expected)))
+            Err(format!("{op} answers {}, but should answer {}", say(found), say(expected)))
         }
         Reply::Full => Ok(false),
         Reply::Broken(why) => Err(format!("{op} fails: {why}")),

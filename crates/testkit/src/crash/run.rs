@@ -1,15 +1,16 @@
 //! One run: executes and records a history once, then explores all of its crashes.
 
-use super::explore::{Explored, Explorer, Found, Judge, Limits, Wrong};
+use super::explore::{Explored, Explorer, Judge, Limits, ViolatingState, Wrong};
 use super::faults::Fault;
 use super::memory::Memory;
 use super::oracles::{
-    NOTE_CREATED, Oracles, Step, caught, check_memory, check_scan, do_it, note_begin, note_end, same,
+    MARK_CREATED, Oracles, Step, apply_checked, catch_panic, check_memory, check_scan, mark_begin, mark_end,
+    same,
 };
 use super::rules::Profile;
 use super::seen::Seen;
 use super::subject::{Plan, Subject, Target, Version, scratch};
-use crate::threads::never_rest;
+use crate::threads::disable_sleep;
 use crate::trace::Replay;
 use crate::{Event, Layered, Recording, Role, Trace};
 use std::collections::BTreeSet;
@@ -34,23 +35,23 @@ pub struct History {
 
 /// Executes `plan` without a crash and records it.
 pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, Wrong> {
-    let memory = Memory::<VOLATILE>::zeroed_again(T::BYTES.0, T::BYTES.1);
+    let memory = Memory::<VOLATILE>::zeroed_reused(T::BYTES.0, T::BYTES.1);
     let memory = memory.map_err(|error| error.to_string())?;
     memory.begin();
     let medium = Arc::new(Recording::over(memory));
     let subject: T::Subject<Layered<VOLATILE>> = T::Subject::create(Layered::over(medium.clone()), plan);
     let mut from = if plan.creation { 0 } else { medium.len() };
-    medium.mark(NOTE_CREATED);
+    medium.mark(MARK_CREATED);
     let mut model = vec![None; plan.keys];
     let mut steps = Vec::new();
     for (index, op) in plan.before.iter().chain(&plan.ops).enumerate() {
         if index == plan.before.len() && !plan.creation {
             from = medium.len();
         }
-        medium.mark(note_begin(index));
+        medium.mark(mark_begin(index));
         let effects = op.effects(&model);
-        let effects = if do_it(&subject, op, &mut model)? { effects } else { Vec::new() };
-        medium.mark(note_end(index));
+        let effects = if apply_checked(&subject, op, &mut model)? { effects } else { Vec::new() };
+        medium.mark(mark_end(index));
         steps.push(Step { op: op.clone(), effects });
     }
     let trace = medium.trace();
@@ -78,7 +79,7 @@ pub struct Finding {
     /// The history, if it completed without a crash.
     pub history: Option<History>,
     /// The violating state; `None` if a check failed without any crash.
-    pub found: Option<Found>,
+    pub found: Option<ViolatingState>,
     /// The violation.
     pub wrong: Wrong,
 }
@@ -132,9 +133,9 @@ impl Lab<'_> {
             true => record::<T, true>(plan),
             false => record::<T, false>(plan),
         };
-        let mut history = caught(record)?;
+        let mut history = catch_panic(record)?;
         if let Some(fault) = &self.fault {
-            history.plant(fault);
+            history.inject(fault);
         }
         Ok(history)
     }
@@ -142,7 +143,7 @@ impl Lab<'_> {
     /// The faults that can be injected into the run of `plan`, and into the recoveries after its
     /// end or after a kill.
     pub fn faults<T: Target>(&self, plan: &Plan) -> [BTreeSet<Fault>; 2] {
-        never_rest();
+        disable_sleep();
         let Ok(history) = self.record::<T>(plan) else { return Default::default() };
         let recovered = match self.profile.has_volatile_cache() {
             true => self.faults_of_recoveries::<T, true>(plan, &history),
@@ -171,7 +172,7 @@ impl Lab<'_> {
     }
 
     fn run_on<T: Target, const VOLATILE: bool>(&self, plan: &Plan) -> Outcome {
-        never_rest();
+        disable_sleep();
         let operations = plan.ops.len();
         let failed =
             |history, found, wrong| Some(Box::new(Finding { plan: plan.clone(), history, found, wrong }));
@@ -200,9 +201,9 @@ impl Lab<'_> {
         &self,
         plan: &Plan,
         history: &History,
-    ) -> (Explored, Option<Found>) {
+    ) -> (Explored, Option<ViolatingState>) {
         let memory =
-            Memory::<VOLATILE>::zeroed_again(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
+            Memory::<VOLATILE>::zeroed_reused(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
         for range in &history.scratch {
             (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
         }
@@ -214,7 +215,7 @@ impl Lab<'_> {
             &self.limits,
         );
         let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over)
-            .directed(self.fault.is_some());
+            .for_fault(self.fault.is_some());
         let found = explorer.explore((&[], &history.trace), history.from, plan.seed, &mut judge);
         (explorer.explored, found)
     }
@@ -257,15 +258,15 @@ fn shorter(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
 
 impl History {
     /// Injects a fault and adjusts the first event whose crashes are explored.
-    fn plant(&mut self, fault: &Fault) {
-        let is_belated = |event: &&Event| event.role == Role::Belated;
+    fn inject(&mut self, fault: &Fault) {
+        let is_delayed = |event: &&Event| event.role == Role::Belated;
         let whole = std::mem::take(&mut self.trace);
-        self.trace = fault.planted_in(&whole);
+        self.trace = fault.inject_into(&whole);
         self.is_faulty = !self.trace.is_sound();
         let mut left = self.from;
         let sound = self.trace.events().iter().position(|event| {
             let is_it = left == 0;
-            left -= usize::from(!is_it && !is_belated(&event));
+            left -= usize::from(!is_it && !is_delayed(&event));
             is_it
         });
         self.from = sound.unwrap_or(self.from);

@@ -151,7 +151,7 @@ impl Plan {
     /// # Panics
     /// If the target gave the plan names of another type.
     pub fn names<N: Any + Send + Sync>(&self) -> Arc<N> {
-        self.names.clone().downcast().expect("names as the target made them")
+        self.names.clone().downcast().expect("names of the type that the target made")
     }
 }
 
@@ -181,7 +181,7 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     /// Shares the store with other processes in the same memory: creates it if this process is the
     /// `first`, joins otherwise.
     fn share(_medium: M, _plan: &Plan, _liveness: Arc<dyn Liveness>, _first: bool) -> Result<Self, String> {
-        Err("it cannot be shared".into())
+        Err("this store cannot be shared".into())
     }
     /// Recovers everything that dead processes left.
     fn look_after(&self) {

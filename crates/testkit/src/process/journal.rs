@@ -97,7 +97,9 @@ impl<O: Operation> Journal<O> {
         }
         let count = begun.len();
         let what = differences(&before, &found);
-        Err(Disagreement(format!("no prefix of the {count} operations under way explains the store: {what}")))
+        Err(Disagreement(format!(
+            "no prefix of the {count} operations in progress explains the store: {what}"
+        )))
     }
 
     /// Compares the store with the journals of all its writers.

@@ -143,7 +143,7 @@ impl Outcomes {
     }
 
     /// Whether this is a subset of `others`, the outcomes of the same calls at another time.
-    pub(super) fn are_among(&self, others: &Self) -> bool {
+    pub(super) fn is_subset_of(&self, others: &Self) -> bool {
         self.0.iter().zip(&others.0).all(|(part, other)| part.states.is_subset(&other.states))
     }
 
@@ -229,17 +229,17 @@ impl Calls {
         if outcomes.is_empty() {
             return Err("no order of these calls explains what they were answered".into());
         }
-        self.differs(&outcomes, end)
+        self.describe_difference(&outcomes, end)
     }
 
     /// Checks that no scan found a key twice, unless another call removed it meanwhile.
-    pub(super) fn found_once(&self) -> Result<(), Wrong> {
+    pub(super) fn check_scans(&self) -> Result<(), Wrong> {
         for scan in &self.calls {
             let Some((_, Answer::Scanned(found))) = &scan.returned else { continue };
             let is_meanwhile =
                 |call: &&Call| causal::is_meanwhile(call, scan, |thread| self.is_apart(thread));
             let taken: Vec<Key> =
-                self.calls.iter().filter(is_meanwhile).flat_map(|call| call.act.takes_away()).collect();
+                self.calls.iter().filter(is_meanwhile).flat_map(|call| call.act.removes()).collect();
             let mut keys = BTreeSet::new();
             if let Some((key, _)) = found.iter().find(|(key, _)| !keys.insert(key) && !taken.contains(key)) {
                 return Err(format!("thread {}'s scan finds k{key} twice", scan.thread));
@@ -249,7 +249,7 @@ impl Calls {
     }
 
     /// Checks the answers to counts, if no call changes a key.
-    pub(super) fn counted(&self) -> Result<(), Wrong> {
+    pub(super) fn check_counts(&self) -> Result<(), Wrong> {
         let keys = self.initial.iter().flatten().count() as u64;
         let is_still = self.calls.iter().all(|call| call.act.changes().is_empty());
         let told = |call: &Call| match call.returned {
@@ -263,7 +263,7 @@ impl Calls {
     }
 
     /// Describes how `end` differs from all `outcomes`.
-    pub(super) fn differs(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
+    pub(super) fn describe_difference(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
         let say = |version: Option<Version>| Answer::Found(version).to_string();
         let Some(key) = (0..end.len()).find(|&key| !outcomes.of(key).contains(&end[key])) else {
             return Err("no order of these calls leaves what the store holds".into());
@@ -410,15 +410,15 @@ mod tests {
     fn scan_finds_a_key_twice_only_after_a_removal() {
         let scan = call(0, (3, Some(6)), Act::Scan, Answer::Scanned(vec![(0, 7), (0, 7)]));
         let other = |times, op| call(1, times, Act::Do(op), Answer::Done);
-        let found_once = |calls: Vec<Call>| {
+        let check_scans = |calls: Vec<Call>| {
             let calls = std::iter::once(scan.clone()).chain(calls).collect();
-            Calls { initial: vec![Some(7)], calls, apart: 0 }.found_once()
+            Calls { initial: vec![Some(7)], calls, apart: 0 }.check_scans()
         };
-        assert_eq!(found_once(vec![]), Err("thread 0's scan finds k0 twice".into()));
+        assert_eq!(check_scans(vec![]), Err("thread 0's scan finds k0 twice".into()));
         let back = || other((5, Some(9)), Op::Put(0, 7));
-        assert_eq!(found_once(vec![other((1, Some(4)), Op::Remove(0)), back()]), Ok(()));
+        assert_eq!(check_scans(vec![other((1, Some(4)), Op::Remove(0)), back()]), Ok(()));
         assert!(
-            found_once(vec![other((1, Some(2)), Op::Remove(0)), back()]).is_err(),
+            check_scans(vec![other((1, Some(2)), Op::Remove(0)), back()]).is_err(),
             "it was removed before"
         );
     }
@@ -426,8 +426,9 @@ mod tests {
     #[test]
     fn count_is_checked_unless_keys_change() {
         let count = |keys| call(1, (2, Some(3)), Act::Count, Answer::Counted(keys));
-        let told =
-            |calls: Vec<Call>| Calls { initial: vec![Some(7), None, Some(8)], calls, apart: 0 }.counted();
+        let told = |calls: Vec<Call>| {
+            Calls { initial: vec![Some(7), None, Some(8)], calls, apart: 0 }.check_counts()
+        };
         assert_eq!(told(vec![count(2)]), Ok(()));
         let wrong = "thread 1 counts 3 keys, but there are 2";
         assert_eq!(told(vec![count(2), count(3)]), Err(wrong.to_string()));
@@ -446,6 +447,6 @@ mod tests {
         let may = |contents: [Option<Version>; 3]| outcomes.contains(&contents);
         assert!(may([None, None, Some(1)]) && may([Some(5), Some(4), None]) && may([Some(3), None, None]));
         assert!(!may([None, None, None]) && !may([Some(5), None, Some(1)]) && !may([None, Some(5), Some(1)]));
-        assert!(calls.outcomes(0).are_among(&outcomes) && !outcomes.are_among(&calls.outcomes(0)));
+        assert!(calls.outcomes(0).is_subset_of(&outcomes) && !outcomes.is_subset_of(&calls.outcomes(0)));
     }
 }

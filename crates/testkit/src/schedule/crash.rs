@@ -10,18 +10,18 @@
 //! the locks of the dead threads; then it continues with other threads and crashes again.
 
 use super::calls::{Calls, Contents, Outcomes};
-use super::crew::{Crew, On};
+use super::crew::{On, PoolGroup};
 use super::medium::Scheduled;
 use super::model::Weakening;
 use super::policy::{Policy, Slice};
 use super::reach::Reach;
-use super::run::{Run, act, begin, run_on};
+use super::run::{Run, prepare, run_on, run_threads};
 use super::scenario::Scenario;
-use super::stage::{Ran, Stage, number};
+use super::stage::{RunResult, Stage, number};
 use super::weak::{Passed, Weakened};
 use crate::crash::{
-    Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Manner, Memory, Oracles, Profile, Seen,
-    Subject, Target, Wrong, caught, read, scratch,
+    CheckMode, Expectation, Explored, Explorer, Fault, Judge, Limits, Memory, Oracles, Profile, Seen,
+    Subject, Target, ViolatingState, Wrong, catch_panic, read, scratch,
 };
 use crate::{Layered, Recording, Role, Trace, What};
 use std::cell::Cell;
@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The mark between the preparation and the calls.
-const NOTE_BEGIN: u64 = 1;
+const MARK_BEGIN: u64 = 1;
 
 /// The settings for runs with a power failure.
 pub struct Crashes<'c> {
@@ -64,20 +64,20 @@ const FAULTY: Limits = Limits { exhaustive: [16, 1, 1], samples: [8, 1, 1], even
 #[derive(Debug)]
 pub struct Crash {
     /// The schedule.
-    pub ran: Ran,
+    pub ran: RunResult,
     /// The calls.
     pub calls: Calls,
     /// The trace of the medium.
     pub trace: Trace,
     /// The violating state; `None` if a check failed without a crash.
-    pub found: Option<Found>,
+    pub found: Option<ViolatingState>,
     /// The violation.
     pub wrong: Wrong,
 }
 
 /// The result of a run.
 #[derive(Debug, Default)]
-pub struct Crashed {
+pub struct CrashOutcome {
     /// Counters of the exploration.
     pub explored: Explored,
     /// The schedule of the run.
@@ -90,7 +90,13 @@ pub struct Crashed {
 
 impl Crashes<'_> {
     /// Executes `scenario` once and crashes it everywhere.
-    pub fn run<T: Target>(&self, stage: &Stage, scenario: &Scenario, policy: &Policy, seed: u64) -> Crashed {
+    pub fn run<T: Target>(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        policy: &Policy,
+        seed: u64,
+    ) -> CrashOutcome {
         if self.profile.has_volatile_cache() {
             self.run_on::<T, true>(stage, scenario, policy, seed)
         } else {
@@ -120,12 +126,12 @@ impl Crashes<'_> {
         scenario: &Scenario,
         policy: &Policy,
         seed: u64,
-    ) -> Crashed {
+    ) -> CrashOutcome {
         let base = match scenario.moment {
             None => None,
             Some(moment) => match self.first_crash::<T, V>(stage, scenario, moment, seed) {
                 Ok(image) => Some(image),
-                Err(crash) => return Crashed { finding: Some(crash), ..Crashed::default() },
+                Err(crash) => return CrashOutcome { finding: Some(crash), ..CrashOutcome::default() },
             },
         };
         let rest = Box::new(policy.clone());
@@ -164,7 +170,7 @@ impl Crashes<'_> {
         let (passed, watched) = (weak.passed(), Arc::new(Scheduled::over(weak)));
         let recording = || watched.below().below();
         let recorded = Cell::new(None);
-        let begins = || recording().mark(NOTE_BEGIN);
+        let begins = || recording().mark(MARK_BEGIN);
         let ends = |subject: &On<T, V>| {
             let scratch = scratch(subject.pool().layout()).to_vec();
             recorded.set(Some((recording().trace(), scratch)));
@@ -173,9 +179,9 @@ impl Crashes<'_> {
         let mut run = run_on::<T, V>(stage, medium, scenario, policy, seed, &begins, &ends);
         if let (Ok(run), Some((trace, scratch))) = (&mut run, recorded.take())
             && run.wrong.is_none()
-            && passed.has_taken_along()
+            && passed.has_lost_stores()
         {
-            let (ran, calls) = (Ran { wrong: None, ..Ran::default() }, run.calls.clone());
+            let (ran, calls) = (RunResult { wrong: None, ..RunResult::default() }, run.calls.clone());
             let recorded = Recorded { ran, calls, trace, scratch };
             let crashed = self.explore::<T, V>(scenario, &[], recorded, seed);
             run.wrong = crashed.finding.map(|crash| crash.wrong);
@@ -213,18 +219,18 @@ impl Crashes<'_> {
         base: &[u64],
         mut recorded: Recorded,
         seed: u64,
-    ) -> Crashed {
+    ) -> CrashOutcome {
         let (slices, deaths) = (recorded.ran.slices(), recorded.ran.died.len() as u64);
         let mut explored = Explored::default();
         if recorded.ran.wrong.is_some() {
             // A fault shows only after a crash, so a failure before is not due to it.
             let finding = self.fault.is_none().then(|| recorded.into_finding(None));
-            return Crashed { explored, slices, deaths, finding };
+            return CrashOutcome { explored, slices, deaths, finding };
         }
         if let Some(fault) = &self.fault {
-            let faulty = fault.planted_in(&recorded.trace);
+            let faulty = fault.inject_into(&recorded.trace);
             if faulty.events().iter().all(|event| event.role == Role::Done) {
-                return Crashed { explored, slices, deaths, finding: None };
+                return CrashOutcome { explored, slices, deaths, finding: None };
             }
             recorded.trace = faulty;
         }
@@ -235,22 +241,25 @@ impl Crashes<'_> {
         let mut judge = Durable::<T, V>::new(scenario, &recorded.calls, self);
         let limits = if self.fault.is_some() { FAULTY } else { self.limits };
         let mut explorer = Explorer::new(memory, self.profile.rules(), limits, self.seen, self.is_over)
-            .directed(self.fault.is_some());
+            .for_fault(self.fault.is_some());
         let found = explorer.explore((base, &recorded.trace), recorded.from(), seed, &mut judge);
         explored += explorer.explored;
         let finding = found.map(|found| recorded.into_finding(Some(found)));
-        Crashed { explored, slices, deaths, finding }
+        CrashOutcome { explored, slices, deaths, finding }
     }
 }
 
-fn broken(wrong: Wrong) -> Crashed {
-    let (ran, calls, trace) = (Ran::default(), Calls::default(), Trace::default());
-    Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
+fn broken(wrong: Wrong) -> CrashOutcome {
+    let (ran, calls, trace) = (RunResult::default(), Calls::default(), Trace::default());
+    CrashOutcome {
+        finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })),
+        ..CrashOutcome::default()
+    }
 }
 
 /// An executed run.
 struct Recorded {
-    ran: Ran,
+    ran: RunResult,
     calls: Calls,
     trace: Trace,
     scratch: Vec<Range<u64>>,
@@ -259,11 +268,11 @@ struct Recorded {
 impl Recorded {
     /// The event at which the calls begin.
     fn from(&self) -> usize {
-        let is_it = |what: &What| matches!(what, What::Mark(NOTE_BEGIN));
+        let is_it = |what: &What| matches!(what, What::Mark(MARK_BEGIN));
         self.trace.events().iter().position(|event| is_it(&event.what)).unwrap_or(0)
     }
 
-    fn into_finding(self, found: Option<Found>) -> Box<Crash> {
+    fn into_finding(self, found: Option<ViolatingState>) -> Box<Crash> {
         let wrong = found.as_ref().map(|found| found.wrong.clone()).or(self.ran.wrong.clone());
         let wrong = wrong.unwrap_or_default();
         Box::new(Crash { ran: self.ran, calls: self.calls, trace: self.trace, found, wrong })
@@ -286,16 +295,16 @@ fn record<T: Target, const V: bool>(
     recording.identify_threads_by(number);
     let watched = Arc::new(Scheduled::over(recording));
     let medium = Layered::<V>::over(watched.clone());
-    let (crew, initial) = match base {
-        None => begin::<T, V>(stage, medium, scenario)?,
+    let (group, initial) = match base {
+        None => prepare::<T, V>(stage, medium, scenario)?,
         Some(_) => resume::<T, V>(stage, medium, scenario)?,
     };
-    watched.below().mark(NOTE_BEGIN);
-    let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
+    watched.below().mark(MARK_BEGIN);
+    let (ran, calls) = run_threads(stage, &group, scenario, initial, policy, seed);
     let trace = watched.below().trace();
-    let scratch = scratch(crew.of(0).pool().layout()).to_vec();
-    stage.bury();
-    crew.let_go(stage);
+    let scratch = scratch(group.of(0).pool().layout()).to_vec();
+    stage.detach_dead();
+    group.release_all(stage);
     Ok(Recorded { ran, calls, trace, scratch })
 }
 
@@ -304,17 +313,17 @@ fn resume<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
     scenario: &Scenario,
-) -> Result<(Crew<T, V>, Contents), Wrong> {
+) -> Result<(PoolGroup<T, V>, Contents), Wrong> {
     let (below, plan) = (medium.clone(), scenario.plan.clone());
     let recovered = stage.alone(move || {
         let recovered =
-            T::Subject::recover(below, &plan).map_err(|why| format!("it cannot be opened: {why}"));
-        let subject = recovered?.ok_or("there is no store in the pool any more")?;
+            T::Subject::recover(below, &plan).map_err(|why| format!("the store cannot be opened: {why}"));
+        let subject = recovered?.ok_or("the pool has no store any more")?;
         let model = read(&subject, plan.keys)?;
         Ok::<_, Wrong>((Arc::new(subject), model))
     })?;
     let (subject, model) = recovered.map_err(|wrong| format!("before any thread started, {wrong}"))?;
-    Ok((Crew::of_one(medium, subject), model))
+    Ok((PoolGroup::exclusive(medium, subject), model))
 }
 
 /// Checks recoveries against the calls of threads.
@@ -339,20 +348,20 @@ impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
         if self.allowed.contains(found) {
             return Ok(());
         }
-        self.calls.differs(&self.allowed, &found.to_vec())
+        self.calls.describe_difference(&self.allowed, &found.to_vec())
     }
 }
 
 impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
-    fn pass(&mut self, note: u64) -> bool {
-        let Some(index) = note.checked_sub(2).map(|note| note as usize / 2) else { return true };
+    fn pass(&mut self, mark: u64) -> bool {
+        let Some(index) = mark.checked_sub(2).map(|mark| mark as usize / 2) else { return true };
         let Some(call) = self.calls.numbered(index) else { return false };
-        let now = match (&call.returned, note % 2) {
+        let now = match (&call.returned, mark % 2) {
             (Some((returned, _)), 1) => *returned,
             _ => call.called,
         };
         let allowed = self.calls.outcomes(now);
-        let narrower = !self.allowed.are_among(&allowed);
+        let narrower = !self.allowed.is_subset_of(&allowed);
         self.allowed = allowed;
         self.number = self.allowed.number();
         narrower
@@ -363,8 +372,8 @@ impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
     }
 
     fn judge(&mut self, memory: &Memory<V>, point: u64) -> Result<(), Wrong> {
-        let manner = Manner::of((self.scenario.plan.seed ^ point) >> 1);
-        caught(|| self.oracles.judge_by(memory, manner, false, &|found| self.check(found)))
+        let mode = CheckMode::of((self.scenario.plan.seed ^ point) >> 1);
+        catch_panic(|| self.oracles.judge_by(memory, mode, false, &|found| self.check(found)))
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
@@ -380,5 +389,5 @@ impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
         Expectation::default()
     }
 
-    fn go_back_to(&mut self, _: Expectation) {}
+    fn restore(&mut self, _: Expectation) {}
 }

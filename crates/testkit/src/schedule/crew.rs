@@ -1,7 +1,7 @@
 //! The handles to the store in a run: one for all threads, as in one process, or one each, as
 //! participants of a shared pool.
 
-use super::death::Mortality;
+use super::death::CrashPlan;
 use super::scenario::Scenario;
 use super::stage::{Stage, THREADS_MAX};
 use crate::crash::{Subject, Target, Wrong};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) type On<T, const V: bool> = <T as Target>::Subject<Layered<V>>;
 
 /// The handles of a run's threads.
-pub(super) struct Crew<T: Target, const V: bool> {
+pub(super) struct PoolGroup<T: Target, const V: bool> {
     medium: Layered<V>,
     subjects: Vec<Arc<On<T, V>>>,
     /// The threads as participants, if the pool is shared.
@@ -20,9 +20,9 @@ pub(super) struct Crew<T: Target, const V: bool> {
     dead: Arc<Mutex<Vec<usize>>>,
 }
 
-impl<T: Target, const V: bool> Crew<T, V> {
+impl<T: Target, const V: bool> PoolGroup<T, V> {
     /// The threads of one process with this store.
-    pub(super) fn of_one(medium: Layered<V>, subject: Arc<On<T, V>>) -> Self {
+    pub(super) fn exclusive(medium: Layered<V>, subject: Arc<On<T, V>>) -> Self {
         let subjects = vec![subject; THREADS_MAX];
         Self { medium, subjects, company: None, dead: Arc::default() }
     }
@@ -34,33 +34,33 @@ impl<T: Target, const V: bool> Crew<T, V> {
         }
         let (plan, below) = (scenario.plan.clone(), medium.clone());
         let subject = stage.alone(move || T::Subject::create(below, &plan))?;
-        Ok(Self::of_one(medium, Arc::new(subject)))
+        Ok(Self::exclusive(medium, Arc::new(subject)))
     }
 
     /// Reopens the store of one process after a kill.
     pub(super) fn reopened(self, stage: &Stage, scenario: &Scenario) -> Result<Self, Wrong> {
         let (medium, plan) = (self.medium.clone(), scenario.plan.clone());
-        self.let_go(stage);
+        self.release_all(stage);
         let below = medium.clone();
         let subject = stage.alone(move || T::Subject::recover(below, &plan))??;
         let subject = subject.ok_or("the store is gone once its process was killed")?;
-        Ok(Self::of_one(medium, Arc::new(subject)))
+        Ok(Self::exclusive(medium, Arc::new(subject)))
     }
 
     fn share(stage: &Stage, medium: Layered<V>, scenario: &Scenario) -> Result<Self, Wrong> {
-        let (company, told) = (Company::default(), medium.clone());
+        let (company, observer) = (Company::default(), medium.clone());
         // Members and threads have equal numbers, because they join in order.
-        company.tell(move |dead| told.told(dead as usize));
-        let mut crew = Self { medium, subjects: Vec::new(), company: Some(company), dead: Arc::default() };
+        company.tell(move |dead| observer.crash_observed(dead as usize));
+        let mut group = Self { medium, subjects: Vec::new(), company: Some(company), dead: Arc::default() };
         for thread in 0..scenario.threads.len() {
-            let subject = crew.another(stage, thread, scenario, thread == 0)?;
-            crew.subjects.push(Arc::new(subject));
+            let subject = group.add_process(stage, thread, scenario, thread == 0)?;
+            group.subjects.push(Arc::new(subject));
         }
-        Ok(crew)
+        Ok(group)
     }
 
     /// Adds a participant, in a thread.
-    pub(super) fn another(
+    pub(super) fn add_process(
         &self,
         stage: &Stage,
         thread: usize,
@@ -83,10 +83,10 @@ impl<T: Target, const V: bool> Crew<T, V> {
     }
 
     /// The threads that crash in a run; their crashes are announced to the others.
-    pub(super) fn mortality(&self, scenario: &Scenario) -> Mortality {
-        let Some(company) = self.company.clone() else { return Mortality::default() };
+    pub(super) fn crash_plan(&self, scenario: &Scenario) -> CrashPlan {
+        let Some(company) = self.company.clone() else { return CrashPlan::default() };
         let (dead, medium) = (self.dead.clone(), self.medium.clone());
-        Mortality::new(scenario.deaths.clone(), move |thread| {
+        CrashPlan::new(scenario.deaths.clone(), move |thread| {
             dead.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
             medium.died(thread);
             company.kill(thread as u64);
@@ -105,7 +105,7 @@ impl<T: Target, const V: bool> Crew<T, V> {
     }
 
     /// Drops all handles as crashing processes do. All crashed threads must be detached.
-    pub(super) fn let_go(self, stage: &Stage) {
+    pub(super) fn release_all(self, stage: &Stage) {
         for subject in self.subjects {
             if let Some(subject) = Arc::into_inner(subject) {
                 let _ = stage.alone(move || subject.abandon());
@@ -115,7 +115,7 @@ impl<T: Target, const V: bool> Crew<T, V> {
 
     /// The survivors close the pool one after the other, each in its own thread. All calls must be
     /// over; the handles of crashed threads stay.
-    pub(super) fn leave(&mut self, stage: &Stage) -> Result<(), Wrong> {
+    pub(super) fn close(&mut self, stage: &Stage) -> Result<(), Wrong> {
         let living = self.living(self.subjects.len());
         let subjects = std::mem::take(&mut self.subjects);
         for (thread, subject) in subjects.into_iter().enumerate() {

@@ -32,16 +32,16 @@ pub struct Cue {
     /// Where it stops.
     pub until: Stop,
     /// What it sees meanwhile.
-    pub sees: Sight,
+    pub sees: Visibility,
 }
 
 /// Which stores of other threads a thread sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Visibility {
     /// All of them.
     New,
     /// Each word as stale as possible.
-    Old,
+    StaleWord,
     /// Each word as stale as possible, except at this access.
     OldBut(&'static str),
     /// All of them, except at this access. A store there takes its place before the stores of
@@ -51,23 +51,23 @@ pub enum Sight {
 
 /// A thread runs until it stops there, and sees everything.
 pub fn to(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Sight::New }
+    Cue { thread, until, sees: Visibility::New }
 }
 
 /// A thread runs until it stops there, and sees every word as stale as possible.
 pub fn late(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Sight::Old }
+    Cue { thread, until, sees: Visibility::StaleWord }
 }
 
 /// A thread runs until it stops there, and sees everything except at this access.
 pub fn old_at(thread: u8, until: Stop, point: &'static str) -> Cue {
-    Cue { thread, until, sees: Sight::OldAt(point) }
+    Cue { thread, until, sees: Visibility::OldAt(point) }
 }
 
 /// A thread runs until it stops there, and sees every word as stale as possible except at this
 /// access.
 pub fn old_but(thread: u8, until: Stop, point: &'static str) -> Cue {
-    Cue { thread, until, sees: Sight::OldBut(point) }
+    Cue { thread, until, sees: Visibility::OldBut(point) }
 }
 
 /// Before the first access with this name.
@@ -90,7 +90,7 @@ pub(super) enum At {
 }
 
 /// Executes a script.
-pub(super) struct Prompter {
+pub(super) struct ScriptRunner {
     cues: Vec<Cue>,
     next: usize,
     /// How often the thread has reached the place of this breakpoint, and whether that was its last
@@ -101,34 +101,34 @@ pub(super) struct Prompter {
     at: [Option<At>; Threads::BITS as usize],
 }
 
-impl Prompter {
+impl ScriptRunner {
     pub(super) fn new(cues: &[Cue]) -> Self {
         Self { cues: cues.to_vec(), next: 0, times: 0, is_there: false, at: [None; Threads::BITS as usize] }
     }
 
     /// A thread reaches a place.
-    pub(super) fn come(&mut self, thread: usize, at: At) {
+    pub(super) fn reach(&mut self, thread: usize, at: At) {
         self.at[thread] = Some(at);
     }
 
     /// Whether the running thread sees stale values there.
     pub(super) fn sees_old(&self, point: Option<&str>) -> bool {
         match self.cues.get(self.next).map(|cue| cue.sees) {
-            None | Some(Sight::New) => false,
-            Some(Sight::Old) => true,
-            Some(Sight::OldBut(at)) => point != Some(at),
-            Some(Sight::OldAt(at)) => point == Some(at),
+            None | Some(Visibility::New) => false,
+            Some(Visibility::StaleWord) => true,
+            Some(Visibility::OldBut(at)) => point != Some(at),
+            Some(Visibility::OldAt(at)) => point == Some(at),
         }
     }
 
     /// Whether the running thread's store there takes its place before the stores of others, if
     /// that is possible.
     pub(super) fn stores_early(&self, point: Option<&str>) -> bool {
-        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Sight::OldAt(at)) if point == Some(at))
+        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Visibility::OldAt(at)) if point == Some(at))
     }
 
     /// The first breakpoint that was not reached before its thread ended. All threads have ended.
-    pub(super) fn missed(&self) -> Option<String> {
+    pub(super) fn unreached(&self) -> Option<String> {
         let left = self.cues.iter().enumerate().skip(self.next);
         let (number, cue) = left.into_iter().find(|(_, cue)| cue.until != Stop::End)?;
         Some(format!("breakpoint {number} of the script was not reached: {cue:?}"))
@@ -145,7 +145,7 @@ impl Prompter {
                     return None;
                 }
             } else if last != Some(thread) || !is_first || !self.stops(*cue, gives_way) {
-                self.note(*cue);
+                self.advance(*cue);
                 return Some(thread);
             }
             (self.next, self.times, self.is_there, is_first) = (self.next + 1, 0, false, false);
@@ -167,7 +167,7 @@ impl Prompter {
     }
 
     /// The thread of this breakpoint continues.
-    fn note(&mut self, cue: Cue) {
+    fn advance(&mut self, cue: Cue) {
         let at = self.at[usize::from(cue.thread)].take();
         let (Stop::Before(point, _) | Stop::Behind(point, _)) = cue.until else { return };
         self.is_there = is_named(at, point);
@@ -185,16 +185,16 @@ mod tests {
 
     /// The order in which threads run if each reaches `places` in turn and then ends.
     fn order(cues: &[Cue], places: &[At]) -> (Vec<(usize, usize)>, bool) {
-        let (mut prompter, mut done, mut order) = (Prompter::new(cues), [0; 2], Vec::new());
+        let (mut script, mut done, mut order) = (ScriptRunner::new(cues), [0; 2], Vec::new());
         let mut last = None;
         loop {
             let runnable = (0..2).fold(0, |bits, i| bits | u8::from(done[i] < places.len()) << i);
             if let Some(last) = last.filter(|&last: &usize| done[last] < places.len()) {
-                prompter.come(last, places[done[last]]);
+                script.reach(last, places[done[last]]);
             }
             let last_there = last.filter(|&last: &usize| runnable & 1 << last != 0);
-            let Some(thread) = prompter.next(runnable, last_there, false) else {
-                return (order, prompter.missed().is_none());
+            let Some(thread) = script.next(runnable, last_there, false) else {
+                return (order, script.unreached().is_none());
             };
             order.push((thread, done[thread]));
             done[thread] += 1;
@@ -222,15 +222,18 @@ mod tests {
     #[test]
     fn script_tells_which_accesses_see_stale_values() {
         let sees = |sees| {
-            let mut prompter = Prompter::new(&[Cue { thread: 0, until: Stop::End, sees }]);
-            assert_eq!((prompter.next(1, None, false), prompter.missed()), (Some(0), None));
-            (prompter.sees_old(Some("here")), prompter.stores_early(Some("here")))
+            let mut script = ScriptRunner::new(&[Cue { thread: 0, until: Stop::End, sees }]);
+            assert_eq!((script.next(1, None, false), script.unreached()), (Some(0), None));
+            (script.sees_old(Some("here")), script.stores_early(Some("here")))
         };
-        assert_eq!([sees(Sight::OldAt("here")), sees(Sight::OldAt("there"))], [(true, true), (false, false)]);
         assert_eq!(
-            [sees(Sight::OldBut("here")), sees(Sight::OldBut("there"))],
+            [sees(Visibility::OldAt("here")), sees(Visibility::OldAt("there"))],
+            [(true, true), (false, false)]
+        );
+        assert_eq!(
+            [sees(Visibility::OldBut("here")), sees(Visibility::OldBut("there"))],
             [(false, false), (true, false)]
         );
-        assert_eq!([sees(Sight::New), sees(Sight::Old)], [(false, false), (true, false)]);
+        assert_eq!([sees(Visibility::New), sees(Visibility::StaleWord)], [(false, false), (true, false)]);
     }
 }

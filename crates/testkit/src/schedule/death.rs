@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// of its calls. The position is relative to the call, so it stays valid if other calls are left
 /// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Death {
+pub struct ThreadCrash {
     /// The thread.
     pub thread: usize,
     /// The number of its call, from 0 on. After its last operation each thread has one more call,
@@ -21,23 +21,23 @@ pub struct Death {
     pub change: u64,
 }
 
-impl fmt::Display for Death {
+impl fmt::Display for ThreadCrash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "thread {} dies before change {} of its call {}", self.thread, self.change, self.call)
+        write!(f, "thread {} crashes before change {} of its call {}", self.thread, self.change, self.call)
     }
 }
 
 /// A crash point right after a request for durability or an ordered store, and the place of that in
 /// the source.
-pub type Asked = (Death, &'static Location<'static>);
+pub type CrashSite = (ThreadCrash, &'static Location<'static>);
 
 /// Approximate number of changes in a recovery, if unknown.
 const RECOVERY: u64 = 64;
 
-impl Death {
+impl ThreadCrash {
     /// Random crashes for a run, of one thread at least and never of all. `changes` are the numbers
     /// of changes of each thread and call without crashes.
-    pub(super) fn draw(dice: &mut Dice, changes: &[Vec<u64>]) -> Vec<Self> {
+    pub(super) fn random(dice: &mut Dice, changes: &[Vec<u64>]) -> Vec<Self> {
         let mut mortal: Vec<usize> = (0..changes.len()).collect();
         let mut deaths = Vec::new();
         let count = match dice.roll(8) {
@@ -55,7 +55,7 @@ impl Death {
     /// A crash of the first thread, mostly right after a request for durability: others see its
     /// stores, and a power failure may still lose them. Each place is equally likely, or rare ones
     /// (the steps of a resize) would hardly be hit.
-    pub(super) fn of_first(dice: &mut Dice, changes: &[u64], asked: &[Asked]) -> Self {
+    pub(super) fn of_first_thread(dice: &mut Dice, changes: &[u64], asked: &[CrashSite]) -> Self {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
         for (death, place) in asked.iter().filter(|(it, _)| it.thread == 0 && it.call + 1 < changes.len()) {
             by_place.entry(*place).or_default().push(*death);
@@ -69,7 +69,7 @@ impl Death {
     }
 
     /// A crash right after a store with Release, each place in the source equally likely.
-    pub(super) fn behind_order(dice: &mut Dice, ordered: &[Asked]) -> Option<Self> {
+    pub(super) fn after_ordered_store(dice: &mut Dice, ordered: &[CrashSite]) -> Option<Self> {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
         ordered.iter().for_each(|(death, place)| by_place.entry(*place).or_default().push(*death));
         let places: Vec<Vec<Self>> = by_place.into_values().collect();
@@ -98,22 +98,22 @@ impl Death {
 
 /// Which threads crash in a run, and the callback that announces a crash.
 #[derive(Clone, Default)]
-pub(super) struct Mortality {
-    pub(super) deaths: Vec<Death>,
+pub(super) struct CrashPlan {
+    pub(super) deaths: Vec<ThreadCrash>,
     died: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
-impl Mortality {
-    pub(super) fn new(deaths: Vec<Death>, died: impl Fn(usize) + Send + Sync + 'static) -> Self {
+impl CrashPlan {
+    pub(super) fn new(deaths: Vec<ThreadCrash>, died: impl Fn(usize) + Send + Sync + 'static) -> Self {
         Self { deaths, died: Some(Arc::new(died)) }
     }
 
     /// Whether crashes are announced, i.e. whether threads are participants.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_observed(&self) -> bool {
         self.died.is_some()
     }
 
-    pub(super) fn tell(&self, thread: usize) {
+    pub(super) fn observe(&self, thread: usize) {
         if let Some(died) = &self.died {
             died(thread);
         }

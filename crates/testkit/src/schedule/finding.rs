@@ -6,7 +6,7 @@ use super::policy::{Policy, Slice};
 use super::run::Run;
 use super::scenario::Scenario;
 use super::stage::{Last, Turn};
-use crate::crash::{Found, Told, Wrong, place, tell_lines};
+use crate::crash::{ReportedTrace, ViolatingState, Wrong, describe_lines, place};
 use crate::{Trace, What};
 use std::fmt;
 use terrace_medium::Access;
@@ -21,7 +21,7 @@ pub struct Finding {
     /// Its calls and answers.
     pub calls: Calls,
     /// The crash and its trace; `None` if the run failed without one.
-    pub crash: Option<(Trace, Found)>,
+    pub crash: Option<(Trace, ViolatingState)>,
     /// The violation.
     pub wrong: Wrong,
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Story<'_> {
             writeln!(f, "  before: {}.", before.join(", "))?;
         }
         if finding.scenario.moment.is_some() {
-            writeln!(f, "  a first crash cut off what two threads did; the store was recovered.")?;
+            writeln!(f, "  a first crash interrupted two threads; the store was recovered.")?;
         }
         for death in &finding.scenario.deaths {
             writeln!(f, "  {death}.")?;
@@ -147,14 +147,14 @@ impl fmt::Display for Story<'_> {
             if from > end {
                 break;
             }
-            self.tell_turn(f, turn, from, turn.until.min(end))?;
+            self.describe_turn(f, turn, from, turn.until.min(end))?;
         }
         match &finding.crash {
             None => write!(f, "  {}.", finding.wrong),
             Some((trace, found)) => {
                 writeln!(f, "  then {}.", self.crash)?;
                 let name = |index| finding.calls.numbered(index).map(|call| call.act.to_string());
-                tell_lines(f, Told { trace, born: 0, name: &name }, found)?;
+                describe_lines(f, ReportedTrace { trace, born: 0, name: &name }, found)?;
                 write!(f, "  after recovery {}.", finding.wrong)
             }
         }
@@ -165,47 +165,49 @@ impl Story<'_> {
     /// The time of the crash.
     fn end(&self) -> u64 {
         let Some((trace, found)) = &self.finding.crash else { return u64::MAX };
-        let notes = trace.events().iter().take(found.event + 1).filter_map(|event| match event.what {
-            What::Mark(note) if note > 1 => Some(note),
+        let marks = trace.events().iter().take(found.event + 1).filter_map(|event| match event.what {
+            What::Mark(mark) if mark > 1 => Some(mark),
             _ => None,
         });
         let call =
-            |note: u64| self.finding.calls.numbered((note - 2) as usize / 2).map(|call| (call, note % 2));
-        let last = notes.fold(None, |_, note| Some(note)).and_then(call);
+            |mark: u64| self.finding.calls.numbered((mark - 2) as usize / 2).map(|call| (call, mark % 2));
+        let last = marks.fold(None, |_, mark| Some(mark)).and_then(call);
         last.map_or(0, |(call, ended)| match &call.returned {
             Some((at, _)) if ended == 1 => *at,
             _ => call.called,
         })
     }
 
-    fn tell_turn(&self, f: &mut fmt::Formatter<'_>, turn: &Turn, from: u64, until: u64) -> fmt::Result {
+    fn describe_turn(&self, f: &mut fmt::Formatter<'_>, turn: &Turn, from: u64, until: u64) -> fmt::Result {
         let thread = usize::from(turn.slice.thread);
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for call in self.finding.calls.calls.iter().filter(|call| call.thread == thread) {
             let is_in = |at: u64| at > from && at <= until;
             let returned = call.returned.as_ref().filter(|(at, _)| is_in(*at));
             match (is_in(call.called), returned) {
-                (true, Some((_, answer))) => told.push(format!("{} returns {answer}", call.act)),
-                (true, None) => told.push(format!("{} begins", call.act)),
-                (false, Some((_, answer))) => told.push(format!("{} goes on and returns {answer}", call.act)),
+                (true, Some((_, answer))) => events.push(format!("{} returns {answer}", call.act)),
+                (true, None) => events.push(format!("{} begins", call.act)),
+                (false, Some((_, answer))) => {
+                    events.push(format!("{} continues and returns {answer}", call.act))
+                }
                 (false, None)
                     if call.called <= from && call.returned.as_ref().is_none_or(|(at, _)| *at > until) =>
                 {
-                    told.push(format!("{} goes on", call.act));
+                    events.push(format!("{} continues", call.act));
                 }
                 (false, None) => {}
             }
         }
-        let what = if told.is_empty() { "ends".to_string() } else { told.join("; ") };
+        let what = if events.is_empty() { "ends".to_string() } else { events.join("; ") };
         write!(f, "  thread {thread}: {what}")?;
-        match turn.after.map(tell_last) {
+        match turn.after.map(describe_access) {
             Some(last) => writeln!(f, "; {} steps, the last {last}.", turn.slice.steps),
             None => writeln!(f, "."),
         }
     }
 }
 
-fn tell_last((access, offset, site): Last) -> String {
+fn describe_access((access, offset, site): Last) -> String {
     let what = match access {
         Access::Load => "a load of",
         Access::Store => "a store to",

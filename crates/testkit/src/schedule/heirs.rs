@@ -12,18 +12,18 @@
 //! * the **later** threads write any keys, sometimes after a collection, so that the dead thread's
 //!   memory is reused before the successor fences anything more.
 
-use super::death::Death;
+use super::death::ThreadCrash;
 use super::policy::Policy;
-use super::scenario::{Act, Scenario, draw_threads};
-use super::stage::Ran;
+use super::scenario::{Act, Scenario, random_threads};
+use super::stage::RunResult;
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 
 /// Maximum number of operations of the dead thread: few on one key, or many on all keys, which may
 /// cause a resize.
-const LAST_ACTS: u64 = 4;
-const MANY_ACTS: u64 = 24;
+const LAST_OPS: u64 = 4;
+const MANY_OPS: u64 = 24;
 /// The version that only the successor writes, if it writes.
-const HEIRS_VERSION: Version = 0x8000;
+const SUCCESSOR_VERSION: Version = 0x8000;
 /// Maximum number of operations of a later thread that runs the target's operations after a kill.
 const AFTER_KILL: usize = 12;
 
@@ -37,35 +37,35 @@ impl Scenario {
         let plan = &scenario.plan;
         let mut next = plan.all_versions() + 0x1000;
         let key = dice.roll(plan.keys as u64) as Key;
-        let mut dead = draw_last_acts(&mut dice, plan, &like, key, &mut next);
+        let mut dead = random_last_ops(&mut dice, plan, &like, key, &mut next);
         // A separate generator, so that the runs of other recorded seeds stay as they were.
         let mut emptying = Dice::new(seed ^ 0x656d_7074_7921);
         if emptying.roll(4) == 0 {
-            dead = draw_removals(&mut emptying, plan, &like, &mut next);
+            dead = random_removals(&mut emptying, plan, &like, &mut next);
         }
         // Replaced later: see `draw_legacy`.
-        let heir = Act::Get(key);
-        let mut others = draw_threads(&mut dice, plan, &like, 1, &mut next);
+        let successor = Act::Get(key);
+        let mut others = random_threads(&mut dice, plan, &like, 1, &mut next);
         if dice.roll(2) == 0 {
             others[0] = after_kill(plan);
         }
-        scenario.threads = [vec![dead, vec![heir]], others].concat();
+        scenario.threads = [vec![dead, vec![successor]], others].concat();
         scenario
     }
 
     /// This scenario with a crash of the first thread. `ran` is the run of this seed without
     /// crashes.
-    pub fn draw_legacy(&self, ran: &Ran, seed: u64) -> Self {
+    pub fn draw_legacy(&self, ran: &RunResult, seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x6c65_6761_6379);
         let changes = ran.changes.first().map_or(&[][..], Vec::as_slice);
-        let death = Death::of_first(&mut dice, changes, &ran.asked);
+        let death = ThreadCrash::of_first_thread(&mut dice, changes, &ran.persist_requests);
         let mut drawn = Self { deaths: vec![death], ..self.clone() };
         let key = match drawn.threads[0].get(death.call) {
             Some(Act::Do(op)) => op.keys().first().copied(),
             _ => None,
         };
-        let heir = draw_heir(&mut dice, key.unwrap_or(0), HEIRS_VERSION);
-        drawn.threads[1] = vec![if dice.roll(6) == 0 { Act::Scan } else { heir }];
+        let successor = random_successor_op(&mut dice, key.unwrap_or(0), SUCCESSOR_VERSION);
+        drawn.threads[1] = vec![if dice.roll(6) == 0 { Act::Scan } else { successor }];
         drawn
     }
 
@@ -76,9 +76,9 @@ impl Scenario {
 }
 
 /// A few operations, mostly on one key; or many on all keys.
-fn draw_last_acts(dice: &mut Dice, plan: &Plan, like: &[Op], hot: Key, next: &mut Version) -> Vec<Act> {
+fn random_last_ops(dice: &mut Dice, plan: &Plan, like: &[Op], hot: Key, next: &mut Version) -> Vec<Act> {
     let is_many = dice.roll(2) == 0;
-    let count = if is_many { MANY_ACTS / 2 + dice.roll(MANY_ACTS / 2) } else { 1 + dice.roll(LAST_ACTS) };
+    let count = if is_many { MANY_OPS / 2 + dice.roll(MANY_OPS / 2) } else { 1 + dice.roll(LAST_OPS) };
     let one = |_| {
         let key = if is_many || dice.roll(4) == 0 { dice.roll(plan.keys as u64) as Key } else { hot };
         *next += 1;
@@ -92,7 +92,7 @@ fn draw_last_acts(dice: &mut Dice, plan: &Plan, like: &[Op], hot: Key, next: &mu
 }
 
 /// Many removals, and sometimes other operations.
-fn draw_removals(dice: &mut Dice, plan: &Plan, like: &[Op], next: &mut Version) -> Vec<Act> {
+fn random_removals(dice: &mut Dice, plan: &Plan, like: &[Op], next: &mut Version) -> Vec<Act> {
     let one = |_| {
         let key = dice.roll(plan.keys as u64) as Key;
         match like {
@@ -100,11 +100,11 @@ fn draw_removals(dice: &mut Dice, plan: &Plan, like: &[Op], next: &mut Version) 
             _ => Act::Do(Op::Remove(key)),
         }
     };
-    (0..MANY_ACTS).map(one).collect()
+    (0..MANY_OPS).map(one).collect()
 }
 
 /// One operation that sees what the dead thread did to a key.
-fn draw_heir(dice: &mut Dice, key: Key, version: Version) -> Act {
+fn random_successor_op(dice: &mut Dice, key: Key, version: Version) -> Act {
     match dice.roll(6) {
         0 | 1 => Act::Do(Op::Insert(key, version)),
         2 => Act::Do(Op::Update(key, version)),

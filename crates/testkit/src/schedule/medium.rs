@@ -28,14 +28,14 @@ impl<M: Medium> Scheduled<M> {
 }
 
 impl<M: Noted> Noted for Scheduled<M> {
-    fn note(&self, note: u64) {
-        self.0.note(note);
+    fn mark_call(&self, mark: u64) {
+        self.0.mark_call(mark);
     }
     fn died(&self, thread: usize) {
         self.0.died(thread);
     }
-    fn told(&self, dead: usize) {
-        self.0.told(dead);
+    fn crash_observed(&self, dead: usize) {
+        self.0.crash_observed(dead);
     }
     fn wrong(&self) -> Option<Wrong> {
         self.0.wrong()

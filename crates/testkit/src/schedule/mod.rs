@@ -4,9 +4,9 @@
 //! Reading order: [`Stage`] (the scheduler), [`Policy`] (the choice of the next thread), [`Cue`] (a
 //! breakpoint of a script), [`Scheduled`] (the medium that yields to the scheduler), [`Scenario`]
 //! (the operations of the threads), [`Calls`] (their answers, and whether one order of the calls
-//! explains them), [`Death`] (a thread that crashes while others continue), [`run`] (one run),
-//! [`Crashes`] (a run with power failures). `docs/testing.md` explains what these tests prove and
-//! what they do not.
+//! explains them), [`ThreadCrash`] (a thread that crashes while others continue), [`run`] (one
+//! run), [`Crashes`] (a run with power failures). `docs/testing.md` explains what these tests prove
+//! and what they do not.
 
 mod calls;
 mod causal;
@@ -32,9 +32,9 @@ mod weak;
 mod worlds;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};
-pub use crash::{Crash, Crashed, Crashes, LIMITS};
-pub use cues::{Cue, Sight, Stop};
-pub use death::{Asked, Death};
+pub use crash::{Crash, CrashOutcome, Crashes, LIMITS};
+pub use cues::{Cue, Stop, Visibility};
+pub use death::{CrashSite, ThreadCrash};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
 pub use model::{Weak, Weakening, Weakenings};
@@ -43,5 +43,5 @@ pub use reach::{Aim, Reach};
 pub use run::{Run, rehearse, run};
 pub use scenario::{Act, Manner, Scenario};
 pub(crate) use stage::pause;
-pub use stage::{Job, Last, Ran, Stage, THREADS_MAX, Turn, mark};
+pub use stage::{Job, Last, RunResult, Stage, THREADS_MAX, Turn, mark};
 pub use weak::{Passed, Weakened};

@@ -4,8 +4,8 @@
 use super::races::{Races, Rival};
 use super::reach::{Choice, Number};
 use super::seen::{Ordered, Seen, View};
-use super::tail::{Late, Tail};
-use super::worlds::Worlds;
+use super::tail::{LateStore, PendingStores};
+use super::worlds::Variants;
 use crate::crash::Wrong;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub(super) struct Value {
     /// the two.
     is_exchange: bool,
     /// The view that an acquire load of it adds.
-    carried: Worlds<View>,
+    carried: Variants<View>,
 }
 
 /// A place in the source, and the name of the access there, if it has one.
@@ -67,11 +67,11 @@ pub(super) struct Thread {
     pub(super) has_called: bool,
     /// Number of its accesses within calls.
     clock: u32,
-    pub(super) seen: Worlds<Seen>,
+    pub(super) seen: Variants<Seen>,
     /// Stale values that it may still load in this call.
     pub(super) old: u32,
     pub(super) order: Option<(Order, Site)>,
-    pub(super) tail: Tail,
+    pub(super) tail: PendingStores,
 }
 
 impl Thread {
@@ -96,14 +96,14 @@ pub(super) struct Model {
     pub(super) values: Vec<Vec<Value>>,
     pub(super) threads: BTreeMap<u64, Thread>,
     /// The view shared by all barriers.
-    common: Worlds<View>,
+    common: Variants<View>,
     /// The view shared by all threads that synchronised outside the medium.
-    elsewhere: Worlds<View>,
+    elsewhere: Variants<View>,
     races: Races,
     rivals: Vec<Rival>,
     /// Whether a thread saw something that only the weakening allows. The rest of the run is then
     /// not a run with all orderings.
-    pub(super) departed: bool,
+    pub(super) has_diverged: bool,
 }
 
 /// The parts of an ordering that can be weakened.
@@ -138,7 +138,7 @@ impl Model {
     }
 
     /// Whether this is the weakening of the run.
-    pub(super) fn lacks(&self, site: &'static Location<'static>, weak: Weak) -> bool {
+    pub(super) fn is_weakened(&self, site: &'static Location<'static>, weak: Weak) -> bool {
         self.missing.is_some_and(|missing| (missing.site, missing.weak) == (site, weak))
     }
 
@@ -151,7 +151,7 @@ impl Model {
         let next = self.values.len();
         let number = *self.words.entry(word).or_insert(next);
         if number == next {
-            self.values.push(vec![Value { value: held, is_exchange: false, carried: Worlds::default() }]);
+            self.values.push(vec![Value { value: held, is_exchange: false, carried: Variants::default() }]);
         }
         number
     }
@@ -162,49 +162,49 @@ impl Model {
     }
 
     /// The effect of an access with this ordering at this place.
-    pub(super) fn orders(&self, order: Ordering, site: &'static Location<'static>) -> Worlds<Ordered> {
-        let mut orders = Worlds::both(Ordered {
+    pub(super) fn orders(&self, order: Ordering, site: &'static Location<'static>) -> Variants<Ordered> {
+        let mut orders = Variants::both(Ordered {
             acquires: matches!(order, Acquire | AcqRel | SeqCst),
             releases: matches!(order, Release | AcqRel | SeqCst),
             is_total: order == SeqCst,
         });
         match self.missing.filter(|missing| missing.site == site) {
-            Some(Weakening { weak: Weak::Acquire, .. }) => orders.is_mut().acquires = false,
-            Some(Weakening { weak: Weak::Release, .. }) => orders.is_mut().releases = false,
-            Some(Weakening { weak: Weak::Total, .. }) => orders.is_mut().is_total = false,
+            Some(Weakening { weak: Weak::Acquire, .. }) => orders.in_run_mut().acquires = false,
+            Some(Weakening { weak: Weak::Release, .. }) => orders.in_run_mut().releases = false,
+            Some(Weakening { weak: Weak::Total, .. }) => orders.in_run_mut().is_total = false,
             None => {}
         }
         orders
     }
 
     /// The effect of the current access of `me`.
-    pub(super) fn ordered_now(&self, me: u64, access: Access) -> Worlds<Ordered> {
+    pub(super) fn ordered_now(&self, me: u64, access: Access) -> Variants<Ordered> {
         match (access, self.threads.get(&me).and_then(|thread| thread.order)) {
             (Access::Load, Some((Order::Load(order), (site, _))))
             | (Access::Store, Some((Order::Store(order), (site, _))))
             | (Access::Rmw, Some((Order::Rmw(order), (site, _))))
             | (Access::RmwFailed, Some((Order::RmwFailed(order), (site, _)))) => self.orders(order, site),
-            _ => Worlds::default(),
+            _ => Variants::default(),
         }
     }
 
     /// Stores of the crashed thread `dead` that may be missing in the run but not with all
     /// orderings: a later store became visible that should have kept them before it. Each comes
     /// with the word's previous value.
-    pub(super) fn late(&self, dead: u64) -> Vec<(Late, u64)> {
+    pub(super) fn late(&self, dead: u64) -> Vec<(LateStore, u64)> {
         let Some(it) = self.threads.get(&dead) else { return Vec::new() };
-        let is_seen = |late: &Late| {
+        let is_seen = |late: &LateStore| {
             let others = self.threads.iter().filter(|(thread, _)| **thread != dead);
-            let mut views = others.map(|(_, other)| &other.seen.is().view);
+            let mut views = others.map(|(_, other)| &other.seen.in_run().view);
             views.any(|view| view.of(late.number) >= late.value)
         };
-        let late: Vec<Late> = it.tail.late().copied().collect();
+        let late: Vec<LateStore> = it.tail.late().copied().collect();
         let is_late = |number, value| late.iter().any(|late| (late.number, late.value) == (number, value));
-        let before = |late: &Late| {
+        let before = |late: &LateStore| {
             let first = (1..late.value).rev().find(|&value| !is_late(late.number, value));
             self.values[late.number][first.unwrap_or(0) as usize].value
         };
-        let is_last = |late: &&Late| late.value == self.last(late.number) && !is_seen(late);
+        let is_last = |late: &&LateStore| late.value == self.last(late.number) && !is_seen(late);
         late.iter().filter(is_last).map(|late| (*late, before(late))).collect()
     }
 
@@ -216,14 +216,14 @@ impl Model {
         let it = threads.entry(thread).or_default();
         let seen = &mut it.seen;
         if seen.differs() || common.differs() || is_missing {
-            let (seen, common) = (seen.is_mut(), common.is_mut());
+            let (seen, common) = (seen.in_run_mut(), common.in_run_mut());
             if !is_missing {
                 seen.barrier(common);
             }
         }
-        seen.would_be.barrier(&mut common.would_be);
-        seen.settle();
-        common.settle();
+        seen.with_all.barrier(&mut common.with_all);
+        seen.normalise();
+        common.normalise();
         it.tail.keep(is_missing);
     }
 
@@ -235,7 +235,7 @@ impl Model {
     }
 
     /// Synchronises `me` with all threads that did so before, outside the medium.
-    pub(super) fn meet_elsewhere(&mut self, me: u64) {
+    pub(super) fn synchronise_elsewhere(&mut self, me: u64) {
         let Self { threads, elsewhere, .. } = self;
         let seen = &mut threads.entry(me).or_default().seen;
         let meet = |seen: &mut Seen, elsewhere: &mut View| {
@@ -243,52 +243,52 @@ impl Model {
             elsewhere.join(&seen.view);
         };
         if seen.differs() || elsewhere.differs() {
-            meet(seen.is_mut(), elsewhere.is_mut());
+            meet(seen.in_run_mut(), elsewhere.in_run_mut());
         }
-        meet(&mut seen.would_be, &mut elsewhere.would_be);
-        seen.settle();
-        elsewhere.settle();
+        meet(&mut seen.with_all, &mut elsewhere.with_all);
+        seen.normalise();
+        elsewhere.normalise();
         threads.entry(me).or_default().tail.keep(false);
     }
 
     /// `me` observes the crash of `dead`, and so sees everything that it did.
-    pub(super) fn learn(&mut self, me: u64, dead: u64) {
+    pub(super) fn observe_crash(&mut self, me: u64, dead: u64) {
         let left = self.thread(dead).seen.clone();
         let seen = &mut self.thread(me).seen;
         if left.differs() || seen.differs() {
-            seen.is_mut().view.join(&left.is().view);
+            seen.in_run_mut().view.join(&left.in_run().view);
         }
-        seen.would_be.view.join(&left.would_be.view);
-        seen.settle();
+        seen.with_all.view.join(&left.with_all.view);
+        seen.normalise();
     }
 
     /// `me` is about to load or change a word by a SeqCst access.
-    pub(super) fn enter_total(&mut self, me: u64, number: usize, ordered: &Worlds<Ordered>) {
-        if !ordered.would_be.is_total {
+    pub(super) fn enter_total(&mut self, me: u64, number: usize, ordered: &Variants<Ordered>) {
+        if !ordered.with_all.is_total {
             return;
         }
         let Self { threads, common, .. } = self;
         let seen = &mut threads.entry(me).or_default().seen;
         if seen.differs() || common.differs() || ordered.differs() {
-            let seen = seen.is_mut();
-            if ordered.is().is_total {
-                seen.view.raise(number, common.is().of(number));
+            let seen = seen.in_run_mut();
+            if ordered.in_run().is_total {
+                seen.view.raise(number, common.in_run().of(number));
             }
         }
-        seen.would_be.view.raise(number, common.would_be.of(number));
-        seen.settle();
+        seen.with_all.view.raise(number, common.with_all.of(number));
+        seen.normalise();
     }
 
     /// `me` has loaded the value with this number.
-    pub(super) fn loaded(&mut self, me: u64, number: usize, value: Number, ordered: &Worlds<Ordered>) {
+    pub(super) fn loaded(&mut self, me: u64, number: usize, value: Number, ordered: &Variants<Ordered>) {
         let Self { threads, values, .. } = self;
         let seen = &mut threads.entry(me).or_default().seen;
         let carried = &values[number][value as usize].carried;
         if seen.differs() || carried.differs() || ordered.differs() {
-            seen.is_mut().load(number, value, carried.is(), *ordered.is());
+            seen.in_run_mut().load(number, value, carried.in_run(), *ordered.in_run());
         }
-        seen.would_be.load(number, value, &carried.would_be, ordered.would_be);
-        seen.settle();
+        seen.with_all.load(number, value, &carried.with_all, ordered.with_all);
+        seen.normalise();
     }
 
     /// `me` has stored `value`.
@@ -298,7 +298,7 @@ impl Model {
         number: usize,
         value: u64,
         is_exchange: bool,
-        ordered: &Worlds<Ordered>,
+        ordered: &Variants<Ordered>,
     ) {
         let (last, next) = (self.last(number), self.last(number) + 1);
         if is_exchange {
@@ -308,22 +308,22 @@ impl Model {
         let seen = &mut threads.entry(me).or_default().seen;
         seen.each(|seen| seen.view.raise(number, next));
         let before = is_exchange.then(|| &values[number][last as usize].carried);
-        let differs = seen.differs() || ordered.differs() || before.is_some_and(Worlds::differs);
-        let would_be = seen.would_be.carried(ordered.would_be, before.map(|before| &before.would_be));
-        let mut carried = Worlds::both(would_be);
+        let differs = seen.differs() || ordered.differs() || before.is_some_and(Variants::differs);
+        let with_all = seen.with_all.carried(ordered.with_all, before.map(|before| &before.with_all));
+        let mut carried = Variants::both(with_all);
         if differs {
-            *carried.is_mut() = seen.is().carried(*ordered.is(), before.map(Worlds::is));
-            carried.settle();
+            *carried.in_run_mut() = seen.in_run().carried(*ordered.in_run(), before.map(Variants::in_run));
+            carried.normalise();
         }
-        if ordered.would_be.is_total {
+        if ordered.with_all.is_total {
             if differs || common.differs() {
-                let common = common.is_mut();
-                if ordered.is().is_total {
+                let common = common.in_run_mut();
+                if ordered.in_run().is_total {
                     common.raise(number, next);
                 }
             }
-            common.would_be.raise(number, next);
-            common.settle();
+            common.with_all.raise(number, next);
+            common.normalise();
         }
         values[number].push(Value { value, is_exchange, carried });
         threads.entry(me).or_default().tail.stored(ordered);
@@ -339,23 +339,23 @@ impl Model {
 
     /// Finds races: accesses of other threads to these words that should happen before the access
     /// of `me`, but do not.
-    pub(super) fn judge_races(
+    pub(super) fn find_races(
         &mut self,
         me: u64,
         access: Access,
         words: Range<u64>,
         site: &'static Location<'static>,
     ) {
-        let Self { threads, races, rivals, raced, race, departed, .. } = self;
+        let Self { threads, races, rivals, raced, race, has_diverged, .. } = self;
         let it = threads.entry(me).or_default();
         for word in words {
             rivals.clear();
             races.touch(me as usize, it.clock, access, word, site, rivals);
             for rival in rivals.iter() {
-                let story = || rival.story(me as usize, site);
-                if !*departed && !rival.comes_before(&it.seen.would_be.view) {
+                let story = || rival.describe(me as usize, site);
+                if !*has_diverged && !rival.comes_before(&it.seen.with_all.view) {
                     race.get_or_insert_with(story);
-                } else if !rival.comes_before(&it.seen.is().view) {
+                } else if !rival.comes_before(&it.seen.in_run().view) {
                     raced.get_or_insert_with(story);
                 }
             }
@@ -366,8 +366,8 @@ impl Model {
     /// oldest possible value.
     pub(super) fn overtaken(&self, me: u64, number: usize, word: u64) -> Option<Choice> {
         let (it, values) = (&self.threads[&me], &self.values[number]);
-        let first_sound = it.seen.would_be.view.of(number);
-        let mut places = it.seen.is().view.of(number)..first_sound;
+        let first_sound = it.seen.with_all.view.of(number);
+        let mut places = it.seen.in_run().view.of(number)..first_sound;
         let oldest = places.find(|&at| !values[at as usize + 1].is_exchange)?;
         let (site, point) = it.site();
         Some(Choice { word, site, point, oldest, first_sound, last: first_sound, differs: true })
@@ -386,7 +386,7 @@ impl Model {
         number: usize,
         value: Number,
         is_exchange: bool,
-        ordered: &Worlds<Ordered>,
+        ordered: &Variants<Ordered>,
     ) {
         if is_exchange {
             self.loaded(me, number, value, ordered);
@@ -397,7 +397,7 @@ impl Model {
     /// The values that `me` may load of a word in the run.
     pub(super) fn choice(&self, me: u64, number: usize, word: u64) -> Choice {
         let it = &self.threads[&me];
-        let [oldest, first_sound] = [it.seen.is(), &it.seen.would_be].map(|seen| seen.view.of(number));
+        let [oldest, first_sound] = [it.seen.in_run(), &it.seen.with_all].map(|seen| seen.view.of(number));
         let of = |at: Number| self.values[number][at as usize].value;
         let differs = (oldest..first_sound).any(|at| of(at) != of(first_sound));
         let (site, point) = it.site();

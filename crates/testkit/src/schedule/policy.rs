@@ -7,7 +7,7 @@
 //! finds bugs that need many switches, PCT those that need one thread to stay behind for long.
 //! Neither finds all that the other does, so runs use both.
 
-use super::cues::{At, Cue, Prompter};
+use super::cues::{At, Cue, ScriptRunner};
 use crate::crash::Dice;
 use std::panic::Location;
 
@@ -73,7 +73,7 @@ impl Policy {
 }
 
 /// Executes a policy.
-pub(crate) struct Director {
+pub(crate) struct PolicyRunner {
     dice: Dice,
     rule: Rule,
     /// A thread that requests durability here is held, or runs alone.
@@ -92,10 +92,10 @@ enum Rule {
     Random { one_in: u64 },
     Pct { priorities: [u64; Threads::BITS as usize], changes: Vec<u64>, lowest: u64 },
     Script { slices: Vec<Slice>, at: usize, left: u32 },
-    Cued(Prompter),
+    Cued(ScriptRunner),
 }
 
-impl Director {
+impl PolicyRunner {
     pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rule = match policy {
@@ -105,7 +105,7 @@ impl Director {
             }
             Policy::Random { one_in } => Rule::Random { one_in: *one_in },
             Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
-            Policy::Cued(cues) => Rule::Cued(Prompter::new(cues)),
+            Policy::Cued(cues) => Rule::Cued(ScriptRunner::new(cues)),
             Policy::Script(slices) => Rule::Script {
                 slices: slices.clone(),
                 at: 0,
@@ -173,7 +173,7 @@ impl Director {
                 each(runnable).max_by_key(of).unwrap_or(0)
             }
             Rule::Script { slices, at, left } => scripted(slices, at, left, runnable, last, gives_way),
-            Rule::Cued(prompter) => match prompter.next(runnable, last, gives_way) {
+            Rule::Cued(script) => match script.next(runnable, last, gives_way) {
                 Some(next) => next,
                 None => scripted(&[], &mut 0, &mut 0, runnable, last, gives_way),
             },
@@ -181,26 +181,26 @@ impl Director {
     }
 
     /// A thread reaches a place; only scripts record that.
-    pub(super) fn come(&mut self, thread: usize, at: At) {
-        if let Rule::Cued(prompter) = &mut self.rule {
-            prompter.come(thread, at);
+    pub(super) fn reach(&mut self, thread: usize, at: At) {
+        if let Rule::Cued(script) = &mut self.rule {
+            script.reach(thread, at);
         }
     }
 
     /// Whether the running thread sees stale values there.
     pub(super) fn sees_old(&self, point: Option<&str>) -> bool {
-        matches!(&self.rule, Rule::Cued(prompter) if prompter.sees_old(point))
+        matches!(&self.rule, Rule::Cued(script) if script.sees_old(point))
     }
 
     /// Whether the running thread's store there takes its place before the stores of others.
     pub(super) fn stores_early(&self, point: Option<&str>) -> bool {
-        matches!(&self.rule, Rule::Cued(prompter) if prompter.stores_early(point))
+        matches!(&self.rule, Rule::Cued(script) if script.stores_early(point))
     }
 
     /// The breakpoint of a script that was not reached.
-    pub(super) fn missed(&self) -> Option<String> {
+    pub(super) fn unreached(&self) -> Option<String> {
         match &self.rule {
-            Rule::Cued(prompter) => prompter.missed(),
+            Rule::Cued(script) => script.unreached(),
             _ => None,
         }
     }
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     fn run(policy: &Policy, seed: u64, lengths: &[u32]) -> Vec<usize> {
-        let mut director = Director::new(policy, seed);
+        let mut runner = PolicyRunner::new(policy, seed);
         let mut left = lengths.to_vec();
         let (mut last, mut order) = (None, Vec::new());
         loop {
@@ -264,7 +264,7 @@ mod tests {
             if runnable == 0 {
                 return order;
             }
-            let thread = director.next(runnable, last, false, order.len() as u64 + 1);
+            let thread = runner.next(runnable, last, false, order.len() as u64 + 1);
             left[thread] -= 1;
             last = (left[thread] > 0).then_some(thread);
             order.push(thread);
@@ -307,13 +307,13 @@ mod tests {
         let at = Location::caller();
         for seed in 0..200 {
             let rest = Box::new(Policy::Random { one_in: 2 });
-            let mut director = Director::new(&Policy::Hurrying { at, rest }, seed);
-            director.persisted(0, at, 1);
-            let hurries = director.held.is_some();
-            let turns: Vec<usize> = (2..42).map(|step| director.next(7, Some(0), false, step)).collect();
+            let mut runner = PolicyRunner::new(&Policy::Hurrying { at, rest }, seed);
+            runner.persisted(0, at, 1);
+            let hurries = runner.held.is_some();
+            let turns: Vec<usize> = (2..42).map(|step| runner.next(7, Some(0), false, step)).collect();
             assert_eq!(hurries, turns.iter().all(|&thread| thread == 0), "{turns:?}");
-            director.next(7, Some(0), true, 42);
-            assert_eq!(director.held, None, "it waits, perhaps for another");
+            runner.next(7, Some(0), true, 42);
+            assert_eq!(runner.held, None, "it waits, perhaps for another");
         }
     }
 
@@ -322,15 +322,15 @@ mod tests {
         let at = Location::caller();
         for seed in 0..200 {
             let rest = Box::new(Policy::Random { one_in: 2 });
-            let mut director = Director::new(&Policy::Holding { at, rest }, seed);
-            director.persisted(0, at, 1);
-            let is_held = director.held.is_some();
+            let mut runner = PolicyRunner::new(&Policy::Holding { at, rest }, seed);
+            runner.persisted(0, at, 1);
+            let is_held = runner.held.is_some();
             let from = 2 + HELD_AFTER;
             let others: Vec<usize> =
-                (from..from + 40).map(|step| director.next(7, Some(1), false, step)).collect();
+                (from..from + 40).map(|step| runner.next(7, Some(1), false, step)).collect();
             assert_eq!(is_held, !others.contains(&0), "{others:?}");
-            director.next(7, Some(1), true, from + 40);
-            assert_eq!(director.held, None, "another waits, perhaps for it");
+            runner.next(7, Some(1), true, from + 40);
+            assert_eq!(runner.held, None, "another waits, perhaps for it");
         }
     }
 }

@@ -79,7 +79,7 @@ impl Rival {
     }
 
     /// Describes the race.
-    pub(super) fn story(&self, thread: usize, site: &'static Location<'static>) -> String {
+    pub(super) fn describe(&self, thread: usize, site: &'static Location<'static>) -> String {
         let Self { thread: other, how, site: there, .. } = self;
         let there = there.map_or(String::new(), place);
         format!(

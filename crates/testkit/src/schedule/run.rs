@@ -10,13 +10,13 @@
 //! the same content, and so does the next one after all have left.
 
 use super::calls::{Answer, Call, Calls, Contents};
-use super::crew::{Crew, On};
+use super::crew::{On, PoolGroup};
 use super::medium::Scheduled;
 use super::policy::Policy;
 use super::scenario::{Act, Manner, Scenario};
-use super::stage::{Job, Ran, Stage, THREADS_MAX, begin_call, now, pause};
+use super::stage::{Job, RunResult, Stage, THREADS_MAX, begin_call, now, pause};
 use crate::crash::{Op, Reply, Subject, Target, Wrong};
-use crate::crash::{check_memory, check_scan, do_it, note_begin, note_end, read};
+use crate::crash::{apply_checked, check_memory, check_scan, mark_begin, mark_end, read};
 use crate::{Layered, Noted};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -28,7 +28,7 @@ use terrace_pool::Start;
 #[derive(Debug)]
 pub struct Run {
     /// The schedule.
-    pub ran: Ran,
+    pub ran: RunResult,
     /// The calls and their answers.
     pub calls: Calls,
     /// The violation, if any.
@@ -58,19 +58,19 @@ pub(super) fn run_on<T: Target, const V: bool>(
     begins: &dyn Fn(),
     ends: &dyn Fn(&On<T, V>),
 ) -> Result<Run, Wrong> {
-    let (mut crew, initial) = begin::<T, V>(stage, medium, scenario)?;
+    let (mut group, initial) = prepare::<T, V>(stage, medium, scenario)?;
     begins();
-    let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
-    ends(&crew.of(0));
-    let mut wrong = ran.wrong.clone().or_else(|| crew.medium().wrong());
+    let (ran, calls) = run_threads(stage, &group, scenario, initial, policy, seed);
+    ends(&group.of(0));
+    let mut wrong = ran.wrong.clone().or_else(|| group.medium().wrong());
     if wrong.is_none() {
-        wrong = judge(stage, &crew, scenario, &calls, seed).err();
+        wrong = check_result(stage, &group, scenario, &calls, seed).err();
     }
     if wrong.is_none() && scenario.is_shared && seed % 4 == 1 {
-        wrong = part(stage, &mut crew, scenario).err();
+        wrong = close_and_reopen(stage, &mut group, scenario).err();
     }
-    stage.bury();
-    crew.let_go(stage);
+    stage.detach_dead();
+    group.release_all(stage);
     Ok(Run { ran, calls, wrong })
 }
 
@@ -81,50 +81,50 @@ pub fn rehearse<T: Target, const V: bool>(
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Result<Ran, Wrong> {
+) -> Result<RunResult, Wrong> {
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
-    let (crew, initial) = begin::<T, V>(stage, medium, scenario)?;
-    let (ran, _) = act(stage, &crew, scenario, initial, policy, seed);
-    stage.bury();
-    crew.let_go(stage);
+    let (group, initial) = prepare::<T, V>(stage, medium, scenario)?;
+    let (ran, _) = run_threads(stage, &group, scenario, initial, policy, seed);
+    stage.detach_dead();
+    group.release_all(stage);
     Ok(ran)
 }
 
 /// Creates the store and applies the operations that precede the threads.
-pub(super) fn begin<T: Target, const V: bool>(
+pub(super) fn prepare<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
     scenario: &Scenario,
-) -> Result<(Crew<T, V>, Contents), Wrong> {
+) -> Result<(PoolGroup<T, V>, Contents), Wrong> {
     let early = |wrong| format!("before any thread started, {wrong}");
-    let crew = Crew::<T, V>::create(stage, medium, scenario).map_err(early)?;
-    let (subject, plan) = (crew.of(0), scenario.plan.clone());
+    let group = PoolGroup::<T, V>::create(stage, medium, scenario).map_err(early)?;
+    let (subject, plan) = (group.of(0), scenario.plan.clone());
     let before = stage.alone(move || {
         let mut model = vec![None; plan.keys];
-        plan.before.iter().try_for_each(|op| do_it(&*subject, op, &mut model).map(drop))?;
+        plan.before.iter().try_for_each(|op| apply_checked(&*subject, op, &mut model).map(drop))?;
         Ok(model)
     });
     let initial = before.flatten().map_err(early)?;
-    let crew = if scenario.is_reopened { crew.reopened(stage, scenario).map_err(early)? } else { crew };
-    Ok((crew, initial))
+    let group = if scenario.is_reopened { group.reopened(stage, scenario).map_err(early)? } else { group };
+    Ok((group, initial))
 }
 
 /// Runs the threads. Crashed threads are not detached yet.
-pub(super) fn act<T: Target, const V: bool>(
+pub(super) fn run_threads<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     scenario: &Scenario,
     initial: Contents,
     policy: &Policy,
     seed: u64,
-) -> (Ran, Calls) {
+) -> (RunResult, Calls) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let count = scenario.threads.len();
     let (here, mut first) = (Arc::new(AtomicUsize::new(0)), 0);
     let jobs = scenario.threads.iter().enumerate().map(|(thread, acts)| {
-        let (subject, calls, acts, number) = (crew.of(thread), calls.clone(), acts.clone(), first);
+        let (subject, calls, acts, number) = (group.of(thread), calls.clone(), acts.clone(), first);
         first += acts.len();
-        let (here, dead, is_shared) = (here.clone(), crew.deaths(), scenario.is_shared);
+        let (here, dead, is_shared) = (here.clone(), group.deaths(), scenario.is_shared);
         let is_pinned = scenario.manner(thread) == Manner::Pinned;
         let job: Job = Box::new(move || {
             let end = acts.len();
@@ -132,7 +132,7 @@ pub(super) fn act<T: Target, const V: bool>(
             for (place, act) in acts.into_iter().enumerate() {
                 begin_call(place);
                 let medium = subject.pool().medium();
-                medium.note(note_begin(number + place));
+                medium.mark_call(mark_begin(number + place));
                 if is_pinned && place == 0 {
                     pin = Some(subject.pool().pin());
                 }
@@ -140,7 +140,7 @@ pub(super) fn act<T: Target, const V: bool>(
                 if place + 1 == end {
                     drop(pin.take());
                 }
-                medium.note(note_end(number + place));
+                medium.mark_call(mark_end(number + place));
             }
             if is_shared {
                 here.fetch_add(1, AcqRel);
@@ -157,7 +157,7 @@ pub(super) fn act<T: Target, const V: bool>(
         (thread, job)
     });
     let jobs: Vec<(usize, Job)> = jobs.collect();
-    let ran = stage.run_mortals(jobs, crew.mortality(scenario), policy, seed);
+    let ran = stage.run_crashing(jobs, group.crash_plan(scenario), policy, seed);
     let mut calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
     calls.sort_by_key(|(number, _)| *number);
     (
@@ -181,7 +181,7 @@ fn call<T: Target, const V: bool>(
     };
     let called = now();
     write(Call { number, thread, act: act.clone(), called, returned: None });
-    let answer = ask(subject, &act);
+    let answer = execute(subject, &act);
     let returned = now();
     match answer {
         Ok(answer) => write(Call { number, thread, act, called, returned: Some((returned, answer)) }),
@@ -189,7 +189,7 @@ fn call<T: Target, const V: bool>(
     }
 }
 
-fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, Wrong> {
+fn execute<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, Wrong> {
     Ok(match act {
         Act::Get(key) => Answer::Found(subject.get(*key)?),
         Act::Scan => {
@@ -221,16 +221,16 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
 }
 
 /// Checks what the threads left.
-fn judge<T: Target, const V: bool>(
+fn check_result<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     scenario: &Scenario,
     calls: &Calls,
     seed: u64,
 ) -> Result<(), Wrong> {
-    let living = crew.living(scenario.threads.len());
+    let living = group.living(scenario.threads.len());
     let judge = living[seed as usize % living.len()];
-    let (subject, keys) = (crew.of(judge), scenario.plan.keys);
+    let (subject, keys) = (group.of(judge), scenario.plan.keys);
     let (end, finds_once) = stage.alone_in(judge, {
         let (subject, is_shared) = (subject.clone(), scenario.is_shared);
         move || {
@@ -244,15 +244,15 @@ fn judge<T: Target, const V: bool>(
     })??;
     calls.explain(&end)?;
     if finds_once {
-        calls.found_once()?;
+        calls.check_scans()?;
     }
     if scenario.deaths.is_empty() {
-        calls.counted()?;
+        calls.check_counts()?;
     }
     if scenario.is_shared {
-        collected::<T, V>(stage, crew, judge, living.len())?;
+        check_collection::<T, V>(stage, group, judge, living.len())?;
     }
-    settle::<T, V>(stage, crew, &living)?;
+    drain_caches::<T, V>(stage, group, &living)?;
     stage.alone_in(judge, {
         let (subject, is_reopened) = (subject.clone(), scenario.is_reopened);
         move || {
@@ -264,24 +264,24 @@ fn judge<T: Target, const V: bool>(
         }
     })??;
     if scenario.is_shared && seed.is_multiple_of(2) {
-        join::<T, V>(stage, crew, scenario, judge, &end)?;
+        check_late_joiner::<T, V>(stage, group, scenario, judge, &end)?;
     }
     if seed.is_multiple_of(4) {
         let plan = scenario.plan.clone();
-        stage.alone_in(judge, move || go_on(&*subject, &plan.after, end))??;
+        stage.alone_in(judge, move || check_further_operations(&*subject, &plan.after, end))??;
     }
     Ok(())
 }
 
 /// Collects everything the dead participants leaked, with no other thread active. Only the `living`
 /// remain in the participant table.
-fn collected<T: Target, const V: bool>(
+fn check_collection<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     judge: usize,
     living: usize,
 ) -> Result<(), Wrong> {
-    let subject = crew.of(judge);
+    let subject = group.of(judge);
     stage.alone_in(judge, move || {
         subject.collect();
         let pool = subject.pool();
@@ -301,18 +301,18 @@ fn collected<T: Target, const V: bool>(
 }
 
 /// One more participant joins, checks the content and leaves.
-fn join<T: Target, const V: bool>(
+fn check_late_joiner<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     scenario: &Scenario,
     thread: usize,
     expected: &Contents,
 ) -> Result<(), Wrong> {
-    if crew.living(scenario.threads.len()).len() == THREADS_MAX {
+    if group.living(scenario.threads.len()).len() == THREADS_MAX {
         // The participant table is full.
         return Ok(());
     }
-    let another = crew.another(stage, thread, scenario, false)?;
+    let another = group.add_process(stage, thread, scenario, false)?;
     let (keys, expected) = (scenario.plan.keys, expected.clone());
     stage.alone_in(thread, move || {
         let found = read(&another, keys)?;
@@ -321,16 +321,16 @@ fn join<T: Target, const V: bool>(
 }
 
 /// The survivors close the pool, in order; the next opening finds it closed and complete.
-fn part<T: Target, const V: bool>(
+fn close_and_reopen<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &mut Crew<T, V>,
+    group: &mut PoolGroup<T, V>,
     scenario: &Scenario,
 ) -> Result<(), Wrong> {
-    let survivor = crew.living(scenario.threads.len())[0];
-    let (subject, keys) = (crew.of(survivor), scenario.plan.keys);
+    let survivor = group.living(scenario.threads.len())[0];
+    let (subject, keys) = (group.of(survivor), scenario.plan.keys);
     let expected = stage.alone_in(survivor, move || read(&*subject, keys))??;
-    crew.leave(stage)?;
-    let (medium, plan) = (crew.medium().clone(), scenario.plan.clone());
+    group.close(stage)?;
+    let (medium, plan) = (group.medium().clone(), scenario.plan.clone());
     stage.alone_in(survivor, move || {
         let subject = T::Subject::recover(medium, &plan)?
             .ok_or("the pool is empty after all participants have left")?;
@@ -348,25 +348,29 @@ fn part<T: Target, const V: bool>(
 }
 
 /// Each of these threads returns the memory in its caches, one after the other.
-fn settle<T: Target, const V: bool>(
+fn drain_caches<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     threads: &[usize],
 ) -> Result<(), Wrong> {
     for &thread in threads {
-        let subject = crew.of(thread);
-        let settled = stage.alone_in(thread, move || _ = subject.pool().relieve());
-        settled.map_err(|wrong| format!("when the caches are drained, {wrong}"))?;
+        let subject = group.of(thread);
+        let drained = stage.alone_in(thread, move || _ = subject.pool().relieve());
+        drained.map_err(|wrong| format!("when the caches are drained, {wrong}"))?;
     }
     Ok(())
 }
 
 /// Further operations work as usual.
-fn go_on<M: MappedMedium>(subject: &impl Subject<M>, after: &[Op], mut model: Contents) -> Result<(), Wrong> {
+fn check_further_operations<M: MappedMedium>(
+    subject: &impl Subject<M>,
+    after: &[Op],
+    mut model: Contents,
+) -> Result<(), Wrong> {
     for key in (0..model.len()).filter(|key| key % 2 == 0) {
-        do_it(subject, &Op::Remove(key), &mut model)?;
+        apply_checked(subject, &Op::Remove(key), &mut model)?;
     }
-    after.iter().try_for_each(|op| do_it(subject, op, &mut model).map(drop))?;
+    after.iter().try_for_each(|op| apply_checked(subject, op, &mut model).map(drop))?;
     if read(subject, model.len())? != model {
         return Err("after further operations, the store does not hold what they left".into());
     }

@@ -1,8 +1,8 @@
 //! The operations of the threads in a run: few each, on few keys, so that they conflict.
 
-use super::death::Death;
+use super::death::ThreadCrash;
 use super::policy::Policy;
-use super::stage::{Ran, THREADS_MAX};
+use super::stage::{RunResult, THREADS_MAX};
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl Act {
     }
 
     /// The keys that this may remove.
-    pub(super) fn takes_away(&self) -> Vec<Key> {
+    pub(super) fn removes(&self) -> Vec<Key> {
         match self {
             Self::Do(op) => op.removed(),
             _ => Vec::new(),
@@ -68,7 +68,7 @@ impl fmt::Display for Act {
             }
             Self::Count => f.write_str("count()"),
             Self::Collect => f.write_str("collect()"),
-            Self::LookAfter => f.write_str("look_after_others()"),
+            Self::LookAfter => f.write_str("recover_dead()"),
         }
     }
 }
@@ -88,7 +88,7 @@ pub struct Scenario {
     /// Whether each thread is a participant with its own handle to a shared pool.
     pub is_shared: bool,
     /// Crashes of threads, in a shared pool.
-    pub deaths: Vec<Death>,
+    pub deaths: Vec<ThreadCrash>,
     /// How each thread proceeds from call to call; `ByClock` for threads beyond the end.
     pub manners: Vec<Manner>,
     /// Whether the store is killed and reopened before the threads start. One of them then collects
@@ -137,7 +137,7 @@ impl Scenario {
         plan.before = all;
         let mut versions = plan.all_versions();
         let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
-        let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
+        let mut draw = |threads| random_threads(&mut dice, &plan, &like, threads, &mut versions);
         let (threads, first) = (draw(threads), draw(2));
         Self {
             plan,
@@ -387,19 +387,19 @@ impl Scenario {
     }
 
     /// This scenario with crashes of threads. `ran` is the run of this seed without crashes.
-    pub fn draw_deaths(&self, ran: &Ran, seed: u64) -> Self {
+    pub fn draw_deaths(&self, ran: &RunResult, seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x6465_6174_6873);
         let changes = &ran.changes[..self.threads.len().min(ran.changes.len())];
-        Self { deaths: Death::draw(&mut dice, changes), ..self.clone() }
+        Self { deaths: ThreadCrash::random(&mut dice, changes), ..self.clone() }
     }
 
     /// As [`Scenario::draw_deaths`], but in most runs one thread crashes right after a store with
     /// Release.
-    pub fn draw_deaths_behind(&self, ran: &Ran, seed: u64) -> Self {
+    pub fn draw_deaths_behind(&self, ran: &RunResult, seed: u64) -> Self {
         let mut drawn = self.draw_deaths(ran, seed);
         let mut dice = Dice::new(seed ^ 0x6265_6869_6e64);
         if dice.roll(4) != 0
-            && let Some(death) = Death::behind_order(&mut dice, &ran.ordered)
+            && let Some(death) = ThreadCrash::after_ordered_store(&mut dice, &ran.ordered)
         {
             drawn.deaths = vec![death];
         }
@@ -472,7 +472,7 @@ impl Scenario {
                 less
             })
         });
-        let immortal = (0..self.deaths.len()).map(|death| {
+        let fewer_crashes = (0..self.deaths.len()).map(|death| {
             let mut less = self.clone();
             less.deaths.remove(death);
             less
@@ -485,13 +485,13 @@ impl Scenario {
             less.plan.before.drain(range.start..range.end.min(total));
             less
         });
-        immortal.chain(of_threads).chain(before).filter(|less| !less.threads.is_empty())
+        fewer_crashes.chain(of_threads).chain(before).filter(|less| !less.threads.is_empty())
     }
 }
 
 /// Generates operations of `count` threads, similar to `like`, for a store that has executed
 /// `plan.before`.
-pub(super) fn draw_threads(
+pub(super) fn random_threads(
     dice: &mut Dice,
     plan: &Plan,
     like: &[Op],

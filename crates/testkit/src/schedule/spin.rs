@@ -24,18 +24,18 @@ impl Spin {
     pub(super) const ROUNDS: u32 = 3;
 
     /// Records a step, a load of this word or something else. Returns whether the thread waits.
-    pub(super) fn note(&mut self, load: Option<u64>) -> bool {
+    pub(super) fn record(&mut self, load: Option<u64>) -> bool {
         let Some(word) = load else {
             *self = Self::default();
             return false;
         };
         self.in_a_row = if self.last == Some(word) { self.in_a_row + 1 } else { 1 };
         self.last = Some(word);
-        self.note_round(word);
+        self.record_round(word);
         self.in_a_row > Self::ROUNDS || self.rounds >= Self::ROUNDS
     }
 
-    fn note_round(&mut self, word: u64) {
+    fn record_round(&mut self, word: u64) {
         if self.begin == Some(word) {
             let round = Some((self.loads, self.words));
             self.rounds = if self.before == round { self.rounds + 1 } else { 0 };
@@ -57,7 +57,7 @@ mod tests {
     /// The number of these loads after which the thread counts as waiting.
     fn waits_after(loads: impl Iterator<Item = u64>) -> Option<usize> {
         let mut spin = Spin::default();
-        loads.map(|word| spin.note(Some(word))).position(|waits| waits)
+        loads.map(|word| spin.record(Some(word))).position(|waits| waits)
     }
 
     #[test]
@@ -78,6 +78,6 @@ mod tests {
         let walk = (0..1000).flat_map(|line: u64| [1, 64 * line, 64 * line + 8, 64 * line, 2]);
         assert_eq!(waits_after(walk), None);
         let mut spin = Spin::default();
-        assert!((0..1000).all(|step| !spin.note((step % 3 != 2).then_some(8))));
+        assert!((0..1000).all(|step| !spin.record((step % 3 != 2).then_some(8))));
     }
 }

@@ -21,11 +21,11 @@
 //! unwinds, and its stores from then on are ignored.
 
 use super::cues::At;
-use super::death::{Asked, Death, Mortality};
-use super::policy::{Director, Policy, Slice, Threads};
+use super::death::{CrashPlan, CrashSite, ThreadCrash};
+use super::policy::{Policy, PolicyRunner, Slice, Threads};
 use super::spin::Spin;
 use crate::crash::Wrong;
-use crate::crash::{caught, place};
+use crate::crash::{catch_panic, place};
 use crate::points;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -69,7 +69,7 @@ pub struct Turn {
 
 /// The result of a run.
 #[derive(Debug, Default)]
-pub struct Ran {
+pub struct RunResult {
     /// The schedule.
     pub turns: Vec<Turn>,
     /// Total number of steps.
@@ -82,13 +82,13 @@ pub struct Ran {
     pub died: Vec<(usize, u64)>,
     /// Crash points of threads that have requested durability but do not have it yet, with the
     /// place of the request.
-    pub asked: Vec<Asked>,
+    pub persist_requests: Vec<CrashSite>,
     /// Crash points right after a store that other threads rely on, with the place of the store.
     /// Only for shared pools.
-    pub ordered: Vec<Asked>,
+    pub ordered: Vec<CrashSite>,
 }
 
-impl Ran {
+impl RunResult {
     /// The schedule, as input of [`Policy::Script`].
     pub fn slices(&self) -> Vec<Slice> {
         self.turns.iter().map(|turn| turn.slice).collect()
@@ -96,7 +96,7 @@ impl Ran {
 }
 
 struct State {
-    director: Director,
+    policy_runner: PolicyRunner,
     runnable: Threads,
     running: usize,
     turns: Vec<Turn>,
@@ -104,11 +104,11 @@ struct State {
     spin: Spin,
     wrong: Option<Wrong>,
     caller: Option<Thread>,
-    mortality: Mortality,
+    crash_plan: CrashPlan,
     changes: Vec<Vec<u64>>,
     died: Vec<(usize, u64)>,
-    asked: Vec<Asked>,
-    ordered: Vec<Asked>,
+    persist_requests: Vec<CrashSite>,
+    ordered: Vec<CrashSite>,
 }
 
 /// The state shared by the threads of a scheduler.
@@ -120,16 +120,16 @@ struct Turns {
     steps: AtomicU64,
     clock: AtomicU64,
     /// Whether the policy is notified of each access with an ordering.
-    minds_order: AtomicBool,
+    tracks_order: AtomicBool,
     /// Whether the policy is a script of breakpoints.
-    is_cued: AtomicBool,
+    is_scripted: AtomicBool,
     /// Number of threads with a job.
     busy: AtomicUsize,
     given_up: AtomicBool,
     closing: AtomicBool,
     /// Threads that have crashed and are not detached, one bit each.
     dead: AtomicU8,
-    burial: AtomicBool,
+    detaching: AtomicBool,
     threads: Mutex<Vec<Thread>>,
 }
 
@@ -144,7 +144,7 @@ thread_local! {
 
 /// Calls `act` in a thread of a scheduler, unless the thread has crashed and is being detached.
 #[inline]
-fn on_stage(act: impl FnOnce(&Turns, usize)) {
+fn with_scheduler(act: impl FnOnce(&Turns, usize)) {
     let _ = STAGE.try_with(|stage| {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
@@ -158,7 +158,7 @@ fn on_stage(act: impl FnOnce(&Turns, usize)) {
 /// Waits for this thread's turn to do a step: a load at this offset, or any other step.
 #[inline]
 pub(super) fn step(load: Option<u64>) {
-    on_stage(|turns, me| turns.step(me, load));
+    with_scheduler(|turns, me| turns.step(me, load));
 }
 
 /// Records this thread's last access.
@@ -170,24 +170,24 @@ pub(super) fn accessed(access: Access, offset: u64, site: &'static Location<'sta
 /// Records that this thread requests durability at a place.
 #[inline]
 pub(super) fn persisted(site: &'static Location<'static>) {
-    on_stage(|turns, me| {
+    with_scheduler(|turns, me| {
         let mut state = lock(&turns.state);
-        state.director.persisted(me, site, turns.steps.load(Relaxed));
-        state.note_asked(me, site);
+        state.policy_runner.persisted(me, site, turns.steps.load(Relaxed));
+        state.record_persist_request(me, site);
     });
 }
 
 /// Records that this thread is about to do an access with an ordering.
 #[inline]
 pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
-    on_stage(|turns, me| {
-        if turns.minds_order.load(Relaxed) {
+    with_scheduler(|turns, me| {
+        if turns.tracks_order.load(Relaxed) {
             let mut state = lock(&turns.state);
             if !matches!(order, Order::RmwFailed(_)) {
-                state.director.come(me, At::Access(points::current()));
+                state.policy_runner.reach(me, At::Access(points::current()));
             }
             if matches!(order, Order::Store(it) | Order::Rmw(it) if it != Relaxed) {
-                state.note_ordered(me, site);
+                state.record_ordered_store(me, site);
             }
         }
     });
@@ -196,9 +196,9 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
 /// Makes a barrier a step, if the policy is a script of breakpoints.
 #[inline]
 pub(super) fn before_barrier(order: Order) {
-    on_stage(|turns, me| {
-        if turns.is_cued.load(Relaxed) && matches!(order, Order::Barrier | Order::GlobalBarrier) {
-            lock(&turns.state).director.come(me, At::Access(points::current()));
+    with_scheduler(|turns, me| {
+        if turns.is_scripted.load(Relaxed) && matches!(order, Order::Barrier | Order::GlobalBarrier) {
+            lock(&turns.state).policy_runner.reach(me, At::Access(points::current()));
             turns.step(me, None);
         }
     });
@@ -206,9 +206,9 @@ pub(super) fn before_barrier(order: Order) {
 
 /// Marks a place in a test's thread, at which a script can stop it.
 pub fn mark(number: u32) {
-    on_stage(|turns, me| {
-        if turns.is_cued.load(Relaxed) {
-            lock(&turns.state).director.come(me, At::Mark(number));
+    with_scheduler(|turns, me| {
+        if turns.is_scripted.load(Relaxed) {
+            lock(&turns.state).policy_runner.reach(me, At::Mark(number));
             turns.step(me, None);
         }
     });
@@ -217,14 +217,14 @@ pub fn mark(number: u32) {
 /// Whether the script makes the running thread load stale values there.
 pub(super) fn sees_old(point: Option<&str>) -> bool {
     let mut sees_old = false;
-    on_stage(|turns, _| sees_old = lock(&turns.state).director.sees_old(point));
+    with_scheduler(|turns, _| sees_old = lock(&turns.state).policy_runner.sees_old(point));
     sees_old
 }
 
 /// Whether the script places the running thread's store there before the stores of other threads.
 pub(super) fn stores_early(point: Option<&str>) -> bool {
     let mut stores_early = false;
-    on_stage(|turns, _| stores_early = lock(&turns.state).director.stores_early(point));
+    with_scheduler(|turns, _| stores_early = lock(&turns.state).policy_runner.stores_early(point));
     stores_early
 }
 
@@ -241,7 +241,7 @@ pub(crate) fn pause() {
 }
 
 /// Replaces sleeping: yields until another thread has run.
-fn give_way() {
+fn yield_on_wait() {
     (0..=Spin::ROUNDS).for_each(|_| step(Some(NOWHERE)));
 }
 
@@ -252,8 +252,8 @@ pub(super) fn begin_call(call: usize) {
             let mut state = lock(&turns.state);
             let changes = &mut state.changes[*me];
             changes.resize(call + 1, 0);
-            if turns.is_cued.load(Relaxed) {
-                state.director.come(*me, At::Call(call));
+            if turns.is_scripted.load(Relaxed) {
+                state.policy_runner.reach(*me, At::Call(call));
                 drop(state);
                 turns.step(*me, None);
             }
@@ -288,9 +288,9 @@ impl Stage {
             std::thread::spawn(move || {
                 core.stay();
                 terrace_pool::number_this_thread(me as u32 + 1);
-                terrace_pool::rest_with(give_way);
+                terrace_pool::rest_with(yield_on_wait);
                 STAGE.set(Some((turns.clone(), me)));
-                turns.serve(me);
+                turns.serve_jobs(me);
             })
         };
         let handles: Vec<_> = (0..THREADS_MAX).map(start).collect();
@@ -299,66 +299,66 @@ impl Stage {
     }
 
     /// Runs the jobs, the first one in thread 0. Only one caller at a time.
-    pub fn run(&self, jobs: Vec<Job>, policy: &Policy, seed: u64) -> Ran {
-        self.run_mortals(jobs.into_iter().enumerate().collect(), Mortality::default(), policy, seed)
+    pub fn run(&self, jobs: Vec<Job>, policy: &Policy, seed: u64) -> RunResult {
+        self.run_crashing(jobs.into_iter().enumerate().collect(), CrashPlan::default(), policy, seed)
     }
 
     /// Runs each job in the thread with its number; none of these may be crashed. Threads that
     /// crash must be [detached](Self::detach_dead) afterwards.
-    pub(super) fn run_mortals(
+    pub(super) fn run_crashing(
         &self,
         jobs: Vec<(usize, Job)>,
-        mortality: Mortality,
+        crash_plan: CrashPlan,
         policy: &Policy,
         seed: u64,
-    ) -> Ran {
+    ) -> RunResult {
         let count = jobs.len();
         assert!((1..=THREADS_MAX).contains(&count), "a stage runs 1 to {THREADS_MAX} threads, not {count}");
         let turns = &*self.turns;
         let runnable = jobs.iter().fold(0, |bits, (thread, _)| bits | 1 << thread);
-        assert!(runnable & turns.dead.load(Acquire) == 0, "the dead do nothing");
+        assert!(runnable & turns.dead.load(Acquire) == 0, "a crashed thread cannot run a job");
         turns.given_up.store(false, Relaxed);
         turns.steps.store(0, Relaxed);
         turns.clock.store(0, Relaxed);
-        let is_cued = matches!(policy, Policy::Cued(_));
-        turns.is_cued.store(is_cued, Relaxed);
-        let minds_order = is_cued || mortality.is_told();
-        turns.minds_order.store(minds_order, Relaxed);
+        let is_scripted = matches!(policy, Policy::Cued(_));
+        turns.is_scripted.store(is_scripted, Relaxed);
+        let tracks_order = is_scripted || crash_plan.is_observed();
+        turns.tracks_order.store(tracks_order, Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {
             *lock(&turns.jobs[thread]) = Some(job);
         }
         let first = {
             let mut state = lock(&turns.state);
-            *state = State::new(Director::new(policy, seed), runnable);
-            state.mortality = mortality;
+            *state = State::new(PolicyRunner::new(policy, seed), runnable);
+            state.crash_plan = crash_plan;
             state.caller = Some(std::thread::current());
-            state.running = state.director.next(runnable, None, false, 0);
+            state.running = state.policy_runner.next(runnable, None, false, 0);
             state.running
         };
         turns.pass_to(first);
         self.wait();
         let mut state = lock(&turns.state);
-        Ran {
+        RunResult {
             turns: std::mem::take(&mut state.turns),
             steps: turns.steps.load(Relaxed),
-            wrong: state.wrong.take().or_else(|| state.director.missed()),
+            wrong: state.wrong.take().or_else(|| state.policy_runner.unreached()),
             changes: std::mem::take(&mut state.changes),
             died: std::mem::take(&mut state.died),
-            asked: std::mem::take(&mut state.asked),
+            persist_requests: std::mem::take(&mut state.persist_requests),
             ordered: std::mem::take(&mut state.ordered),
         }
     }
 
     /// Detaches the crashed threads: they unwind and can serve again.
-    pub(super) fn bury(&self) {
+    pub(super) fn detach_dead(&self) {
         let turns = &*self.turns;
-        turns.burial.store(true, Release);
+        turns.detaching.store(true, Release);
         turns.threads().iter().for_each(Thread::unpark);
         while turns.dead.load(Acquire) != 0 {
             std::thread::yield_now();
         }
-        turns.burial.store(false, Release);
+        turns.detaching.store(false, Release);
     }
 
     /// Runs one job in thread 0 while all others are idle.
@@ -378,9 +378,10 @@ impl Stage {
             let done = work();
             *lock(&place) = Some(done);
         });
-        let ran = self.run_mortals(vec![(thread, job)], Mortality::default(), &Policy::Script(Vec::new()), 0);
+        let ran =
+            self.run_crashing(vec![(thread, job)], CrashPlan::default(), &Policy::Script(Vec::new()), 0);
         let result = lock(&result).take();
-        result.ok_or_else(|| ran.wrong.unwrap_or_else(|| "it did not come to an end".into()))
+        result.ok_or_else(|| ran.wrong.unwrap_or_else(|| "it did not terminate".into()))
     }
 
     fn wait(&self) {
@@ -391,9 +392,7 @@ impl Stage {
             let steps = turns.clock.load(Relaxed) + turns.steps.load(Relaxed);
             looks = if steps == seen { looks + 1 } else { 0 };
             if turns.turn.load(Acquire) != CALLER && looks == LOOKS {
-                turns.give_up(
-                    "a thread waits for something outside of the medium, which one that is not its turn has",
-                );
+                turns.give_up("a thread waits outside the medium for a thread that is parked");
             }
             seen = steps;
         }
@@ -411,9 +410,9 @@ impl Drop for Stage {
 }
 
 impl State {
-    fn new(director: Director, runnable: Threads) -> Self {
+    fn new(policy_runner: PolicyRunner, runnable: Threads) -> Self {
         Self {
-            director,
+            policy_runner,
             runnable,
             running: 0,
             turns: Vec::new(),
@@ -421,44 +420,45 @@ impl State {
             spin: Spin::default(),
             wrong: None,
             caller: None,
-            mortality: Mortality::default(),
+            crash_plan: CrashPlan::default(),
             changes: vec![Vec::new(); THREADS_MAX],
             died: Vec::new(),
-            asked: Vec::new(),
+            persist_requests: Vec::new(),
             ordered: Vec::new(),
         }
     }
 
     /// Records that `thread` requests durability with its next change.
-    fn note_asked(&mut self, thread: usize, site: &'static Location<'static>) {
+    fn record_persist_request(&mut self, thread: usize, site: &'static Location<'static>) {
         if let Some(call) = self.changes[thread].len().checked_sub(1) {
-            self.asked.push((Death { thread, call, change: self.changes[thread][call] + 1 }, site));
+            self.persist_requests
+                .push((ThreadCrash { thread, call, change: self.changes[thread][call] + 1 }, site));
         }
     }
 
     /// Records that `thread` makes a store that others rely on, with its next change. It could
     /// crash before the change after that.
-    fn note_ordered(&mut self, thread: usize, site: &'static Location<'static>) {
+    fn record_ordered_store(&mut self, thread: usize, site: &'static Location<'static>) {
         if let Some(call) = self.changes[thread].len().checked_sub(1) {
-            self.ordered.push((Death { thread, call, change: self.changes[thread][call] + 2 }, site));
+            self.ordered.push((ThreadCrash { thread, call, change: self.changes[thread][call] + 2 }, site));
         }
     }
 
     /// Counts another change by `thread`. Returns whether it crashes instead.
-    fn dies(&mut self, thread: usize) -> bool {
+    fn crashes(&mut self, thread: usize) -> bool {
         let Some(call) = self.changes[thread].len().checked_sub(1) else { return false };
         let change = self.changes[thread][call] + 1;
         self.changes[thread][call] = change;
-        self.mortality.deaths.contains(&Death { thread, call, change })
+        self.crash_plan.deaths.contains(&ThreadCrash { thread, call, change })
     }
 
     /// Records a step, with its `load`. Returns whether the thread must yield first.
-    fn note(&mut self, load: Option<u64>) -> bool {
-        self.spin.note(load) || self.in_a_row >= STEPS_IN_A_ROW
+    fn must_yield(&mut self, load: Option<u64>) -> bool {
+        self.spin.record(load) || self.in_a_row >= STEPS_IN_A_ROW
     }
 
     /// Switches from one thread to the next, or continues.
-    fn change(&mut self, from: usize, to: usize, now: u64) {
+    fn switch(&mut self, from: usize, to: usize, now: u64) {
         if from != to {
             self.end_turn(from, now);
             (self.in_a_row, self.spin) = (0, Spin::default());
@@ -478,16 +478,16 @@ impl Turns {
         Self {
             turn: AtomicUsize::new(CALLER),
             jobs: Default::default(),
-            state: Mutex::new(State::new(Director::new(&Policy::Script(Vec::new()), 0), 0)),
+            state: Mutex::new(State::new(PolicyRunner::new(&Policy::Script(Vec::new()), 0), 0)),
             steps: AtomicU64::new(0),
             clock: AtomicU64::new(0),
-            minds_order: AtomicBool::new(false),
-            is_cued: AtomicBool::new(false),
+            tracks_order: AtomicBool::new(false),
+            is_scripted: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             given_up: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             dead: AtomicU8::new(0),
-            burial: AtomicBool::new(false),
+            detaching: AtomicBool::new(false),
             threads: Mutex::default(),
         }
     }
@@ -497,7 +497,7 @@ impl Turns {
     }
 
     /// The main loop of thread `me`: it runs job after job.
-    fn serve(&self, me: usize) {
+    fn serve_jobs(&self, me: usize) {
         loop {
             if self.closing.load(Acquire) {
                 return;
@@ -514,7 +514,7 @@ impl Turns {
             // Starting counts as a step, since the policy chose it.
             lock(&self.state).in_a_row += 1;
             let is_given_up = self.given_up.load(Acquire);
-            let outcome = caught(|| {
+            let outcome = catch_panic(|| {
                 if !is_given_up {
                     job();
                 }
@@ -533,17 +533,17 @@ impl Turns {
     }
 
     /// Crashes thread `me`: it stops here and the others continue.
-    fn die(&self, me: usize) {
+    fn crash(&self, me: usize) {
         let mut state = lock(&self.state);
         let now = self.clock.fetch_add(1, Relaxed) + 1;
         state.died.push((me, now));
         self.dead.fetch_or(1 << me, Release);
-        state.mortality.tell(me);
-        self.hand_on(me, state);
-        while !self.burial.load(Acquire) && !self.closing.load(Acquire) {
+        state.crash_plan.observe(me);
+        self.pass_turn_on(me, state);
+        while !self.detaching.load(Acquire) && !self.closing.load(Acquire) {
             std::thread::park();
         }
-        panic!("it is buried");
+        panic!("the crashed thread is detached");
     }
 
     /// A step of thread `me`: chooses the next thread, and waits until that is `me`.
@@ -552,9 +552,9 @@ impl Turns {
             return self.leave();
         }
         let mut state = lock(&self.state);
-        if load.is_none() && state.dies(me) {
+        if load.is_none() && state.crashes(me) {
             drop(state);
-            return self.die(me);
+            return self.crash(me);
         }
         let steps = self.steps.load(Relaxed) + 1;
         self.steps.store(steps, Relaxed);
@@ -562,13 +562,13 @@ impl Turns {
             drop(state);
             let last =
                 LAST.get().map_or(String::new(), |(_, at, site)| format!(", at {at:#x} ({})", place(site)));
-            self.give_up(&format!("it does not come to an end{last}"));
+            self.give_up(&format!("it does not terminate{last}"));
             return self.leave();
         }
-        let gives_way = state.note(load);
+        let gives_way = state.must_yield(load);
         let (runnable, running) = (state.runnable, state.running);
-        let next = state.director.next(runnable, Some(running), gives_way, steps);
-        state.change(me, next, self.clock.load(Relaxed));
+        let next = state.policy_runner.next(runnable, Some(running), gives_way, steps);
+        state.switch(me, next, self.clock.load(Relaxed));
         if next != me {
             drop(state);
             self.pass_to(next);
@@ -607,11 +607,11 @@ impl Turns {
         if let Err(wrong) = outcome {
             state.wrong.get_or_insert(wrong);
         }
-        self.hand_on(me, state);
+        self.pass_turn_on(me, state);
     }
 
     /// Passes the turn of thread `me`, which does nothing more, to another thread or the caller.
-    fn hand_on(&self, me: usize, mut state: MutexGuard<'_, State>) {
+    fn pass_turn_on(&self, me: usize, mut state: MutexGuard<'_, State>) {
         state.runnable &= !(1 << me);
         let next = if self.busy.fetch_sub(1, Relaxed) == 1 {
             CALLER
@@ -619,9 +619,9 @@ impl Turns {
             return;
         } else {
             let runnable = state.runnable;
-            state.director.next(runnable, None, false, self.steps.load(Relaxed))
+            state.policy_runner.next(runnable, None, false, self.steps.load(Relaxed))
         };
-        state.change(me, next, self.clock.load(Relaxed));
+        state.switch(me, next, self.clock.load(Relaxed));
         let caller = state.caller.clone();
         drop(state);
         match caller {

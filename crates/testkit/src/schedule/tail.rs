@@ -6,12 +6,12 @@
 //! the two. (Read-modify-writes are not moved: their results mostly decide what follows.)
 
 use super::seen::Ordered;
-use super::worlds::Worlds;
+use super::worlds::Variants;
 use std::panic::Location;
 
 /// A store that may be delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Late {
+pub(super) struct LateStore {
     /// The word's number in the model, and its index in the medium.
     pub(super) number: usize,
     pub(super) word: u64,
@@ -23,15 +23,15 @@ pub(super) struct Late {
 
 /// The latest stores of a thread.
 #[derive(Default)]
-pub(super) struct Tail {
-    stores: Vec<Late>,
+pub(super) struct PendingStores {
+    stores: Vec<LateStore>,
     /// How many of them are certain to have been made.
-    kept: Worlds<usize>,
+    kept: Variants<usize>,
 }
 
-impl Tail {
+impl PendingStores {
     /// Adds a store that is not a read-modify-write.
-    pub(super) fn add(&mut self, late: Late) {
+    pub(super) fn add(&mut self, late: LateStore) {
         self.stores.push(late);
     }
 
@@ -41,32 +41,32 @@ impl Tail {
         if self.stores.is_empty() {
             return;
         }
-        let kept = is_missing.then(|| *self.kept.is());
-        self.kept = Worlds::both(self.stores.len());
+        let kept = is_missing.then(|| *self.kept.in_run());
+        self.kept = Variants::both(self.stores.len());
         if let Some(kept) = kept {
-            *self.kept.is_mut() = kept;
+            *self.kept.in_run_mut() = kept;
         }
         self.forget();
     }
 
     /// Applies a store with this ordering: if it releases, it keeps all earlier stores before it.
-    pub(super) fn stored(&mut self, ordered: &Worlds<Ordered>) {
-        if ordered.would_be.releases {
-            self.keep(!ordered.is().releases);
+    pub(super) fn stored(&mut self, ordered: &Variants<Ordered>) {
+        if ordered.with_all.releases {
+            self.keep(!ordered.in_run().releases);
         }
     }
 
     /// Drops the stores once both variants have made all of them.
     fn forget(&mut self) {
-        self.kept.settle();
-        if !self.kept.differs() && self.kept.would_be == self.stores.len() {
+        self.kept.normalise();
+        if !self.kept.differs() && self.kept.with_all == self.stores.len() {
             *self = Self::default();
         }
     }
 
     /// The stores that may be missing in the run but not with all orderings, the last one first.
-    pub(super) fn late(&self) -> impl Iterator<Item = &Late> {
-        self.stores[*self.kept.is()..self.kept.would_be].iter().rev()
+    pub(super) fn late(&self) -> impl Iterator<Item = &LateStore> {
+        self.stores[*self.kept.in_run()..self.kept.with_all].iter().rev()
     }
 }
 
@@ -74,22 +74,22 @@ impl Tail {
 mod tests {
     use super::*;
 
-    fn late(number: usize) -> Late {
-        Late { number, word: number as u64, value: 1, site: Location::caller() }
+    fn late(number: usize) -> LateStore {
+        LateStore { number, word: number as u64, value: 1, site: Location::caller() }
     }
 
-    fn late_in(tail: &Tail) -> Vec<usize> {
+    fn late_in(tail: &PendingStores) -> Vec<usize> {
         tail.late().map(|late| late.number).collect()
     }
 
     #[test]
     fn stores_are_late_without_the_release() {
-        let releases = Worlds::both(Ordered { releases: true, ..Ordered::default() });
+        let releases = Variants::both(Ordered { releases: true, ..Ordered::default() });
         let mut but_in_run = releases.clone();
-        but_in_run.is_mut().releases = false;
-        let mut tail = Tail::default();
+        but_in_run.in_run_mut().releases = false;
+        let mut tail = PendingStores::default();
         (0..2).for_each(|number| tail.add(late(number)));
-        tail.stored(&Worlds::default());
+        tail.stored(&Variants::default());
         assert_eq!(late_in(&tail), [0; 0], "nothing keeps them");
         tail.stored(&but_in_run);
         tail.add(late(2));

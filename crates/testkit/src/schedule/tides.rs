@@ -5,11 +5,11 @@ use super::scenario::{Act, CROWD, Manner, Scenario};
 use crate::crash::{Dice, Key, Op, Target};
 
 /// Maximum number of operations of the thread that fills and empties the store.
-const TIDES: usize = 160;
+const FILL_DRAIN_OPS: usize = 160;
 /// Number of its operations that a successor repeats.
-const GOES_ON: usize = 24;
+const REPEATED_OPS: usize = 24;
 /// One in this many keys is not removed; background work runs instead.
-const STAYS: u64 = 12;
+const KEEP_ONE_IN: u64 = 12;
 
 impl Scenario {
     /// As [`Scenario::draw`], but one thread adds all keys and removes them again, once or more,
@@ -22,25 +22,25 @@ impl Scenario {
         scenario.plan.before = plan.before;
         let mut next = scenario.plan.all_versions();
         let mut acts: Vec<Act> = Vec::new();
-        let mut rises = dice.roll(2) == 0;
-        while acts.len() < TIDES {
+        let mut fills = dice.roll(2) == 0;
+        while acts.len() < FILL_DRAIN_OPS {
             // Removals are in reverse order: the removal of the first key may be what makes a table
             // check whether to shrink.
             for key in 0..plan.keys as Key {
                 next += 1;
-                acts.push(match rises {
+                acts.push(match fills {
                     true => Act::Do(Op::Put(key, next)),
-                    false if dice.roll(STAYS) == 0 => Act::Do(Op::Background(0)),
+                    false if dice.roll(KEEP_ONE_IN) == 0 => Act::Do(Op::Background(0)),
                     false => Act::Do(Op::Remove(plan.keys - 1 - key)),
                 });
             }
             acts.extend([Op::Background(0), Op::Background(0)].map(Act::Do));
-            rises = !rises;
+            fills = !fills;
             if dice.roll(3) == 0 {
                 break;
             }
         }
-        acts.truncate(TIDES);
+        acts.truncate(FILL_DRAIN_OPS);
         let mut read = |_| match dice.roll(5) {
             0 => Act::Scan,
             _ => Act::Get(dice.roll(plan.keys as u64) as Key),
@@ -66,7 +66,7 @@ impl Scenario {
         let keys = scenario.plan.keys as u64;
         if dice.roll(2) == 0 {
             // The second thread repeats what the first one does, or did before its crash.
-            let first = scenario.threads[0].iter().take(GOES_ON).filter_map(|act| match act {
+            let first = scenario.threads[0].iter().take(REPEATED_OPS).filter_map(|act| match act {
                 Act::Do(op) => Some(op.clone()),
                 _ => None,
             });

@@ -45,8 +45,8 @@ use super::model::{Model, Weak, Weakening, Weakenings, extent, losses};
 use super::reach::{Aim, Choice, Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
 use super::stage::{THREADS_MAX, number, sees_old, stores_early};
-use super::tail::Late;
-use super::worlds::Worlds;
+use super::tail::LateStore;
+use super::worlds::Variants;
 use crate::Noted;
 use crate::crash::Wrong;
 use crate::points;
@@ -65,24 +65,24 @@ struct State {
     /// The values of words before the current store to them.
     before: Vec<u64>,
     /// Stale values currently shown to a thread, and that thread.
-    swapped: Vec<Old>,
+    swapped: Vec<StaleWord>,
     shown_to: u64,
     /// A store in progress that takes its place before other threads' stores; and how many there
     /// were.
-    overtaken: Option<Old>,
+    overtaken: Option<StaleWord>,
     overtaken_times: u64,
     /// Number of stores that were lost with a crashed thread.
-    taken_along: u64,
+    lost_stores: u64,
     chooser: Chooser,
 }
 
 /// A word that shows a stale value while a thread loads it.
-struct Old {
+struct StaleWord {
     word: u64,
     /// The number of the stale value.
     chosen: Number,
     /// The word's actual value.
-    truth: u64,
+    actual: u64,
 }
 
 /// Shows threads the medium below as the memory model allows, with all orderings in place or one
@@ -107,9 +107,9 @@ impl Passed {
     /// Whether a crashed thread lost stores while every store was the last one to its word when it
     /// was made. Only then does the trace of the medium show which states a power failure may
     /// leave.
-    pub fn has_taken_along(&self) -> bool {
+    pub fn has_lost_stores(&self) -> bool {
         let state = lock(&self.0);
-        state.taken_along != 0 && state.overtaken_times == 0
+        state.lost_stores != 0 && state.overtaken_times == 0
     }
 }
 
@@ -137,7 +137,7 @@ impl<M: Medium> Weakened<M> {
     }
 
     fn word(&self, word: u64) -> &AtomicU64 {
-        assert!(word < self.below.len() as u64 / 8, "word {word} does not lie in the medium");
+        assert!(word < self.below.len() as u64 / 8, "word {word} is not in the medium");
         // SAFETY: in bounds (checked) and aligned, since the base is; the medium keeps the range
         // mapped.
         unsafe { AtomicU64::from_ptr(self.below.base().as_ptr().cast::<u64>().add(word as usize)) }
@@ -152,12 +152,12 @@ impl<M: Medium> Weakened<M> {
     /// Restores the actual values of the words selected by `is_meant`.
     fn restore(&self, state: &mut State, is_meant: impl Fn(u64) -> bool) {
         for old in state.swapped.extract_if(.., |old| is_meant(old.word)) {
-            self.word(old.word).store(old.truth, Relaxed);
+            self.word(old.word).store(old.actual, Relaxed);
         }
     }
 
     /// Hides stale values that are shown to another thread than `me`.
-    fn arrive(&self, state: &mut State, me: u64) {
+    fn hide_from_others(&self, state: &mut State, me: u64) {
         if state.shown_to != me {
             self.restore(state, |_| true);
             state.shown_to = me;
@@ -167,7 +167,7 @@ impl<M: Medium> Weakened<M> {
     /// Decides whether the store that `me` is about to do takes its place before other stores to
     /// the word, if `me` does not have to see those. In that case a read-modify-write finds the
     /// value before them, and they overwrite the store of `me`.
-    fn overtake(&self, state: &mut State, me: u64, word: u64) {
+    fn place_before_others(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
         let Some(choice) = state.model.overtaken(me, number, word) else { return };
         if self.reach.aim == Aim::Cued && !stores_early(choice.point) {
@@ -178,21 +178,21 @@ impl<M: Medium> Weakened<M> {
         }
         let Some(chosen) = self.chosen(state, choice) else { return };
         let chosen = if state.model.has_room_behind(number, chosen) { chosen } else { choice.oldest };
-        state.model.departed = true;
-        state.overtaken = Some(self.put_old(state, me, number, word, chosen));
+        state.model.has_diverged = true;
+        state.overtaken = Some(self.put_stale(state, me, number, word, chosen));
         state.overtaken_times += 1;
     }
 
     /// Shows a stale value of `word`, if `me` may load one and the run's choice says so.
-    fn show_old(&self, state: &mut State, me: u64, word: u64) {
+    fn show_stale(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
         let choice = state.model.choice(me, number, word);
         if state.model.threads[&me].old == 0 {
             return;
         }
         let Some(chosen) = self.chosen(state, choice) else { return };
-        state.model.departed |= chosen < choice.first_sound;
-        let old = self.put_old(state, me, number, word, chosen);
+        state.model.has_diverged |= chosen < choice.first_sound;
+        let old = self.put_stale(state, me, number, word, chosen);
         state.swapped.push(old);
     }
 
@@ -205,19 +205,19 @@ impl<M: Medium> Weakened<M> {
     }
 
     /// Puts the value with this number into `word`, for the next access of `me`.
-    fn put_old(&self, state: &mut State, me: u64, number: usize, word: u64, chosen: Number) -> Old {
+    fn put_stale(&self, state: &mut State, me: u64, number: usize, word: u64, chosen: Number) -> StaleWord {
         state.model.thread(me).old -= 1;
-        let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
-        Old { word, chosen, truth }
+        let actual = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
+        StaleWord { word, chosen, actual }
     }
 }
 
 impl<M: Noted> Weakened<M> {
     /// Removes stores of the crashed thread `dead` that may not have been made yet, as the run's
     /// choice says.
-    fn take_along(&self, state: &mut State, dead: u64) {
+    fn lose_late_stores(&self, state: &mut State, dead: u64) {
         for (late, before) in state.model.late(dead) {
-            let Late { number, word, value, site } = late;
+            let LateStore { number, word, value, site } = late;
             let differs = self.word(word).load(Relaxed) != before;
             let choice = Choice { word, site, point: None, oldest: 0, first_sound: 1, last: value, differs };
             let is_late = match self.reach.aim {
@@ -227,16 +227,16 @@ impl<M: Noted> Weakened<M> {
             if is_late {
                 self.word(word).store(before, Relaxed);
                 self.below.unmake(8 * word, before);
-                state.taken_along += 1;
-                state.model.departed = true;
-                state.model.stored(dead, number, before, false, &Worlds::default());
+                state.lost_stores += 1;
+                state.model.has_diverged = true;
+                state.model.stored(dead, number, before, false, &Variants::default());
             }
         }
     }
 }
 
 impl<M: Noted> Noted for Weakened<M> {
-    fn note(&self, note: u64) {
+    fn mark_call(&self, mark: u64) {
         let (me, mut state) = (number(), lock(&self.state));
         self.restore(&mut state, |_| true);
         let is_apart = self.apart.checked_shr(me as u32).is_some_and(|bits| bits & 1 == 1);
@@ -246,20 +246,20 @@ impl<M: Noted> Noted for Weakened<M> {
         }
         let it = state.model.thread(me);
         // Calls begin with even marks and end with odd ones.
-        (it.calls, it.old, it.has_called) = (note.is_multiple_of(2), self.reach.old, true);
+        (it.calls, it.old, it.has_called) = (mark.is_multiple_of(2), self.reach.old, true);
         drop(state);
-        self.below.note(note);
+        self.below.mark_call(mark);
     }
     fn died(&self, thread: usize) {
         let mut state = lock(&self.state);
         let state = &mut *state;
         self.restore(state, |_| true);
-        self.take_along(state, thread as u64);
+        self.lose_late_stores(state, thread as u64);
     }
-    fn told(&self, dead: usize) {
+    fn crash_observed(&self, dead: usize) {
         let (me, mut state) = (number(), lock(&self.state));
         if me < THREADS_MAX as u64 {
-            state.model.learn(me, dead as u64);
+            state.model.observe_crash(me, dead as u64);
         }
     }
     fn wrong(&self) -> Option<Wrong> {
@@ -307,7 +307,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
     }
     fn ordered(&self, order: Order, site: &'static Location<'static>) {
         let (me, mut state) = (number(), lock(&self.state));
-        self.arrive(&mut state, me);
+        self.hide_from_others(&mut state, me);
         if state.model.thread(me).calls {
             let point = points::current();
             state.model.passed.extend(losses(order).iter().map(|&weak| Weakening { site, weak, point }));
@@ -318,13 +318,13 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             }
             Order::Barrier | Order::GlobalBarrier => {
                 self.restore(&mut state, |_| true);
-                let missing = state.model.lacks(site, Weak::Total);
+                let missing = state.model.is_weakened(site, Weak::Total);
                 match order {
                     Order::GlobalBarrier => state.model.barrier_of_all(me, missing),
                     _ => state.model.barrier(me, missing),
                 }
             }
-            Order::External => state.model.meet_elsewhere(me),
+            Order::External => state.model.synchronise_elsewhere(me),
         }
     }
     fn before_access(&self, access: Access, at: *const u8) {
@@ -332,7 +332,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let (me, words) = (number(), self.words(at, len));
         let mut state = lock(&self.state);
         let state = &mut *state;
-        self.arrive(state, me);
+        self.hide_from_others(state, me);
         if stores {
             self.restore(state, |_| true);
             self.below.before_access(access, at);
@@ -349,8 +349,8 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             state.model.enter_total(me, number, &ordered);
         }
         match access {
-            Access::Store | Access::Rmw => self.overtake(state, me, words.start),
-            _ if !stores => words.for_each(|word| self.show_old(state, me, word)),
+            Access::Store | Access::Rmw => self.place_before_others(state, me, words.start),
+            _ if !stores => words.for_each(|word| self.show_stale(state, me, word)),
             _ => {}
         }
     }
@@ -360,7 +360,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let (me, words) = (number(), self.words(at, len));
         let mut state = lock(&self.state);
         let state = &mut *state;
-        self.arrive(state, me);
+        self.hide_from_others(state, me);
         let ordered = state.model.ordered_now(me, access);
         let calls = state.model.thread(me).calls;
         if calls {
@@ -369,8 +369,8 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let before = if stores { std::mem::take(&mut state.before) } else { Vec::new() };
         let overtaken = state.overtaken.take();
         for (at, word) in words.clone().enumerate() {
-            if let Some(Old { word, chosen, truth }) = overtaken {
-                self.word(word).store(truth, Relaxed);
+            if let Some(StaleWord { word, chosen, actual }) = overtaken {
+                self.word(word).store(actual, Relaxed);
                 let number = state.model.words[&word];
                 match access {
                     Access::RmwFailed => state.model.loaded(me, number, chosen, &ordered),
@@ -387,18 +387,18 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
                 let is_exchange = access == Access::Rmw;
                 state.model.stored(me, number, value, is_exchange, &ordered);
                 if !is_exchange {
-                    let late = Late { number, word, value: state.model.last(number), site };
+                    let late = LateStore { number, word, value: state.model.last(number), site };
                     state.model.thread(me).tail.add(late);
                 }
             } else if let Some(&number) = state.model.words.get(&word) {
                 // Everything after it begins with a barrier.
                 let value = self.word(word).load(Relaxed);
                 let by_all = Ordered { is_total: true, ..Ordered::default() };
-                state.model.stored(me, number, value, false, &Worlds::both(by_all));
+                state.model.stored(me, number, value, false, &Variants::both(by_all));
             }
         }
         if calls && me < THREADS_MAX as u64 {
-            state.model.judge_races(me, access, words.clone(), site);
+            state.model.find_races(me, access, words.clone(), site);
         }
         // The caller looks at the bytes of a read after this.
         if !matches!(access, Access::Read(_)) {

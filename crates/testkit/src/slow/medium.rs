@@ -87,7 +87,7 @@ impl<M: Medium> Slow<M> {
     }
 
     #[inline]
-    fn mine(&self) -> &Thread {
+    fn own_state(&self) -> &Thread {
         &self.threads[threads::number() % THREADS]
     }
 
@@ -95,7 +95,7 @@ impl<M: Medium> Slow<M> {
     fn now(&self) -> u64 {
         match self.time {
             Time::Real => clock::now_ns(),
-            Time::Counted => self.mine().now.load(Relaxed),
+            Time::Counted => self.own_state().now.load(Relaxed),
         }
     }
 
@@ -192,7 +192,7 @@ unsafe impl<M: Medium> Medium for Slow<M> {
     }
 
     fn write_back(&self, at: *const u8) {
-        let (thread, now, line) = (self.mine(), self.now(), self.lines(at, 1).start);
+        let (thread, now, line) = (self.own_state(), self.now(), self.lines(at, 1).start);
         if self.cache.clean(line) {
             let filled = thread.ready_at(line, now);
             thread.durable_at(self.device.write(filled, line));
@@ -202,18 +202,18 @@ unsafe impl<M: Medium> Medium for Slow<M> {
 
     fn fence(&self) {
         self.below.fence();
-        let thread = self.mine();
+        let thread = self.own_state();
         self.wait_until(thread, thread.durable_at.load(Relaxed));
     }
 
     fn before_access(&self, access: Access, at: *const u8) {
         self.below.before_access(access, at);
-        self.mine().began.store(self.now(), Relaxed);
+        self.own_state().began.store(self.now(), Relaxed);
     }
 
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
         self.below.accessed(access, at, site);
-        let thread = self.mine();
+        let thread = self.own_state();
         let began = thread.began.load(Relaxed);
         match access {
             Access::Load | Access::RmwFailed => self.load(thread, began, at, 8, false),
@@ -233,7 +233,7 @@ unsafe impl<M: Medium> Medium for Slow<M> {
         self.below.prefetched(at);
         let offset = at.addr().wrapping_sub(self.below.base().addr().get());
         if offset < self.below.len() {
-            self.fetch(self.mine(), self.now(), (offset / LINE) as u64, false);
+            self.fetch(self.own_state(), self.now(), (offset / LINE) as u64, false);
         }
     }
 }

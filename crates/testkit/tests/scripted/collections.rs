@@ -5,7 +5,10 @@
 //! Usually the next pin, or another barrier of the refused thread, hides a missing ordering. Not so
 //! if pins have no barrier of their own, and a pinned thread holds the epoch back.
 
-use super::{Medium, Scene, Shared, block, come, fill, keep, keep_all, made, misses, options};
+use super::{
+    Medium, Script, Shared, assert_detected, block, fill, mark_blocks, mark_sized_blocks, options, prepare,
+    visit,
+};
 use std::sync::Arc;
 use terrace_pool::Marker;
 use terrace_testkit::Company;
@@ -14,16 +17,16 @@ use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
 const IS_PENDING: &str = "phase.is-unclean";
 const IS_MARKING: &str = "phase.is-marking";
-const IS_DOUBTED: &str = "collection.is-pending";
+const IS_COLLECTION_PENDING: &str = "collection.is-pending";
 const IS_HELD: &str = "lock.is-held";
 /// The end of an unclean collection; of a concurrent collection; and its completion.
-const SETTLED: &str = "phase.end-unclean";
-const SETTLED_BESIDE: &str = "phase.end-concurrent";
+const END_UNCLEAN: &str = "phase.end-unclean";
+const END_CONCURRENT: &str = "phase.end-concurrent";
 const COLLECTED: &str = "collection.complete";
 const MARKING: &str = "phase.start-marking";
 /// In the sweep of the first unit.
 const SWEEP: &str = "sweep.count-unclean";
-const SWEEP_BESIDE: &str = "sweep.count-concurrent";
+const SWEEP_CONCURRENT: &str = "sweep.count-concurrent";
 
 const COLLECTOR: u8 = 0;
 const ASKER: u8 = 1;
@@ -37,7 +40,7 @@ const UNIT: usize = 4096;
 #[derive(Clone, Copy, PartialEq)]
 enum Garbage {
     /// From an earlier open; with or without a pending collection as well.
-    Old { is_doubted: bool },
+    Old { is_requested: bool },
     /// From this open, which is the first one or not.
     New { is_first: bool },
 }
@@ -62,7 +65,7 @@ fn full(medium: Medium, garbage: Garbage) -> (Shared, Vec<u64>) {
         let new = block(&pool.pin(), UNIT, 5);
         assert_eq!(new, Some(last), "the one that is free");
     }
-    if garbage != (Garbage::Old { is_doubted: false }) {
+    if garbage != (Garbage::Old { is_requested: false }) {
         pool.doubt();
     }
     (pool, all)
@@ -70,36 +73,37 @@ fn full(medium: Medium, garbage: Garbage) -> (Shared, Vec<u64>) {
 
 /// How a thread learns that memory was freed.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
-    ByAsking,
-    ByRelief,
+enum Signal {
+    Poll,
+    Reclaim,
 }
 
 /// One thread collects; one allocates once it learns that memory was freed; one is pinned since
 /// before the sweep, in an old epoch.
-fn scene(stage: &Stage, medium: Medium, garbage: Garbage, told: Told, cues: &[Cue]) -> Scene {
-    let (pool, all) = made(stage, move || full(medium, garbage));
+fn scene(stage: &Stage, medium: Medium, garbage: Garbage, signal: Signal, cues: &[Cue]) -> Script {
+    let (pool, all) = prepare(stage, move || full(medium, garbage));
     let of = || pool.clone();
     let (collects, asks, holds) = (of(), of(), of());
-    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, UNIT));
+    let collector =
+        move || _ = collects.collect(&mut |marker: &mut Marker<'_>| mark_blocks(marker, &all, UNIT));
     let asker = move || {
-        come(&asks);
-        let is_told = match told {
-            Told::ByAsking => !asks.needs_collection(),
-            Told::ByRelief => asks.relieve(),
+        visit(&asks);
+        let is_told = match signal {
+            Signal::Poll => !asks.needs_collection(),
+            Signal::Reclaim => asks.relieve(),
         };
         let is_had = block(&asks.pin(), UNIT, 7).is_some();
         assert!(is_had || !is_told, "memory was freed, but the free memory is not found");
     };
     let holder = move || {
-        come(&holds);
+        visit(&holds);
         let guard = holds.pin();
         // A refused allocation has advanced the epoch.
         assert_eq!(block(&guard, UNIT, 9), None, "nothing was freed yet");
         mark(2);
     };
-    Scene {
-        acts: vec![Box::new(collector), Box::new(asker), Box::new(holder)],
+    Script {
+        threads: vec![Box::new(collector), Box::new(asker), Box::new(holder)],
         cues: cues.to_vec(),
         judge: Box::new(|| Ok(())),
     }
@@ -122,33 +126,33 @@ fn asks() -> Cue {
     old_but(ASKER, Stop::End, epoch)
 }
 
-fn play(garbage: Garbage, told: Told, cues: Vec<Cue>) -> impl Fn(&Stage, Medium) -> Scene {
-    move |stage, medium| scene(stage, medium, garbage, told, &cues)
+fn play(garbage: Garbage, signal: Signal, cues: Vec<Cue>) -> impl Fn(&Stage, Medium) -> Script {
+    move |stage, medium| scene(stage, medium, garbage, signal, &cues)
 }
 
 const NOT_FOUND: &str = "the free memory is not found";
-const OLD: Garbage = Garbage::Old { is_doubted: false };
+const OLD: Garbage = Garbage::Old { is_requested: false };
 
 #[test]
 fn completed_collection_shows_the_memory_freed() {
     // A whole collection runs between its load of the phase and its load of the pending
     // collections.
-    let mut cues = begun(before(IS_DOUBTED));
-    cues.push(to(COLLECTOR, before(SWEEP_BESIDE)));
+    let mut cues = begun(before(IS_COLLECTION_PENDING));
+    cues.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
     cues.extend(swept(behind(COLLECTED)));
-    cues.extend([to(ASKER, behind(IS_DOUBTED)), asks()]);
-    let play = play(Garbage::New { is_first: true }, Told::ByAsking, cues);
-    misses(&play, IS_DOUBTED, Weak::Acquire, NOT_FOUND);
-    misses(&play, COLLECTED, Weak::Release, NOT_FOUND);
+    cues.extend([to(ASKER, behind(IS_COLLECTION_PENDING)), asks()]);
+    let play = play(Garbage::New { is_first: true }, Signal::Poll, cues);
+    assert_detected(&play, IS_COLLECTION_PENDING, Weak::Acquire, NOT_FOUND);
+    assert_detected(&play, COLLECTED, Weak::Release, NOT_FOUND);
 }
 
 #[test]
 fn end_of_unclean_state_shows_the_memory_freed() {
     let mut cues = begun(before(IS_MARKING));
     cues.push(to(COLLECTOR, before(SWEEP)));
-    cues.extend(swept(behind(SETTLED)));
+    cues.extend(swept(behind(END_UNCLEAN)));
     cues.extend([to(ASKER, behind(IS_MARKING)), asks()]);
-    misses(play(OLD, Told::ByAsking, cues), IS_MARKING, Weak::Acquire, NOT_FOUND);
+    assert_detected(play(OLD, Signal::Poll, cues), IS_MARKING, Weak::Acquire, NOT_FOUND);
 }
 
 /// It has checked once, and waits.
@@ -160,9 +164,9 @@ fn waits() -> Stop {
 fn waiting_for_a_collection_shows_the_memory_freed() {
     let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
-    cues.extend(swept(behind(SETTLED)));
+    cues.extend(swept(behind(END_UNCLEAN)));
     cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
-    misses(play(OLD, Told::ByRelief, cues), IS_PENDING, Weak::Acquire, NOT_FOUND);
+    assert_detected(play(OLD, Signal::Reclaim, cues), IS_PENDING, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
@@ -172,7 +176,7 @@ fn waiting_for_the_collector_lock_shows_the_memory_freed() {
     cues.extend(swept(Stop::End));
     cues.extend([late(ASKER, behind(IS_PENDING))]);
     cues.extend([to(ASKER, behind(IS_HELD)), asks()]);
-    misses(play(OLD, Told::ByRelief, cues), IS_HELD, Weak::Acquire, NOT_FOUND);
+    assert_detected(play(OLD, Signal::Reclaim, cues), IS_HELD, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
@@ -181,19 +185,19 @@ fn start_of_a_collection_shows_the_last_ones_memory() {
     cues.extend(begun(waits()));
     cues.extend(swept(behind(MARKING)));
     cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
-    let garbage = Garbage::Old { is_doubted: true };
-    misses(play(garbage, Told::ByRelief, cues), MARKING, Weak::Release, NOT_FOUND);
+    let garbage = Garbage::Old { is_requested: true };
+    assert_detected(play(garbage, Signal::Reclaim, cues), MARKING, Weak::Release, NOT_FOUND);
 }
 
 #[test]
 fn end_of_the_next_collection_shows_its_memory_freed() {
     let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
-    cues.push(to(COLLECTOR, before(SWEEP_BESIDE)));
-    cues.extend(swept(behind(SETTLED_BESIDE)));
+    cues.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
+    cues.extend(swept(behind(END_CONCURRENT)));
     cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
     let garbage = Garbage::New { is_first: false };
-    misses(play(garbage, Told::ByRelief, cues), SETTLED_BESIDE, Weak::Release, NOT_FOUND);
+    assert_detected(play(garbage, Signal::Reclaim, cues), END_CONCURRENT, Weak::Release, NOT_FOUND);
 }
 
 /// Size of blocks that are retired when limbo is full.
@@ -203,13 +207,13 @@ const MANY: usize = 500;
 
 const LOSER: u8 = 1;
 
-const DOUBTS: &str = "collection.requests";
+const REQUESTS: &str = "collection.requests";
 const LOST: &str = "lost.read";
-const DOUBT: &str = "collection.request";
+const REQUEST: &str = "collection.request";
 
 /// One thread leaks a block right before another collects.
-fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
-    let (pool, all, small) = made(stage, move || {
+fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Script {
+    let (pool, all, small) = prepare(stage, move || {
         let (_, member) = Company::default().join();
         let pool = options().create_shared_on(medium, member).expect("a pool");
         let guard = pool.pin();
@@ -221,8 +225,8 @@ fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
     let (collects, loses, judged) = (pool.clone(), pool.clone(), pool);
     let kept = all.clone();
     let collector = move || {
-        come(&collects);
-        collects.collect(&mut |marker: &mut Marker<'_>| keep_all(marker, &kept));
+        visit(&collects);
+        collects.collect(&mut |marker: &mut Marker<'_>| mark_sized_blocks(marker, &kept));
     };
     let loser = move || {
         let guard = loses.pin();
@@ -234,24 +238,28 @@ fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
         mark(1);
     };
     let judge = move || {
-        judged.collect(&mut |marker: &mut Marker<'_>| keep_all(marker, &all));
+        judged.collect(&mut |marker: &mut Marker<'_>| mark_sized_blocks(marker, &all));
         match judged.space().lost {
             0 => Ok(()),
             lost => Err(format!("{lost} bytes are counted as leaked after a full collection")),
         }
     };
-    Scene { acts: vec![Box::new(collector), Box::new(loser)], cues: cues.to_vec(), judge: Box::new(judge) }
+    Script {
+        threads: vec![Box::new(collector), Box::new(loser)],
+        cues: cues.to_vec(),
+        judge: Box::new(judge),
+    }
 }
 
 #[test]
 fn requested_collection_sees_the_leak_before_it() {
     let cues = [
         to(COLLECTOR, Stop::Mark(1)),
-        to(LOSER, behind(DOUBT)),
-        to(COLLECTOR, behind(DOUBTS)),
+        to(LOSER, behind(REQUEST)),
+        to(COLLECTOR, behind(REQUESTS)),
         late(COLLECTOR, behind(LOST)),
     ];
     let losing = |stage: &Stage, medium: Medium| losing(stage, medium, &cues);
-    misses(losing, DOUBTS, Weak::Acquire, "bytes are counted as leaked after a full collection");
-    misses(losing, DOUBT, Weak::Release, "bytes are counted as leaked after a full collection");
+    assert_detected(losing, REQUESTS, Weak::Acquire, "bytes are counted as leaked after a full collection");
+    assert_detected(losing, REQUEST, Weak::Release, "bytes are counted as leaked after a full collection");
 }

@@ -1,7 +1,9 @@
 //! Orderings that matter after a crash of a participant: `pool/seats.rs`, `pool/notes.rs`,
 //! `pool/participants.rs`.
 
-use super::{Medium, Scene, Shared, block, look_at, made, misses, options, verified, word};
+use super::{
+    Medium, Script, Shared, assert_detected, block, check_content, options, prepare, verified, word,
+};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,8 +14,8 @@ use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
 
 /// A group of participants whose observed crashes are reported to the medium, as in the lab.
 fn company(medium: &Medium) -> Company {
-    let (company, told) = (Company::default(), medium.clone());
-    company.tell(move |dead| told.told(dead as usize));
+    let (company, observer) = (Company::default(), medium.clone());
+    company.tell(move |dead| observer.crash_observed(dead as usize));
     company
 }
 
@@ -25,7 +27,7 @@ fn two<T: Send + 'static>(
     make: impl FnOnce(&[Shared; 2]) -> T + Send + 'static,
 ) -> ([Shared; 2], T) {
     let (company, medium) = (company.clone(), medium.clone());
-    made(stage, move || {
+    prepare(stage, move || {
         let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
         let made = make(&pools);
         (pools, made)
@@ -67,7 +69,7 @@ fn kill(company: &Company, medium: &Medium, dead: u8) {
 /// Size of the blocks.
 const BLOCK: usize = 64;
 
-const NOTED: &str = "intent.record";
+const INTENT: &str = "intent.record";
 /// Passed by a thread that checks whether it may keep its thread slot.
 const BARRIER: &str = "slot.barrier";
 
@@ -91,7 +93,7 @@ fn recovery_leaves_data_that_looks_like_a_lock() {
             mark(1);
             kill(&company, &medium, DEAD);
             assert_eq!(survives.recover_dead(), 1);
-            look_at(&guard, first, BLOCK);
+            check_content(&guard, first, BLOCK);
         };
         let dead = move || {
             let guard = dies.pin();
@@ -105,12 +107,12 @@ fn recovery_leaves_data_that_looks_like_a_lock() {
         let cues = vec![
             to(DEAD, Stop::Mark(1)),
             to(SURVIVOR, Stop::Mark(1)),
-            to(DEAD, behind(NOTED)),
+            to(DEAD, behind(INTENT)),
             to(SURVIVOR, Stop::End),
         ];
-        Scene { acts: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
+        Script { threads: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
     };
-    misses(scene, NOTED, Weak::Release, "is not as it was written");
+    assert_detected(scene, INTENT, Weak::Release, "is not as it was written");
 }
 
 #[test]
@@ -150,11 +152,12 @@ fn reused_participant_entry_shows_the_dead_ones_stores() {
             to(OTHER, behind(attached)),
             to(SURVIVOR, Stop::End),
         ];
-        let acts: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(survivor), Box::new(dead), Box::new(other)];
-        Scene { acts, cues, judge: Box::new(move || verified(&judged)) }
+        let threads: Vec<Box<dyn FnOnce() + Send>> =
+            vec![Box::new(survivor), Box::new(dead), Box::new(other)];
+        Script { threads, cues, judge: Box::new(move || verified(&judged)) }
     };
     let holder = "participant.holder";
-    misses(scene, holder, Weak::Acquire, "a race: thread 0 accesses");
+    assert_detected(scene, holder, Weak::Acquire, "a race: thread 0 accesses");
 }
 
 #[test]
@@ -217,9 +220,14 @@ fn last_thread_slot_is_not_kept() {
             drop(pool);
             Ok(())
         };
-        let acts: Vec<Box<dyn FnOnce() + Send>> =
+        let threads: Vec<Box<dyn FnOnce() + Send>> =
             vec![Box::new(recoverer), Box::new(taker), Box::new(comer), Box::new(passer)];
-        Scene { acts, cues, judge: Box::new(judge) }
+        Script { threads, cues, judge: Box::new(judge) }
     };
-    misses(scene, BARRIER, Weak::Total, "in the final check, it panicked: a late thread waits for a slot");
+    assert_detected(
+        scene,
+        BARRIER,
+        Weak::Total,
+        "in the final check, it panicked: a late thread waits for a slot",
+    );
 }

@@ -2,7 +2,8 @@
 //! `pool/orphans.rs`.
 
 use super::{
-    BLOCK, Medium, PER_SLAB, Scene, block, blocks, come, keep, misses, options, pool_with, verified,
+    BLOCK, Medium, PER_SLAB, Script, assert_detected, block, blocks, mark_blocks, options, pool_with,
+    verified, visit,
 };
 use terrace_pool::Marker;
 use terrace_testkit::schedule::cues::{before, behind, late, to};
@@ -19,7 +20,7 @@ const OTHER: u8 = 1;
 
 /// Four slabs: one is full, and three in the list have a free block each, the last one first. The
 /// first slab of the list is removed and added again, and perhaps removed `again`.
-fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
+fn scene(stage: &Stage, medium: Medium, again: bool) -> Script {
     let (pool, blocks) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let blocks = blocks(&guard, 4 * PER_SLAB + 1);
@@ -31,9 +32,10 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
     let (collects, changes, judged) = (pool.clone(), pool.clone(), pool);
     let is_kept = |&(nth, _): &(usize, &u64)| nth > 0 && nth % PER_SLAB != 0 || nth == 4 * PER_SLAB;
     let kept: Vec<u64> = blocks.iter().enumerate().filter(is_kept).map(|(_, &at)| at).collect();
-    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &kept, BLOCK));
+    let collector =
+        move || _ = collects.collect(&mut |marker: &mut Marker<'_>| mark_blocks(marker, &kept, BLOCK));
     let other = move || {
-        come(&changes);
+        visit(&changes);
         let guard = changes.pin();
         // This fills the first slab of the list and takes the second. Then a block of the full slab
         // is freed, which lists that slab, and one of the first.
@@ -58,8 +60,8 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
         late(COLLECTOR, behind(LINK)),
         to(COLLECTOR, Stop::End),
     ];
-    Scene {
-        acts: vec![Box::new(collector), Box::new(other)],
+    Script {
+        threads: vec![Box::new(collector), Box::new(other)],
         cues,
         judge: Box::new(move || verified(&judged)),
     }
@@ -69,7 +71,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
 fn walk_that_follows_a_new_link_sees_the_list_changed() {
     let damage = "no frees of free memory: expected 0, found 1";
     let scene = |again| move |stage: &Stage, medium| scene(stage, medium, again);
-    misses(scene(false), LINK, Weak::Acquire, damage);
-    misses(scene(false), PUSHED_LINK, Weak::Release, damage);
-    misses(scene(true), OWNED_LINK, Weak::Release, damage);
+    assert_detected(scene(false), LINK, Weak::Acquire, damage);
+    assert_detected(scene(false), PUSHED_LINK, Weak::Release, damage);
+    assert_detected(scene(true), OWNED_LINK, Weak::Release, damage);
 }

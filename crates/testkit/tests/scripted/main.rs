@@ -30,9 +30,9 @@ pub(crate) const BLOCK: usize = 480;
 pub(crate) const PER_SLAB: usize = 8;
 
 /// The work of threads, and their script.
-pub(crate) struct Scene {
+pub(crate) struct Script {
     /// The work of each thread.
-    pub(crate) acts: Vec<Box<dyn FnOnce() + Send>>,
+    pub(crate) threads: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) cues: Vec<Cue>,
     /// The check after all threads have ended.
     pub(crate) judge: Box<dyn FnOnce() -> Result<(), Wrong> + Send>,
@@ -52,7 +52,7 @@ pub(crate) fn options() -> PoolOptions {
 /// Runs a scripted test. Returns what failed, and the orderings used.
 fn play(
     stage: &Stage,
-    make: &dyn Fn(&Stage, Medium) -> Scene,
+    make: &dyn Fn(&Stage, Medium) -> Script,
     missing: Option<Weakening>,
 ) -> (Option<Wrong>, Weakenings) {
     let reach = Reach { old: u32::MAX, ..Reach::at(Aim::Cued, true) };
@@ -61,12 +61,12 @@ fn play(
     let passed = weakened.passed();
     let medium = Layered::over(Arc::new(Scheduled::over(weakened)));
     let scene = make(stage, medium.clone());
-    let jobs = scene.acts.into_iter().map(|act| {
+    let jobs = scene.threads.into_iter().map(|act| {
         let medium = medium.clone();
         let job: Box<dyn FnOnce() + Send> = Box::new(move || {
-            medium.note(0);
+            medium.mark_call(0);
             act();
-            medium.note(1);
+            medium.mark_call(1);
         });
         job
     });
@@ -81,7 +81,12 @@ fn play(
 
 /// Asserts that the script passes with all orderings, and fails as expected if this ordering of the
 /// access with this name is weakened.
-pub(crate) fn misses(make: impl Fn(&Stage, Medium) -> Scene, point: &str, weak: Weak, expected: &str) {
+pub(crate) fn assert_detected(
+    make: impl Fn(&Stage, Medium) -> Script,
+    point: &str,
+    weak: Weak,
+    expected: &str,
+) {
     let stage = Stage::new();
     let (wrong, passed) = play(&stage, &make, None);
     assert_eq!(wrong, None, "with all orderings");
@@ -111,7 +116,7 @@ pub(crate) fn block(guard: &Guard<'_, Medium>, bytes: usize, stamp: u64) -> Opti
 }
 
 /// Prepares the test in new memory. The first thread of the test is the one that runs this.
-pub(crate) fn made<T: Send + 'static>(stage: &Stage, make: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn prepare<T: Send + 'static>(stage: &Stage, make: impl FnOnce() -> T + Send + 'static) -> T {
     stage.alone(make).expect("what the threads begin with")
 }
 
@@ -122,7 +127,7 @@ pub(crate) fn pool_with<T: Send + 'static>(
     options: PoolOptions,
     make: impl FnOnce(&Shared) -> T + Send + 'static,
 ) -> (Shared, T) {
-    made(stage, move || {
+    prepare(stage, move || {
         let pool = options.create_on(medium).expect("a pool");
         let made = make(&pool);
         (pool, made)
@@ -144,23 +149,23 @@ pub(crate) fn fill(guard: &Guard<'_, Medium>, sizes: &[usize]) -> Vec<(u64, usiz
 }
 
 /// Accesses the pool once, so that this thread has a thread slot, then stops at mark 1.
-pub(crate) fn come(pool: &Shared) {
+pub(crate) fn visit(pool: &Shared) {
     drop(pool.pin());
     mark(1);
 }
 
 /// Marks blocks of one size for the collector.
-pub(crate) fn keep(marker: &mut Marker<'_>, kept: &[u64], bytes: usize) {
+pub(crate) fn mark_blocks(marker: &mut Marker<'_>, kept: &[u64], bytes: usize) {
     kept.iter().for_each(|&at| marker.mark(at, bytes));
 }
 
 /// Marks blocks for the collector, each with its size.
-pub(crate) fn keep_all(marker: &mut Marker<'_>, kept: &[(u64, usize)]) {
+pub(crate) fn mark_sized_blocks(marker: &mut Marker<'_>, kept: &[(u64, usize)]) {
     kept.iter().for_each(|&(at, bytes)| marker.mark(at, bytes));
 }
 
 /// Checks that all bytes of a block are as they were written.
-pub(crate) fn look_at(guard: &Guard<'_, Medium>, offset: u64, bytes: usize) {
+pub(crate) fn check_content(guard: &Guard<'_, Medium>, offset: u64, bytes: usize) {
     let found = guard.bytes(offset, bytes).expect("a block in the pool");
     let stamp = found.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
     assert!(found == bytes_of(stamp, bytes), "the block at {offset:#x} is not as it was written");

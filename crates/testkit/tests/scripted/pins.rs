@@ -2,17 +2,18 @@
 //! removes a block from its slot and retires it, one reads it.
 
 use super::{
-    BLOCK, Medium, PER_SLAB, Scene, Shared, block, blocks, come, look_at, misses, options, pool_with, word,
+    BLOCK, Medium, PER_SLAB, Script, Shared, assert_detected, block, blocks, check_content, options,
+    pool_with, visit, word,
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
-const LOOK_AT_THE_EPOCH: &str = "epoch.read";
-const ANNOUNCEMENT: &str = "pin.set";
-const LOOK_AT_A_SEAT: &str = "epoch.check-pin";
+const READ_EPOCH: &str = "epoch.read";
+const SET_PIN: &str = "pin.set";
+const CHECK_PIN: &str = "epoch.check-pin";
 const BARRIER: &str = "epoch.barrier";
-const MOVE_ON: &str = "epoch.advance";
+const ADVANCE: &str = "epoch.advance";
 
 /// Advances the epoch.
 const MOVER: u8 = 0;
@@ -33,7 +34,7 @@ fn use_again(pool: &Shared, offset: u64) {
 }
 
 /// The threads. `again` says whether the reader pins once more.
-fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
+fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Script {
     let (pool, (slot, others)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let slot = block(&guard, 64, 0).expect("room");
@@ -56,12 +57,12 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
         use_again(&moves, first);
     };
     let reader = move || {
-        come(&reads);
+        visit(&reads);
         let guard = reads.pin();
         let offset = word(&reads, slot).load(reads.medium(), Acquire);
         mark(2);
         if offset != 0 {
-            look_at(&guard, offset, BLOCK);
+            check_content(&guard, offset, BLOCK);
         }
         drop(guard);
         mark(3);
@@ -71,19 +72,19 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
         }
     };
     let taker = move || {
-        come(&takes);
+        visit(&takes);
         let guard = takes.pin();
         let offset = word(&takes, slot).swap(takes.medium(), 0, AcqRel);
         guard.retire(offset, BLOCK);
         others.iter().for_each(|&other| guard.retire(other, SMALL));
     };
     let user = move || {
-        come(&uses);
+        visit(&uses);
         uses.tidy();
         use_again(&uses, first);
     };
-    Scene {
-        acts: vec![Box::new(mover), Box::new(reader), Box::new(taker), Box::new(user)],
+    Script {
+        threads: vec![Box::new(mover), Box::new(reader), Box::new(taker), Box::new(user)],
         cues: cues.to_vec(),
         judge: Box::new(|| Ok(())),
     }
@@ -96,16 +97,16 @@ fn taken_out() -> Vec<Cue> {
         to(READER, Stop::Mark(1)),
         to(TAKER, Stop::Mark(1)),
         to(USER, Stop::Mark(1)),
-        to(MOVER, before(MOVE_ON)),
+        to(MOVER, before(ADVANCE)),
         to(TAKER, Stop::End),
-        to(MOVER, behind(MOVE_ON)),
+        to(MOVER, behind(ADVANCE)),
     ]
 }
 
 /// The advancing thread checks all thread slots up to that of a thread, of which it sees the old
 /// state.
-fn misses_pin_of(thread: u8) -> Cue {
-    late(MOVER, Stop::Behind(LOOK_AT_A_SEAT, u32::from(thread)))
+fn sees_old_pin_of(thread: u8) -> Cue {
+    late(MOVER, Stop::Behind(CHECK_PIN, u32::from(thread)))
 }
 
 #[test]
@@ -113,10 +114,10 @@ fn pin_sees_removals_two_epochs_before() {
     let cues = [
         taken_out(),
         vec![
-            misses_pin_of(TAKER),
+            sees_old_pin_of(TAKER),
             to(MOVER, behind(BARRIER)),
-            to(MOVER, behind(MOVE_ON)),
-            to(READER, behind(LOOK_AT_THE_EPOCH)),
+            to(MOVER, behind(ADVANCE)),
+            to(READER, behind(READ_EPOCH)),
             late(READER, Stop::Mark(2)),
             to(MOVER, Stop::End),
             to(READER, Stop::End),
@@ -124,7 +125,7 @@ fn pin_sees_removals_two_epochs_before() {
     ]
     .concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, LOOK_AT_THE_EPOCH, Weak::Acquire, "a race: thread 1 accesses");
+    assert_detected(scene, READ_EPOCH, Weak::Acquire, "a race: thread 1 accesses");
 }
 
 /// A reader has loaded the epoch but sets its pin one epoch late, and still sees the removed block.
@@ -134,16 +135,16 @@ fn slow_reader(again: bool) -> Vec<Cue> {
     [
         taken_out(),
         vec![
-            to(READER, before(ANNOUNCEMENT)),
-            misses_pin_of(TAKER),
+            to(READER, before(SET_PIN)),
+            sees_old_pin_of(TAKER),
             to(MOVER, behind(BARRIER)),
-            to(MOVER, behind(MOVE_ON)),
-            to(READER, behind(ANNOUNCEMENT)),
+            to(MOVER, behind(ADVANCE)),
+            to(READER, behind(SET_PIN)),
             late(READER, Stop::Mark(2)),
-            misses_pin_of(READER),
+            sees_old_pin_of(READER),
             to(MOVER, behind(BARRIER)),
             to(READER, Stop::Mark(if again { 4 } else { 3 })),
-            to(MOVER, behind(MOVE_ON)),
+            to(MOVER, behind(ADVANCE)),
         ],
     ]
     .concat()
@@ -153,20 +154,20 @@ fn slow_reader(again: bool) -> Vec<Cue> {
 fn advancing_the_epoch_follows_the_last_reads() {
     let cues = [slow_reader(false), vec![to(MOVER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, LOOK_AT_A_SEAT, Weak::Acquire, "a race: thread 0 accesses");
+    assert_detected(scene, CHECK_PIN, Weak::Acquire, "a race: thread 0 accesses");
 }
 
 #[test]
 fn second_pin_passes_on_the_reads_of_the_first() {
     let cues = [slow_reader(true), vec![to(MOVER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, true, &cues);
-    misses(scene, ANNOUNCEMENT, Weak::Release, "a race: thread 0 accesses");
+    assert_detected(scene, SET_PIN, Weak::Release, "a race: thread 0 accesses");
 }
 
 #[test]
 fn observing_a_new_epoch_follows_the_last_reads() {
     let cues = [slow_reader(false), vec![to(USER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, MOVE_ON, Weak::Release, "a race: thread 3 accesses");
-    misses(scene, LOOK_AT_THE_EPOCH, Weak::Acquire, "a race: thread 3 accesses");
+    assert_detected(scene, ADVANCE, Weak::Release, "a race: thread 3 accesses");
+    assert_detected(scene, READ_EPOCH, Weak::Acquire, "a race: thread 3 accesses");
 }

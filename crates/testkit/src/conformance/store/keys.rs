@@ -42,7 +42,7 @@ pub(super) fn integers_and_look_alikes(make: &impl Fn() -> Site) {
 }
 
 /// Keys of every length up to a few hundred, and of the maximum length.
-pub(super) fn of_every_length(make: &impl Fn() -> Site) {
+pub(super) fn keys_of_every_length(make: &impl Fn() -> Site) {
     let lengths = (1..300).chain([4095, 4096, 4097, 65_535, 65_536]);
     let keys: Vec<Vec<u8>> = lengths.map(|len| (0..len).map(|at| (at * 7 + len) as u8).collect()).collect();
     check(&make().open(), &keys);

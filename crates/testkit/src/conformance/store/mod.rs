@@ -21,15 +21,15 @@ pub fn store(make: impl Fn() -> Site) {
     model::is_a_map(&make);
     model::many_keys_come_and_go(&make);
     keys::integers_and_look_alikes(&make);
-    keys::of_every_length(&make);
+    keys::keys_of_every_length(&make);
     threads::increments_add_up(&make);
     threads::modify_loses_nothing(&make);
-    threads::batches_are_seen_whole_or_not_at_all(&make);
-    threads::a_reader_never_goes_back_in_time(&make);
+    threads::batches_are_atomic(&make);
+    threads::readers_never_go_back_in_time(&make);
     threads::transactions_are_serializable(&make);
     threads::everything_at_once(&make);
-    threads::a_scan_misses_nothing_that_stays(&make);
-    threads::a_held_value_does_not_change(&make);
+    threads::scans_miss_no_stable_key(&make);
+    threads::held_value_does_not_change(&make);
 }
 
 /// The content of a store, by a scan.

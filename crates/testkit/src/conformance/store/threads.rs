@@ -65,7 +65,7 @@ pub(super) fn modify_loses_nothing(make: &impl Fn() -> Site) {
 }
 
 /// Writers move amounts between accounts by transactions; readers always see the same total.
-pub(super) fn batches_are_seen_whole_or_not_at_all(make: &impl Fn() -> Site) {
+pub(super) fn batches_are_atomic(make: &impl Fn() -> Site) {
     const ACCOUNTS: u64 = 6;
     const EACH: u64 = 1000;
     let site = make();
@@ -135,7 +135,7 @@ fn transfer(store: &Store, keys: &[Vec<u8>], thread: u64) {
 }
 
 /// Batches always write two keys together; single reads never see the second older than the first.
-pub(super) fn a_reader_never_goes_back_in_time(make: &impl Fn() -> Site) {
+pub(super) fn readers_never_go_back_in_time(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
     let done = AtomicBool::new(false);
@@ -252,7 +252,7 @@ fn hammer(store: &Store, seed: u64) {
 }
 
 /// A scan during growth and shrinking visits each key that is present throughout.
-pub(super) fn a_scan_misses_nothing_that_stays(make: &impl Fn() -> Site) {
+pub(super) fn scans_miss_no_stable_key(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
     (0..2000u32).for_each(|n| store.put(&n.to_le_bytes(), b"stays").unwrap());
@@ -279,7 +279,7 @@ pub(super) fn a_scan_misses_nothing_that_stays(make: &impl Fn() -> Site) {
 }
 
 /// A value that is held does not change.
-pub(super) fn a_held_value_does_not_change(make: &impl Fn() -> Site) {
+pub(super) fn held_value_does_not_change(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
     store.put(b"key", &[1; 5000]).unwrap();

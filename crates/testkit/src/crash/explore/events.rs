@@ -1,6 +1,6 @@
 //! The effect of an event on durable memory, on pending stores and on the set of crash states.
 
-use super::{At, Explorer, Found, Judge};
+use super::{At, Explorer, Judge, ViolatingState};
 use crate::crash::line::{Content, Item, Order, Pending};
 use crate::crash::memory::WORDS;
 use crate::trace::{Event, Role, Trace, What};
@@ -27,7 +27,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         event: &Event,
         at: At,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let number = at.event as u32;
         if event.role == Role::LeftOut {
             return None;
@@ -59,8 +59,8 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
                 }
                 None
             }
-            What::Mark(note) => {
-                let narrower = judge.pass(note);
+            What::Mark(mark) => {
+                let narrower = judge.pass(mark);
                 let found = if narrower && at.explore { self.point(at, None, judge) } else { None };
                 self.age(number);
                 found
@@ -76,7 +76,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         at: At,
         order: Order,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let words: Vec<(u64, u64)> = words.collect();
         words
             .chunk_by(|a, b| a.0 / WORDS as u64 == b.0 / WORDS as u64)
@@ -90,7 +90,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         words: &[(u64, u64)],
         order: Order,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let line = (words.first()?.0 / WORDS as u64) as u32;
         self.revival = None;
         let mask = words.iter().fold(0u8, |mask, &(word, _)| mask | 1 << (word % WORDS as u64));
@@ -132,7 +132,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         line: u32,
         before: &[Content],
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let is_new = |content: &Content| !before.iter().any(|old| old.words == content.words);
         let contents = self.contents(line);
         let new: Vec<usize> = (0..contents.len()).filter(|&i| is_new(&contents[i])).collect();
@@ -168,9 +168,9 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     /// Processes a mark. Stores older than the last two marks may have left the cache on their own:
     /// some of each line become durable at random. Without this, lines that are never written back
     /// would add ever more choices of the same kind.
-    pub(super) fn age(&mut self, note: u32) {
-        let [_, old, last] = self.notes;
-        self.notes = [old, last, note];
+    pub(super) fn age(&mut self, mark: u32) {
+        let [_, old, last] = self.marks;
+        self.marks = [old, last, mark];
         for line in self.open.clone() {
             if self.focus.as_ref().is_some_and(|focus| focus.has_line(line)) {
                 continue;

@@ -1,6 +1,6 @@
 //! Crashes after a process was killed, and crashes of a recovery.
 
-use super::{Begin, Choice, Explorer, Found, Judge, Memory, Point, WORDS, pick};
+use super::{Begin, Choice, Explorer, Judge, Memory, Point, ViolatingState, WORDS, pick};
 use crate::trace::{Replay, Trace};
 
 impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
@@ -19,7 +19,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         (base, trace): (&[u64], &Trace),
         event: usize,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let expectation = judge.remember();
         let revival = self.revival.take().unwrap_or_else(|| {
             let words = self.memory.lines() * WORDS;
@@ -27,7 +27,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             judge.revival(caches.go_on(trace, event + 1))
         });
         let shows = |revival: &&Trace| match &self.focus {
-            Some(focus) => !focus.is_of_sound() || !revival.is_sound(),
+            Some(focus) => !focus.is_sound() || !revival.is_sound(),
             None => true,
         };
         let found = revival.as_ref().filter(shows).and_then(|revival| {
@@ -40,10 +40,10 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             found.map(|found| (whole, found))
         });
         self.revival = Some(revival);
-        judge.go_back_to(expectation);
+        judge.restore(expectation);
         found.map(|(whole, found)| {
             let wrong = found.wrong.clone();
-            Found { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
+            ViolatingState { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
         })
     }
 
@@ -58,7 +58,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         &mut self,
         event: usize,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let point = Point { event, forced: None };
         let lines: Vec<u32> = self.open.iter().copied().collect();
         let domains: Vec<(u32, Vec<usize>)> =
@@ -78,7 +78,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         point: &Point,
         choice: &Choice,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         self.memory.begin();
         self.place(point, choice);
         let image = self.memory.image();
@@ -91,7 +91,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         self.nested = Some(nested);
         found.map(|found| {
             let wrong = found.wrong.clone();
-            self.found(point, choice, wrong, Some(Box::new((trace, found))))
+            self.describe(point, choice, wrong, Some(Box::new((trace, found))))
         })
     }
 

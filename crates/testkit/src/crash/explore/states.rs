@@ -1,6 +1,6 @@
 //! The states of one point: their enumeration and the check of each.
 
-use super::{At, Explorer, Fate, Found, Judge, Wrong};
+use super::{At, Explorer, Judge, LineFate, ViolatingState, Wrong};
 use crate::crash::line::Content;
 use crate::crash::memory::{WORDS, hash};
 use crate::trace::Trace;
@@ -12,7 +12,7 @@ pub(super) struct Pick {
     pub(super) content: usize,
     /// Words, one bit each, in which contents tried by other picks differ from this one. This pick
     /// enumerates the contents that agree in them.
-    pub(super) told: u8,
+    pub(super) distinct: u8,
 }
 
 /// The contents chosen for some lines; the others have their default content.
@@ -41,11 +41,11 @@ pub(super) enum Search {
     /// All tried contents were checked, but a line that was read has more.
     Cut,
     TooMany,
-    Wrong(Box<Found>),
+    Wrong(Box<ViolatingState>),
 }
 
 pub(super) fn pick(domains: &[(u32, Vec<usize>)], mut of: impl FnMut(&[usize]) -> usize) -> Choice {
-    domains.iter().map(|(line, all)| Pick { line: *line, content: of(all), told: !0 }).collect()
+    domains.iter().map(|(line, all)| Pick { line: *line, content: of(all), distinct: !0 }).collect()
 }
 
 /// Whether two contents differ in these words.
@@ -61,7 +61,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         at: At,
         forced: Option<(u32, Vec<usize>)>,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         self.explored.points += u64::from(self.depth == 0);
         if forced.is_none() {
             self.memory.forget_reads();
@@ -94,9 +94,9 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             }
             left -= 1;
             match self.run(point, &choice, judge) {
-                Ok(asked) => {
-                    self.fork(point, &choice, &asked, &mut waiting);
-                    is_cut = is_cut || asked.iter().any(|&(line, _)| self.is_selection(line as u32));
+                Ok(reads) => {
+                    self.fork(point, &choice, &reads, &mut waiting);
+                    is_cut = is_cut || reads.iter().any(|&(line, _)| self.is_selection(line as u32));
                 }
                 Err(found) => return Search::Wrong(found),
             }
@@ -110,18 +110,18 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         &mut self,
         point: &Point,
         choice: &Choice,
-        asked: &[(usize, u8)],
+        reads: &[(usize, u8)],
         waiting: &mut Vec<Choice>,
     ) {
         let mut prefix = Choice::new();
-        for &(line, words) in asked {
+        for &(line, words) in reads {
             let line = line as u32;
             let chosen = choice.iter().find(|pick| pick.line == line).copied();
-            let chosen = chosen.unwrap_or(Pick { line, content: point.usual(line), told: 0 });
-            let told = chosen.told | words;
-            for content in self.others(point, chosen, told) {
+            let chosen = chosen.unwrap_or(Pick { line, content: point.usual(line), distinct: 0 });
+            let distinct = chosen.distinct | words;
+            for content in self.others(point, chosen, distinct) {
                 let mut other = prefix.clone();
-                other.push(Pick { line, content, told });
+                other.push(Pick { line, content, distinct });
                 // Lines that were chosen but read later, or not read, stay chosen.
                 let rest = choice
                     .iter()
@@ -129,19 +129,19 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
                 other.extend(rest.copied());
                 waiting.push(other);
             }
-            prefix.push(Pick { told, ..chosen });
+            prefix.push(Pick { distinct, ..chosen });
         }
     }
 
-    /// One content for each way to differ from the chosen one in the words `told`, among those that
-    /// this pick enumerates.
-    pub(super) fn others(&mut self, point: &Point, chosen: Pick, told: u8) -> Vec<usize> {
+    /// One content for each way to differ from the chosen one in the words `distinct`, among those
+    /// that this pick enumerates.
+    pub(super) fn others(&mut self, point: &Point, chosen: Pick, distinct: u8) -> Vec<usize> {
         let domain = self.domain(point, chosen.line);
         let contents = self.contents(chosen.line);
         let mut found = vec![chosen.content];
         for content in domain {
-            let mine = !differ(&contents[content], &contents[chosen.content], chosen.told);
-            if mine && found.iter().all(|&other| differ(&contents[content], &contents[other], told)) {
+            let mine = !differ(&contents[content], &contents[chosen.content], chosen.distinct);
+            if mine && found.iter().all(|&other| differ(&contents[content], &contents[other], distinct)) {
                 found.push(content);
             }
         }
@@ -155,11 +155,11 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         point: &Point,
         choice: &Choice,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Result<Vec<(usize, u8)>, Box<Found>> {
+    ) -> Result<Vec<(usize, u8)>, Box<ViolatingState>> {
         self.memory.begin();
         self.place(point, choice);
         let verdict = judge.judge(&self.memory, point.event as u64);
-        let asked = self.memory.asked().collect();
+        let reads = self.memory.undecided_reads().collect();
         let state = hash(self.memory.fingerprint(), judge.expectation());
         self.memory.end();
         self.explored.runs += 1;
@@ -168,18 +168,21 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             self.explored.nested += u64::from(self.depth > 0);
         }
         if let Err(wrong) = verdict {
-            return Err(Box::new(self.found(point, choice, wrong, None)));
+            return Err(Box::new(self.describe(point, choice, wrong, None)));
         }
         match self.limits.nested_one_in[self.depth] {
-            0 => Ok(asked),
-            often if self.dice.roll(often) != 0 => Ok(asked),
-            _ => self.crash_recovery(point, choice, judge).map_or(Ok(asked), |found| Err(Box::new(found))),
+            0 => Ok(reads),
+            often if self.dice.roll(often) != 0 => Ok(reads),
+            _ => self.crash_recovery(point, choice, judge).map_or(Ok(reads), |found| Err(Box::new(found))),
         }
     }
 
     pub(super) fn place(&mut self, point: &Point, choice: &Choice) {
-        let forced =
-            point.forced.iter().map(|(line, contents)| Pick { line: *line, content: contents[0], told: 0 });
+        let forced = point.forced.iter().map(|(line, contents)| Pick {
+            line: *line,
+            content: contents[0],
+            distinct: 0,
+        });
         let forced = forced.filter(|forced| !choice.iter().any(|pick| pick.line == forced.line));
         for pick in forced.chain(choice.iter().copied()) {
             let words = self.contents(pick.line)[pick.content].words;
@@ -188,7 +191,11 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     }
 
     /// Checks a sample of the states of a point that has too many.
-    pub(super) fn sample(&mut self, point: &Point, judge: &mut dyn Judge<VOLATILE>) -> Option<Found> {
+    pub(super) fn sample(
+        &mut self,
+        point: &Point,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<ViolatingState> {
         let read = |line: &u32| self.memory.was_read(*line as usize, !0);
         let lines: Vec<u32> = self.open.iter().copied().filter(read).collect();
         let domains: Vec<(u32, Vec<usize>)> =
@@ -228,22 +235,22 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     }
 
     /// The description of a violating state.
-    pub(super) fn found(
+    pub(super) fn describe(
         &mut self,
         point: &Point,
         choice: &Choice,
         wrong: Wrong,
-        nested: Option<Box<(Trace, Found)>>,
-    ) -> Found {
+        nested: Option<Box<(Trace, ViolatingState)>>,
+    ) -> ViolatingState {
         let mut lines = Vec::new();
         for line in self.open.clone() {
             let chosen = choice.iter().find(|pick| pick.line == line).map(|pick| pick.content);
             let content = self.contents(line)[chosen.unwrap_or(point.usual(line))];
             let Some(pending) = &self.lines[line as usize] else { continue };
-            let fate = pending.parted(&content);
+            let fate = pending.lost_and_kept(&content);
             let [lost, kept] = fate.map(|items| items.iter().map(|item| item.event).collect());
-            lines.push(Fate { line, lost, kept });
+            lines.push(LineFate { line, lost, kept });
         }
-        Found { event: point.event, lines, wrong, nested }
+        ViolatingState { event: point.event, lines, wrong, nested }
     }
 }

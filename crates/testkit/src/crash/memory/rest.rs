@@ -33,7 +33,7 @@ impl Rest {
     /// If the run is in its rest, records a word that the rest reads for the first time. Returns
     /// whether the run accessed it earlier, so that the read is no news.
     #[inline(always)]
-    pub(super) fn notes(&self, word: usize, value: u64) -> bool {
+    pub(super) fn record_read(&self, word: usize, value: u64) -> bool {
         if !self.is_on.load(Relaxed) {
             return false;
         }
@@ -64,7 +64,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
     /// Begins the rest of a run.
     pub(in crate::crash) fn begin_rest(&self) {
         let (rest, seen) = (&self.arena.rest, &self.arena.seen);
-        rest.before.become_like(seen);
+        rest.before.copy_from(seen);
         [&rest.read, seen].into_iter().for_each(Bits::clear);
         rest.fingerprint.store(0, Relaxed);
         rest.is_on.store(true, Relaxed);
@@ -153,7 +153,7 @@ mod tests {
             [0, 2, 4, 5, 8].into_iter().for_each(|index| _ = load(memory, index));
             Some(memory.read_in_rest())
         };
-        let read = (memory.asked().collect(), memory.fingerprint(), reads);
+        let read = (memory.undecided_reads().collect(), memory.fingerprint(), reads);
         memory.end();
         read
     }
@@ -172,7 +172,7 @@ mod tests {
         memory.read_as(&reads);
         let _ = load(&memory, 7);
         assert_eq!(
-            memory.asked().collect::<Vec<_>>(),
+            memory.undecided_reads().collect::<Vec<_>>(),
             [(0, 0b1_0111), (1, 0b1)],
             "word 2 was not written, word 7 comes behind the end"
         );

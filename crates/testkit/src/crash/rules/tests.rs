@@ -94,8 +94,8 @@ impl<const N: usize> Look<N> {
 }
 
 impl<const N: usize> Judge<true> for Look<N> {
-    fn pass(&mut self, note: u64) -> bool {
-        note == END
+    fn pass(&mut self, mark: u64) -> bool {
+        mark == END
     }
     fn expectation(&self) -> u64 {
         0
@@ -123,7 +123,7 @@ impl<const N: usize> Judge<true> for Look<N> {
     fn remember(&self) -> Expectation {
         Expectation::default()
     }
-    fn go_back_to(&mut self, _: Expectation) {}
+    fn restore(&mut self, _: Expectation) {}
 }
 
 fn begin() -> Program {

@@ -56,16 +56,19 @@ fn crashed_thread_stops_until_it_is_detached() {
             });
             (thread, job)
         });
-        let deaths = vec![Death { thread: 1, call: 0, change: 7 }, Death { thread: 2, call: 1, change: 1 }];
+        let deaths = vec![
+            ThreadCrash { thread: 1, call: 0, change: 7 },
+            ThreadCrash { thread: 2, call: 1, change: 1 },
+        ];
         let told = dead.clone();
-        let mortality = Mortality::new(deaths, move |thread| lock(&told).push(thread));
-        let ran = stage.run_mortals(jobs.collect(), mortality, &Policy::Random { one_in: 2 }, seed);
+        let crash_plan = CrashPlan::new(deaths, move |thread| lock(&told).push(thread));
+        let ran = stage.run_crashing(jobs.collect(), crash_plan, &Policy::Random { one_in: 2 }, seed);
         assert_eq!(ran.died.iter().map(|died| died.0).collect::<Vec<_>>(), [1]);
         assert_eq!((ran.wrong, lock(&dead).clone()), (None, vec![1]));
         let done = |thread| lock(&order).iter().filter(|&&by| by == thread).count();
         assert_eq!((done(0), done(1), done(2)), (20, 6, 20));
         assert_eq!(stage.alone_in(2, number), Ok(2));
-        stage.bury();
+        stage.detach_dead();
         assert_eq!((stage.alone_in(1, number), done(1)), (Ok(1), 6));
     }
 }
@@ -107,6 +110,6 @@ fn panics_and_endless_runs_are_reported() {
         })
     };
     let ran = stage.run(vec![endless(), endless()], &Policy::Random { one_in: 64 }, 1);
-    assert!(ran.wrong.is_some_and(|wrong| wrong.contains("does not come to an end")));
+    assert!(ran.wrong.is_some_and(|wrong| wrong.contains("does not terminate")));
     assert_eq!(stage.alone(|| 7), Ok(7));
 }

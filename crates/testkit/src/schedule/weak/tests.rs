@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::Layered;
-use crate::crash::{Memory, note_begin, note_end};
-use crate::schedule::death::{Death, Mortality};
+use crate::crash::{Memory, mark_begin, mark_end};
+use crate::schedule::death::{CrashPlan, ThreadCrash};
 use crate::schedule::stage::begin_call;
-use crate::schedule::{Cue, Job, Policy, Scheduled, Sight, Stage, Stop, mark};
+use crate::schedule::{Cue, Job, Policy, Scheduled, Stage, Stop, Visibility, mark};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use terrace_medium::{Offset, Region, Word, full_barrier};
@@ -31,9 +31,9 @@ fn run<const N: usize>(
     let job = |number: usize| -> Job {
         let (region, result, work) = (region.clone(), results[number].clone(), threads[number]);
         Box::new(move || {
-            region.medium().note(note_begin(number));
+            region.medium().mark_call(mark_begin(number));
             result.store(work(&region), Relaxed);
-            region.medium().note(note_end(number));
+            region.medium().mark_call(mark_end(number));
         })
     };
     let ran = stage.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
@@ -195,19 +195,19 @@ fn left_by_dead(stage: &Stage, missing: Option<Weakening>, seed: u64) -> (Weaken
     let below = Weakened::over(memory, missing, reach, 0);
     let passed = below.passed();
     let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
-    let (dies, told) = (region.clone(), region.clone());
+    let (dies, observer) = (region.clone(), region.clone());
     let job: Job = Box::new(move || {
         begin_call(0);
-        dies.medium().note(note_begin(0));
+        dies.medium().mark_call(mark_begin(0));
         SEND(&dies);
         dies.at(Z).store(dies.medium(), 1, Relaxed);
     });
-    let deaths = vec![Death { thread: 0, call: 0, change: 3 }];
-    let mortality = Mortality::new(deaths, move |thread| told.medium().died(thread));
-    let ran = stage.run_mortals(vec![(0, job)], mortality, &Policy::Random { one_in: 2 }, seed);
+    let deaths = vec![ThreadCrash { thread: 0, call: 0, change: 3 }];
+    let crash_plan = CrashPlan::new(deaths, move |thread| observer.medium().died(thread));
+    let ran = stage.run_crashing(vec![(0, job)], crash_plan, &Policy::Random { one_in: 2 }, seed);
     assert_eq!((ran.died.len(), ran.wrong), (1, None));
     let left = [X, Y].map(|at| region.at(at).load(region.medium(), Relaxed));
-    stage.bury();
+    stage.detach_dead();
     (passed.weakenings(), left)
 }
 
@@ -223,7 +223,7 @@ fn release_keeps_stores_of_a_crashed_thread() {
 #[test]
 fn only_observers_of_a_crash_see_its_stores() {
     let stage = Stage::new();
-    let found = |is_told: bool| {
+    let found = |is_observed: bool| {
         let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
         let reach = Reach { old: 1, ..Reach::at(Aim::Cued, true) };
         let below = Weakened::over(memory, None, reach, 0b11);
@@ -231,23 +231,23 @@ fn only_observers_of_a_crash_see_its_stores() {
         let (stops, asks, found) = (region.clone(), region.clone(), Arc::<AtomicU64>::default());
         let place = found.clone();
         let one: Job = Box::new(move || {
-            stops.medium().note(note_begin(0));
+            stops.medium().mark_call(mark_begin(0));
             stops.at(X).store(stops.medium(), 1, Relaxed);
         });
         let other: Job = Box::new(move || {
-            asks.medium().note(note_begin(1));
+            asks.medium().mark_call(mark_begin(1));
             mark(1);
             asks.medium().died(0);
-            if is_told {
-                asks.medium().told(0);
+            if is_observed {
+                asks.medium().crash_observed(0);
             }
             place.store(asks.at(X).load(asks.medium(), Relaxed), Relaxed);
         });
         let cue = |thread, until, sees| Cue { thread, until, sees };
         let cues = vec![
-            cue(1, Stop::Mark(1), Sight::New),
-            cue(0, Stop::End, Sight::New),
-            cue(1, Stop::End, Sight::Old),
+            cue(1, Stop::Mark(1), Visibility::New),
+            cue(0, Stop::End, Visibility::New),
+            cue(1, Stop::End, Visibility::StaleWord),
         ];
         assert_eq!(stage.run(vec![one, other], &Policy::Cued(cues), 1).wrong, None);
         found.load(Relaxed)
@@ -317,9 +317,9 @@ fn look<const N: usize>(
         Box::new(move || {
             // Two calls each: even a thread that is apart begins with a barrier.
             for call in [2 * number, 2 * number + 1] {
-                region.medium().note(note_begin(call));
+                region.medium().mark_call(mark_begin(call));
                 work(&region);
-                region.medium().note(note_end(call));
+                region.medium().mark_call(mark_end(call));
             }
         })
     };
@@ -362,8 +362,8 @@ const READ_BYTES: Thread = |region| match region.at(Y).load(region.medium(), Acq
 fn bytes_read_without_acquire_are_a_race() {
     let stage = Stage::new();
     let races = races(&stage, [SEND_BYTES, READ_BYTES], 200);
-    let is_told = |race: &Wrong| race.contains("thread 1 accesses at") && race.contains("written");
-    assert!(races.values().flatten().all(is_told), "{races:?}");
+    let is_observed = |race: &Wrong| race.contains("thread 1 accesses at") && race.contains("written");
+    assert!(races.values().flatten().all(is_observed), "{races:?}");
     assert_eq!(races.keys().copied().collect::<Vec<_>>(), [Weak::Acquire, Weak::Release]);
 }
 
@@ -423,19 +423,19 @@ fn thread_apart_need_not_see_earlier_calls() {
             let (one, other) = (region.clone(), region.clone());
             let (ended, seen, found) = (stored_first.clone(), stored_first, result.clone());
             let writes: Job = Box::new(move || {
-                one.medium().note(note_begin(0));
+                one.medium().mark_call(mark_begin(0));
                 store(&one);
-                one.medium().note(note_end(0));
+                one.medium().mark_call(mark_end(0));
                 ended.store(1, Relaxed);
             });
             let reads: Job = Box::new(move || {
-                other.medium().note(note_begin(1));
+                other.medium().mark_call(mark_begin(1));
                 other.at(Y).load(other.medium(), Relaxed);
-                other.medium().note(note_end(1));
+                other.medium().mark_call(mark_end(1));
                 let is_behind = seen.load(Relaxed) == 1;
-                other.medium().note(note_begin(2));
+                other.medium().mark_call(mark_begin(2));
                 let value = other.at(X).load(other.medium(), Relaxed);
-                other.medium().note(note_end(2));
+                other.medium().mark_call(mark_end(2));
                 found.store(if is_behind { value } else { 9 }, Relaxed);
             });
             let ran = stage.run(vec![writes, reads], &Policy::Random { one_in: 2 }, seed);
