@@ -43,17 +43,17 @@ impl Company {
     /// Sets a callback for observed crashes. It is called with the number of the dead member, in
     /// each thread that learns of the crash: by a failed liveness check or by taking over the
     /// member's entry.
-    pub fn tell(&self, told: impl Fn(u64) + Send + Sync + 'static) {
-        self.register().on_crash = Some(Arc::new(told));
+    pub fn tell(&self, on_crash: impl Fn(u64) + Send + Sync + 'static) {
+        self.register().on_crash = Some(Arc::new(on_crash));
     }
 
     /// Notifies the current thread that `holder` is dead, if it is.
     fn notify_if_dead(register: MutexGuard<'_, Register>, holder: Option<u64>) {
         let dead = holder.filter(|holder| register.dead.contains(holder));
-        let told = register.on_crash.clone();
+        let on_crash = register.on_crash.clone();
         drop(register);
-        if let (Some(dead), Some(told)) = (dead, told) {
-            told(dead);
+        if let (Some(dead), Some(on_crash)) = (dead, on_crash) {
+            on_crash(dead);
         }
     }
 
@@ -254,18 +254,18 @@ mod tests {
     #[test]
     fn liveness_check_and_takeover_observe_a_crash() {
         let company = Company::default();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let notes = told.clone();
-        company.tell(move |dead| notes.lock().unwrap().push(dead));
+        let observed = Arc::new(Mutex::new(Vec::new()));
+        let observer = observed.clone();
+        company.tell(move |dead| observer.lock().unwrap().push(dead));
         let [(first, one), (_, two), (_, three)] = [(); 3].map(|()| company.join());
         assert!(one.claim(0).unwrap() && two.claim(1).unwrap() && two.is_alive(0));
         assert!(!three.is_alive(2));
-        assert_eq!(*told.lock().unwrap(), [0; 0], "all are alive");
+        assert_eq!(*observed.lock().unwrap(), [0; 0], "all are alive");
         company.kill(first);
         assert!(!two.is_alive(0));
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [first]);
+        assert_eq!(std::mem::take(&mut *observed.lock().unwrap()), [first]);
         assert!(three.claim(0).unwrap() && two.is_alive(0));
-        assert_eq!(*told.lock().unwrap(), [first]);
+        assert_eq!(*observed.lock().unwrap(), [first]);
     }
 
     #[test]

@@ -176,19 +176,19 @@ impl Trace {
     /// events: written back or streamed, and then fenced by the same thread.
     pub fn durable(&self, words: usize) -> Vec<u64> {
         let (mut seen, mut durable) = (vec![0; words], vec![0; words]);
-        let mut asked = Vec::new();
+        let mut pending = Vec::new();
         for event in &self.events {
             self.stored(event).for_each(|(word, value)| seen[word as usize] = value);
             match event.what {
                 What::WriteBack { line } => {
                     let words = line / 8..line / 8 + 8;
-                    asked.extend(words.map(|word| (event.thread, word, seen[word as usize])));
+                    pending.extend(words.map(|word| (event.thread, word, seen[word as usize])));
                 }
                 What::StreamedCopy(_) => {
-                    asked.extend(self.stored(event).map(|(word, value)| (event.thread, word, value)));
+                    pending.extend(self.stored(event).map(|(word, value)| (event.thread, word, value)));
                 }
                 What::Fence => {
-                    let its = asked.extract_if(.., |(thread, ..)| *thread == event.thread);
+                    let its = pending.extract_if(.., |(thread, ..)| *thread == event.thread);
                     its.for_each(|(_, word, value)| durable[word as usize] = value);
                 }
                 _ => {}

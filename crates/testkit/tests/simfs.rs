@@ -126,7 +126,7 @@ fn publish<F: Files>(files: &F, path: &Path) -> io::Result<()> {
 }
 
 /// Fails every call in turn, followed by a power failure. The file is then complete or absent, and
-/// no other name remains.
+/// no other name remains unless its removal failed.
 #[test]
 fn published_file_is_complete_or_absent() {
     for make in [disk as fn() -> SimFs, || disk().with_unnamed_files()] {

@@ -170,7 +170,7 @@ fn line_arrives_with_its_block_not_before() {
         region.prefetch(4000 * 64);
         load(&region, 4004);
     });
-    assert_eq!((traffic.random_reads, ns), (1, 350), "the next block, as if it were asked for alone");
+    assert_eq!((traffic.random_reads, ns), (1, 350), "the next block, as if requested alone");
 }
 
 /// The cost of an index on a medium, by the model alone: the same on every machine.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const THREADS: u64 = 4;
 
 /// Runs `work` on threads that start together.
-pub(super) fn together<R: Send>(threads: u64, work: impl Fn(u64) -> R + Sync) -> Vec<R> {
+pub(super) fn run_together<R: Send>(threads: u64, work: impl Fn(u64) -> R + Sync) -> Vec<R> {
     let barrier = Barrier::new(threads as usize);
     let (barrier, work) = (&barrier, &work);
     std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ where
 {
     const KEYS: u64 = 5000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
-    let outcomes = together(THREADS, |thread| {
+    let outcomes = run_together(THREADS, |thread| {
         let insert = |number| (number, subject.insert(&subject.pin(), number, thread + 1).expect("room"));
         shuffled(KEYS, thread).map(insert).collect::<BTreeMap<_, _>>()
     });
@@ -49,8 +49,11 @@ where
         let winners: Vec<u64> = (0..THREADS).filter(|&t| outcomes[t as usize][&number].is_none()).collect();
         assert_eq!(winners.len(), 1, "winners of key {number}");
         let version = winners[0] + 1;
-        let told = outcomes.iter().filter_map(|outcome| outcome[&number]);
-        assert!(told.into_iter().all(|present| present == version), "what the others found at key {number}");
+        let losers = outcomes.iter().filter_map(|outcome| outcome[&number]);
+        assert!(
+            losers.into_iter().all(|present| present == version),
+            "what the others found at key {number}"
+        );
         model.insert(number, version);
     }
     subject.assert_holds(&model);
@@ -66,7 +69,7 @@ where
     for number in 0..KEYS {
         subject.insert(&subject.pin(), number, number + 1).expect("room");
     }
-    let outcomes = together(THREADS, |thread| {
+    let outcomes = run_together(THREADS, |thread| {
         let remove = |number| (number, subject.remove(&subject.pin(), number));
         shuffled(KEYS, thread).map(remove).collect::<BTreeMap<_, _>>()
     });
@@ -85,7 +88,7 @@ where
     const KEYS: u64 = 16;
     const EACH: u64 = 500;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
-    together(THREADS, |thread| {
+    run_together(THREADS, |thread| {
         for _ in 0..EACH {
             shuffled(KEYS, thread).for_each(|number| increment(&subject, number));
         }
@@ -119,7 +122,7 @@ where
     const GROWTH: u64 = 500;
     let setup = Setup { seats: 2, ..Setup::with_capacity(0) };
     let subject = Subject::new(make(setup), 0..KEYS + MANY * GROWTH);
-    together(MANY, |thread| {
+    run_together(MANY, |thread| {
         // Each thread inserts own keys after its increments, so that the table keeps growing.
         let mut own = KEYS + thread * GROWTH..KEYS + (thread + 1) * GROWTH;
         for number in (0..EACH).flat_map(|_| shuffled(KEYS, thread)) {
@@ -144,7 +147,7 @@ where
 {
     const OWN: u64 = 3000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..OWN * THREADS);
-    let models = together(THREADS, |thread| {
+    let models = run_together(THREADS, |thread| {
         let mut model = BTreeMap::new();
         let mut random = thread + 1;
         for version in 1..40_000 {
@@ -185,7 +188,7 @@ where
         subject.insert(&subject.pin(), number, 1).expect("room");
     }
     let writing = AtomicBool::new(true);
-    let scans = together(3, |thread| {
+    let scans = run_together(3, |thread| {
         if thread == 0 {
             for _ in 0..3 {
                 (STABLE..STABLE + PASSING)
@@ -235,7 +238,7 @@ where
     let index = make(Setup::with_capacity(0));
     let seeds = look_alike(&index, KEYS as usize);
     let subject = Subject::new(index, seeds);
-    together(4, |thread| {
+    run_together(4, |thread| {
         for round in 0..ROUNDS {
             let (guard, number) = (subject.pin(), round % KEYS);
             // `get` and `remove` check that the word belongs to the key.

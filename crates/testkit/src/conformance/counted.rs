@@ -59,8 +59,8 @@ where
     I: PointIndex<Medium = Counting<B>, Kind = U64>,
 {
     let guard = index.pool().pin();
-    let costs = changes.map(|(key, comes)| {
-        let change = || match comes {
+    let costs = changes.map(|(key, inserts)| {
+        let change = || match inserts {
             true => drop(index.insert(&guard, &key, key).expect("room")),
             false => drop(index.remove(&guard, &key).expect("a key that is there")),
         };

@@ -1,6 +1,6 @@
 //! Short histories of a few keys and threads, each checked on its own.
 
-use super::concurrent::together;
+use super::concurrent::run_together;
 use super::subject::{Index, Setup, Subject};
 use crate::{Call, Operation, TestKeys, linearizable};
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ where
         let clock = AtomicU64::new(0);
         let threads = 2 + round % 7;
         let calls = CALLS / threads;
-        let histories = together(threads + 1, |thread| {
+        let histories = run_together(threads + 1, |thread| {
             if thread == threads {
-                crowd(&subject);
+                churn(&subject);
                 return Vec::new();
             }
             let mut random = round * 16 + thread;
@@ -40,7 +40,7 @@ where
 }
 
 /// Adds and removes other keys, so that the table grows and shrinks.
-fn crowd<I: Index>(subject: &Subject<I>)
+fn churn<I: Index>(subject: &Subject<I>)
 where
     I::Kind: TestKeys,
 {

@@ -32,11 +32,11 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
     }
 
     fn insert(&mut self, key: u64, word: u64) {
-        let told = match self.model.get(&key) {
+        let expected = match self.model.get(&key) {
             None => Inserted::New,
             Some(&present) => Inserted::Present(present),
         };
-        assert_eq!(self.index.insert(&self.pin(), &key, word).expect("room"), told, "insert of {key:#x}");
+        assert_eq!(self.index.insert(&self.pin(), &key, word).expect("room"), expected, "insert of {key:#x}");
         self.model.entry(key).or_insert(word);
     }
 

@@ -180,7 +180,7 @@ where
 /// Runs `test` on `cases` values of `strategy`; on failure reports the smallest failing one. The
 /// values are the same each time, unless [`Longer`] is set.
 pub(super) fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
-    let longer = Longer::asked();
+    let longer = Longer::from_environment();
     let cases = cases.saturating_mul(longer.map_or(1, |longer| longer.times));
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new_with_rng(config, Longer::rng(longer)).run(strategy, |value| {
@@ -209,17 +209,17 @@ struct Longer {
 
 impl Longer {
     /// The settings in the environment, if any. One seed for the whole process.
-    fn asked() -> Option<Self> {
-        static ASKED: LazyLock<Option<Longer>> = LazyLock::new(|| {
-            let asked = |name| std::env::var(name).ok();
-            let times: Option<u32> = asked(TIMES).map(|times| times.parse().expect("a number of times"));
-            let seed: Option<u64> = asked(SEED).map(|seed| seed.parse().expect("a number"));
+    fn from_environment() -> Option<Self> {
+        static SETTINGS: LazyLock<Option<Longer>> = LazyLock::new(|| {
+            let variable = |name| std::env::var(name).ok();
+            let times: Option<u32> = variable(TIMES).map(|times| times.parse().expect("a number of times"));
+            let seed: Option<u64> = variable(SEED).map(|seed| seed.parse().expect("a number"));
             (times.is_some() || seed.is_some()).then(|| Longer {
                 times: times.unwrap_or(1),
                 seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             })
         });
-        *ASKED
+        *SETTINGS
     }
 
     fn rng(longer: Option<Self>) -> TestRng {

@@ -27,15 +27,15 @@ where
         let mut subject = Subject::new(index, 0..keys + 500);
         let mut model = BTreeMap::new();
         put(&subject, &mut model, 0..keys, 1);
-        for (life, end) in ends.into_iter().enumerate() {
+        for (round, end) in ends.into_iter().enumerate() {
             drop(subject);
             end.of(pool);
             pool = place.open();
             subject = Subject::new(find::<I>(&pool), 0..keys + 500);
             collect(&subject);
             subject.assert_holds(&model);
-            remove(&subject, &mut model, (0..keys).step_by(3 + life));
-            put(&subject, &mut model, (0..keys + 500).step_by(2 + life), 2 + life as u64);
+            remove(&subject, &mut model, (0..keys).step_by(3 + round));
+            put(&subject, &mut model, (0..keys + 500).step_by(2 + round), 2 + round as u64);
             subject.assert_holds(&model);
         }
     }
@@ -108,7 +108,7 @@ where
     }
 }
 
-/// A name that was never used, and one next to an existing one.
+/// Names without an index, one of them a prefix of an existing name.
 pub(super) fn missing_name_is_no_index<I: Index>() {
     let place = PoolFile::new();
     let pool: Pool<Medium<I>> = place.create();

@@ -56,7 +56,7 @@ impl Expectation {
         let effects = || self.under_way.iter().flatten().chain(&self.loose);
         for (key, (&is, &was)) in found.iter().zip(&self.before).enumerate() {
             if is != was && !effects().any(|&effect| effect == (key, is)) {
-                return Err(format!("get(k{key}) = {}, but should be {}", say(is), self.allowed(key)));
+                return Err(format!("get(k{key}) = {}, but should be {}", display(is), self.allowed(key)));
             }
         }
         self.under_way.iter().try_for_each(|batch| self.check_batch(batch, found))
@@ -64,20 +64,21 @@ impl Expectation {
 
     fn allowed(&self, key: usize) -> String {
         let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
-        let all: Vec<String> =
-            std::iter::once(say(self.before[key])).chain(others.map(|effect| say(effect.1))).collect();
+        let all: Vec<String> = std::iter::once(display(self.before[key]))
+            .chain(others.map(|effect| display(effect.1)))
+            .collect();
         all.join(" or ")
     }
 
     fn check_batch(&self, batch: &[Effect], found: &[Option<Version>]) -> Result<(), Wrong> {
         // A key that another operation in progress may have written, or that had this value before,
         // proves nothing.
-        let telling = |&&(key, to): &&Effect| {
+        let is_conclusive = |&&(key, to): &&Effect| {
             let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
             self.before[key] != to && others.count() == 1
         };
         let done: Vec<(usize, bool)> =
-            batch.iter().filter(telling).map(|&(key, to)| (key, found[key] == to)).collect();
+            batch.iter().filter(is_conclusive).map(|&(key, to)| (key, found[key] == to)).collect();
         let one = |is| done.iter().find(|&&(_, done)| done == is).map(|(key, _)| key);
         match (one(true), one(false)) {
             (Some(new), Some(old)) => Err(format!("of one batch, k{new} was changed and k{old} was not")),
@@ -91,7 +92,7 @@ fn hash_of(number: u64, version: &Option<Version>) -> u64 {
     hash(number, version.map_or(0, |version| version + 1))
 }
 
-fn say(version: Option<Version>) -> String {
+fn display(version: Option<Version>) -> String {
     version.map_or("none".into(), |version| format!("v{version}"))
 }
 
@@ -487,7 +488,9 @@ pub(super) fn same<M: MappedMedium>(
 ) -> Result<(), Wrong> {
     let found = read(subject, model.len())?;
     match (0..model.len()).find(|&key| found[key] != model[key]) {
-        Some(key) => Err(format!("{when}, get(k{key}) = {}, but was {}", say(found[key]), say(model[key]))),
+        Some(key) => {
+            Err(format!("{when}, get(k{key}) = {}, but was {}", display(found[key]), display(model[key])))
+        }
         None => Ok(()),
     }
 }
@@ -505,7 +508,7 @@ pub(crate) fn check_scan<M: MappedMedium>(
     })?;
     if let Some(key) = (0..model.len()).find(|&key| found[key] != model[key]) {
         wrong = wrong.or_else(|| {
-            let (scanned, read) = (say(found[key]), say(model[key]));
+            let (scanned, read) = (display(found[key]), display(model[key]));
             Some(format!("a scan finds {scanned} for k{key}, a get finds {read}"))
         });
     }
@@ -559,7 +562,7 @@ pub(crate) fn apply_checked<M: MappedMedium>(
             Ok(true)
         }
         Reply::Found(found) => {
-            Err(format!("{op} answers {}, but should answer {}", say(found), say(expected)))
+            Err(format!("{op} answers {}, but should answer {}", display(found), display(expected)))
         }
         Reply::Full => Ok(false),
         Reply::Broken(why) => Err(format!("{op} fails: {why}")),

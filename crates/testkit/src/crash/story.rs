@@ -111,16 +111,16 @@ pub(crate) fn describe_lines(
     if reported.trace.events().get(found.event).is_some_and(is_store) {
         writeln!(f, "  the last was {}.", reported.store(found.event, None))?;
     }
-    let telling: Vec<&LineFate> = found.lines.iter().filter(|fate| !fate.lost.is_empty()).collect();
-    for fate in telling.iter().take(LINES_MAX) {
+    let losing: Vec<&LineFate> = found.lines.iter().filter(|fate| !fate.lost.is_empty()).collect();
+    for fate in losing.iter().take(LINES_MAX) {
         let more = fate.lost.len() - 1;
         let more = if more == 0 { String::new() } else { format!(" and {more} later ones to its line") };
         let lost = reported.store(fate.lost[0] as usize, Some(fate.line));
         writeln!(f, "  lost: {lost}{more}; {}.", why(reported.trace, fate, found.event))?;
         reported.describe_kept(f, fate)?;
     }
-    if telling.len() > LINES_MAX {
-        writeln!(f, "  and {} more lines lost something.", telling.len() - LINES_MAX)?;
+    if losing.len() > LINES_MAX {
+        writeln!(f, "  and {} more lines lost something.", losing.len() - LINES_MAX)?;
     }
     let kept = found.lines.iter().filter(|fate| fate.lost.is_empty());
     kept.take(LINES_MAX).try_for_each(|fate| reported.describe_kept(f, fate))

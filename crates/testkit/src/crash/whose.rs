@@ -22,9 +22,9 @@ impl EventOwner {
     pub(crate) fn of(trace: &Trace, event: usize, born: usize) -> Self {
         let events = trace.events();
         let Some(done) = events.get(event) else { return Self::Unowned };
-        let life = &events[if event < born { 0 } else { born }..event];
+        let own_events = &events[if event < born { 0 } else { born }..event];
         let marks = || {
-            life.iter().rev().filter_map(|event| match event.what {
+            own_events.iter().rev().filter_map(|event| match event.what {
                 What::Mark(mark) => Some((event.thread, mark)),
                 _ => None,
             })

@@ -195,13 +195,13 @@ mod tests {
             contents(&[("a", "1"), ("b", "2")]),
             contents(&[("a", "1"), ("b", "1"), ("c", "9")]),
         ] {
-            let told = journal().settle(&wrong).unwrap_err().to_string();
-            assert!(told.contains("no prefix of the 3 operations"), "{told}");
+            let message = journal().settle(&wrong).unwrap_err().to_string();
+            assert!(message.contains("no prefix of the 3 operations"), "{message}");
         }
         let mut journal = journal();
         let phantom = contents(&[("a", "1"), ("b", "1"), ("d", "1")]);
         journal.settle(&phantom).unwrap();
-        let told = Journal::compare([&journal], &phantom).unwrap_err().to_string();
-        assert_eq!(told, "1 keys differ: d: expected absent, found 1 bytes `1`");
+        let message = Journal::compare([&journal], &phantom).unwrap_err().to_string();
+        assert_eq!(message, "1 keys differ: d: expected absent, found 1 bytes `1`");
     }
 }

@@ -251,25 +251,27 @@ impl Calls {
     /// Checks the answers to counts, if no call changes a key.
     pub(super) fn check_counts(&self) -> Result<(), Wrong> {
         let keys = self.initial.iter().flatten().count() as u64;
-        let is_still = self.calls.iter().all(|call| call.act.changes().is_empty());
-        let told = |call: &Call| match call.returned {
-            Some((_, Answer::Counted(told))) if told != keys => Some((call.thread, told)),
+        let is_unchanged = self.calls.iter().all(|call| call.act.changes().is_empty());
+        let wrong_count = |call: &Call| match call.returned {
+            Some((_, Answer::Counted(counted))) if counted != keys => Some((call.thread, counted)),
             _ => None,
         };
-        match self.calls.iter().find_map(told).filter(|_| is_still) {
-            Some((thread, told)) => Err(format!("thread {thread} counts {told} keys, but there are {keys}")),
+        match self.calls.iter().find_map(wrong_count).filter(|_| is_unchanged) {
+            Some((thread, counted)) => {
+                Err(format!("thread {thread} counts {counted} keys, but there are {keys}"))
+            }
             None => Ok(()),
         }
     }
 
     /// Describes how `end` differs from all `outcomes`.
     pub(super) fn describe_difference(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
-        let say = |version: Option<Version>| Answer::Found(version).to_string();
+        let display = |version: Option<Version>| Answer::Found(version).to_string();
         let Some(key) = (0..end.len()).find(|&key| !outcomes.of(key).contains(&end[key])) else {
             return Err("no order of these calls leaves what the store holds".into());
         };
-        let all: Vec<String> = outcomes.of(key).into_iter().map(say).collect();
-        let (end, all) = (say(end[key]), all.join(" or "));
+        let all: Vec<String> = outcomes.of(key).into_iter().map(display).collect();
+        let (end, all) = (display(end[key]), all.join(" or "));
         Err(format!("get(k{key}) = {end}, but every order of these calls leaves {all}"))
     }
 
@@ -426,14 +428,14 @@ mod tests {
     #[test]
     fn count_is_checked_unless_keys_change() {
         let count = |keys| call(1, (2, Some(3)), Act::Count, Answer::Counted(keys));
-        let told = |calls: Vec<Call>| {
+        let check_counts = |calls: Vec<Call>| {
             Calls { initial: vec![Some(7), None, Some(8)], calls, apart: 0 }.check_counts()
         };
-        assert_eq!(told(vec![count(2)]), Ok(()));
+        assert_eq!(check_counts(vec![count(2)]), Ok(()));
         let wrong = "thread 1 counts 3 keys, but there are 2";
-        assert_eq!(told(vec![count(2), count(3)]), Err(wrong.to_string()));
+        assert_eq!(check_counts(vec![count(2), count(3)]), Err(wrong.to_string()));
         let put = call(0, (1, Some(9)), Act::Do(Op::Put(1, 5)), Answer::Done);
-        assert_eq!(told(vec![count(3), put]), Ok(()));
+        assert_eq!(check_counts(vec![count(3), put]), Ok(()));
     }
 
     #[test]

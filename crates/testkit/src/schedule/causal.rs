@@ -241,28 +241,28 @@ mod tests {
 
     #[test]
     fn reader_of_the_later_write_sees_the_earlier_one() {
-        let told = |found: &[(Act, Answer)]| {
+        let explain = |found: &[(Act, Answer)]| {
             calls(vec![None, None], &[&[put(0, 5), put(1, 6)], found]).explain(&END.to_vec())
         };
-        assert_eq!(told(&[get(1, Some(6)), get(0, Some(5))]), Ok(()));
-        assert_eq!(told(&[get(0, None), get(1, Some(6))]), Ok(()));
-        assert_eq!(told(&[get(1, None), get(0, None)]), Ok(()), "the calls are not ordered by time");
-        assert!(told(&[get(1, Some(6)), get(0, None)]).is_err());
-        assert!(told(&[get(0, Some(5)), get(0, None)]).is_err(), "each key has one order");
+        assert_eq!(explain(&[get(1, Some(6)), get(0, Some(5))]), Ok(()));
+        assert_eq!(explain(&[get(0, None), get(1, Some(6))]), Ok(()));
+        assert_eq!(explain(&[get(1, None), get(0, None)]), Ok(()), "the calls are not ordered by time");
+        assert!(explain(&[get(1, Some(6)), get(0, None)]).is_err());
+        assert!(explain(&[get(0, Some(5)), get(0, None)]).is_err(), "each key has one order");
         let scanned = |found: &[(Key, Version)]| (Act::Scan, Answer::Scanned(found.to_vec()));
-        assert_eq!(told(&[scanned(&[(1, 6)])]), Ok(()), "it read the other key first");
-        assert!(told(&[scanned(&[(1, 6)]), get(0, None)]).is_err());
+        assert_eq!(explain(&[scanned(&[(1, 6)])]), Ok(()), "it read the other key first");
+        assert!(explain(&[scanned(&[(1, 6)]), get(0, None)]).is_err());
     }
 
     #[test]
     fn precedence_is_transitive() {
-        let told = |last: Option<Version>| {
+        let explain = |last: Option<Version>| {
             let second = [get(0, Some(5)), put(1, 6)];
             let third = [get(1, Some(6)), get(0, last)];
             calls(vec![None, None], &[&[put(0, 5)], &second, &third]).explain(&END.to_vec())
         };
-        assert_eq!(told(Some(5)), Ok(()));
-        assert!(told(None).is_err());
+        assert_eq!(explain(Some(5)), Ok(()));
+        assert!(explain(None).is_err());
     }
 
     #[test]
@@ -276,26 +276,26 @@ mod tests {
     #[test]
     fn reader_of_a_removal_sees_earlier_writes() {
         let remove = (Act::Do(Op::Remove(1)), Answer::Done);
-        let told = |found: &[(Act, Answer)]| {
+        let explain = |found: &[(Act, Answer)]| {
             let of = calls(vec![None, Some(1)], &[&[put(0, 5), remove.clone()], found]);
             of.explain(&vec![Some(5), None])
         };
-        assert_eq!(told(&[get(1, None), get(0, Some(5))]), Ok(()));
-        assert_eq!(told(&[get(1, Some(1)), get(0, None)]), Ok(()));
-        assert!(told(&[get(1, None), get(0, None)]).is_err());
+        assert_eq!(explain(&[get(1, None), get(0, Some(5))]), Ok(()));
+        assert_eq!(explain(&[get(1, Some(1)), get(0, None)]), Ok(()));
+        assert!(explain(&[get(1, None), get(0, None)]).is_err());
     }
 
     #[test]
     fn reader_of_half_a_batch_sees_the_other_half() {
         let batch = (Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))])), Answer::Done);
-        let told = |found: &[(Act, Answer)]| {
+        let explain = |found: &[(Act, Answer)]| {
             calls(vec![None, None], &[std::slice::from_ref(&batch), found]).explain(&END.to_vec())
         };
-        assert_eq!(told(&[get(0, None), get(1, Some(6))]), Ok(()));
-        assert!(told(&[get(0, Some(5)), get(1, None)]).is_err());
+        assert_eq!(explain(&[get(0, None), get(1, Some(6))]), Ok(()));
+        assert!(explain(&[get(0, Some(5)), get(1, None)]).is_err());
         let at_once = |found: &[(Key, Version)]| (Act::Snapshot(vec![0, 1]), Answer::Scanned(found.to_vec()));
-        assert!(told(&[at_once(&[(0, 5)])]).is_err());
-        assert_eq!(told(&[at_once(&[(0, 5), (1, 6)])]), Ok(()));
+        assert!(explain(&[at_once(&[(0, 5)])]).is_err());
+        assert_eq!(explain(&[at_once(&[(0, 5), (1, 6)])]), Ok(()));
     }
 
     #[test]

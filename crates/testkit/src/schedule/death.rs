@@ -55,9 +55,9 @@ impl ThreadCrash {
     /// A crash of the first thread, mostly right after a request for durability: others see its
     /// stores, and a power failure may still lose them. Each place is equally likely, or rare ones
     /// (the steps of a resize) would hardly be hit.
-    pub(super) fn of_first_thread(dice: &mut Dice, changes: &[u64], asked: &[CrashSite]) -> Self {
+    pub(super) fn of_first_thread(dice: &mut Dice, changes: &[u64], sites: &[CrashSite]) -> Self {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
-        for (death, place) in asked.iter().filter(|(it, _)| it.thread == 0 && it.call + 1 < changes.len()) {
+        for (death, place) in sites.iter().filter(|(it, _)| it.thread == 0 && it.call + 1 < changes.len()) {
             by_place.entry(*place).or_default().push(*death);
         }
         let places: Vec<Vec<Self>> = by_place.into_values().collect();

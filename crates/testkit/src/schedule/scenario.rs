@@ -238,9 +238,9 @@ impl Scenario {
         };
         scenario.plan.before.extend([put(one), Op::Remove(other)]);
         let mut exchanges: Vec<Op> = Vec::new();
-        let _ = (0..EXCHANGES).fold((one, other), |(there, gone), _| {
-            exchanges.extend([Op::Remove(there), put(gone)]);
-            (gone, there)
+        let _ = (0..EXCHANGES).fold((one, other), |(present, absent), _| {
+            exchanges.extend([Op::Remove(present), put(absent)]);
+            (absent, present)
         });
         let mut read = |_| match dice.roll(6) {
             0 => Act::Scan,

@@ -43,7 +43,8 @@ impl Calibration {
         touch(&region);
         let lines = profile.lines_of_block();
         let sequential = (profile.sequential_read_ns + (lines - 1) * profile.same_block_read_ns) as f64;
-        let compare = |name, asked: f64, achieved_ns| Comparison { name, asked_ns: asked, achieved_ns };
+        let compare =
+            |name, requested: f64, achieved_ns| Comparison { name, asked_ns: requested, achieved_ns };
         let comparisons = vec![
             compare("a random read", profile.random_read_ns as f64, random_reads(&region)),
             compare("a line read in sequence", sequential / lines as f64, sequential_reads(&region)),
@@ -56,8 +57,8 @@ impl Calibration {
     /// Whether all measurements except the cached line differ from the profile by at most this
     /// share.
     pub fn is_within(&self, share: f64) -> bool {
-        let asked = self.comparisons.iter().filter(|c| c.asked_ns > 0.0);
-        asked.into_iter().all(|c| (c.achieved_ns / c.asked_ns - 1.0).abs() <= share)
+        let requested = self.comparisons.iter().filter(|c| c.asked_ns > 0.0);
+        requested.into_iter().all(|c| (c.achieved_ns / c.asked_ns - 1.0).abs() <= share)
     }
 }
 

@@ -177,7 +177,7 @@ fn last_thread_slot_is_not_kept() {
         company.kill(1);
         dead.abandon();
         let of = || pool.clone();
-        let (recovers, takes, comes, passes) = (of(), of(), of(), of());
+        let (recovers, takes, pins, passes) = (of(), of(), of(), of());
         let recoverer = move || {
             mark(1);
             assert_eq!(recovers.recover_dead(), 1);
@@ -188,9 +188,9 @@ fn last_thread_slot_is_not_kept() {
             // All threads execute a barrier, as when the epoch advances.
             takes.tidy();
         };
-        let comer = move || {
+        let pinner = move || {
             mark(1);
-            drop(comes.pin());
+            drop(pins.pin());
         };
         let passer = move || {
             mark(1);
@@ -221,7 +221,7 @@ fn last_thread_slot_is_not_kept() {
             Ok(())
         };
         let threads: Vec<Box<dyn FnOnce() + Send>> =
-            vec![Box::new(recoverer), Box::new(taker), Box::new(comer), Box::new(passer)];
+            vec![Box::new(recoverer), Box::new(taker), Box::new(pinner), Box::new(passer)];
         Script { threads, cues, judge: Box::new(judge) }
     };
     assert_detected(

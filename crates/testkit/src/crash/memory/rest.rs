@@ -161,11 +161,11 @@ mod tests {
     #[test]
     fn converged_run_counts_the_reads_of_the_other() {
         let memory = memory();
-        let (asked, fingerprint, reads) = run(&memory, None);
-        assert_eq!(asked, [(0, 0b1_0011), (1, 0b1)]);
+        let (undecided, fingerprint, reads) = run(&memory, None);
+        assert_eq!(undecided, [(0, 0b1_0011), (1, 0b1)]);
         let reads = reads.unwrap();
         let (same, print, _) = run(&memory, Some(&reads));
-        assert_eq!((same, print), (asked, fingerprint));
+        assert_eq!((same, print), (undecided, fingerprint));
         // A run that reads word 4 before its rest.
         memory.begin();
         let _ = (load(&memory, 4), load(&memory, 1), load(&memory, 0));
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(
             memory.undecided_reads().collect::<Vec<_>>(),
             [(0, 0b1_0111), (1, 0b1)],
-            "word 2 was not written, word 7 comes behind the end"
+            "word 2 was not written, word 7 is read after the end"
         );
     }
 

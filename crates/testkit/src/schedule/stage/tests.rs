@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn note(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
+fn record(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
     let into = into.clone();
     Box::new(move || {
         for _ in 0..steps {
@@ -19,7 +19,7 @@ fn seed_and_script_repeat_a_run() {
         let policy = Policy::Random { one_in: 2 };
         let run = |policy: &Policy| {
             let order = Arc::new(Mutex::new(Vec::new()));
-            let jobs = (0..3).map(|thread| note(&order, 10 + thread)).collect();
+            let jobs = (0..3).map(|thread| record(&order, 10 + thread)).collect();
             let ran = stage.run(jobs, policy, seed);
             assert_eq!((ran.steps, ran.wrong.clone()), (33, None));
             let order = lock(&order).clone();
@@ -48,7 +48,7 @@ fn crashed_thread_stops_until_it_is_detached() {
     for seed in 0..50 {
         let (order, dead) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let jobs = (0..3).map(|thread| {
-            let work = note(&order, 20);
+            let work = record(&order, 20);
             let job: Job = Box::new(move || {
                 begin_call(0);
                 let _guard = Guard;
@@ -60,8 +60,8 @@ fn crashed_thread_stops_until_it_is_detached() {
             ThreadCrash { thread: 1, call: 0, change: 7 },
             ThreadCrash { thread: 2, call: 1, change: 1 },
         ];
-        let told = dead.clone();
-        let crash_plan = CrashPlan::new(deaths, move |thread| lock(&told).push(thread));
+        let crashed = dead.clone();
+        let crash_plan = CrashPlan::new(deaths, move |thread| lock(&crashed).push(thread));
         let ran = stage.run_crashing(jobs.collect(), crash_plan, &Policy::Random { one_in: 2 }, seed);
         assert_eq!(ran.died.iter().map(|died| died.0).collect::<Vec<_>>(), [1]);
         assert_eq!((ran.wrong, lock(&dead).clone()), (None, vec![1]));

@@ -45,11 +45,11 @@ fn run<const N: usize>(
 fn is_needed<const N: usize>(threads: [Thread; N], wrong: [u64; N]) -> Option<Vec<Weak>> {
     let stage = Stage::new();
     let all: Weakenings = (0..50).flat_map(|seed| run(&stage, None, threads, seed).0).collect();
-    let comes = |weakening| (0..1000).any(|seed| run(&stage, weakening, threads, seed).1 == wrong);
-    if comes(None) {
+    let is_reached = |weakening| (0..1000).any(|seed| run(&stage, weakening, threads, seed).1 == wrong);
+    if is_reached(None) {
         return None;
     }
-    let needed = all.into_iter().filter(|&weakening| comes(Some(weakening)));
+    let needed = all.into_iter().filter(|&weakening| is_reached(Some(weakening)));
     let mut needed: Vec<Weak> = needed.map(|weakening| weakening.weak).collect();
     needed.sort();
     Some(needed)
