@@ -1,4 +1,5 @@
-//! Prints how well this machine shows each profile of the slow medium: `cargo run --release -p terrace-testkit --example calibrate`.
+//! Prints how closely this machine simulates each profile of the slow medium: `cargo run --release
+//! -p terrace-testkit --example calibrate`.
 
 use std::io::Write;
 use terrace_testkit::{Calibration, Profile};

@@ -1,4 +1,5 @@
-//! Participants of one pool that all live in this process, and die when they are told to.
+//! Simulated participants of one pool: they all live in this process and are declared dead on
+//! demand.
 
 use crate::schedule::pause;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,24 +7,25 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_pool::Liveness;
 
-/// Who is there. Clones are the same company.
+/// A group of participants. Clones refer to the same group.
 #[derive(Clone, Default)]
 pub struct Company(Arc<Mutex<Register>>);
 
 #[derive(Default)]
 struct Register {
     members: u64,
-    /// Who has which place of the participant table.
+    /// The member with each entry of the participant table.
     places: BTreeMap<u32, u64>,
     dead: BTreeSet<u64>,
-    /// Who is opening or closing the pool.
-    at_the_gate: Option<u64>,
-    /// Called in the thread that is told of a death.
-    told: Option<Arc<dyn Fn(u64) + Send + Sync>>,
+    /// The member that is opening or closing the pool.
+    in_open_section: Option<u64>,
+    /// Called in each thread that observes a crash.
+    on_crash: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
 impl Company {
-    /// Someone new, who is alive, and its number: they are counted from 0 on.
+    /// Adds a member, which is alive. Returns its number, counted from 0, and its view of the
+    /// group.
     pub fn join(&self) -> (u64, Arc<Member>) {
         let mut register = self.register();
         let number = register.members;
@@ -31,29 +33,31 @@ impl Company {
         (number, Arc::new(Member { company: self.clone(), number }))
     }
 
-    /// Declares a member dead, for good. The caller sees to it that it stores nothing any more.
+    /// Declares a member dead, for good. The caller guarantees that it stores nothing more.
     pub fn kill(&self, number: u64) {
         let mut register = self.register();
         register.dead.insert(number);
-        register.at_the_gate.take_if(|there| *there == number);
+        register.in_open_section.take_if(|there| *there == number);
     }
 
-    /// From now on, `told` is called with the number of a member that has died whenever somebody is told so, by the thread that is: because it is denied that the member is alive, or has got its place.
-    pub fn tell(&self, told: impl Fn(u64) + Send + Sync + 'static) {
-        self.register().told = Some(Arc::new(told));
+    /// Sets a callback for observed crashes. It is called with the number of the dead member, in
+    /// each thread that learns of the crash: by a failed liveness check or by taking over the
+    /// member's entry.
+    pub fn tell(&self, on_crash: impl Fn(u64) + Send + Sync + 'static) {
+        self.register().on_crash = Some(Arc::new(on_crash));
     }
 
-    /// The thread that asked is told that `holder` is dead, if it is.
-    fn is_told(register: MutexGuard<'_, Register>, holder: Option<u64>) {
+    /// Notifies the current thread that `holder` is dead, if it is.
+    fn notify_if_dead(register: MutexGuard<'_, Register>, holder: Option<u64>) {
         let dead = holder.filter(|holder| register.dead.contains(holder));
-        let told = register.told.clone();
+        let on_crash = register.on_crash.clone();
         drop(register);
-        if let (Some(dead), Some(told)) = (dead, told) {
-            told(dead);
+        if let (Some(dead), Some(on_crash)) = (dead, on_crash) {
+            on_crash(dead);
         }
     }
 
-    /// Members that are dead.
+    /// The dead members.
     pub fn dead(&self) -> BTreeSet<u64> {
         self.register().dead.clone()
     }
@@ -63,7 +67,7 @@ impl Company {
     }
 }
 
-/// What one member knows of the others: the [`Liveness`] to open its pool with.
+/// One member's view of the group: the [`Liveness`] with which it opens the pool.
 pub struct Member {
     company: Company,
     number: u64,
@@ -77,7 +81,7 @@ impl Liveness for Member {
         if is_free {
             register.places.insert(index, self.number);
         }
-        Company::is_told(register, holder);
+        Company::notify_if_dead(register, holder);
         Ok(is_free)
     }
 
@@ -92,19 +96,19 @@ impl Liveness for Member {
         let register = self.company.register();
         let holder = register.places.get(&index).copied();
         let is_alive = holder.is_some_and(|holder| holder != self.number && !register.dead.contains(&holder));
-        Company::is_told(register, holder);
+        Company::notify_if_dead(register, holder);
         is_alive
     }
 
     fn enter(&self) -> io::Result<()> {
-        while *self.company.register().at_the_gate.get_or_insert(self.number) != self.number {
+        while *self.company.register().in_open_section.get_or_insert(self.number) != self.number {
             pause();
         }
         Ok(())
     }
 
     fn leave(&self) {
-        self.company.register().at_the_gate.take_if(|there| *there == self.number);
+        self.company.register().in_open_section.take_if(|there| *there == self.number);
     }
 }
 
@@ -112,7 +116,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut register = self.company.register();
         register.places.retain(|_, holder| *holder != self.number);
-        register.at_the_gate.take_if(|there| *there == self.number);
+        register.in_open_section.take_if(|there| *there == self.number);
     }
 }
 
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_without_a_common_kernel_is_shared_and_outlives_its_members() {
+    fn pool_without_a_common_kernel_can_be_shared() {
         let (company, medium) = (Company::default(), medium());
         let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
         let (second, member) = company.join();
@@ -176,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "it dies while the other one waits for it already")]
-    fn who_waits_for_memory_notices_that_its_holder_has_died_meanwhile() {
+    #[allow(clippy::disallowed_methods, reason = "it crashes while the other one is waiting for it")]
+    fn memory_wait_observes_a_crash() {
         let company = Company::default();
         let [(_, one), (second, two)] = pair(&company);
         std::mem::forget(two.pin());
@@ -193,14 +197,14 @@ mod tests {
             });
             assert!(one.reclaim_blocking());
         });
-        assert_eq!(one.recover_dead(), 0, "it has taken care of that already");
+        assert_eq!(one.recover_dead(), 0, "it has been recovered already");
         drop(one.pin().alloc(64).unwrap());
         two.abandon();
         one.close().unwrap();
     }
 
     #[test]
-    fn who_is_elected_stays_until_it_dies() {
+    fn elected_process_stays_until_its_crash() {
         let company = Company::default();
         let [(first, one), (_, two)] = pair(&company);
         let (ones, twos) = (Lock::of(word(&one)), Lock::of(word(&two)));
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_after_a_lock_frees_it_only_of_the_dead() {
+    fn recovery_releases_only_locks_of_the_dead() {
         let company = Company::default();
         let [(_, one), (second, two)] = pair(&company);
         let lock = Lock::of(word(&one));
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_names_who_is_there() {
+    fn full_table_error_names_the_participants() {
         let (company, medium) = (Company::default(), medium());
         let first = options().create_shared_on(medium.clone(), company.join().1).unwrap();
         let join = || options().share_on(medium.clone(), company.join().1);
@@ -248,31 +252,31 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_whether_a_dead_one_lives_or_takes_its_place_is_told_of_its_death() {
+    fn liveness_check_and_takeover_observe_a_crash() {
         let company = Company::default();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let notes = told.clone();
-        company.tell(move |dead| notes.lock().unwrap().push(dead));
+        let observed = Arc::new(Mutex::new(Vec::new()));
+        let observer = observed.clone();
+        company.tell(move |dead| observer.lock().unwrap().push(dead));
         let [(first, one), (_, two), (_, three)] = [(); 3].map(|()| company.join());
         assert!(one.claim(0).unwrap() && two.claim(1).unwrap() && two.is_alive(0));
         assert!(!three.is_alive(2));
-        assert_eq!(*told.lock().unwrap(), [0; 0], "nobody has died");
+        assert_eq!(*observed.lock().unwrap(), [0; 0], "all are alive");
         company.kill(first);
         assert!(!two.is_alive(0));
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [first]);
+        assert_eq!(std::mem::take(&mut *observed.lock().unwrap()), [first]);
         assert!(three.claim(0).unwrap() && two.is_alive(0));
-        assert_eq!(*told.lock().unwrap(), [first]);
+        assert_eq!(*observed.lock().unwrap(), [first]);
     }
 
     #[test]
-    fn who_dies_at_the_gate_lets_the_next_one_in() {
+    fn crash_in_the_open_section_unblocks_the_next() {
         let company = Company::default();
         let ((first, one), (_, two)) = (company.join(), company.join());
         one.enter().unwrap();
         company.kill(first);
         two.enter().unwrap();
         one.leave();
-        assert_eq!(company.register().at_the_gate, Some(1));
+        assert_eq!(company.register().in_open_section, Some(1));
         assert!(two.claim(3).unwrap() && !two.is_alive(3));
         assert_eq!(company.dead(), [0].into());
     }

@@ -1,7 +1,7 @@
-//! A medium that counts what is done to another.
+//! A medium that counts accesses to another.
 //!
-//! Each thread counts in a stripe of its own, so counting slows threads down but does not make them meet. The counts are exact once the
-//! threads that made them have been joined, or for the thread that asks.
+//! Each thread counts in its own stripe, so counting slows threads down but does not make them
+//! contend. The counts are exact for threads that have been joined, and for the calling thread.
 
 use crate::threads;
 use std::cell::RefCell;
@@ -12,26 +12,28 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use terrace_medium::{Access, BLOCK, LINE, MappedMedium, Mapping, Medium};
 
-/// What was done to a medium.
+/// The number of accesses to a medium.
 ///
-/// **Lines and blocks read** are counted by access: a line (64 bytes) counts when a thread loads from it, compares and swaps in it or reads bytes of
-/// it, unless it is one of the 8 lines that this thread has last read. So what one operation reads again and again counts once, and what a cache of 512
-/// bytes a thread could not have held counts again. Blocks (256 bytes) likewise, over the last 8 blocks.
-/// **Lines written** count in the same way, over stores.
+/// **Lines and blocks read** are counted by access: a line (64 bytes) counts when a thread loads
+/// from it, compares and swaps in it, or reads bytes of it, unless it is one of the last 8 lines
+/// that this thread read. So repeated reads within an operation count once, but lines that a cache
+/// of 512 bytes per thread would have lost count again. Blocks (256 bytes) likewise, over the last
+/// 8 blocks. **Lines written** are counted in the same way, over stores.
 ///
-/// **Blocks written** are counted by write-back, since that is when the medium gets them: write-backs and streamed pieces of one block by one thread count
-/// once, if no other block and no fence came between them. Where the cache is not volatile nothing is written back, and this is 0.
+/// **Blocks written** are counted by write-back, since that is when the medium gets them.
+/// Write-backs and streamed pieces of one block by one thread count once if no other block and no
+/// fence came in between. Without a volatile cache nothing is written back, and this is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Lines written back.
     pub write_backs: u64,
-    /// Fences that waited for them.
+    /// Fences that waited for write-backs.
     pub fences: u64,
     /// 8-byte loads.
     pub loads: u64,
     /// 8-byte stores.
     pub stores: u64,
-    /// Read-modify-writes, those that found another value and stored nothing among them.
+    /// Read-modify-writes, including failed ones that stored nothing.
     pub rmws: u64,
     /// Bytes of stores, successful read-modify-writes and copies.
     pub bytes_stored: u64,
@@ -98,7 +100,7 @@ impl Counts {
 
 impl Sub for Counts {
     type Output = Self;
-    /// What was done between two snapshots, the earlier on the right.
+    /// The difference between two snapshots, the earlier one on the right.
     fn sub(self, earlier: Self) -> Self {
         let earlier = earlier.to_array();
         let mut difference = self.to_array();
@@ -122,15 +124,16 @@ const LINES_WRITTEN: usize = 8;
 const BLOCKS_READ: usize = 9;
 const BLOCKS_WRITTEN: usize = 10;
 
-/// Lines or blocks that a thread has lately touched; a ring, the place of the next at the end. Entries are numbers + 1.
+/// The lines or blocks that a thread touched last: a ring of numbers + 1, and the position of the
+/// next entry.
 #[derive(Default)]
 struct Recent([AtomicU64; Self::LEN], AtomicU64);
 
 impl Recent {
     const LEN: usize = 8;
 
-    /// Notes `number` and says whether it was not there.
-    fn note(&self, number: u64) -> bool {
+    /// Adds `number`. Returns whether it was not among them.
+    fn add_if_new(&self, number: u64) -> bool {
         if self.0.iter().any(|entry| entry.load(Relaxed) == number + 1) {
             return false;
         }
@@ -144,7 +147,7 @@ impl Recent {
     }
 }
 
-/// One thread's counters. Only sharing a stripe, with over 1024 threads alive, makes two threads write to one.
+/// One thread's counters. Two threads share a stripe only if more than 1024 are alive.
 #[repr(align(128))]
 #[derive(Default)]
 struct Stripe {
@@ -152,7 +155,7 @@ struct Stripe {
     lines_read: Recent,
     lines_written: Recent,
     blocks_read: Recent,
-    /// The block that was last written back since the fence, + 1.
+    /// The block last written back since the fence, + 1.
     block_written: AtomicU64,
 }
 
@@ -161,7 +164,7 @@ impl Stripe {
         self.counts[field].fetch_add(by, Relaxed);
     }
 
-    /// Takes nothing for lately touched.
+    /// Forgets which lines and blocks were touched.
     fn forget(&self) {
         self.lines_read.clear();
         self.lines_written.clear();
@@ -178,7 +181,7 @@ impl Stripe {
 
 const STRIPES: usize = 1024;
 
-/// What one call of [`Counting::touched`] touched, each line and block once.
+/// The lines touched by one call of [`Counting::touched`], each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     /// Lines read, as offsets over 64.
@@ -188,12 +191,12 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Lines read or stored to: what the cache must fetch if it holds nothing.
+    /// Number of lines read or stored to, which an empty cache must fetch.
     pub fn lines(&self) -> usize {
         self.lines_read.union(&self.lines_written).count()
     }
 
-    /// Media blocks read or stored to.
+    /// Number of media blocks read or stored to.
     pub fn blocks(&self) -> usize {
         let lines = self.lines_read.union(&self.lines_written);
         lines.map(|line| line / (BLOCK / LINE) as u64).collect::<BTreeSet<_>>().len()
@@ -204,14 +207,14 @@ thread_local! {
     static TOUCHED: RefCell<Option<Touched>> = const { RefCell::new(None) };
 }
 
-/// Counts what is done to the medium below. See [`Counts`].
+/// Counts accesses to the medium below. See [`Counts`].
 pub struct Counting<M> {
     below: M,
     stripes: Box<[Stripe]>,
 }
 
 impl<M: Medium> Counting<M> {
-    /// Counts what is done to `below`.
+    /// Counts accesses to `below`.
     pub fn over(below: M) -> Self {
         Self { below, stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
     }
@@ -221,7 +224,7 @@ impl<M: Medium> Counting<M> {
         &self.below
     }
 
-    /// What was done since the beginning or the last [`Counting::reset`], by all threads.
+    /// The counts of all threads since the beginning or the last [`Counting::reset`].
     pub fn counts(&self) -> Counts {
         let mut sums = [0; FIELDS];
         for stripe in &self.stripes {
@@ -232,7 +235,7 @@ impl<M: Medium> Counting<M> {
         Counts::from_array(sums)
     }
 
-    /// Starts again from nothing. No other thread uses the medium meanwhile.
+    /// Resets all counts. No other thread may use the medium meanwhile.
     pub fn reset(&self) {
         for stripe in &self.stripes {
             stripe.counts.iter().for_each(|count| count.store(0, Relaxed));
@@ -240,9 +243,10 @@ impl<M: Medium> Counting<M> {
         }
     }
 
-    /// What `work` does, if no other thread uses the medium meanwhile. Lines read before it count as not read.
+    /// The counts of `work`, if no other thread uses the medium meanwhile. Lines read before count
+    /// as not read.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> (Counts, R) {
-        self.mine().forget();
+        self.own_stripe().forget();
         let before = self.counts();
         let result = work();
         (self.counts() - before, result)
@@ -255,11 +259,11 @@ impl<M: Medium> Counting<M> {
         (TOUCHED.take().unwrap_or_default(), result)
     }
 
-    fn mine(&self) -> &Stripe {
+    fn own_stripe(&self) -> &Stripe {
         &self.stripes[threads::number() % STRIPES]
     }
 
-    /// The lines that `len` bytes at `at` lie in.
+    /// The lines that contain `len` bytes at `at`.
     fn lines(&self, at: *const u8, len: usize) -> std::ops::Range<u64> {
         let start = (at.addr() - self.below.base().addr().get()) as u64;
         let end = if len == 0 { start } else { (start + len as u64).next_multiple_of(LINE as u64) };
@@ -269,10 +273,10 @@ impl<M: Medium> Counting<M> {
     fn read(&self, stripe: &Stripe, at: *const u8, len: usize) {
         stripe.add(BYTES_READ, len as u64);
         for line in self.lines(at, len) {
-            if stripe.lines_read.note(line) {
+            if stripe.lines_read.add_if_new(line) {
                 stripe.add(LINES_READ, 1);
             }
-            if stripe.blocks_read.note(line * LINE as u64 / BLOCK as u64) {
+            if stripe.blocks_read.add_if_new(line * LINE as u64 / BLOCK as u64) {
                 stripe.add(BLOCKS_READ, 1);
             }
             TOUCHED.with_borrow_mut(|touched| touched.as_mut().map(|t| t.lines_read.insert(line)));
@@ -282,7 +286,7 @@ impl<M: Medium> Counting<M> {
     fn written(&self, stripe: &Stripe, at: *const u8, len: usize) {
         stripe.add(BYTES_STORED, len as u64);
         for line in self.lines(at, len) {
-            if stripe.lines_written.note(line) {
+            if stripe.lines_written.add_if_new(line) {
                 stripe.add(LINES_WRITTEN, 1);
             }
             TOUCHED.with_borrow_mut(|touched| touched.as_mut().map(|t| t.lines_written.insert(line)));
@@ -312,14 +316,14 @@ unsafe impl<M: Medium> Medium for Counting<M> {
     }
 
     fn write_back(&self, at: *const u8) {
-        let stripe = self.mine();
+        let stripe = self.own_stripe();
         stripe.add(WRITE_BACKS, 1);
         stripe.write_block(self.lines(at, 1).start * LINE as u64 / BLOCK as u64);
         self.below.write_back(at);
     }
 
     fn fence(&self) {
-        let stripe = self.mine();
+        let stripe = self.own_stripe();
         stripe.add(FENCES, 1);
         stripe.block_written.store(0, Relaxed);
         self.below.fence();
@@ -330,7 +334,7 @@ unsafe impl<M: Medium> Medium for Counting<M> {
     }
 
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
-        let stripe = self.mine();
+        let stripe = self.own_stripe();
         match access {
             Access::Load => {
                 stripe.add(LOADS, 1);

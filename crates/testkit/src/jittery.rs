@@ -1,4 +1,5 @@
-//! A medium that lets other threads in between any two accesses, so that races which are rare on two cores happen often.
+//! A medium that lets other threads run between accesses, so that races that are rare on two cores
+//! happen often.
 
 use crate::threads;
 use std::cell::Cell;
@@ -10,7 +11,8 @@ thread_local! {
     static RANDOM: Cell<u64> = Cell::new(threads::identity().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
 }
 
-/// Waits for a random moment before one access in 32 of the medium below, and gives its processor away before one in 512.
+/// Spins for a random time before one access in 32 of the medium below, and yields before one in
+/// 512.
 pub struct Jittery<M>(M);
 
 fn wait() {

@@ -1,7 +1,7 @@
-//! One type for media of several layers.
+//! A single type for stacks of media.
 //!
-//! A store is compiled once for each type of medium that it is put on, and that takes long. Where what a medium does at an access takes longer than a call, it need not
-//! be a type of its own.
+//! A store is compiled once for each type of medium, which takes long. If a medium's work per
+//! access is slower than a call, it does not need a type of its own.
 
 use crate::crash::{Memory, Wrong};
 use crate::points;
@@ -10,23 +10,23 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
-/// A medium that is told of calls, too.
+/// A medium that is also notified of calls and crashes.
 pub trait Noted: MappedMedium {
     /// A call begins or has returned.
-    fn note(&self, _note: u64) {}
-    /// A thread of a stage has died.
+    fn mark_call(&self, _mark: u64) {}
+    /// A thread of a scheduler has crashed.
     fn died(&self, _thread: usize) {}
-    /// This thread is told that one has died: from now on it knows all that that one has done.
-    fn told(&self, _dead: usize) {}
-    /// The last store to the word at this offset was not made after all, and never will be: the word holds this value.
+    /// This thread observes a crash: from now on it sees everything that the dead thread did.
+    fn crash_observed(&self, _dead: usize) {}
+    /// Revokes the last store to the word at this offset; the word keeps this value.
     fn unmake(&self, _at: u64, _value: u64) {}
-    /// What is wrong with what was done to it.
+    /// The failure found by this layer, if any.
     fn wrong(&self) -> Option<Wrong> {
         None
     }
 }
 
-/// Any medium of which [`Medium::VOLATILE_CACHE`] is `VOLATILE`. Clones are handles to the same one.
+/// Any medium with this [`Medium::VOLATILE_CACHE`]. Clones are handles to the same medium.
 pub struct Layered<const VOLATILE: bool>(Arc<dyn Layers>);
 
 impl<const VOLATILE: bool> Clone for Layered<VOLATILE> {
@@ -36,34 +36,34 @@ impl<const VOLATILE: bool> Clone for Layered<VOLATILE> {
 }
 
 impl<const VOLATILE: bool> Layered<VOLATILE> {
-    /// Puts all that is done to it through to `medium`.
+    /// Forwards all accesses to `medium`.
     pub fn over<M: Noted>(medium: Arc<M>) -> Self {
-        const { assert!(M::VOLATILE_CACHE == VOLATILE, "write-backs are there on both, or on none") };
+        const { assert!(M::VOLATILE_CACHE == VOLATILE, "both need write-backs, or neither") };
         Self(medium)
     }
 
-    /// See [`Noted::note`].
-    pub fn note(&self, note: u64) {
-        self.0.note_all(note);
+    /// See [`Noted::mark_call`].
+    pub fn mark_call(&self, mark: u64) {
+        self.0.mark_call_all(mark);
     }
 
     /// See [`Noted::died`].
     pub fn died(&self, thread: usize) {
-        self.0.died_with_all(thread);
+        self.0.died_all(thread);
     }
 
-    /// See [`Noted::told`].
-    pub fn told(&self, dead: usize) {
-        self.0.told_with_all(dead);
+    /// See [`Noted::crash_observed`].
+    pub fn crash_observed(&self, dead: usize) {
+        self.0.crash_observed_all(dead);
     }
 
     /// See [`Noted::wrong`].
     pub fn wrong(&self) -> Option<Wrong> {
-        self.0.wrong_with_all()
+        self.0.wrong_all()
     }
 }
 
-/// [`Medium`] without what a trait object cannot have.
+/// The object-safe part of [`Medium`].
 trait Layers: Send + Sync {
     fn mapping_below(&self) -> &Mapping;
     fn write_back_all(&self, at: *const u8);
@@ -72,10 +72,10 @@ trait Layers: Send + Sync {
     fn before(&self, access: Access, at: *const u8);
     fn after(&self, access: Access, at: *const u8, site: &'static Location<'static>);
     fn persisted(&self, site: &'static Location<'static>);
-    fn note_all(&self, note: u64);
-    fn died_with_all(&self, thread: usize);
-    fn told_with_all(&self, dead: usize);
-    fn wrong_with_all(&self) -> Option<Wrong>;
+    fn mark_call_all(&self, mark: u64);
+    fn died_all(&self, thread: usize);
+    fn crash_observed_all(&self, dead: usize);
+    fn wrong_all(&self) -> Option<Wrong>;
 }
 
 impl<M: Noted> Layers for M {
@@ -100,16 +100,16 @@ impl<M: Noted> Layers for M {
     fn persisted(&self, site: &'static Location<'static>) {
         self.persisted_at(site);
     }
-    fn note_all(&self, note: u64) {
-        self.note(note);
+    fn mark_call_all(&self, mark: u64) {
+        self.mark_call(mark);
     }
-    fn died_with_all(&self, thread: usize) {
+    fn died_all(&self, thread: usize) {
         self.died(thread);
     }
-    fn told_with_all(&self, dead: usize) {
-        self.told(dead);
+    fn crash_observed_all(&self, dead: usize) {
+        self.crash_observed(dead);
     }
-    fn wrong_with_all(&self) -> Option<Wrong> {
+    fn wrong_all(&self) -> Option<Wrong> {
         self.wrong()
     }
 }

@@ -1,18 +1,22 @@
-//! What tests of Terrace share: media that count and record, models, and one conformance suite a trait.
+//! Test support for Terrace: media that count and record, models, and a conformance suite for each
+//! trait.
 //!
 //! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
-//! - [`Recording`] keeps an ordered trace of everything that changes any medium below it, for a lab to replay.
-//! - [`Layered`] is one type for the media of the lab that are several upon each other.
-//! - [`Slow`] delays any medium below it as a [`Profile`] says: Optane, CXL memory, phase-change memory.
-//! - [`Jittery`] makes races on any medium below it happen often.
-//! - [`linearizable`] judges a history of operations on one key.
-//! - [`schedule`] runs threads in every order that chance and a seed come to, and judges what they were answered.
-//! - [`crash`] crashes a store at every store and judges what each crash may leave.
-//! - [`Company`] lets participants of one shared pool live in one process, and die.
-//! - [`simfs`] is a file system in memory that loses what was not synced, and calls that fail.
-//! - [`process`] kills and stops real processes, and judges what they leave by what they acknowledged.
-//! - [`Reference`] is an ordered index that is right because it is simple.
-//! - [`conformance`] holds the suites: one call runs all of them over an implementation.
+//! - [`Recording`] records an ordered trace of all changes to any medium below it, for replay.
+//! - [`Layered`] is a single type for stacks of media.
+//! - [`Slow`] delays any medium below it according to a [`Profile`]: Optane, CXL memory,
+//!   phase-change memory.
+//! - [`Jittery`] makes races on any medium below it more likely.
+//! - [`linearizable`] checks a history of operations on one key.
+//! - [`schedule`] runs threads in many interleavings, each from a seed, and checks their answers.
+//! - [`crash`] crashes a store after each of its stores and checks every state that a crash may
+//!   leave.
+//! - [`Company`] lets participants of one shared pool live in one process, and crash.
+//! - [`simfs`] is an in-memory file system that loses unsynced data and injects failing calls.
+//! - [`process`] kills and stops real processes, and checks what they leave against what they
+//!   acknowledged.
+//! - [`Reference`] is a simple, evidently correct ordered index.
+//! - [`conformance`] contains the suites: one call runs all tests on an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
 mod company;

@@ -1,13 +1,14 @@
-//! Judges whether what threads saw of one key can be explained by one order of their calls.
+//! Checks whether one order of the calls explains what threads saw of a key.
 //!
-//! J. Wing, C. Gong: Testing and verifying concurrent objects, JPDC 1993, with the memory of visited configurations that G. Lowe added
-//! (Testing for linearizability, 2017). A key is a register that may be absent; keys are independent, so each is judged alone.
+//! J. Wing, C. Gong: Testing and verifying concurrent objects, JPDC 1993, with G. Lowe's cache of
+//! visited configurations (Testing for linearizability, 2017). A key is a register that may be
+//! absent; keys are independent, so each is checked alone.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use terrace_index::{Inserted, Swapped};
 
-/// An operation on the key and what it answered.
+/// An operation on the key and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A get and the word it found.
@@ -41,39 +42,41 @@ impl Operation {
     }
 }
 
-/// One call: it took effect at some moment between its two times.
+/// A call, which took effect at some time between its two times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// When it was called, in ticks of a clock that all threads share.
+    /// When it was called, in ticks of a clock shared by all threads.
     pub called: u64,
-    /// When it had returned.
+    /// When it returned.
     pub returned: u64,
-    /// What was done.
+    /// The operation and its answer.
     pub operation: Operation,
 }
 
-/// When a call was made and when it returned. One that never did may have taken effect or not.
+/// When a call began and when it returned. A call that did not return may have taken effect or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// When it was called, in ticks of a clock that all threads share.
+    /// When it was called, in ticks of a clock shared by all threads.
     pub called: u64,
-    /// When it had returned, if it has.
+    /// When it returned, if it did.
     pub returned: Option<u64>,
 }
 
-/// Whether there is an order of these calls, each at a moment between its two times, that explains every answer, from the state `initial` on.
+/// Whether some order of these calls, each at a time between its two times, explains every answer,
+/// starting from the state `initial`.
 ///
 /// # Panics
 /// With more than 128 calls.
 pub fn linearizable(initial: Option<u64>, calls: &[Call]) -> bool {
     let interval = |call: &Call| Interval { called: call.called, returned: Some(call.returned) };
     let intervals: Vec<Interval> = calls.iter().map(interval).collect();
-    let (before, needed) = by_clock(&intervals);
+    let (before, needed) = precedence(&intervals);
     search(initial, (&before, needed), |call, &state| calls[call].operation.apply(state), |_| true)
 }
 
-/// Every state that an order of these calls may end in, from `initial` on; none if no order explains them. `apply` says what a call makes of a state, or
-/// nothing if it cannot have been answered as it was.
+/// Every state in which an order of these calls may end, starting from `initial`; empty if no order
+/// explains them. `apply` returns the state after a call, or `None` if the call cannot have had its
+/// answer.
 ///
 /// # Panics
 /// With more than 128 calls.
@@ -82,11 +85,12 @@ pub fn final_states<S: Clone + Eq + Hash>(
     calls: &[Interval],
     apply: impl Fn(usize, &S) -> Option<S>,
 ) -> HashSet<S> {
-    let (before, needed) = by_clock(calls);
+    let (before, needed) = precedence(calls);
     final_states_after(initial, &before, needed, apply)
 }
 
-/// As [`final_states`], of calls that no clock orders: `before` has a bit for each call that comes before one, `needed` one for each that has surely taken effect.
+/// As [`final_states`], for calls not ordered by time. `before` has, for each call, a bit for each
+/// call that precedes it; `needed` has a bit for each call that certainly took effect.
 ///
 /// # Panics
 /// With more than 128 calls.
@@ -104,8 +108,8 @@ pub(crate) fn final_states_after<S: Clone + Eq + Hash>(
     states
 }
 
-/// Which calls had returned before each was made, and which have returned.
-fn by_clock(calls: &[Interval]) -> (Vec<u128>, u128) {
+/// The calls that had returned before each one began, and the calls that returned.
+fn precedence(calls: &[Interval]) -> (Vec<u128>, u128) {
     assert!(calls.len() <= 128, "histories of at most 128 calls, not {}", calls.len());
     let bits = |is: &dyn Fn(&Interval) -> bool| {
         calls.iter().enumerate().filter(|(_, call)| is(call)).fold(0, |bits, (i, _)| bits | 1 << i)
@@ -114,7 +118,8 @@ fn by_clock(calls: &[Interval]) -> (Vec<u128>, u128) {
     (calls.iter().map(before).collect(), bits(&|call| call.returned.is_some()))
 }
 
-/// Walks through all orders, and stops when `is_enough` of a state in which all calls that are needed are done.
+/// Searches all orders. Stops when all needed calls are done in a state for which `is_enough`
+/// returns true.
 fn search<S: Clone + Eq + Hash>(
     initial: S,
     (before, needed): (&[u128], u128),
@@ -128,7 +133,7 @@ fn search<S: Clone + Eq + Hash>(
         if done & needed == needed && is_enough(&state) {
             return true;
         }
-        // Whatever comes next, all that is needed of what comes before it is done.
+        // The next call can be any whose needed predecessors are done.
         let may_be_next = |&(i, before): &(usize, &u128)| done & 1 << i == 0 && before & needed & !done == 0;
         for (i, _) in before.iter().enumerate().filter(may_be_next) {
             if let Some(after) = apply(i, &state)
@@ -161,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_that_goes_back_in_time_is_refused() {
+    fn get_of_an_overwritten_state_is_rejected() {
         let calls = [
             call(0, 9, Operation::Insert(7, Inserted::New)),
             call(1, 3, Operation::Get(Some(7))),
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_insert_and_a_double_removal_are_refused() {
+    fn lost_insert_and_double_removal_are_rejected() {
         let lost = [call(0, 1, Operation::Insert(7, Inserted::New)), call(2, 3, Operation::Get(None))];
         assert!(!linearizable(None, &lost));
         let twice = [call(0, 5, Operation::Remove(Some(7))), call(1, 6, Operation::Remove(Some(7)))];
@@ -179,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_swap_says_what_was_there() {
+    fn failed_swap_must_report_the_state_found() {
         let swap = |found| [call(0, 1, Operation::Swap(Some(1), Some(2), Swapped::Found(found)))];
         assert!(linearizable(Some(3), &swap(Some(3))));
         assert!(!linearizable(Some(3), &swap(None)));
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_history_is_judged_in_time() {
+    fn full_history_is_checked_in_time() {
         let calls: Vec<_> = (0..128)
             .map(|i| call(i / 4 * 8, i / 4 * 8 + 9, Operation::Upsert(i, (i > 0).then(|| i - 1))))
             .collect();

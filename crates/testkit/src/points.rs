@@ -1,6 +1,8 @@
-//! The names that the product gives to its accesses: see [`Medium::point`](terrace_medium::Medium::point).
+//! The names that the product gives to its accesses: see
+//! [`Medium::point`](terrace_medium::Medium::point).
 //!
-//! The outermost medium of a thread keeps them: it says when a name is given, and when an access begins. The media below ask for the name of the access under way.
+//! The outermost medium of a thread records when a name is given and when an access begins. The
+//! media below ask for the name of the current access.
 
 use std::cell::Cell;
 use terrace_medium::{Access, Order};
@@ -8,38 +10,38 @@ use terrace_medium::{Access, Order};
 type Name = Option<&'static str>;
 
 thread_local! {
-    /// The name of the thread's next access, and of the one that it does now.
+    /// The names of the thread's next access and of its current one.
     static NEXT: Cell<Name> = const { Cell::new(None) };
     static CURRENT: Cell<Name> = const { Cell::new(None) };
 }
 
-/// This thread's next access has this name.
+/// Names this thread's next access.
 pub(crate) fn give(name: &'static str) {
     NEXT.set(Some(name));
 }
 
-/// This thread asks for durability.
+/// Begins a request for durability by this thread.
 pub(crate) fn begin() {
     CURRENT.set(NEXT.take());
 }
 
-/// This thread begins an access that has an order, or a barrier.
+/// Begins an access with an ordering, or a barrier, by this thread.
 pub(crate) fn ordered(order: Order) {
-    // One that has failed goes on as a load.
+    // A failed one continues as a load.
     if !matches!(order, Order::RmwFailed(_)) {
         begin();
     }
 }
 
-/// This thread begins an access.
+/// Begins an access by this thread.
 pub(crate) fn accesses(access: Access) {
-    // That of a word has an order, and has begun with that.
+    // An access to a word has an ordering, and has begun with that.
     if matches!(access, Access::Copy(_) | Access::StreamedCopy(_) | Access::Read(_)) {
         begin();
     }
 }
 
-/// The name of the access that this thread does, or did last.
+/// The name of this thread's current or last access.
 pub(crate) fn current() -> Name {
     CURRENT.get()
 }

@@ -1,7 +1,8 @@
-//! A medium that keeps a trace of everything that changes another.
+//! A medium that records a trace of all changes to another.
 //!
-//! One change at a time goes through, so the trace is in the order in which the changes took place. With one thread, or under a
-//! deterministic scheduler in [`Medium::before_access`] of the medium below, the same run gives the same trace.
+//! Changes are serialised, so the trace has their actual order. With one thread, or under a
+//! deterministic scheduler in [`Medium::before_access`] of the medium below, equal runs give equal
+//! traces.
 
 use crate::layered::Noted;
 use crate::points;
@@ -16,52 +17,53 @@ use terrace_medium::{Access, LINE, MappedMedium, Mapping, Medium};
 struct State {
     trace: Trace,
     threads: Vec<Thread>,
-    /// Tells who calls.
+    /// Identifies the calling thread.
     identity: fn() -> u64,
 }
 
 struct Thread {
     identity: u64,
-    /// The place that has last asked for durability, and its name.
-    asked: Option<(&'static Location<'static>, Option<&'static str>)>,
+    /// The place that last asked for durability, and its name.
+    requested_at: Option<(&'static Location<'static>, Option<&'static str>)>,
 }
 
 impl State {
-    /// The place of the thread that calls.
+    /// The number of the calling thread.
     fn thread(&mut self) -> usize {
         let identity = (self.identity)();
         let known = self.threads.iter().position(|thread| thread.identity == identity);
         known.unwrap_or_else(|| {
-            self.threads.push(Thread { identity, asked: None });
+            self.threads.push(Thread { identity, requested_at: None });
             self.threads.len() - 1
         })
     }
 }
 
-/// Keeps a [`Trace`] of the stores, copies, write-backs and fences of the medium below.
+/// Records a [`Trace`] of the stores, copies, write-backs and fences of the medium below.
 pub struct Recording<M> {
     below: M,
     state: Mutex<State>,
-    /// Held from before a change until it is in the trace.
+    /// A lock held from before a change until it is in the trace.
     turn: AtomicBool,
-    /// What the word held before the change that is under way. Whose turn it is writes and reads it.
+    /// The word's value before the current change. Only the holder of `turn` accesses it.
     old: AtomicU64,
 }
 
 impl<M: Medium> Recording<M> {
-    /// Records what is done to `below`.
+    /// Records the changes to `below`.
     pub fn over(below: M) -> Self {
         let state = State { trace: Trace::default(), threads: Vec::new(), identity: threads::identity };
         Self { below, state: Mutex::new(state), turn: AtomicBool::new(false), old: AtomicU64::new(0) }
     }
 
-    /// Tells threads apart by `identity` from now on: for schedulers that run many threads on one of the system's.
+    /// Identifies threads by `identity` from now on, for schedulers that run several on one system
+    /// thread.
     pub fn identify_threads_by(&self, identity: fn() -> u64) {
         self.state().identity = identity;
     }
 
-    /// Forgets what was recorded and returns what the medium holds, word by word: where a replay of what follows starts. No other thread uses
-    /// the medium meanwhile.
+    /// Clears the trace and returns the content of the medium, word by word, where a replay of the
+    /// following trace starts. No other thread may use the medium meanwhile.
     pub fn start(&self) -> Vec<u64> {
         let mut state = self.state();
         state.trace = Trace::default();
@@ -75,20 +77,20 @@ impl<M: Medium> Recording<M> {
         self.state().trace.clone()
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn len(&self) -> usize {
         self.state().trace.events().len()
     }
 
-    /// Whether nothing was recorded yet.
+    /// Whether the trace is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Puts a note into the trace, as "operation 7 has returned".
+    /// Adds a mark to the trace, such as "operation 7 has returned".
     #[track_caller]
-    pub fn mark(&self, note: u64) {
-        self.push(What::Mark(note), Location::caller(), None);
+    pub fn mark(&self, mark: u64) {
+        self.push(What::Mark(mark), Location::caller(), None);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,8 +103,9 @@ impl<M: Medium> Recording<M> {
 
     /// The word with this number.
     fn word(&self, word: u64) -> u64 {
-        assert!(word < self.below.len() as u64 / 8, "word {word} does not lie in the medium");
-        // SAFETY: in bounds (checked) and aligned, since the base is; the medium keeps the range mapped.
+        assert!(word < self.below.len() as u64 / 8, "word {word} is not in the medium");
+        // SAFETY: in bounds (checked) and aligned, since the base is; the medium keeps the range
+        // mapped.
         let word =
             unsafe { AtomicU64::from_ptr(self.below.base().as_ptr().cast::<u64>().add(word as usize)) };
         word.load(Ordering::Relaxed)
@@ -114,16 +117,16 @@ impl<M: Medium> Recording<M> {
         state.trace.push(Event { thread, what, site, point, role: Role::Done });
     }
 
-    /// Adds a step towards durability, at the place that asked for it.
+    /// Adds a write-back or fence, at the place that asked for it.
     fn push_persist(&self, what: What) {
         let mut state = self.state();
         let thread = state.thread();
-        let (site, point) = state.threads[thread].asked.unwrap_or((Location::caller(), None));
+        let (site, point) = state.threads[thread].requested_at.unwrap_or((Location::caller(), None));
         state.trace.push(Event { thread: thread as u32, what, site, point, role: Role::Done });
     }
 
     fn take_turn(&self) {
-        // ORDER: Acquire: pairs with the Release of `end_turn`, so that one change is whole before the next.
+        // ORDER: Acquire: pairs with the Release of `end_turn`, so that changes do not interleave.
         while self.turn.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
@@ -146,8 +149,8 @@ fn is_recorded(access: Access) -> bool {
 }
 
 impl<M: MappedMedium> Noted for Recording<M> {
-    fn note(&self, note: u64) {
-        self.mark(note);
+    fn mark_call(&self, mark: u64) {
+        self.mark(mark);
     }
     fn unmake(&self, at: u64, value: u64) {
         self.state().trace.unmake(at, value);
@@ -190,7 +193,7 @@ unsafe impl<M: Medium> Medium for Recording<M> {
     }
 
     fn before_access(&self, access: Access, at: *const u8) {
-        // A scheduler below may run other threads here, so the turn is taken after it.
+        // A scheduler below may run other threads here, so the lock is taken afterwards.
         self.below.before_access(access, at);
         if is_recorded(access) {
             self.take_turn();
@@ -220,7 +223,7 @@ unsafe impl<M: Medium> Medium for Recording<M> {
     fn persisted_at(&self, site: &'static Location<'static>) {
         let mut state = self.state();
         let thread = state.thread();
-        state.threads[thread].asked = Some((site, points::current()));
+        state.threads[thread].requested_at = Some((site, points::current()));
         drop(state);
         self.below.persisted_at(site);
     }

@@ -1,4 +1,4 @@
-//! Keys and words for tests of indexes: integers, and byte strings in the simplest record there is.
+//! Keys and words for tests of indexes: integers, and byte strings in a minimal record.
 
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -6,13 +6,14 @@ use terrace_index::{Bytes, KeyKind, RecordKeys, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, PoolFull};
 
-/// A kind of key that suites can make keys and words of.
+/// A kind of key for which suites can make keys and words.
 ///
-/// A word stands for a key's number and a version, so that a test can tell from a word alone whose it is and which write put it there.
+/// A word encodes a key's number and a version, so a test can tell from the word alone which key
+/// and which write it belongs to.
 pub trait TestKeys: KeyKind {
     /// A key that owns its bytes.
     type Owned: Borrow<Self::Key> + Clone + Debug + Send + Sync;
-    /// The key for `n`: another for each `n`.
+    /// The key for `n`; different for each `n`.
     fn key(n: u64) -> Self::Owned;
     /// A word for the key with number `number` (below 2^40), at version `version` (below 2^24).
     fn word<M: MappedMedium>(
@@ -23,9 +24,10 @@ pub trait TestKeys: KeyKind {
     ) -> Result<u64, PoolFull>;
     /// The number and version of a word.
     fn read<M: MappedMedium>(guard: &Guard<'_, M>, word: u64) -> (u64, u64);
-    /// Names the memory of a word to the collector.
+    /// Marks the memory of a word for the collector.
     fn mark<M: MappedMedium>(guard: &Guard<'_, M>, marker: &mut Marker<'_>, word: u64);
-    /// Gives back the memory of a word that no index holds any more (`seen`), or that none ever held.
+    /// Frees the memory of a word that no index contains any more (`seen`), or that none ever
+    /// contained.
     fn give_back<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool);
 }
 
@@ -49,7 +51,7 @@ impl TestKeys for U64 {
     fn give_back<M: MappedMedium>(_: &Guard<'_, M>, _: u64, _: bool) {}
 }
 
-/// A record that begins with what a test wants to know.
+/// A record that begins with the key's number and version.
 ///
 /// ```text
 ///   | MAGIC ^ length of the key | number | version | key ... |
@@ -61,7 +63,8 @@ const MAGIC: u64 = 0x7465_7374_7265_6300;
 const HEAD: usize = 24;
 
 impl TestRecord {
-    /// The head's words, the length in place of the first; `None` if there is no record.
+    /// The words of the head, with the length in place of the first; `None` if this is not a
+    /// record.
     fn head<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) -> Option<[u64; 3]> {
         let head = guard.bytes(offset, HEAD)?;
         let word = |i: usize| u64::from_le_bytes(head[i * 8..i * 8 + 8].try_into().expect("eight bytes"));

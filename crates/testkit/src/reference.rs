@@ -1,4 +1,5 @@
-//! An ordered index that is right because it is simple: a `BTreeMap` behind a lock. Nothing of it is in its pool but the records of byte-string keys.
+//! A simple, evidently correct ordered index: a `BTreeMap` behind a lock. Only the records of
+//! byte-string keys are in its pool.
 
 use crate::TestKeys;
 use std::borrow::Borrow;
@@ -14,7 +15,7 @@ use terrace_pool::{Guard, Marker, Pool, PoolFull};
 
 type Owned<K> = <<K as KeyKind>::Key as ToOwned>::Owned;
 
-/// A map of keys of the kind `K`, for suites to be tried on.
+/// A map of keys of kind `K`, for testing the suites.
 pub struct Reference<M: MappedMedium, K: KeyKind>
 where
     K::Key: ToOwned,
@@ -28,7 +29,7 @@ where
     K::Key: ToOwned + Ord,
     Owned<K>: Ord + Send + Sync,
 {
-    /// An empty map beside `pool`.
+    /// An empty map; `pool` holds its records.
     pub fn new(pool: &Pool<M>) -> Self {
         Self { pool: pool.clone(), map: RwLock::default() }
     }
@@ -101,7 +102,8 @@ where
         self.read().len() as u64
     }
 
-    /// A position is how many keys lie before it, in its upper bits: good for a map that nobody changes meanwhile.
+    /// A position is the number of keys before it, in the upper bits. That works while the map does
+    /// not change.
     fn scan(&self, _: &Guard<'_, M>, from: Position, at_least: usize, mut each: impl FnMut(u64)) -> Position {
         let before = (from >> UNUSED_BITS) as usize;
         let words = self.words(before);
@@ -149,7 +151,7 @@ where
             Bound::Excluded(to) => key < to,
             Bound::Unbounded => true,
         };
-        // `BTreeMap::range` panics where the ends are the wrong way round; this does not, and is as slow as a reference may be.
+        // `BTreeMap::range` panics if the ends are reversed; this does not, and may be slow.
         let within = |(key, word): (&Owned<K>, &u64)| {
             let key: &K::Key = key.borrow();
             (after(key) && before(key)).then_some(*word)

@@ -1,4 +1,5 @@
-//! Small numbers for the threads that are alive, so that counters can be kept a thread without a map; and work done in another thread.
+//! Small numbers for live threads, for per-thread counters without a map; and work in another
+//! thread.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// A number that no other living thread has; given back when the thread ends.
+/// A number that no other live thread has; released when the thread ends.
 struct Number(usize);
 
 impl Number {
@@ -27,16 +28,16 @@ impl Drop for Number {
 
 thread_local! {
     static MINE: Number = Number::take();
-    static IDENTITY: Cell<u64> = Cell::new(another());
+    static IDENTITY: Cell<u64> = Cell::new(new_identity());
 }
 
-/// An identity that nobody has had.
-fn another() -> u64 {
+/// An identity that was never used.
+fn new_identity() -> u64 {
     static STARTED: AtomicU64 = AtomicU64::new(0);
     STARTED.fetch_add(1, Ordering::Relaxed)
 }
 
-/// This thread's number: as small as the number of threads alive at once allows.
+/// This thread's number, as small as the number of live threads allows.
 pub(crate) fn number() -> usize {
     MINE.try_with(|number| number.0).unwrap_or(0)
 }
@@ -46,33 +47,36 @@ pub(crate) fn identity() -> u64 {
     IDENTITY.try_with(Cell::get).unwrap_or(u64::MAX)
 }
 
-/// Does something as another thread would, as far as a medium can tell: what this one has written back and not fenced, no fence of `work` covers. Costs no thread.
-pub(crate) fn as_another<R>(work: impl FnOnce() -> R) -> R {
+/// Runs `work` under another thread identity, without a new thread. To a medium, fences of `work`
+/// do not cover earlier unfenced write-backs of this thread.
+pub(crate) fn as_other_thread<R>(work: impl FnOnce() -> R) -> R {
     struct Back(u64);
     impl Drop for Back {
         fn drop(&mut self) {
             IDENTITY.set(self.0);
         }
     }
-    let _back = Back(IDENTITY.replace(another()));
+    let _back = Back(IDENTITY.replace(new_identity()));
     work()
 }
 
-/// Does something in another thread, to its end: what it has written back and not fenced, no fence of this one covers.
+/// Runs `work` in another thread and waits for it: fences of this thread do not cover its unfenced
+/// write-backs.
 pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    /// No thread of a stage has it.
+    /// A number that no thread of a scheduler has.
     const NUMBER: u32 = 9;
     let number_and_work = || {
         terrace_pool::set_thread_number(NUMBER);
-        // Who could be waited for waits for this.
-        never_rest();
+        // Any thread it could wait for is itself waiting for it.
+        disable_sleep();
         work()
     };
     let outcome = std::thread::scope(|scope| scope.spawn(number_and_work).join());
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// From now on this thread does not sleep where it waits: nobody else runs, so nothing comes of it, and who waits in vain, as where a lock is left held, soon has done more steps than anything takes.
-pub(crate) fn never_rest() {
+/// Disables sleeping in waits of this thread. Without other running threads, sleeping is useless; a
+/// thread that waits in vain, for example for a leaked lock, soon exceeds the step limit.
+pub(crate) fn disable_sleep() {
     terrace_pool::rest_with(|| {});
 }

@@ -1,27 +1,27 @@
-//! What a recording medium has seen, in order.
+//! The trace of a recording medium.
 
 use std::ops::Range;
 use std::panic::Location;
 
-/// One change of a medium, or one step on the way to its durability.
+/// A change of a medium, or a step towards its durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who did it: 0 for the first thread that did anything, then 1, and so on.
+    /// The thread: 0 for the first thread with an event, then 1, and so on.
     pub thread: u32,
-    /// What was done.
+    /// The kind of event.
     pub what: What,
-    /// Where in the source. For write-backs and fences, the place that asked for durability.
+    /// The place in the source. For write-backs and fences, the place that asked for durability.
     pub site: &'static Location<'static>,
-    /// The name that the product gives to the access, or to the place that asked for durability.
+    /// The product's name for the access, or for the place that asked for durability.
     pub point: Option<&'static str>,
-    /// Whether a planted fault has taken it away or put it here.
+    /// Whether an injected fault removed or added it.
     pub role: Role,
 }
 
-/// What a planted fault has made of an event.
+/// The effect of an injected fault on an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing.
+    /// None.
     #[default]
     Done,
     /// The sound program does it here, the faulty one does not.
@@ -30,91 +30,94 @@ pub enum Role {
     Belated,
 }
 
-/// What an event did. `at` is in bytes from the medium's base.
+/// The kinds of events. `at` is in bytes from the medium's base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// An atomic 8-byte store.
     Store {
-        /// Where.
+        /// The word.
         at: u64,
-        /// What was there.
+        /// The old value.
         old: u64,
-        /// What is there now.
+        /// The new value.
         new: u64,
     },
     /// A read-modify-write that stored. It also orders earlier write-backs of its thread.
     Rmw {
-        /// Where.
+        /// The word.
         at: u64,
-        /// What was there.
+        /// The old value.
         old: u64,
-        /// What is there now.
+        /// The new value.
         new: u64,
     },
     /// A compare-and-swap that stored nothing. It also orders earlier write-backs of its thread.
     RmwFailed {
-        /// Where.
+        /// The word.
         at: u64,
     },
     /// Bytes written through the cache: 8-byte pieces, in no order.
     Copy(Piece),
-    /// Bytes written past the cache: 8-byte pieces, in no order, durable at this thread's next fence.
+    /// Bytes written past the cache: 8-byte pieces, in no order, durable at this thread's next
+    /// fence.
     StreamedCopy(Piece),
     /// The line that starts here is being written back; durable at this thread's next fence.
     WriteBack {
-        /// Where.
+        /// The line.
         line: u64,
     },
     /// A wait for this thread's write-backs and streamed copies.
     Fence,
-    /// Nothing in the medium: a note of the test, as "operation 7 has returned".
+    /// Not an access: a mark of the test, such as "operation 7 has returned".
     Mark(u64),
 }
 
-/// Bytes that were copied in. The trace holds the words they lie in, as they were after the copy.
+/// Bytes that were copied in. The trace holds the words that contain them, as they were after the
+/// copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where.
+    /// The first byte.
     pub at: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u64,
-    /// The place of the first word in the trace's store of copied words.
+    /// The index of the first word in the trace's copied words.
     first: usize,
 }
 
 impl Piece {
-    /// The first word, counted from the medium's base.
+    /// The number of the first word, counted from the medium's base.
     fn first_word(self) -> u64 {
         self.at / 8
     }
-    /// How many words the bytes lie in.
+    /// The number of words that contain the bytes.
     fn words(self) -> usize {
         if self.len == 0 { 0 } else { ((self.at + self.len).div_ceil(8) - self.first_word()) as usize }
     }
 }
 
-/// Events in the order in which they took place, with the bytes that they copied.
+/// Events in the order in which they happened, with the copied bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     events: Vec<Event>,
     copied: Vec<u64>,
 }
 
-/// What the caches hold behind one event of a trace after another, each replayed once.
+/// The content of the caches after some events of a trace; each event is replayed once.
 pub(crate) struct Replay {
     image: Vec<u64>,
     done: usize,
 }
 
 impl Replay {
-    /// Before the first event: what a trace starts at, and zeros behind it, so many words.
+    /// The content before the first event: `base`, then zeros, up to this number of words.
     pub(crate) fn from(base: &[u64], words: usize) -> Self {
         let mut image = vec![0; words];
         image[..base.len()].copy_from_slice(base);
         Self { image, done: 0 }
     }
 
-    /// Behind the first `events` events of `trace`, the same one each time, and no fewer than the last time.
+    /// The content after the first `events` events of `trace`: always the same trace, and never
+    /// fewer events than before.
     pub(crate) fn go_on(&mut self, trace: &Trace, events: usize) -> &[u64] {
         trace.replay_some(&mut self.image, self.done..events);
         self.done = events;
@@ -123,12 +126,12 @@ impl Replay {
 }
 
 impl Trace {
-    /// The events, first to last.
+    /// The events in order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The last store to the word at `at`, in bytes, was not made after all: the word held `value` and still does.
+    /// Revokes the last store to the word at `at`, in bytes: the word kept `value`.
     pub(crate) fn unmake(&mut self, at: u64, value: u64) {
         let stores = |event: &Event| self.stored(event).any(|(word, _)| word == at / 8);
         let Some(last) = self.events.iter().rposition(stores) else { return };
@@ -148,18 +151,18 @@ impl Trace {
         Self { events, copied: self.copied.clone() }
     }
 
-    /// Whether no fault is planted in it.
+    /// Whether it has no injected fault.
     pub(crate) fn is_sound(&self) -> bool {
         self.events.iter().all(|event| event.role == Role::Done)
     }
 
-    /// The words of a copy: their places (counted in words from the medium's base) and what the copy left there.
+    /// The words of a copy: their numbers (from the medium's base) and the values copied there.
     pub fn words(&self, piece: Piece) -> impl Iterator<Item = (u64, u64)> + '_ {
         let words = &self.copied[piece.first..piece.first + piece.words()];
         (piece.first_word()..).zip(words.iter().copied())
     }
 
-    /// Every word that `event` stores, with its place counted in words.
+    /// Every word that `event` stores, with its number.
     pub fn stored(&self, event: &Event) -> impl Iterator<Item = (u64, u64)> + '_ {
         let (word, piece) = match event.what {
             What::Store { at, new, .. } | What::Rmw { at, new, .. } => (Some((at / 8, new)), None),
@@ -169,22 +172,23 @@ impl Trace {
         word.into_iter().chain(piece.into_iter().flat_map(|piece| self.words(piece)))
     }
 
-    /// What is durable of the first `words` words of a medium of zeros, once all this has been done to it: what was written back, or streamed, and fenced after that by whoever asked.
+    /// The durable content of the first `words` words of an initially zeroed medium after all
+    /// events: written back or streamed, and then fenced by the same thread.
     pub fn durable(&self, words: usize) -> Vec<u64> {
         let (mut seen, mut durable) = (vec![0; words], vec![0; words]);
-        let mut asked = Vec::new();
+        let mut pending = Vec::new();
         for event in &self.events {
             self.stored(event).for_each(|(word, value)| seen[word as usize] = value);
             match event.what {
                 What::WriteBack { line } => {
                     let words = line / 8..line / 8 + 8;
-                    asked.extend(words.map(|word| (event.thread, word, seen[word as usize])));
+                    pending.extend(words.map(|word| (event.thread, word, seen[word as usize])));
                 }
                 What::StreamedCopy(_) => {
-                    asked.extend(self.stored(event).map(|(word, value)| (event.thread, word, value)));
+                    pending.extend(self.stored(event).map(|(word, value)| (event.thread, word, value)));
                 }
                 What::Fence => {
-                    let its = asked.extract_if(.., |(thread, ..)| *thread == event.thread);
+                    let its = pending.extract_if(.., |(thread, ..)| *thread == event.thread);
                     its.for_each(|(_, word, value)| durable[word as usize] = value);
                 }
                 _ => {}
@@ -193,12 +197,12 @@ impl Trace {
         durable
     }
 
-    /// Does to `image` (the medium's words at the beginning) what the first `events` events did to the medium.
+    /// Applies the first `events` events to `image`, the medium's initial words.
     ///
-    /// That is what another process sees then, and what a killed process leaves.
+    /// The result is what another process sees then, and what a killed process leaves.
     ///
     /// # Panics
-    /// If there are fewer events, or the image is smaller than what they stored to.
+    /// If there are fewer events, or the image is too small for their stores.
     pub fn replay(&self, image: &mut [u64], events: usize) {
         self.replay_some(image, 0..events);
     }
@@ -211,7 +215,7 @@ impl Trace {
         }
     }
 
-    /// The first `events` events, then those of `next`, whose threads are others.
+    /// The first `events` events, then those of `next`, with other thread numbers.
     pub(crate) fn followed_by(&self, events: usize, next: &Self) -> Self {
         let mut whole = Self { events: self.events[..events].to_vec(), copied: self.copied.clone() };
         let threads = 1 + whole.events.iter().map(|event| event.thread).max().unwrap_or(0);
@@ -229,7 +233,7 @@ impl Trace {
         whole
     }
 
-    /// The same copied bytes, and no events yet: for a variant of this trace.
+    /// The copied bytes without any events, for a variant of this trace.
     pub(crate) fn without_events(&self) -> Self {
         Self { events: Vec::with_capacity(self.events.len()), copied: self.copied.clone() }
     }
@@ -238,7 +242,7 @@ impl Trace {
         self.events.push(event);
     }
 
-    /// Keeps the words of `len` bytes at `at`.
+    /// Stores the words that contain `len` bytes at `at`.
     pub(crate) fn keep(&mut self, at: u64, len: u64, words: impl Iterator<Item = u64>) -> Piece {
         let piece = Piece { at, len, first: self.copied.len() };
         self.copied.extend(words.take(piece.words()));
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_store_that_was_not_made_after_all_nothing_is_left() {
+    fn revoked_store_leaves_nothing() {
         let (mut trace, site) = (Trace::default(), Location::caller());
         let piece = trace.keep(128, 16, [1, 2].into_iter());
         for what in [

@@ -1,4 +1,4 @@
-//! What the counting medium counts.
+//! Tests of the counting medium.
 
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Dram, MappedMedium, Mapping, Medium, Offset, Pmem, Region, Word};
@@ -21,7 +21,7 @@ fn during<M: MappedMedium>(region: &Region<Counting<M>>, work: impl FnOnce()) ->
 }
 
 #[test]
-fn a_persisted_word_costs_one_write_back_and_one_fence_on_pmem_only() {
+fn persist_costs_a_write_back_and_a_fence_on_pmem_only() {
     let (pmem, dram) = (region::<Pmem>(), region::<Dram>());
     let counts = during(&pmem, || {
         word(&pmem, 4096).store(pmem.medium(), 1, Relaxed);
@@ -45,7 +45,7 @@ fn a_persisted_word_costs_one_write_back_and_one_fence_on_pmem_only() {
 }
 
 #[test]
-fn write_backs_of_one_block_count_once_until_a_fence_or_another_block() {
+fn block_counts_once_until_a_fence_or_another_block() {
     let pmem = region::<Pmem>();
     let blocks = |lines: &[u64]| {
         let work = || lines.iter().for_each(|line| pmem.write_back(word(&pmem, line * 64)));
@@ -62,7 +62,7 @@ fn write_backs_of_one_block_count_once_until_a_fence_or_another_block() {
 }
 
 #[test]
-fn lines_count_once_while_they_are_among_the_last_eight() {
+fn line_counts_once_while_among_the_last_eight() {
     let dram = region::<Dram>();
     let read = |lines: &[u64]| {
         let counts = during(&dram, || {
@@ -88,7 +88,7 @@ fn streamed_lines_count_their_bytes_lines_and_blocks() {
 }
 
 #[test]
-fn a_failed_swap_reads_and_does_not_write() {
+fn failed_swap_reads_but_does_not_write() {
     let dram = region::<Dram>();
     let swap = |expected, new| {
         during(&dram, || {
@@ -102,7 +102,7 @@ fn a_failed_swap_reads_and_does_not_write() {
 }
 
 #[test]
-fn touched_lines_are_exact_for_any_number_of_them() {
+fn touched_lines_are_exact() {
     let dram = region::<Dram>();
     let (touched, ()) = dram.medium().touched(|| {
         for _ in 0..2 {

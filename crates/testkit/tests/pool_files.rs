@@ -1,4 +1,4 @@
-//! A pool's file appears whole or not at all, whichever call of the file system fails while it is made.
+//! A new pool's file is complete or absent, whichever file system call fails during its creation.
 
 use terrace_medium::Shm;
 use terrace_medium::files::{Files, SystemFiles};
@@ -18,11 +18,11 @@ fn check(make: impl Fn(Faulty<SystemFiles>) -> Faulty<SystemFiles>) {
     for (nth, fault) in (0..calls).flat_map(|nth| Fault::ALL.map(|fault| (nth, fault))) {
         let faulty = Faulty::failing(SystemFiles, nth, fault);
         let Err(error) = options.create_through::<Shm, _>(&make(faulty)) else {
-            panic!("call {nth}: made all the same")
+            panic!("call {nth}: created anyway")
         };
         assert!(error.to_string().contains("new.pool"), "call {nth}: {error}");
         if !names().is_empty() {
-            // Only the name was not sure to stay.
+            // Only the durability of the name was uncertain.
             assert_eq!((nth + 1, names()), (calls, vec!["new.pool".into()]), "{error}");
             let pool: Pool<Shm> = options.open().unwrap();
             assert_eq!(pool.size(), 1 << 20);
@@ -33,11 +33,11 @@ fn check(make: impl Fn(Faulty<SystemFiles>) -> Faulty<SystemFiles>) {
 }
 
 #[test]
-fn in_files_without_names() {
+fn failed_creation_with_unnamed_files_leaves_no_file() {
     check(|files| files);
 }
 
 #[test]
-fn under_temporary_names() {
+fn failed_creation_with_temporary_names_leaves_no_file() {
     check(Faulty::without_unnamed_files);
 }

@@ -1,4 +1,4 @@
-//! The suite for ordered indexes, tried on the reference.
+//! Runs the suite for ordered indexes on the reference.
 
 use terrace_index::{Bytes, U64};
 use terrace_medium::Dram;
@@ -6,11 +6,11 @@ use terrace_testkit::conformance::range_index;
 use terrace_testkit::{Reference, TestRecord};
 
 #[test]
-fn the_reference_passes_with_integers() {
+fn reference_passes_with_integers() {
     range_index(|setup| Reference::<Dram, U64>::new(&setup.pool()));
 }
 
 #[test]
-fn the_reference_passes_with_byte_strings() {
+fn reference_passes_with_byte_strings() {
     range_index(|setup| Reference::<Dram, Bytes<TestRecord>>::new(&setup.pool()));
 }

@@ -1,4 +1,4 @@
-//! What the recording medium records.
+//! Tests of the recording medium.
 
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Mapping, Medium, Offset, Pmem, Region, Word};
@@ -21,7 +21,7 @@ fn some_work(region: &Region<Recording<Pmem>>) {
     region.fence();
     word(region, 64).fetch_add(medium, 4, Relaxed);
     let _ = word(region, 64).compare_exchange(medium, 9, 10, Relaxed, Relaxed);
-    // SAFETY: this thread alone uses the region.
+    // SAFETY: only this thread uses the region.
     unsafe { region.copy_in(131, b"thirteen bytes") };
     region.stream_lines(256, &[[3; 8]; 2]);
     region.fence();
@@ -39,7 +39,7 @@ fn recorded() -> (Trace, Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn a_trace_is_in_order_and_holds_old_and_new() {
+fn trace_is_in_order_with_old_and_new_values() {
     let (trace, before, _) = recorded();
     assert_eq!(before[0], 42);
     let what: Vec<What> = trace.events().iter().map(|event| event.what).collect();
@@ -55,7 +55,7 @@ fn a_trace_is_in_order_and_holds_old_and_new() {
 }
 
 #[test]
-fn a_replay_gives_what_the_medium_holds() {
+fn replay_gives_the_content_of_the_medium() {
     let (trace, before, after) = recorded();
     let mut image = before.clone();
     trace.replay(&mut image, 0);
@@ -65,12 +65,12 @@ fn a_replay_gives_what_the_medium_holds() {
 }
 
 #[test]
-fn the_same_run_gives_the_same_trace() {
+fn equal_runs_give_equal_traces() {
     assert_eq!(recorded().0, recorded().0);
 }
 
 #[test]
-fn changes_of_many_threads_are_in_the_order_in_which_they_took_place() {
+fn trace_of_several_threads_has_the_actual_order() {
     let region = region();
     std::thread::scope(|scope| {
         for _ in 0..4 {

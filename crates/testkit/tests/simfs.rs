@@ -1,4 +1,5 @@
-//! The simulated file system keeps what it must, loses what it may, and files that are published on it are whole or not there.
+//! Tests of the simulated file system: it keeps what it must, loses what it may, and published
+//! files are complete or absent.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -17,7 +18,7 @@ fn disk() -> SimFs {
 }
 
 #[test]
-fn what_was_synced_is_kept_and_of_the_rest_each_sector_or_page_may_be() {
+fn synced_data_is_kept_unsynced_sectors_or_pages_may_be() {
     let mut kinds = BTreeSet::new();
     for seed in 0..SEEDS {
         let files = disk();
@@ -55,7 +56,7 @@ fn lengths_are_old_new_or_between() {
 }
 
 #[test]
-fn names_are_kept_by_syncing_their_directory_and_else_in_any_combination() {
+fn unsynced_names_are_kept_in_any_combination() {
     let mut left = BTreeSet::new();
     for seed in 0..SEEDS {
         let files = disk();
@@ -71,11 +72,11 @@ fn names_are_kept_by_syncing_their_directory_and_else_in_any_combination() {
     files.sync_directory(path("/d")).unwrap();
     files.rename(path("/d/a"), path("/d/b"), Replace::No).unwrap();
     files.crash(3);
-    assert_eq!(files.names().len(), 1, "a rename is there as a whole or not at all");
+    assert_eq!(files.names().len(), 1, "a rename is atomic");
 }
 
 #[test]
-fn names_that_are_taken_are_refused_and_replaced_only_when_asked() {
+fn taken_names_are_replaced_only_on_request() {
     let files = disk();
     files.put(path("/d/a"), b"a");
     files.put(path("/d/b"), b"b");
@@ -90,7 +91,7 @@ fn names_that_are_taken_are_refused_and_replaced_only_when_asked() {
 }
 
 #[test]
-fn bits_flip_where_the_file_is_kept() {
+fn flipped_bits_survive_a_crash() {
     let files = disk();
     files.put(path("/d/a"), &[0; 1000]);
     files.flip_bits(path("/d/a"), 3, 1);
@@ -100,7 +101,7 @@ fn bits_flip_where_the_file_is_kept() {
 }
 
 #[test]
-fn short_reads_and_writes_do_all_of_it_in_the_end() {
+fn short_reads_and_writes_are_completed() {
     let files = Faulty::counting(disk()).short(5);
     let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
     let file = files.create(path("/d/a")).unwrap();
@@ -124,9 +125,10 @@ fn publish<F: Files>(files: &F, path: &Path) -> io::Result<()> {
     new.publish()
 }
 
-/// Every call fails in turn, and the power goes after it: the name has all of its bytes or is not there, and no other name stays unless it was the removal that failed.
+/// Fails every call in turn, followed by a power failure. The file is then complete or absent, and
+/// no other name remains unless its removal failed.
 #[test]
-fn a_published_file_is_whole_or_not_there_whichever_call_fails() {
+fn published_file_is_complete_or_absent() {
     for make in [disk as fn() -> SimFs, || disk().with_unnamed_files()] {
         let counting = Faulty::counting(make());
         publish(&counting, path("/d/new")).unwrap();
@@ -147,7 +149,7 @@ fn a_published_file_is_whole_or_not_there_whichever_call_fails() {
 }
 
 #[test]
-fn the_machines_files_do_the_same() {
+fn system_file_is_published_or_absent() {
     let directory = tempfile::tempdir().unwrap();
     let new = directory.path().join("new");
     let counting = Faulty::counting(SystemFiles);
@@ -159,7 +161,7 @@ fn the_machines_files_do_the_same() {
         let published = publish(&Faulty::failing(SystemFiles, nth, Fault::Full), &new);
         assert_eq!(published.unwrap_err().raw_os_error(), Some(28), "call {nth}");
         let names = SystemFiles.list(directory.path()).unwrap();
-        // Only where the directory could not be synced the file is there, and whole.
+        // The file exists only if just the sync of the directory failed, and is then complete.
         assert_eq!(names.len(), usize::from(nth + 1 == counting.calls()), "call {nth}: {names:?}");
         if !names.is_empty() {
             assert_eq!(std::fs::read(&new).unwrap(), [7; 5000]);
@@ -169,7 +171,7 @@ fn the_machines_files_do_the_same() {
 }
 
 #[test]
-fn files_of_the_machine_are_for_their_owner_and_leave_nothing_unless_published() {
+fn unpublished_system_files_leave_nothing() {
     use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().unwrap();
     let entries = || SystemFiles.list(directory.path()).unwrap().len();

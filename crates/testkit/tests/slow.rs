@@ -1,4 +1,4 @@
-//! The slow medium, by its own count of time: no test here looks at a clock.
+//! Tests of the slow medium in counted time; they do not depend on a clock.
 
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::hash::Clht;
@@ -22,13 +22,13 @@ fn store<M: Medium>(region: &Region<Slow<M>>, line: u64) {
     region.at(Offset::<Line>::new(line * 64)).0[0].store(region.medium(), 1, Relaxed);
 }
 
-/// Lines far from each other.
+/// Lines far apart.
 fn scattered(n: u64) -> impl Iterator<Item = u64> {
     (0..n).map(|i| (i * 2_654_435_761) % LINES / 64 * 64)
 }
 
 #[test]
-fn a_line_costs_its_latency_once_and_nothing_while_it_is_hot() {
+fn line_costs_its_latency_once_while_it_is_cached() {
     for profile in Profile::ALL {
         let region = region::<Pmem>(profile);
         let medium = region.medium();
@@ -48,7 +48,7 @@ fn optane_reads_blocks_of_256_bytes() {
 }
 
 #[test]
-fn sixteen_reads_in_a_row_cost_between_a_quarter_and_a_seventh_of_scattered_ones_on_optane() {
+fn sequential_reads_on_optane_are_4_to_7_times_faster() {
     let region = region::<Pmem>(Profile::OPTANE_100);
     let row = region.medium().during(|| (4000..4016).for_each(|line| load(&region, line))).1;
     let scattered = region.medium().during(|| scattered(16).for_each(|line| load(&region, line))).1;
@@ -56,7 +56,7 @@ fn sixteen_reads_in_a_row_cost_between_a_quarter_and_a_seventh_of_scattered_ones
 }
 
 #[test]
-fn a_fence_waits_for_what_was_written_back_and_for_nothing_else() {
+fn fence_waits_only_for_write_backs() {
     for profile in [Profile::OPTANE_100, Profile::PCM] {
         let region = region::<Pmem>(profile);
         let medium = region.medium();
@@ -92,7 +92,7 @@ fn without_a_volatile_cache_nothing_is_written_back() {
 }
 
 #[test]
-fn lines_that_the_cache_drops_are_written() {
+fn evicted_lines_are_written() {
     let region = region::<Shm>(Profile::CXL);
     (0..LINES).for_each(|line| store(&region, line));
     let cached = (512 << 10) / 64;
@@ -100,7 +100,7 @@ fn lines_that_the_cache_drops_are_written() {
 }
 
 #[test]
-fn random_small_writes_reach_a_quarter_of_the_speed_of_whole_blocks() {
+fn random_small_writes_reach_a_quarter_of_the_bandwidth() {
     let time = |lines: &mut dyn Iterator<Item = u64>| {
         let region = region::<Pmem>(Profile::OPTANE_100);
         let (_, ns, written) = region.medium().during(|| {
@@ -114,15 +114,15 @@ fn random_small_writes_reach_a_quarter_of_the_speed_of_whole_blocks() {
         });
         ns as f64 / f64::from(written)
     };
-    // Distinct blocks in an order that is none.
+    // Distinct blocks in a scattered order.
     let blocks = LINES / 4;
     let ratio = time(&mut (0..20_000).map(|i| i * 40_503 % blocks * 4)) / time(&mut (0..20_000));
     assert!((3.5..4.6).contains(&ratio), "a scattered line costs {ratio:.2} of one in a row");
 }
 
 #[test]
-fn a_bandwidth_is_shared_by_all_threads() {
-    // 2.25 GB/s: 64 MB take 28.4 ms, whoever writes them.
+fn bandwidth_is_shared_by_all_threads() {
+    // 2.25 GB/s: 64 MB take 28.4 ms, whichever thread writes them.
     let region = region::<Pmem>(Profile::OPTANE_100);
     let threads = 4;
     let each = LINES / threads;
@@ -159,7 +159,7 @@ fn prefetched_lines_arrive_together_sixteen_at_a_time() {
 }
 
 #[test]
-fn a_line_of_a_block_that_is_on_its_way_comes_with_it_and_not_before() {
+fn line_arrives_with_its_block_not_before() {
     let region = region::<Pmem>(Profile::OPTANE_100);
     let (traffic, ns, ()) = region.medium().during(|| {
         region.prefetch(4 * 64);
@@ -170,12 +170,12 @@ fn a_line_of_a_block_that_is_on_its_way_comes_with_it_and_not_before() {
         region.prefetch(4000 * 64);
         load(&region, 4004);
     });
-    assert_eq!((traffic.random_reads, ns), (1, 350), "the next block, as if it were asked for alone");
+    assert_eq!((traffic.random_reads, ns), (1, 350), "the next block, as if requested alone");
 }
 
-/// What a medium costs an index, told by the model alone: the same on every machine.
+/// The cost of an index on a medium, by the model alone: the same on every machine.
 #[test]
-fn an_index_pays_for_what_it_does_not_hold_in_the_cache() {
+fn index_pays_for_cache_misses() {
     let mapping = Mapping::anonymous(64 << 20, 64 << 20).unwrap();
     let medium = Slow::counted(Pmem::new(mapping), Profile::OPTANE_100);
     let pool = PoolOptions::anonymous().hash_seed(1).create_on(medium).unwrap();
@@ -198,9 +198,9 @@ fn an_index_pays_for_what_it_does_not_hold_in_the_cache() {
     assert!(hot < 500, "{hot} ns for a thousand hot gets");
 }
 
-/// The figures are for the reader: what they are depends on the machine and its load.
+/// The figures themselves depend on the machine and its load.
 #[test]
-fn a_calibration_says_what_was_asked_and_what_was_achieved() {
+fn calibration_reports_requested_and_achieved_times() {
     let calibration = Calibration::measure(Profile::PCM).unwrap();
     assert_eq!(calibration.comparisons.len(), 4);
     let text = calibration.to_string();

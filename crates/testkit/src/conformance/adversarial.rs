@@ -1,4 +1,4 @@
-//! Keys that an index would rather not meet.
+//! Keys that are hard for an index.
 
 use super::subject::{Index, Setup, Subject};
 use crate::TestKeys;
@@ -6,7 +6,8 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use terrace_index::{KeyKind, PointIndex};
 
-/// Keys whose hashes share their top 14 bits (one bucket of any table that a test makes), and the ends of the range.
+/// Keys whose hashes share their top 14 bits (so one bucket of any table in a test), and the ends
+/// of the range.
 pub(super) fn keys_that_look_alike<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -28,7 +29,7 @@ where
     (0..).filter(|&n| top(n) == wanted).take(count).collect()
 }
 
-/// Keys in rising order, in steps of a power of two, and each with one bit.
+/// Keys in ascending order, in steps of a power of two, and with a single bit set.
 pub(super) fn keys_in_order<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,

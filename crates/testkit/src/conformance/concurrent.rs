@@ -1,4 +1,4 @@
-//! Threads that meet: what each key must have seen, whatever the schedule.
+//! Concurrent threads: conditions on each key that hold for every schedule.
 
 use super::adversarial::look_alike;
 use super::subject::{Index, Setup, Subject};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const THREADS: u64 = 4;
 
 /// Runs `work` on threads that start together.
-pub(super) fn together<R: Send>(threads: u64, work: impl Fn(u64) -> R + Sync) -> Vec<R> {
+pub(super) fn run_together<R: Send>(threads: u64, work: impl Fn(u64) -> R + Sync) -> Vec<R> {
     let barrier = Barrier::new(threads as usize);
     let (barrier, work) = (&barrier, &work);
     std::thread::scope(|scope| {
@@ -25,21 +25,22 @@ pub(super) fn together<R: Send>(threads: u64, work: impl Fn(u64) -> R + Sync) ->
     })
 }
 
-/// Numbers below `end` in another order for each thread.
+/// The numbers below `end`, in a different order for each thread.
 fn shuffled(end: u64, thread: u64) -> impl Iterator<Item = u64> {
     // A step that shares no factor with any `end` used here visits every number once.
     let step = [1, 7919, 104_729, 1_299_709][thread as usize % 4];
     (0..end).map(move |i| (i * step + thread) % end)
 }
 
-/// All threads insert all keys: each key has one winner, and everyone else is told the winner's word.
+/// All threads insert all keys: each key has one winner, and all other threads get the winner's
+/// word.
 pub(super) fn one_insert_wins<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
     const KEYS: u64 = 5000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
-    let outcomes = together(THREADS, |thread| {
+    let outcomes = run_together(THREADS, |thread| {
         let insert = |number| (number, subject.insert(&subject.pin(), number, thread + 1).expect("room"));
         shuffled(KEYS, thread).map(insert).collect::<BTreeMap<_, _>>()
     });
@@ -48,8 +49,11 @@ where
         let winners: Vec<u64> = (0..THREADS).filter(|&t| outcomes[t as usize][&number].is_none()).collect();
         assert_eq!(winners.len(), 1, "winners of key {number}");
         let version = winners[0] + 1;
-        let told = outcomes.iter().filter_map(|outcome| outcome[&number]);
-        assert!(told.into_iter().all(|present| present == version), "what the others found at key {number}");
+        let losers = outcomes.iter().filter_map(|outcome| outcome[&number]);
+        assert!(
+            losers.into_iter().all(|present| present == version),
+            "what the others found at key {number}"
+        );
         model.insert(number, version);
     }
     subject.assert_holds(&model);
@@ -65,7 +69,7 @@ where
     for number in 0..KEYS {
         subject.insert(&subject.pin(), number, number + 1).expect("room");
     }
-    let outcomes = together(THREADS, |thread| {
+    let outcomes = run_together(THREADS, |thread| {
         let remove = |number| (number, subject.remove(&subject.pin(), number));
         shuffled(KEYS, thread).map(remove).collect::<BTreeMap<_, _>>()
     });
@@ -76,7 +80,7 @@ where
     subject.assert_holds(&BTreeMap::new());
 }
 
-/// Increments by compare-and-swap from many threads add up.
+/// Increments by compare-and-swap from several threads add up.
 pub(super) fn no_increment_is_lost<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -84,7 +88,7 @@ where
     const KEYS: u64 = 16;
     const EACH: u64 = 500;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
-    together(THREADS, |thread| {
+    run_together(THREADS, |thread| {
         for _ in 0..EACH {
             shuffled(KEYS, thread).for_each(|number| increment(&subject, number));
         }
@@ -92,7 +96,7 @@ where
     subject.assert_holds(&(0..KEYS).map(|number| (number, THREADS * EACH)).collect());
 }
 
-/// Adds one to the version of a key, which is 0 while it is absent.
+/// Adds one to the version of a key; an absent key counts as 0.
 fn increment<I: Index>(subject: &Subject<I>, number: u64)
 where
     I::Kind: TestKeys,
@@ -106,7 +110,8 @@ where
     }
 }
 
-/// Eight threads in a pool that two can be in at a time: they wait for each other, also in the middle of growth, and no increment is lost.
+/// Eight threads in a pool with two thread slots wait for each other, also during a resize, and
+/// lose no increment.
 pub(super) fn more_threads_than_slots<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -117,8 +122,8 @@ where
     const GROWTH: u64 = 500;
     let setup = Setup { thread_slots: 2, ..Setup::with_capacity(0) };
     let subject = Subject::new(make(setup), 0..KEYS + MANY * GROWTH);
-    together(MANY, |thread| {
-        // Some of its own after each increment, so that the table grows all the while.
+    run_together(MANY, |thread| {
+        // Each thread inserts own keys after its increments, so that the table keeps growing.
         let mut own = KEYS + thread * GROWTH..KEYS + (thread + 1) * GROWTH;
         for number in (0..EACH).flat_map(|_| shuffled(KEYS, thread)) {
             increment(&subject, number);
@@ -134,19 +139,20 @@ where
     subject.assert_holds(&counters.chain((KEYS..subject.keys()).map(|number| (number, 1))).collect());
 }
 
-/// Each thread has keys of its own, in the same buckets as the others', and finds them as a map alone would.
+/// Each thread has its own keys, in the same buckets as those of others, and they behave as in a
+/// map.
 pub(super) fn own_keys_stay_exact<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
     const OWN: u64 = 3000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..OWN * THREADS);
-    let models = together(THREADS, |thread| {
+    let models = run_together(THREADS, |thread| {
         let mut model = BTreeMap::new();
         let mut random = thread + 1;
         for version in 1..40_000 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            // Phases of mostly inserts and mostly removals, so that the table grows and shrinks under everyone.
+            // Phases of mostly inserts and mostly removals, so that the table grows and shrinks.
             let removing = version / 8000 % 2 == 1;
             let number = (random >> 40) % OWN * THREADS + thread;
             let guard = subject.pin();
@@ -169,7 +175,8 @@ where
     subject.assert_holds(&models.into_iter().flatten().collect());
 }
 
-/// Scans in small steps meet every key that is there throughout, while writers make the table grow and shrink.
+/// Scans in small steps visit every key that is present throughout, while writers make the table
+/// grow and shrink.
 pub(super) fn scans_miss_nothing_through_resizes<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -181,7 +188,7 @@ where
         subject.insert(&subject.pin(), number, 1).expect("room");
     }
     let writing = AtomicBool::new(true);
-    let scans = together(3, |thread| {
+    let scans = run_together(3, |thread| {
         if thread == 0 {
             for _ in 0..3 {
                 (STABLE..STABLE + PASSING)
@@ -196,7 +203,7 @@ where
         while writing.load(Relaxed) || scans == 0 {
             let (mut found, mut position) = (vec![false; STABLE as usize], 0);
             loop {
-                // A pin a step: a scan may last longer than any guard.
+                // Pin for each step: a scan may last longer than a guard should.
                 let guard = subject.pin();
                 position = subject.index.scan(&guard, position, 1 + thread as usize * 50, |word| {
                     let (number, version) = I::Kind::read(&guard, word);
@@ -221,7 +228,7 @@ where
     subject.assert_holds(&(0..STABLE).map(|number| (number, 1)).collect());
 }
 
-/// Keys of one bucket come and go, one in the place of another, and nobody ever gets one key's word for another's.
+/// Keys of one bucket are replaced by each other, and no reader gets the word of another key.
 pub(super) fn readers_never_mix_neighbours<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -231,10 +238,10 @@ where
     let index = make(Setup::with_capacity(0));
     let seeds = look_alike(&index, KEYS as usize);
     let subject = Subject::new(index, seeds);
-    together(4, |thread| {
+    run_together(4, |thread| {
         for round in 0..ROUNDS {
             let (guard, number) = (subject.pin(), round % KEYS);
-            // `get` and `remove` check that the word they meet is the key's own.
+            // `get` and `remove` check that the word belongs to the key.
             if thread > 1 {
                 subject.get(&guard, number);
                 subject.get(&guard, (round * 3 + thread) % KEYS);

@@ -1,11 +1,11 @@
-//! What changes cost, as [`Counting`](crate::Counting) sees it.
+//! The cost of changes, as measured by [`Counting`](crate::Counting).
 
 use super::subject::Index;
 use crate::{Counting, Counts};
 use terrace_index::{Inserted, PointIndex, U64};
 use terrace_medium::MappedMedium;
 
-/// What one change of each kind cost at most and at least.
+/// The lowest and the highest cost of one change of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// An insert of an absent key.
@@ -16,8 +16,9 @@ pub struct Costs {
     pub remove: (Counts, Counts),
 }
 
-/// Inserts, updates and removes `keys` keys one by one in `index`, and returns the lowest and highest write-backs and fences of each kind. Changes that
-/// made the index take more memory (a resize, an overflow bucket) do not count: they are what [`costs_of_inserts`] amortises.
+/// Inserts, updates and removes `keys` keys one by one, and returns the lowest and highest
+/// write-backs and fences of each kind. Changes that made the index allocate (a resize, an overflow
+/// bucket) are left out; [`costs_of_inserts`] amortises them.
 pub fn costs_of_single_changes<B: MappedMedium, I>(index: &I, keys: u64) -> Costs
 where
     I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
@@ -51,14 +52,15 @@ where
     }
 }
 
-/// Inserts keys, or removes those that do not come, one by one. Returns the most lines that one of these changes has read or written.
+/// Inserts a key, or removes it if the flag is false, one by one. Returns the highest number of
+/// lines that one of these changes read or wrote.
 pub fn most_lines<B: MappedMedium, I>(index: &I, changes: impl Iterator<Item = (u64, bool)>) -> u64
 where
     I: PointIndex<Medium = Counting<B>, Kind = U64>,
 {
     let guard = index.pool().pin();
-    let costs = changes.map(|(key, comes)| {
-        let change = || match comes {
+    let costs = changes.map(|(key, inserts)| {
+        let change = || match inserts {
             true => drop(index.insert(&guard, &key, key).expect("room")),
             false => drop(index.remove(&guard, &key).expect("a key that is there")),
         };
@@ -68,7 +70,7 @@ where
     costs.max().expect("changes")
 }
 
-/// Inserts `keys` keys into `index` and returns what all of it cost, growth included.
+/// Inserts `keys` keys into `index` and returns the total cost, growth included.
 pub fn costs_of_inserts<B: MappedMedium, I>(index: &I, keys: u64) -> Counts
 where
     I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,

@@ -1,6 +1,6 @@
-//! Short histories of a few keys from a few threads, each judged by itself.
+//! Short histories of a few keys and threads, each checked on its own.
 
-use super::concurrent::together;
+use super::concurrent::run_together;
 use super::subject::{Index, Setup, Subject};
 use crate::{Call, Operation, TestKeys, linearizable};
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const KEYS: u64 = 3;
 const ROUNDS: u64 = 150;
-/// Of all threads together, so that with eight of them it takes no longer to find an order than with two.
+/// Total of all threads, so that the check takes no longer with eight threads than with two.
 const CALLS: u64 = 72;
 
-/// Whatever threads see of a key fits one order of their calls, also while the table is resized.
+/// The answers for each key fit one order of the calls, also during resizes.
 pub(super) fn are_linearizable<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -21,9 +21,9 @@ where
         let clock = AtomicU64::new(0);
         let threads = 2 + round % 7;
         let calls = CALLS / threads;
-        let histories = together(threads + 1, |thread| {
+        let histories = run_together(threads + 1, |thread| {
             if thread == threads {
-                crowd(&subject);
+                churn(&subject);
                 return Vec::new();
             }
             let mut random = round * 16 + thread;
@@ -39,8 +39,8 @@ where
     }
 }
 
-/// Other keys come and go, so that the table grows and shrinks.
-fn crowd<I: Index>(subject: &Subject<I>)
+/// Adds and removes other keys, so that the table grows and shrinks.
+fn churn<I: Index>(subject: &Subject<I>)
 where
     I::Kind: TestKeys,
 {
@@ -48,7 +48,8 @@ where
     (KEYS..subject.keys()).for_each(|number| _ = subject.remove(&subject.pin(), number));
 }
 
-/// Makes a random call and says when it was made, when it returned and what it answered. (Words are left to lie; histories are short.)
+/// Makes a random call and returns it with its times and answer. (Words are leaked; histories are
+/// short.)
 fn call<I: Index>(subject: &Subject<I>, clock: &AtomicU64, random: &mut u64, version: u64) -> (u64, Call)
 where
     I::Kind: TestKeys,

@@ -1,6 +1,7 @@
-//! Every integer is a key and every integer is a word: 0, all ones, and whatever an index may have wanted for a mark of its own.
+//! Every integer is a key and a word: 0, all ones, and any value that an index might use as a
+//! marker.
 
-use super::place::{End, Place};
+use super::place::{End, PoolFile};
 use super::subject::{Index, NAME};
 use std::collections::BTreeMap;
 use terrace_index::{Deferred, Inserted, PointIndex, Swapped, U64};
@@ -8,7 +9,8 @@ use terrace_pool::{Guard, Pool};
 
 type Medium<I> = <I as PointIndex>::Medium;
 
-/// The ends of the range, each bit alone, each bit missing, and their neighbours: pointers' tags, lengths and flags are among them.
+/// The ends of the range, single bits set, single bits clear, and their neighbours: these include
+/// pointer tags, lengths and flags.
 fn extremes() -> Vec<u64> {
     let bits = (0..64).map(|bit| 1u64 << bit);
     let near = bits.flat_map(|bit| [bit, !bit, bit - 1, !(bit - 1)]);
@@ -18,7 +20,7 @@ fn extremes() -> Vec<u64> {
     all
 }
 
-/// An index and what it must hold. Words are known as they are, and not by key.
+/// An index and its expected content. Words are arbitrary, not derived from keys.
 struct Pair<I> {
     index: I,
     model: BTreeMap<u64, u64>,
@@ -30,11 +32,11 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
     }
 
     fn insert(&mut self, key: u64, word: u64) {
-        let told = match self.model.get(&key) {
+        let expected = match self.model.get(&key) {
             None => Inserted::New,
             Some(&present) => Inserted::Present(present),
         };
-        assert_eq!(self.index.insert(&self.pin(), &key, word).expect("room"), told, "insert of {key:#x}");
+        assert_eq!(self.index.insert(&self.pin(), &key, word).expect("room"), expected, "insert of {key:#x}");
         self.model.entry(key).or_insert(word);
     }
 
@@ -54,7 +56,7 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
         assert_eq!(self.index.remove(&self.pin(), &key), before, "removal of {key:#x}");
     }
 
-    /// Fails with every state that the key does not have, and then succeeds; at once or settled later.
+    /// Fails for every state that the key is not in, then succeeds; fenced at once or deferred.
     fn swap(&mut self, key: u64, new: Option<u64>, defer: bool) {
         let state = self.model.get(&key).copied();
         let guard = self.pin();
@@ -95,11 +97,12 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
         words.sort_unstable();
         assert_eq!(scanned, words, "a scan");
         assert_eq!(self.index.len(), self.model.len() as u64, "its length");
-        assert_eq!(self.index.verify(&guard), [], "what verify finds");
-        assert_eq!(self.index.damage(), None, "what operations met");
+        assert_eq!(self.index.verify(&guard), [], "findings of verify");
+        assert_eq!(self.index.damage(), None, "damage met by operations");
     }
 
-    /// Every way to give a key a word and to take it away, with the same word for all keys or another for each.
+    /// Every way to set and remove words, with the same word for all keys or a different one for
+    /// each.
     fn change_all(&mut self, word: impl Fn(u64) -> u64) {
         let keys = extremes();
         keys.iter().for_each(|&key| self.update(key, word(key)));
@@ -124,12 +127,13 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
     }
 }
 
-/// Every extreme key with extreme words, through every operation, and found again after the process ended in order or was killed.
+/// Every extreme key with extreme words, through every operation, and after a clean close or a
+/// kill.
 pub(super) fn are_all_keys_and_words<I: Index + PointIndex<Kind = U64>>(
     make: &impl Fn(&Pool<Medium<I>>) -> I,
 ) {
     for (nth, word) in [0, u64::MAX, 1, 1 << 63].into_iter().enumerate() {
-        let place = Place::new();
+        let place = PoolFile::new();
         let pool = place.create();
         let mut pair = Pair { index: make(&pool), model: BTreeMap::new() };
         pair.change_all(|_| word);
@@ -143,7 +147,7 @@ pub(super) fn are_all_keys_and_words<I: Index + PointIndex<Kind = U64>>(
 }
 
 fn reopened<I: Index + PointIndex<Kind = U64>>(
-    place: &Place,
+    place: &PoolFile,
     pair: Pair<I>,
     pool: Pool<Medium<I>>,
     end: End,

@@ -1,4 +1,4 @@
-//! What every implementation of a trait must do: one suite a trait, run on each implementation.
+//! The conformance suites: one for each trait, run on every implementation.
 
 mod adversarial;
 mod concurrent;
@@ -22,10 +22,12 @@ use subject::Index;
 use terrace_index::{KeyKind, PointIndex, RangeIndex, U64};
 use terrace_pool::Pool;
 
-/// Everything that a map from single keys must do. `make` makes an empty index called [`NAME`] in a pool of its own, as the [`Setup`] says. Panics on the first failure.
+/// The whole suite for maps from single keys. `make` creates an empty index called [`NAME`] in a
+/// pool of its own, according to the [`Setup`]. Panics on the first failure.
 ///
 /// ```no_run
-/// # use terrace_index::{Stored, U64, hash::Clht}; use terrace_medium::Dram; use terrace_pool::Pool;
+/// # use terrace_index::{Stored, U64, hash::Clht}; use terrace_medium::Dram;
+/// # use terrace_pool::Pool;
 /// use terrace_testkit::conformance::{NAME, point_index};
 /// point_index(|setup| {
 ///     let pool = Pool::<Dram>::anonymous(setup.pool_bytes).unwrap();
@@ -38,7 +40,7 @@ where
 {
     model::behaves_as_a_map(&make);
     model::deferred_changes_behave_alike(&make);
-    model::recovers_with_everything(&make);
+    model::recovers_everything(&make);
     adversarial::keys_that_look_alike(&make);
     adversarial::keys_in_order(&make);
     sizes::grows_and_shrinks(&make);
@@ -53,19 +55,21 @@ where
     histories::are_linearizable(&make);
 }
 
-/// What an index with ordered keys must do besides. `make` makes an empty one in a pool of its own. Panics on the first failure.
+/// The additional suite for ordered indexes. `make` creates an empty one in a pool of its own.
+/// Panics on the first failure.
 pub fn range_index<I: RangeIndex>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
     <I::Kind as KeyKind>::Key: Ord,
 {
-    range::ranges_are_those_of_a_map(&make);
-    range::orders_that_are_hard(&make);
+    range::ranges_match_a_map(&make);
+    range::hard_insertion_orders(&make);
     range::scans_stay_in_order_under_writes(&make);
 }
 
-/// What an index must do that is left and found again under its name, in a pool in a file. `OtherKeys` is the same kind of index with another kind of keys, and
-/// `OtherIndex` another kind of index: in place of `I` each is refused, and `I` in place of it. Panics on the first failure.
+/// The suite for indexes that are closed and reopened by name, in a pool in a file. `OtherKeys` is
+/// the same kind of index with another kind of keys, and `OtherIndex` another kind of index.
+/// Opening either as `I`, or `I` as either, must be refused. Panics on the first failure.
 ///
 /// ```no_run
 /// # use terrace_index::{Bytes, U64, hash::{Clht, Turbo}}; use terrace_medium::Shm;
@@ -81,22 +85,24 @@ where
     OtherKeys::Kind: TestKeys,
     OtherIndex::Kind: TestKeys,
 {
-    stored::is_found_with_what_it_held::<I>();
-    stored::is_found_twice::<I>();
-    stored::a_missing_name_is_no_index::<I>();
+    stored::reopens_with_its_content::<I>();
+    stored::can_be_opened_twice::<I>();
+    stored::missing_name_is_no_index::<I>();
     stored::refuses::<I, OtherKeys>();
     stored::refuses::<OtherKeys, I>();
     stored::refuses::<I, OtherIndex>();
     stored::refuses::<OtherIndex, I>();
 }
 
-/// That every integer can be a key and every integer a word, the ends of the range foremost. `make` makes an empty index called [`NAME`] in that pool, which is in a
-/// file: it is left and found again. Panics on the first failure.
+/// Checks that every integer can be a key and a word, above all the ends of the range. `make`
+/// creates an empty index called [`NAME`] in the given pool, which is in a file and is closed and
+/// reopened. Panics on the first failure.
 pub fn integers<I: Index + PointIndex<Kind = U64>>(make: impl Fn(&Pool<<I as PointIndex>::Medium>) -> I) {
     integers::are_all_keys_and_words(&make);
 }
 
-/// The part of [`point_index`] in which threads meet, for a [`Jittery`](crate::Jittery) medium, on which the whole would take long.
+/// The concurrent part of [`point_index`], for a [`Jittery`](crate::Jittery) medium, on which the
+/// whole suite would take long.
 pub fn point_index_races<I: Index>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,

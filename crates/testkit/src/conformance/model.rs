@@ -1,4 +1,4 @@
-//! Random operations beside a `BTreeMap`.
+//! Random operations compared with a `BTreeMap`.
 
 use super::subject::{Index, NAME, Setup, Subject};
 use crate::TestKeys;
@@ -35,7 +35,7 @@ const OPS: [Op; 9] = [
     Op::Maintain,
 ];
 
-/// What happens to a subject, and what should.
+/// A subject and its expected content.
 struct Run<I: Index>
 where
     I::Kind: TestKeys,
@@ -93,7 +93,7 @@ where
     }
 }
 
-/// Single operations answer as a map's would, through growth and shrinking.
+/// Single operations answer as a map does, through growth and shrinking.
 pub(super) fn behaves_as_a_map<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -108,7 +108,7 @@ where
     }
 }
 
-/// Changes whose fence is deferred are seen at once, mix with others, and are the same once settled.
+/// Deferred changes are visible at once, mix with others, and stay the same once persisted.
 pub(super) fn deferred_changes_behave_alike<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -137,13 +137,17 @@ where
                 } else {
                     model.remove(&number)
                 };
-                assert_eq!(subject.get(&guard, number), model.get(&number).copied(), "before it is settled");
+                assert_eq!(
+                    subject.get(&guard, number),
+                    model.get(&number).copied(),
+                    "before it is persisted"
+                );
             }
             if version % 2 == 0 {
                 assert_eq!(
                     subject.upsert(&guard, 0, version),
                     model.insert(0, version),
-                    "a write among them"
+                    "a write in between"
                 );
             }
             subject.index.persist_deferred(&guard, deferred);
@@ -152,8 +156,8 @@ where
     });
 }
 
-/// An index that is found again by its name holds what it held, also in the middle of a resize.
-pub(super) fn recovers_with_everything<I: Index>(make: &impl Fn(Setup) -> I)
+/// A reopened index has its content, also in the middle of a resize.
+pub(super) fn recovers_everything<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
@@ -173,9 +177,10 @@ where
     }
 }
 
-/// Runs `test` on `cases` values of `strategy`; on failure says which smallest one fails. The same values each time, or more and others as [`Longer`] says.
+/// Runs `test` on `cases` values of `strategy`; on failure reports the smallest failing one. The
+/// values are the same each time, unless [`Longer`] is set.
 pub(super) fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
-    let longer = Longer::asked();
+    let longer = Longer::from_environment();
     let cases = cases.saturating_mul(longer.map_or(1, |longer| longer.times));
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new_with_rng(config, Longer::rng(longer)).run(strategy, |value| {
@@ -190,12 +195,12 @@ pub(super) fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Valu
     }
 }
 
-/// How many times as many values as usual are tried.
+/// How many times the usual number of values to test.
 const TIMES: &str = "TERRACE_MODEL_TIMES";
-/// Which: a number that a failure has told.
+/// The seed of these values, as reported by a failure.
 const SEED: &str = "TERRACE_MODEL_SEED";
 
-/// More values than the usual ones, and others in each run: what a night is for.
+/// Settings for longer runs with other values each time, for nightly tests.
 #[derive(Clone, Copy)]
 struct Longer {
     times: u32,
@@ -203,18 +208,18 @@ struct Longer {
 }
 
 impl Longer {
-    /// What the environment asks for, if it does. One seed for the whole process.
-    fn asked() -> Option<Self> {
-        static ASKED: LazyLock<Option<Longer>> = LazyLock::new(|| {
-            let asked = |name| std::env::var(name).ok();
-            let times: Option<u32> = asked(TIMES).map(|times| times.parse().expect("a number of times"));
-            let seed: Option<u64> = asked(SEED).map(|seed| seed.parse().expect("a number"));
+    /// The settings in the environment, if any. One seed for the whole process.
+    fn from_environment() -> Option<Self> {
+        static SETTINGS: LazyLock<Option<Longer>> = LazyLock::new(|| {
+            let variable = |name| std::env::var(name).ok();
+            let times: Option<u32> = variable(TIMES).map(|times| times.parse().expect("a number of times"));
+            let seed: Option<u64> = variable(SEED).map(|seed| seed.parse().expect("a number"));
             (times.is_some() || seed.is_some()).then(|| Longer {
                 times: times.unwrap_or(1),
                 seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             })
         });
-        *ASKED
+        *SETTINGS
     }
 
     fn rng(longer: Option<Self>) -> TestRng {

@@ -1,4 +1,4 @@
-//! A pool in a file, so that it can be closed and opened again on every medium.
+//! A pool in a file, so that any medium can be closed and reopened.
 
 use tempfile::TempDir;
 use terrace_medium::MappedMedium;
@@ -6,16 +6,16 @@ use terrace_pool::{Pool, PoolOptions};
 
 const BYTES: u64 = 16 << 20;
 
-/// A file in shared memory for one pool. It goes when this is dropped.
-pub(super) struct Place(TempDir);
+/// A file in shared memory for one pool, removed on drop.
+pub(super) struct PoolFile(TempDir);
 
-impl Place {
+impl PoolFile {
     pub(super) fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm");
         Self(directory.expect("a directory in /dev/shm"))
     }
 
-    /// The hash seed is fixed, so that a failure can be repeated.
+    /// The hash seed is fixed, so that failures can be reproduced.
     fn options(&self) -> PoolOptions {
         let options = PoolOptions::at(self.0.path().join("pool"));
         options.size(BYTES).hash_seed(0x7e44_ace0).assume_persistent(true)
@@ -30,12 +30,12 @@ impl Place {
     }
 }
 
-/// How a process lets go of its pool.
+/// How a process closes its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// In order.
+    /// Cleanly.
     Closed,
-    /// As if it had been killed.
+    /// As if it was killed.
     Killed,
 }
 

@@ -1,4 +1,4 @@
-//! Ordered scans beside a `BTreeMap`.
+//! Ordered scans compared with a `BTreeMap`.
 
 use super::model::check;
 use super::subject::Setup;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_index::{Direction, KeyKind, PointIndex, RangeIndex};
 use terrace_pool::Guard;
 
-/// An ordered index under test. Its keys have numbers in their order: 0 is the lowest.
+/// An ordered index under test. Its keys are numbered in their order, from 0.
 struct Ordered<I: RangeIndex>
 where
     I::Kind: TestKeys,
@@ -22,7 +22,7 @@ where
 
 type Key<I> = <<I as PointIndex>::Kind as KeyKind>::Key;
 
-/// An end of a range: how, and at which key's number.
+/// An end of a range: its kind and the number of its key.
 type End = (u8, u64);
 
 impl<I: RangeIndex> Ordered<I>
@@ -84,7 +84,7 @@ where
     }
 }
 
-/// What a scan of `model` finds.
+/// The expected result of a scan of `model`.
 fn expected(model: &BTreeMap<u64, ()>, from: End, to: End, direction: Direction, most: usize) -> Vec<u64> {
     let after = |n: u64| match from.0 % 3 {
         0 => n >= from.1,
@@ -106,8 +106,9 @@ fn expected(model: &BTreeMap<u64, ()>, from: End, to: End, direction: Direction,
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
-/// Every kind of end on random keys, present or not, the right way round or the wrong one, both ways, whole or broken off.
-pub(super) fn ranges_are_those_of_a_map<I: RangeIndex>(make: &impl Fn(Setup) -> I)
+/// Every kind of range end at random keys, present or not, in order or reversed, in both
+/// directions, complete or stopped early.
+pub(super) fn ranges_match_a_map<I: RangeIndex>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
     Key<I>: Ord,
@@ -139,8 +140,9 @@ where
     });
 }
 
-/// Keys at the ends of the range, with one bit each, in rising and falling order of insertion; and a range of one key at each.
-pub(super) fn orders_that_are_hard<I: RangeIndex>(make: &impl Fn(Setup) -> I)
+/// Keys at the ends of the range and with single bits, inserted in ascending and descending order;
+/// and ranges of one key.
+pub(super) fn hard_insertion_orders<I: RangeIndex>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
     Key<I>: Ord,
@@ -167,7 +169,8 @@ where
     }
 }
 
-/// While every other key comes and goes, scans see the ones that stay, each once, and all in order.
+/// While every other key is added and removed, scans visit the remaining keys exactly once, in
+/// order.
 pub(super) fn scans_stay_in_order_under_writes<I: RangeIndex>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -201,7 +204,7 @@ where
                 }
                 assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "out of order, or twice");
                 let stay = found.into_iter().filter(|number| number % 2 == 0);
-                assert!(stay.eq((0..KEYS).step_by(2)), "a key that stays was missed");
+                assert!(stay.eq((0..KEYS).step_by(2)), "a stable key was missed");
             }
             scans += 1;
         }

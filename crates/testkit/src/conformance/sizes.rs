@@ -1,10 +1,10 @@
-//! Growing, shrinking, and a pool that is full.
+//! Growth, shrinking and a full pool.
 
 use super::subject::{Index, Setup, Subject};
 use crate::TestKeys;
 use std::collections::BTreeMap;
 
-/// Takes many keys from nothing, and becomes small again when most are gone.
+/// Grows from nothing to many keys, and shrinks when most are removed.
 pub(super) fn grows_and_shrinks<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -27,7 +27,7 @@ where
     assert!(small.bytes <= large.bytes / 8, "it did not shrink: {large:?}, then {small:?}");
 }
 
-/// A full pool refuses new keys and nothing else, and takes keys again when there is room.
+/// A full pool refuses only new keys, and accepts keys again when there is room.
 pub(super) fn full_pool<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
@@ -47,12 +47,12 @@ where
             "an update takes no memory"
         );
     }
-    assert_eq!(subject.get(&subject.pin(), full), None, "what was refused is not there");
+    assert_eq!(subject.get(&subject.pin(), full), None, "a refused key is absent");
     for number in 0..full {
         assert_eq!(subject.remove(&subject.pin(), number), Some(1), "a removal takes no memory");
     }
     assert_eq!(subject.index.len(), 0);
-    // What was removed is free once no reader can see it: a few pins later.
+    // Removed memory is free once no reader can see it, a few pins later.
     let taken = (0..1000).any(|_| subject.insert(&subject.pin(), full, 2).is_ok());
     assert!(taken, "there is room again");
     let half = (full / 2) as usize;

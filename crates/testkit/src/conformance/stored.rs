@@ -1,6 +1,6 @@
-//! An index that is made, left and found again under its name.
+//! An index that is created, closed and reopened by name.
 
-use super::place::{End, Place};
+use super::place::{End, PoolFile};
 use super::subject::{Index, NAME, Subject};
 use crate::TestKeys;
 use std::collections::BTreeMap;
@@ -13,29 +13,29 @@ fn find<I: Index>(pool: &Pool<Medium<I>>) -> I {
     I::recover(pool, NAME).expect("a sound index").expect("an index of that name")
 }
 
-/// Whatever it holds, whether its process ended in order or was killed, and also in the middle of a resize: it is found again with exactly that, goes on as any other, and is
-/// found again with what has been changed since.
-pub(super) fn is_found_with_what_it_held<I: Index>()
+/// An index is reopened with its exact content after a clean close or a kill, also in the middle of
+/// a resize. It then works as usual, and is reopened with its later changes, too.
+pub(super) fn reopens_with_its_content<I: Index>()
 where
     I::Kind: TestKeys,
 {
     for (nth, keys) in [0u64, 1, 30, 1000, 1500, 5000].into_iter().enumerate() {
         let ends = [[End::Closed, End::Killed], [End::Killed, End::Closed]][nth % 2];
-        let place = Place::new();
+        let place = PoolFile::new();
         let mut pool = place.create();
         let index = I::create(&pool, NAME, 0).expect("room for an index");
         let mut subject = Subject::new(index, 0..keys + 500);
         let mut model = BTreeMap::new();
         put(&subject, &mut model, 0..keys, 1);
-        for (life, end) in ends.into_iter().enumerate() {
+        for (round, end) in ends.into_iter().enumerate() {
             drop(subject);
             end.of(pool);
             pool = place.open();
             subject = Subject::new(find::<I>(&pool), 0..keys + 500);
             collect(&subject);
             subject.assert_holds(&model);
-            remove(&subject, &mut model, (0..keys).step_by(3 + life));
-            put(&subject, &mut model, (0..keys + 500).step_by(2 + life), 2 + life as u64);
+            remove(&subject, &mut model, (0..keys).step_by(3 + round));
+            put(&subject, &mut model, (0..keys + 500).step_by(2 + round), 2 + round as u64);
             subject.assert_holds(&model);
         }
     }
@@ -63,7 +63,8 @@ where
     }
 }
 
-/// What a store does in the background after a start. What the index holds must be named to it, or it would be given away.
+/// The background work of a store after an open. It must mark what the index contains, or that
+/// would be collected.
 fn collect<I: Index>(subject: &Subject<I>)
 where
     I::Kind: TestKeys,
@@ -75,14 +76,14 @@ where
     });
 }
 
-/// Finding it twice changes nothing: both handles are the same index.
-pub(super) fn is_found_twice<I: Index>()
+/// Opening an index twice is harmless: both handles are the same index.
+pub(super) fn can_be_opened_twice<I: Index>()
 where
     I::Kind: TestKeys,
 {
     const KEYS: u64 = 2000;
     for end in [End::Closed, End::Killed] {
-        let place = Place::new();
+        let place = PoolFile::new();
         let pool = place.create();
         let subject = Subject::new(I::create(&pool, NAME, 0).expect("room for an index"), 0..KEYS + 1);
         let mut model = BTreeMap::new();
@@ -99,7 +100,7 @@ where
         remove(&first, &mut model, [1].into_iter());
         second.assert_holds(&model);
         drop((first, second));
-        // And once more before anything else has happened in a new life.
+        // Once more, as the first operation after an open.
         End::Killed.of(pool);
         let pool = place.open();
         drop(find::<I>(&pool));
@@ -107,9 +108,9 @@ where
     }
 }
 
-/// A name that nothing has, and one that has been taken away.
-pub(super) fn a_missing_name_is_no_index<I: Index>() {
-    let place = Place::new();
+/// Names without an index, one of them a prefix of an existing name.
+pub(super) fn missing_name_is_no_index<I: Index>() {
+    let place = PoolFile::new();
     let pool: Pool<Medium<I>> = place.create();
     let is_missing = |pool: &Pool<Medium<I>>, name| I::recover(pool, name).expect("a sound pool").is_none();
     assert!(is_missing(&pool, NAME), "in a new pool");
@@ -118,17 +119,17 @@ pub(super) fn a_missing_name_is_no_index<I: Index>() {
     assert!(!is_missing(&pool, NAME));
     pool.close().expect("the last handle");
     let pool = place.open();
-    assert!(is_missing(&pool, "another") && is_missing(&pool, "conformanc"), "after it was opened again");
+    assert!(is_missing(&pool, "another") && is_missing(&pool, "conformanc"), "after reopening");
     assert!(!is_missing(&pool, NAME));
 }
 
-/// An index of the kind `Other` under its name is refused, not misread, and is whole afterwards.
+/// An index of the kind `Other` under its name is refused, not misread, and is intact afterwards.
 pub(super) fn refuses<I: Index, Other: Index + PointIndex<Medium = Medium<I>>>()
 where
     Other::Kind: TestKeys,
 {
     const KEYS: u64 = 100;
-    let (place, numbers) = (Place::new(), 0..KEYS);
+    let (place, numbers) = (PoolFile::new(), 0..KEYS);
     let pool = place.create();
     let subject = Subject::new(Other::create(&pool, NAME, 0).expect("room for an index"), numbers);
     let mut model = BTreeMap::new();

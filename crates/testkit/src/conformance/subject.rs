@@ -1,4 +1,4 @@
-//! An index under test, with keys known by number and words known by version.
+//! An index under test, with keys identified by number and words by version.
 
 use crate::TestKeys;
 use std::borrow::Borrow;
@@ -7,25 +7,26 @@ use terrace_index::{Inserted, PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Guard, Pool, PoolFull, PoolOptions};
 
-/// The name under which suites make and find the index.
+/// The name of the index in all suites.
 pub const NAME: &str = "conformance";
 
-/// What a suite asks for.
+/// The requirements of a suite.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Bytes of the pool.
+    /// Size of the pool.
     pub pool_bytes: u64,
-    /// Keys that the index has room for at first; 0 for the smallest.
+    /// Initial capacity of the index in keys; 0 for the smallest.
     pub capacity: u64,
-    /// Threads that can be inside the pool at one time.
+    /// Number of thread slots.
     pub thread_slots: u32,
 }
 
 impl Setup {
-    /// A pool of that size, in anonymous memory. Its hash seed is fixed, so that a failure can be repeated.
+    /// A pool of this size, in anonymous memory. Its hash seed is fixed, so that failures can be
+    /// reproduced.
     ///
     /// # Panics
-    /// If there is no memory for it.
+    /// If there is not enough memory.
     pub fn pool<M: MappedMedium>(self) -> Pool<M> {
         PoolOptions::anonymous()
             .size(self.pool_bytes)
@@ -39,13 +40,13 @@ impl Setup {
         Self { capacity, ..Self::of_bytes(256 << 20) }
     }
 
-    /// The smallest index in a pool of that size.
+    /// The smallest index in a pool of this size.
     pub(super) fn of_bytes(pool_bytes: u64) -> Self {
         Self { pool_bytes, capacity: 0, thread_slots: Geometry::for_size(pool_bytes).thread_slots }
     }
 }
 
-/// An index that can be stored, on one medium.
+/// An index that can be created and reopened, on one medium.
 pub trait Index: PointIndex + Stored<Medium = <Self as PointIndex>::Medium> {}
 impl<I: PointIndex + Stored<Medium = <I as PointIndex>::Medium>> Index for I {}
 
@@ -63,7 +64,7 @@ impl<I: Index> Subject<I>
 where
     I::Kind: TestKeys,
 {
-    /// An index and keys made from `seeds`; a key's number is its place among them.
+    /// An index and keys made from `seeds`; a key's number is its position among them.
     pub(super) fn new(index: I, seeds: impl IntoIterator<Item = u64>) -> Self {
         Self { index, keys: seeds.into_iter().map(I::Kind::key).collect() }
     }
@@ -89,7 +90,7 @@ where
         I::Kind::word(guard, self.key(number), number, version)
     }
 
-    /// The version of a word that the index holds for key `number`.
+    /// The version in a word that the index has for key `number`.
     pub(super) fn version(&self, guard: &Guard<'_, Medium<I>>, number: u64, word: u64) -> u64 {
         let (of, version) = I::Kind::read(guard, word);
         assert_eq!(
@@ -100,7 +101,7 @@ where
         version
     }
 
-    /// As [`Subject::version`], for a word that the index does not hold any more.
+    /// As [`Subject::version`], for a word that the index no longer contains; frees the word.
     fn last_version(&self, guard: &Guard<'_, Medium<I>>, number: u64, word: Option<u64>) -> Option<u64> {
         let word = word?;
         let version = self.version(guard, number, word);
@@ -113,7 +114,7 @@ where
         Some(self.version(guard, number, word))
     }
 
-    /// The version that was there already, if any.
+    /// Inserts a version, and returns the version already present, if any.
     pub(super) fn insert(
         &self,
         guard: &Guard<'_, Medium<I>>,
@@ -154,7 +155,8 @@ where
         self.last_version(guard, number, old)
     }
 
-    /// Gives the key version `new` (`None`: removes it) if its word is `expected`. Returns the word it found otherwise.
+    /// Sets the key to version `new` (`None`: removes it) if its word is `expected`. Otherwise
+    /// returns the word found.
     pub(super) fn swap(
         &self,
         guard: &Guard<'_, Medium<I>>,
@@ -175,7 +177,7 @@ where
         }
     }
 
-    /// Every key's version, by whole scans of `step` words at least a call.
+    /// The version of every key, by a full scan with at least `step` words per call.
     pub(super) fn scan(&self, guard: &Guard<'_, Medium<I>>, step: usize) -> BTreeMap<u64, u64> {
         let (mut found, mut position) = (BTreeMap::new(), 0);
         loop {
@@ -189,7 +191,7 @@ where
         }
     }
 
-    /// That the index holds exactly `model`, in every way of asking.
+    /// Asserts that the index contains exactly `model`, by every kind of query.
     pub(super) fn assert_holds(&self, model: &BTreeMap<u64, u64>) {
         let guard = self.pin();
         assert_eq!(self.index.len(), model.len() as u64, "its length");
@@ -218,7 +220,7 @@ where
                 self.keys[number as usize]
             );
         }
-        assert_eq!(self.index.verify(&guard), [], "what verify finds");
-        assert_eq!(self.index.damage(), None, "what operations met");
+        assert_eq!(self.index.verify(&guard), [], "findings of verify");
+        assert_eq!(self.index.damage(), None, "damage met by operations");
     }
 }

@@ -1,16 +1,16 @@
-//! Chance, from a seed (SplitMix64).
+//! Random numbers from a seed (SplitMix64).
 
-/// Throws that the same seed repeats.
+/// A generator; the same seed gives the same numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice for `seed`.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 bits.
+    /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,15 +19,15 @@ impl Dice {
         z ^ z >> 31
     }
 
-    /// A number below `sides`; 0 if there are none.
+    /// A random number below `sides`; 0 if `sides` is 0.
     pub fn roll(&mut self, sides: u64) -> u64 {
         if sides == 0 { 0 } else { ((u128::from(self.bits()) * u128::from(sides)) >> 64) as u64 }
     }
 
-    /// One of `choices`.
+    /// A random element of `choices`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `choices` is empty.
     pub fn pick<'c, T>(&mut self, choices: &'c [T]) -> &'c T {
         &choices[self.roll(choices.len() as u64) as usize]
     }

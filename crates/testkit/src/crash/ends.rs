@@ -1,36 +1,45 @@
-//! The ends that recoveries come to. A crash leaves very many states, and recovery makes few of them: what follows is then judged once. It follows from what was found and from what the memory holds, or from as
-//! much of that as is read; and from what is not in the pool, so some states are judged to their own end all the same.
+//! Deduplicates the outcomes of recoveries. A crash leaves very many states, but they recover to
+//! few distinct contents, so the checks after recovery run once for each.
+//!
+//! The outcome of the checks depends on what the first reads returned and on the memory, or only on
+//! the words that the checks read. It also depends on state outside the pool, so one state in N is
+//! checked in full anyway.
 
 use super::memory::{Memory, Reads, hash};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Ends in which nothing was wrong, and what was read on the way there.
+/// Outcomes without a violation, and the words that their checks read.
 #[derive(Debug)]
-pub(super) struct Ends {
-    /// Of the states that come to one of them, one in so many is judged to its own end.
+pub(super) struct Outcomes {
+    /// One in this many states with a known outcome is checked in full anyway.
     again_one_in: u64,
-    /// By what the memory held.
+    /// By content of the memory.
     whole: RefCell<HashMap<u64, Rc<Reads>>>,
-    /// The last one that was judged, by what was found and how it is judged.
+    /// The last checked outcome, by what was found and how it is checked.
     last: RefCell<HashMap<u64, Rc<Reads>>>,
 }
 
-/// The end that a state comes to.
-pub(super) struct End {
+/// The identity of an outcome.
+pub(super) struct OutcomeKey {
     whole: u64,
     found: u64,
 }
 
-impl Ends {
+impl Outcomes {
     pub(super) fn new(again_one_in: u64) -> Self {
         Self { again_one_in, whole: RefCell::default(), last: RefCell::default() }
     }
 
-    /// Begins the end of a state in which this was found. None if it was judged before: then what would be read is taken for read.
-    pub(super) fn begin<const VOLATILE: bool>(&self, memory: &Memory<VOLATILE>, found: u64) -> Option<End> {
-        let end = End { whole: hash(memory.holds(), found), found };
+    /// Begins the checks of a recovered state in which this was found. Returns `None` if an equal
+    /// outcome was checked before; the words its checks read then count as read.
+    pub(super) fn begin<const VOLATILE: bool>(
+        &self,
+        memory: &Memory<VOLATILE>,
+        found: u64,
+    ) -> Option<OutcomeKey> {
+        let end = OutcomeKey { whole: hash(memory.holds(), found), found };
         if !hash(end.whole, memory.fingerprint()).is_multiple_of(self.again_one_in) {
             let mut whole = self.whole.borrow_mut();
             if let Some(reads) = whole.get(&end.whole) {
@@ -47,8 +56,8 @@ impl Ends {
         Some(end)
     }
 
-    /// Nothing was wrong.
-    pub(super) fn note<const VOLATILE: bool>(&self, memory: &Memory<VOLATILE>, end: &End) {
+    /// Records that the checks found no violation.
+    pub(super) fn mark_sound<const VOLATILE: bool>(&self, memory: &Memory<VOLATILE>, end: &OutcomeKey) {
         let reads = Rc::new(memory.read_in_rest());
         self.whole.borrow_mut().insert(end.whole, reads.clone());
         self.last.borrow_mut().insert(end.found, reads);
@@ -61,26 +70,27 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     const BYTES: usize = 4096;
-    /// A word that the end of each run reads, and one that none reads.
+    /// A word that the checks of each run read, and one that they never read.
     const READ: usize = 3;
     const UNREAD: usize = 4;
 
-    /// A run in which this was found, and a word holds this when its end begins. Whether it is judged to its end.
-    fn is_judged(ends: &Ends, memory: &Memory<true>, found: u64, (index, value): (usize, u64)) -> bool {
+    /// Performs a run that finds `found` and stores this word before the checks. Returns whether
+    /// they run.
+    fn is_judged(ends: &Outcomes, memory: &Memory<true>, found: u64, (index, value): (usize, u64)) -> bool {
         memory.begin();
         memory.at(index).store(memory, value, Relaxed);
         let end = ends.begin(memory, found);
         if let Some(end) = &end {
             let _ = memory.at(READ).load(memory, Relaxed);
-            ends.note(memory, end);
+            ends.mark_sound(memory, end);
         }
         memory.end();
         end.is_some()
     }
 
     #[test]
-    fn a_state_is_judged_to_its_end_unless_one_before_held_the_same_or_all_that_was_read_there() {
-        let (ends, memory) = (Ends::new(u64::MAX), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
+    fn outcome_with_equal_memory_or_equal_reads_is_checked_once() {
+        let (ends, memory) = (Outcomes::new(u64::MAX), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
         let is_judged = |found, holds| is_judged(&ends, &memory, found, holds);
         assert!(is_judged(1, (READ, 7)));
         assert!(!is_judged(1, (READ, 7)));
@@ -88,12 +98,12 @@ mod tests {
         assert!(!is_judged(1, (READ, 7)) && !is_judged(1, (READ, 8)), "both are known");
         assert!(is_judged(2, (READ, 7)), "something else was found");
         assert!(is_judged(1, (UNREAD, 7)), "word 3 is 0");
-        assert!(!is_judged(1, (UNREAD, 8)), "nobody reads word 4");
+        assert!(!is_judged(1, (UNREAD, 8)), "the checks do not read word 4");
     }
 
     #[test]
-    fn if_each_state_is_to_be_judged_again_each_is() {
-        let (ends, memory) = (Ends::new(1), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
+    fn recheck_of_every_state_skips_none() {
+        let (ends, memory) = (Outcomes::new(1), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
         assert!([7, 7, 7].into_iter().all(|value| is_judged(&ends, &memory, 1, (READ, value))));
     }
 }

@@ -1,16 +1,21 @@
-//! The walk through a trace, and the crash states at each of its points.
+//! Walks a trace and explores the crash states at each of its points.
 //!
-//! The memory holds what is certainly durable at the point; beside it, each line has the stores that may be lost. A crash state is the memory with
-//! a choice of contents for those lines.
+//! The memory holds what is certainly durable at the point. In addition, each line has a list of
+//! stores that may be lost. A crash state is the memory plus a choice of content for each of those
+//! lines.
 //!
-//! * **Only what is new is judged.** A store adds the states in which it was kept; those without it were judged at the points before, with the
-//!   same expectation. A fence only takes states away. Where an operation returns, the expectation narrows, and all states are judged again.
-//! * **Only what is read is a choice.** A run starts with the least of each line, and the memory notes which undecided words are read before they
-//!   are written. Each line that was read is then tried with each other content that differs in those words, given the same contents of the lines read before it.
-//!   Every set of bytes that recovery can read is met once, and none twice.
-//! * A store to a word that no state of the point has read makes no new state.
+//! * **Only new states are checked.** A store adds the states in which it was kept. Those without
+//!   it were checked at earlier points, under the same expectation. A fence only removes states.
+//!   When an operation returns, the expectation narrows, and all states are checked again.
+//! * **Only lines that are read are chosen.** A run starts with the minimal content of each line,
+//!   and the memory records which undecided words are read before they are written. Each line read
+//!   is then tried with every other content that differs in those words, with the contents of the
+//!   lines read before it unchanged. So every set of bytes that recovery can read occurs exactly
+//!   once.
+//! * A store to a word that no state of the point has read adds no state.
 //!
-//! Where a point has more states than the limit, the search gives way to: all least, all most, each line alone kept or lost, then states by the dice.
+//! If a point has more states than the limit, the search samples: all minimal, all maximal, each
+//! line alone kept or lost, then random states.
 
 use super::dice::Dice;
 use super::focus::Focus;
@@ -29,50 +34,58 @@ mod states;
 use events::Thread;
 use states::{Choice, Point, pick};
 
-/// Points of a history, about, at which a directed search looks, and of what follows a crash: many histories find more than all of one.
+/// Approximate number of points that a directed search explores, for a history and for what follows
+/// a crash. A few points of many histories find more than all points of one.
 const FOCUS_POINTS: [u64; 3] = [48, 12, 12];
 
-/// What is wrong with a state, in the words of its judge.
+/// A violation, described by the judge.
 pub type Wrong = String;
 
-/// Says what each point of a trace must leave, and whether a state does.
+/// Defines what is expected at each point of a trace, and checks states against it.
 pub trait Judge<const VOLATILE: bool> {
-    /// The trace has come to this note. Whether less is allowed now than before.
-    fn pass(&mut self, note: u64) -> bool;
-    /// A number for what is expected now: the same number, the same expectation.
+    /// Processes a mark of the trace. Returns whether the expectation became narrower.
+    fn pass(&mut self, mark: u64) -> bool;
+    /// A number that identifies the current expectation.
     fn expectation(&self) -> u64;
-    /// Recovers from what `memory` holds and compares. Does the same for the same bytes, at one point; `point` is its number.
+    /// Recovers from the content of `memory` and checks the result. Deterministic for equal bytes
+    /// at one point; `point` is the point's number.
     fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong>;
-    /// What a recovery from `image` does to its memory, for crashes in it.
+    /// The trace of a recovery from `image`, so that crashes during it can be explored.
     fn recovery(&mut self, image: &[u64]) -> Option<Trace>;
-    /// What a new process does that recovers from `image` in the life of the machine, reads everything and writes some: what it has read must last,
-    /// although the one before may not have made it durable.
+    /// The trace of a new process that recovers from `image` while the machine stays up, reads
+    /// everything and writes some. What it read must last, although its predecessor may not have
+    /// made it durable.
     fn revival(&mut self, image: &[u64]) -> Option<Trace>;
-    /// What is expected now, for [`Judge::go_back_to`].
+    /// The current expectation, for [`Judge::restore`].
     fn remember(&self) -> Expectation;
-    /// Expects what was expected then.
-    fn go_back_to(&mut self, expectation: Expectation);
+    /// Restores an earlier expectation.
+    fn restore(&mut self, expectation: Expectation);
 }
 
-/// How far a search goes, a number for each depth: crashes, crashes of the recovery, crashes of the recovery from those.
+/// The limits of a search, a number for each depth: crashes, crashes of the recovery, crashes of
+/// the recovery from those.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// States of a point that are all judged; where there are more, they are sampled.
+    /// Maximum number of states of a point that are checked exhaustively; larger points are
+    /// sampled.
     pub exhaustive: [u64; 3],
-    /// States that are sampled then.
+    /// Number of sampled states.
     pub samples: [u64; 3],
-    /// One event in so many is explored: of a history, and of what a process does that comes after a kill. A recovery that is crashed is so at each of its events.
+    /// One event in this many is explored: of a history, and of a process that follows a kill. If a
+    /// recovery is crashed, it is crashed at each of its events.
     pub events_one_in: [u64; 2],
-    /// One state in so many has its recovery crashed, too; 0 is none.
+    /// One state in this many has its recovery crashed, too; 0 means none.
     pub nested_one_in: [u64; 3],
-    /// After one event of a history in so many the process is killed, and power fails in the life of the next one; 0 is none.
+    /// After one event of a history in this many, the process is killed and power fails while the
+    /// next process runs; 0 means never.
     pub revived_one_in: u64,
-    /// Of the states that come to an end that was judged before, one in so many is judged to its own end all the same; 1 is each.
+    /// One in this many states with an outcome that was checked before is checked in full anyway; 1
+    /// means each.
     pub again_one_in: u64,
 }
 
 impl Limits {
-    /// States that come to an end that was judged before, for each that is judged to its own end.
+    /// The usual value of `again_one_in`.
     pub const AGAIN_ONE_IN: u64 = 16;
 }
 
@@ -89,24 +102,25 @@ impl Default for Limits {
     }
 }
 
-/// What was explored.
+/// Counters of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Explored {
-    /// States that were recovered from and judged.
+    /// Number of states recovered and checked.
     pub runs: u64,
-    /// Those that no run before had seen: other bytes read, or another expectation.
+    /// Number of those that no earlier run had seen: other bytes read, or another expectation.
     pub distinct: u64,
-    /// Of those, crashes of a recovery, and of what comes after a kill.
+    /// Number of distinct states from crashes of a recovery, or after a kill.
     pub nested: u64,
-    /// Recoveries that were crashed.
+    /// Number of recoveries that were crashed.
     pub recoveries: u64,
-    /// Points of histories at which a crash can leave something new.
+    /// Points of histories at which a crash can leave a new state.
     pub points: u64,
-    /// Those of them whose states were too many and so were sampled, or at which a line was read that had more contents than are told apart.
+    /// Number of those points that were sampled: they had too many states, or a line was read with
+    /// more contents than are distinguished.
     pub sampled: u64,
-    /// Words that histories have stored.
+    /// Number of words stored by histories.
     pub stores: u64,
-    /// Those of them that were taken for durable without anything that made them so, because they were old.
+    /// Number of those that were assumed durable only because of their age.
     pub settled: u64,
 }
 
@@ -123,31 +137,31 @@ impl std::ops::AddAssign for Explored {
     }
 }
 
-/// A state that is wrong.
+/// A state that violates the expectation.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// The crash comes after this event of the trace.
+pub struct ViolatingState {
+    /// The crash happens after this event of the trace.
     pub event: usize,
-    /// Lines with stores that might have been lost, and what became of them: the lost and the kept ones.
-    pub lines: Vec<Fate>,
-    /// What is wrong.
+    /// The lines whose stores might have been lost, with the lost and the kept stores.
+    pub lines: Vec<LineFate>,
+    /// The violation.
     pub wrong: Wrong,
-    /// The trace of the recovery that crashed, too, and its state.
-    pub nested: Option<Box<(Trace, Found)>>,
+    /// If a recovery was crashed, too: its trace and violating state.
+    pub nested: Option<Box<(Trace, ViolatingState)>>,
 }
 
-/// What a crash has done to one line.
+/// The effect of a crash on one line.
 #[derive(Clone, Debug)]
-pub struct Fate {
+pub struct LineFate {
     /// The line's number.
     pub line: u32,
-    /// Events whose stores to it were lost.
+    /// Events whose stores to the line were lost.
     pub lost: Vec<u32>,
-    /// Events whose stores to it were kept although they might have been lost.
+    /// Events whose stores to the line were kept although they might have been lost.
     pub kept: Vec<u32>,
 }
 
-/// Walks through a trace and judges its crash states.
+/// Walks through a trace and checks its crash states.
 pub struct Explorer<'e, const VOLATILE: bool> {
     memory: Memory<VOLATILE>,
     rules: Rules,
@@ -157,30 +171,33 @@ pub struct Explorer<'e, const VOLATILE: bool> {
     is_over: &'e dyn Fn() -> bool,
     dice: Dice,
     lines: Vec<Option<Box<Pending>>>,
-    /// Lines, not scratch, that have stores that may be lost.
+    /// Lines, except scratch, with stores that may be lost.
     open: BTreeSet<u32>,
     threads: Vec<Thread>,
-    /// The events of the last notes.
-    notes: [u32; 3],
-    /// Whether every state of the points since the last narrowing was judged, so that what was not read is known.
+    /// The events of the last three marks.
+    marks: [u32; 3],
+    /// Whether every state of the points since the last narrowing was checked, so that the set of
+    /// words read is complete.
     knows_reads: bool,
     nested: Option<Box<Explorer<'e, VOLATILE>>>,
-    /// Whether only states are looked for that show a planted fault.
+    /// Whether the search looks only for states that show an injected fault.
     is_directed: bool,
-    /// Where the trace shows it; none if the search is not directed.
+    /// The events at which the trace can show the fault; `None` if the search is not directed.
     focus: Option<Focus>,
-    /// One of so many points that show it is explored.
+    /// One of this many events that show the fault is explored.
     focus_one_in: u64,
-    /// What a process does that comes after a kill here, if nothing was stored since that was last asked.
+    /// The trace of a process that follows a kill here, if nothing was stored since it was
+    /// recorded.
     revival: Option<Option<Trace>>,
-    /// What the caches held at the last kill of this trace.
+    /// The content of the caches at the last kill of this trace.
     caches: Option<Replay>,
-    /// What was explored so far.
+    /// The counters so far.
     pub explored: Explored,
 }
 
 impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
-    /// An explorer in `memory`, of which lines may be marked as scratch. It stops early once `is_over` says so.
+    /// An explorer in `memory`, whose lines may be marked as scratch. It stops early once `is_over`
+    /// returns true.
     pub fn new(
         memory: Memory<VOLATILE>,
         rules: Rules,
@@ -200,7 +217,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             lines,
             open: BTreeSet::new(),
             threads: Vec::new(),
-            notes: [0; 3],
+            marks: [0; 3],
             knows_reads: false,
             nested: None,
             is_directed: false,
@@ -212,19 +229,21 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         }
     }
 
-    /// Looks only for states that show the fault that was planted into the traces, and tries every way to get there.
-    pub fn directed(self, is_directed: bool) -> Self {
+    /// Looks only for states that show the fault injected into the traces, and tries every path to
+    /// them.
+    pub fn for_fault(self, is_directed: bool) -> Self {
         Self { is_directed, ..self }
     }
 
-    /// Explores the crashes of `trace`, which starts at `base` with everything durable, from event `from` on. Returns the first state that is wrong.
+    /// Explores the crashes of `trace` from event `from` on. The trace starts at `base` with
+    /// everything durable. Returns the first violating state.
     pub fn explore(
         &mut self,
         whole: (&[u64], &Trace),
         from: usize,
         seed: u64,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         self.walk(whole, Begin::Anew(from), seed, judge)
     }
 
@@ -234,7 +253,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         begin: Begin,
         seed: u64,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         if !self.start(whole, begin.event(), seed) {
             return None;
         }
@@ -247,16 +266,17 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         None
     }
 
-    /// Passes an event: the states that it makes possible, and the crashes that come after something else than a crash here.
+    /// Processes an event: the states that it makes possible, then kills and crashes of recoveries
+    /// at this point.
     fn pass(
         &mut self,
         whole: (&[u64], &Trace),
         (number, event): (usize, &Event),
         begin: Begin,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let mut at = self.at(number, event, begin);
-        let is_note = matches!(event.what, What::Mark(_));
+        let is_mark = matches!(event.what, What::Mark(_));
         match begin {
             Begin::Anew(from) if number == from && !self.is_directed => {
                 let found = self.point(at, None, judge);
@@ -264,19 +284,19 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
                     return found;
                 }
             }
-            Begin::Behind(from) if number < from && is_note => {
+            Begin::Behind(from) if number < from && is_mark => {
                 self.age(number as u32);
                 return None;
             }
-            // What was read is judged in any case.
-            Begin::Behind(_) => at.explore |= is_note && !self.is_directed,
+            // Values that were read must last, so they are always checked.
+            Begin::Behind(_) => at.explore |= is_mark && !self.is_directed,
             Begin::Anew(_) => {}
         }
         let found = self.step(whole.1, event, at, judge);
         if found.is_none() && at.is_due { self.go_deeper(whole, at, judge) } else { found }
     }
 
-    /// Whether and how the crashes of an event are explored.
+    /// How the crashes of an event are explored.
     fn at(&mut self, number: usize, event: &Event, begin: Begin) -> At {
         let from = begin.event();
         let one_in = match (begin, self.depth) {
@@ -285,23 +305,23 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             (Begin::Behind(_), _) => self.limits.events_one_in[1],
         };
         let is_due = number >= from && self.dice.roll(one_in) == 0;
-        let at = At { event: number, is_due, explore: is_due, all: false, is_lock: is_of_lock(event) };
+        let at = At { event: number, is_due, explore: is_due, all: false, is_lock: is_lock_store(event) };
         let Some(focus) = &self.focus else { return at };
         let differs = is_due && focus.differs(number);
         if self.focus_one_in > 1 {
-            // A few points of many, with all of their states.
+            // A few points, with all of their states.
             return At { explore: false, all: differs && self.dice.roll(self.focus_one_in) == 0, ..at };
         }
         At { explore: differs, all: differs && (number == from || focus.differs_more(number)), ..at }
     }
 
-    /// Crashes that begin with something else than a crash here.
+    /// Explores a kill or a crash of the recovery at this point.
     fn go_deeper(
         &mut self,
         whole: (&[u64], &Trace),
         at: At,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let mut found = if at.all { self.point(at, None, judge) } else { None };
         if found.is_none() && self.is_kill_due() {
             found = self.kill(whole, at.event, judge);
@@ -312,7 +332,8 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         found
     }
 
-    /// Begins with a trace. Whether there is anything to look for from event `from` on.
+    /// Starts a walk of a trace. Returns false if a directed search has nothing to explore from
+    /// event `from` on.
     fn start(&mut self, (base, trace): (&[u64], &Trace), from: usize, seed: u64) -> bool {
         self.focus = self.is_directed.then(|| Focus::of(trace, &self.rules));
         if let Some(focus) = &self.focus {
@@ -329,7 +350,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         self.lines.clear();
         self.lines.resize_with(self.memory.lines(), || None);
         self.threads.clear();
-        self.notes = [0; 3];
+        self.marks = [0; 3];
         self.dice = Dice::new(seed);
         self.knows_reads = false;
         (self.revival, self.caches) = (None, None);
@@ -337,12 +358,13 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
     }
 }
 
-/// Where a walk begins to explore, and what the judge knows then.
+/// The event at which a walk begins to explore, and the state of the judge then.
 #[derive(Clone, Copy)]
 enum Begin {
-    /// At this event; the judge has passed nothing.
+    /// At this event; the judge has processed no marks.
     Anew(usize),
-    /// At this event; the judge has passed the notes before, for the process that left them was killed.
+    /// At this event; the judge has processed the earlier marks, because the process that left them
+    /// was killed.
     Behind(usize),
 }
 
@@ -354,20 +376,20 @@ impl Begin {
     }
 }
 
-/// An event, and whether its crashes are explored.
+/// An event, and how its crashes are explored.
 #[derive(Clone, Copy)]
 struct At {
     event: usize,
-    /// It is this event's turn.
+    /// The event was selected by the sampling rate.
     is_due: bool,
-    /// What it makes possible is looked at.
+    /// The states that the event makes possible are explored.
     explore: bool,
-    /// So are all states behind it, whether it stores or not.
+    /// All states after the event are explored, whether it stores or not.
     all: bool,
     is_lock: bool,
 }
 
-/// Whether it is a store to a lock, which the product gives such a name.
-pub(super) fn is_of_lock(event: &Event) -> bool {
+/// Whether the event stores to a lock. The product names those accesses `lock.*`.
+pub(super) fn is_lock_store(event: &Event) -> bool {
     event.point.is_some_and(|point| point.starts_with("lock."))
 }

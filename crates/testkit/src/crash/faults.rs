@@ -1,22 +1,22 @@
-//! Faults of the program, planted into what it has done to its medium.
+//! Faults injected into a recorded trace.
 //!
-//! A write-back or a fence that was not done can be taken out of a trace without running the program again, since no program notices that it is
-//! missing until there is a crash.
+//! No program notices a missing write-back or fence before a crash. So either can be removed from a
+//! trace without running the program again.
 
 use crate::{Event, Role, Trace, What};
 use std::collections::BTreeSet;
 use std::panic::Location;
 
-/// What is wrong at one place that asks for durability.
+/// The kinds of faults at a place that asks for durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Nothing is written back.
+    /// The write-back is missing.
     NoWriteBack,
-    /// There is no fence.
+    /// The fence is missing.
     NoFence,
-    /// What is written back is so only after the next fence.
+    /// The write-back happens only after the next fence.
     LateWriteBack,
-    /// The fence comes after the stores that follow, up to the next write-back of the thread.
+    /// The fence happens after the following stores, before the thread's next write-back.
     LateFence,
 }
 
@@ -31,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// In words.
+    /// Its description.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoWriteBack => "write-back left out",
@@ -42,19 +42,19 @@ impl Kind {
     }
 }
 
-/// A fault at one place of the source.
+/// A fault at one place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
     /// The place.
     pub site: &'static Location<'static>,
-    /// What is wrong there.
+    /// The kind of fault.
     pub kind: Kind,
-    /// The name of the place, if the product gives it one.
+    /// The product's name for the place, if it has one.
     pub point: Option<&'static str>,
 }
 
 impl Fault {
-    /// All faults that can be planted in `trace`.
+    /// All faults that can be injected into `trace`.
     pub fn of(trace: &Trace) -> BTreeSet<Self> {
         let faults = trace.events().iter().flat_map(|event| {
             let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_of(&event.what));
@@ -68,11 +68,12 @@ impl Fault {
         super::story::place(self.site)
     }
 
-    /// `trace` as the faulty program would have left it. What it does not do stays in the trace, in its [`Role`].
-    pub fn planted_in(&self, trace: &Trace) -> Trace {
+    /// `trace` as the faulty program would have left it. Omitted events stay in the trace, marked
+    /// by their [`Role`].
+    pub fn inject_into(&self, trace: &Trace) -> Trace {
         let is_late = matches!(self.kind, Kind::LateWriteBack | Kind::LateFence);
         let mut faulty = trace.without_events();
-        // Events that are late, with their threads.
+        // Delayed events, with their threads.
         let mut late = Vec::new();
         for event in trace.events() {
             if event.site == self.site && self.kind.is_of(&event.what) {

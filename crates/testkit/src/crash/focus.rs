@@ -1,37 +1,40 @@
-//! Where a planted fault makes a difference.
+//! Finds the events at which an injected fault makes a difference.
 //!
-//! The program with a fault stores what the sound one stores, so a crash shows the fault only while something may be lost that the sound program
-//! has made durable. That is so for a few events after the fault's place, or for long: until anything else makes the line durable. The walk here does for
-//! both programs at once what the explorer does for one, without the bytes, and the explorer then looks at those events only. What only a lock loses is no difference: after a
-//! loss of power all of them are free, whatever they hold.
+//! The faulty program performs the same stores as the sound one. So a crash shows the fault only
+//! while a store may be lost that the sound program has made durable. That lasts until something
+//! else makes the line durable: a few events, or many.
+//!
+//! This walk tracks durability in both programs at once, without the bytes, and the explorer then
+//! explores only those events. Stores to locks are ignored: after a power failure every lock is
+//! free, whatever its content.
 
-use super::explore::is_of_lock;
+use super::explore::is_lock_store;
 use super::rules::Rules;
 use crate::trace::{Event, Role, Trace, What};
 use std::collections::BTreeSet;
 
-/// What an event does to the difference.
+/// How the two programs compare after an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Here {
-    /// Behind it a crash leaves nothing that it could not leave of the sound program.
+    /// A crash leaves nothing that it could not leave of the sound program.
     #[default]
     Alike,
-    /// Behind it a crash may leave more.
+    /// A crash may leave more.
     Differs,
-    /// So it may, and of a line of which it could not before.
+    /// A crash may leave more, also for a line that did not differ before.
     DiffersMore,
 }
 
-/// The events of a trace behind which a crash shows the fault that is planted in it.
+/// The events of a trace after which a crash can show the fault injected into it.
 #[derive(Debug, Default)]
 pub(crate) struct Focus {
     events: Vec<Here>,
-    /// Lines that have ever differed.
+    /// Lines that differed at any event.
     lines: BTreeSet<u32>,
 }
 
 impl Focus {
-    /// Of a trace with a fault, under these rules.
+    /// Compares both programs over a trace with a fault, under these rules.
     pub(crate) fn of(trace: &Trace, rules: &Rules) -> Self {
         let mut focus = Self::default();
         if trace.is_sound() {
@@ -52,33 +55,35 @@ impl Focus {
         focus
     }
 
-    /// Whether no fault is planted in the trace.
-    pub(crate) fn is_of_sound(&self) -> bool {
+    /// Whether the trace has no injected fault.
+    pub(crate) fn is_sound(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Whether a crash behind this event may show the fault.
+    /// Whether a crash after this event may show the fault.
     pub(crate) fn differs(&self, event: usize) -> bool {
         self.events.get(event).is_some_and(|&here| here != Here::Alike)
     }
 
-    /// Whether a crash behind this event may show more of it than one before the event, although nothing was stored.
+    /// Whether a crash after this event may show more of the fault than one before it, although the
+    /// event stores nothing.
     pub(crate) fn differs_more(&self, event: usize) -> bool {
         self.events.get(event) == Some(&Here::DiffersMore)
     }
 
-    /// Behind how many events, from this one on, a crash may show it.
+    /// The number of events from this one on after which a crash may show the fault.
     pub(crate) fn count_from(&self, event: usize) -> u64 {
         self.events.iter().skip(event).filter(|&&here| here != Here::Alike).count() as u64
     }
 
-    /// Whether the fault matters to this line.
+    /// Whether the fault affects this line.
     pub(crate) fn has_line(&self, line: u32) -> bool {
         self.lines.contains(&line)
     }
 }
 
-/// Stores to a line that no fence has ended in the faulty program, first to last: the event, and the thread if it was streamed.
+/// Stores to a line that the faulty program has not fenced, in order: the event, and the thread if
+/// the store was streamed.
 type Stores = Vec<(u32, Option<u32>)>;
 
 /// The sound program and the faulty one, side by side.
@@ -88,24 +93,24 @@ struct Both {
     faulty: Durable,
     /// By line.
     stores: Vec<Stores>,
-    /// Lines of which the faulty program may lose more.
+    /// Lines that only the faulty program may lose.
     differing: BTreeSet<u32>,
 }
 
-/// What one of them has made durable.
+/// What one of the programs has made durable.
 #[derive(Default)]
 struct Durable {
     /// By thread, lines written back since its last fence, and the event.
     written_back: Vec<Vec<(u32, u32)>>,
     /// By thread, lines streamed to since its last fence.
     streamed: Vec<Vec<u32>>,
-    /// By line, ordinary stores before this event are durable.
+    /// By line: ordinary stores before this event are durable.
     until: Vec<u32>,
-    /// By thread, streamed ones before this event are.
+    /// By thread: streamed stores before this event are durable.
     fenced: Vec<u32>,
 }
 
-/// What is at this place, which is there from now on.
+/// The element at an index; extends the vector if needed.
 fn at<T: Default>(all: &mut Vec<T>, place: u32) -> &mut T {
     let place = place as usize;
     if place >= all.len() {
@@ -139,12 +144,12 @@ impl Durable {
 }
 
 impl Both {
-    /// Takes an event. Whether there is a line more of which the faulty program may lose something that the sound one may not.
+    /// Processes an event. Returns whether another line differs now.
     fn step(&mut self, trace: &Trace, (number, event): (u32, &Event), rules: &Rules) -> bool {
         let mut touched = Vec::new();
         match event.what {
             What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_)
-                if !is_of_lock(event) =>
+                if !is_lock_store(event) =>
             {
                 self.store(trace, (number, event));
             }
@@ -198,7 +203,7 @@ impl Both {
         }
     }
 
-    /// Looks again whether a line differs. Whether it does now and did not before.
+    /// Compares a line again. Returns whether it differs now and did not before.
     fn compare(&mut self, line: u32) -> bool {
         let Self { sound, faulty, stores, differing } = self;
         let Some(stores) = stores.get_mut(line as usize) else { return false };
@@ -227,7 +232,8 @@ mod tests {
         [What::WriteBack { line: 64 }, What::Fence].into_iter().for_each(|what| trace.push(event(what)));
     }
 
-    /// Events behind which the fault shows in: a store, its persist, another line's, and a persist of the first line once more.
+    /// Events after which the fault shows. The trace: a store and its persist, the same for another
+    /// line, and a second persist of the first line.
     fn shown(kind: Kind) -> Vec<usize> {
         let mut trace = Trace::default();
         trace.push(event(What::Store { at: 64, old: 0, new: 1 }));
@@ -239,22 +245,22 @@ mod tests {
         trace.push(event(What::Fence));
         persist(&mut trace);
         let site = sites[usize::from(matches!(kind, Kind::NoFence | Kind::LateFence))];
-        let faulty = Fault { site, kind, point: None }.planted_in(&trace);
+        let faulty = Fault { site, kind, point: None }.inject_into(&trace);
         let focus = Focus::of(&faulty, &Profile::Arm.rules());
         (0..faulty.events().len()).filter(|&number| focus.differs(number)).collect()
     }
 
     #[test]
-    fn a_fault_shows_from_where_the_sound_program_is_durable_to_where_the_faulty_one_is() {
-        assert_eq!(shown(Kind::NoWriteBack), [2, 3, 4, 5, 6], "until the line is written back by another");
+    fn fault_shows_until_the_faulty_program_is_durable_too() {
+        assert_eq!(shown(Kind::NoWriteBack), [2, 3, 4, 5, 6], "until the line is written back again");
         assert_eq!(shown(Kind::NoFence), [2, 3, 4], "until the next fence");
         assert_eq!(shown(Kind::LateFence), [2, 3], "until the fence that is late, before the write-back");
-        // The late write-back is an event more: number 3.
+        // The delayed write-back is an additional event, number 3.
         assert_eq!(shown(Kind::LateWriteBack), [2, 3, 4, 5], "until the second fence");
     }
 
     #[test]
-    fn a_trace_without_a_fault_shows_none() {
+    fn trace_without_fault_shows_none() {
         let mut trace = Trace::default();
         trace.push(event(What::Store { at: 64, old: 0, new: 1 }));
         persist(&mut trace);

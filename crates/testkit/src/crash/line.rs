@@ -1,37 +1,40 @@
-//! One line between what is certainly durable and what was last stored to it.
+//! One line between its durable content and its latest stores.
 //!
-//! A line has a base, the bytes that no crash takes any more, and the stores since, in order. A crash keeps a prefix of the ordinary stores. The
-//! pieces of a bulk copy are one step of that order, taken in any part; streamed pieces belong to no order until their fence. Each way of
-//! choosing gives a content; equal ones are one, and so are those that differ only in locks: a crash frees every lock, and which of its values
-//! goes with a content is drawn.
+//! A line has a base, the bytes that no crash can lose, and the stores since, in order. A crash
+//! keeps a prefix of the ordinary stores. The pieces of a bulk copy are one step of that order, of
+//! which any part may be kept. Streamed pieces have no order until their fence.
+//!
+//! Each choice gives a content. Equal contents are merged, also those that differ only in locks: a
+//! crash frees every lock. Which lock values go with a content is random.
 
 use super::memory::{WORDS, Words, hash};
 use super::rules::Rules;
 
-/// Contents of one line that are told apart; of more, a selection is.
+/// Maximum number of contents per line; if there are more, a selection.
 const CONTENTS_MAX: usize = 256;
-/// Stores that a line can have pending; of more, the oldest are taken for durable. (A content has a bit for each in a word.)
+/// Maximum number of pending stores per line; above that the oldest are assumed durable. (A content
+/// has a bit for each in one word.)
 const ITEMS_MAX: usize = 48;
-/// Pieces in no order of which every part is tried; of more, a selection.
+/// Maximum number of unordered pieces of which every subset is tried; above that, a selection.
 const PIECES_MAX: usize = 6;
 
 /// How a store is ordered among those of its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// After all ordinary ones before it.
+    /// After all earlier ordinary stores.
     Ordinary,
-    /// Together with the others of this copy.
+    /// Together with the other pieces of this copy.
     Copied(u32),
-    /// In none, until a fence of this thread.
+    /// Unordered until a fence of this thread.
     Streamed(u32),
 }
 
 /// A store that may be lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
-    /// Its event, by number.
+    /// The number of its event.
     pub(crate) event: u32,
-    /// The word of the line.
+    /// Its word in the line.
     pub(crate) word: u8,
     pub(crate) value: u64,
     pub(crate) order: Order,
@@ -43,11 +46,11 @@ impl Item {
     }
 }
 
-/// One of the contents that a crash may leave.
+/// One content that a crash may leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content {
     pub(crate) words: Words,
-    /// Which of the line's items were kept, a bit each.
+    /// Which of the line's items were kept, one bit each.
     pub(crate) kept: u64,
 }
 
@@ -56,13 +59,14 @@ pub(crate) struct Content {
 pub(crate) struct Pending {
     pub(crate) base: Words,
     pub(crate) items: Vec<Item>,
-    /// All that a crash may leave, the base first; empty if the items have changed since.
+    /// All contents that a crash may leave, the base first; empty if the items have changed since.
     contents: Vec<Content>,
     /// Whether `contents` is a selection.
     is_selection: bool,
-    /// The event of the last of the old items that were taken for durable because there were too many, unless it is durable by now.
+    /// The event of the last item that was assumed durable to limit their number; `None` once it is
+    /// durable.
     cut_until: Option<u32>,
-    /// Words that are locks, a bit each.
+    /// Words that are locks, one bit each.
     pub(crate) locks: u8,
 }
 
@@ -71,17 +75,17 @@ impl Pending {
         Self { base, ..Self::default() }
     }
 
-    /// Everything stored so far.
+    /// The content with all stores.
     pub(crate) fn latest(&self) -> Words {
         apply(self.base, self.items.iter())
     }
 
-    /// With only the first `count` stores, in the order in which they were done.
+    /// The content with only the first `count` stores, in program order.
     pub(crate) fn with_first(&self, count: usize) -> Words {
         apply(self.base, self.items.iter().take(count))
     }
 
-    /// A store.
+    /// Adds a store.
     pub(crate) fn push(&mut self, item: Item) {
         self.contents.clear();
         self.items.push(item);
@@ -90,20 +94,20 @@ impl Pending {
         }
     }
 
-    /// Takes the oldest items for durable, streamed ones, too.
+    /// Makes the oldest items durable, streamed ones included.
     fn cut(&mut self) {
         let old: Vec<Item> = self.items.drain(..ITEMS_MAX / 3).collect();
         self.cut_until = old.last().map(|item| item.event);
         self.base = apply(self.base, old.iter());
     }
 
-    /// Makes durable, for good, every ordinary and copied store up to this event.
+    /// Makes every ordinary and copied store up to this event durable.
     pub(crate) fn absorb_until(&mut self, event: u32) {
         self.cut_until = self.cut_until.filter(|&cut| cut > event);
         self.absorb_first(self.items.partition_point(|item| item.event <= event));
     }
 
-    /// Makes all of it durable.
+    /// Makes all stores durable.
     pub(crate) fn absorb_all(&mut self) {
         self.base = self.latest();
         self.items.clear();
@@ -115,7 +119,7 @@ impl Pending {
         self.contents.clear();
         let (before, after) = self.items.split_at(count);
         self.base = apply(self.base, before.iter().filter(|item| !item.is_streamed()));
-        // A streamed piece that an ordinary store has since written over is nothing any more.
+        // A streamed piece that a later ordinary store overwrote is gone.
         let outdated = |at: usize| {
             before[at + 1..].iter().any(|item| item.word == before[at].word && !item.is_streamed())
         };
@@ -123,13 +127,13 @@ impl Pending {
         self.items = streamed.map(|at| before[at]).chain(after.iter().copied()).collect();
     }
 
-    /// Makes durable what `thread` has streamed.
+    /// Makes the streamed stores of `thread` durable.
     pub(crate) fn absorb_streamed(&mut self, thread: u32) {
         self.contents.clear();
         while let Some(at) = self.items.iter().position(|item| item.order == Order::Streamed(thread)) {
             let item = self.items.remove(at);
             self.base[usize::from(item.word)] = item.value;
-            // What was stored to the same word before it is written over.
+            // Earlier stores to the same word are overwritten.
             let mut place = 0;
             self.items.retain(|other| {
                 place += 1;
@@ -138,31 +142,31 @@ impl Pending {
         }
     }
 
-    /// All that a crash may leave, the base first, each content once.
+    /// All contents that a crash may leave, the base first, without duplicates.
     pub(crate) fn contents(&mut self, rules: &Rules) -> &[Content] {
         if self.contents.is_empty() {
             self.is_selection = self.cut_until.is_some();
-            self.note(0);
+            self.add_content(0);
             if rules.keeps_line_order {
-                self.note_prefixes();
+                self.add_prefixes();
             } else {
                 let all: Vec<usize> = (0..self.items.len()).collect();
-                self.note_subsets(0, &all);
+                self.add_subsets(0, &all);
             }
         }
         &self.contents
     }
 
-    /// Whether the [`Pending::contents`] are only some of what a crash may leave.
+    /// Whether [`Pending::contents`] is only a selection.
     pub(crate) fn is_selection(&mut self, rules: &Rules) -> bool {
         self.contents(rules);
         self.is_selection
     }
 
-    fn note_prefixes(&mut self) {
+    fn add_prefixes(&mut self) {
         let streamed: Vec<usize> = (0..self.items.len()).filter(|&at| self.items[at].is_streamed()).collect();
         let ordered: Vec<usize> = (0..self.items.len()).filter(|&at| !self.items[at].is_streamed()).collect();
-        self.note_subsets(0, &streamed);
+        self.add_subsets(0, &streamed);
         let mut done = 0;
         while done < ordered.len() {
             let order = self.items[ordered[done]].order;
@@ -175,16 +179,17 @@ impl Pending {
             let before = mask(&ordered[..done]);
             let group = ordered[done..done + together].to_vec();
             if together > 1 {
-                self.note_subsets(before, &group);
+                self.add_subsets(before, &group);
             }
             done += together;
             let kept = mask(&ordered[..done]);
-            self.note_subsets(kept, &streamed);
+            self.add_subsets(kept, &streamed);
         }
     }
 
-    /// Notes what `kept` and each part of `others` give; of many, a selection of parts.
-    fn note_subsets(&mut self, kept: u64, others: &[usize]) {
+    /// Adds the contents of `kept` plus each subset of `others`; if there are many, a selection of
+    /// subsets.
+    fn add_subsets(&mut self, kept: u64, others: &[usize]) {
         if others.len() <= PIECES_MAX {
             for part in 0..1u64 << others.len() {
                 let chosen: Vec<usize> = others
@@ -193,20 +198,20 @@ impl Pending {
                     .filter(|(i, _)| part >> i & 1 == 1)
                     .map(|(_, &at)| at)
                     .collect();
-                self.note(kept | mask(&chosen));
+                self.add_content(kept | mask(&chosen));
             }
             return;
         }
         self.is_selection = true;
         for (i, &at) in others.iter().enumerate() {
-            self.note(kept | mask(&[at]));
-            self.note(kept | mask(&others[..i]));
+            self.add_content(kept | mask(&[at]));
+            self.add_content(kept | mask(&others[..i]));
             let all_but: Vec<usize> = others.iter().copied().filter(|&other| other != at).collect();
-            self.note(kept | mask(&all_but));
+            self.add_content(kept | mask(&all_but));
         }
     }
 
-    fn note(&mut self, kept: u64) {
+    fn add_content(&mut self, kept: u64) {
         if self.contents.len() >= CONTENTS_MAX {
             self.is_selection = true;
             return;
@@ -218,18 +223,19 @@ impl Pending {
         };
         match self.contents.iter().position(alike) {
             None => self.contents.push(Content { words, kept }),
-            // Which lock goes with a content is left to chance; the base is what the memory holds.
-            Some(at) if at > 0 && self.coin() => self.contents[at] = Content { words, kept },
+            // Which of two lock values goes with a content is random; the base must stay as it is
+            // in memory.
+            Some(at) if at > 0 && self.random_bit() => self.contents[at] = Content { words, kept },
             Some(_) => {}
         }
     }
 
-    /// A coin that falls the same way whenever the line has these items.
-    fn coin(&self) -> bool {
+    /// A random bit that is the same whenever the line has the same items.
+    fn random_bit(&self) -> bool {
         self.items.last().is_some_and(|item| hash(u64::from(item.event), self.base[0]) & 1 == 1)
     }
 
-    /// Whether the oldest item is a store to a lock.
+    /// Whether the oldest item stores to a lock.
     pub(crate) fn begins_with_lock(&self) -> bool {
         self.items.first().is_some_and(|item| self.locks >> item.word & 1 == 1)
     }
@@ -239,13 +245,13 @@ impl Pending {
         self.absorb_first(1);
     }
 
-    /// The items that `kept` names.
+    /// The items in the mask `kept`.
     fn chosen(&self, kept: u64) -> impl Iterator<Item = &Item> {
         self.items.iter().enumerate().filter(move |&(at, _)| is_kept(kept, at)).map(|(_, item)| item)
     }
 
-    /// The items that a content has lost, or kept.
-    pub(crate) fn parted(&self, content: &Content) -> [Vec<Item>; 2] {
+    /// The items that a content has lost, and those it kept.
+    pub(crate) fn lost_and_kept(&self, content: &Content) -> [Vec<Item>; 2] {
         let mut parts = [Vec::new(), Vec::new()];
         for (at, &item) in self.items.iter().enumerate() {
             parts[usize::from(is_kept(content.kept, at))].push(item);
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_stores_are_a_selection_until_the_oldest_are_durable_anyway() {
+    fn contents_are_a_selection_until_the_oldest_are_durable() {
         let rules = Profile::Pmem.rules();
         let ordinary = |count: u32| with((0..count).map(|event| item(event, 0, Order::Ordinary)));
         let most = ITEMS_MAX as u32;
@@ -293,7 +299,7 @@ mod tests {
         assert_eq!((full.contents(&rules).len(), full.is_selection(&rules)), (ITEMS_MAX + 1, false));
         let mut cut = ordinary(most + 1);
         assert_eq!((cut.contents(&rules).len(), cut.is_selection(&rules)), (2 * ITEMS_MAX / 3 + 2, true));
-        assert_eq!(cut.base[0], u64::from(most / 3), "the oldest third is taken for durable");
+        assert_eq!(cut.base[0], u64::from(most / 3), "the oldest third is assumed durable");
         cut.absorb_until(most / 3 - 2);
         assert!(cut.is_selection(&rules), "one of it is not");
         cut.absorb_until(most / 3 - 1);
@@ -301,16 +307,16 @@ mod tests {
     }
 
     #[test]
-    fn streamed_stores_that_no_fence_ends_do_not_pile_up() {
+    fn unfenced_streamed_stores_are_bounded() {
         let rules = Profile::Pmem.rules();
         let mut streamed = with((0..200).map(|event| item(event, (event % 8) as u8, Order::Streamed(0))));
-        assert!(streamed.items.len() <= ITEMS_MAX, "a content has a bit for each of its items in a word");
+        assert!(streamed.items.len() <= ITEMS_MAX, "a content has one bit per item");
         assert!(streamed.is_selection(&rules));
         assert_eq!(streamed.latest(), std::array::from_fn(|word| 193 + word as u64));
     }
 
     #[test]
-    fn contents_of_which_only_locks_differ_are_one() {
+    fn contents_that_differ_only_in_locks_are_merged() {
         let rules = Profile::Pmem.rules();
         let mut line = with([item(0, 0, Order::Ordinary), item(1, 1, Order::Ordinary)].into_iter());
         assert_eq!(line.contents(&rules).len(), 3);

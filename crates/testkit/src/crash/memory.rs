@@ -1,11 +1,12 @@
-//! The memory that recoveries run on: many thousand of them a second, one after the other, each on another image.
+//! The memory on which recoveries run: many thousands a second, each on another image.
 //!
-//! An image is written once. A run ([`Memory::begin`] to [`Memory::end`]) notes which words it reads before it writes them, for only they can
-//! make a difference to it, and keeps what every line held before its first store, so that the end of the run takes back all of it without looking at
-//! the rest.
+//! An image is written once. A run ([`Memory::begin`] to [`Memory::end`]) records the words that it
+//! reads before it writes them, since only those can affect it. It also saves each line before its
+//! first store to it, so that ending the run restores the image without copying the rest.
 //!
-//! One thread at a time uses a memory, or several that a scheduler runs in turn. Everything inside is atomic, without a promise of order: threads that
-//! break this get wrong notes, never undefined memory.
+//! One thread at a time uses a memory, or several that a scheduler runs in turn. All fields are
+//! atomic, without ordering: threads that violate this get wrong records, never undefined
+//! behaviour.
 
 mod rest;
 
@@ -19,55 +20,55 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use terrace_medium::{Access, LINE, MapError, MappedMedium, Mapping, Medium};
 
-/// Words of a line.
+/// Words per line.
 pub(crate) const WORDS: usize = LINE / 8;
-/// What a line holds.
+/// The content of a line.
 pub(crate) type Words = [u64; WORDS];
 
-/// The crash has left a choice of what the line holds.
+/// Flag: the crash leaves a choice for the content of the line.
 const UNDECIDED: u8 = 1;
-/// Whatever the line holds, recovery resets it: it is not part of the state.
+/// Flag: recovery resets the line whatever its content, so it is not part of the state.
 const SCRATCH: u8 = 2;
-/// The line has been stored to in this run, and what it held is kept.
+/// Flag: the line was stored to in this run, and its old content is saved.
 const KEPT: u8 = 4;
 
-/// Accesses after which a run is taken for one that never ends.
+/// Accesses after which a run is assumed never to end.
 const STEPS_MAX: u64 = 4_000_000;
 
-/// What the panic of a run that does not end says.
-pub(crate) const ENDLESS: &str = "it does not come to an end";
+/// The panic message of a run that does not end.
+pub(crate) const ENDLESS: &str = "it does not terminate";
 
 struct Arena {
     mapping: Mapping,
-    /// Words read or written in this run, and those of scratch lines.
+    /// Words read or written in this run, and all words of scratch lines.
     seen: Bits,
-    /// Words of scratch lines: what `seen` is when a run begins.
+    /// Words of scratch lines: the value of `seen` when a run begins.
     scratch: Bits,
-    /// A byte a line.
+    /// One byte of flags per line.
     flags: Box<[AtomicU8]>,
-    /// Words read, before they were written, in any run since [`Memory::forget_reads`].
+    /// Words read before they were written, in any run since [`Memory::forget_reads`].
     ever_read: Bits,
-    /// A bit a word of an undecided line: read, before it was written, in this run.
-    asked_words: Box<[AtomicU8]>,
-    /// Undecided lines in the order in which this run first read them.
-    asked: Stack,
-    /// Lines with [`KEPT`], and what they held.
+    /// One bit per word of an undecided line: read before it was written, in this run.
+    undecided_words: Box<[AtomicU8]>,
+    /// Undecided lines, in the order in which this run first read them.
+    undecided_reads: Stack,
+    /// Lines with [`KEPT`], and below their old contents.
     kept: Stack,
     old: Box<[[AtomicU64; WORDS]]>,
     fingerprint: AtomicU64,
     steps: AtomicU64,
-    /// A hash of all that the memory holds between runs.
+    /// A hash of the whole content between runs.
     held: AtomicU64,
-    /// The rest of a run, whose reads are noted by themselves.
+    /// The rest of a run, whose reads are recorded separately.
     rest: rest::Rest,
 }
 
 impl Arena {
-    /// Forgets all but what the memory holds.
+    /// Clears everything except the content.
     fn clear(&self) {
         [&self.seen, &self.scratch, &self.ever_read].into_iter().for_each(Bits::clear);
-        self.flags.iter().chain(&self.asked_words).for_each(|byte| byte.store(0, Relaxed));
-        [&self.asked, &self.kept].into_iter().for_each(|stack| stack.len.store(0, Relaxed));
+        self.flags.iter().chain(&self.undecided_words).for_each(|byte| byte.store(0, Relaxed));
+        [&self.undecided_reads, &self.kept].into_iter().for_each(|stack| stack.len.store(0, Relaxed));
     }
 }
 
@@ -94,7 +95,7 @@ impl Stack {
     }
 }
 
-/// A bit a word.
+/// One bit per word.
 struct Bits(Box<[AtomicU64]>);
 
 impl Bits {
@@ -121,12 +122,12 @@ impl Bits {
     fn clear(&self) {
         self.0.iter().for_each(|bits| bits.store(0, Relaxed));
     }
-    fn become_like(&self, other: &Self) {
+    fn copy_from(&self, other: &Self) {
         copy(&self.0, &other.0);
     }
 }
 
-/// Makes the first words hold what the second ones hold.
+/// Copies the second words over the first.
 #[inline(always)]
 fn copy(to: &[AtomicU64], from: &[AtomicU64]) {
     to.iter().zip(from).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
@@ -136,13 +137,14 @@ fn array<T: Default>(len: usize) -> Box<[T]> {
     (0..len).map(|_| T::default()).collect()
 }
 
-/// Memory for recoveries. `VOLATILE` is [`Medium::VOLATILE_CACHE`] of what runs on it. Clones are handles to the same memory.
+/// Memory for recoveries. `VOLATILE` is the [`Medium::VOLATILE_CACHE`] of the code that runs on it.
+/// Clones are handles to the same memory.
 pub struct Memory<const VOLATILE: bool> {
     base: NonNull<u8>,
     arena: Arc<Arena>,
 }
 
-// SAFETY: the base points into the mapping, which the arena keeps; everything else is Send and Sync.
+// SAFETY: the base points into the mapping, which the arena keeps; all else is Send and Sync.
 unsafe impl<const VOLATILE: bool> Send for Memory<VOLATILE> {}
 // SAFETY: as above.
 unsafe impl<const VOLATILE: bool> Sync for Memory<VOLATILE> {}
@@ -159,31 +161,31 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         Mapping::anonymous(bytes, most).map(|mapping| Self::over(mapping, most.max(bytes)))
     }
 
-    /// As [`Memory::zeroed`]. Takes memory that this thread has had before and that nobody uses any more, if there is any of this size: making it takes as long
-    /// as some recoveries.
-    pub fn zeroed_again(bytes: usize, most: usize) -> Result<Self, MapError> {
-        const HAD_MAX: usize = 4;
+    /// As [`Memory::zeroed`], but reuses memory of this size that this thread allocated earlier and
+    /// dropped. Allocating takes as long as several recoveries.
+    pub fn zeroed_reused(bytes: usize, most: usize) -> Result<Self, MapError> {
+        const UNUSED_MAX: usize = 4;
         thread_local! {
-            static HAD: RefCell<Vec<Arc<Arena>>> = const { RefCell::new(Vec::new()) };
+            static UNUSED: RefCell<Vec<Arc<Arena>>> = const { RefCell::new(Vec::new()) };
         }
         let fits = |arena: &&Arc<Arena>| {
             let size = (arena.mapping.len(), arena.flags.len());
             Arc::strong_count(arena) == 1 && size == (bytes, most.div_ceil(LINE))
         };
-        HAD.with_borrow_mut(|had| {
-            if let Some(arena) = had.iter().find(fits) {
+        UNUSED.with_borrow_mut(|unused| {
+            if let Some(arena) = unused.iter().find(fits) {
                 arena.clear();
                 let memory = Self { base: arena.mapping.base(), arena: arena.clone() };
                 memory.set_all(&[]);
                 return Ok(memory);
             }
             let memory = Self::zeroed(bytes, most)?;
-            // Page by page, as it is written: as it is read each page would be mapped twice.
+            // Write every page once now: pages that are first read would be mapped twice.
             memory.set_all(&[]);
-            if had.len() == HAD_MAX {
-                had.remove(0);
+            if unused.len() == UNUSED_MAX {
+                unused.remove(0);
             }
-            had.push(memory.arena.clone());
+            unused.push(memory.arena.clone());
             Ok(memory)
         })
     }
@@ -197,8 +199,8 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
             scratch: Bits::new(lines),
             flags: array(lines),
             ever_read: Bits::new(lines),
-            asked_words: array(lines),
-            asked: Stack::new(lines),
+            undecided_words: array(lines),
+            undecided_reads: Stack::new(lines),
             kept: Stack::new(lines),
             old: array(lines),
             fingerprint: AtomicU64::new(0),
@@ -209,15 +211,16 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         Self { base, arena: Arc::new(arena) }
     }
 
-    /// How many lines it has.
+    /// Number of lines.
     pub fn lines(&self) -> usize {
         self.arena.mapping.len() / LINE
     }
 
     #[inline(always)]
     fn word(&self, word: usize) -> &AtomicU64 {
-        assert!(word < self.arena.flags.len() * WORDS, "word {word} does not lie in the memory");
-        // SAFETY: in the reserved range (checked: the arrays are as long as that), aligned, mapped as long as `self`; any bits are a word.
+        assert!(word < self.arena.flags.len() * WORDS, "word {word} is not in the memory");
+        // SAFETY: in the reserved range (checked: the arrays are as long as that), aligned, mapped
+        // as long as `self`; any bits are a word.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(word)) }
     }
 
@@ -229,7 +232,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         unsafe { self.base.cast::<terrace_medium::Word>().add(index).as_ref() }
     }
 
-    /// What a line holds.
+    /// The content of a line.
     pub fn line(&self, line: usize) -> Words {
         let words = self.words_of(line);
         std::array::from_fn(|word| words[word].load(Relaxed))
@@ -237,12 +240,12 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     #[inline(always)]
     fn words_of(&self, line: usize) -> &[AtomicU64; WORDS] {
-        assert!(line < self.arena.flags.len(), "line {line} does not lie in the memory");
+        assert!(line < self.arena.flags.len(), "line {line} is not in the memory");
         // SAFETY: as in `word`; a line is as many words as this.
         unsafe { &*self.base.as_ptr().cast::<[AtomicU64; WORDS]>().add(line) }
     }
 
-    /// Makes a line hold `words` from now on, before any run.
+    /// Sets the content of a line, outside any run.
     pub fn set_line(&self, line: usize, words: &Words) {
         let changes = rest::change(line, &self.line(line), words);
         self.arena.held.store(self.arena.held.load(Relaxed) ^ changes, Relaxed);
@@ -253,7 +256,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         self.words_of(line).iter().zip(words).for_each(|(word, &value)| word.store(value, Relaxed));
     }
 
-    /// Makes the memory hold `image`, and zeros behind it.
+    /// Sets the whole content to `image`, followed by zeros.
     pub fn set_all(&self, image: &[u64]) {
         let (lines, behind) = image.as_chunks::<WORDS>();
         let mut last = [0; WORDS];
@@ -272,19 +275,19 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         (0..self.lines() * WORDS).map(|word| self.word(word).load(Relaxed)).collect()
     }
 
-    /// Says that recovery resets this line whatever it holds.
+    /// Marks a line that recovery resets whatever its content.
     pub fn set_scratch(&self, line: usize) {
         or(&self.arena.flags[line], SCRATCH);
         self.arena.scratch.set_line(line);
         self.arena.seen.set_line(line);
     }
 
-    /// Whether it does.
+    /// Whether the line is so marked.
     pub fn is_scratch(&self, line: usize) -> bool {
         self.arena.flags[line].load(Relaxed) & SCRATCH != 0
     }
 
-    /// Says whether the crash leaves a choice of what this line holds.
+    /// Sets whether the crash leaves a choice for the content of this line.
     pub fn set_undecided(&self, line: usize, undecided: bool) {
         let flags = self.arena.flags[line].load(Relaxed);
         let flags = if undecided { flags | UNDECIDED } else { flags & !UNDECIDED };
@@ -294,21 +297,21 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
     /// Starts a run.
     pub fn begin(&self) {
         let arena = &*self.arena;
-        arena.asked.iter().for_each(|line| arena.asked_words[line].store(0, Relaxed));
-        arena.asked.len.store(0, Relaxed);
-        arena.seen.become_like(&arena.scratch);
+        arena.undecided_reads.iter().for_each(|line| arena.undecided_words[line].store(0, Relaxed));
+        arena.undecided_reads.len.store(0, Relaxed);
+        arena.seen.copy_from(&arena.scratch);
         arena.fingerprint.store(0, Relaxed);
         arena.steps.store(STEPS_MAX, Relaxed);
         arena.rest.is_on.store(false, Relaxed);
     }
 
-    /// Makes a line hold `words` for this run.
+    /// Sets the content of a line for this run only.
     pub fn place(&self, line: usize, words: &Words) {
         self.keep(line);
         self.fill_line(line, words);
     }
 
-    /// Ends the run: all lines are again as they were before it.
+    /// Ends the run and restores all lines.
     pub fn end(&self) {
         let arena = &*self.arena;
         for line in arena.kept.iter() {
@@ -319,22 +322,24 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         arena.kept.len.store(0, Relaxed);
     }
 
-    /// Undecided lines that the run has read so far, in that order, with a bit for each word that it had not written before.
-    pub fn asked(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
-        self.arena.asked.iter().map(|line| (line, self.arena.asked_words[line].load(Relaxed)))
+    /// The undecided lines that the run has read so far, in order, with a bit for each word that it
+    /// read before writing it.
+    pub fn undecided_reads(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
+        self.arena.undecided_reads.iter().map(|line| (line, self.arena.undecided_words[line].load(Relaxed)))
     }
 
-    /// A hash of all that the run has read so far before it wrote it: which words, and what they held.
+    /// A hash of all words that the run has read before writing them, and of their values.
     pub fn fingerprint(&self) -> u64 {
         self.arena.fingerprint.load(Relaxed)
     }
 
-    /// Whether any run since [`Memory::forget_reads`] has read any of these words (a bit each) of a line before it wrote it.
+    /// Whether any run since [`Memory::forget_reads`] read one of these words (one bit each) of a
+    /// line before writing it.
     pub fn was_read(&self, line: usize, words: u8) -> bool {
         self.arena.ever_read.of_line(line) & words != 0
     }
 
-    /// Forgets what runs have read.
+    /// Forgets what earlier runs read.
     pub fn forget_reads(&self) {
         self.arena.ever_read.clear();
     }
@@ -351,13 +356,13 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         }
     }
 
-    /// A word is read that the run has neither read nor written.
+    /// Records the first access of the run to a word, a read.
     #[inline(never)]
     fn first_read(&self, word: usize) {
         let (arena, line) = (&*self.arena, word / WORDS);
         arena.seen.set(word);
         let value = self.word(word).load(Relaxed);
-        if arena.rest.notes(word, value) {
+        if arena.rest.record_read(word, value) {
             return;
         }
         let flags = arena.flags[line].load(Relaxed);
@@ -365,10 +370,10 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         let fingerprint = arena.fingerprint.load(Relaxed) ^ hash(word as u64, value);
         arena.fingerprint.store(fingerprint, Relaxed);
         if flags & UNDECIDED != 0 {
-            if arena.asked_words[line].load(Relaxed) == 0 {
-                arena.asked.push(line);
+            if arena.undecided_words[line].load(Relaxed) == 0 {
+                arena.undecided_reads.push(line);
             }
-            or(&arena.asked_words[line], bit(word));
+            or(&arena.undecided_words[line], bit(word));
         }
     }
 
@@ -383,7 +388,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         }
     }
 
-    /// Keeps what a line holds, for the end of the run, unless that is done.
+    /// Saves the content of a line for the end of the run, unless it is saved already.
     #[inline(never)]
     fn keep(&self, line: usize) {
         let arena = &*self.arena;
@@ -395,8 +400,8 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         arena.kept.push(line);
     }
 
-    /// Bytes that are read or written together. A word that is written in part is taken for written: what is left of it is beside the bytes that
-    /// anyone reads.
+    /// Records a read or write of several bytes. A word that is written in part counts as written:
+    /// no code reads the remaining bytes of such a word.
     fn bytes(&self, at: *const u8, len: usize, write: bool) {
         if len == 0 {
             return;
@@ -414,7 +419,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         }
     }
 
-    /// Words of a group of 64 that are read or written together.
+    /// Records a read or write of several words of a group of 64.
     fn all_of(&self, group: usize, mask: u64, write: bool) {
         let Some(seen) = self.arena.seen.0.get(group) else { return };
         let mut new = mask & !seen.load(Relaxed);
@@ -439,7 +444,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
 #[cold]
 fn out_of_steps() {
-    // A panic while another unwinds would end the program.
+    // A panic during unwinding would abort the program.
     assert!(std::thread::panicking(), "{ENDLESS}");
 }
 
@@ -453,7 +458,7 @@ fn or(byte: &AtomicU8, bits: u8) {
     byte.store(byte.load(Relaxed) | bits, Relaxed);
 }
 
-/// Two numbers, well mixed.
+/// Hashes two numbers.
 #[inline(always)]
 pub(crate) fn hash(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(b ^ 0x8bb8_4b93_962e_acc9);
@@ -474,7 +479,8 @@ impl<const VOLATILE: bool> MappedMedium for Memory<VOLATILE> {
     }
 }
 
-// SAFETY: the arena keeps its mapping mapped until the last handle goes, and its length never shrinks.
+// SAFETY: the arena keeps its mapping until the last handle is dropped, and its length never
+// shrinks.
 unsafe impl<const VOLATILE: bool> Medium for Memory<VOLATILE> {
     const VOLATILE_CACHE: bool = VOLATILE;
 

@@ -1,8 +1,10 @@
-//! The crash lab: what a crash may leave at every point of a run, whether a store recovers from it, and the story of one that does not.
+//! Crash testing: every state that a crash may leave at any point of a run, whether a store
+//! recovers from it, and a report of each failure.
 //!
-//! Reading order: [`Profile`] and [`Rules`] (what a crash may take), [`Target`] and [`Subject`] (what is put through it), [`Lab`] (a run),
-//! [`Explorer`] (the crash states of a trace), [`Oracles`] (what must hold), [`Story`] (how a finding is told). `docs/testing.md` says what all this proves and
-//! what not.
+//! Reading order: [`Profile`] and [`Rules`] (which stores a crash may lose), [`Target`] and
+//! [`Subject`] (the store under test), [`Lab`] (one run), [`Explorer`] (the crash states of a
+//! trace), [`Oracles`] (the conditions a recovered store must meet), [`Story`] (the report of a
+//! finding). `docs/testing.md` explains what these tests prove and what they do not.
 
 mod dice;
 mod ends;
@@ -20,15 +22,17 @@ mod subject;
 mod whose;
 
 pub use dice::Dice;
-pub use explore::{Explored, Explorer, Fate, Found, Judge, Limits, Wrong};
+pub use explore::{Explored, Explorer, Judge, Limits, LineFate, ViolatingState, Wrong};
 pub use faults::{Fault, Kind};
 pub use memory::Memory;
 pub(crate) use memory::hash;
+pub(crate) use oracles::{
+    CheckMode, apply_checked, catch_panic, check_memory, check_scan, mark_begin, mark_end, read,
+};
 pub use oracles::{Expectation, Oracles, Step};
-pub(crate) use oracles::{Manner, caught, check_memory, check_scan, do_it, note_begin, note_end, read};
 pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;
+pub(crate) use story::{ReportedTrace, describe_lines};
 pub use story::{Story, place};
-pub(crate) use story::{Told, tell_lines};
 pub use subject::{Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version, scratch};

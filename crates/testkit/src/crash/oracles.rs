@@ -1,41 +1,46 @@
-//! What must hold after every crash.
+//! The conditions that a store must meet after every crash.
 //!
-//! 1. The store opens; nothing panics or runs for ever.
-//! 2. Each key holds what its last acknowledged operation left, or what one that was under way makes of it; a batch all or nothing.
-//! 3. A scan finds the same keys, each once, and no other.
-//! 4. After the collection: the same answers, `verify` finds nothing, every reachable block lies apart from the others, and what they take is all
-//!    that is in use: nothing leaks, nothing is handed out twice.
-//! 5. Every other key is removed, then others are written until the store has grown; each operation answers as the model does. So locks are free.
-//!    Then 2 to 4 again. (In one state of four this comes before 4: writers meet what the collector would have put in order.)
-//! 6. Recovered once more, nothing has changed (of one state in four).
+//! 1. The store opens; nothing panics or loops forever.
+//! 2. Each key holds the result of its last acknowledged operation, or of one in progress; a batch
+//!    applies as a whole or not at all.
+//! 3. A scan finds the same keys, each once, and no others.
+//! 4. After a collection: the same answers; `verify` finds nothing; reachable blocks do not
+//!    overlap, and their total is exactly what the allocator has in use. So nothing leaks and
+//!    nothing is allocated twice.
+//! 5. Every other key is removed, then others are written until the store has grown. Each operation
+//!    answers as the model does, so all locks are free. Then 2 to 4 again. (For one state in four
+//!    this comes before 4: writers then meet what the collector would have repaired.)
+//! 6. A second recovery changes nothing (checked for one state in four).
 //!
-//! Where 4 begins, many states have come to the same: what follows is judged in the first of them (`ends.rs`).
+//! When 4 begins, many states have become equal: the rest is checked for the first of them only
+//! (`ends.rs`).
 //!
-//! After a crash of the machine under a file of which nothing was synced, another thing: the store is refused, and what is salvaged was written once.
+//! After a machine crash under a file that was never synced, the condition is another: the store is
+//! refused, and salvage returns only values that were written.
 
-use super::ends::Ends;
+use super::ends::Outcomes;
 use super::explore::{Judge, Limits, Wrong};
 use super::faults::Fault;
 use super::memory::{Memory, hash};
 use super::rules::Profile;
 use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
-use crate::threads::as_another;
+use crate::threads::as_other_thread;
 use crate::{Layered, Recording, Trace};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 
-/// What may be there after a crash.
+/// The states that a crash may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Expectation {
-    /// What the operations that have returned leave.
+    /// The result of the operations that have returned.
     pub before: Vec<Option<Version>>,
-    /// What operations that are under way make of it, each all or nothing.
+    /// The effects of operations in progress; each of them applies as a whole or not at all.
     pub under_way: Vec<Vec<Effect>>,
-    /// The same, but each effect by itself.
+    /// Effects of operations in progress that apply independently.
     pub loose: Vec<Effect>,
-    /// The store may not be there at all.
+    /// Whether the store may be absent.
     pub may_be_absent: bool,
 }
 
@@ -46,12 +51,12 @@ impl Expectation {
         effects.fold(before, |number, (key, to)| hash_of(hash(number, *key as u64), to))
     }
 
-    /// Compares with what a recovered store holds.
+    /// Checks the content of a recovered store.
     pub fn check(&self, found: &[Option<Version>]) -> Result<(), Wrong> {
         let effects = || self.under_way.iter().flatten().chain(&self.loose);
         for (key, (&is, &was)) in found.iter().zip(&self.before).enumerate() {
             if is != was && !effects().any(|&effect| effect == (key, is)) {
-                return Err(format!("get(k{key}) = {}, and should be {}", say(is), self.allowed(key)));
+                return Err(format!("get(k{key}) = {}, but should be {}", display(is), self.allowed(key)));
             }
         }
         self.under_way.iter().try_for_each(|batch| self.check_batch(batch, found))
@@ -59,19 +64,21 @@ impl Expectation {
 
     fn allowed(&self, key: usize) -> String {
         let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
-        let all: Vec<String> =
-            std::iter::once(say(self.before[key])).chain(others.map(|effect| say(effect.1))).collect();
+        let all: Vec<String> = std::iter::once(display(self.before[key]))
+            .chain(others.map(|effect| display(effect.1)))
+            .collect();
         all.join(" or ")
     }
 
     fn check_batch(&self, batch: &[Effect], found: &[Option<Version>]) -> Result<(), Wrong> {
-        // What another operation under way may have written, or was so before, tells nothing.
-        let telling = |&&(key, to): &&Effect| {
+        // A key that another operation in progress may have written, or that had this value before,
+        // proves nothing.
+        let is_conclusive = |&&(key, to): &&Effect| {
             let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
             self.before[key] != to && others.count() == 1
         };
         let done: Vec<(usize, bool)> =
-            batch.iter().filter(telling).map(|&(key, to)| (key, found[key] == to)).collect();
+            batch.iter().filter(is_conclusive).map(|&(key, to)| (key, found[key] == to)).collect();
         let one = |is| done.iter().find(|&&(_, done)| done == is).map(|(key, _)| key);
         match (one(true), one(false)) {
             (Some(new), Some(old)) => Err(format!("of one batch, k{new} was changed and k{old} was not")),
@@ -80,56 +87,57 @@ impl Expectation {
     }
 }
 
-/// A number, and what a key holds, well mixed.
+/// Mixes the state of a key into a hash.
 fn hash_of(number: u64, version: &Option<Version>) -> u64 {
     hash(number, version.map_or(0, |version| version + 1))
 }
 
-fn say(version: Option<Version>) -> String {
+fn display(version: Option<Version>) -> String {
     version.map_or("none".into(), |version| format!("v{version}"))
 }
 
 /// One operation of a history.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What was asked.
+    /// The operation.
     pub op: Op,
-    /// What it did.
+    /// Its effects.
     pub effects: Vec<Effect>,
 }
 
-/// Judges recoveries of a target against a history.
+/// Checks recoveries of a target against a history.
 pub struct Oracles<'h, T, const VOLATILE: bool> {
     plan: &'h Plan,
     steps: &'h [Step],
     expectation: Expectation,
     number: u64,
-    /// What is done to the traces of recoveries.
+    /// The fault injected into the traces of recoveries.
     fault: Option<&'h Fault>,
-    /// Whether the store is refused, and salvaged at best.
+    /// Whether the store is lost: it must be refused, and can only be salvaged.
     is_lost: bool,
-    /// Operations that have begun.
+    /// Number of operations that have begun.
     begun: usize,
-    /// What the process that recovered after a kill has read, for [`NOTE_READ`], and what it did then: steps that follow those of the history.
+    /// What the process after a kill read (for [`MARK_READ`]), and its operations, which are
+    /// numbered after those of the history.
     read: Vec<Option<Version>>,
     revived: Vec<Step>,
-    /// Of this history.
-    ends: Ends,
+    /// The outcomes of this history.
+    outcomes: Outcomes,
     target: std::marker::PhantomData<T>,
 }
 
-/// How a state is judged.
+/// How thoroughly a state is checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum CheckMode {
     Brief,
-    /// It is looked once more at what a collection leaves, and recovered a second time.
+    /// Also reads again after the collection, and recovers a second time.
     Thorough,
-    /// Writers come before the collector.
+    /// Writes before collecting.
     Eager,
 }
 
-impl Manner {
-    /// One state of four thoroughly, and one with the writers first.
+impl CheckMode {
+    /// One state in four is checked thoroughly, and one with writes first.
     pub(crate) fn of(number: u64) -> Self {
         match number % 4 {
             0 => Self::Thorough,
@@ -139,29 +147,29 @@ impl Manner {
     }
 }
 
-/// Says whether a store may hold this.
+/// Checks whether a store may have this content.
 pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Wrong> + 'e;
 
-/// The note before operation `index`.
-pub(crate) fn note_begin(index: usize) -> u64 {
+/// The mark before operation `index`.
+pub(crate) fn mark_begin(index: usize) -> u64 {
     2 * index as u64 + 2
 }
-/// The note behind it.
-pub(crate) fn note_end(index: usize) -> u64 {
+/// The mark after it.
+pub(crate) fn mark_end(index: usize) -> u64 {
     2 * index as u64 + 3
 }
-/// The operation that begins with this note, if one does.
-pub(super) fn operation_begun(note: u64) -> Option<usize> {
-    (note >= 2 && note.is_multiple_of(2)).then(|| (note - 2) as usize / 2)
+/// The operation that begins with this mark, if any.
+pub(super) fn operation_begun(mark: u64) -> Option<usize> {
+    (mark >= 2 && mark.is_multiple_of(2)).then(|| (mark - 2) as usize / 2)
 }
-/// The note behind the making of the store.
-pub(crate) const NOTE_CREATED: u64 = 1;
-/// Operations of a process that has recovered after a kill, before it collects.
+/// The mark after the creation of the store.
+pub(crate) const MARK_CREATED: u64 = 1;
+/// Operations of the process after a kill, before it collects.
 const REVIVED: usize = 4;
-/// In one history of so many it collects before anything else.
+/// In one history in this many, that process collects first.
 const COLLECTS_FIRST: u64 = 4;
-/// The note behind its reads.
-const NOTE_READ: u64 = u64::MAX;
+/// The mark after its reads.
+const MARK_READ: u64 = u64::MAX;
 
 impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     /// The judge of the history `steps`.
@@ -185,7 +193,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
             begun: 0,
             read: Vec::new(),
             revived: Vec::new(),
-            ends: Ends::new(limits.again_one_in),
+            outcomes: Outcomes::new(limits.again_one_in),
             target,
         };
         oracles.number = oracles.expectation.number();
@@ -216,62 +224,62 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     }
 
     fn recover<M: MappedMedium>(&self, medium: M) -> Result<Option<T::Subject<M>>, Wrong> {
-        T::Subject::recover(medium, self.plan).map_err(|why| format!("it cannot be opened: {why}"))
+        T::Subject::recover(medium, self.plan).map_err(|why| format!("the store cannot be opened: {why}"))
     }
 
-    fn judge_all(&self, memory: &Memory<VOLATILE>, manner: Manner) -> Result<(), Wrong> {
+    fn judge_all(&self, memory: &Memory<VOLATILE>, mode: CheckMode) -> Result<(), Wrong> {
         let expected = |found: &[Option<Version>]| self.expectation.check(found);
-        self.judge_by(memory, manner, self.expectation.may_be_absent, &expected)
+        self.judge_by(memory, mode, self.expectation.may_be_absent, &expected)
     }
 
-    /// Recovers and judges all there is to judge, with `expected` to say what the store may hold.
+    /// Recovers and runs all checks; `expected` checks the content.
     pub(crate) fn judge_by(
         &self,
         memory: &Memory<VOLATILE>,
-        manner: Manner,
+        mode: CheckMode,
         may_be_absent: bool,
         expected: &Expected<'_>,
     ) -> Result<(), Wrong> {
         let Some(subject) = self.recover(memory.clone())? else {
-            let absent = "there is no store in the pool any more".to_string();
+            let absent = "the pool has no store any more".to_string();
             return if may_be_absent { Ok(()) } else { Err(absent) };
         };
         let found = read(&subject, self.plan.keys)?;
         expected(&found)?;
         check_scan(&subject, &found)?;
-        if manner != Manner::Eager {
+        if mode != CheckMode::Eager {
             subject.collect();
         }
-        let Some(end) = self.ends.begin(memory, found.iter().fold(manner as u64, hash_of)) else {
+        let Some(end) = self.outcomes.begin(memory, found.iter().fold(mode as u64, hash_of)) else {
             subject.abandon();
             return Ok(());
         };
-        let after = if manner == Manner::Eager {
+        let after = if mode == CheckMode::Eager {
             let after = self.change_and_check(&subject, found)?;
             subject.collect();
-            self.check_collected(&subject, &after, manner)?;
+            self.check_collected(&subject, &after, mode)?;
             after
         } else {
-            self.check_collected(&subject, &found, manner)?;
+            self.check_collected(&subject, &found, mode)?;
             self.change_and_check(&subject, found)?
         };
         subject.abandon();
-        if manner == Manner::Thorough {
+        if mode == CheckMode::Thorough {
             self.again(memory, &after)?;
         }
-        self.ends.note(memory, &end);
+        self.outcomes.mark_sound(memory, &end);
         Ok(())
     }
 
-    /// What is left to nobody comes back, and nothing else changes.
+    /// Checks that a collection reclaimed leaked memory and changed nothing else.
     fn check_collected<M: MappedMedium>(
         &self,
         subject: &T::Subject<M>,
         model: &[Option<Version>],
-        manner: Manner,
+        mode: CheckMode,
     ) -> Result<(), Wrong> {
-        if manner != Manner::Brief {
-            same(subject, model, "once lost memory was collected")?;
+        if mode != CheckMode::Brief {
+            same(subject, model, "after leaked memory was collected")?;
         }
         check_memory(subject)
     }
@@ -293,23 +301,24 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
             || self.steps[..self.begun.min(self.steps.len())].iter().flat_map(|step| step.op.may_write());
         match salvaged.into_iter().find(|pair| !written().any(|other| other == *pair)) {
             Some((key, version)) => {
-                Err(format!("salvage shows v{version} for k{key}, which was never written"))
+                Err(format!("salvage returns v{version} for k{key}, which was never written"))
             }
             None => Ok(()),
         }
     }
 
-    /// Removes every other key, then does what the plan says. Returns what the store holds then.
+    /// Removes every other key, then applies the plan's later operations. Returns the resulting
+    /// content.
     fn change<M: MappedMedium>(
         &self,
         subject: &T::Subject<M>,
         mut model: Vec<Option<Version>>,
     ) -> Result<Vec<Option<Version>>, Wrong> {
         for key in (0..model.len()).filter(|key| key % 2 == 0) {
-            do_it(subject, &Op::Remove(key), &mut model)?;
+            apply_checked(subject, &Op::Remove(key), &mut model)?;
         }
         for op in &self.plan.after {
-            do_it(subject, op, &mut model)?;
+            apply_checked(subject, op, &mut model)?;
         }
         Ok(model)
     }
@@ -317,7 +326,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     /// Recovers a second time.
     fn again(&self, memory: &Memory<VOLATILE>, model: &[Option<Version>]) -> Result<(), Wrong> {
         let subject = self.recover(memory.clone()).map_err(|wrong| format!("the second time, {wrong}"))?;
-        let subject = subject.ok_or("the second time, there is no store in the pool")?;
+        let subject = subject.ok_or("the second time, the pool has no store")?;
         same(&subject, model, "after a second recovery")?;
         subject.collect();
         check_memory(&subject).map_err(|wrong| format!("after a second recovery, {wrong}"))?;
@@ -327,23 +336,23 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
 }
 
 impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATILE> {
-    fn pass(&mut self, note: u64) -> bool {
-        let narrower = match note {
-            NOTE_CREATED => {
+    fn pass(&mut self, mark: u64) -> bool {
+        let narrower = match mark {
+            MARK_CREATED => {
                 self.expectation.may_be_absent = false;
                 true
             }
-            NOTE_READ => {
+            MARK_READ => {
                 self.expectation.under_way.clear();
                 self.expectation.loose.clear();
                 self.expectation.before.clone_from(&self.read);
                 true
             }
-            note if note.is_multiple_of(2) => {
-                self.begin((note - 2) as usize / 2);
+            mark if mark.is_multiple_of(2) => {
+                self.begin((mark - 2) as usize / 2);
                 false
             }
-            note => self.end((note - 3) as usize / 2),
+            mark => self.end((mark - 3) as usize / 2),
         };
         self.number = self.expectation.number();
         narrower
@@ -354,8 +363,8 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
     }
 
     fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong> {
-        let manner = Manner::of(hash(self.plan.seed, point));
-        caught(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, manner) })
+        let mode = CheckMode::of(hash(self.plan.seed, point));
+        catch_panic(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, mode) })
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
@@ -372,24 +381,25 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         let (mut found, mut revived) = (Vec::new(), Vec::new());
         let trace = self.record(image, |subject| {
             if self.plan.seed.is_multiple_of(COLLECTS_FIRST) {
-                // Before anybody has read: a reader makes durable what it sees unsettled.
-                as_another(|| subject.collect());
+                // Before the first read: a reader persists unfenced writes that it sees.
+                as_other_thread(|| subject.collect());
             }
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
-            medium.note(NOTE_READ);
+            medium.mark_call(MARK_READ);
             let (plan, done) = (self.plan, self.steps.len());
-            // In another thread: what the one that recovered has not fenced is not fenced by what comes then.
-            as_another(|| {
+            // In another thread: its fences do not cover the unfenced stores of the thread that
+            // recovered.
+            as_other_thread(|| {
                 for (index, op) in plan.revived.iter().enumerate() {
                     if index == REVIVED {
-                        // From here on the memory is used again that the dead left.
+                        // From here on, memory that the killed process left is reused.
                         subject.collect();
                     }
-                    medium.note(note_begin(done + index));
+                    medium.mark_call(mark_begin(done + index));
                     let effects = op.effects(&model);
-                    let effects = if do_it(subject, op, &mut model)? { effects } else { Vec::new() };
-                    medium.note(note_end(done + index));
+                    let effects = if apply_checked(subject, op, &mut model)? { effects } else { Vec::new() };
+                    medium.mark_call(mark_end(done + index));
                     revived.push(Step { op: op.clone(), effects });
                 }
                 Ok(())
@@ -403,25 +413,25 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         self.expectation.clone()
     }
 
-    fn go_back_to(&mut self, expectation: Expectation) {
+    fn restore(&mut self, expectation: Expectation) {
         self.expectation = expectation;
         self.number = self.expectation.number();
     }
 }
 
 impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
-    /// The trace of a recovery from `image` and of what the new process does then.
+    /// The trace of a recovery from `image` and of the work of the new process.
     fn record(
         &self,
         image: &[u64],
         work: impl FnOnce(&T::Subject<Layered<VOLATILE>>) -> Result<(), Wrong>,
     ) -> Option<Trace> {
         let bytes = image.len() * 8;
-        let memory = Memory::<VOLATILE>::zeroed_again(bytes, bytes).ok()?;
+        let memory = Memory::<VOLATILE>::zeroed_reused(bytes, bytes).ok()?;
         memory.set_all(image);
         memory.begin();
         let mut trace = None;
-        let recovered = caught(|| {
+        let recovered = catch_panic(|| {
             let recording = Arc::new(Recording::over(memory.clone()));
             let Some(subject) = self.recover(Layered::over(recording.clone()))? else { return Ok(()) };
             work(&subject)?;
@@ -429,9 +439,9 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
             subject.abandon();
             Ok(())
         });
-        // Whatever is wrong with this recovery is found when its state is judged.
+        // A violation here is found when the state itself is checked.
         recovered.ok()?;
-        trace.map(|trace| self.fault.map_or_else(|| trace.clone(), |fault| fault.planted_in(&trace)))
+        trace.map(|trace| self.fault.map_or_else(|| trace.clone(), |fault| fault.inject_into(&trace)))
     }
 }
 
@@ -439,8 +449,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; a panic in it is what is wrong.
-pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wrong> {
+/// Runs `work`; a panic becomes a violation.
+pub(crate) fn catch_panic<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wrong> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -478,7 +488,9 @@ pub(super) fn same<M: MappedMedium>(
 ) -> Result<(), Wrong> {
     let found = read(subject, model.len())?;
     match (0..model.len()).find(|&key| found[key] != model[key]) {
-        Some(key) => Err(format!("{when}, get(k{key}) = {}, and was {}", say(found[key]), say(model[key]))),
+        Some(key) => {
+            Err(format!("{when}, get(k{key}) = {}, but was {}", display(found[key]), display(model[key])))
+        }
         None => Ok(()),
     }
 }
@@ -492,18 +504,18 @@ pub(crate) fn check_scan<M: MappedMedium>(
     subject.scan(&mut |key, version| match found.get_mut(key) {
         Some(place @ None) => *place = Some(version),
         Some(Some(_)) => wrong = Some(format!("a scan finds k{key} twice")),
-        None => wrong = Some(format!("a scan finds a key that nobody wrote (k{key}, v{version})")),
+        None => wrong = Some(format!("a scan finds a key that was never written (k{key}, v{version})")),
     })?;
     if let Some(key) = (0..model.len()).find(|&key| found[key] != model[key]) {
         wrong = wrong.or_else(|| {
-            let (scanned, read) = (say(found[key]), say(model[key]));
+            let (scanned, read) = (display(found[key]), display(model[key]));
             Some(format!("a scan finds {scanned} for k{key}, a get finds {read}"))
         });
     }
     wrong.map_or(Ok(()), Err)
 }
 
-/// The store's invariants, and that the allocator has given exactly the memory that can be reached.
+/// Checks the store's invariants, and that the allocated memory is exactly the reachable memory.
 pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
     if let Some(finding) = subject.verify().first() {
         return Err(format!("verify finds {finding}"));
@@ -511,7 +523,7 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
     let mut blocks = subject.blocks();
     let mut space = subject.pool().space();
     if space.waiting_bytes > 0 {
-        // What the collection itself unlinked, as it went on with a resize.
+        // Blocks that the collection itself unlinked by continuing a resize.
         subject.pool().reclaim_blocking();
         blocks = subject.blocks();
         space = subject.pool().space();
@@ -521,7 +533,7 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
         let [(one, bytes), (other, _)] = [pair[0], pair[1]];
         if one + bytes > other {
             return Err(format!(
-                "two blocks share memory: {bytes} bytes at {one:#x} and another at {other:#x}"
+                "two blocks share memory: {bytes} bytes at {one:#x} and another block at {other:#x}"
             ));
         }
     }
@@ -529,17 +541,16 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
     let used = space.used_by_blocks;
     match used.cmp(&reachable) {
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Greater => {
-            Err(format!("{} bytes are in use that nothing reaches", used - reachable))
-        }
+        std::cmp::Ordering::Greater => Err(format!("{} bytes are in use but unreachable", used - reachable)),
         std::cmp::Ordering::Less => {
-            Err(format!("{} bytes can be reached that the allocator takes for free", reachable - used))
+            Err(format!("{} bytes are reachable but free to the allocator", reachable - used))
         }
     }
 }
 
-/// Does `op` and compares its answer with the model, which follows. Whether there was room for it.
-pub(crate) fn do_it<M: MappedMedium>(
+/// Applies `op` and compares its answer with the model, which follows. Returns false if the pool
+/// was full.
+pub(crate) fn apply_checked<M: MappedMedium>(
     subject: &impl Subject<M>,
     op: &Op,
     model: &mut [Option<Version>],
@@ -550,7 +561,9 @@ pub(crate) fn do_it<M: MappedMedium>(
             op.do_to(model);
             Ok(true)
         }
-        Reply::Found(found) => Err(format!("{op} answers {}, and should {}", say(found), say(expected))),
+        Reply::Found(found) => {
+            Err(format!("{op} answers {}, but should answer {}", display(found), display(expected)))
+        }
         Reply::Full => Ok(false),
         Reply::Broken(why) => Err(format!("{op} fails: {why}")),
     }

@@ -1,24 +1,28 @@
-//! What a crash may take, by kind of memory.
+//! What a crash may lose, by kind of memory.
 
-/// A kind of memory, and the crash it is put through.
+/// A kind of memory, and the crash that is tested on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Persistent memory behind the caches of an x86: power fails.
+    /// Persistent memory behind the caches of an x86 processor: power fails.
     Pmem,
-    /// Shared memory: the process dies between any two stores.
+    /// Shared memory: the process is killed between any two stores.
     Shm,
-    /// Persistent memory whose platform writes the caches back when power fails: every store that was visible is kept.
+    /// Persistent memory whose platform flushes the caches on a power failure: every visible store
+    /// is kept.
     Eadr,
-    /// A file on a disk, of which nothing was synced: each line has reached the disk at some time or not at all.
+    /// A file that was never synced: each line reached the disk at some time or never.
     File,
-    /// Persistent memory behind the caches of an aarch64, where locked instructions keep nothing: power fails.
+    /// Persistent memory behind the caches of an aarch64 processor, where locked instructions make
+    /// nothing durable: power fails.
     Arm,
-    /// Memory at the other end of a fabric: nothing but a fence makes durable, and pieces of one line arrive in no order.
+    /// Memory across a fabric: only a fence makes stores durable, and pieces of one line arrive in
+    /// any order.
     Remote,
 }
 
 impl Profile {
-    /// All of them. Their places are part of the seeds of findings, so new ones come last.
+    /// All of them. The seeds of findings contain the position in this array, so add new ones at
+    /// the end.
     pub const ALL: [Self; 6] = [Self::Pmem, Self::Shm, Self::Eadr, Self::File, Self::Remote, Self::Arm];
 
     /// Its name on the command line.
@@ -33,7 +37,7 @@ impl Profile {
         }
     }
 
-    /// What happens to it.
+    /// The crash, in words.
     pub fn crash(self) -> &'static str {
         match self {
             Self::Shm => "the process was killed",
@@ -42,7 +46,7 @@ impl Profile {
         }
     }
 
-    /// Whether code runs on it that believes in a volatile cache.
+    /// Whether the code on it assumes a volatile cache.
     pub fn has_volatile_cache(self) -> bool {
         !matches!(self, Self::Shm | Self::File)
     }
@@ -61,17 +65,18 @@ impl Profile {
     }
 }
 
-/// What is kept and what may be lost. Everywhere an aligned 8-byte store is atomic and nothing larger is, and a bulk copy is 8-byte pieces in
-/// no order.
+/// Which stores are kept and which may be lost. Under all rules, aligned 8-byte stores are atomic,
+/// larger ones are not, and a bulk copy is a set of 8-byte pieces in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// A store that is visible is kept.
+    /// Every visible store is kept.
     pub keeps_stores: bool,
-    /// A fence keeps what its thread wrote back or streamed before.
+    /// A fence makes earlier write-backs and streamed stores of its thread durable.
     pub fences_keep: bool,
-    /// A read-modify-write keeps what its thread wrote back before (not what it streamed).
+    /// A read-modify-write makes earlier write-backs of its thread durable (but not streamed
+    /// stores).
     pub locked_orders: bool,
-    /// Of the stores to one line a prefix is kept; otherwise any of them.
+    /// A crash keeps a prefix of the stores to a line; otherwise any subset.
     pub keeps_line_order: bool,
 }
 

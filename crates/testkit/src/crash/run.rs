@@ -1,15 +1,16 @@
-//! One run: a history done once and recorded, then all of its crashes.
+//! One run: executes and records a history once, then explores all of its crashes.
 
-use super::explore::{Explored, Explorer, Found, Judge, Limits, Wrong};
+use super::explore::{Explored, Explorer, Judge, Limits, ViolatingState, Wrong};
 use super::faults::Fault;
 use super::memory::Memory;
 use super::oracles::{
-    NOTE_CREATED, Oracles, Step, caught, check_memory, check_scan, do_it, note_begin, note_end, same,
+    MARK_CREATED, Oracles, Step, apply_checked, catch_panic, check_memory, check_scan, mark_begin, mark_end,
+    same,
 };
 use super::rules::Profile;
 use super::seen::Seen;
 use super::subject::{Plan, Subject, Target, Version, scratch};
-use crate::threads::never_rest;
+use crate::threads::disable_sleep;
 use crate::trace::Replay;
 use crate::{Event, Layered, Recording, Role, Trace};
 use std::collections::BTreeSet;
@@ -17,40 +18,40 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 
-/// A history as it was done.
+/// An executed history.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// What was done, and what it did.
+    /// The operations and their effects.
     pub steps: Vec<Step>,
-    /// Everything that the medium saw, from zeroed memory on.
+    /// All events of the medium, beginning with zeroed memory.
     pub trace: Trace,
-    /// The event from which on crashes are explored.
+    /// The first event whose crashes are explored.
     pub from: usize,
     /// Parts of the pool that recovery resets, in bytes.
     pub scratch: Vec<Range<u64>>,
-    /// Whether a fault was planted that changes it.
+    /// Whether an injected fault changed it.
     pub is_faulty: bool,
 }
 
-/// Does what `plan` says, without a crash, and records it.
+/// Executes `plan` without a crash and records it.
 pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, Wrong> {
-    let memory = Memory::<VOLATILE>::zeroed_again(T::BYTES.0, T::BYTES.1);
+    let memory = Memory::<VOLATILE>::zeroed_reused(T::BYTES.0, T::BYTES.1);
     let memory = memory.map_err(|error| error.to_string())?;
     memory.begin();
     let medium = Arc::new(Recording::over(memory));
     let subject: T::Subject<Layered<VOLATILE>> = T::Subject::create(Layered::over(medium.clone()), plan);
     let mut from = if plan.creation { 0 } else { medium.len() };
-    medium.mark(NOTE_CREATED);
+    medium.mark(MARK_CREATED);
     let mut model = vec![None; plan.keys];
     let mut steps = Vec::new();
     for (index, op) in plan.before.iter().chain(&plan.ops).enumerate() {
         if index == plan.before.len() && !plan.creation {
             from = medium.len();
         }
-        medium.mark(note_begin(index));
+        medium.mark(mark_begin(index));
         let effects = op.effects(&model);
-        let effects = if do_it(&subject, op, &mut model)? { effects } else { Vec::new() };
-        medium.mark(note_end(index));
+        let effects = if apply_checked(&subject, op, &mut model)? { effects } else { Vec::new() };
+        medium.mark(mark_end(index));
         steps.push(Step { op: op.clone(), effects });
     }
     let trace = medium.trace();
@@ -60,7 +61,7 @@ pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, W
     Ok(History { steps, trace, from, scratch, is_faulty: false })
 }
 
-/// What must hold without any crash.
+/// The checks at the end of a run without a crash.
 fn check_unharmed<M: MappedMedium>(
     subject: &impl Subject<M>,
     model: &[Option<Version>],
@@ -70,54 +71,54 @@ fn check_unharmed<M: MappedMedium>(
     check_memory(subject)
 }
 
-/// A run that found something.
+/// A failed run.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was done.
+    /// Its plan.
     pub plan: Plan,
-    /// The history, if it came to its end without a crash.
+    /// The history, if it completed without a crash.
     pub history: Option<History>,
-    /// The state that is wrong; none if something was wrong without any crash.
-    pub found: Option<Found>,
-    /// What is wrong.
+    /// The violating state; `None` if a check failed without any crash.
+    pub found: Option<ViolatingState>,
+    /// The violation.
     pub wrong: Wrong,
 }
 
-/// How runs of one target are explored.
+/// How the runs of one target are explored.
 pub struct Lab<'l> {
     /// The kind of memory.
     pub profile: Profile,
-    /// How far each search goes.
+    /// The limits of each search.
     pub limits: Limits,
-    /// States that were judged by anyone.
+    /// The states checked so far, shared by all threads.
     pub seen: &'l Seen,
-    /// Asked now and then whether to stop.
+    /// Polled now and then; true stops the run.
     pub is_over: &'l dyn Fn() -> bool,
-    /// Planted into all traces.
+    /// The fault injected into all traces.
     pub fault: Option<Fault>,
-    /// Whether runs that the fault does not change are passed over.
+    /// Whether to skip runs that the fault does not change.
     pub only_faulty: bool,
 }
 
-/// What came of a run.
+/// The result of a run.
 pub struct Outcome {
-    /// What was explored.
+    /// Counters of the exploration.
     pub explored: Explored,
-    /// Operations that crashes fell into.
+    /// Number of operations during which crashes were explored.
     pub operations: usize,
-    /// What was found.
+    /// The finding, if any.
     pub finding: Option<Box<Finding>>,
 }
 
 impl<'l> Lab<'l> {
-    /// A lab for the sound program, which stops when a run comes to its end.
+    /// A lab without an injected fault that completes every run.
     pub fn new(profile: Profile, limits: Limits, seen: &'l Seen) -> Self {
         Self { profile, limits, seen, is_over: &|| false, fault: None, only_faulty: false }
     }
 }
 
 impl Lab<'_> {
-    /// Does the run of `plan`.
+    /// Executes and explores the run of `plan`.
     pub fn run<T: Target>(&self, plan: &Plan) -> Outcome {
         if self.profile.has_volatile_cache() {
             self.run_on::<T, true>(plan)
@@ -126,22 +127,23 @@ impl Lab<'_> {
         }
     }
 
-    /// The trace of the run of `plan`, for looking into.
+    /// The trace of the run of `plan`, for inspection.
     pub fn record<T: Target>(&self, plan: &Plan) -> Result<History, Wrong> {
         let record = || match self.profile.has_volatile_cache() {
             true => record::<T, true>(plan),
             false => record::<T, false>(plan),
         };
-        let mut history = caught(record)?;
+        let mut history = catch_panic(record)?;
         if let Some(fault) = &self.fault {
-            history.plant(fault);
+            history.inject(fault);
         }
         Ok(history)
     }
 
-    /// The faults that can be planted in the run of `plan`, and in the recovery from where it ends or where it is killed.
+    /// The faults that can be injected into the run of `plan`, and into the recoveries after its
+    /// end or after a kill.
     pub fn faults<T: Target>(&self, plan: &Plan) -> [BTreeSet<Fault>; 2] {
-        never_rest();
+        disable_sleep();
         let Ok(history) = self.record::<T>(plan) else { return Default::default() };
         let recovered = match self.profile.has_volatile_cache() {
             true => self.faults_of_recoveries::<T, true>(plan, &history),
@@ -155,7 +157,7 @@ impl Lab<'_> {
         plan: &Plan,
         history: &History,
     ) -> BTreeSet<Fault> {
-        /// One event in so many is looked at.
+        /// One event in this many is tried.
         const KILLS_APART: usize = 16;
         let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.profile, None, &self.limits);
         let events = history.trace.events().len();
@@ -170,7 +172,7 @@ impl Lab<'_> {
     }
 
     fn run_on<T: Target, const VOLATILE: bool>(&self, plan: &Plan) -> Outcome {
-        never_rest();
+        disable_sleep();
         let operations = plan.ops.len();
         let failed =
             |history, found, wrong| Some(Box::new(Finding { plan: plan.clone(), history, found, wrong }));
@@ -199,9 +201,9 @@ impl Lab<'_> {
         &self,
         plan: &Plan,
         history: &History,
-    ) -> (Explored, Option<Found>) {
+    ) -> (Explored, Option<ViolatingState>) {
         let memory =
-            Memory::<VOLATILE>::zeroed_again(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
+            Memory::<VOLATILE>::zeroed_reused(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
         for range in &history.scratch {
             (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
         }
@@ -213,12 +215,13 @@ impl Lab<'_> {
             &self.limits,
         );
         let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over)
-            .directed(self.fault.is_some());
+            .for_fault(self.fault.is_some());
         let found = explorer.explore((&[], &history.trace), history.from, plan.seed, &mut judge);
         (explorer.explored, found)
     }
 
-    /// A smaller run that finds something as well, with fewer operations and fewer lines that matter, after at most `tries` attempts.
+    /// Searches for a smaller failing run, with fewer operations and fewer affected lines, in at
+    /// most `tries` attempts.
     pub fn minimise<T: Target>(&self, finding: Box<Finding>, tries: usize) -> Box<Finding> {
         let mut best = finding;
         let mut left = tries;
@@ -226,7 +229,7 @@ impl Lab<'_> {
             let plan = best.plan.clone();
             let smaller = shorter(&plan).find_map(|plan| {
                 left = left.checked_sub(1)?;
-                // Looking again must not stop at what was seen before.
+                // A fresh set, or states seen before would be skipped.
                 let seen = Seen::new();
                 let lab = Lab { seen: &seen, ..*self };
                 lab.run::<T>(&plan).finding
@@ -239,7 +242,7 @@ impl Lab<'_> {
     }
 }
 
-/// Plans with some operations left out: halves first, then quarters, down to single ones.
+/// Plans with some operations left out: first halves, then quarters, down to single operations.
 fn shorter(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
     let total = plan.before.len() + plan.ops.len();
     let sizes = std::iter::successors(Some(total.div_ceil(2)), |&size| (size > 1).then(|| size.div_ceil(2)));
@@ -254,16 +257,16 @@ fn shorter(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
 }
 
 impl History {
-    /// Plants a fault, and finds the place again from which on crashes are explored.
-    fn plant(&mut self, fault: &Fault) {
-        let is_belated = |event: &&Event| event.role == Role::Belated;
+    /// Injects a fault and adjusts the first event whose crashes are explored.
+    fn inject(&mut self, fault: &Fault) {
+        let is_delayed = |event: &&Event| event.role == Role::Belated;
         let whole = std::mem::take(&mut self.trace);
-        self.trace = fault.planted_in(&whole);
+        self.trace = fault.inject_into(&whole);
         self.is_faulty = !self.trace.is_sound();
         let mut left = self.from;
         let sound = self.trace.events().iter().position(|event| {
             let is_it = left == 0;
-            left -= usize::from(!is_it && !is_belated(&event));
+            left -= usize::from(!is_it && !is_delayed(&event));
             is_it
         });
         self.from = sound.unwrap_or(self.from);

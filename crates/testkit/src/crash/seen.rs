@@ -1,4 +1,4 @@
-//! The crash states that were judged, by hash.
+//! The set of crash states that were checked, by hash.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 const SHARDS: usize = 64;
 
-/// Takes a hash for a hash.
+/// A hasher for values that are hashes already.
 #[derive(Default)]
 struct Same(u64);
 
@@ -21,7 +21,7 @@ impl Hasher for Same {
     }
 }
 
-/// Hashes of distinct states, shared by threads.
+/// Hashes of distinct states, shared by all threads.
 pub struct Seen {
     shards: [Mutex<HashSet<u64, BuildHasherDefault<Same>>>; SHARDS],
     len: AtomicU64,
@@ -40,14 +40,14 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// None.
+    /// An empty set.
     pub fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), len: AtomicU64::new(0) }
     }
 
-    /// Adds one and says whether it is new.
+    /// Adds a hash. Returns whether it is new.
     pub fn insert(&self, hash: u64) -> bool {
-        // The set uses the low bits for its buckets and the highest for its tags; these lie between.
+        // The set uses the low bits for buckets and the highest for tags; these lie in between.
         let shard = &self.shards[(hash >> 48) as usize % SHARDS];
         let new = shard.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
         if new {
@@ -56,12 +56,12 @@ impl Seen {
         new
     }
 
-    /// How many there are.
+    /// Number of states.
     pub fn len(&self) -> u64 {
         self.len.load(Relaxed)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,22 +1,22 @@
-//! A finding as one tells it: what was done, which stores were lost and whose they were, what recovery then answered.
+//! The report of a finding: the operations, the lost stores and their owners, and the failed check.
 
-use super::explore::{Fate, Found};
+use super::explore::{LineFate, ViolatingState};
 use super::run::{Finding, History};
-use super::whose::Whose;
+use super::whose::EventOwner;
 use crate::{Event, Trace, What};
 use std::fmt;
 use std::panic::Location;
 
-/// Lines that a story shows; of more, it says how many.
+/// Maximum number of lines listed; the report counts the rest.
 const LINES_MAX: usize = 6;
 
-/// Tells a finding.
+/// Formats a finding as a report.
 pub struct Story<'f> {
     /// The target's name.
     pub target: &'f str,
-    /// What happened to the machine.
+    /// What happened to the machine, in words.
     pub crash: &'f str,
-    /// What was found.
+    /// The finding.
     pub finding: &'f Finding,
 }
 
@@ -25,24 +25,24 @@ impl fmt::Display for Story<'_> {
         let (history, found) = match (&self.finding.history, &self.finding.found) {
             (Some(history), Some(found)) => (history, found),
             _ => {
-                self.tell_plan(f)?;
+                self.describe_plan(f)?;
                 return write!(f, "  without any crash, {}.", self.finding.wrong);
             }
         };
-        self.tell_operations(f, history, found)?;
+        self.describe_operations(f, history, found)?;
         let steps = history.steps.iter().map(|step| &step.op);
-        // Who comes after a kill numbers its operations behind those of the history.
+        // A process that follows a killed one numbers its operations after those of the history.
         let ops: Vec<_> = steps.chain(&self.finding.plan.revived).collect();
         let name = |index: usize| ops.get(index).map(ToString::to_string);
-        tell_lines(f, Told { trace: &history.trace, born: 0, name: &name }, found)?;
+        describe_lines(f, ReportedTrace { trace: &history.trace, born: 0, name: &name }, found)?;
         let (mut before, mut outer) = (&history.trace, found);
         while let Some((trace, nested)) = outer.nested.as_deref() {
-            writeln!(f, "  the recovery from that was cut off in its turn.")?;
-            // A recovery has a trace of its own; what comes after a kill follows what was there before.
+            writeln!(f, "  the recovery from that crashed, too.")?;
+            // A recovery has a trace of its own; the trace after a kill continues the earlier one.
             let killed = outer.event + 1;
             let is_after_kill = before.events().get(..killed) == trace.events().get(..killed);
             let born = if is_after_kill { killed } else { 0 };
-            tell_lines(f, Told { trace, born, name: &name }, nested)?;
+            describe_lines(f, ReportedTrace { trace, born, name: &name }, nested)?;
             (before, outer) = (trace, nested);
         }
         write!(f, "  after recovery {}.", self.finding.wrong)
@@ -50,24 +50,29 @@ impl fmt::Display for Story<'_> {
 }
 
 impl Story<'_> {
-    fn tell_plan(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn describe_plan(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for op in self.finding.plan.before.iter().chain(&self.finding.plan.ops) {
             writeln!(f, "  {op}")?;
         }
         Ok(())
     }
 
-    /// The operations up to the crash.
-    fn tell_operations(&self, f: &mut fmt::Formatter<'_>, history: &History, found: &Found) -> fmt::Result {
+    /// Lists the operations up to the crash.
+    fn describe_operations(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        history: &History,
+        found: &ViolatingState,
+    ) -> fmt::Result {
         let mut under_way = None;
         let mut returned = Vec::new();
         for event in history.trace.events().iter().take(found.event + 1) {
-            let What::Mark(note) = event.what else { continue };
-            match note {
+            let What::Mark(mark) = event.what else { continue };
+            match mark {
                 0 | 1 => {}
-                note if note % 2 == 0 => under_way = Some((note - 2) as usize / 2),
-                note => {
-                    returned.push((note - 3) as usize / 2);
+                mark if mark % 2 == 0 => under_way = Some((mark - 2) as usize / 2),
+                mark => {
+                    returned.push((mark - 3) as usize / 2);
                     under_way = None;
                 }
             }
@@ -81,80 +86,84 @@ impl Story<'_> {
             writeln!(f, "  {} returned.", name(index))?;
         }
         match under_way {
-            Some(index) => writeln!(f, "  {} was under way; then {}.", name(index), self.crash),
+            Some(index) => writeln!(f, "  {} was in progress; then {}.", name(index), self.crash),
             None => writeln!(f, "  then {}.", self.crash),
         }
     }
 }
 
-/// A trace that is told.
+/// A trace that is reported.
 #[derive(Clone, Copy)]
-pub(crate) struct Told<'t> {
+pub(crate) struct ReportedTrace<'t> {
     pub(crate) trace: &'t Trace,
-    /// From this event on it is of another process.
+    /// From this event on, the trace belongs to another process.
     pub(crate) born: usize,
-    /// The operation with a number.
+    /// The operation with this number.
     pub(crate) name: &'t dyn Fn(usize) -> Option<String>,
 }
 
-/// The stores that were lost, and those that were kept although they came later.
-pub(crate) fn tell_lines(f: &mut fmt::Formatter<'_>, told: Told<'_>, found: &Found) -> fmt::Result {
-    if told.trace.events().get(found.event).is_some_and(is_store) {
-        writeln!(f, "  the last was {}.", told.store(found.event, None))?;
+/// Lists the stores that were lost, and later stores that were kept.
+pub(crate) fn describe_lines(
+    f: &mut fmt::Formatter<'_>,
+    reported: ReportedTrace<'_>,
+    found: &ViolatingState,
+) -> fmt::Result {
+    if reported.trace.events().get(found.event).is_some_and(is_store) {
+        writeln!(f, "  the last was {}.", reported.store(found.event, None))?;
     }
-    let telling: Vec<&Fate> = found.lines.iter().filter(|fate| !fate.lost.is_empty()).collect();
-    for fate in telling.iter().take(LINES_MAX) {
+    let losing: Vec<&LineFate> = found.lines.iter().filter(|fate| !fate.lost.is_empty()).collect();
+    for fate in losing.iter().take(LINES_MAX) {
         let more = fate.lost.len() - 1;
-        let more = if more == 0 { String::new() } else { format!(" and {more} later ones of its line") };
-        let lost = told.store(fate.lost[0] as usize, Some(fate.line));
-        writeln!(f, "  lost: {lost}{more}; {}.", why(told.trace, fate, found.event))?;
-        told.tell_kept(f, fate)?;
+        let more = if more == 0 { String::new() } else { format!(" and {more} later ones to its line") };
+        let lost = reported.store(fate.lost[0] as usize, Some(fate.line));
+        writeln!(f, "  lost: {lost}{more}; {}.", why(reported.trace, fate, found.event))?;
+        reported.describe_kept(f, fate)?;
     }
-    if telling.len() > LINES_MAX {
-        writeln!(f, "  and {} more lines lost something.", telling.len() - LINES_MAX)?;
+    if losing.len() > LINES_MAX {
+        writeln!(f, "  and {} more lines lost something.", losing.len() - LINES_MAX)?;
     }
     let kept = found.lines.iter().filter(|fate| fate.lost.is_empty());
-    kept.take(LINES_MAX).try_for_each(|fate| told.tell_kept(f, fate))
+    kept.take(LINES_MAX).try_for_each(|fate| reported.describe_kept(f, fate))
 }
 
 fn is_store(event: &Event) -> bool {
     matches!(event.what, What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_))
 }
 
-impl Told<'_> {
-    fn tell_kept(&self, f: &mut fmt::Formatter<'_>, fate: &Fate) -> fmt::Result {
+impl ReportedTrace<'_> {
+    fn describe_kept(&self, f: &mut fmt::Formatter<'_>, fate: &LineFate) -> fmt::Result {
         match fate.kept.last() {
             Some(&kept) => writeln!(f, "  kept: {}.", self.store(kept as usize, Some(fate.line))),
             None => Ok(()),
         }
     }
 
-    /// What an event has stored (to this line, if one is named), and whose it was.
+    /// Describes the store of an event (to this line, if given) and its owner.
     fn store(&self, event: usize, line: Option<u32>) -> String {
         let Some(done) = self.trace.events().get(event) else { return "nothing".into() };
-        let whose = self.whose(event);
+        let owner = self.owner(event);
         let mut words =
             self.trace.stored(done).filter(|(word, _)| line.is_none_or(|it| word / 8 == u64::from(it)));
         let place = place(done.site);
         match (words.next(), words.next()) {
-            (Some((word, value)), None) => format!("{whose} store {:#x} = {value:#x} ({place})", word * 8),
-            (Some((word, _)), Some(_)) => format!("{whose} copy to {:#x} ({place})", word * 8),
+            (Some((word, value)), None) => format!("{owner} store {:#x} = {value:#x} ({place})", word * 8),
+            (Some((word, _)), Some(_)) => format!("{owner} copy to {:#x} ({place})", word * 8),
             _ => format!("nothing ({place})"),
         }
     }
 
-    fn whose(&self, event: usize) -> String {
-        match Whose::of(self.trace, event, self.born) {
-            Whose::Operation(index) => (self.name)(index).map_or("a".into(), |name| format!("{name}'s")),
-            Whose::Preparation => "the preparation's".into(),
-            Whose::Recovery => "the recovery's".into(),
-            Whose::Nobody => "a".into(),
+    fn owner(&self, event: usize) -> String {
+        match EventOwner::of(self.trace, event, self.born) {
+            EventOwner::Operation(index) => (self.name)(index).map_or("a".into(), |name| format!("{name}'s")),
+            EventOwner::Preparation => "the preparation's".into(),
+            EventOwner::Recovery => "the recovery's".into(),
+            EventOwner::Unowned => "a".into(),
         }
     }
 }
 
-/// How far the lost store was on its way.
-fn why(trace: &Trace, fate: &Fate, until: usize) -> &'static str {
+/// How far the lost store had progressed towards durability.
+fn why(trace: &Trace, fate: &LineFate, until: usize) -> &'static str {
     let from = fate.lost[0] as usize;
     let later = trace.events().get(from + 1..=until.min(trace.events().len() - 1)).unwrap_or_default();
     let line = u64::from(fate.line) * 64;
@@ -167,7 +176,7 @@ fn why(trace: &Trace, fate: &Fate, until: usize) -> &'static str {
     }
 }
 
-/// Where in the source it is, by the end of the path and the line: `pool/lock.rs:177`.
+/// A place in the source as the end of its path and the line: `pool/lock.rs:177`.
 pub fn place(site: &Location<'_>) -> String {
     let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
     let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();

@@ -1,4 +1,4 @@
-//! What is put through crashes: a store under test, in a few lines.
+//! The interface of a store under test, and the operations that runs apply to it.
 
 use super::dice::Dice;
 use std::any::Any;
@@ -6,37 +6,37 @@ use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Layout, Liveness, Pool};
 
-/// A key, by number, from 0 on.
+/// A key, by number from 0.
 pub type Key = usize;
-/// A value, by number; 0 is none. Every write of a history has another.
+/// A value, by number; 0 means none. Every write of a history uses a different one.
 pub type Version = u64;
 
-/// What becomes of a key: a version, or it goes.
+/// The new state of a key: a version, or absence.
 pub type Effect = (Key, Option<Version>);
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Gives a key a value, whether it is there or not.
+    /// Sets a key's value, whether the key is present or not.
     Put(Key, Version),
     /// Adds a key if it is absent.
     Insert(Key, Version),
-    /// Gives a key another value if it is there.
+    /// Replaces a key's value if the key is present.
     Update(Key, Version),
     /// Removes a key.
     Remove(Key),
-    /// Gives a key the second state if it has the first.
+    /// Sets a key to the second state if it is in the first.
     Swap(Key, Option<Version>, Option<Version>),
-    /// All of it or nothing.
+    /// Applies all effects atomically.
     Batch(Vec<Effect>),
-    /// Several puts that share their fences, each by itself.
+    /// Several independent puts that share their fences.
     Puts(Vec<(Key, Version)>),
-    /// Something that no reader notices: a step of a resize, a sweep, growth of the pool.
+    /// Work invisible to readers: a step of a resize, a sweep, growth of the pool.
     Background(u64),
 }
 
 impl Op {
-    /// What it does to a store that holds `model` if it succeeds.
+    /// The effects of this operation, if it succeeds, on a store that holds `model`.
     pub fn effects(&self, model: &[Option<Version>]) -> Vec<Effect> {
         match *self {
             Self::Put(key, version) => vec![(key, Some(version))],
@@ -50,17 +50,18 @@ impl Op {
         }
     }
 
-    /// Does it to `model`, as a store does that succeeds.
+    /// Applies this operation to `model` as a store does on success.
     pub fn do_to(&self, model: &mut [Option<Version>]) {
         match *self {
-            // The usual ones without the vector that `effects` makes: this is done some dozen times in each crash state.
+            // The common cases without the vector of `effects`: this runs dozens of times per crash
+            // state.
             Self::Put(key, version) => model[key] = Some(version),
             Self::Remove(key) => model[key] = None,
             _ => self.effects(model).into_iter().for_each(|(key, to)| model[key] = to),
         }
     }
 
-    /// Every version that it may write.
+    /// Every version that this operation may write.
     pub fn may_write(&self) -> Vec<(Key, Version)> {
         match *self {
             Self::Put(key, version) | Self::Insert(key, version) | Self::Update(key, version) => {
@@ -73,7 +74,7 @@ impl Op {
         }
     }
 
-    /// What it answers.
+    /// The reply of a correct store that holds `model`.
     pub fn answer(&self, model: &[Option<Version>]) -> Option<Version> {
         match *self {
             Self::Put(key, _) | Self::Insert(key, _) | Self::Update(key, _) | Self::Remove(key) => model[key],
@@ -107,38 +108,40 @@ impl std::fmt::Display for Op {
     }
 }
 
-/// What an operation has answered.
+/// The reply of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The state that it found.
+    /// The state that the operation found.
     Found(Option<Version>),
-    /// There was no room: nothing has changed.
+    /// The pool was full and nothing changed.
     Full,
-    /// Something that it never says.
+    /// A reply that a correct store never gives.
     Broken(&'static str),
 }
 
-/// What a run does.
+/// The operations and parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Everything else follows from it.
+    /// The seed from which everything else is generated.
     pub seed: u64,
-    /// How many keys there are.
+    /// Number of keys.
     pub keys: usize,
-    /// How many threads use the store at once.
+    /// Number of threads that use the store at once.
     pub threads: usize,
-    /// What the target calls the keys: its own business, made once for all recoveries of the run. See [`Plan::names`].
+    /// The target's own names of the keys, made once for all recoveries of the run. See
+    /// [`Plan::names`].
     pub names: Arc<dyn Any + Send + Sync>,
-    /// What is done before crashes are explored.
+    /// Operations before crashes are explored.
     pub before: Vec<Op>,
-    /// What crashes fall into.
+    /// Operations during which crashes are explored.
     pub ops: Vec<Op>,
-    /// What is done after a recovery, on top of removing every other key.
+    /// Operations after a recovery, in addition to removing every other key.
     pub after: Vec<Op>,
-    /// What a process does that comes after a kill, before power fails: some of it before it collects what was left, the rest after that. Nothing: then
-    /// power does not fail after a kill.
+    /// Operations of the process that follows a killed one, before power fails. Some run before it
+    /// collects leaked memory, the rest after that. If empty, no power failure after a kill is
+    /// tried.
     pub revived: Vec<Op>,
-    /// Whether crashes fall into the making of the store, too.
+    /// Whether crashes during the creation of the store are explored, too.
     pub creation: bool,
 }
 
@@ -146,84 +149,89 @@ impl Plan {
     /// The names of the keys.
     ///
     /// # Panics
-    /// If they are of another kind than the target gave the plan.
+    /// If the target gave the plan names of another type.
     pub fn names<N: Any + Send + Sync>(&self) -> Arc<N> {
-        self.names.clone().downcast().expect("names as the target made them")
+        self.names.clone().downcast().expect("names of the type that the target made")
     }
 }
 
-/// Makes a kind of store on any medium.
+/// Creates a kind of store on any medium.
 pub trait Target: 'static {
     /// Its name on the command line.
     const NAME: &'static str;
-    /// Bytes of its pool, and those that it can grow to.
+    /// Initial and maximum size of its pool in bytes.
     const BYTES: (usize, usize);
-    /// Whether it reads several keys at one instant.
+    /// Whether it can read several keys at one instant.
     const SNAPSHOTS: bool = false;
-    /// Threads that change something, where threads crowd on few keys, at most: three of four.
+    /// Maximum number of writer threads in runs that crowd on few keys; at most 3, as one of the
+    /// four threads reads.
     const WRITERS: u64 = 2;
-    /// The store on one medium.
+    /// The store on a given medium.
     type Subject<M: MappedMedium>: Subject<M>;
-    /// What the run with this seed does.
+    /// The plan of the run with this seed.
     fn plan(seed: u64) -> Plan;
 }
 
-/// A store under test. Whatever it is asked, it answers without a panic; if it does panic, that is a finding.
+/// A store under test. Its methods must not panic: a panic is a finding.
 pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
-    /// Makes it in zeroed memory, for what `plan` does.
+    /// Creates the store in zeroed memory, for the operations of `plan`.
     fn create(medium: M, plan: &Plan) -> Self;
-    /// Recovers it from what a crash has left; `None` if there is none.
+    /// Recovers the store from the content that a crash left; `None` if there is no store.
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String>;
-    /// Shares it with others in the same memory: makes it, if this is the `first` one there, and else goes in to them.
+    /// Shares the store with other processes in the same memory: creates it if this process is the
+    /// `first`, joins otherwise.
     fn share(_medium: M, _plan: &Plan, _liveness: Arc<dyn Liveness>, _first: bool) -> Result<Self, String> {
-        Err("it cannot be shared".into())
+        Err("this store cannot be shared".into())
     }
-    /// Takes back what others have left who died.
+    /// Recovers everything that dead processes left.
     fn look_after(&self) {
         self.pool().recover_dead();
     }
-    /// Its pool.
+    /// The store's pool.
     fn pool(&self) -> &Pool<M>;
-    /// Does an operation.
+    /// Applies an operation.
     fn apply(&self, op: &Op) -> Reply;
-    /// Whether what `apply` says of this operation is what the operation itself found, and not what was there shortly before: where threads meet, they differ.
+    /// Whether the reply of `apply` to this operation is the state that the operation itself found,
+    /// rather than an earlier read. The two differ if threads conflict.
     fn knows_what_it_found(&self, _op: &Op) -> bool {
         true
     }
-    /// What a key holds, from a point read.
+    /// The value of a key, by a point read.
     fn get(&self, key: Key) -> Result<Option<Version>, String>;
-    /// What these keys hold, all at one instant: of a target that has [`Target::SNAPSHOTS`].
+    /// The values of these keys at one instant. Only for a target with [`Target::SNAPSHOTS`].
     fn snapshot(&self, _keys: &[Key]) -> Result<Vec<Option<Version>>, String> {
         Err("it reads one key at a time".into())
     }
-    /// Calls `each` on every key that a scan finds, with its version.
+    /// Calls `each` for every key that a scan finds, with its version.
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String>;
-    /// Whether every scan until now has found a key that was there throughout once only. By default that is not said.
+    /// Whether every scan so far visited each key that was present throughout exactly once. By
+    /// default this is not guaranteed.
     fn finds_once(&self) -> bool {
         false
     }
-    /// How many keys it says that it has; nothing if it does not say.
+    /// The store's own count of its keys, if it keeps one.
     fn count(&self) -> Option<u64> {
         None
     }
-    /// Takes back the memory that a crash left to nobody.
+    /// Collects the memory that a crash leaked.
     fn collect(&self);
-    /// What does not hold of its invariants.
+    /// The violations of the store's invariants.
     fn verify(&self) -> Vec<String>;
-    /// Every block that it can reach: where it lies and the bytes that it takes.
+    /// Every reachable block: its offset and its bytes.
     fn blocks(&self) -> Vec<(u64, u64)>;
-    /// Lets go of it as a process does that dies.
+    /// Drops the store as a crashing process does.
     fn abandon(self);
-    /// That an image is refused after a crash of the machine, and what of it can be proved all the same. `medium` gives it, any number of times.
+    /// Checks that an image is refused after a crash of the machine, and returns what can be
+    /// salvaged from it. `medium` returns the image, any number of times.
     fn salvaged(_medium: &dyn Fn() -> M, _plan: &Plan) -> Result<Vec<(Key, Version)>, String> {
         Ok(Vec::new())
     }
 }
 
-/// The parts of a pool that recovery resets whatever they hold: participants, seats, and of the allocator's words those that start again from
-/// zero. As ranges of bytes.
+/// The parts of a pool, as ranges of bytes, that recovery resets whatever their content:
+/// participants, thread slots, and those of the allocator's words that restart from zero.
 pub fn scratch(layout: &Layout) -> [std::ops::Range<u64>; 4] {
-    // Line 1 of the allocator's words has the reserve, line 2 the hints; both are kept.
+    // Line 1 of the allocator's words holds the reserve, line 2 the hints; recovery keeps both.
     let lists = layout.allocator + 3 * 64;
     [
         layout.participants..layout.shared,
@@ -233,7 +241,7 @@ pub fn scratch(layout: &Layout) -> [std::ops::Range<u64>; 4] {
     ]
 }
 
-/// Shares of a hundred that kinds of operations have in a history.
+/// The percentage of each kind of operation in a history.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Puts.
@@ -248,14 +256,15 @@ pub struct Mix {
     pub swap: u64,
     /// Batches.
     pub batch: u64,
-    /// Puts that share fences.
+    /// Puts that share their fences.
     pub puts: u64,
     /// Background work.
     pub background: u64,
 }
 
 impl Mix {
-    /// `count` operations on `keys` keys, that know what the store holds: swaps mostly succeed. `model` is what it holds before and then after.
+    /// Generates `count` operations on the keys of `model`, the store's content, which follows
+    /// them. Knowing the content, most swaps succeed.
     pub fn draw(
         &self,
         dice: &mut Dice,
@@ -315,7 +324,7 @@ impl Mix {
     }
 }
 
-/// One to four keys, each once, and whether one in four is taken.
+/// One to four distinct keys, each with a flag that is set for one in four.
 fn some_keys(dice: &mut Dice, keys: usize) -> impl Iterator<Item = (Key, bool)> + use<> {
     let count = (1 + dice.roll(4) as usize).min(keys);
     let mut chosen: Vec<(Key, bool)> = Vec::new();

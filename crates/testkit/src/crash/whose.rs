@@ -1,50 +1,51 @@
-//! Whose a store is: the operation that its thread was at, told by the notes of the trace.
+//! Attributes events to the operations that performed them, by the marks in the trace.
 
 use super::oracles::operation_begun;
 use crate::trace::{Trace, What};
 
-/// Who has done an event.
+/// The origin of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum EventOwner {
     /// The operation with this number.
     Operation(usize),
-    /// Whoever made the store, before the first note.
+    /// The creation of the store, before the first mark.
     Preparation,
     /// A recovery.
     Recovery,
-    /// Nobody that has a name: it was between two operations.
-    Nobody,
+    /// No operation: between two operations.
+    Unowned,
 }
 
-impl Whose {
-    /// Of an event. From `born` on the trace is of another process, that recovered from what the one before had left.
+impl EventOwner {
+    /// The owner of an event. From event `born` on, the trace is of another process, which
+    /// recovered what its predecessor left.
     pub(crate) fn of(trace: &Trace, event: usize, born: usize) -> Self {
         let events = trace.events();
-        let Some(done) = events.get(event) else { return Self::Nobody };
-        let life = &events[if event < born { 0 } else { born }..event];
-        let notes = || {
-            life.iter().rev().filter_map(|event| match event.what {
-                What::Mark(note) => Some((event.thread, note)),
+        let Some(done) = events.get(event) else { return Self::Unowned };
+        let own_events = &events[if event < born { 0 } else { born }..event];
+        let marks = || {
+            own_events.iter().rev().filter_map(|event| match event.what {
+                What::Mark(mark) => Some((event.thread, mark)),
                 _ => None,
             })
         };
-        let Some((noting, last)) = notes().next() else {
+        let Some((marking, last)) = marks().next() else {
             let is_history =
                 event < born || born == 0 && events.iter().any(|it| matches!(it.what, What::Mark(_)));
             return if is_history { Self::Preparation } else { Self::Recovery };
         };
-        let own = notes().find(|note| note.0 == done.thread);
-        // A thread without notes works for the one that has them, if only one has.
-        let for_another = || notes().all(|note| note.0 == noting).then_some((noting, last));
-        let note = own.or_else(for_another).map(|(_, note)| note);
-        note.and_then(operation_begun).map_or(Self::Nobody, Self::Operation)
+        let own = marks().find(|mark| mark.0 == done.thread);
+        // A thread without marks works for the only thread that has some.
+        let for_another = || marks().all(|mark| mark.0 == marking).then_some((marking, last));
+        let mark = own.or_else(for_another).map(|(_, mark)| mark);
+        mark.and_then(operation_begun).map_or(Self::Unowned, Self::Operation)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crash::oracles::{NOTE_CREATED, note_begin, note_end};
+    use crate::crash::oracles::{MARK_CREATED, mark_begin, mark_end};
     use crate::trace::{Event, Role};
     use std::panic::Location;
 
@@ -61,38 +62,48 @@ mod tests {
     }
 
     fn begin(index: usize) -> What {
-        What::Mark(note_begin(index))
+        What::Mark(mark_begin(index))
     }
 
     fn end(index: usize) -> What {
-        What::Mark(note_end(index))
+        What::Mark(mark_end(index))
     }
 
     #[test]
-    fn a_store_is_its_threads_operations() {
+    fn store_belongs_to_its_threads_operation() {
         let met = [(0, begin(4)), (1, begin(5)), (0, STORE), (1, STORE), (0, end(4)), (1, STORE), (0, STORE)];
         let met = trace(&met);
-        let whose = |event| Whose::of(&met, event, 0);
-        assert_eq!([2, 3].map(whose), [Whose::Operation(4), Whose::Operation(5)]);
-        assert_eq!([5, 6].map(whose), [Whose::Operation(5), Whose::Nobody], "the other one has returned");
+        let whose = |event| EventOwner::of(&met, event, 0);
+        assert_eq!([2, 3].map(whose), [EventOwner::Operation(4), EventOwner::Operation(5)]);
+        assert_eq!(
+            [5, 6].map(whose),
+            [EventOwner::Operation(5), EventOwner::Unowned],
+            "the other one has returned"
+        );
     }
 
     #[test]
-    fn a_thread_without_notes_works_for_the_only_one_that_has_some() {
+    fn thread_without_marks_works_for_the_only_marked_one() {
         let helped =
-            trace(&[(0, STORE), (0, What::Mark(NOTE_CREATED)), (0, STORE), (0, begin(0)), (1, STORE)]);
-        let whose = |event| Whose::of(&helped, event, 0);
-        assert_eq!([0, 2, 4].map(whose), [Whose::Preparation, Whose::Nobody, Whose::Operation(0)]);
+            trace(&[(0, STORE), (0, What::Mark(MARK_CREATED)), (0, STORE), (0, begin(0)), (1, STORE)]);
+        let whose = |event| EventOwner::of(&helped, event, 0);
+        assert_eq!(
+            [0, 2, 4].map(whose),
+            [EventOwner::Preparation, EventOwner::Unowned, EventOwner::Operation(0)]
+        );
         let met = trace(&[(0, begin(0)), (1, begin(1)), (2, STORE)]);
-        assert_eq!(Whose::of(&met, 2, 0), Whose::Nobody, "of two, nobody knows for which");
+        assert_eq!(EventOwner::of(&met, 2, 0), EventOwner::Unowned, "ambiguous");
     }
 
     #[test]
-    fn who_comes_after_a_kill_does_not_go_on_with_the_operation() {
-        assert_eq!(Whose::of(&trace(&[(0, STORE)]), 0, 0), Whose::Recovery);
+    fn successor_of_a_kill_does_not_continue_the_operation() {
+        assert_eq!(EventOwner::of(&trace(&[(0, STORE)]), 0, 0), EventOwner::Recovery);
         let killed = [(0, begin(0)), (0, STORE), (1, STORE), (2, begin(1)), (2, STORE)];
         let killed = trace(&killed);
-        let whose = |event| Whose::of(&killed, event, 2);
-        assert_eq!([1, 2, 4].map(whose), [Whose::Operation(0), Whose::Recovery, Whose::Operation(1)]);
+        let whose = |event| EventOwner::of(&killed, event, 2);
+        assert_eq!(
+            [1, 2, 4].map(whose),
+            [EventOwner::Operation(0), EventOwner::Recovery, EventOwner::Operation(1)]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What was acknowledged, and what a store may hold after its process has died.
+//! The acknowledged operations of a process, and the contents that its store may have after a
+//! crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
@@ -8,16 +9,16 @@ pub type State = (Vec<u8>, Option<u64>);
 /// Everything in a store.
 pub type Contents = BTreeMap<Vec<u8>, State>;
 
-/// Something that happens as a whole or not at all.
+/// An operation that is atomic.
 pub trait Operation {
-    /// What it does.
+    /// Applies it to `contents`.
     fn apply(&self, contents: &mut Contents);
     /// The keys that it may change.
     fn keys(&self) -> Vec<&[u8]>;
 }
 
-/// The journal of one writer that nobody else's keys are written by: acknowledged operations are carried out on a model; those that were begun
-/// and not acknowledged may have happened, in their order, up to any of them.
+/// The journal of a writer with its own keys. Acknowledged operations are applied to a model. Of
+/// those begun but not acknowledged, any prefix may have happened.
 #[derive(Clone, Debug)]
 pub struct Journal<O> {
     expected: Contents,
@@ -25,7 +26,7 @@ pub struct Journal<O> {
     acknowledged: u64,
 }
 
-/// A store holds what no prefix of the operations explains.
+/// The store has a content that no prefix of the operations explains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement(String);
 
@@ -42,29 +43,29 @@ impl<O> Default for Journal<O> {
 }
 
 impl<O> Journal<O> {
-    /// The writer's keys hold `contents` at first.
+    /// A journal of a writer whose keys have this content at first.
     pub fn new(contents: Contents) -> Self {
         Self { expected: contents, begun: Vec::new(), acknowledged: 0 }
     }
 
-    /// What the writer's keys must hold, but for operations that are under way.
+    /// The expected content of the writer's keys, without operations in progress.
     pub fn expected(&self) -> &Contents {
         &self.expected
     }
 
-    /// Operations acknowledged so far.
+    /// Number of acknowledged operations.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 }
 
 impl<O: Operation> Journal<O> {
-    /// Operations are begun, one after the other.
+    /// Records that operations have begun, in this order.
     pub fn begin(&mut self, operations: impl IntoIterator<Item = O>) {
         self.begun.extend(operations);
     }
 
-    /// All that was begun has been answered.
+    /// Records that all begun operations were acknowledged.
     pub fn acknowledge(&mut self) {
         for operation in self.begun.drain(..) {
             operation.apply(&mut self.expected);
@@ -72,10 +73,12 @@ impl<O: Operation> Journal<O> {
         }
     }
 
-    /// The writer died, and then the store held `found`, others' keys among it perhaps. Takes over what has happened of that which was begun.
+    /// After the writer crashed: compares with the content `found`, which may include keys of other
+    /// writers. Adopts the prefix of the begun operations that happened.
     ///
     /// # Errors
-    /// If no prefix of it explains the keys that it touches. Keys that it does not touch are compared by [`Journal::compare`].
+    /// If no prefix explains the keys that the operations touch. Other keys are compared by
+    /// [`Journal::compare`].
     pub fn settle(&mut self, found: &Contents) -> Result<(), Disagreement> {
         let begun = std::mem::take(&mut self.begun);
         let touched: BTreeSet<&[u8]> = begun.iter().flat_map(Operation::keys).collect();
@@ -94,13 +97,15 @@ impl<O: Operation> Journal<O> {
         }
         let count = begun.len();
         let what = differences(&before, &found);
-        Err(Disagreement(format!("no prefix of the {count} operations under way explains the store: {what}")))
+        Err(Disagreement(format!(
+            "no prefix of the {count} operations in progress explains the store: {what}"
+        )))
     }
 
-    /// Whether the store holds what the journals of all its writers say, and nothing else.
+    /// Compares the store with the journals of all its writers.
     ///
     /// # Errors
-    /// With the keys that differ.
+    /// The keys that differ.
     pub fn compare<'a>(
         journals: impl IntoIterator<Item = &'a Self>,
         found: &Contents,
@@ -118,7 +123,7 @@ impl<O: Operation> Journal<O> {
     }
 }
 
-/// Where two states differ, for people: the first few keys.
+/// A readable description of the first few keys that differ.
 fn differences(expected: &Contents, found: &Contents) -> String {
     const SHOWN: usize = 5;
     let keys: BTreeSet<&Vec<u8>> = expected.keys().chain(found.keys()).collect();
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn any_prefix_of_what_was_begun_may_have_happened() {
+    fn any_prefix_of_the_begun_operations_is_accepted() {
         for (found, happened) in [
             (contents(&[("a", "1"), ("b", "1")]), 0),
             (contents(&[("a", "2"), ("b", "1")]), 1),
@@ -184,19 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_a_later_one_alone_and_a_phantom_are_told() {
+    fn lost_reordered_and_phantom_writes_are_reported() {
         for wrong in [
             contents(&[("a", "1")]),
             contents(&[("a", "1"), ("b", "2")]),
             contents(&[("a", "1"), ("b", "1"), ("c", "9")]),
         ] {
-            let told = journal().settle(&wrong).unwrap_err().to_string();
-            assert!(told.contains("no prefix of the 3 operations"), "{told}");
+            let message = journal().settle(&wrong).unwrap_err().to_string();
+            assert!(message.contains("no prefix of the 3 operations"), "{message}");
         }
         let mut journal = journal();
         let phantom = contents(&[("a", "1"), ("b", "1"), ("d", "1")]);
         journal.settle(&phantom).unwrap();
-        let told = Journal::compare([&journal], &phantom).unwrap_err().to_string();
-        assert_eq!(told, "1 keys differ: d: expected absent, found 1 bytes `1`");
+        let message = Journal::compare([&journal], &phantom).unwrap_err().to_string();
+        assert_eq!(message, "1 keys differ: d: expected absent, found 1 bytes `1`");
     }
 }

@@ -1,8 +1,12 @@
-//! Real processes, killed and stopped at random moments and at chosen points, judged by what they had acknowledged.
+//! Real processes, killed and stopped at random moments and at chosen points, and checked against
+//! their acknowledgements.
 //!
-//! - [`Victim`] is a child process: a test of the same test binary, run again, or any program. It can be killed (SIGKILL), stopped and resumed (SIGSTOP, SIGCONT).
-//! - [`Journal`] knows which operations were acknowledged and which were begun, and says whether what a store holds afterwards can have come of them.
-//! - [`AtPoint`] is a medium that kills or stops its own process when a chosen place of the source stores for the nth time. Production code knows nothing of it.
+//! - [`Victim`] is a child process: a test of the same test binary, or any program. It can be
+//!   killed (SIGKILL), stopped and resumed (SIGSTOP, SIGCONT).
+//! - [`Journal`] records which operations were begun and acknowledged, and checks whether they
+//!   explain the content of the store.
+//! - [`AtPoint`] is a medium that kills or stops its own process at the nth store of a line of the
+//!   source. Production code does not depend on it.
 
 mod journal;
 mod point;

@@ -1,4 +1,4 @@
-//! A medium that ends or stops its process at a chosen place of the source.
+//! A medium that kills or stops its process at a chosen line of the source.
 
 use crate::points;
 use std::collections::BTreeMap;
@@ -10,38 +10,38 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
-/// What happens at a point.
+/// The action at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The process dies, as by `kill -9`.
+    /// The process is killed, as by `kill -9`.
     Kill,
-    /// It stands still until someone lets it go on.
+    /// The process is stopped until it is resumed.
     Stop,
 }
 
-/// The nth time that a line of the source changes what a medium holds, just after it has.
+/// The nth time that a line of the source changes a medium, right after the change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
-    /// The source file, as the compiler names it.
+    /// The source file, as named by the compiler.
     pub file: String,
     /// Its line.
     pub line: u32,
-    /// Which time, from 1 on.
+    /// The number of the change, from 1 on.
     pub nth: u64,
-    /// The name that the product gives to the access, if it does.
+    /// The product's name for the access, if it has one.
     pub name: Option<&'static str>,
 }
 
 impl Point {
-    /// The variable that tells a victim where to end.
+    /// The environment variable that sets a victim's point.
     pub const VARIABLE: &'static str = "TERRACE_STOP_AT";
 
-    /// Whether both are at the same line.
+    /// Whether both are in the same line.
     pub fn is_at(&self, other: &Self) -> bool {
         (&self.file, self.line) == (&other.file, other.line)
     }
 
-    /// What the variable says of this point.
+    /// The value of the variable for this point.
     pub fn told(&self, ending: Ending) -> String {
         let ending = if ending == Ending::Kill { "kill" } else { "stop" };
         format!("{ending} {} {} {}", self.nth, self.line, self.file)
@@ -87,24 +87,26 @@ impl FromStr for Plan {
     }
 }
 
-/// Where this process is to end: as its environment says.
+/// The point of this process, from its environment.
 fn plan() -> Option<&'static Plan> {
     static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
     PLAN.get_or_init(|| std::env::var(Point::VARIABLE).ok()?.parse().ok()).as_ref()
 }
 
-/// How often each line has changed a medium, while that is counted, and the name of the change.
+/// How often each line has changed a medium while counting is on, and the name of the change.
 static COUNTED: Mutex<Option<Counts>> = Mutex::new(None);
 
 type Counts = BTreeMap<(&'static str, u32), (u64, Option<&'static str>)>;
 
-/// The medium below; where [`Point::VARIABLE`] is set, its process ends or stops at that point.
+/// Forwards to the medium below. If [`Point::VARIABLE`] is set, kills or stops its process at that
+/// point.
 pub struct AtPoint<M>(M);
 
 impl<M> AtPoint<M> {
-    /// The lines that change any medium of this kind while `work` runs, each with how often it did.
+    /// The lines that change any medium of this kind while `work` runs, each with its number of
+    /// changes.
     pub fn points(work: impl FnOnce()) -> Vec<Point> {
-        /// One count at a time, whatever tests run beside each other.
+        /// Only one count at a time, even with parallel tests.
         static COUNTING: Mutex<()> = Mutex::new(());
         let _counting = COUNTING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let counted = || COUNTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -128,8 +130,9 @@ impl<M> AtPoint<M> {
             return;
         }
         let signal = if plan.ending == Ending::Kill { libc::SIGKILL } else { libc::SIGSTOP };
-        // To this thread: one to the process may be taken by another thread, and this one would go on until that has stopped it.
-        // SAFETY: a signal to this thread that no handler sees.
+        // To this thread: another thread might take a signal to the process, and this one would
+        // continue until then.
+        // SAFETY: a signal to this thread, without a handler.
         unsafe { libc::raise(signal) };
     }
 }

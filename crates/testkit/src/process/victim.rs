@@ -1,7 +1,8 @@
 //! A child process that is killed and stopped.
 //!
-//! That it has ended is asked without making the kernel forget it: to forget one, with what others had open of it in /proc, takes the kernel more than ten seconds on a machine that has no time, and that long no
-//! test may keep others standing still. Another thread does it.
+//! Checks for its end do not reap it. On a busy machine, reaping a process whose /proc entries were
+//! open elsewhere takes the kernel more than ten seconds. No test may keep other processes stopped
+//! that long, so another thread reaps it.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
 use std::collections::BTreeMap;
@@ -13,42 +14,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-/// The variable that tells a child what to do.
+/// The environment variable with the task of a child.
 const TASK: &str = "TERRACE_VICTIM_TASK";
 
-/// Operations acknowledged, by thread.
+/// Number of acknowledged operations by thread.
 pub type Acknowledged = BTreeMap<usize, u64>;
 
-/// What this process was started for as a victim; `None` in any other process. A test that is only a victim's work begins with it.
+/// The task of this process if it is a victim; `None` otherwise. A test that only does a victim's
+/// work begins with this.
 pub fn task() -> Option<String> {
     env::var(TASK).ok()
 }
 
-/// A victim says that the first `count` operations of `thread` have returned. Whoever reads it knows so even if the process dies at once: the bytes are in the
-/// pipe before this returns.
+/// Acknowledges, in a victim, that the first `count` operations of `thread` have returned. The
+/// acknowledgement is in the pipe before this returns, so it survives a crash.
 pub fn acknowledge(thread: usize, count: u64) {
     let line = format!("\ndone {thread} {count}\n");
-    // A parent that has gone has nobody to tell.
+    // The parent may be gone.
     let _ = io::stdout().write_all(line.as_bytes());
 }
 
-/// How a victim has ended.
+/// How a victim ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// What it had acknowledged.
+    /// The acknowledged operations.
     pub acknowledged: Acknowledged,
-    /// Whether it was killed, and did not end by itself.
+    /// Whether it was killed rather than exiting.
     pub killed: bool,
 }
 
 impl Ended {
-    /// How many operations of `thread` had returned.
+    /// Number of operations of `thread` that returned.
     pub fn returned(&self, thread: usize) -> u64 {
         self.acknowledged.get(&thread).copied().unwrap_or(0)
     }
 }
 
-/// A child process. It is killed when this is dropped.
+/// A child process, killed on drop.
 pub struct Victim {
     pid: Pid,
     reader: Option<JoinHandle<Acknowledged>>,
@@ -56,7 +58,8 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Runs the test `name` of this test binary in a process of its own, with `task` to do, and with further environment variables.
+    /// Runs the test `name` of this test binary in its own process, with this task and further
+    /// environment variables.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -88,20 +91,20 @@ impl Victim {
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// Its process number.
+    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get() as u32
     }
 
-    /// How often it has acknowledged something so far, as far as it was read.
+    /// Number of acknowledgements read so far.
     pub fn heard(&self) -> u64 {
         self.heard.load(Relaxed)
     }
 
-    /// How it has ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system call fails.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         self.end(WaitIdOptions::NOHANG)
     }
@@ -109,50 +112,50 @@ impl Victim {
     fn end(&self, how: WaitIdOptions) -> io::Result<Option<ExitStatus>> {
         let how = how | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid), how))?;
-        // As wait(2) tells it.
+        // In the encoding of wait(2).
         let raw = |code: Option<i32>, signal: Option<i32>| code.unwrap_or(0) << 8 | signal.unwrap_or(0);
         Ok(status.map(|status| ExitStatus::from_raw(raw(status.exit_status(), status.terminating_signal()))))
     }
 
-    /// Stops it wherever it is, and waits until it stands still. [`Victim::resume`] lets it go on.
+    /// Stops it and waits until it is stopped. [`Victim::resume`] continues it.
     ///
     /// # Errors
-    /// If it is not there any more.
+    /// If it no longer exists.
     pub fn stop(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         if self.wait_until_stopped()? { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Waits until it has stopped (`true`) or ended (`false`).
+    /// Waits until it is stopped (`true`) or has ended (`false`).
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system call fails.
     pub fn wait_until_stopped(&self) -> io::Result<bool> {
         let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid), how))?;
         Ok(status.is_some_and(|status| status.stopped()))
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     ///
     /// # Errors
-    /// If it is not there any more.
+    /// If it no longer exists.
     pub fn resume(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Kills it as `kill -9` does, stopped or not.
+    /// Kills it as by `kill -9`, stopped or not, and waits for its end.
     pub fn kill(self) -> Ended {
         self.strike();
         self.wait()
     }
 
-    /// Kills it and does not wait for its end, which may take the kernel a while: see [`Victim::wait`].
+    /// Kills it without waiting for its end, which may take a while: see [`Victim::wait`].
     pub fn strike(&self) {
         let _ = self.signal(Signal::KILL);
     }
 
-    /// Waits until it ends by itself or by what it was told.
+    /// Waits until it exits or is killed.
     pub fn wait(mut self) -> Ended {
         self.finish()
     }
@@ -171,7 +174,8 @@ impl Drop for Victim {
         self.strike();
         let _ = self.end(WaitIdOptions::empty());
         let pid = self.pid;
-        // To reap it, the kernel takes away what it had in /proc, and turns in a circle while somebody who has looked there is at the same and has no processor: so it has to give way to all others.
+        // To reap it, the kernel removes its /proc entries, and spins while a preempted reader of
+        // these is doing the same. So this thread must yield to all others.
         let reap = move || {
             let _ = rustix::process::nice(19);
             waitpid(Some(pid), WaitOptions::empty())
@@ -180,7 +184,7 @@ impl Drop for Victim {
     }
 }
 
-/// Reads what a child says until it is gone.
+/// Reads a child's acknowledgements until it ends.
 fn acknowledged(output: ChildStdout, heard: &AtomicU64) -> Acknowledged {
     let mut done = Acknowledged::new();
     for line in BufReader::new(output).lines().map_while(Result::ok) {

@@ -1,4 +1,5 @@
-//! What threads were answered, and whether one order of their calls explains it: the whole store at once, so that what is all or nothing is seen to be.
+//! The answers that threads got, and whether one order of their calls explains them. The check
+//! covers the whole store at once, so a batch applied in part is detected.
 
 use super::causal::{self, Part as Piece};
 use super::scenario::Act;
@@ -7,21 +8,21 @@ use crate::linearizability::{Interval, final_states};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a store holds, key by key.
+/// The content of a store, by key.
 pub type Contents = Vec<Option<Version>>;
 
-/// What a call was answered.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The state of the key that it found.
+    /// The state in which the operation found the key.
     Found(Option<Version>),
-    /// What a scan found.
+    /// The result of a scan.
     Scanned(Vec<(Key, Version)>),
-    /// So many keys.
+    /// The number of keys.
     Counted(u64),
-    /// There was no room: nothing has changed.
+    /// There was no room; nothing changed.
     Full,
-    /// Nothing.
+    /// No value.
     Done,
 }
 
@@ -45,41 +46,41 @@ impl fmt::Display for Answer {
 /// One call of a thread.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its place among all that were meant to be made.
+    /// Its position among all planned calls.
     pub number: usize,
-    /// Who made it.
+    /// The thread that made it.
     pub thread: usize,
-    /// What was asked.
+    /// The operation.
     pub act: Act,
-    /// When.
+    /// When it began.
     pub called: u64,
-    /// When it had returned, and its answer; nothing if it never did.
+    /// When it returned, and its answer; `None` if it did not return.
     pub returned: Option<(u64, Answer)>,
 }
 
 /// The calls of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
-    /// What the store held before.
+    /// The content of the store before the calls.
     pub initial: Contents,
     /// All calls.
     pub calls: Vec<Call>,
-    /// Threads whose calls no clock orders, a bit each.
+    /// Threads whose calls are not ordered by time, one bit each.
     pub apart: u8,
 }
 
-/// A part of a call that takes effect at one moment.
+/// A part of a call that takes effect atomically.
 struct Moment {
     interval: Interval,
     what: What,
 }
 
 pub(super) enum What {
-    /// The key is read to hold this.
+    /// Reads this state of the key.
     Read(Key, Option<Version>),
-    /// These keys are read to hold this, all at once.
+    /// Reads these states of several keys at one instant.
     ReadAll(Vec<(Key, Option<Version>)>),
-    /// The operation takes effect, and finds this if its answer is known.
+    /// Applies the operation, which finds this state if its answer is known.
     Change(Op, Option<Option<Version>>),
 }
 
@@ -101,12 +102,13 @@ impl Moment {
     }
 }
 
-/// What a store may hold: keys that no call changes or reads together are independent of each other, so what they may hold is told apart. (Linearizability is a local property:
-/// M. Herlihy, J. Wing: *Linearizability*, TOPLAS 1990, section 3.)
+/// The possible contents of a store. Keys that no call changes or reads together are independent,
+/// so their contents are kept separately. (Linearizability is a local property: M. Herlihy, J.
+/// Wing: *Linearizability*, TOPLAS 1990, section 3.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcomes(Vec<Part>);
 
-/// Keys that some call changes or reads together, and what they may hold.
+/// Keys that some call changes or reads together, and their possible contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     keys: Vec<Key>,
@@ -118,10 +120,10 @@ fn only(keys: &[Key], contents: &[Option<Version>]) -> Contents {
 }
 
 impl Outcomes {
-    /// No order explains the answers.
+    /// The empty set: no order explains the answers.
     pub(super) const NONE: Self = Self(Vec::new());
 
-    /// What each key may hold by itself.
+    /// Independent keys with these possible contents.
     pub(super) fn of_keys(keys: impl Iterator<Item = Vec<Option<Version>>>) -> Self {
         let part = |(key, versions): (Key, Vec<Option<Version>>)| Part {
             keys: vec![key],
@@ -130,28 +132,28 @@ impl Outcomes {
         Self(keys.enumerate().map(part).collect())
     }
 
-    /// Whether there are none: no order explains the answers.
+    /// Whether the set is empty: no order explains the answers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty() || self.0.iter().any(|part| part.states.is_empty())
     }
 
-    /// Whether the store may hold this.
+    /// Whether this content is possible.
     pub fn contains(&self, contents: &[Option<Version>]) -> bool {
         !self.0.is_empty() && self.0.iter().all(|part| part.states.contains(&only(&part.keys, contents)))
     }
 
-    /// Whether all of it is among the `others`, of the same calls at another time.
-    pub(super) fn are_among(&self, others: &Self) -> bool {
+    /// Whether this is a subset of `others`, the outcomes of the same calls at another time.
+    pub(super) fn is_subset_of(&self, others: &Self) -> bool {
         self.0.iter().zip(&others.0).all(|(part, other)| part.states.is_subset(&other.states))
     }
 
-    /// A number for it.
+    /// A hash of the set.
     pub(super) fn number(&self) -> u64 {
         let words = self.0.iter().flat_map(|part| part.states.iter().flatten());
         words.fold(1, |number, version| crate::crash::hash(number, version.map_or(0, |version| version + 1)))
     }
 
-    /// What `key` may hold.
+    /// The possible states of `key`.
     fn of(&self, key: Key) -> BTreeSet<Option<Version>> {
         let part = self.0.iter().find_map(|part| Some((part, part.keys.iter().position(|&it| it == key)?)));
         let states = part.map(|(part, place)| part.states.iter().map(move |state| state[place]));
@@ -165,8 +167,9 @@ impl Calls {
         self.calls.iter().find(|call| call.number == number)
     }
 
-    /// What the store may hold after these calls, if one order explains all answers; nothing if none does. Calls that had not been made at `until` are left
-    /// out; those that had not returned may have taken effect or not.
+    /// The possible contents after these calls, if an order explains all answers; else the empty
+    /// set. Leaves out calls that began after `until`. Calls that had not returned then may have
+    /// taken effect or not.
     pub fn outcomes(&self, until: u64) -> Outcomes {
         if self.apart != 0 {
             return causal::outcomes(self.pieces(until), &self.initial, |thread| self.is_apart(thread));
@@ -179,7 +182,8 @@ impl Calls {
         let is_of = |moment: &&Moment| moment.keys().iter().any(|key| keys.contains(key));
         let mut moments: Vec<&Moment> = moments.iter().filter(is_of).collect();
         let changed: BTreeSet<Key> = moments.iter().flat_map(|moment| moment.changes()).collect();
-        // What nobody changes tells nothing about the order; it only has to be right.
+        // Reads of keys that no call changes do not constrain the order; they only have to be
+        // right.
         let mut sound = true;
         moments.retain(|moment| match moment.what {
             What::Read(key, found) if !changed.contains(&key) => {
@@ -198,7 +202,7 @@ impl Calls {
         Part { keys, states }
     }
 
-    /// Keys by what is changed or read together in any of the calls.
+    /// Groups the keys that any of the calls changes or reads together.
     fn parts(&self) -> Vec<Vec<Key>> {
         let mut parts: Vec<Vec<Key>> = (0..self.initial.len()).map(|key| vec![key]).collect();
         for call in &self.calls {
@@ -216,7 +220,7 @@ impl Calls {
         parts
     }
 
-    /// Whether the store may hold `end` after all calls.
+    /// Checks that the store may contain `end` after all calls.
     pub fn explain(&self, end: &Contents) -> Result<(), Wrong> {
         let outcomes = self.outcomes(u64::MAX);
         if outcomes.contains(end) {
@@ -225,17 +229,17 @@ impl Calls {
         if outcomes.is_empty() {
             return Err("no order of these calls explains what they were answered".into());
         }
-        self.differs(&outcomes, end)
+        self.describe_difference(&outcomes, end)
     }
 
-    /// Whether no scan has found a key twice that nobody took away meanwhile.
-    pub(super) fn found_once(&self) -> Result<(), Wrong> {
+    /// Checks that no scan found a key twice, unless another call removed it meanwhile.
+    pub(super) fn check_scans(&self) -> Result<(), Wrong> {
         for scan in &self.calls {
             let Some((_, Answer::Scanned(found))) = &scan.returned else { continue };
             let is_meanwhile =
                 |call: &&Call| causal::is_meanwhile(call, scan, |thread| self.is_apart(thread));
             let taken: Vec<Key> =
-                self.calls.iter().filter(is_meanwhile).flat_map(|call| call.act.takes_away()).collect();
+                self.calls.iter().filter(is_meanwhile).flat_map(|call| call.act.removes()).collect();
             let mut keys = BTreeSet::new();
             if let Some((key, _)) = found.iter().find(|(key, _)| !keys.insert(key) && !taken.contains(key)) {
                 return Err(format!("thread {}'s scan finds k{key} twice", scan.thread));
@@ -244,31 +248,31 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether all who have asked how many keys there are were told so, where no call changes any.
-    pub(super) fn counted(&self) -> Result<(), Wrong> {
+    /// Checks the answers to counts, if no call changes a key.
+    pub(super) fn check_counts(&self) -> Result<(), Wrong> {
         let keys = self.initial.iter().flatten().count() as u64;
-        let is_still = self.calls.iter().all(|call| call.act.changes().is_empty());
-        let told = |call: &Call| match call.returned {
-            Some((_, Answer::Counted(told))) if told != keys => Some((call.thread, told)),
+        let is_unchanged = self.calls.iter().all(|call| call.act.changes().is_empty());
+        let wrong_count = |call: &Call| match call.returned {
+            Some((_, Answer::Counted(counted))) if counted != keys => Some((call.thread, counted)),
             _ => None,
         };
-        match self.calls.iter().find_map(told).filter(|_| is_still) {
-            Some((thread, told)) => {
-                Err(format!("thread {thread} is told of {told} keys, of which there are {keys}"))
+        match self.calls.iter().find_map(wrong_count).filter(|_| is_unchanged) {
+            Some((thread, counted)) => {
+                Err(format!("thread {thread} counts {counted} keys, but there are {keys}"))
             }
             None => Ok(()),
         }
     }
 
-    /// Says in which key `end` is none of `outcomes`.
-    pub(super) fn differs(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
-        let say = |version: Option<Version>| Answer::Found(version).to_string();
+    /// Describes how `end` differs from all `outcomes`.
+    pub(super) fn describe_difference(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
+        let display = |version: Option<Version>| Answer::Found(version).to_string();
         let Some(key) = (0..end.len()).find(|&key| !outcomes.of(key).contains(&end[key])) else {
             return Err("no order of these calls leaves what the store holds".into());
         };
-        let all: Vec<String> = outcomes.of(key).into_iter().map(say).collect();
-        let (end, all) = (say(end[key]), all.join(" or "));
-        Err(format!("get(k{key}) = {end}, and every order of these calls leaves {all}"))
+        let all: Vec<String> = outcomes.of(key).into_iter().map(display).collect();
+        let (end, all) = (display(end[key]), all.join(" or "));
+        Err(format!("get(k{key}) = {end}, but every order of these calls leaves {all}"))
     }
 
     fn is_apart(&self, thread: usize) -> bool {
@@ -284,12 +288,12 @@ impl Calls {
         self.pieces(until).into_iter().map(moment).collect()
     }
 
-    /// What the calls did that had been made at `until`.
+    /// The parts of the calls that had begun at `until`.
     fn pieces(&self, until: u64) -> Vec<Piece<'_>> {
         let made = self.calls.iter().filter(|call| call.called <= until);
         made.flat_map(|call| {
             let answer = call.returned.as_ref().filter(|(at, _)| *at <= until).map(|(_, answer)| answer);
-            // Of several puts for which there was no room, some may have found room.
+            // If several puts ran out of room, some of them may have succeeded.
             let is_partial =
                 |answer: &Answer| matches!((&call.act, answer), (Act::Do(Op::Puts(_)), Answer::Full));
             let is_open = answer.is_none_or(is_partial);
@@ -303,7 +307,7 @@ impl Calls {
     }
 }
 
-/// What a call does, each by itself.
+/// The atomic parts of a call.
 fn parts(act: &Act, answer: Option<&Answer>, keys: usize) -> Vec<What> {
     match (act, answer) {
         (Act::Get(key), Some(Answer::Found(found))) => vec![What::Read(*key, *found)],
@@ -358,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_batch_is_no_outcome_and_no_answer() {
+    fn half_of_a_batch_is_rejected() {
         let batch = Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))]));
         let get = |key, at, found| call(1, (at, Some(at + 1)), Act::Get(key), Answer::Found(found));
         let calls = |reads: Vec<Call>| Calls {
@@ -372,11 +376,11 @@ mod tests {
         let half = calls(vec![get(0, 2, Some(5)), get(1, 4, None)]);
         assert!(half.explain(&vec![Some(5), Some(6)]).is_err_and(|wrong| wrong.contains("no order")));
         let wrong = calls(vec![]).explain(&vec![Some(5), None]).unwrap_err();
-        assert!(wrong.contains("get(k1) = none, and every order of these calls leaves v6"), "{wrong}");
+        assert!(wrong.contains("get(k1) = none, but every order of these calls leaves v6"), "{wrong}");
     }
 
     #[test]
-    fn what_is_read_at_once_was_there_at_once() {
+    fn snapshot_needs_one_instant() {
         let put =
             |key, at, version| call(0, (at, Some(at + 1)), Act::Do(Op::Put(key, version)), Answer::Done);
         let calls = |found: &[(Key, Version)]| Calls {
@@ -394,44 +398,48 @@ mod tests {
     }
 
     #[test]
-    fn what_had_not_returned_may_be_there_or_not_unless_it_was_seen() {
+    fn unfinished_call_is_optional_unless_it_was_seen() {
         let put = call(0, (1, None), Act::Do(Op::Put(0, 7)), Answer::Done);
         let calls = Calls { initial: vec![None], calls: vec![put.clone()], apart: 0 };
         assert_eq!(calls.outcomes(9).of(0), [None, Some(7)].into());
         assert_eq!(calls.outcomes(0).of(0), [None].into());
         let seen = call(1, (2, Some(3)), Act::Get(0), Answer::Found(Some(7)));
         let calls = Calls { initial: vec![None], calls: vec![put, seen], apart: 0 };
-        assert_eq!(calls.outcomes(9).of(0), [Some(7)].into(), "a reader has been told of it");
+        assert_eq!(calls.outcomes(9).of(0), [Some(7)].into(), "a reader has seen it");
     }
 
     #[test]
-    fn a_scan_finds_a_key_twice_only_if_somebody_took_it_away_meanwhile() {
+    fn scan_finds_a_key_twice_only_after_a_removal() {
         let scan = call(0, (3, Some(6)), Act::Scan, Answer::Scanned(vec![(0, 7), (0, 7)]));
         let other = |times, op| call(1, times, Act::Do(op), Answer::Done);
-        let found_once = |calls: Vec<Call>| {
+        let check_scans = |calls: Vec<Call>| {
             let calls = std::iter::once(scan.clone()).chain(calls).collect();
-            Calls { initial: vec![Some(7)], calls, apart: 0 }.found_once()
+            Calls { initial: vec![Some(7)], calls, apart: 0 }.check_scans()
         };
-        assert_eq!(found_once(vec![]), Err("thread 0's scan finds k0 twice".into()));
+        assert_eq!(check_scans(vec![]), Err("thread 0's scan finds k0 twice".into()));
         let back = || other((5, Some(9)), Op::Put(0, 7));
-        assert_eq!(found_once(vec![other((1, Some(4)), Op::Remove(0)), back()]), Ok(()));
-        assert!(found_once(vec![other((1, Some(2)), Op::Remove(0)), back()]).is_err(), "it was gone before");
+        assert_eq!(check_scans(vec![other((1, Some(4)), Op::Remove(0)), back()]), Ok(()));
+        assert!(
+            check_scans(vec![other((1, Some(2)), Op::Remove(0)), back()]).is_err(),
+            "it was removed before"
+        );
     }
 
     #[test]
-    fn who_asks_how_many_keys_there_are_is_told_so_unless_some_come_or_go() {
+    fn count_is_checked_unless_keys_change() {
         let count = |keys| call(1, (2, Some(3)), Act::Count, Answer::Counted(keys));
-        let told =
-            |calls: Vec<Call>| Calls { initial: vec![Some(7), None, Some(8)], calls, apart: 0 }.counted();
-        assert_eq!(told(vec![count(2)]), Ok(()));
-        let wrong = "thread 1 is told of 3 keys, of which there are 2";
-        assert_eq!(told(vec![count(2), count(3)]), Err(wrong.to_string()));
+        let check_counts = |calls: Vec<Call>| {
+            Calls { initial: vec![Some(7), None, Some(8)], calls, apart: 0 }.check_counts()
+        };
+        assert_eq!(check_counts(vec![count(2)]), Ok(()));
+        let wrong = "thread 1 counts 3 keys, but there are 2";
+        assert_eq!(check_counts(vec![count(2), count(3)]), Err(wrong.to_string()));
         let put = call(0, (1, Some(9)), Act::Do(Op::Put(1, 5)), Answer::Done);
-        assert_eq!(told(vec![count(3), put]), Ok(()));
+        assert_eq!(check_counts(vec![count(3), put]), Ok(()));
     }
 
     #[test]
-    fn keys_that_no_batch_joins_are_explained_apart() {
+    fn keys_without_a_common_batch_are_independent() {
         let put = |key, version| call(0, (1, None), Act::Do(Op::Put(key, version)), Answer::Done);
         let batch = call(1, (1, None), Act::Do(Op::Batch(vec![(0, Some(5)), (2, None)])), Answer::Done);
         let calls = vec![put(0, 3), put(1, 4), batch];
@@ -441,6 +449,6 @@ mod tests {
         let may = |contents: [Option<Version>; 3]| outcomes.contains(&contents);
         assert!(may([None, None, Some(1)]) && may([Some(5), Some(4), None]) && may([Some(3), None, None]));
         assert!(!may([None, None, None]) && !may([Some(5), None, Some(1)]) && !may([None, Some(5), Some(1)]));
-        assert!(calls.outcomes(0).are_among(&outcomes) && !outcomes.are_among(&calls.outcomes(0)));
+        assert!(calls.outcomes(0).is_subset_of(&outcomes) && !outcomes.is_subset_of(&calls.outcomes(0)));
     }
 }

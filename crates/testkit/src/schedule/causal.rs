@@ -1,11 +1,17 @@
-//! Judging calls of threads that no clock orders, for nothing that they do between two calls does: whether what they were told is consistent with what they had to know.
+//! Checks calls of threads that are not ordered by time, because the threads execute no barriers
+//! between calls: are the answers consistent with what each thread must have seen?
 //!
-//! A part of a call comes before another one if its thread does it in an earlier call; or if the other finds what it has left; or if both threads order their calls by barriers and the clock says so; and so on from there. For
-//! each key there has to be one order of all that is done to it that keeps to this and explains each answer: so of J put and then K, whoever finds the new K finds the new J afterwards. There need not be one for all keys together:
-//! of two threads that each write a key and then read the other's, both may find what was before. (M. Ahamad, G. Neiger, J. Burns, P. Kohli, P. Hutto: *Causal memory*, Distributed Computing 1995; with one order a key.)
+//! A part of a call precedes another one in these cases: its thread does it in an earlier call; the
+//! other one reads its result; both threads order their calls by barriers and the clock says so; or
+//! by transitivity. For each key, one order of all accesses to it must respect this and explain
+//! each answer. So after puts of J and then K, a thread that reads the new K must read the new J
+//! afterwards. No common order of all keys is required: if two threads each write a key and then
+//! read the other's, both may read the old value. (M. Ahamad, G. Neiger, J. Burns, P. Kohli, P.
+//! Hutto: *Causal memory*, Distributed Computing 1995; with one order per key.)
 //!
-//! What several keys are changed or read to at once is one part of a call, so who finds a half of a batch finds the other half behind it. What a scan finds of each key is a part of its own, and what a scan
-//! finds first need not come first.
+//! A change or read of several keys at one instant is one part, so a reader of one half of a batch
+//! must see the other half afterwards. A scan has a part for each key, and these parts are
+//! unordered.
 
 use super::calls::{Answer, Call, Contents, Outcomes, What};
 use crate::crash::{Key, Op, Version};
@@ -15,11 +21,11 @@ use crate::linearizability::final_states_after;
 pub(super) struct Part<'c> {
     pub(super) call: &'c Call,
     pub(super) what: What,
-    /// Whether it may not have taken effect.
+    /// Whether it may have had no effect.
     pub(super) is_open: bool,
 }
 
-/// What of what comes before: a row of bits each.
+/// The precedence relation, as rows of bits.
 struct Before {
     rows: Vec<Vec<u64>>,
 }
@@ -37,7 +43,7 @@ impl Before {
         self.rows[second][first / 64] |= 1 << (first % 64);
     }
 
-    /// What comes before what comes before, comes before.
+    /// Makes the relation transitive.
     fn close(&mut self) {
         for middle in 0..self.rows.len() {
             let row = self.rows[middle].clone();
@@ -55,7 +61,7 @@ impl Part<'_> {
         self.what.keys()
     }
 
-    /// What it leaves of a key that was like this, if it may have found it so.
+    /// The state of a key after this part, if the part may have found the key in state `before`.
     fn apply(&self, key: Key, before: Option<Version>) -> Option<Option<Version>> {
         match &self.what {
             What::Read(_, found) => (*found == before).then_some(before),
@@ -76,7 +82,7 @@ impl Part<'_> {
         }
     }
 
-    /// What it found each key to be, as far as that is told.
+    /// The states in which it found keys, as far as known.
     fn found(&self) -> Vec<(Key, Option<Version>)> {
         match &self.what {
             What::Read(key, found) => vec![(*key, *found)],
@@ -96,17 +102,17 @@ impl Part<'_> {
         }
     }
 
-    /// Whether it has surely written a version to a key.
+    /// Whether it certainly wrote a version to a key.
     fn has_written(&self, key: Key) -> bool {
         let is_sure = |op: &Op| matches!(op, Op::Put(..) | Op::Batch(_));
         !self.is_open
             && matches!(&self.what, What::Change(op, _) if is_sure(op) && op.written().iter().any(|it| it.0 == key))
     }
 
-    /// Whether it may have taken a key away.
+    /// Whether it may have removed a key.
     fn may_remove(&self, key: Key) -> bool {
         match &self.what {
-            // There was nothing to remove.
+            // The key was absent.
             What::Change(_, Some(None)) => false,
             What::Change(op, _) => op.removed().contains(&key),
             _ => false,
@@ -114,7 +120,8 @@ impl Part<'_> {
     }
 }
 
-/// What each key may hold after these parts of calls; nothing if they are not consistent. The threads that are apart have no clock.
+/// The possible states of each key after these parts; empty if they are inconsistent. Threads that
+/// are apart are not ordered by time.
 pub(super) fn outcomes(
     parts: Vec<Part<'_>>,
     initial: &Contents,
@@ -123,7 +130,7 @@ pub(super) fn outcomes(
     let changed: Vec<Key> =
         parts.iter().filter(|part| matches!(part.what, What::Change(..))).flat_map(Part::keys).collect();
     let is_of_changed = |part: &Part<'_>| part.keys().iter().any(|key| changed.contains(key));
-    // What nobody changes tells nothing about the order; it only has to be right.
+    // Reads of keys that no part changes do not constrain the order; they only have to be right.
     let (parts, rest): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_of_changed);
     let finds = |part: &Part<'_>| part.found().iter().all(|&(key, found)| initial[key] == found);
     if !rest.iter().all(finds) {
@@ -144,7 +151,7 @@ fn of_key(key: Key, parts: &[Part<'_>], before: &Before, initial: Option<Version
     states.into_iter().collect()
 }
 
-/// What comes before what.
+/// Computes the precedence relation.
 fn before(parts: &[Part<'_>], initial: &Contents, is_apart: impl Fn(usize) -> bool) -> Before {
     let mut before = Before::new(parts.len());
     let all = || (0..parts.len()).flat_map(|first| (0..parts.len()).map(move |second| (first, second)));
@@ -167,7 +174,7 @@ fn before(parts: &[Part<'_>], initial: &Contents, is_apart: impl Fn(usize) -> bo
         }
     }
     before.close();
-    // Who finds nothing finds what a removal has left, if it is only one that it can be.
+    // A read that finds a key absent follows the removal, if only one removal is possible.
     while add_removals(parts, initial, &mut before) {
         before.close();
     }
@@ -198,7 +205,7 @@ fn add_removals(parts: &[Part<'_>], initial: &Contents, before: &mut Before) -> 
     is_more
 }
 
-/// Whether a call may have been made while a scan was under way: where a thread has no clock, nobody knows.
+/// Whether a call may overlap a scan; always possible if one of the threads is not ordered by time.
 pub(super) fn is_meanwhile(call: &Call, scan: &Call, is_apart: impl Fn(usize) -> bool) -> bool {
     let returned = |call: &Call| call.returned.as_ref().map(|(at, _): &(u64, Answer)| *at);
     let ends_before = |one: &Call, other: &Call| returned(one).is_some_and(|at| at < other.called);
@@ -211,7 +218,7 @@ mod tests {
     use super::super::scenario::Act;
     use super::*;
 
-    /// Calls of threads, each its own in order, all of which last as long as the run.
+    /// Calls of several threads, each in its own order, all within the run.
     fn calls(initial: Contents, of_threads: &[&[(Act, Answer)]]) -> Calls {
         let threads = of_threads.iter().enumerate();
         let calls = threads.flat_map(|(thread, calls)| {
@@ -233,33 +240,33 @@ mod tests {
     const END: [Option<Version>; 2] = [Some(5), Some(6)];
 
     #[test]
-    fn who_finds_the_later_of_two_writes_finds_the_earlier_one() {
-        let told = |found: &[(Act, Answer)]| {
+    fn reader_of_the_later_write_sees_the_earlier_one() {
+        let explain = |found: &[(Act, Answer)]| {
             calls(vec![None, None], &[&[put(0, 5), put(1, 6)], found]).explain(&END.to_vec())
         };
-        assert_eq!(told(&[get(1, Some(6)), get(0, Some(5))]), Ok(()));
-        assert_eq!(told(&[get(0, None), get(1, Some(6))]), Ok(()));
-        assert_eq!(told(&[get(1, None), get(0, None)]), Ok(()), "no clock says that it is over");
-        assert!(told(&[get(1, Some(6)), get(0, None)]).is_err());
-        assert!(told(&[get(0, Some(5)), get(0, None)]).is_err(), "one key goes on in one order");
+        assert_eq!(explain(&[get(1, Some(6)), get(0, Some(5))]), Ok(()));
+        assert_eq!(explain(&[get(0, None), get(1, Some(6))]), Ok(()));
+        assert_eq!(explain(&[get(1, None), get(0, None)]), Ok(()), "the calls are not ordered by time");
+        assert!(explain(&[get(1, Some(6)), get(0, None)]).is_err());
+        assert!(explain(&[get(0, Some(5)), get(0, None)]).is_err(), "each key has one order");
         let scanned = |found: &[(Key, Version)]| (Act::Scan, Answer::Scanned(found.to_vec()));
-        assert_eq!(told(&[scanned(&[(1, 6)])]), Ok(()), "it has been at the other key before");
-        assert!(told(&[scanned(&[(1, 6)]), get(0, None)]).is_err());
+        assert_eq!(explain(&[scanned(&[(1, 6)])]), Ok(()), "it read the other key first");
+        assert!(explain(&[scanned(&[(1, 6)]), get(0, None)]).is_err());
     }
 
     #[test]
-    fn what_is_found_is_handed_on() {
-        let told = |last: Option<Version>| {
+    fn precedence_is_transitive() {
+        let explain = |last: Option<Version>| {
             let second = [get(0, Some(5)), put(1, 6)];
             let third = [get(1, Some(6)), get(0, last)];
             calls(vec![None, None], &[&[put(0, 5)], &second, &third]).explain(&END.to_vec())
         };
-        assert_eq!(told(Some(5)), Ok(()));
-        assert!(told(None).is_err());
+        assert_eq!(explain(Some(5)), Ok(()));
+        assert!(explain(None).is_err());
     }
 
     #[test]
-    fn two_who_write_may_both_find_what_was_before() {
+    fn two_writers_may_both_read_old_values() {
         let both = calls(vec![None, None], &[&[put(0, 5), get(1, None)], &[put(1, 6), get(0, None)]]);
         assert_eq!(both.explain(&END.to_vec()), Ok(()));
         let by_the_clock = Calls { apart: 0, ..both };
@@ -267,32 +274,32 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_a_key_gone_finds_what_came_before_its_removal() {
+    fn reader_of_a_removal_sees_earlier_writes() {
         let remove = (Act::Do(Op::Remove(1)), Answer::Done);
-        let told = |found: &[(Act, Answer)]| {
+        let explain = |found: &[(Act, Answer)]| {
             let of = calls(vec![None, Some(1)], &[&[put(0, 5), remove.clone()], found]);
             of.explain(&vec![Some(5), None])
         };
-        assert_eq!(told(&[get(1, None), get(0, Some(5))]), Ok(()));
-        assert_eq!(told(&[get(1, Some(1)), get(0, None)]), Ok(()));
-        assert!(told(&[get(1, None), get(0, None)]).is_err());
+        assert_eq!(explain(&[get(1, None), get(0, Some(5))]), Ok(()));
+        assert_eq!(explain(&[get(1, Some(1)), get(0, None)]), Ok(()));
+        assert!(explain(&[get(1, None), get(0, None)]).is_err());
     }
 
     #[test]
-    fn who_finds_a_half_of_a_batch_finds_the_other() {
+    fn reader_of_half_a_batch_sees_the_other_half() {
         let batch = (Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))])), Answer::Done);
-        let told = |found: &[(Act, Answer)]| {
+        let explain = |found: &[(Act, Answer)]| {
             calls(vec![None, None], &[std::slice::from_ref(&batch), found]).explain(&END.to_vec())
         };
-        assert_eq!(told(&[get(0, None), get(1, Some(6))]), Ok(()));
-        assert!(told(&[get(0, Some(5)), get(1, None)]).is_err());
+        assert_eq!(explain(&[get(0, None), get(1, Some(6))]), Ok(()));
+        assert!(explain(&[get(0, Some(5)), get(1, None)]).is_err());
         let at_once = |found: &[(Key, Version)]| (Act::Snapshot(vec![0, 1]), Answer::Scanned(found.to_vec()));
-        assert!(told(&[at_once(&[(0, 5)])]).is_err());
-        assert_eq!(told(&[at_once(&[(0, 5), (1, 6)])]), Ok(()));
+        assert!(explain(&[at_once(&[(0, 5)])]).is_err());
+        assert_eq!(explain(&[at_once(&[(0, 5), (1, 6)])]), Ok(()));
     }
 
     #[test]
-    fn the_store_holds_what_was_written_last() {
+    fn final_content_is_the_last_write() {
         let of = calls(vec![None, None], &[&[put(0, 4), put(0, 5)], &[put(1, 6)]]);
         assert_eq!(of.explain(&END.to_vec()), Ok(()));
         assert!(of.explain(&vec![Some(4), Some(6)]).is_err());

@@ -1,24 +1,27 @@
-//! A run that crashes, at every one of its stores: what the threads were told by then is durable.
+//! A run with a power failure after each of its stores: the answers that threads got by then must
+//! be durable.
 //!
-//! The trace of a run goes to the crash explorer, and the judge is durable linearizability: what a recovery finds is what some order of the calls leaves in which every call that has
-//! returned takes effect and is answered as it was, and one that has not, perhaps. So a reader that was told of a value pins it: that no crash takes
-//! it away is not asked of its writer only.
+//! The crash explorer processes the trace of the run, and the condition is durable linearizability.
+//! Recovery must find a content that some order of the calls leaves: every returned call takes
+//! effect in it with its actual answer, any other call may. So the answer of a reader pins a value,
+//! too: not only its writer relies on its durability.
 //!
-//! Some runs crash twice: the store is recovered from what was visible at some moment, with the locks as the dead left them, goes on with other threads, and crashes again.
+//! Some runs crash twice. The store is recovered from everything visible at some moment, including
+//! the locks of the dead threads; then it continues with other threads and crashes again.
 
 use super::calls::{Calls, Contents, Outcomes};
-use super::crew::{Crew, On};
+use super::crew::{On, PoolGroup};
 use super::medium::Scheduled;
 use super::model::Weakening;
 use super::policy::{Policy, Slice};
 use super::reach::Reach;
-use super::run::{Run, act, begin, run_on};
+use super::run::{Run, prepare, run_on, run_threads};
 use super::scenario::Scenario;
-use super::stage::{Ran, Stage, number};
+use super::stage::{RunResult, Stage, number};
 use super::weak::{Passed, Weakened};
 use crate::crash::{
-    Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Manner, Memory, Oracles, Profile, Seen,
-    Subject, Target, Wrong, caught, read, scratch,
+    CheckMode, Expectation, Explored, Explorer, Fault, Judge, Limits, Memory, Oracles, Profile, Seen,
+    Subject, Target, ViolatingState, Wrong, catch_panic, read, scratch,
 };
 use crate::{Layered, Recording, Role, Trace, What};
 use std::cell::Cell;
@@ -26,24 +29,25 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The note between what comes before and the calls.
-const NOTE_BEGIN: u64 = 1;
+/// The mark between the preparation and the calls.
+const MARK_BEGIN: u64 = 1;
 
-/// How runs crash.
+/// The settings for runs with a power failure.
 pub struct Crashes<'c> {
     /// The kind of memory.
     pub profile: Profile,
-    /// How far each search goes.
+    /// The limits of each search.
     pub limits: Limits,
-    /// States that were judged by anyone.
+    /// The states checked so far, shared by all threads.
     pub seen: &'c Seen,
-    /// Asked now and then whether to stop.
+    /// Polled now and then; true stops the run.
     pub is_over: &'c dyn Fn() -> bool,
-    /// Planted into all traces; runs that it does not change are passed over.
+    /// The fault injected into all traces; runs that it does not change are skipped.
     pub fault: Option<Fault>,
 }
 
-/// Where a search for crashes of schedules goes by default: less of each run than a search of one thread, for there are more runs.
+/// The default limits of a search for crashes of schedules: less for each run than in a search of
+/// one thread, for there are more runs.
 pub const LIMITS: Limits = Limits {
     exhaustive: [64, 1, 1],
     samples: [24, 1, 1],
@@ -53,40 +57,46 @@ pub const LIMITS: Limits = Limits {
     again_one_in: Limits::AGAIN_ONE_IN,
 };
 
-/// As [`LIMITS`], for a search for a planted fault, which looks only where it shows.
+/// As [`LIMITS`], for a search for an injected fault, which explores only where it shows.
 const FAULTY: Limits = Limits { exhaustive: [16, 1, 1], samples: [8, 1, 1], events_one_in: [1; 2], ..LIMITS };
 
-/// A run and the crash of it that is wrong.
+/// A run and its violating crash.
 #[derive(Debug)]
 pub struct Crash {
     /// The schedule.
-    pub ran: Ran,
+    pub ran: RunResult,
     /// The calls.
     pub calls: Calls,
-    /// What the medium saw.
+    /// The trace of the medium.
     pub trace: Trace,
-    /// The state that is wrong; none if something was wrong without a crash.
-    pub found: Option<Found>,
-    /// What is wrong.
+    /// The violating state; `None` if a check failed without a crash.
+    pub found: Option<ViolatingState>,
+    /// The violation.
     pub wrong: Wrong,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
-pub struct Crashed {
-    /// What was explored.
+pub struct CrashOutcome {
+    /// Counters of the exploration.
     pub explored: Explored,
     /// The schedule of the run.
     pub slices: Vec<Slice>,
-    /// Participants that died in it.
+    /// Number of participants that crashed.
     pub deaths: u64,
-    /// What was found.
+    /// The finding, if any.
     pub finding: Option<Box<Crash>>,
 }
 
 impl Crashes<'_> {
-    /// Does `scenario` once and crashes it everywhere.
-    pub fn run<T: Target>(&self, stage: &Stage, scenario: &Scenario, policy: &Policy, seed: u64) -> Crashed {
+    /// Executes `scenario` once and crashes it everywhere.
+    pub fn run<T: Target>(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        policy: &Policy,
+        seed: u64,
+    ) -> CrashOutcome {
         if self.profile.has_volatile_cache() {
             self.run_on::<T, true>(stage, scenario, policy, seed)
         } else {
@@ -94,7 +104,7 @@ impl Crashes<'_> {
         }
     }
 
-    /// The faults that can be planted in what the threads of `scenario` do.
+    /// The faults that can be injected into the calls of the threads of `scenario`.
     pub fn faults<T: Target>(
         &self,
         stage: &Stage,
@@ -116,19 +126,20 @@ impl Crashes<'_> {
         scenario: &Scenario,
         policy: &Policy,
         seed: u64,
-    ) -> Crashed {
+    ) -> CrashOutcome {
         let base = match scenario.moment {
             None => None,
             Some(moment) => match self.first_crash::<T, V>(stage, scenario, moment, seed) {
                 Ok(image) => Some(image),
-                Err(crash) => return Crashed { finding: Some(crash), ..Crashed::default() },
+                Err(crash) => return CrashOutcome { finding: Some(crash), ..CrashOutcome::default() },
             },
         };
         let rest = Box::new(policy.clone());
         let policy = match self.fault {
-            // The run is directed already.
+            // The schedule is fixed already.
             _ if matches!(policy, Policy::Script(_)) => policy,
-            // Who has left something out stays behind, so that others come to feel it; or it says at once what it was told, before others mend it.
+            // The thread with the fault is delayed, so that others are affected; or it returns its
+            // result immediately, before others repair the fault.
             Some(Fault { site, .. }) if seed % 4 == 1 => &Policy::Hurrying { at: site, rest },
             Some(Fault { site, .. }) if !seed.is_multiple_of(4) => &Policy::Holding { at: site, rest },
             _ => policy,
@@ -141,7 +152,9 @@ impl Crashes<'_> {
         }
     }
 
-    /// As [`run`](super::run()), on a memory that is weak. Where somebody has died and has taken stores along, and nothing is wrong without, power fails as well, at each store; what is wrong then is what is wrong with the run.
+    /// As [`run`](super::run()), under the weak memory model. If a crashed thread lost stores and
+    /// all checks passed, power failures after each store are explored, too. A violation then
+    /// counts as one of the run.
     pub fn run_weak<T: Target, const V: bool>(
         &self,
         stage: &Stage,
@@ -157,7 +170,7 @@ impl Crashes<'_> {
         let (passed, watched) = (weak.passed(), Arc::new(Scheduled::over(weak)));
         let recording = || watched.below().below();
         let recorded = Cell::new(None);
-        let begins = || recording().mark(NOTE_BEGIN);
+        let begins = || recording().mark(MARK_BEGIN);
         let ends = |subject: &On<T, V>| {
             let scratch = scratch(subject.pool().layout()).to_vec();
             recorded.set(Some((recording().trace(), scratch)));
@@ -166,9 +179,9 @@ impl Crashes<'_> {
         let mut run = run_on::<T, V>(stage, medium, scenario, policy, seed, &begins, &ends);
         if let (Ok(run), Some((trace, scratch))) = (&mut run, recorded.take())
             && run.wrong.is_none()
-            && passed.has_taken_along()
+            && passed.has_lost_stores()
         {
-            let (ran, calls) = (Ran { wrong: None, ..Ran::default() }, run.calls.clone());
+            let (ran, calls) = (RunResult { wrong: None, ..RunResult::default() }, run.calls.clone());
             let recorded = Recorded { ran, calls, trace, scratch };
             let crashed = self.explore::<T, V>(scenario, &[], recorded, seed);
             run.wrong = crashed.finding.map(|crash| crash.wrong);
@@ -176,7 +189,8 @@ impl Crashes<'_> {
         (run, passed)
     }
 
-    /// What the operations of the plan have left when they were cut off at some moment, everything visible kept: no profile rules that out.
+    /// The memory after the operations of the plan were cut off at some moment, with everything
+    /// visible kept. Every profile allows that.
     fn first_crash<T: Target, const V: bool>(
         &self,
         stage: &Stage,
@@ -205,18 +219,18 @@ impl Crashes<'_> {
         base: &[u64],
         mut recorded: Recorded,
         seed: u64,
-    ) -> Crashed {
+    ) -> CrashOutcome {
         let (slices, deaths) = (recorded.ran.slices(), recorded.ran.died.len() as u64);
         let mut explored = Explored::default();
         if recorded.ran.wrong.is_some() {
-            // A fault shows after a crash only: what is wrong before is no sign of it.
+            // A fault shows only after a crash, so a failure before is not due to it.
             let finding = self.fault.is_none().then(|| recorded.into_finding(None));
-            return Crashed { explored, slices, deaths, finding };
+            return CrashOutcome { explored, slices, deaths, finding };
         }
         if let Some(fault) = &self.fault {
-            let faulty = fault.planted_in(&recorded.trace);
+            let faulty = fault.inject_into(&recorded.trace);
             if faulty.events().iter().all(|event| event.role == Role::Done) {
-                return Crashed { explored, slices, deaths, finding: None };
+                return CrashOutcome { explored, slices, deaths, finding: None };
             }
             recorded.trace = faulty;
         }
@@ -227,22 +241,25 @@ impl Crashes<'_> {
         let mut judge = Durable::<T, V>::new(scenario, &recorded.calls, self);
         let limits = if self.fault.is_some() { FAULTY } else { self.limits };
         let mut explorer = Explorer::new(memory, self.profile.rules(), limits, self.seen, self.is_over)
-            .directed(self.fault.is_some());
+            .for_fault(self.fault.is_some());
         let found = explorer.explore((base, &recorded.trace), recorded.from(), seed, &mut judge);
         explored += explorer.explored;
         let finding = found.map(|found| recorded.into_finding(Some(found)));
-        Crashed { explored, slices, deaths, finding }
+        CrashOutcome { explored, slices, deaths, finding }
     }
 }
 
-fn broken(wrong: Wrong) -> Crashed {
-    let (ran, calls, trace) = (Ran::default(), Calls::default(), Trace::default());
-    Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
+fn broken(wrong: Wrong) -> CrashOutcome {
+    let (ran, calls, trace) = (RunResult::default(), Calls::default(), Trace::default());
+    CrashOutcome {
+        finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })),
+        ..CrashOutcome::default()
+    }
 }
 
-/// A run as it was done.
+/// An executed run.
 struct Recorded {
-    ran: Ran,
+    ran: RunResult,
     calls: Calls,
     trace: Trace,
     scratch: Vec<Range<u64>>,
@@ -251,18 +268,18 @@ struct Recorded {
 impl Recorded {
     /// The event at which the calls begin.
     fn from(&self) -> usize {
-        let is_it = |what: &What| matches!(what, What::Mark(NOTE_BEGIN));
+        let is_it = |what: &What| matches!(what, What::Mark(MARK_BEGIN));
         self.trace.events().iter().position(|event| is_it(&event.what)).unwrap_or(0)
     }
 
-    fn into_finding(self, found: Option<Found>) -> Box<Crash> {
+    fn into_finding(self, found: Option<ViolatingState>) -> Box<Crash> {
         let wrong = found.as_ref().map(|found| found.wrong.clone()).or(self.ran.wrong.clone());
         let wrong = wrong.unwrap_or_default();
         Box::new(Crash { ran: self.ran, calls: self.calls, trace: self.trace, found, wrong })
     }
 }
 
-/// Does `scenario` once: in zeroed memory, or in what a crash has left.
+/// Executes `scenario` once, in zeroed memory or after a crash.
 fn record<T: Target, const V: bool>(
     stage: &Stage,
     scenario: &Scenario,
@@ -278,38 +295,38 @@ fn record<T: Target, const V: bool>(
     recording.identify_threads_by(number);
     let watched = Arc::new(Scheduled::over(recording));
     let medium = Layered::<V>::over(watched.clone());
-    let (crew, initial) = match base {
-        None => begin::<T, V>(stage, medium, scenario)?,
+    let (group, initial) = match base {
+        None => prepare::<T, V>(stage, medium, scenario)?,
         Some(_) => resume::<T, V>(stage, medium, scenario)?,
     };
-    watched.below().mark(NOTE_BEGIN);
-    let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
+    watched.below().mark(MARK_BEGIN);
+    let (ran, calls) = run_threads(stage, &group, scenario, initial, policy, seed);
     let trace = watched.below().trace();
-    let scratch = scratch(crew.of(0).pool().layout()).to_vec();
-    stage.bury();
-    crew.let_go(stage);
+    let scratch = scratch(group.of(0).pool().layout()).to_vec();
+    stage.detach_dead();
+    group.release_all(stage);
     Ok(Recorded { ran, calls, trace, scratch })
 }
 
-/// Recovers the store from what a crash has left.
+/// Recovers the store after a crash.
 fn resume<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
     scenario: &Scenario,
-) -> Result<(Crew<T, V>, Contents), Wrong> {
+) -> Result<(PoolGroup<T, V>, Contents), Wrong> {
     let (below, plan) = (medium.clone(), scenario.plan.clone());
     let recovered = stage.alone(move || {
         let recovered =
-            T::Subject::recover(below, &plan).map_err(|why| format!("it cannot be opened: {why}"));
-        let subject = recovered?.ok_or("there is no store in the pool any more")?;
+            T::Subject::recover(below, &plan).map_err(|why| format!("the store cannot be opened: {why}"));
+        let subject = recovered?.ok_or("the pool has no store any more")?;
         let model = read(&subject, plan.keys)?;
         Ok::<_, Wrong>((Arc::new(subject), model))
     })?;
     let (subject, model) = recovered.map_err(|wrong| format!("before any thread started, {wrong}"))?;
-    Ok((Crew::of_one(medium, subject), model))
+    Ok((PoolGroup::exclusive(medium, subject), model))
 }
 
-/// Judges recoveries against the calls of threads.
+/// Checks recoveries against the calls of threads.
 struct Durable<'c, T, const V: bool> {
     calls: &'c Calls,
     scenario: &'c Scenario,
@@ -331,20 +348,20 @@ impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
         if self.allowed.contains(found) {
             return Ok(());
         }
-        self.calls.differs(&self.allowed, &found.to_vec())
+        self.calls.describe_difference(&self.allowed, &found.to_vec())
     }
 }
 
 impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
-    fn pass(&mut self, note: u64) -> bool {
-        let Some(index) = note.checked_sub(2).map(|note| note as usize / 2) else { return true };
+    fn pass(&mut self, mark: u64) -> bool {
+        let Some(index) = mark.checked_sub(2).map(|mark| mark as usize / 2) else { return true };
         let Some(call) = self.calls.numbered(index) else { return false };
-        let now = match (&call.returned, note % 2) {
+        let now = match (&call.returned, mark % 2) {
             (Some((returned, _)), 1) => *returned,
             _ => call.called,
         };
         let allowed = self.calls.outcomes(now);
-        let narrower = !self.allowed.are_among(&allowed);
+        let narrower = !self.allowed.is_subset_of(&allowed);
         self.allowed = allowed;
         self.number = self.allowed.number();
         narrower
@@ -355,15 +372,15 @@ impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
     }
 
     fn judge(&mut self, memory: &Memory<V>, point: u64) -> Result<(), Wrong> {
-        let manner = Manner::of((self.scenario.plan.seed ^ point) >> 1);
-        caught(|| self.oracles.judge_by(memory, manner, false, &|found| self.check(found)))
+        let mode = CheckMode::of((self.scenario.plan.seed ^ point) >> 1);
+        catch_panic(|| self.oracles.judge_by(memory, mode, false, &|found| self.check(found)))
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
         self.oracles.recovery(image)
     }
 
-    // A process that comes between a kill and a power failure is the business of runs of one thread.
+    // Processes between a kill and a power failure are covered by runs of one thread.
     fn revival(&mut self, _: &[u64]) -> Option<Trace> {
         None
     }
@@ -372,5 +389,5 @@ impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
         Expectation::default()
     }
 
-    fn go_back_to(&mut self, _: Expectation) {}
+    fn restore(&mut self, _: Expectation) {}
 }

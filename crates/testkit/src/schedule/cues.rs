@@ -1,77 +1,81 @@
-//! A script by places: each cue says which thread goes on, and until where. So threads stand just where they must for something that hardly ever comes about by chance. Accesses are told by the names that
-//! the product gives them, see [`Medium::point`](terrace_medium::Medium::point).
+//! A script of breakpoints: each names the thread that runs next and where it stops. So a test can
+//! stop threads at exactly the places of a rare interleaving. Accesses have the names that the
+//! product gives them, see [`Medium::point`](terrace_medium::Medium::point).
 //!
-//! Steps are not counted, as in [`Policy::Script`](super::Policy::Script): what is changed elsewhere in the source leaves a script as it is.
+//! Steps are not counted, as in [`Policy::Script`](super::Policy::Script), so a script survives
+//! changes elsewhere in the source.
 
 use super::policy::Threads;
 
 /// Where a thread stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Before the access with this name, once it has done that so many times.
+    /// Before the access with this name, after it has done this access that many times.
     Before(&'static str, u32),
-    /// Right behind that access, which is before whatever it does next.
+    /// Right after that access, before its next step.
     Behind(&'static str, u32),
     /// At a [`mark`](super::mark).
     Mark(u32),
-    /// Where it begins its call with this number, from 0 on.
+    /// At the beginning of its call with this number, from 0 on.
     Call(usize),
-    /// Where it cannot go on alone.
+    /// Where it waits for another thread.
     Waits,
-    /// At its end.
+    /// When it ends.
     End,
 }
 
-/// One thread goes on until somewhere.
+/// A breakpoint: a thread runs until it stops there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cue {
     /// The thread.
     pub thread: u8,
     /// Where it stops.
     pub until: Stop,
-    /// What it sees until then.
-    pub sees: Sight,
+    /// What it sees meanwhile.
+    pub sees: Visibility,
 }
 
-/// What a thread sees of what others store.
+/// Which stores of other threads a thread sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// All of it.
+pub enum Visibility {
+    /// All of them.
     New,
-    /// Everything as old as it may be.
-    Old,
-    /// The same, but for what it looks at there.
+    /// Each word as stale as possible.
+    StaleWord,
+    /// Each word as stale as possible, except at this access.
     OldBut(&'static str),
-    /// All of it, but for what it looks at there; and what it stores there comes before what others have stored, where it does not have to see that.
+    /// All of them, except at this access. A store there takes its place before the stores of
+    /// others, if it does not have to see those.
     OldAt(&'static str),
 }
 
-/// A thread goes on until somewhere, and sees all that there is.
+/// A thread runs until it stops there, and sees everything.
 pub fn to(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Sight::New }
+    Cue { thread, until, sees: Visibility::New }
 }
 
-/// A thread goes on until somewhere, and sees everything as old as it may.
+/// A thread runs until it stops there, and sees every word as stale as possible.
 pub fn late(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Sight::Old }
+    Cue { thread, until, sees: Visibility::StaleWord }
 }
 
-/// A thread goes on until somewhere, and sees all that there is but there.
+/// A thread runs until it stops there, and sees everything except at this access.
 pub fn old_at(thread: u8, until: Stop, point: &'static str) -> Cue {
-    Cue { thread, until, sees: Sight::OldAt(point) }
+    Cue { thread, until, sees: Visibility::OldAt(point) }
 }
 
-/// The same, and sees nothing new but there.
+/// A thread runs until it stops there, and sees every word as stale as possible except at this
+/// access.
 pub fn old_but(thread: u8, until: Stop, point: &'static str) -> Cue {
-    Cue { thread, until, sees: Sight::OldBut(point) }
+    Cue { thread, until, sees: Visibility::OldBut(point) }
 }
 
-/// Before it comes there for the first time.
+/// Before the first access with this name.
 pub fn before(point: &'static str) -> Stop {
     Stop::Before(point, 0)
 }
 
-/// Behind the first time that it is there.
+/// Right after the first access with this name.
 pub fn behind(point: &'static str) -> Stop {
     Stop::Behind(point, 0)
 }
@@ -85,50 +89,53 @@ pub(super) enum At {
     Call(usize),
 }
 
-/// A script at work.
-pub(super) struct Prompter {
+/// Executes a script.
+pub(super) struct ScriptRunner {
     cues: Vec<Cue>,
     next: usize,
-    /// Times that the thread has come by the place of this cue, and whether it was there last.
+    /// How often the thread has reached the place of this breakpoint, and whether that was its last
+    /// step.
     times: u32,
     is_there: bool,
-    /// What each thread does next.
+    /// The next step of each thread.
     at: [Option<At>; Threads::BITS as usize],
 }
 
-impl Prompter {
+impl ScriptRunner {
     pub(super) fn new(cues: &[Cue]) -> Self {
         Self { cues: cues.to_vec(), next: 0, times: 0, is_there: false, at: [None; Threads::BITS as usize] }
     }
 
-    /// A thread comes to a place.
-    pub(super) fn come(&mut self, thread: usize, at: At) {
+    /// A thread reaches a place.
+    pub(super) fn reach(&mut self, thread: usize, at: At) {
         self.at[thread] = Some(at);
     }
 
-    /// Whether the thread that goes on sees what is old there.
+    /// Whether the running thread sees stale values there.
     pub(super) fn sees_old(&self, point: Option<&str>) -> bool {
         match self.cues.get(self.next).map(|cue| cue.sees) {
-            None | Some(Sight::New) => false,
-            Some(Sight::Old) => true,
-            Some(Sight::OldBut(at)) => point != Some(at),
-            Some(Sight::OldAt(at)) => point == Some(at),
+            None | Some(Visibility::New) => false,
+            Some(Visibility::StaleWord) => true,
+            Some(Visibility::OldBut(at)) => point != Some(at),
+            Some(Visibility::OldAt(at)) => point == Some(at),
         }
     }
 
-    /// Whether what the thread that goes on stores there comes before what others have stored, where that may be.
+    /// Whether the running thread's store there takes its place before the stores of others, if
+    /// that is possible.
     pub(super) fn stores_early(&self, point: Option<&str>) -> bool {
-        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Sight::OldAt(at)) if point == Some(at))
+        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Visibility::OldAt(at)) if point == Some(at))
     }
 
-    /// The cue whose thread has ended before it came to where it was to stop. All threads have ended.
-    pub(super) fn missed(&self) -> Option<String> {
+    /// The first breakpoint that was not reached before its thread ended. All threads have ended.
+    pub(super) fn unreached(&self) -> Option<String> {
         let left = self.cues.iter().enumerate().skip(self.next);
         let (number, cue) = left.into_iter().find(|(_, cue)| cue.until != Stop::End)?;
-        Some(format!("the script is not kept: {cue:?}, which is number {number}, has not come"))
+        Some(format!("breakpoint {number} of the script was not reached: {cue:?}"))
     }
 
-    /// Who does the next step; none if the script is at its end, or cannot go on. The thread that has come to its next step is `last`, if it has not ended.
+    /// The thread of the next step; `None` if the script has ended or cannot continue. `last` is
+    /// the thread that has reached its next step, unless it has ended.
     pub(super) fn next(&mut self, runnable: Threads, last: Option<usize>, gives_way: bool) -> Option<usize> {
         let mut is_first = true;
         while let Some(cue) = self.cues.get(self.next) {
@@ -138,7 +145,7 @@ impl Prompter {
                     return None;
                 }
             } else if last != Some(thread) || !is_first || !self.stops(*cue, gives_way) {
-                self.note(*cue);
+                self.advance(*cue);
                 return Some(thread);
             }
             (self.next, self.times, self.is_there, is_first) = (self.next + 1, 0, false, false);
@@ -146,7 +153,7 @@ impl Prompter {
         None
     }
 
-    /// Whether the thread of this cue, which has come to its next step, stops there.
+    /// Whether the thread of this breakpoint, which has reached its next step, stops there.
     fn stops(&self, cue: Cue, gives_way: bool) -> bool {
         let at = self.at[usize::from(cue.thread)];
         match cue.until {
@@ -159,8 +166,8 @@ impl Prompter {
         }
     }
 
-    /// The thread of this cue goes on.
-    fn note(&mut self, cue: Cue) {
+    /// The thread of this breakpoint continues.
+    fn advance(&mut self, cue: Cue) {
         let at = self.at[usize::from(cue.thread)].take();
         let (Stop::Before(point, _) | Stop::Behind(point, _)) = cue.until else { return };
         self.is_there = is_named(at, point);
@@ -176,18 +183,18 @@ fn is_named(at: Option<At>, point: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Who runs if each thread comes to `places` one after the other and ends.
+    /// The order in which threads run if each reaches `places` in turn and then ends.
     fn order(cues: &[Cue], places: &[At]) -> (Vec<(usize, usize)>, bool) {
-        let (mut prompter, mut done, mut order) = (Prompter::new(cues), [0; 2], Vec::new());
+        let (mut script, mut done, mut order) = (ScriptRunner::new(cues), [0; 2], Vec::new());
         let mut last = None;
         loop {
             let runnable = (0..2).fold(0, |bits, i| bits | u8::from(done[i] < places.len()) << i);
             if let Some(last) = last.filter(|&last: &usize| done[last] < places.len()) {
-                prompter.come(last, places[done[last]]);
+                script.reach(last, places[done[last]]);
             }
             let last_there = last.filter(|&last: &usize| runnable & 1 << last != 0);
-            let Some(thread) = prompter.next(runnable, last_there, false) else {
-                return (order, prompter.missed().is_none());
+            let Some(thread) = script.next(runnable, last_there, false) else {
+                return (order, script.unreached().is_none());
             };
             order.push((thread, done[thread]));
             done[thread] += 1;
@@ -196,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_stop_before_a_place_behind_it_at_a_mark_and_at_a_call() {
+    fn threads_stop_at_accesses_marks_and_calls() {
         let (first, second) = (At::Access(Some("first")), At::Access(None));
         let places = [second, first, At::Mark(4), first, At::Call(4)];
         let stop = |until| order(&[to(0, until), to(1, Stop::End)], &places);
-        // What a thread begins with it comes to unasked, as a thread of a stage comes to its job.
+        // A thread's first step counts as reached, as in a scheduler when it starts its job.
         let until = |end: usize| (0..end).map(|place| (0, place)).collect::<Vec<_>>();
         let then = |end: usize| [until(end), (0..5).map(|place| (1, place)).collect()].concat();
         assert_eq!(stop(Stop::Mark(4)), (then(2), true));
@@ -208,22 +215,25 @@ mod tests {
         assert_eq!(stop(Stop::Behind("first", 0)).0, then(2));
         assert_eq!(stop(Stop::Before("first", 1)).0, then(3));
         assert_eq!(stop(Stop::Call(4)), (then(4), true));
-        assert!(!stop(Stop::Mark(5)).1, "nobody comes by it");
+        assert!(!stop(Stop::Mark(5)).1, "no thread reaches it");
         assert_eq!(stop(Stop::End), (then(5), true));
     }
 
     #[test]
-    fn a_script_is_kept_if_only_threads_that_have_ended_are_left_and_says_what_is_old_where() {
+    fn script_tells_which_accesses_see_stale_values() {
         let sees = |sees| {
-            let mut prompter = Prompter::new(&[Cue { thread: 0, until: Stop::End, sees }]);
-            assert_eq!((prompter.next(1, None, false), prompter.missed()), (Some(0), None));
-            (prompter.sees_old(Some("here")), prompter.stores_early(Some("here")))
+            let mut script = ScriptRunner::new(&[Cue { thread: 0, until: Stop::End, sees }]);
+            assert_eq!((script.next(1, None, false), script.unreached()), (Some(0), None));
+            (script.sees_old(Some("here")), script.stores_early(Some("here")))
         };
-        assert_eq!([sees(Sight::OldAt("here")), sees(Sight::OldAt("there"))], [(true, true), (false, false)]);
         assert_eq!(
-            [sees(Sight::OldBut("here")), sees(Sight::OldBut("there"))],
+            [sees(Visibility::OldAt("here")), sees(Visibility::OldAt("there"))],
+            [(true, true), (false, false)]
+        );
+        assert_eq!(
+            [sees(Visibility::OldBut("here")), sees(Visibility::OldBut("there"))],
             [(false, false), (true, false)]
         );
-        assert_eq!([sees(Sight::New), sees(Sight::Old)], [(false, false), (true, false)]);
+        assert_eq!([sees(Visibility::New), sees(Visibility::StaleWord)], [(false, false), (true, false)]);
     }
 }

@@ -1,4 +1,5 @@
-//! Where a thread dies: as a process does that is killed between two of its stores, while others go on.
+//! A crash of one thread, like that of a process killed between two of its stores, while others
+//! continue.
 
 use crate::crash::Dice;
 use std::collections::BTreeMap;
@@ -6,33 +7,37 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// A thread dies before one of the changes (stores, write-backs, fences) that it makes in one of its calls. Told by the call and not by all that the thread has done, a
-/// death stays where it is when other calls are left out.
+/// A crash point: the thread crashes before one of its changes (stores, write-backs, fences) in one
+/// of its calls. The position is relative to the call, so it stays valid if other calls are left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Death {
+pub struct ThreadCrash {
     /// The thread.
     pub thread: usize,
-    /// Which of its calls, from 0 on. Behind its last act, each thread has one more, in which it looks after the dead.
+    /// The number of its call, from 0 on. After its last operation each thread has one more call,
+    /// in which it recovers the dead.
     pub call: usize,
-    /// Before which change of that call, from 1 on.
+    /// The number of the change in that call, from 1 on, before which it crashes.
     pub change: u64,
 }
 
-impl fmt::Display for Death {
+impl fmt::Display for ThreadCrash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "thread {} dies before change {} of its call {}", self.thread, self.change, self.call)
+        write!(f, "thread {} crashes before change {} of its call {}", self.thread, self.change, self.call)
     }
 }
 
-/// Where a thread could die that has just asked for durability, and the place in the source that asks.
-pub type Asked = (Death, &'static Location<'static>);
+/// A crash point right after a request for durability or an ordered store, and the place of that in
+/// the source.
+pub type CrashSite = (ThreadCrash, &'static Location<'static>);
 
-/// Changes that a recovery may take, about, when it is not known.
+/// Approximate number of changes in a recovery, if unknown.
 const RECOVERY: u64 = 64;
 
-impl Death {
-    /// Deaths for a run whose threads made so many `changes` in each of their calls when none died: of one thread at least, and never of all.
-    pub(super) fn draw(dice: &mut Dice, changes: &[Vec<u64>]) -> Vec<Self> {
+impl ThreadCrash {
+    /// Random crashes for a run, of one thread at least and never of all. `changes` are the numbers
+    /// of changes of each thread and call without crashes.
+    pub(super) fn random(dice: &mut Dice, changes: &[Vec<u64>]) -> Vec<Self> {
         let mut mortal: Vec<usize> = (0..changes.len()).collect();
         let mut deaths = Vec::new();
         let count = match dice.roll(8) {
@@ -47,11 +52,12 @@ impl Death {
         deaths
     }
 
-    /// The death of the first thread, mostly where it has just asked for durability: what it has stored by then, others see, and a loss of power may still take. Places that ask are alike, for
-    /// those that are seldom come by (the steps of a resize) would hardly be met otherwise.
-    pub(super) fn of_first(dice: &mut Dice, changes: &[u64], asked: &[Asked]) -> Self {
+    /// A crash of the first thread, mostly right after a request for durability: others see its
+    /// stores, and a power failure may still lose them. Each place is equally likely, or rare ones
+    /// (the steps of a resize) would hardly be hit.
+    pub(super) fn of_first_thread(dice: &mut Dice, changes: &[u64], sites: &[CrashSite]) -> Self {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
-        for (death, place) in asked.iter().filter(|(it, _)| it.thread == 0 && it.call + 1 < changes.len()) {
+        for (death, place) in sites.iter().filter(|(it, _)| it.thread == 0 && it.call + 1 < changes.len()) {
             by_place.entry(*place).or_default().push(*death);
         }
         let places: Vec<Vec<Self>> = by_place.into_values().collect();
@@ -62,8 +68,8 @@ impl Death {
         *dice.pick(at)
     }
 
-    /// The death of a thread right behind a store with Release, at each place of the source with the same chance.
-    pub(super) fn behind_order(dice: &mut Dice, ordered: &[Asked]) -> Option<Self> {
+    /// A crash right after a store with Release, each place in the source equally likely.
+    pub(super) fn after_ordered_store(dice: &mut Dice, ordered: &[CrashSite]) -> Option<Self> {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
         ordered.iter().for_each(|(death, place)| by_place.entry(*place).or_default().push(*death));
         let places: Vec<Vec<Self>> = by_place.into_values().collect();
@@ -75,13 +81,14 @@ impl Death {
         Some(Self { change: death.change + dice.roll(2), ..death })
     }
 
-    /// The death of one thread; of one that is not the first to die mostly while it looks after those.
+    /// A crash of one thread. A second crash is mostly during the recovery from the first.
     fn of(dice: &mut Dice, thread: usize, changes: &[u64], is_later: bool) -> Self {
         let last = changes.len().saturating_sub(1);
         if is_later && dice.roll(3) != 0 {
             return Self { thread, call: last, change: 1 + dice.roll(RECOVERY) };
         }
-        // Calls alike, for the rare ones are long; and a little beyond what it was, for others' deaths make more work.
+        // Each call is equally likely, since rare ones are long. The range extends a little beyond
+        // the known length, since other crashes cause more work.
         let call = dice.roll(last.max(1) as u64) as usize;
         let count = changes.get(call).copied().unwrap_or(0);
         let beyond = if is_later { RECOVERY } else { 1 };
@@ -89,24 +96,24 @@ impl Death {
     }
 }
 
-/// Which threads die in a run, and who is told of it.
+/// Which threads crash in a run, and the callback that announces a crash.
 #[derive(Clone, Default)]
-pub(super) struct Mortality {
-    pub(super) deaths: Vec<Death>,
+pub(super) struct CrashPlan {
+    pub(super) deaths: Vec<ThreadCrash>,
     died: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
-impl Mortality {
-    pub(super) fn new(deaths: Vec<Death>, died: impl Fn(usize) + Send + Sync + 'static) -> Self {
+impl CrashPlan {
+    pub(super) fn new(deaths: Vec<ThreadCrash>, died: impl Fn(usize) + Send + Sync + 'static) -> Self {
         Self { deaths, died: Some(Arc::new(died)) }
     }
 
-    /// Whether somebody is told, so whether threads are participants.
-    pub(super) fn is_told(&self) -> bool {
+    /// Whether crashes are announced, i.e. whether threads are participants.
+    pub(super) fn is_observed(&self) -> bool {
         self.died.is_some()
     }
 
-    pub(super) fn tell(&self, thread: usize) {
+    pub(super) fn observe(&self, thread: usize) {
         if let Some(died) = &self.died {
             died(thread);
         }

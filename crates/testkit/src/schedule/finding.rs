@@ -1,4 +1,4 @@
-//! A finding: a run that went wrong, made as small as it gets, and told.
+//! A failed run: its minimisation and its report.
 
 use super::calls::Calls;
 use super::crash::Crash;
@@ -6,41 +6,41 @@ use super::policy::{Policy, Slice};
 use super::run::Run;
 use super::scenario::Scenario;
 use super::stage::{Last, Turn};
-use crate::crash::{Found, Told, Wrong, place, tell_lines};
+use crate::crash::{ReportedTrace, ViolatingState, Wrong, describe_lines, place};
 use crate::{Trace, What};
 use std::fmt;
 use terrace_medium::Access;
 
-/// A run that went wrong.
+/// A failed run.
 #[derive(Debug)]
 pub struct Finding {
-    /// What was done.
+    /// Its scenario.
     pub scenario: Scenario,
-    /// In which order.
+    /// Its schedule.
     pub turns: Vec<Turn>,
-    /// What was asked and answered.
+    /// Its calls and answers.
     pub calls: Calls,
-    /// The crash that it took, with the trace; none if it went wrong without.
-    pub crash: Option<(Trace, Found)>,
-    /// What is wrong.
+    /// The crash and its trace; `None` if the run failed without one.
+    pub crash: Option<(Trace, ViolatingState)>,
+    /// The violation.
     pub wrong: Wrong,
 }
 
 impl Finding {
-    /// From a run without a crash.
+    /// The finding of a run without a crash, if it failed.
     pub fn of_run(scenario: &Scenario, run: Run) -> Option<Self> {
         let wrong = run.wrong?;
         Some(Self { scenario: scenario.clone(), turns: run.ran.turns, calls: run.calls, crash: None, wrong })
     }
 
-    /// From a run with one.
+    /// The finding of a run with a crash.
     pub fn of_crash(scenario: &Scenario, crash: Crash) -> Self {
         let Crash { ran, calls, trace, found, wrong } = crash;
         let crash = found.map(|found| (trace, found));
         Self { scenario: scenario.clone(), turns: ran.turns, calls, crash, wrong }
     }
 
-    /// From a run that did not come to its threads.
+    /// The finding of a run that failed before its threads started.
     pub fn without_threads(scenario: &Scenario, wrong: Wrong) -> Self {
         let scenario = scenario.clone();
         Self { scenario, turns: Vec::new(), calls: Calls::default(), crash: None, wrong }
@@ -52,11 +52,11 @@ impl Finding {
     }
 }
 
-/// Schedules that are tried for a scenario with less in it.
+/// Number of schedules tried for a reduced scenario.
 const SCHEDULES: u64 = 60;
 
-/// Makes a finding smaller: fewer operations, then fewer changes of thread. `again` does a scenario in the order that a policy says and returns what went wrong; it is asked
-/// `tries` times at most.
+/// Reduces a finding: first fewer operations, then fewer switches. `again` runs a scenario under a
+/// policy and returns the finding, if any; it is called at most `tries` times.
 pub fn minimise(
     finding: Finding,
     tries: usize,
@@ -91,7 +91,8 @@ pub fn minimise(
     }
 }
 
-/// Schedules with fewer changes of thread: without some slices, and with one of them joined to the next of its thread.
+/// Schedules with fewer switches: without some slices, or with a slice merged with the next one of
+/// its thread.
 fn fewer(slices: &[Slice]) -> impl Iterator<Item = Vec<Slice>> + '_ {
     let sizes = std::iter::successors(Some(slices.len() / 2), |&size| (size > 1).then_some(size / 2));
     let without = sizes.filter(|&size| size > 0).flat_map(move |size| {
@@ -111,14 +112,14 @@ fn fewer(slices: &[Slice]) -> impl Iterator<Item = Vec<Slice>> + '_ {
     without.chain(joined)
 }
 
-/// Turns that a story shows.
+/// Maximum number of turns in a report.
 const TURNS_MAX: usize = 40;
 
-/// Tells a finding.
+/// Formats a finding as a report.
 pub struct Story<'f> {
-    /// What happened to the machine, if anything did.
+    /// The crash of the machine, in words.
     pub crash: &'f str,
-    /// What was found.
+    /// The finding.
     pub finding: &'f Finding,
 }
 
@@ -131,7 +132,7 @@ impl fmt::Display for Story<'_> {
             writeln!(f, "  before: {}.", before.join(", "))?;
         }
         if finding.scenario.moment.is_some() {
-            writeln!(f, "  a first crash cut off what two threads did; the store was recovered.")?;
+            writeln!(f, "  a first crash interrupted two threads; the store was recovered.")?;
         }
         for death in &finding.scenario.deaths {
             writeln!(f, "  {death}.")?;
@@ -146,14 +147,14 @@ impl fmt::Display for Story<'_> {
             if from > end {
                 break;
             }
-            self.tell_turn(f, turn, from, turn.until.min(end))?;
+            self.describe_turn(f, turn, from, turn.until.min(end))?;
         }
         match &finding.crash {
             None => write!(f, "  {}.", finding.wrong),
             Some((trace, found)) => {
                 writeln!(f, "  then {}.", self.crash)?;
                 let name = |index| finding.calls.numbered(index).map(|call| call.act.to_string());
-                tell_lines(f, Told { trace, born: 0, name: &name }, found)?;
+                describe_lines(f, ReportedTrace { trace, born: 0, name: &name }, found)?;
                 write!(f, "  after recovery {}.", finding.wrong)
             }
         }
@@ -161,50 +162,52 @@ impl fmt::Display for Story<'_> {
 }
 
 impl Story<'_> {
-    /// The moment of the crash.
+    /// The time of the crash.
     fn end(&self) -> u64 {
         let Some((trace, found)) = &self.finding.crash else { return u64::MAX };
-        let notes = trace.events().iter().take(found.event + 1).filter_map(|event| match event.what {
-            What::Mark(note) if note > 1 => Some(note),
+        let marks = trace.events().iter().take(found.event + 1).filter_map(|event| match event.what {
+            What::Mark(mark) if mark > 1 => Some(mark),
             _ => None,
         });
         let call =
-            |note: u64| self.finding.calls.numbered((note - 2) as usize / 2).map(|call| (call, note % 2));
-        let last = notes.fold(None, |_, note| Some(note)).and_then(call);
+            |mark: u64| self.finding.calls.numbered((mark - 2) as usize / 2).map(|call| (call, mark % 2));
+        let last = marks.fold(None, |_, mark| Some(mark)).and_then(call);
         last.map_or(0, |(call, ended)| match &call.returned {
             Some((at, _)) if ended == 1 => *at,
             _ => call.called,
         })
     }
 
-    fn tell_turn(&self, f: &mut fmt::Formatter<'_>, turn: &Turn, from: u64, until: u64) -> fmt::Result {
+    fn describe_turn(&self, f: &mut fmt::Formatter<'_>, turn: &Turn, from: u64, until: u64) -> fmt::Result {
         let thread = usize::from(turn.slice.thread);
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for call in self.finding.calls.calls.iter().filter(|call| call.thread == thread) {
             let is_in = |at: u64| at > from && at <= until;
             let returned = call.returned.as_ref().filter(|(at, _)| is_in(*at));
             match (is_in(call.called), returned) {
-                (true, Some((_, answer))) => told.push(format!("{} returns {answer}", call.act)),
-                (true, None) => told.push(format!("{} begins", call.act)),
-                (false, Some((_, answer))) => told.push(format!("{} goes on and returns {answer}", call.act)),
+                (true, Some((_, answer))) => events.push(format!("{} returns {answer}", call.act)),
+                (true, None) => events.push(format!("{} begins", call.act)),
+                (false, Some((_, answer))) => {
+                    events.push(format!("{} continues and returns {answer}", call.act))
+                }
                 (false, None)
                     if call.called <= from && call.returned.as_ref().is_none_or(|(at, _)| *at > until) =>
                 {
-                    told.push(format!("{} goes on", call.act));
+                    events.push(format!("{} continues", call.act));
                 }
                 (false, None) => {}
             }
         }
-        let what = if told.is_empty() { "ends".to_string() } else { told.join("; ") };
+        let what = if events.is_empty() { "ends".to_string() } else { events.join("; ") };
         write!(f, "  thread {thread}: {what}")?;
-        match turn.after.map(tell_last) {
+        match turn.after.map(describe_access) {
             Some(last) => writeln!(f, "; {} steps, the last {last}.", turn.slice.steps),
             None => writeln!(f, "."),
         }
     }
 }
 
-fn tell_last((access, offset, site): Last) -> String {
+fn describe_access((access, offset, site): Last) -> String {
     let what = match access {
         Access::Load => "a load of",
         Access::Store => "a store to",

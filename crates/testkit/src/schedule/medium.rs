@@ -1,4 +1,4 @@
-//! A medium whose every access waits for its thread's turn.
+//! A medium on which each access waits for its thread's turn.
 
 use super::stage;
 use crate::Noted;
@@ -7,12 +7,12 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
-/// Before each access, write-back and fence of the medium below, the thread waits until the [`Stage`](super::Stage) that runs it says it is its turn. Threads of no
-/// stage pass.
+/// Before each access, write-back and fence, the thread waits until the [`Stage`](super::Stage)
+/// that runs it gives it the turn. Threads outside a scheduler do not wait.
 pub struct Scheduled<M>(M);
 
 impl<M: Medium> Scheduled<M> {
-    /// Schedules what is done to `below`.
+    /// Schedules the accesses to `below`.
     pub fn over(below: M) -> Self {
         Self(below)
     }
@@ -28,14 +28,14 @@ impl<M: Medium> Scheduled<M> {
 }
 
 impl<M: Noted> Noted for Scheduled<M> {
-    fn note(&self, note: u64) {
-        self.0.note(note);
+    fn mark_call(&self, mark: u64) {
+        self.0.mark_call(mark);
     }
     fn died(&self, thread: usize) {
         self.0.died(thread);
     }
-    fn told(&self, dead: usize) {
-        self.0.told(dead);
+    fn crash_observed(&self, dead: usize) {
+        self.0.crash_observed(dead);
     }
     fn wrong(&self) -> Option<Wrong> {
         self.0.wrong()

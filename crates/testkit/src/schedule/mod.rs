@@ -1,7 +1,12 @@
-//! Schedules: threads that meet at every access of a medium, in an order that a seed chooses and repeats.
+//! Schedule testing: threads that interleave at every access to a medium, in an order that a seed
+//! determines and repeats.
 //!
-//! Reading order: [`Stage`] (threads that take turns), [`Policy`] (who is next), [`Cue`] (or where each has to stand), [`Scheduled`] (the medium that asks), [`Scenario`] (what the threads do), [`Calls`]
-//! (what they were answered, and whether one order of their calls explains it), [`Death`] (which of them dies where, while the others go on), [`run`] (all of it once), [`Crashes`] (and with a crash). `docs/testing.md` says what all this proves and what not.
+//! Reading order: [`Stage`] (the scheduler), [`Policy`] (the choice of the next thread), [`Cue`] (a
+//! breakpoint of a script), [`Scheduled`] (the medium that yields to the scheduler), [`Scenario`]
+//! (the operations of the threads), [`Calls`] (their answers, and whether one order of the calls
+//! explains them), [`ThreadCrash`] (a thread that crashes while others continue), [`run`] (one
+//! run), [`Crashes`] (a run with power failures). `docs/testing.md` explains what these tests prove
+//! and what they do not.
 
 mod calls;
 mod causal;
@@ -27,9 +32,9 @@ mod weak;
 mod worlds;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};
-pub use crash::{Crash, Crashed, Crashes, LIMITS};
-pub use cues::{Cue, Sight, Stop};
-pub use death::{Asked, Death};
+pub use crash::{Crash, CrashOutcome, Crashes, LIMITS};
+pub use cues::{Cue, Stop, Visibility};
+pub use death::{CrashSite, ThreadCrash};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
 pub use model::{Weak, Weakening, Weakenings};
@@ -38,5 +43,5 @@ pub use reach::{Aim, Reach};
 pub use run::{Run, rehearse, run};
 pub use scenario::{Act, Manner, Scenario};
 pub(crate) use stage::pause;
-pub use stage::{Job, Last, Ran, Stage, THREADS_MAX, Turn, mark};
+pub use stage::{Job, Last, RunResult, Stage, THREADS_MAX, Turn, mark};
 pub use weak::{Passed, Weakened};

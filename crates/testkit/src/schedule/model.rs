@@ -1,10 +1,11 @@
-//! What threads may load by the C11 memory model, with all orders and with one of them missing. See [`weak`](super::weak).
+//! The values that threads may load under the C11 memory model, with all orderings in place and
+//! with one weakened. See [`weak`](super::weak).
 
 use super::races::{Races, Rival};
 use super::reach::{Choice, Number};
 use super::seen::{Ordered, Seen, View};
-use super::tail::{Late, Tail};
-use super::worlds::Worlds;
+use super::tail::{LateStore, PendingStores};
+use super::worlds::Variants;
 use crate::crash::Wrong;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -12,23 +13,23 @@ use std::panic::Location;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
 use terrace_medium::{Access, Order};
 
-/// What an access is weakened by.
+/// The part of an ordering that a weakening removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Weak {
-    /// What comes behind it may come before.
+    /// Acquire: later accesses may then be moved before it.
     Acquire,
-    /// What comes before it may come behind.
+    /// Release: earlier accesses may then be moved after it.
     Release,
-    /// It has its place in no order of all threads.
+    /// SeqCst: the access then has no place in the total order.
     Total,
 }
 
-/// An order that is missing at one place of the source.
+/// An ordering that is weakened at one place of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weakening {
     /// The place.
     pub site: &'static Location<'static>,
-    /// What is missing.
+    /// The removed part.
     pub weak: Weak,
     /// The name of the access, if it has one.
     pub point: Option<&'static str>,
@@ -41,69 +42,71 @@ impl Weakening {
     }
 }
 
-/// All that can be missing at the places that were passed.
+/// All possible weakenings of the accesses of a run.
 pub type Weakenings = BTreeSet<Weakening>;
 
 /// A value that a word held or holds.
 pub(super) struct Value {
     pub(super) value: u64,
-    /// Whether it was made of the one before, by an exchange: then nothing comes between the two.
+    /// Whether a read-modify-write made it from the value before; no store can then come between
+    /// the two.
     is_exchange: bool,
-    /// What who acquires it has to see from then on.
-    carried: Worlds<View>,
+    /// The view that an acquire load of it adds.
+    carried: Variants<View>,
 }
 
 /// A place in the source, and the name of the access there, if it has one.
 pub(super) type Site = (&'static Location<'static>, Option<&'static str>);
 
-/// A thread.
+/// The state of a thread.
 #[derive(Default)]
 pub(super) struct Thread {
-    /// Whether it is within a call; what is around that is done by one thread after the other.
+    /// Whether it is within a call. Accesses between calls do not run concurrently.
     pub(super) calls: bool,
-    /// Whether it has been.
+    /// Whether it has made a call.
     pub(super) has_called: bool,
-    /// Accesses within calls.
+    /// Number of its accesses within calls.
     clock: u32,
-    pub(super) seen: Worlds<Seen>,
-    /// Old values that it may still load in this call.
+    pub(super) seen: Variants<Seen>,
+    /// Stale values that it may still load in this call.
     pub(super) old: u32,
     pub(super) order: Option<(Order, Site)>,
-    pub(super) tail: Tail,
+    pub(super) tail: PendingStores,
 }
 
 impl Thread {
-    /// The place of its last access of words: a read of bytes has none of its own.
+    /// The place of its last access to a word; a read of bytes has none of its own.
     fn site(&self) -> Site {
         self.order.map_or((Location::caller(), None), |order| order.1)
     }
 }
 
-/// All of it.
+/// The state of the memory model.
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) passed: Weakenings,
-    /// The order that is missing in the run.
+    /// The weakening of the run.
     pub(super) missing: Option<Weakening>,
-    /// The first race of the run that would not be one with all orders.
+    /// The first race of the run that would not be one with all orderings.
     pub(super) raced: Option<Wrong>,
-    /// The first race with all orders.
+    /// The first race with all orderings.
     pub(super) race: Option<Wrong>,
-    /// Words that were stored to within calls, by their place in the medium.
+    /// Words that were stored to within calls, by their index in the medium.
     pub(super) words: HashMap<u64, usize>,
     pub(super) values: Vec<Vec<Value>>,
     pub(super) threads: BTreeMap<u64, Thread>,
-    /// What all barriers have in common.
-    common: Worlds<View>,
-    /// What all have in common that have synchronised outside of the medium.
-    elsewhere: Worlds<View>,
+    /// The view shared by all barriers.
+    common: Variants<View>,
+    /// The view shared by all threads that synchronised outside the medium.
+    elsewhere: Variants<View>,
     races: Races,
     rivals: Vec<Rival>,
-    /// Whether a thread was shown what only the missing order lets it see. What follows would not be done with all orders, so it is no measure for them.
-    pub(super) departed: bool,
+    /// Whether a thread saw something that only the weakening allows. The rest of the run is then
+    /// not a run with all orderings.
+    pub(super) has_diverged: bool,
 }
 
-/// What an order can lose.
+/// The parts of an ordering that can be weakened.
 pub(super) fn losses(order: Order) -> &'static [Weak] {
     const ALL: [Weak; 3] = [Weak::Acquire, Weak::Release, Weak::Total];
     match order {
@@ -118,7 +121,7 @@ pub(super) fn losses(order: Order) -> &'static [Weak] {
     }
 }
 
-/// The bytes that an access is to, and whether it stores.
+/// The length of an access in bytes, and whether it stores.
 pub(super) fn extent(access: Access) -> (usize, bool) {
     match access {
         Access::Load | Access::RmwFailed => (8, false),
@@ -129,13 +132,13 @@ pub(super) fn extent(access: Access) -> (usize, bool) {
 }
 
 impl Model {
-    /// With this order missing.
+    /// A model with this weakening.
     pub(super) fn without(missing: Option<Weakening>) -> Self {
         Self { missing, ..Self::default() }
     }
 
-    /// Whether this order is missing.
-    pub(super) fn lacks(&self, site: &'static Location<'static>, weak: Weak) -> bool {
+    /// Whether this is the weakening of the run.
+    pub(super) fn is_weakened(&self, site: &'static Location<'static>, weak: Weak) -> bool {
         self.missing.is_some_and(|missing| (missing.site, missing.weak) == (site, weak))
     }
 
@@ -143,92 +146,96 @@ impl Model {
         self.threads.entry(thread).or_default()
     }
 
-    /// What a word has held; if nobody has stored to it within a call yet, it begins with `held`.
+    /// The number of a word. On its first use, the word's history begins with `held`.
     pub(super) fn word(&mut self, word: u64, held: u64) -> usize {
         let next = self.values.len();
         let number = *self.words.entry(word).or_insert(next);
         if number == next {
-            self.values.push(vec![Value { value: held, is_exchange: false, carried: Worlds::default() }]);
+            self.values.push(vec![Value { value: held, is_exchange: false, carried: Variants::default() }]);
         }
         number
     }
 
-    /// The number of the value that a word holds.
+    /// The number of the latest value of a word.
     pub(super) fn last(&self, number: usize) -> Number {
         self.values[number].len() as Number - 1
     }
 
-    /// What an access with this order orders at this place.
-    pub(super) fn orders(&self, order: Ordering, site: &'static Location<'static>) -> Worlds<Ordered> {
-        let mut orders = Worlds::both(Ordered {
+    /// The effect of an access with this ordering at this place.
+    pub(super) fn orders(&self, order: Ordering, site: &'static Location<'static>) -> Variants<Ordered> {
+        let mut orders = Variants::both(Ordered {
             acquires: matches!(order, Acquire | AcqRel | SeqCst),
             releases: matches!(order, Release | AcqRel | SeqCst),
             is_total: order == SeqCst,
         });
         match self.missing.filter(|missing| missing.site == site) {
-            Some(Weakening { weak: Weak::Acquire, .. }) => orders.is_mut().acquires = false,
-            Some(Weakening { weak: Weak::Release, .. }) => orders.is_mut().releases = false,
-            Some(Weakening { weak: Weak::Total, .. }) => orders.is_mut().is_total = false,
+            Some(Weakening { weak: Weak::Acquire, .. }) => orders.in_run_mut().acquires = false,
+            Some(Weakening { weak: Weak::Release, .. }) => orders.in_run_mut().releases = false,
+            Some(Weakening { weak: Weak::Total, .. }) => orders.in_run_mut().is_total = false,
             None => {}
         }
         orders
     }
 
-    /// What the access orders that `me` is at.
-    pub(super) fn ordered_now(&self, me: u64, access: Access) -> Worlds<Ordered> {
+    /// The effect of the current access of `me`.
+    pub(super) fn ordered_now(&self, me: u64, access: Access) -> Variants<Ordered> {
         match (access, self.threads.get(&me).and_then(|thread| thread.order)) {
             (Access::Load, Some((Order::Load(order), (site, _))))
             | (Access::Store, Some((Order::Store(order), (site, _))))
             | (Access::Rmw, Some((Order::Rmw(order), (site, _))))
             | (Access::RmwFailed, Some((Order::RmwFailed(order), (site, _)))) => self.orders(order, site),
-            _ => Worlds::default(),
+            _ => Variants::default(),
         }
     }
 
-    /// What `dead` may have left behind in the run that it would not have with all orders: stores that need not have been made when it died, which a later one that was made would have kept before it.
-    /// Each with what its word held before.
-    pub(super) fn late(&self, dead: u64) -> Vec<(Late, u64)> {
+    /// Stores of the crashed thread `dead` that may be missing in the run but not with all
+    /// orderings: a later store became visible that should have kept them before it. Each comes
+    /// with the word's previous value.
+    pub(super) fn late(&self, dead: u64) -> Vec<(LateStore, u64)> {
         let Some(it) = self.threads.get(&dead) else { return Vec::new() };
-        let is_seen = |late: &Late| {
+        let is_seen = |late: &LateStore| {
             let others = self.threads.iter().filter(|(thread, _)| **thread != dead);
-            let mut views = others.map(|(_, other)| &other.seen.is().view);
+            let mut views = others.map(|(_, other)| &other.seen.in_run().view);
             views.any(|view| view.of(late.number) >= late.value)
         };
-        let late: Vec<Late> = it.tail.late().copied().collect();
+        let late: Vec<LateStore> = it.tail.late().copied().collect();
         let is_late = |number, value| late.iter().any(|late| (late.number, late.value) == (number, value));
-        let before = |late: &Late| {
+        let before = |late: &LateStore| {
             let first = (1..late.value).rev().find(|&value| !is_late(late.number, value));
             self.values[late.number][first.unwrap_or(0) as usize].value
         };
-        let is_last = |late: &&Late| late.value == self.last(late.number) && !is_seen(late);
+        let is_last = |late: &&LateStore| late.value == self.last(late.number) && !is_seen(late);
         late.iter().filter(is_last).map(|late| (*late, before(late))).collect()
     }
 
-    /// All that `thread` and others with a barrier before have done comes before all that it does from now on; not in the run, if that is the order that `is_missing`.
+    /// A barrier of `thread`: everything done before it, also by other threads before their
+    /// barriers, precedes everything that it does later. Not in the run, if this is the weakened
+    /// ordering.
     pub(super) fn barrier(&mut self, thread: u64, is_missing: bool) {
         let Self { threads, common, .. } = self;
         let it = threads.entry(thread).or_default();
         let seen = &mut it.seen;
         if seen.differs() || common.differs() || is_missing {
-            let (seen, common) = (seen.is_mut(), common.is_mut());
+            let (seen, common) = (seen.in_run_mut(), common.in_run_mut());
             if !is_missing {
                 seen.barrier(common);
             }
         }
-        seen.would_be.barrier(&mut common.would_be);
-        seen.settle();
-        common.settle();
+        seen.with_all.barrier(&mut common.with_all);
+        seen.normalise();
+        common.normalise();
         it.tail.keep(is_missing);
     }
 
-    /// Every thread passes a barrier, and `me` before and behind them; not in the run, if that is the order that `is_missing`.
+    /// Every thread executes a barrier, with one of `me` before and after. Not in the run, if this
+    /// is the weakened ordering.
     pub(super) fn barrier_of_all(&mut self, me: u64, is_missing: bool) {
         let others: Vec<u64> = self.threads.keys().copied().filter(|&other| other != me).collect();
         std::iter::once(me).chain(others).chain([me]).for_each(|thread| self.barrier(thread, is_missing));
     }
 
-    /// `me` synchronises with all others that have come to such a place.
-    pub(super) fn meet_elsewhere(&mut self, me: u64) {
+    /// Synchronises `me` with all threads that did so before, outside the medium.
+    pub(super) fn synchronise_elsewhere(&mut self, me: u64) {
         let Self { threads, elsewhere, .. } = self;
         let seen = &mut threads.entry(me).or_default().seen;
         let meet = |seen: &mut Seen, elsewhere: &mut View| {
@@ -236,52 +243,52 @@ impl Model {
             elsewhere.join(&seen.view);
         };
         if seen.differs() || elsewhere.differs() {
-            meet(seen.is_mut(), elsewhere.is_mut());
+            meet(seen.in_run_mut(), elsewhere.in_run_mut());
         }
-        meet(&mut seen.would_be, &mut elsewhere.would_be);
-        seen.settle();
-        elsewhere.settle();
+        meet(&mut seen.with_all, &mut elsewhere.with_all);
+        seen.normalise();
+        elsewhere.normalise();
         threads.entry(me).or_default().tail.keep(false);
     }
 
-    /// `me` is told that `dead` does nothing more: with that it has all that `dead` did.
-    pub(super) fn learn(&mut self, me: u64, dead: u64) {
+    /// `me` observes the crash of `dead`, and so sees everything that it did.
+    pub(super) fn observe_crash(&mut self, me: u64, dead: u64) {
         let left = self.thread(dead).seen.clone();
         let seen = &mut self.thread(me).seen;
         if left.differs() || seen.differs() {
-            seen.is_mut().view.join(&left.is().view);
+            seen.in_run_mut().view.join(&left.in_run().view);
         }
-        seen.would_be.view.join(&left.would_be.view);
-        seen.settle();
+        seen.with_all.view.join(&left.with_all.view);
+        seen.normalise();
     }
 
     /// `me` is about to load or change a word by a SeqCst access.
-    pub(super) fn enter_total(&mut self, me: u64, number: usize, ordered: &Worlds<Ordered>) {
-        if !ordered.would_be.is_total {
+    pub(super) fn enter_total(&mut self, me: u64, number: usize, ordered: &Variants<Ordered>) {
+        if !ordered.with_all.is_total {
             return;
         }
         let Self { threads, common, .. } = self;
         let seen = &mut threads.entry(me).or_default().seen;
         if seen.differs() || common.differs() || ordered.differs() {
-            let seen = seen.is_mut();
-            if ordered.is().is_total {
-                seen.view.raise(number, common.is().of(number));
+            let seen = seen.in_run_mut();
+            if ordered.in_run().is_total {
+                seen.view.raise(number, common.in_run().of(number));
             }
         }
-        seen.would_be.view.raise(number, common.would_be.of(number));
-        seen.settle();
+        seen.with_all.view.raise(number, common.with_all.of(number));
+        seen.normalise();
     }
 
     /// `me` has loaded the value with this number.
-    pub(super) fn loaded(&mut self, me: u64, number: usize, value: Number, ordered: &Worlds<Ordered>) {
+    pub(super) fn loaded(&mut self, me: u64, number: usize, value: Number, ordered: &Variants<Ordered>) {
         let Self { threads, values, .. } = self;
         let seen = &mut threads.entry(me).or_default().seen;
         let carried = &values[number][value as usize].carried;
         if seen.differs() || carried.differs() || ordered.differs() {
-            seen.is_mut().load(number, value, carried.is(), *ordered.is());
+            seen.in_run_mut().load(number, value, carried.in_run(), *ordered.in_run());
         }
-        seen.would_be.load(number, value, &carried.would_be, ordered.would_be);
-        seen.settle();
+        seen.with_all.load(number, value, &carried.with_all, ordered.with_all);
+        seen.normalise();
     }
 
     /// `me` has stored `value`.
@@ -291,7 +298,7 @@ impl Model {
         number: usize,
         value: u64,
         is_exchange: bool,
-        ordered: &Worlds<Ordered>,
+        ordered: &Variants<Ordered>,
     ) {
         let (last, next) = (self.last(number), self.last(number) + 1);
         if is_exchange {
@@ -301,28 +308,28 @@ impl Model {
         let seen = &mut threads.entry(me).or_default().seen;
         seen.each(|seen| seen.view.raise(number, next));
         let before = is_exchange.then(|| &values[number][last as usize].carried);
-        let differs = seen.differs() || ordered.differs() || before.is_some_and(Worlds::differs);
-        let would_be = seen.would_be.carried(ordered.would_be, before.map(|before| &before.would_be));
-        let mut carried = Worlds::both(would_be);
+        let differs = seen.differs() || ordered.differs() || before.is_some_and(Variants::differs);
+        let with_all = seen.with_all.carried(ordered.with_all, before.map(|before| &before.with_all));
+        let mut carried = Variants::both(with_all);
         if differs {
-            *carried.is_mut() = seen.is().carried(*ordered.is(), before.map(Worlds::is));
-            carried.settle();
+            *carried.in_run_mut() = seen.in_run().carried(*ordered.in_run(), before.map(Variants::in_run));
+            carried.normalise();
         }
-        if ordered.would_be.is_total {
+        if ordered.with_all.is_total {
             if differs || common.differs() {
-                let common = common.is_mut();
-                if ordered.is().is_total {
+                let common = common.in_run_mut();
+                if ordered.in_run().is_total {
                     common.raise(number, next);
                 }
             }
-            common.would_be.raise(number, next);
-            common.settle();
+            common.with_all.raise(number, next);
+            common.normalise();
         }
         values[number].push(Value { value, is_exchange, carried });
         threads.entry(me).or_default().tail.stored(ordered);
     }
 
-    /// `me` comes to its next access, in a call.
+    /// Counts the next access of `me` in a call.
     pub(super) fn tick(&mut self, me: u64) {
         let it = self.thread(me);
         it.clock += 1;
@@ -330,53 +337,56 @@ impl Model {
         it.seen.each(|seen| seen.view.tick(me as usize, clock));
     }
 
-    /// Whether others' accesses to these words have to come before that which `me` has just done, and do.
-    pub(super) fn judge_races(
+    /// Finds races: accesses of other threads to these words that should happen before the access
+    /// of `me`, but do not.
+    pub(super) fn find_races(
         &mut self,
         me: u64,
         access: Access,
         words: Range<u64>,
         site: &'static Location<'static>,
     ) {
-        let Self { threads, races, rivals, raced, race, departed, .. } = self;
+        let Self { threads, races, rivals, raced, race, has_diverged, .. } = self;
         let it = threads.entry(me).or_default();
         for word in words {
             rivals.clear();
             races.touch(me as usize, it.clock, access, word, site, rivals);
             for rival in rivals.iter() {
-                let story = || rival.story(me as usize, site);
-                if !*departed && !rival.comes_before(&it.seen.would_be.view) {
+                let story = || rival.describe(me as usize, site);
+                if !*has_diverged && !rival.comes_before(&it.seen.with_all.view) {
                     race.get_or_insert_with(story);
-                } else if !rival.comes_before(&it.seen.is().view) {
+                } else if !rival.comes_before(&it.seen.in_run().view) {
                     raced.get_or_insert_with(story);
                 }
             }
         }
     }
 
-    /// Behind which value of a word a store of `me` may have its place in the run, though others have come since: the oldest there is.
+    /// The places before other threads' stores that a store of `me` may take in the run: after the
+    /// oldest possible value.
     pub(super) fn overtaken(&self, me: u64, number: usize, word: u64) -> Option<Choice> {
         let (it, values) = (&self.threads[&me], &self.values[number]);
-        let first_sound = it.seen.would_be.view.of(number);
-        let mut places = it.seen.is().view.of(number)..first_sound;
+        let first_sound = it.seen.with_all.view.of(number);
+        let mut places = it.seen.in_run().view.of(number)..first_sound;
         let oldest = places.find(|&at| !values[at as usize + 1].is_exchange)?;
         let (site, point) = it.site();
         Some(Choice { word, site, point, oldest, first_sound, last: first_sound, differs: true })
     }
 
-    /// Whether a store may have its place between this value and the next one.
+    /// Whether a store may take its place between this value and the next one.
     pub(super) fn has_room_behind(&self, number: usize, value: Number) -> bool {
         self.values[number].get(value as usize + 1).is_none_or(|next| !next.is_exchange)
     }
 
-    /// `me` has stored to a word, right behind the value with this number; what came since has taken the place of that already. An exchange has found that value.
+    /// `me` has stored right after the value with this number, and later values have overwritten
+    /// that store. A read-modify-write found that value.
     pub(super) fn stored_behind(
         &mut self,
         me: u64,
         number: usize,
         value: Number,
         is_exchange: bool,
-        ordered: &Worlds<Ordered>,
+        ordered: &Variants<Ordered>,
     ) {
         if is_exchange {
             self.loaded(me, number, value, ordered);
@@ -384,10 +394,10 @@ impl Model {
         self.thread(me).seen.each(|seen| seen.view.raise(number, value + 1));
     }
 
-    /// What `me` may load of a word in the run.
+    /// The values that `me` may load of a word in the run.
     pub(super) fn choice(&self, me: u64, number: usize, word: u64) -> Choice {
         let it = &self.threads[&me];
-        let [oldest, first_sound] = [it.seen.is(), &it.seen.would_be].map(|seen| seen.view.of(number));
+        let [oldest, first_sound] = [it.seen.in_run(), &it.seen.with_all].map(|seen| seen.view.of(number));
         let of = |at: Number| self.values[number][at as usize].value;
         let differs = (oldest..first_sound).any(|at| of(at) != of(first_sound));
         let (site, point) = it.site();

@@ -1,17 +1,20 @@
-//! Who is next: by chance, by priorities that change seldom (PCT), or as it was once before.
+//! The choice of the next thread: random, by priorities that change seldom (PCT), or as in an
+//! earlier run.
 //!
-//! S. Burckhardt, P. Kothari, M. Musuvathi, S. Nagarakatte: *A randomized scheduler with probabilistic guarantees of finding bugs*, ASPLOS 2010. A bug that `d`
-//! ordered steps suffice to show is found in a run of `n` threads and `k` steps with a probability of at least `1 / (n * k^(d - 1))`. Chance finds what needs many
-//! changes between threads, PCT what needs one thread to stay behind for long. Neither finds all that the other does, so runs use both.
+//! S. Burckhardt, P. Kothari, M. Musuvathi, S. Nagarakatte: *A randomized scheduler with
+//! probabilistic guarantees of finding bugs*, ASPLOS 2010. A bug of depth `d` is found in a run of
+//! `n` threads and `k` steps with a probability of at least `1 / (n * k^(d - 1))`. Random choice
+//! finds bugs that need many switches, PCT those that need one thread to stay behind for long.
+//! Neither finds all that the other does, so runs use both.
 
-use super::cues::{At, Cue, Prompter};
+use super::cues::{At, Cue, ScriptRunner};
 use crate::crash::Dice;
 use std::panic::Location;
 
-/// Threads, a bit each.
+/// Threads, one bit each.
 pub(crate) type Threads = u8;
 
-/// One thread that runs so many steps in a row.
+/// A number of consecutive steps of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The thread.
@@ -20,44 +23,46 @@ pub struct Slice {
     pub steps: u32,
 }
 
-/// How threads take turns.
+/// How the next thread is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The thread changes at one step in so many, to any other.
+    /// Switches to a random other thread at one step in this many.
     Random {
-        /// How seldom.
+        /// One switch in this many steps.
         one_in: u64,
     },
-    /// The thread with the highest priority runs; priorities change at so many steps less one.
+    /// The thread with the highest priority runs; priorities change `depth` - 1 times.
     Pct {
-        /// How many steps in order a bug may take.
+        /// The bug depth: how many ordered steps a bug may need.
         depth: u32,
-        /// Steps of the run, about.
+        /// Approximate number of steps of the run.
         steps: u64,
     },
-    /// A thread that has asked for durability at a place goes on for a few steps and then stays behind, until the others have ended or wait for it.
+    /// A thread that requests durability at a place runs a few more steps and is then held until
+    /// the others end or wait for it.
     Holding {
         /// The place.
         at: &'static Location<'static>,
-        /// Otherwise, who is next.
+        /// The policy otherwise.
         rest: Box<Policy>,
     },
-    /// A thread that has asked for durability at a place goes on alone from there, until it has ended or waits for another: what it was told, it has returned before
-    /// anyone else makes that durable. So that there is something to be made durable, others stay behind now and then between what they store and its fence.
+    /// A thread that requests durability at a place then runs alone, until it ends or waits for
+    /// another. So it returns its result before another thread makes that durable. To give it
+    /// something to make durable, others are held now and then between a store and its fence.
     Hurrying {
         /// The place.
         at: &'static Location<'static>,
-        /// Otherwise, who is next.
+        /// The policy otherwise.
         rest: Box<Policy>,
     },
-    /// As these slices say; behind the last, each thread to its end.
+    /// These slices; after the last one, each thread runs to its end.
     Script(Vec<Slice>),
-    /// As these cues say; behind the last, each thread to its end.
+    /// These breakpoints; after the last one, each thread runs to its end.
     Cued(Vec<Cue>),
 }
 
 impl Policy {
-    /// A policy for a run of about `steps` steps.
+    /// A random policy for a run of about `steps` steps.
     pub fn draw(dice: &mut Dice, steps: u64) -> Self {
         match dice.roll(4) {
             0 => Self::Random { one_in: 2 },
@@ -67,30 +72,30 @@ impl Policy {
     }
 }
 
-/// A policy at work.
-pub(crate) struct Director {
+/// Executes a policy.
+pub(crate) struct PolicyRunner {
     dice: Dice,
     rule: Rule,
-    /// Who asks for durability here is held, or hurries.
+    /// A thread that requests durability here is held, or runs alone.
     hold_at: Option<&'static Location<'static>>,
     hurries: bool,
-    /// The thread that stays behind, or goes on alone, from this step on.
+    /// The thread that is held, or runs alone, from this step on.
     held: Option<(usize, u64)>,
-    /// The thread that stays behind until one goes on alone.
+    /// The thread that is held until another one runs alone.
     lags: Option<usize>,
 }
 
-/// Steps that a thread still does before it is held, at most: among them those in which it lets go of its locks.
+/// Maximum number of steps before a thread is held; usually it releases its locks in these.
 const HELD_AFTER: u64 = 32;
 
 enum Rule {
     Random { one_in: u64 },
     Pct { priorities: [u64; Threads::BITS as usize], changes: Vec<u64>, lowest: u64 },
     Script { slices: Vec<Slice>, at: usize, left: u32 },
-    Cued(Prompter),
+    Cued(ScriptRunner),
 }
 
-impl Director {
+impl PolicyRunner {
     pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rule = match policy {
@@ -100,7 +105,7 @@ impl Director {
             }
             Policy::Random { one_in } => Rule::Random { one_in: *one_in },
             Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
-            Policy::Cued(cues) => Rule::Cued(Prompter::new(cues)),
+            Policy::Cued(cues) => Rule::Cued(ScriptRunner::new(cues)),
             Policy::Script(slices) => Rule::Script {
                 slices: slices.clone(),
                 at: 0,
@@ -110,7 +115,7 @@ impl Director {
         Self { dice, rule, hold_at: None, hurries: false, held: None, lags: None }
     }
 
-    /// A thread asks for durability at a place, behind step number `step`.
+    /// A thread requests durability at a place, after step number `step`.
     pub(crate) fn persisted(&mut self, thread: usize, site: &'static Location<'static>, step: u64) {
         if self.hold_at == Some(site) && self.held.is_none() && self.dice.roll(2) == 0 {
             let after = if self.hurries { 0 } else { 1 + self.dice.roll(HELD_AFTER) };
@@ -120,7 +125,7 @@ impl Director {
         }
     }
 
-    /// Those of `runnable` that are not held.
+    /// The threads of `runnable` that are not held.
     fn free(&mut self, runnable: Threads, last: Option<usize>, gives_way: bool, step: u64) -> Threads {
         let free = match (self.held.filter(|&(_, from)| step >= from), self.lags) {
             (Some((held, _)), _) if self.hurries => runnable & 1 << held,
@@ -130,14 +135,15 @@ impl Director {
         };
         let waits = gives_way && last.is_some_and(|last| free & 1 << last != 0);
         if free == 0 || waits {
-            // They have ended, or wait for the others.
+            // They have ended, or wait for the held thread.
             (self.held, self.lags) = (None, None);
             return runnable;
         }
         free
     }
 
-    /// Who does step number `step`. `last` did the one before, unless it has ended; it may `give way`, for it cannot go on alone.
+    /// The thread of step number `step`. `last` did the previous one, unless it has ended;
+    /// `gives_way` says that it waits for others.
     pub(crate) fn next(
         &mut self,
         runnable: Threads,
@@ -167,34 +173,34 @@ impl Director {
                 each(runnable).max_by_key(of).unwrap_or(0)
             }
             Rule::Script { slices, at, left } => scripted(slices, at, left, runnable, last, gives_way),
-            Rule::Cued(prompter) => match prompter.next(runnable, last, gives_way) {
+            Rule::Cued(script) => match script.next(runnable, last, gives_way) {
                 Some(next) => next,
                 None => scripted(&[], &mut 0, &mut 0, runnable, last, gives_way),
             },
         }
     }
 
-    /// A thread comes to a place, if that matters.
-    pub(super) fn come(&mut self, thread: usize, at: At) {
-        if let Rule::Cued(prompter) = &mut self.rule {
-            prompter.come(thread, at);
+    /// A thread reaches a place; only scripts record that.
+    pub(super) fn reach(&mut self, thread: usize, at: At) {
+        if let Rule::Cued(script) = &mut self.rule {
+            script.reach(thread, at);
         }
     }
 
-    /// Whether the thread that goes on sees what is old there.
+    /// Whether the running thread sees stale values there.
     pub(super) fn sees_old(&self, point: Option<&str>) -> bool {
-        matches!(&self.rule, Rule::Cued(prompter) if prompter.sees_old(point))
+        matches!(&self.rule, Rule::Cued(script) if script.sees_old(point))
     }
 
-    /// Whether what the thread that goes on stores there comes before what others have stored.
+    /// Whether the running thread's store there takes its place before the stores of others.
     pub(super) fn stores_early(&self, point: Option<&str>) -> bool {
-        matches!(&self.rule, Rule::Cued(prompter) if prompter.stores_early(point))
+        matches!(&self.rule, Rule::Cued(script) if script.stores_early(point))
     }
 
-    /// What a script says that was not done.
-    pub(super) fn missed(&self) -> Option<String> {
+    /// The breakpoint of a script that was not reached.
+    pub(super) fn unreached(&self) -> Option<String> {
         match &self.rule {
-            Rule::Cued(prompter) => prompter.missed(),
+            Rule::Cued(script) => script.unreached(),
             _ => None,
         }
     }
@@ -231,7 +237,7 @@ fn scripted(
     let others = last.map_or(runnable, |last| runnable & !(1 << last));
     match last {
         Some(last) if !gives_way || others == 0 => last,
-        // The one behind it, so that none is left out.
+        // The next higher thread, so that each gets its turn.
         Some(last) => each(others).find(|&thread| thread > last).unwrap_or(nth(others, 0)),
         None => nth(others, 0),
     }
@@ -250,7 +256,7 @@ mod tests {
     use super::*;
 
     fn run(policy: &Policy, seed: u64, lengths: &[u32]) -> Vec<usize> {
-        let mut director = Director::new(policy, seed);
+        let mut runner = PolicyRunner::new(policy, seed);
         let mut left = lengths.to_vec();
         let (mut last, mut order) = (None, Vec::new());
         loop {
@@ -258,7 +264,7 @@ mod tests {
             if runnable == 0 {
                 return order;
             }
-            let thread = director.next(runnable, last, false, order.len() as u64 + 1);
+            let thread = runner.next(runnable, last, false, order.len() as u64 + 1);
             left[thread] -= 1;
             last = (left[thread] > 0).then_some(thread);
             order.push(thread);
@@ -271,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_of_every_thread_is_run_and_the_script_of_a_run_repeats_it() {
+    fn policy_runs_all_steps_and_its_script_repeats_them() {
         for seed in 0..200 {
             let mut dice = Dice::new(seed);
             let policy = Policy::draw(&mut dice, 60);
@@ -283,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn pct_changes_threads_as_often_as_it_says_and_no_more() {
+    fn pct_switches_no_more_than_its_depth() {
         for seed in 0..200 {
             let order = run(&Policy::Pct { depth: 3, steps: 60 }, seed, &[20, 20, 20]);
             assert!(slices(&order).len() <= 3 + 2, "{order:?}");
@@ -291,40 +297,40 @@ mod tests {
     }
 
     #[test]
-    fn a_short_script_runs_the_rest_to_its_end() {
+    fn short_script_runs_all_threads_to_the_end() {
         let script = Policy::Script(vec![Slice { thread: 1, steps: 2 }]);
         assert_eq!(run(&script, 0, &[2, 3]), [1, 1, 1, 0, 0]);
     }
 
     #[test]
-    fn who_hurries_goes_on_alone_until_it_waits_for_another() {
+    fn hurrying_thread_runs_alone_until_it_waits() {
         let at = Location::caller();
         for seed in 0..200 {
             let rest = Box::new(Policy::Random { one_in: 2 });
-            let mut director = Director::new(&Policy::Hurrying { at, rest }, seed);
-            director.persisted(0, at, 1);
-            let hurries = director.held.is_some();
-            let turns: Vec<usize> = (2..42).map(|step| director.next(7, Some(0), false, step)).collect();
+            let mut runner = PolicyRunner::new(&Policy::Hurrying { at, rest }, seed);
+            runner.persisted(0, at, 1);
+            let hurries = runner.held.is_some();
+            let turns: Vec<usize> = (2..42).map(|step| runner.next(7, Some(0), false, step)).collect();
             assert_eq!(hurries, turns.iter().all(|&thread| thread == 0), "{turns:?}");
-            director.next(7, Some(0), true, 42);
-            assert_eq!(director.held, None, "it waits, perhaps for another");
+            runner.next(7, Some(0), true, 42);
+            assert_eq!(runner.held, None, "it waits, perhaps for another");
         }
     }
 
     #[test]
-    fn who_is_held_stays_behind_until_the_others_wait_for_it() {
+    fn held_thread_stays_until_the_others_wait() {
         let at = Location::caller();
         for seed in 0..200 {
             let rest = Box::new(Policy::Random { one_in: 2 });
-            let mut director = Director::new(&Policy::Holding { at, rest }, seed);
-            director.persisted(0, at, 1);
-            let is_held = director.held.is_some();
+            let mut runner = PolicyRunner::new(&Policy::Holding { at, rest }, seed);
+            runner.persisted(0, at, 1);
+            let is_held = runner.held.is_some();
             let from = 2 + HELD_AFTER;
             let others: Vec<usize> =
-                (from..from + 40).map(|step| director.next(7, Some(1), false, step)).collect();
+                (from..from + 40).map(|step| runner.next(7, Some(1), false, step)).collect();
             assert_eq!(is_held, !others.contains(&0), "{others:?}");
-            director.next(7, Some(1), true, from + 40);
-            assert_eq!(director.held, None, "another waits, perhaps for it");
+            runner.next(7, Some(1), true, from + 40);
+            assert_eq!(runner.held, None, "another waits, perhaps for it");
         }
     }
 }

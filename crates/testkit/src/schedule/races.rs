@@ -1,7 +1,11 @@
-//! Who touches bytes that another thread writes, with nothing that orders the two: a data race, which the C11 model gives no meaning.
+//! Data races: accesses to the same bytes by two threads, one of them a write, without an ordering.
+//! The C11 model gives them no meaning.
 //!
-//! Of two accesses to a word that two threads do, one of them a store and one of them of bytes (a copy, or a read of what lies there), one has to happen before the other. In the order of a run one always does;
-//! what counts is whether the later thread has to *see* the earlier access, by what it has acquired. (Vector clocks, as in C. Flanagan, S. Freund: "FastTrack", PLDI 2009.)
+//! This concerns two accesses to a word by two threads, one of them a store and one of them an
+//! access to bytes (a copy, or a read of the content). One of them must happen before the other. In
+//! the order of a run one always does; the question is whether the later thread is guaranteed to
+//! *see* the earlier access by what it acquired. (Vector clocks, as in C. Flanagan, S. Freund:
+//! "FastTrack", PLDI 2009.)
 
 use super::seen::View;
 use super::stage::THREADS_MAX;
@@ -32,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// What has to be ordered against it.
+    /// The kinds of accesses that must be ordered with it.
     fn against(self) -> &'static [(Self, &'static str)] {
         const COPIED: (Kind, &str) = (Kind::CopiedTo, "written");
         const READ: (Kind, &str) = (Kind::Read, "read");
@@ -47,19 +51,19 @@ impl Kind {
     }
 }
 
-/// When each thread has last touched a word in each way, and where that is in the source.
+/// The last access of each thread to a word, by kind, and its place in the source.
 #[derive(Clone, Copy, Default)]
 struct Touched([[(u32, Site); THREADS_MAX]; Kind::COUNT]);
 
-/// What was touched in calls.
+/// The accesses in calls.
 #[derive(Default)]
 pub(super) struct Races {
-    /// By word, one more than its number below.
+    /// By word: its index in `touched` plus one.
     words: Vec<u32>,
     touched: Vec<Touched>,
 }
 
-/// An access that another thread's has to come before.
+/// An access of another thread that must be ordered before the current one.
 #[derive(Clone, Copy)]
 pub(super) struct Rival {
     thread: usize,
@@ -69,24 +73,24 @@ pub(super) struct Rival {
 }
 
 impl Rival {
-    /// Whether it does, for who has to see this.
+    /// Whether it is, for a thread with this view.
     pub(super) fn comes_before(&self, view: &View) -> bool {
         view.of_thread(self.thread) >= self.clock
     }
 
-    /// A story of it.
-    pub(super) fn story(&self, thread: usize, site: &'static Location<'static>) -> String {
+    /// Describes the race.
+    pub(super) fn describe(&self, thread: usize, site: &'static Location<'static>) -> String {
         let Self { thread: other, how, site: there, .. } = self;
         let there = there.map_or(String::new(), place);
         format!(
-            "a race: thread {thread} comes at {} to bytes that thread {other} has {how} at {there}, which nothing orders before",
+            "a race: thread {thread} accesses at {} bytes that thread {other} has {how} at {there}, and nothing orders the two",
             place(site)
         )
     }
 }
 
 impl Races {
-    /// `me` touches a word. Those that had to come before.
+    /// Records an access of `me` to a word, and returns those that must be ordered before it.
     pub(super) fn touch(
         &mut self,
         me: usize,

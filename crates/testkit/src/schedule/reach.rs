@@ -1,52 +1,57 @@
-//! How much of what a thread may load that is old it does load.
+//! How many of the stale values that a thread may load it actually loads.
 
 use crate::crash::Dice;
 use std::collections::HashMap;
 use std::panic::Location;
 
-/// The number of a value among those that a word has held.
+/// The number of a value in the history of a word.
 pub(super) type Number = u32;
 
-/// How much of what a thread may load that is old it does load.
+/// How many of the stale values that a thread may load it actually loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
-    /// Loads of a call that are old, at most: who waits for a store is to see it in the end.
+    /// Maximum number of stale loads in a call. It is limited because a thread that waits for a
+    /// store must see it eventually.
     pub old: u32,
-    /// Which of them.
+    /// Which loads are stale.
     pub aim: Aim,
-    /// Whether such a load takes the oldest value that it may, or any.
+    /// Whether a stale load returns the oldest possible value, or any.
     pub oldest: bool,
-    /// What is drawn follows from it.
+    /// The seed of the random choices.
     pub seed: u64,
 }
 
-/// Which loads are of something old.
+/// Which loads are stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// None: it is only noted which could be.
+    /// None: the model only records which could be.
     None,
-    /// Those that chance says.
+    /// Randomly chosen loads.
     Drawn {
-        /// One in so many loads that may be old is.
+        /// One in this many possible loads is stale.
         one_in: u64,
-        /// Whether it is drawn for a word, for the whole run, and not for each load: one who is told of something by one word and does not find it in another needs both.
+        /// Whether the choice is per word for the whole run, not per load. To detect a thread that
+        /// sees an announcement in one word but not the data in another, the choice must be per
+        /// word.
         by_word: bool,
-        /// Whether only that is loaded which could not be if no order were missing.
+        /// Whether only values are loaded that all orderings together would rule out.
         only_missing: bool,
     },
-    /// Of those that could not be if no order were missing, the ones of these words, which are counted as they come, a bit each.
+    /// Of loads that all orderings together would rule out: those of these words, one bit each,
+    /// numbered as they occur.
     Words(u64),
-    /// Of those that could not be if no order were missing, the ones at a place of the source.
+    /// Of loads that all orderings together would rule out: those at one place in the source.
     Place(&'static Location<'static>),
-    /// All of those that may be, while a script has it that the thread sees what is old: see [`Cue`](super::Cue).
+    /// All possible loads, while a script makes the thread see stale values: see
+    /// [`Cue`](super::Cue).
     Cued,
 }
 
 impl Reach {
-    /// Nothing old is loaded.
+    /// No stale loads.
     pub const NONE: Self = Self { old: 0, aim: Aim::None, oldest: true, seed: 0 };
 
-    /// One that a run has, by its number.
+    /// The setting of a run, by its number.
     pub fn of_run(run: u64) -> Self {
         const DRAWS: [(bool, bool, u64); 6] = [
             (true, false, 1),
@@ -68,33 +73,33 @@ impl Reach {
         }
     }
 
-    /// One that shows what an order that is missing makes older.
+    /// A setting that shows what a weakening makes stale.
     pub fn at(aim: Aim, oldest: bool) -> Self {
         Self { old: 64, aim, oldest, seed: 0 }
     }
 }
 
-/// A reach at work.
+/// Makes the choices of a [`Reach`].
 #[derive(Default)]
 pub(super) struct Chooser {
     dice: Dice,
     words: HashMap<u64, u32>,
 }
 
-/// The values that a load may be of.
+/// The values that a load may return.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     pub(super) word: u64,
-    /// Where in the source it is.
+    /// Its place in the source.
     pub(super) site: &'static Location<'static>,
     pub(super) point: Option<&'static str>,
-    /// The oldest one.
+    /// The oldest possible value.
     pub(super) oldest: Number,
-    /// The oldest one if no order were missing.
+    /// The oldest possible value with all orderings.
     pub(super) first_sound: Number,
-    /// What the word holds.
+    /// The current value of the word.
     pub(super) last: Number,
-    /// Whether one of those before `first_sound` is another value.
+    /// Whether one of the values before `first_sound` is different.
     pub(super) differs: bool,
 }
 
@@ -103,7 +108,7 @@ impl Chooser {
         Self { dice: Dice::new(seed), ..Self::default() }
     }
 
-    /// The value that a load is of, if it is an old one.
+    /// The stale value that a load returns, if any.
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
         let Choice { word, site, oldest, first_sound, last, differs, .. } = choice;
         let beyond = match reach.aim {
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_shown_by_their_word() {
+    fn aim_selects_words() {
         let shown = |aim, words: &[u64]| {
             let mut chooser = Chooser::new(1);
             let reach = Reach::at(aim, true);
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_shown_by_their_place() {
+    fn aim_selects_places() {
         let (here, there) = (choice().site, Location::caller());
         let shown = |aim| {
             let mut chooser = Chooser::new(1);
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_old_with_all_orders_is_no_difference() {
+    fn values_stale_with_all_orderings_are_no_difference() {
         let mut chooser = Chooser::new(1);
         let same = Choice { oldest: 4, differs: false, ..choice() };
         assert_eq!(chooser.choose(&Reach::at(Aim::Words(u64::MAX), true), same), None);

@@ -1,19 +1,22 @@
-//! One run: a store is made, threads do what the scenario says in the order that the policy says, and what they leave is judged.
+//! One run: creates a store, runs the threads of the scenario in the order of the policy, and
+//! checks the result.
 //!
-//! What must hold: each call comes to its end without a panic; one order of the calls explains all answers and what the store holds then; a scan finds the same;
-//! `verify` finds nothing; no block leaks or is handed out twice; and the store goes on.
+//! Conditions: each call ends without a panic; one order of the calls explains all answers and the
+//! final content; a scan finds the same content; `verify` finds nothing; no block leaks or is
+//! allocated twice; and further operations work.
 //!
-//! Where the threads are participants by themselves, some of them die. Then all of that must hold for those who are left, once they have looked after the dead; and another one who comes
-//! later finds what they find, and so does the next one once all have gone.
+//! If the threads are participants of a shared pool, some of them crash. The conditions then hold
+//! for the survivors after they have recovered the dead ones. A participant that joins later finds
+//! the same content, and so does the next one after all have left.
 
 use super::calls::{Answer, Call, Calls, Contents};
-use super::crew::{Crew, On};
+use super::crew::{On, PoolGroup};
 use super::medium::Scheduled;
 use super::policy::Policy;
 use super::scenario::{Act, Manner, Scenario};
-use super::stage::{Job, Ran, Stage, THREADS_MAX, begin_call, now, pause};
+use super::stage::{Job, RunResult, Stage, THREADS_MAX, begin_call, now, pause};
 use crate::crash::{Op, Reply, Subject, Target, Wrong};
-use crate::crash::{check_memory, check_scan, do_it, note_begin, note_end, read};
+use crate::crash::{apply_checked, check_memory, check_scan, mark_begin, mark_end, read};
 use crate::{Layered, Noted};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -21,18 +24,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use terrace_medium::MappedMedium;
 use terrace_pool::Start;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     /// The schedule.
-    pub ran: Ran,
-    /// What was asked and answered.
+    pub ran: RunResult,
+    /// The calls and their answers.
     pub calls: Calls,
-    /// What is wrong, if anything.
+    /// The violation, if any.
     pub wrong: Option<Wrong>,
 }
 
-/// Does `scenario` once on `medium`, which is zeroed.
+/// Runs `scenario` once on the zeroed `medium`.
 pub fn run<T: Target, const V: bool>(
     stage: &Stage,
     medium: impl Noted,
@@ -44,7 +47,8 @@ pub fn run<T: Target, const V: bool>(
     run_on::<T, V>(stage, medium, scenario, policy, seed, &|| (), &|_| ())
 }
 
-/// As [`run`]. Says when the threads begin; and when they have come to an end, of what nothing is judged yet.
+/// As [`run`]. Calls `begins` before the threads start, and `ends` after they have ended, before
+/// any check.
 pub(super) fn run_on<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
@@ -54,73 +58,73 @@ pub(super) fn run_on<T: Target, const V: bool>(
     begins: &dyn Fn(),
     ends: &dyn Fn(&On<T, V>),
 ) -> Result<Run, Wrong> {
-    let (mut crew, initial) = begin::<T, V>(stage, medium, scenario)?;
+    let (mut group, initial) = prepare::<T, V>(stage, medium, scenario)?;
     begins();
-    let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
-    ends(&crew.of(0));
-    let mut wrong = ran.wrong.clone().or_else(|| crew.medium().wrong());
+    let (ran, calls) = run_threads(stage, &group, scenario, initial, policy, seed);
+    ends(&group.of(0));
+    let mut wrong = ran.wrong.clone().or_else(|| group.medium().wrong());
     if wrong.is_none() {
-        wrong = judge(stage, &crew, scenario, &calls, seed).err();
+        wrong = check_result(stage, &group, scenario, &calls, seed).err();
     }
     if wrong.is_none() && scenario.is_shared && seed % 4 == 1 {
-        wrong = part(stage, &mut crew, scenario).err();
+        wrong = close_and_reopen(stage, &mut group, scenario).err();
     }
-    stage.bury();
-    crew.let_go(stage);
+    stage.detach_dead();
+    group.release_all(stage);
     Ok(Run { ran, calls, wrong })
 }
 
-/// As [`run`], without judging anything: how it goes.
+/// As [`run`], but without checks; returns the schedule.
 pub fn rehearse<T: Target, const V: bool>(
     stage: &Stage,
     medium: impl Noted,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Result<Ran, Wrong> {
+) -> Result<RunResult, Wrong> {
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
-    let (crew, initial) = begin::<T, V>(stage, medium, scenario)?;
-    let (ran, _) = act(stage, &crew, scenario, initial, policy, seed);
-    stage.bury();
-    crew.let_go(stage);
+    let (group, initial) = prepare::<T, V>(stage, medium, scenario)?;
+    let (ran, _) = run_threads(stage, &group, scenario, initial, policy, seed);
+    stage.detach_dead();
+    group.release_all(stage);
     Ok(ran)
 }
 
-/// Makes the store and does what comes before the threads.
-pub(super) fn begin<T: Target, const V: bool>(
+/// Creates the store and applies the operations that precede the threads.
+pub(super) fn prepare<T: Target, const V: bool>(
     stage: &Stage,
     medium: Layered<V>,
     scenario: &Scenario,
-) -> Result<(Crew<T, V>, Contents), Wrong> {
+) -> Result<(PoolGroup<T, V>, Contents), Wrong> {
     let early = |wrong| format!("before any thread started, {wrong}");
-    let crew = Crew::<T, V>::create(stage, medium, scenario).map_err(early)?;
-    let (subject, plan) = (crew.of(0), scenario.plan.clone());
+    let group = PoolGroup::<T, V>::create(stage, medium, scenario).map_err(early)?;
+    let (subject, plan) = (group.of(0), scenario.plan.clone());
     let before = stage.alone(move || {
         let mut model = vec![None; plan.keys];
-        plan.before.iter().try_for_each(|op| do_it(&*subject, op, &mut model).map(drop))?;
+        plan.before.iter().try_for_each(|op| apply_checked(&*subject, op, &mut model).map(drop))?;
         Ok(model)
     });
     let initial = before.flatten().map_err(early)?;
-    let crew = if scenario.is_reopened { crew.reopened(stage, scenario).map_err(early)? } else { crew };
-    Ok((crew, initial))
+    let group = if scenario.is_reopened { group.reopened(stage, scenario).map_err(early)? } else { group };
+    Ok((group, initial))
 }
 
-/// Runs the threads. Who died is not buried yet.
-pub(super) fn act<T: Target, const V: bool>(
+/// Runs the threads. Crashed threads are not detached yet.
+pub(super) fn run_threads<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     scenario: &Scenario,
     initial: Contents,
     policy: &Policy,
     seed: u64,
-) -> (Ran, Calls) {
+) -> (RunResult, Calls) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let count = scenario.threads.len();
     let (here, mut first) = (Arc::new(AtomicUsize::new(0)), 0);
     let jobs = scenario.threads.iter().enumerate().map(|(thread, acts)| {
-        let (subject, calls, acts, number) = (crew.of(thread), calls.clone(), acts.clone(), first);
+        let (subject, calls, acts, number) = (group.of(thread), calls.clone(), acts.clone(), first);
         first += acts.len();
-        let (here, dead, is_shared) = (here.clone(), crew.deaths(), scenario.is_shared);
+        let (here, dead, is_shared) = (here.clone(), group.deaths(), scenario.is_shared);
         let is_pinned = scenario.manner(thread) == Manner::Pinned;
         let job: Job = Box::new(move || {
             let end = acts.len();
@@ -128,7 +132,7 @@ pub(super) fn act<T: Target, const V: bool>(
             for (place, act) in acts.into_iter().enumerate() {
                 begin_call(place);
                 let medium = subject.pool().medium();
-                medium.note(note_begin(number + place));
+                medium.mark_call(mark_begin(number + place));
                 if is_pinned && place == 0 {
                     pin = Some(subject.pool().pin());
                 }
@@ -136,7 +140,7 @@ pub(super) fn act<T: Target, const V: bool>(
                 if place + 1 == end {
                     drop(pin.take());
                 }
-                medium.note(note_end(number + place));
+                medium.mark_call(mark_end(number + place));
             }
             if is_shared {
                 here.fetch_add(1, AcqRel);
@@ -153,7 +157,7 @@ pub(super) fn act<T: Target, const V: bool>(
         (thread, job)
     });
     let jobs: Vec<(usize, Job)> = jobs.collect();
-    let ran = stage.run_mortals(jobs, crew.mortality(scenario), policy, seed);
+    let ran = stage.run_crashing(jobs, group.crash_plan(scenario), policy, seed);
     let mut calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
     calls.sort_by_key(|(number, _)| *number);
     (
@@ -162,7 +166,7 @@ pub(super) fn act<T: Target, const V: bool>(
     )
 }
 
-/// Makes call `number` and writes it down.
+/// Makes call `number` and records it.
 fn call<T: Target, const V: bool>(
     subject: &On<T, V>,
     calls: &Mutex<Vec<(usize, Call)>>,
@@ -177,7 +181,7 @@ fn call<T: Target, const V: bool>(
     };
     let called = now();
     write(Call { number, thread, act: act.clone(), called, returned: None });
-    let answer = ask(subject, &act);
+    let answer = execute(subject, &act);
     let returned = now();
     match answer {
         Ok(answer) => write(Call { number, thread, act, called, returned: Some((returned, answer)) }),
@@ -185,7 +189,7 @@ fn call<T: Target, const V: bool>(
     }
 }
 
-fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, Wrong> {
+fn execute<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, Wrong> {
     Ok(match act {
         Act::Get(key) => Answer::Found(subject.get(*key)?),
         Act::Scan => {
@@ -216,17 +220,17 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
     })
 }
 
-/// Judges what the threads have left.
-fn judge<T: Target, const V: bool>(
+/// Checks what the threads left.
+fn check_result<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     scenario: &Scenario,
     calls: &Calls,
     seed: u64,
 ) -> Result<(), Wrong> {
-    let living = crew.living(scenario.threads.len());
+    let living = group.living(scenario.threads.len());
     let judge = living[seed as usize % living.len()];
-    let (subject, keys) = (crew.of(judge), scenario.plan.keys);
+    let (subject, keys) = (group.of(judge), scenario.plan.keys);
     let (end, finds_once) = stage.alone_in(judge, {
         let (subject, is_shared) = (subject.clone(), scenario.is_shared);
         move || {
@@ -240,123 +244,133 @@ fn judge<T: Target, const V: bool>(
     })??;
     calls.explain(&end)?;
     if finds_once {
-        calls.found_once()?;
+        calls.check_scans()?;
     }
     if scenario.deaths.is_empty() {
-        calls.counted()?;
+        calls.check_counts()?;
     }
     if scenario.is_shared {
-        collected::<T, V>(stage, crew, judge, living.len())?;
+        check_collection::<T, V>(stage, group, judge, living.len())?;
     }
-    settle::<T, V>(stage, crew, &living)?;
+    drain_caches::<T, V>(stage, group, &living)?;
     stage.alone_in(judge, {
         let (subject, is_reopened) = (subject.clone(), scenario.is_reopened);
         move || {
             if is_reopened {
-                // Whoever was to do it may have been left out.
+                // A reduced scenario may have dropped the thread's own collection.
                 subject.collect();
             }
             check_memory(&*subject)
         }
     })??;
     if scenario.is_shared && seed.is_multiple_of(2) {
-        join::<T, V>(stage, crew, scenario, judge, &end)?;
+        check_late_joiner::<T, V>(stage, group, scenario, judge, &end)?;
     }
     if seed.is_multiple_of(4) {
         let plan = scenario.plan.clone();
-        stage.alone_in(judge, move || go_on(&*subject, &plan.after, end))??;
+        stage.alone_in(judge, move || check_further_operations(&*subject, &plan.after, end))??;
     }
     Ok(())
 }
 
-/// What the dead have left to nobody is collected, all of it at once: nobody else is about. Of them nothing is left then, but for the `living`.
-fn collected<T: Target, const V: bool>(
+/// Collects everything the dead participants leaked, with no other thread active. Only the `living`
+/// remain in the participant table.
+fn check_collection<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     judge: usize,
     living: usize,
 ) -> Result<(), Wrong> {
-    let subject = crew.of(judge);
+    let subject = group.of(judge);
     stage.alone_in(judge, move || {
         subject.collect();
         let pool = subject.pool();
         if pool.needs_collection() {
-            return Err("a collection with nobody else about leaves something to collect".to_string());
+            return Err("a collection without other threads leaves a collection pending".to_string());
         }
         if pool.recover_dead() > 0 {
-            return Err("somebody who was taken care of has to be taken care of again".to_string());
+            return Err("a recovered participant has to be recovered again".to_string());
         }
         match pool.participants_taken() as usize {
             taken if taken == living => Ok(()),
-            taken => Err(format!("{taken} places of the participant table are taken, and {living} live")),
+            taken => Err(format!(
+                "{taken} entries of the participant table are taken, but {living} participants are alive"
+            )),
         }
     })?
 }
 
-/// One more participant comes, finds what the others find, and goes.
-fn join<T: Target, const V: bool>(
+/// One more participant joins, checks the content and leaves.
+fn check_late_joiner<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     scenario: &Scenario,
     thread: usize,
     expected: &Contents,
 ) -> Result<(), Wrong> {
-    if crew.living(scenario.threads.len()).len() == THREADS_MAX {
+    if group.living(scenario.threads.len()).len() == THREADS_MAX {
         // The participant table is full.
         return Ok(());
     }
-    let another = crew.another(stage, thread, scenario, false)?;
+    let another = group.add_process(stage, thread, scenario, false)?;
     let (keys, expected) = (scenario.plan.keys, expected.clone());
     stage.alone_in(thread, move || {
         let found = read(&another, keys)?;
-        (found == expected).then_some(()).ok_or("who comes later finds something else".to_string())
+        (found == expected).then_some(()).ok_or("a later participant finds another content".to_string())
     })?
 }
 
-/// The survivors leave, in order; the next one finds the pool closed, and everything in it.
-fn part<T: Target, const V: bool>(
+/// The survivors close the pool, in order; the next opening finds it closed and complete.
+fn close_and_reopen<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &mut Crew<T, V>,
+    group: &mut PoolGroup<T, V>,
     scenario: &Scenario,
 ) -> Result<(), Wrong> {
-    let survivor = crew.living(scenario.threads.len())[0];
-    let (subject, keys) = (crew.of(survivor), scenario.plan.keys);
+    let survivor = group.living(scenario.threads.len())[0];
+    let (subject, keys) = (group.of(survivor), scenario.plan.keys);
     let expected = stage.alone_in(survivor, move || read(&*subject, keys))??;
-    crew.leave(stage)?;
-    let (medium, plan) = (crew.medium().clone(), scenario.plan.clone());
+    group.close(stage)?;
+    let (medium, plan) = (group.medium().clone(), scenario.plan.clone());
     stage.alone_in(survivor, move || {
-        let subject = T::Subject::recover(medium, &plan)?.ok_or("the pool is empty once all have left it")?;
+        let subject = T::Subject::recover(medium, &plan)?
+            .ok_or("the pool is empty after all participants have left")?;
         if subject.pool().found() != Start::Clean {
-            return Err("the last one has left, and the pool is not closed".to_string());
+            return Err("the last participant has left, but the pool is not closed".to_string());
         }
         let found = read(&subject, keys)?;
         check_scan(&subject, &found)?;
         check_memory(&subject)?;
         subject.abandon();
-        (found == expected).then_some(()).ok_or("once all have left, something else is there".to_string())
+        (found == expected)
+            .then_some(())
+            .ok_or("after all participants have left, the content is another".to_string())
     })?
 }
 
-/// Every one of these threads lets go of what it has set aside, one after the other.
-fn settle<T: Target, const V: bool>(
+/// Each of these threads returns the memory in its caches, one after the other.
+fn drain_caches<T: Target, const V: bool>(
     stage: &Stage,
-    crew: &Crew<T, V>,
+    group: &PoolGroup<T, V>,
     threads: &[usize],
 ) -> Result<(), Wrong> {
     for &thread in threads {
-        let subject = crew.of(thread);
-        let settled = stage.alone_in(thread, move || _ = subject.pool().reclaim_blocking());
-        settled.map_err(|wrong| format!("when all memory is asked back, {wrong}"))?;
+        let subject = group.of(thread);
+        let drained = stage.alone_in(thread, move || _ = subject.pool().reclaim_blocking());
+        drained.map_err(|wrong| format!("when the caches are drained, {wrong}"))?;
     }
     Ok(())
 }
 
-/// The store goes on as if nothing had been.
-fn go_on<M: MappedMedium>(subject: &impl Subject<M>, after: &[Op], mut model: Contents) -> Result<(), Wrong> {
+/// Further operations work as usual.
+fn check_further_operations<M: MappedMedium>(
+    subject: &impl Subject<M>,
+    after: &[Op],
+    mut model: Contents,
+) -> Result<(), Wrong> {
     for key in (0..model.len()).filter(|key| key % 2 == 0) {
-        do_it(subject, &Op::Remove(key), &mut model)?;
+        apply_checked(subject, &Op::Remove(key), &mut model)?;
     }
-    after.iter().try_for_each(|op| do_it(subject, op, &mut model).map(drop))?;
+    after.iter().try_for_each(|op| apply_checked(subject, op, &mut model).map(drop))?;
     if read(subject, model.len())? != model {
         return Err("after further operations, the store does not hold what they left".into());
     }

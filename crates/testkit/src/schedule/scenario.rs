@@ -1,12 +1,12 @@
-//! What threads do in a run: few operations each, on few keys, so that they meet.
+//! The operations of the threads in a run: few each, on few keys, so that they conflict.
 
-use super::death::Death;
+use super::death::ThreadCrash;
 use super::policy::Policy;
-use super::stage::{Ran, THREADS_MAX};
+use super::stage::{RunResult, THREADS_MAX};
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 use std::fmt;
 
-/// One thing that a thread does.
+/// An operation of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// An operation that may change the store.
@@ -15,18 +15,18 @@ pub enum Act {
     Get(Key),
     /// A scan.
     Scan,
-    /// A read of several keys at once.
+    /// A read of several keys at one instant.
     Snapshot(Vec<Key>),
-    /// A question how many keys there are.
+    /// A count of the keys.
     Count,
-    /// A collection of what a crash left to nobody.
+    /// A collection of leaked memory.
     Collect,
-    /// A look after the others: what the dead among them have left is taken back.
+    /// A recovery of dead processes.
     LookAfter,
 }
 
 impl Act {
-    /// The versions that it may write.
+    /// The versions that this may write.
     fn written(&self) -> Vec<Version> {
         match self {
             Self::Do(op) => op.written().into_iter().map(|(_, version)| version).collect(),
@@ -34,20 +34,20 @@ impl Act {
         }
     }
 
-    /// The keys that it may remove.
-    pub(super) fn takes_away(&self) -> Vec<Key> {
+    /// The keys that this may remove.
+    pub(super) fn removes(&self) -> Vec<Key> {
         match self {
             Self::Do(op) => op.removed(),
             _ => Vec::new(),
         }
     }
 
-    /// Whether it is work that nobody notices.
+    /// Whether this is invisible background work.
     fn is_background(&self) -> bool {
         matches!(self, Self::Do(Op::Background(_)))
     }
 
-    /// The keys that it may change.
+    /// The keys that this may change.
     pub(super) fn changes(&self) -> Vec<Key> {
         match self {
             Self::Do(op) => op.keys(),
@@ -68,59 +68,63 @@ impl fmt::Display for Act {
             }
             Self::Count => f.write_str("count()"),
             Self::Collect => f.write_str("collect()"),
-            Self::LookAfter => f.write_str("look_after_others()"),
+            Self::LookAfter => f.write_str("recover_dead()"),
         }
     }
 }
 
-/// A store, and what threads do to it.
+/// A store and the operations of the threads on it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed that target and store are made by, the keys, what is done before the threads start, and what is done after a crash.
+    /// The seed of target and store, the keys, and the operations before the threads start and
+    /// after a crash.
     pub plan: Plan,
-    /// What each thread does.
+    /// The operations of each thread.
     pub threads: Vec<Vec<Act>>,
-    /// What threads do before a first crash, where there are two.
+    /// The operations of each thread before the first crash, if there are two crashes.
     pub first: Vec<Vec<Act>>,
-    /// The moment of that first crash; none if there is only one.
+    /// When that first crash happens; `None` if there is only one crash.
     pub moment: Option<u64>,
-    /// Whether each thread is a participant by itself, with its own handle to a pool that all of them share.
+    /// Whether each thread is a participant with its own handle to a shared pool.
     pub is_shared: bool,
-    /// Who of them dies, where they are.
-    pub deaths: Vec<Death>,
-    /// How each thread goes from call to call, where it is not said, by the clock.
+    /// Crashes of threads, in a shared pool.
+    pub deaths: Vec<ThreadCrash>,
+    /// How each thread proceeds from call to call; `ByClock` for threads beyond the end.
     pub manners: Vec<Manner>,
-    /// Whether the store is killed and opened again before the threads start, one of which collects what that left.
+    /// Whether the store is killed and reopened before the threads start. One of them then collects
+    /// the leaked memory.
     pub is_reopened: bool,
 }
 
-/// How a thread goes from one call to the next.
+/// How a thread proceeds from one call to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Manner {
-    /// As one that tells others what it has done, and is told by them, as by a clock: with a barrier before and behind each call.
+    /// With a barrier before and after each call, as if threads communicated their results. Calls
+    /// are ordered by time.
     #[default]
     ByClock,
-    /// With nothing in between that orders anything: all that it has to know is what it was answered.
+    /// Without any ordering between calls: a thread knows only the answers that it got.
     Apart,
-    /// The same, and under one pin for all calls.
+    /// As `Apart`, and under one pin for all calls.
     Pinned,
 }
 
-/// Operations of a thread at most.
+/// Maximum number of operations of a thread.
 const EACH: u64 = 4;
-/// Operations of a thread where they crowd.
+/// Number of operations of a thread in a crowded scenario.
 pub(super) const CROWD: u64 = 6;
-/// Operations of a thread that does what a target's own history does.
+/// Maximum number of operations of a thread that runs the target's own history.
 const HISTORY: usize = 12;
-/// Times that two keys take turns.
+/// Number of times that two keys replace each other.
 const EXCHANGES: u64 = 4;
-/// Operations of a thread that fills the store.
+/// Number of operations of a thread that fills the store.
 const FILLING: u64 = 10;
-/// Keys that threads meet at, at most.
+/// Maximum number of keys on which threads conflict.
 const HOT: u64 = 3;
 
 impl Scenario {
-    /// What the run with this seed does: a part of the plan of the target before, operations like those of the rest by threads.
+    /// The scenario of this seed. Part of the target's plan runs before; the threads run operations
+    /// like the rest of it.
     pub fn draw<T: Target>(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7068_7561_6c6c_2121);
         let mut plan = T::plan(seed);
@@ -133,7 +137,7 @@ impl Scenario {
         plan.before = all;
         let mut versions = plan.all_versions();
         let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
-        let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
+        let mut draw = |threads| random_threads(&mut dice, &plan, &like, threads, &mut versions);
         let (threads, first) = (draw(threads), draw(2));
         Self {
             plan,
@@ -147,7 +151,8 @@ impl Scenario {
         }
     }
 
-    /// Threads that do just this, each with its own clock, behind what the plan has before.
+    /// A scenario with exactly these operations, after the plan's earlier ones. Calls are ordered
+    /// by time.
     pub fn of(mut plan: Plan, threads: Vec<Vec<Act>>) -> Self {
         (plan.creation, plan.threads) = (false, THREADS_MAX);
         Self {
@@ -162,7 +167,8 @@ impl Scenario {
         }
     }
 
-    /// As [`Scenario::draw`], for a run that nothing happens to but that its threads meet: some of them scan, and then read a key that another one changes. What a scan has shown, no read may take back.
+    /// As [`Scenario::draw`], for a run without crashes. Some threads scan and then read a key that
+    /// another thread changes: no read may contradict an earlier scan.
     pub fn draw_to_race<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x0073_6565_6e21);
@@ -176,7 +182,8 @@ impl Scenario {
         scenario.with_snapshots::<T>(seed)
     }
 
-    /// As [`Scenario::draw`], for a run in which one or two threads take keys away and bring them back, so that what one had is another's soon, while others read just those.
+    /// As [`Scenario::draw`], but one or two threads remove and restore a few keys, so that memory
+    /// is soon reused, while others read these keys.
     pub fn draw_crowd<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x0063_726f_7764);
@@ -215,8 +222,9 @@ impl Scenario {
         scenario.with_snapshots::<T>(seed)
     }
 
-    /// As [`Scenario::draw`], for a run in which one thread takes a key away and puts another in its place, and back again, while others read the two, without a clock: where a table gives the slot of the one to the other, what they
-    /// see of the slot must be of one of them.
+    /// As [`Scenario::draw`], but one thread alternates between two keys, removing one and adding
+    /// the other, while others read both, with no barriers between calls. A table may give one
+    /// key's slot to the other; a reader must not mix the two.
     pub fn draw_exchange<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x6578_6368);
@@ -230,9 +238,9 @@ impl Scenario {
         };
         scenario.plan.before.extend([put(one), Op::Remove(other)]);
         let mut exchanges: Vec<Op> = Vec::new();
-        let _ = (0..EXCHANGES).fold((one, other), |(there, gone), _| {
-            exchanges.extend([Op::Remove(there), put(gone)]);
-            (gone, there)
+        let _ = (0..EXCHANGES).fold((one, other), |(present, absent), _| {
+            exchanges.extend([Op::Remove(present), put(absent)]);
+            (absent, present)
         });
         let mut read = |_| match dice.roll(6) {
             0 => Act::Scan,
@@ -245,7 +253,8 @@ impl Scenario {
         scenario
     }
 
-    /// As [`Scenario::draw`], for a run in which one thread does what the target's own history does, which is made to evict, to move and to resize, while others read, without a clock.
+    /// As [`Scenario::draw`], but one thread runs the target's own history, which is made to evict,
+    /// move and resize. Others read, with no barriers between calls.
     pub fn draw_history<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x6869_7374);
@@ -265,7 +274,8 @@ impl Scenario {
         scenario
     }
 
-    /// The same, where the store is killed and opened again in one run of four, if the pool is not shared.
+    /// This scenario, but if the pool is not shared, the store is killed and reopened in one run of
+    /// four.
     pub fn with_kill(mut self, seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x6b69_6c6c);
         if self.is_shared || dice.roll(4) != 0 {
@@ -278,9 +288,10 @@ impl Scenario {
         self
     }
 
-    /// The same, where in three runs of four threads have no clock, some of them or all.
+    /// This scenario, but in three runs of four, some or all threads have no barriers between
+    /// calls.
     pub fn with_manners(mut self, seed: u64) -> Self {
-        // Chosen so that the runs of seeds that are kept stay what they were.
+        // This constant was chosen so that the runs of recorded seeds stay as they were.
         let mut dice = Dice::new(seed ^ 0x6d61_6e6e_65a8);
         let (kind, is_reopened) = (dice.roll(4), self.is_reopened);
         let mut draw = |acts: &mut Vec<Act>| {
@@ -293,7 +304,8 @@ impl Scenario {
                 _ => [Manner::ByClock, Manner::Apart, Manner::Pinned][dice.roll(3) as usize],
             };
             let work = acts.iter().filter(|act| act.is_background()).count();
-            // A collection waits for all who are pinned; and who is refused memory waits for the collection.
+            // A collection waits for all pinned threads, and a thread that was refused memory waits
+            // for the collection.
             let may_pin = reads || !(is_reopened || acts.contains(&Act::Collect) || 2 * work >= acts.len());
             match manner {
                 Manner::Pinned if may_pin => acts.retain(|act| !act.is_background()),
@@ -306,18 +318,19 @@ impl Scenario {
         self
     }
 
-    /// How a thread goes from call to call.
+    /// How a thread proceeds from call to call.
     pub fn manner(&self, thread: usize) -> Manner {
         self.manners.get(thread).copied().unwrap_or_default()
     }
 
-    /// The threads whose calls no clock orders, a bit each.
+    /// The threads whose calls are not ordered by time, one bit each.
     pub fn apart(&self) -> u8 {
         let is_apart = |&thread: &usize| self.manner(thread) != Manner::ByClock;
         (0..self.threads.len()).filter(is_apart).fold(0, |bits, thread| bits | 1 << thread)
     }
 
-    /// As [`Scenario::draw_crowd`], for a run in which one or two threads fill the store, or empty it, until it grows or shrinks, while others read a few keys.
+    /// As [`Scenario::draw_crowd`], but one or two threads fill or empty the store until it grows
+    /// or shrinks, while others read a few keys.
     pub fn draw_filling<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw_crowd::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x6669_6c6c_6e67);
@@ -338,7 +351,8 @@ impl Scenario {
         scenario
     }
 
-    /// The same, where some of those who read a key read several at once, as far as the target can.
+    /// This scenario, but some reads of one key become snapshots of several, if the target supports
+    /// that.
     fn with_snapshots<T: Target>(mut self, seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x736e_6170_7368);
         let mut hot: Vec<Key> = self.threads.iter().flatten().flat_map(Act::changes).collect();
@@ -357,13 +371,14 @@ impl Scenario {
         self
     }
 
-    /// As [`Scenario::draw`], for participants of a shared pool. Who dies is [drawn](Scenario::draw_deaths) once it is known how long they live.
+    /// As [`Scenario::draw`], for participants of a shared pool. [`Scenario::draw_deaths`] adds
+    /// crashes once the lengths of the calls are known.
     pub fn draw_shared<T: Target>(seed: u64) -> Self {
         let mut scenario = Self { is_shared: true, ..Self::draw::<T>(seed) };
         let mut dice = Dice::new(seed ^ 0x6d6f_7274_616c);
         for acts in &mut scenario.threads {
             if dice.roll(4) == 0 {
-                // Somebody collects while others die.
+                // One thread collects or recovers while others crash.
                 let place = dice.roll(acts.len() as u64 + 1) as usize;
                 acts.insert(place, if dice.roll(2) == 0 { Act::Collect } else { Act::LookAfter });
             }
@@ -371,26 +386,29 @@ impl Scenario {
         scenario
     }
 
-    /// The same, where some die. `ran` is the run with this seed in which nobody did.
-    pub fn draw_deaths(&self, ran: &Ran, seed: u64) -> Self {
+    /// This scenario with crashes of threads. `ran` is the run of this seed without crashes.
+    pub fn draw_deaths(&self, ran: &RunResult, seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x6465_6174_6873);
         let changes = &ran.changes[..self.threads.len().min(ran.changes.len())];
-        Self { deaths: Death::draw(&mut dice, changes), ..self.clone() }
+        Self { deaths: ThreadCrash::random(&mut dice, changes), ..self.clone() }
     }
 
-    /// As [`Scenario::draw_deaths`]; in most runs the first thread dies right behind a store with Release.
-    pub fn draw_deaths_behind(&self, ran: &Ran, seed: u64) -> Self {
+    /// As [`Scenario::draw_deaths`], but in most runs one thread crashes right after a store with
+    /// Release.
+    pub fn draw_deaths_behind(&self, ran: &RunResult, seed: u64) -> Self {
         let mut drawn = self.draw_deaths(ran, seed);
         let mut dice = Dice::new(seed ^ 0x6265_6869_6e64);
         if dice.roll(4) != 0
-            && let Some(death) = Death::behind_order(&mut dice, &ran.ordered)
+            && let Some(death) = ThreadCrash::after_ordered_store(&mut dice, &ran.ordered)
         {
             drawn.deaths = vec![death];
         }
         drawn
     }
 
-    /// As [`Scenario::draw`], for a run that crashes: one in four has a first crash behind it, and one of its threads collects. In one in three somebody scans besides: what a scan has shown is durable, too.
+    /// As [`Scenario::draw`], for a run with a power failure. One in four has an earlier crash, and
+    /// a thread that collects. In one in three a thread also scans: the result of a scan must be
+    /// durable, too.
     pub fn draw_to_crash<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x7477_6963_6521);
@@ -408,37 +426,39 @@ impl Scenario {
         scenario
     }
 
-    /// How threads take turns before a first crash.
+    /// The policy of the threads before the first crash.
     pub fn first_policy(&self) -> Policy {
         let mut dice = Dice::new(self.plan.seed ^ self.moment.unwrap_or(0));
         Policy::draw(&mut dice, 128)
     }
 
-    /// How the run with this seed goes.
+    /// The policy of the run with this seed.
     pub fn policy(seed: u64) -> Policy {
         let mut dice = Dice::new(seed ^ 0x6f72_6465_7221);
         let steps = 32 << dice.roll(6);
         Policy::draw(&mut dice, steps)
     }
 
-    /// How many things are done.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.plan.before.len() + self.threads.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether nothing is done.
+    /// Whether there is no operation.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same with one thing less: something of a thread, or done before. Threads that do nothing are left out.
+    /// Scenarios with some operations less, of a thread or of those before. Drops threads without
+    /// operations.
     pub fn shorter(&self) -> impl Iterator<Item = Self> + '_ {
         let of_threads = self.threads.iter().enumerate().flat_map(move |(thread, acts)| {
             (0..acts.len()).map(move |act| {
                 let mut less = self.clone();
                 less.threads[thread].remove(act);
                 if less.is_shared {
-                    // Who does nothing still looks after the others. Whoever dies does so in the same call as before.
+                    // A thread without operations still recovers the others. A thread that crashes
+                    // does so in the same call as before.
                     let later = less.deaths.iter_mut().filter(|it| it.thread == thread && it.call > act);
                     later.for_each(|death| death.call -= 1);
                 } else {
@@ -452,7 +472,7 @@ impl Scenario {
                 less
             })
         });
-        let immortal = (0..self.deaths.len()).map(|death| {
+        let fewer_crashes = (0..self.deaths.len()).map(|death| {
             let mut less = self.clone();
             less.deaths.remove(death);
             less
@@ -465,12 +485,13 @@ impl Scenario {
             less.plan.before.drain(range.start..range.end.min(total));
             less
         });
-        immortal.chain(of_threads).chain(before).filter(|less| !less.threads.is_empty())
+        fewer_crashes.chain(of_threads).chain(before).filter(|less| !less.threads.is_empty())
     }
 }
 
-/// What `count` threads do in a store that has gone through `plan.before`, in operations like these.
-pub(super) fn draw_threads(
+/// Generates operations of `count` threads, similar to `like`, for a store that has executed
+/// `plan.before`.
+pub(super) fn random_threads(
     dice: &mut Dice,
     plan: &Plan,
     like: &[Op],
@@ -495,16 +516,16 @@ pub(super) fn draw_threads(
 }
 
 impl Plan {
-    /// A version that is higher than any of the plan.
+    /// A version higher than any in the plan.
     pub(super) fn all_versions(&self) -> Version {
         let ops = self.before.iter().chain(&self.ops);
-        // The plan's last operations may be at the end of what a version can be.
+        // The versions of the plan's last operations may already be near the maximum.
         ops.flat_map(Op::written).map(|(_, version)| version).max().unwrap_or(0) + 0x1000
     }
 }
 
 impl Op {
-    /// The keys that it may change.
+    /// The keys that this may change.
     pub(crate) fn keys(&self) -> Vec<Key> {
         match self {
             Self::Put(key, _) | Self::Insert(key, _) | Self::Update(key, _) => vec![*key],
@@ -515,7 +536,7 @@ impl Op {
         }
     }
 
-    /// The versions that it may write.
+    /// The versions that this may write.
     pub(super) fn written(&self) -> Vec<(Key, Version)> {
         match self {
             Self::Put(key, version) | Self::Insert(key, version) | Self::Update(key, version) => {
@@ -528,7 +549,7 @@ impl Op {
         }
     }
 
-    /// The keys that it may remove.
+    /// The keys that this may remove.
     pub(super) fn removed(&self) -> Vec<Key> {
         match self {
             Self::Remove(key) | Self::Swap(key, _, None) => vec![*key],
@@ -539,7 +560,8 @@ impl Op {
         }
     }
 
-    /// The same kind of operation on another key, with versions of its own. A swap expects one of the `known` versions of the key, or none.
+    /// The same kind of operation on another key, with new versions. A swap expects one of the
+    /// `known` versions of the key, or none.
     pub(super) fn moved_to(
         &self,
         key: Key,

@@ -1,9 +1,10 @@
-//! What a thread has to see of what others did, by the C11 memory model.
+//! What a thread must see of other threads' stores under the C11 memory model.
 
 use super::stage::THREADS_MAX;
 use std::sync::Arc;
 
-/// What a thread has to see: for each word that was stored to, the number of the value from which on it may load; and of each thread, how many of its accesses come before.
+/// What a thread must see: for each word, the number of the oldest value that it may load; for each
+/// thread, how many of its accesses happened before.
 #[derive(Clone, Default)]
 pub(super) struct View {
     words: Arc<Vec<u32>>,
@@ -27,12 +28,12 @@ impl View {
         self.words.get(word).copied().unwrap_or(0)
     }
 
-    /// How many accesses of `thread` come before all that is seen like this.
+    /// The number of accesses of `thread` that happened before everything with this view.
     pub(super) fn of_thread(&self, thread: usize) -> u32 {
         self.clocks[thread]
     }
 
-    /// `thread` itself comes to its access number `clock`.
+    /// Counts access number `clock` of `thread` itself.
     pub(super) fn tick(&mut self, thread: usize, clock: u32) {
         self.clocks[thread] = clock;
     }
@@ -59,7 +60,7 @@ impl View {
     }
 }
 
-/// What an access orders.
+/// The effect of an access.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(super) struct Ordered {
     pub(super) acquires: bool,
@@ -67,18 +68,19 @@ pub(super) struct Ordered {
     pub(super) is_total: bool,
 }
 
-/// What a thread has to see.
+/// What a thread must see.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Seen {
     pub(super) view: View,
-    /// What it has loaded without acquiring carries this: a barrier acquires it.
+    /// The views carried by values that it loaded without acquiring; a barrier acquires them.
     pub(super) loaded: View,
-    /// What it had to see at its last barrier: what it stores afterwards carries this.
+    /// Its view at its last barrier, which its later stores carry.
     pub(super) fenced: View,
 }
 
 impl Seen {
-    /// All loads and stores before are ordered against those behind, but for the stores before against the loads behind.
+    /// Orders all earlier loads and stores before all later ones, except earlier stores with later
+    /// loads.
     pub(super) fn fence(&mut self) {
         self.view.join(&self.loaded);
         self.fenced = self.view.clone();
@@ -90,13 +92,14 @@ impl Seen {
         common.join(&self.view);
     }
 
-    /// It has loaded a value that carries this.
+    /// Applies a load of a value that carries this.
     pub(super) fn load(&mut self, word: usize, value: u32, carried: &View, ordered: Ordered) {
         self.view.raise(word, value);
         if ordered.acquires { self.view.join(carried) } else { self.loaded.join(carried) }
     }
 
-    /// What a value carries that it stores; in an exchange, also what that carried which was there before.
+    /// The view that its stored value carries; for a read-modify-write, including what the replaced
+    /// value carried.
     pub(super) fn carried(&self, ordered: Ordered, before: Option<&View>) -> View {
         let mut carried = if ordered.releases { self.view.clone() } else { self.fenced.clone() };
         if let Some(before) = before {

@@ -1,39 +1,41 @@
-//! Whether a thread waits: it reads the same words again and again, and changes nothing.
+//! Detects a waiting thread: it reads the same words again and again, and changes nothing.
 
-/// Words of a round at most. Who waits for a seat in a pool looks at all of them.
+/// Maximum number of words in a round. A thread that waits for a thread slot of a pool reads all of
+/// them.
 const ROUND_MAX: u32 = 64;
 
-/// What a thread has loaded since it last did anything else.
+/// The loads of a thread since its last other step.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Spin {
     last: Option<u64>,
     in_a_row: u32,
-    /// A word at which rounds begin, and the loads since it was loaded: how many, and a hash of which.
+    /// A word at which rounds begin, and the number and hash of the loads since.
     begin: Option<u64>,
     loads: u32,
     words: u64,
-    /// The same of the round before.
+    /// The same for the previous round.
     before: Option<(u32, u64)>,
     rounds: u32,
 }
 
 impl Spin {
-    /// Loads of one word in a row, and rounds through the same words, after which a thread waits.
+    /// Number of repeated loads of one word, or of rounds through the same words, after which a
+    /// thread counts as waiting.
     pub(super) const ROUNDS: u32 = 3;
 
-    /// Notes a step, which is a load of this word or something else. Whether the thread waits.
-    pub(super) fn note(&mut self, load: Option<u64>) -> bool {
+    /// Records a step, a load of this word or something else. Returns whether the thread waits.
+    pub(super) fn record(&mut self, load: Option<u64>) -> bool {
         let Some(word) = load else {
             *self = Self::default();
             return false;
         };
         self.in_a_row = if self.last == Some(word) { self.in_a_row + 1 } else { 1 };
         self.last = Some(word);
-        self.note_round(word);
+        self.record_round(word);
         self.in_a_row > Self::ROUNDS || self.rounds >= Self::ROUNDS
     }
 
-    fn note_round(&mut self, word: u64) {
+    fn record_round(&mut self, word: u64) {
         if self.begin == Some(word) {
             let round = Some((self.loads, self.words));
             self.rounds = if self.before == round { self.rounds + 1 } else { 0 };
@@ -52,14 +54,14 @@ impl Spin {
 mod tests {
     use super::*;
 
-    /// After how many of these loads the thread waits.
+    /// The number of these loads after which the thread counts as waiting.
     fn waits_after(loads: impl Iterator<Item = u64>) -> Option<usize> {
         let mut spin = Spin::default();
-        loads.map(|word| spin.note(Some(word))).position(|waits| waits)
+        loads.map(|word| spin.record(Some(word))).position(|waits| waits)
     }
 
     #[test]
-    fn who_reads_the_same_words_again_and_again_waits() {
+    fn repeated_reads_are_a_wait() {
         assert_eq!(waits_after([8; 100].into_iter()), Some(3));
         for words in [2, 5, 20, u64::from(ROUND_MAX)] {
             let rounds = (0..).flat_map(|_| (0..words).map(|word| 8 * word)).take(1000);
@@ -72,10 +74,10 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_on_or_changes_anything_does_not_wait() {
+    fn progress_is_no_wait() {
         let walk = (0..1000).flat_map(|line: u64| [1, 64 * line, 64 * line + 8, 64 * line, 2]);
         assert_eq!(waits_after(walk), None);
         let mut spin = Spin::default();
-        assert!((0..1000).all(|step| !spin.note((step % 3 != 2).then_some(8))));
+        assert!((0..1000).all(|step| !spin.record((step % 3 != 2).then_some(8))));
     }
 }

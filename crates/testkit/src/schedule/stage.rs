@@ -1,25 +1,31 @@
-//! Real threads that take turns: one runs at a time, and at each of its steps it is decided who goes on.
+//! A scheduler of real threads: one runs at a time, and before each step the policy decides which
+//! thread continues.
 //!
 //! ```text
-//!   caller   --turn--> thread 1 . . . . --turn--> thread 0 . . --turn--> thread 1 ... ends --turn--> caller
-//!                      runs, and at each step asks the director: mostly it goes on itself, which costs some 20 ns;
-//!                      else it unparks the next one and parks, which costs two changes of context
+//!   caller --turn--> thread 1 . . . --turn--> thread 0 . . --turn--> thread 1 --turn--> caller
+//!                    runs, and before each step asks the policy: mostly it continues itself,
+//!                    which costs some 20 ns; else it unparks the next thread and parks, which
+//!                    costs two context switches
 //! ```
-//! The threads are those of the system and not coroutines, for the product keeps what belongs to a thread (its seat in a pool) in thread-local variables, and
-//! that is to be tested as it is. They live as long as the stage and share one core, so that a change of turn wakes nobody elsewhere.
+//! The threads are operating system threads, not coroutines. The product keeps per-thread state (a
+//! pool's thread slot) in thread-local variables, and must be tested as it is. The threads live as
+//! long as the scheduler and share one core, so a switch wakes no other core.
 //!
-//! A thread that spins reads the same words again and again; it then gives way, or else a scheduler with priorities would let it spin for ever. One that waits for
-//! something outside of the medium, such as a mutex whose holder is parked, is noticed by the clock; the run is given up, and that is its outcome.
+//! A thread that spins reads the same words repeatedly. It then yields, or a scheduler with
+//! priorities would let it spin forever. A thread can also wait for something outside the medium,
+//! such as a mutex whose holder is parked. A timeout detects that, and the run is aborted with this
+//! as its outcome.
 //!
-//! A thread can die: at a place that was chosen it is parked and not run again, and so stores nothing more, while the others go on. Once all that they left was judged it is
-//! *buried*: it unwinds, and what it stores meanwhile nobody looks at.
+//! A thread can crash: it is parked at a chosen step and does not run again in this run, so it
+//! stores nothing more while the others continue. After all checks of the run it is *detached*: it
+//! unwinds, and its stores from then on are ignored.
 
 use super::cues::At;
-use super::death::{Asked, Death, Mortality};
-use super::policy::{Director, Policy, Slice, Threads};
+use super::death::{CrashPlan, CrashSite, ThreadCrash};
+use super::policy::{Policy, PolicyRunner, Slice, Threads};
 use super::spin::Spin;
 use crate::crash::Wrong;
-use crate::crash::{caught, place};
+use crate::crash::{catch_panic, place};
 use crate::points;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -30,63 +36,67 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 use terrace_medium::{Access, Order};
 
-/// Threads that a stage can have.
+/// Maximum number of threads.
 pub const THREADS_MAX: usize = 4;
 
-/// Steps in a row after which a thread gives way, if there are others: a loop that waits for them may do more than read.
+/// Steps in a row after which a thread yields if there are others. It may be in a waiting loop that
+/// does more than read.
 const STEPS_IN_A_ROW: u32 = 4_000;
-/// Steps after which a run is taken for one that never ends.
+/// Steps after which a run is assumed never to end.
 const STEPS_MAX: u64 = 2_000_000;
-/// The caller looks this often whether there was a step, and without any so many times in a row, a thread is taken to wait for one that is parked. Many looks
-/// instead of one long one: on a machine that is busy, or stood still, the caller is late as well, and late once.
+/// The caller polls for progress this often. After this many polls in a row without a step, a
+/// thread is assumed to wait for a parked one. Many short polls instead of one long timeout: on a
+/// busy or suspended machine the caller is late as well, and then only once.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 30;
 
-/// What a thread does.
+/// The work of a thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// What a thread did last: the access, its offset and its place in the source.
+/// A thread's last access: its kind, offset and place in the source.
 pub type Last = (Access, u64, &'static Location<'static>);
 
-/// Steps of one thread in a row.
+/// Consecutive steps of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// Who, and how many.
+    /// The thread and the number of steps.
     pub slice: Slice,
-    /// The thread's last access in it, if it has done any.
+    /// The thread's last access in it, if any.
     pub after: Option<Last>,
-    /// The moment of the run at which it ended.
+    /// The time at which it ended, on the run's clock.
     pub until: u64,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug, Default)]
-pub struct Ran {
-    /// Who ran when.
+pub struct RunResult {
+    /// The schedule.
     pub turns: Vec<Turn>,
-    /// Steps in all.
+    /// Total number of steps.
     pub steps: u64,
-    /// What went wrong with a thread: a panic, or why the run was given up.
+    /// The failure of a thread: a panic, or the reason why the run was aborted.
     pub wrong: Option<Wrong>,
-    /// Steps other than loads that each thread has done in each of its calls.
+    /// Steps other than loads, by thread and call.
     pub changes: Vec<Vec<u64>>,
-    /// Threads that died, in this order, each with the moment.
+    /// Crashed threads in order, each with the time of its crash.
     pub died: Vec<(usize, u64)>,
-    /// Where each thread could die that has just asked for durability and has not been given it, and the place that asks.
-    pub asked: Vec<Asked>,
-    /// Where each participant could die that has just made a store that others go by, and the place of that.
-    pub ordered: Vec<Asked>,
+    /// Crash points of threads that have requested durability but do not have it yet, with the
+    /// place of the request.
+    pub persist_requests: Vec<CrashSite>,
+    /// Crash points right after a store that other threads rely on, with the place of the store.
+    /// Only for shared pools.
+    pub ordered: Vec<CrashSite>,
 }
 
-impl Ran {
-    /// The schedule, for [`Policy::Script`].
+impl RunResult {
+    /// The schedule, as input of [`Policy::Script`].
     pub fn slices(&self) -> Vec<Slice> {
         self.turns.iter().map(|turn| turn.slice).collect()
     }
 }
 
 struct State {
-    director: Director,
+    policy_runner: PolicyRunner,
     runnable: Threads,
     running: usize,
     turns: Vec<Turn>,
@@ -94,37 +104,37 @@ struct State {
     spin: Spin,
     wrong: Option<Wrong>,
     caller: Option<Thread>,
-    mortality: Mortality,
+    crash_plan: CrashPlan,
     changes: Vec<Vec<u64>>,
     died: Vec<(usize, u64)>,
-    asked: Vec<Asked>,
-    ordered: Vec<Asked>,
+    persist_requests: Vec<CrashSite>,
+    ordered: Vec<CrashSite>,
 }
 
-/// What the threads of a stage share.
+/// The state shared by the threads of a scheduler.
 struct Turns {
-    /// Whose turn it is: a thread's number, or [`CALLER`].
+    /// The thread whose turn it is, or [`CALLER`].
     turn: AtomicUsize,
     jobs: [Mutex<Option<Job>>; THREADS_MAX],
     state: Mutex<State>,
     steps: AtomicU64,
     clock: AtomicU64,
-    /// Whether the director is told of each access that has an order.
-    minds_order: AtomicBool,
-    /// Whether a script says where threads stop.
-    is_cued: AtomicBool,
-    /// Threads that have a job.
+    /// Whether the policy is notified of each access with an ordering.
+    tracks_order: AtomicBool,
+    /// Whether the policy is a script of breakpoints.
+    is_scripted: AtomicBool,
+    /// Number of threads with a job.
     busy: AtomicUsize,
     given_up: AtomicBool,
     closing: AtomicBool,
-    /// Threads that are dead and not buried, a bit each.
+    /// Threads that have crashed and are not detached, one bit each.
     dead: AtomicU8,
-    burial: AtomicBool,
+    detaching: AtomicBool,
     threads: Mutex<Vec<Thread>>,
 }
 
 const CALLER: usize = usize::MAX;
-/// What a thread loads, as it were, that waits for another outside of the medium.
+/// The pseudo-offset loaded by a thread that waits for another outside the medium.
 const NOWHERE: u64 = u64::MAX - 7;
 
 thread_local! {
@@ -132,9 +142,9 @@ thread_local! {
     static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
-/// Does this for a thread of a stage; not for one that is dead, which is being buried.
+/// Calls `act` in a thread of a scheduler, unless the thread has crashed and is being detached.
 #[inline]
-fn on_stage(act: impl FnOnce(&Turns, usize)) {
+fn with_scheduler(act: impl FnOnce(&Turns, usize)) {
     let _ = STAGE.try_with(|stage| {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
@@ -145,104 +155,105 @@ fn on_stage(act: impl FnOnce(&Turns, usize)) {
     });
 }
 
-/// Waits for this thread's turn to do a step: a load of the word at this offset, or something else.
+/// Waits for this thread's turn to do a step: a load at this offset, or any other step.
 #[inline]
 pub(super) fn step(load: Option<u64>) {
-    on_stage(|turns, me| turns.step(me, load));
+    with_scheduler(|turns, me| turns.step(me, load));
 }
 
-/// Notes what this thread did.
+/// Records this thread's last access.
 #[inline]
 pub(super) fn accessed(access: Access, offset: u64, site: &'static Location<'static>) {
     let _ = LAST.try_with(|last| last.set(Some((access, offset, site))));
 }
 
-/// Notes that this thread asks for durability at a place.
+/// Records that this thread requests durability at a place.
 #[inline]
 pub(super) fn persisted(site: &'static Location<'static>) {
-    on_stage(|turns, me| {
+    with_scheduler(|turns, me| {
         let mut state = lock(&turns.state);
-        state.director.persisted(me, site, turns.steps.load(Relaxed));
-        state.note_asked(me, site);
+        state.policy_runner.persisted(me, site, turns.steps.load(Relaxed));
+        state.record_persist_request(me, site);
     });
 }
 
-/// Notes that this thread comes to an access that has an order.
+/// Records that this thread is about to do an access with an ordering.
 #[inline]
 pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
-    on_stage(|turns, me| {
-        if turns.minds_order.load(Relaxed) {
+    with_scheduler(|turns, me| {
+        if turns.tracks_order.load(Relaxed) {
             let mut state = lock(&turns.state);
             if !matches!(order, Order::RmwFailed(_)) {
-                state.director.come(me, At::Access(points::current()));
+                state.policy_runner.reach(me, At::Access(points::current()));
             }
             if matches!(order, Order::Store(it) | Order::Rmw(it) if it != Relaxed) {
-                state.note_ordered(me, site);
+                state.record_ordered_store(me, site);
             }
         }
     });
 }
 
-/// Where a script says where threads stop, a barrier is a step.
+/// Makes a barrier a step, if the policy is a script of breakpoints.
 #[inline]
 pub(super) fn before_barrier(order: Order) {
-    on_stage(|turns, me| {
-        if turns.is_cued.load(Relaxed) && matches!(order, Order::Barrier | Order::GlobalBarrier) {
-            lock(&turns.state).director.come(me, At::Access(points::current()));
+    with_scheduler(|turns, me| {
+        if turns.is_scripted.load(Relaxed) && matches!(order, Order::Barrier | Order::GlobalBarrier) {
+            lock(&turns.state).policy_runner.reach(me, At::Access(points::current()));
             turns.step(me, None);
         }
     });
 }
 
-/// This thread comes to a mark, where a script may have it stop.
+/// Marks a place in a test's thread, at which a script can stop it.
 pub fn mark(number: u32) {
-    on_stage(|turns, me| {
-        if turns.is_cued.load(Relaxed) {
-            lock(&turns.state).director.come(me, At::Mark(number));
+    with_scheduler(|turns, me| {
+        if turns.is_scripted.load(Relaxed) {
+            lock(&turns.state).policy_runner.reach(me, At::Mark(number));
             turns.step(me, None);
         }
     });
 }
 
-/// Whether a script has it that the thread that goes on sees what is old there.
+/// Whether the script makes the running thread load stale values there.
 pub(super) fn sees_old(point: Option<&str>) -> bool {
     let mut sees_old = false;
-    on_stage(|turns, _| sees_old = lock(&turns.state).director.sees_old(point));
+    with_scheduler(|turns, _| sees_old = lock(&turns.state).policy_runner.sees_old(point));
     sees_old
 }
 
-/// Whether a script has it that what the thread that goes on stores there comes before what others have stored.
+/// Whether the script places the running thread's store there before the stores of other threads.
 pub(super) fn stores_early(point: Option<&str>) -> bool {
     let mut stores_early = false;
-    on_stage(|turns, _| stores_early = lock(&turns.state).director.stores_early(point));
+    with_scheduler(|turns, _| stores_early = lock(&turns.state).policy_runner.stores_early(point));
     stores_early
 }
 
-/// The next moment of the run that this thread is in: every call has another, in the order in which they come. 0 in a thread of no stage.
+/// The next time on the run's clock: each call returns a new one, in increasing order. 0 outside a
+/// scheduler.
 pub(super) fn now() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))
 }
 
-/// This thread waits for something that is not in the medium, and that another thread of its stage does.
+/// Yields in a loop that waits for another thread outside the medium.
 pub(crate) fn pause() {
     step(Some(NOWHERE));
     std::thread::yield_now();
 }
 
-/// This thread would sleep until another has done something.
-fn give_way() {
+/// Replaces sleeping: yields until another thread has run.
+fn yield_on_wait() {
     (0..=Spin::ROUNDS).for_each(|_| step(Some(NOWHERE)));
 }
 
-/// This thread begins its call number `call`, from 0 on, which is what deaths are told by.
+/// Begins call number `call` of this thread, counted from 0. Crash points refer to these numbers.
 pub(super) fn begin_call(call: usize) {
     STAGE.with_borrow(|stage| {
         if let Some((turns, me)) = stage {
             let mut state = lock(&turns.state);
             let changes = &mut state.changes[*me];
             changes.resize(call + 1, 0);
-            if turns.is_cued.load(Relaxed) {
-                state.director.come(*me, At::Call(call));
+            if turns.is_scripted.load(Relaxed) {
+                state.policy_runner.reach(*me, At::Call(call));
                 drop(state);
                 turns.step(*me, None);
             }
@@ -250,12 +261,12 @@ pub(super) fn begin_call(call: usize) {
     });
 }
 
-/// This thread's number in its stage.
+/// This thread's number in its scheduler.
 pub(super) fn number() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(u64::MAX, |(_, me)| *me as u64))
 }
 
-/// [`THREADS_MAX`] threads that run as a policy says.
+/// A scheduler with [`THREADS_MAX`] threads that run according to a policy.
 pub struct Stage {
     turns: Arc<Turns>,
     handles: Vec<JoinHandle<()>>,
@@ -268,7 +279,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Starts the threads, on one core.
+    /// Starts the threads, all on one core.
     pub fn new() -> Self {
         let turns = Arc::new(Turns::new());
         let core = Core::next();
@@ -277,9 +288,9 @@ impl Stage {
             std::thread::spawn(move || {
                 core.stay();
                 terrace_pool::set_thread_number(me as u32 + 1);
-                terrace_pool::rest_with(give_way);
+                terrace_pool::rest_with(yield_on_wait);
                 STAGE.set(Some((turns.clone(), me)));
-                turns.serve(me);
+                turns.serve_jobs(me);
             })
         };
         let handles: Vec<_> = (0..THREADS_MAX).map(start).collect();
@@ -287,74 +298,75 @@ impl Stage {
         Self { turns, handles }
     }
 
-    /// Runs each job in a thread, the first one in thread 0. One caller at a time.
-    pub fn run(&self, jobs: Vec<Job>, policy: &Policy, seed: u64) -> Ran {
-        self.run_mortals(jobs.into_iter().enumerate().collect(), Mortality::default(), policy, seed)
+    /// Runs the jobs, the first one in thread 0. Only one caller at a time.
+    pub fn run(&self, jobs: Vec<Job>, policy: &Policy, seed: u64) -> RunResult {
+        self.run_crashing(jobs.into_iter().enumerate().collect(), CrashPlan::default(), policy, seed)
     }
 
-    /// Runs each job in the thread with its number, none of which is dead. Some of them may die; these are to be [buried](Self::bury).
-    pub(super) fn run_mortals(
+    /// Runs each job in the thread with its number; none of these may be crashed. Threads that
+    /// crash must be [detached](Self::detach_dead) afterwards.
+    pub(super) fn run_crashing(
         &self,
         jobs: Vec<(usize, Job)>,
-        mortality: Mortality,
+        crash_plan: CrashPlan,
         policy: &Policy,
         seed: u64,
-    ) -> Ran {
+    ) -> RunResult {
         let count = jobs.len();
         assert!((1..=THREADS_MAX).contains(&count), "a stage runs 1 to {THREADS_MAX} threads, not {count}");
         let turns = &*self.turns;
         let runnable = jobs.iter().fold(0, |bits, (thread, _)| bits | 1 << thread);
-        assert!(runnable & turns.dead.load(Acquire) == 0, "the dead do nothing");
+        assert!(runnable & turns.dead.load(Acquire) == 0, "a crashed thread cannot run a job");
         turns.given_up.store(false, Relaxed);
         turns.steps.store(0, Relaxed);
         turns.clock.store(0, Relaxed);
-        let is_cued = matches!(policy, Policy::Cued(_));
-        turns.is_cued.store(is_cued, Relaxed);
-        let minds_order = is_cued || mortality.is_told();
-        turns.minds_order.store(minds_order, Relaxed);
+        let is_scripted = matches!(policy, Policy::Cued(_));
+        turns.is_scripted.store(is_scripted, Relaxed);
+        let tracks_order = is_scripted || crash_plan.is_observed();
+        turns.tracks_order.store(tracks_order, Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {
             *lock(&turns.jobs[thread]) = Some(job);
         }
         let first = {
             let mut state = lock(&turns.state);
-            *state = State::new(Director::new(policy, seed), runnable);
-            state.mortality = mortality;
+            *state = State::new(PolicyRunner::new(policy, seed), runnable);
+            state.crash_plan = crash_plan;
             state.caller = Some(std::thread::current());
-            state.running = state.director.next(runnable, None, false, 0);
+            state.running = state.policy_runner.next(runnable, None, false, 0);
             state.running
         };
         turns.pass_to(first);
         self.wait();
         let mut state = lock(&turns.state);
-        Ran {
+        RunResult {
             turns: std::mem::take(&mut state.turns),
             steps: turns.steps.load(Relaxed),
-            wrong: state.wrong.take().or_else(|| state.director.missed()),
+            wrong: state.wrong.take().or_else(|| state.policy_runner.unreached()),
             changes: std::mem::take(&mut state.changes),
             died: std::mem::take(&mut state.died),
-            asked: std::mem::take(&mut state.asked),
+            persist_requests: std::mem::take(&mut state.persist_requests),
             ordered: std::mem::take(&mut state.ordered),
         }
     }
 
-    /// Lets the dead unwind, and their threads serve again.
-    pub(super) fn bury(&self) {
+    /// Detaches the crashed threads: they unwind and can serve again.
+    pub(super) fn detach_dead(&self) {
         let turns = &*self.turns;
-        turns.burial.store(true, Release);
+        turns.detaching.store(true, Release);
         turns.threads().iter().for_each(Thread::unpark);
         while turns.dead.load(Acquire) != 0 {
             std::thread::yield_now();
         }
-        turns.burial.store(false, Release);
+        turns.detaching.store(false, Release);
     }
 
-    /// Runs one job alone, in thread 0, with no other about.
+    /// Runs one job in thread 0 while all others are idle.
     pub fn alone<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, Wrong> {
         self.alone_in(0, work)
     }
 
-    /// Runs one job alone, in a thread that is not dead.
+    /// Runs one job alone in this thread, which must not be crashed.
     pub(super) fn alone_in<R: Send + 'static>(
         &self,
         thread: usize,
@@ -366,9 +378,10 @@ impl Stage {
             let done = work();
             *lock(&place) = Some(done);
         });
-        let ran = self.run_mortals(vec![(thread, job)], Mortality::default(), &Policy::Script(Vec::new()), 0);
+        let ran =
+            self.run_crashing(vec![(thread, job)], CrashPlan::default(), &Policy::Script(Vec::new()), 0);
         let result = lock(&result).take();
-        result.ok_or_else(|| ran.wrong.unwrap_or_else(|| "it did not come to an end".into()))
+        result.ok_or_else(|| ran.wrong.unwrap_or_else(|| "it did not terminate".into()))
     }
 
     fn wait(&self) {
@@ -379,9 +392,7 @@ impl Stage {
             let steps = turns.clock.load(Relaxed) + turns.steps.load(Relaxed);
             looks = if steps == seen { looks + 1 } else { 0 };
             if turns.turn.load(Acquire) != CALLER && looks == LOOKS {
-                turns.give_up(
-                    "a thread waits for something outside of the medium, which one that is not its turn has",
-                );
+                turns.give_up("a thread waits outside the medium for a thread that is parked");
             }
             seen = steps;
         }
@@ -399,9 +410,9 @@ impl Drop for Stage {
 }
 
 impl State {
-    fn new(director: Director, runnable: Threads) -> Self {
+    fn new(policy_runner: PolicyRunner, runnable: Threads) -> Self {
         Self {
-            director,
+            policy_runner,
             runnable,
             running: 0,
             turns: Vec::new(),
@@ -409,43 +420,45 @@ impl State {
             spin: Spin::default(),
             wrong: None,
             caller: None,
-            mortality: Mortality::default(),
+            crash_plan: CrashPlan::default(),
             changes: vec![Vec::new(); THREADS_MAX],
             died: Vec::new(),
-            asked: Vec::new(),
+            persist_requests: Vec::new(),
             ordered: Vec::new(),
         }
     }
 
-    /// Notes that `thread` asks for durability, with its next change.
-    fn note_asked(&mut self, thread: usize, site: &'static Location<'static>) {
+    /// Records that `thread` requests durability with its next change.
+    fn record_persist_request(&mut self, thread: usize, site: &'static Location<'static>) {
         if let Some(call) = self.changes[thread].len().checked_sub(1) {
-            self.asked.push((Death { thread, call, change: self.changes[thread][call] + 1 }, site));
+            self.persist_requests
+                .push((ThreadCrash { thread, call, change: self.changes[thread][call] + 1 }, site));
         }
     }
 
-    /// Notes that `thread` makes a store that others go by, with its next change; it could die before the one behind that.
-    fn note_ordered(&mut self, thread: usize, site: &'static Location<'static>) {
+    /// Records that `thread` makes a store that others rely on, with its next change. It could
+    /// crash before the change after that.
+    fn record_ordered_store(&mut self, thread: usize, site: &'static Location<'static>) {
         if let Some(call) = self.changes[thread].len().checked_sub(1) {
-            self.ordered.push((Death { thread, call, change: self.changes[thread][call] + 2 }, site));
+            self.ordered.push((ThreadCrash { thread, call, change: self.changes[thread][call] + 2 }, site));
         }
     }
 
-    /// Counts one more change by `thread`. Whether it dies instead.
-    fn dies(&mut self, thread: usize) -> bool {
+    /// Counts another change by `thread`. Returns whether it crashes instead.
+    fn crashes(&mut self, thread: usize) -> bool {
         let Some(call) = self.changes[thread].len().checked_sub(1) else { return false };
         let change = self.changes[thread][call] + 1;
         self.changes[thread][call] = change;
-        self.mortality.deaths.contains(&Death { thread, call, change })
+        self.crash_plan.deaths.contains(&ThreadCrash { thread, call, change })
     }
 
-    /// Notes one more step of `thread`, which is its `load`. Whether it is to give way to others first.
-    fn note(&mut self, load: Option<u64>) -> bool {
-        self.spin.note(load) || self.in_a_row >= STEPS_IN_A_ROW
+    /// Records a step, with its `load`. Returns whether the thread must yield first.
+    fn must_yield(&mut self, load: Option<u64>) -> bool {
+        self.spin.record(load) || self.in_a_row >= STEPS_IN_A_ROW
     }
 
-    /// `thread` is stopped, or goes on.
-    fn change(&mut self, from: usize, to: usize, now: u64) {
+    /// Switches from one thread to the next, or continues.
+    fn switch(&mut self, from: usize, to: usize, now: u64) {
         if from != to {
             self.end_turn(from, now);
             (self.in_a_row, self.spin) = (0, Spin::default());
@@ -465,16 +478,16 @@ impl Turns {
         Self {
             turn: AtomicUsize::new(CALLER),
             jobs: Default::default(),
-            state: Mutex::new(State::new(Director::new(&Policy::Script(Vec::new()), 0), 0)),
+            state: Mutex::new(State::new(PolicyRunner::new(&Policy::Script(Vec::new()), 0), 0)),
             steps: AtomicU64::new(0),
             clock: AtomicU64::new(0),
-            minds_order: AtomicBool::new(false),
-            is_cued: AtomicBool::new(false),
+            tracks_order: AtomicBool::new(false),
+            is_scripted: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             given_up: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             dead: AtomicU8::new(0),
-            burial: AtomicBool::new(false),
+            detaching: AtomicBool::new(false),
             threads: Mutex::default(),
         }
     }
@@ -483,8 +496,8 @@ impl Turns {
         lock(&self.threads)
     }
 
-    /// The life of thread `me`: job after job.
-    fn serve(&self, me: usize) {
+    /// The main loop of thread `me`: it runs job after job.
+    fn serve_jobs(&self, me: usize) {
         loop {
             if self.closing.load(Acquire) {
                 return;
@@ -498,10 +511,10 @@ impl Turns {
                 continue;
             };
             LAST.set(None);
-            // To begin counts as a step, as it was chosen as one.
+            // Starting counts as a step, since the policy chose it.
             lock(&self.state).in_a_row += 1;
             let is_given_up = self.given_up.load(Acquire);
-            let outcome = caught(|| {
+            let outcome = catch_panic(|| {
                 if !is_given_up {
                     job();
                 }
@@ -519,29 +532,29 @@ impl Turns {
         self.dead.load(Acquire) & 1 << thread != 0
     }
 
-    /// Thread `me` stops here, for good; the others go on.
-    fn die(&self, me: usize) {
+    /// Crashes thread `me`: it stops here and the others continue.
+    fn crash(&self, me: usize) {
         let mut state = lock(&self.state);
         let now = self.clock.fetch_add(1, Relaxed) + 1;
         state.died.push((me, now));
         self.dead.fetch_or(1 << me, Release);
-        state.mortality.tell(me);
-        self.hand_on(me, state);
-        while !self.burial.load(Acquire) && !self.closing.load(Acquire) {
+        state.crash_plan.observe(me);
+        self.pass_turn_on(me, state);
+        while !self.detaching.load(Acquire) && !self.closing.load(Acquire) {
             std::thread::park();
         }
-        panic!("it is buried");
+        panic!("the crashed thread is detached");
     }
 
-    /// A step of thread `me`: decides who does it, and waits until that is `me`.
+    /// A step of thread `me`: chooses the next thread, and waits until that is `me`.
     fn step(&self, me: usize, load: Option<u64>) {
         if self.given_up.load(Acquire) {
             return self.leave();
         }
         let mut state = lock(&self.state);
-        if load.is_none() && state.dies(me) {
+        if load.is_none() && state.crashes(me) {
             drop(state);
-            return self.die(me);
+            return self.crash(me);
         }
         let steps = self.steps.load(Relaxed) + 1;
         self.steps.store(steps, Relaxed);
@@ -549,13 +562,13 @@ impl Turns {
             drop(state);
             let last =
                 LAST.get().map_or(String::new(), |(_, at, site)| format!(", at {at:#x} ({})", place(site)));
-            self.give_up(&format!("it does not come to an end{last}"));
+            self.give_up(&format!("it does not terminate{last}"));
             return self.leave();
         }
-        let gives_way = state.note(load);
+        let gives_way = state.must_yield(load);
         let (runnable, running) = (state.runnable, state.running);
-        let next = state.director.next(runnable, Some(running), gives_way, steps);
-        state.change(me, next, self.clock.load(Relaxed));
+        let next = state.policy_runner.next(runnable, Some(running), gives_way, steps);
+        state.switch(me, next, self.clock.load(Relaxed));
         if next != me {
             drop(state);
             self.pass_to(next);
@@ -574,7 +587,7 @@ impl Turns {
         }
     }
 
-    /// The run is given up: this thread unwinds, unless it does already.
+    /// Unwinds this thread after the run was aborted, unless it is unwinding already.
     fn leave(&self) {
         assert!(std::thread::panicking(), "the run was given up");
     }
@@ -588,17 +601,17 @@ impl Turns {
         self.threads().iter().for_each(Thread::unpark);
     }
 
-    /// The job of thread `me` has ended.
+    /// Ends the job of thread `me`.
     fn finish(&self, me: usize, outcome: Result<(), Wrong>) {
         let mut state = lock(&self.state);
         if let Err(wrong) = outcome {
             state.wrong.get_or_insert(wrong);
         }
-        self.hand_on(me, state);
+        self.pass_turn_on(me, state);
     }
 
-    /// Thread `me` does nothing more: another one goes on, or the caller.
-    fn hand_on(&self, me: usize, mut state: MutexGuard<'_, State>) {
+    /// Passes the turn of thread `me`, which does nothing more, to another thread or the caller.
+    fn pass_turn_on(&self, me: usize, mut state: MutexGuard<'_, State>) {
         state.runnable &= !(1 << me);
         let next = if self.busy.fetch_sub(1, Relaxed) == 1 {
             CALLER
@@ -606,9 +619,9 @@ impl Turns {
             return;
         } else {
             let runnable = state.runnable;
-            state.director.next(runnable, None, false, self.steps.load(Relaxed))
+            state.policy_runner.next(runnable, None, false, self.steps.load(Relaxed))
         };
-        state.change(me, next, self.clock.load(Relaxed));
+        state.switch(me, next, self.clock.load(Relaxed));
         let caller = state.caller.clone();
         drop(state);
         match caller {
@@ -621,7 +634,8 @@ impl Turns {
     }
 
     fn pass_to(&self, next: usize) {
-        // ORDER: Release: pairs with the Acquire of the one whose turn it is; all that was done before is seen.
+        // ORDER: Release: pairs with the next thread's Acquire load, which then sees everything
+        // done before.
         self.turn.store(next, Release);
         self.threads()[next].unpark();
     }
@@ -631,12 +645,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The core that a stage's threads share.
+/// The core shared by the threads of a scheduler.
 #[derive(Clone, Copy)]
 struct Core(Option<usize>);
 
 impl Core {
-    /// One of those that this process may use, in turn.
+    /// The next of the cores that this process may use, in rotation.
     fn next() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let allowed = rustix::thread::sched_getaffinity(None).ok();
@@ -647,7 +661,7 @@ impl Core {
         Self(cores.get(next % cores.len().max(1)).copied())
     }
 
-    /// Keeps this thread there. Where that is refused, changes of turn take longer.
+    /// Pins this thread to the core. If that is refused, switches take longer.
     fn stay(self) {
         if let Some(core) = self.0 {
             let mut set = rustix::thread::CpuSet::new();

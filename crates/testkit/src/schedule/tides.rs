@@ -1,17 +1,20 @@
-//! Runs in which a store fills up and empties again, so that what resizes does so more than once, while others read; and what participants make of it who come after one that died at it.
+//! Scenarios that fill and empty the store, so that it resizes more than once while others read;
+//! and successors that continue after a participant crashed in a resize.
 
 use super::scenario::{Act, CROWD, Manner, Scenario};
 use crate::crash::{Dice, Key, Op, Target};
 
-/// Things that the one does who fills the store and empties it, at most.
-const TIDES: usize = 160;
-/// Of what the first one does, who goes on with it does so much.
-const GOES_ON: usize = 24;
-/// Of those that are removed, one in so many stays, and something is done in the background instead.
-const STAYS: u64 = 12;
+/// Maximum number of operations of the thread that fills and empties the store.
+const FILL_DRAIN_OPS: usize = 160;
+/// Number of its operations that a successor repeats.
+const REPEATED_OPS: usize = 24;
+/// One in this many keys is not removed; background work runs instead.
+const KEEP_ONE_IN: u64 = 12;
 
 impl Scenario {
-    /// As [`Scenario::draw`], for a run in which one thread puts all keys and takes them away again, once or more, while others read, without a clock. Who stands still between two loads has all of that between them.
+    /// As [`Scenario::draw`], but one thread adds all keys and removes them again, once or more,
+    /// while others read, with no barriers between calls. A reader that is stopped between two
+    /// loads misses all of that.
     pub fn draw_tides<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x0074_6964_6573);
@@ -19,24 +22,25 @@ impl Scenario {
         scenario.plan.before = plan.before;
         let mut next = scenario.plan.all_versions();
         let mut acts: Vec<Act> = Vec::new();
-        let mut rises = dice.roll(2) == 0;
-        while acts.len() < TIDES {
-            // The first one goes last: its removal may be what a table looks by whether it should shrink.
+        let mut fills = dice.roll(2) == 0;
+        while acts.len() < FILL_DRAIN_OPS {
+            // Removals are in reverse order: the removal of the first key may be what makes a table
+            // check whether to shrink.
             for key in 0..plan.keys as Key {
                 next += 1;
-                acts.push(match rises {
+                acts.push(match fills {
                     true => Act::Do(Op::Put(key, next)),
-                    false if dice.roll(STAYS) == 0 => Act::Do(Op::Background(0)),
+                    false if dice.roll(KEEP_ONE_IN) == 0 => Act::Do(Op::Background(0)),
                     false => Act::Do(Op::Remove(plan.keys - 1 - key)),
                 });
             }
             acts.extend([Op::Background(0), Op::Background(0)].map(Act::Do));
-            rises = !rises;
+            fills = !fills;
             if dice.roll(3) == 0 {
                 break;
             }
         }
-        acts.truncate(TIDES);
+        acts.truncate(FILL_DRAIN_OPS);
         let mut read = |_| match dice.roll(5) {
             0 => Act::Scan,
             _ => Act::Get(dice.roll(plan.keys as u64) as Key),
@@ -48,7 +52,9 @@ impl Scenario {
         scenario
     }
 
-    /// As [`Scenario::draw_history`] or [`Scenario::draw_tides`], for participants of a shared pool, of whom the second one writes, too. Who dies is [drawn](Scenario::draw_deaths) once it is known how long they live.
+    /// As [`Scenario::draw_history`] or [`Scenario::draw_tides`], for participants of a shared
+    /// pool, of which the second one writes, too. [`Scenario::draw_deaths`] adds crashes once the
+    /// lengths of the calls are known.
     pub fn draw_shared_history<T: Target>(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7368_6172_6564);
         let scenario = match dice.roll(3) {
@@ -59,8 +65,8 @@ impl Scenario {
         let mut next = scenario.plan.all_versions() + 0x2000;
         let keys = scenario.plan.keys as u64;
         if dice.roll(2) == 0 {
-            // It goes on with what the first one does, or did when it died.
-            let first = scenario.threads[0].iter().take(GOES_ON).filter_map(|act| match act {
+            // The second thread repeats what the first one does, or did before its crash.
+            let first = scenario.threads[0].iter().take(REPEATED_OPS).filter_map(|act| match act {
                 Act::Do(op) => Some(op.clone()),
                 _ => None,
             });

@@ -1,32 +1,52 @@
-//! A medium on which threads see each other's stores as the C11 memory model lets them, and on which the order of one place of the source can be missing.
+//! A medium on which threads see each other's stores as the C11 memory model allows. One ordering
+//! of the source can be weakened.
 //!
-//! Threads run one at a time, under a [`Stage`](super::Stage), so what a thread is to see can be chosen at each of its loads. The medium holds the last value of each word; the ones before it are
-//! kept beside, and where a thread may still load one of these, it may be put back for the time of the load.
+//! Threads run one at a time, under a [`Stage`](super::Stage), so the value of each load can be
+//! chosen. The medium holds the last value of each word, and this layer keeps the earlier ones. If
+//! a thread may still load an earlier value, that value can be put back for the duration of the
+//! load.
 //!
-//! Each thread has a *view*: for each word, the oldest value that it may still load. A store that releases carries the view of its thread, and who loads it and acquires has that view from then on;
-//! a read-modify-write carries on what the value carried that it took the place of. Barriers have a view in common; a store that is SeqCst is part of it, and a load that is sees its word
-//! at least as that has it. A value that was loaded is not followed
-//! by an older one of the same word. (This is the operational form of release and acquire that Kang et al. give in "A Promising Semantics for Relaxed-Memory Concurrency", POPL 2017, without the promises.)
+//! Each thread has a *view*: for each word, the oldest value that it may still load. A release
+//! store carries the view of its thread; an acquire load of that value adds the view to the loading
+//! thread's. A read-modify-write also carries what the replaced value carried. All barriers share
+//! one view; a SeqCst store is part of it, and a SeqCst load sees its word at least as new as that
+//! view has it. After a load, a thread never loads an older value of the same word. (This is the
+//! operational form of release and acquire of Kang et al., "A Promising Semantics for
+//! Relaxed-Memory Concurrency", POPL 2017, without the promises.)
 //!
-//! All of this is kept twice: as it would be with all orders, and as it is in the run, where one may be missing ([`Worlds`]). The difference between the two is what the missing order is needed for.
+//! Everything is tracked twice: with all orderings in place, and as in the run, where one may be
+//! weakened ([`Variants`]). The difference is what the ordering is needed for.
 //!
-//! Who dies may take stores along that the missing order would have kept before later ones: see [`tail`](super::tail). What the dead did is seen by who is told of the death (see [`Company`](crate::Company)), and by nobody for the death alone.
+//! If a thread crashes, stores that the weakened ordering would have kept before later ones can be
+//! lost with it: see [`tail`](super::tail). A thread sees the stores of a crashed thread when it
+//! observes the crash (see [`Company`](crate::Company)), but not because of the crash alone.
 //!
-//! Bytes that two threads touch with nothing between that orders them are a [race](super::races).
+//! Two accesses to the same bytes by different threads that nothing orders are a
+//! [race](super::races).
 //!
-//! Where a thread does not have to see what others have stored to a word, for want of an order, what it stores there itself may come before that: then theirs is what the word holds in the end.
+//! If a thread does not have to see other stores to a word, for want of an ordering, its own store
+//! there may take its place before them. The word then keeps their value.
 //!
-//! It errs on the side of order: with all orders a store is the last one to its word, and a compare-and-swap that fails sees that; a store is never behind a load
-//! of its thread that comes before it (which C11 allows, and processors do), a persist fence orders all loads and stores around it but for a store and the loads behind it, and a call begins and ends with a
-//! barrier, for those who check its results go by the clock; but not the calls of threads that are [`apart`](super::Scenario). What is not in the medium (a lock of the process, an atomic) orders nothing here unless the product says
-//! [`elsewhere`](terrace_medium::elsewhere); then it orders all who say so.
+//! The model errs on the side of order:
+//!
+//! * With all orderings in place, a store is the last one to its word, and a failing
+//!   compare-and-swap sees that.
+//! * A store never becomes visible before an earlier load of its thread is done (load buffering),
+//!   although C11 allows it and processors do it.
+//! * A persist fence orders all loads and stores around it, except an earlier store with a later
+//!   load.
+//! * A call begins and ends with a barrier, because the checks of its results go by time. The calls
+//!   of threads that are [`apart`](super::Scenario) do not.
+//!
+//! State outside the medium (a lock of the process, an atomic) orders nothing here unless the
+//! product calls [`elsewhere`](terrace_medium::elsewhere). That orders all threads that call it.
 
 use super::model::{Model, Weak, Weakening, Weakenings, extent, losses};
 use super::reach::{Aim, Choice, Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
 use super::stage::{THREADS_MAX, number, sees_old, stores_early};
-use super::tail::Late;
-use super::worlds::Worlds;
+use super::tail::LateStore;
+use super::worlds::Variants;
 use crate::Noted;
 use crate::crash::Wrong;
 use crate::points;
@@ -38,54 +58,58 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
-/// What is shown of the model.
+/// The state of the model, and what it currently shows to threads.
 #[derive(Default)]
 struct State {
     model: Model,
-    /// What the words held that are being stored to.
+    /// The values of words before the current store to them.
     before: Vec<u64>,
-    /// What is shown to a thread that is old, and to which.
-    swapped: Vec<Old>,
+    /// Stale values currently shown to a thread, and that thread.
+    swapped: Vec<StaleWord>,
     shown_to: u64,
-    /// A store under way that comes before what others have stored since; and how often there was one.
-    overtaken: Option<Old>,
+    /// A store in progress that takes its place before other threads' stores; and how many there
+    /// were.
+    overtaken: Option<StaleWord>,
     overtaken_times: u64,
-    /// Stores that somebody who died has taken along.
-    taken_along: u64,
+    /// Number of stores that were lost with a crashed thread.
+    lost_stores: u64,
     chooser: Chooser,
 }
 
-/// A word that holds something old while a thread loads it.
-struct Old {
+/// A word that shows a stale value while a thread loads it.
+struct StaleWord {
     word: u64,
-    /// The number of that value.
+    /// The number of the stale value.
     chosen: Number,
-    /// What the word holds in truth.
-    truth: u64,
+    /// The word's actual value.
+    actual: u64,
 }
 
-/// Lets threads see what is done to the medium below as the memory model does, with an order that is missing or with all, and notes what can be missing.
+/// Shows threads the medium below as the memory model allows, with all orderings in place or one
+/// weakened. Records which orderings can be weakened.
 pub struct Weakened<M> {
     below: M,
     reach: Reach,
-    /// Threads whose calls begin and end without a barrier, a bit each.
+    /// Threads whose calls begin and end without a barrier, one bit each.
     apart: u8,
     state: Arc<Mutex<State>>,
 }
 
-/// What can be weakened in what has been done to a [`Weakened`].
+/// The orderings that a run on a [`Weakened`] used.
 pub struct Passed(Arc<Mutex<State>>);
 
 impl Passed {
-    /// All of it.
+    /// All of them.
     pub fn weakenings(&self) -> Weakenings {
         lock(&self.0).model.passed.clone()
     }
 
-    /// Whether somebody who died has taken stores along; and otherwise each store is the last one to its word when it is made, so that what was done to the medium tells what a crash may leave.
-    pub fn has_taken_along(&self) -> bool {
+    /// Whether a crashed thread lost stores while every store was the last one to its word when it
+    /// was made. Only then does the trace of the medium show which states a power failure may
+    /// leave.
+    pub fn has_lost_stores(&self) -> bool {
         let state = lock(&self.0);
-        state.taken_along != 0 && state.overtaken_times == 0
+        state.lost_stores != 0 && state.overtaken_times == 0
     }
 }
 
@@ -94,7 +118,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl<M: Medium> Weakened<M> {
-    /// Weakens what is done to `below`. The calls of the threads in `apart`, a bit each, begin and end without a barrier.
+    /// A model over `below`. The calls of the threads in `apart`, one bit each, begin and end
+    /// without a barrier.
     pub fn over(below: M, missing: Option<Weakening>, reach: Reach, apart: u8) -> Self {
         let (model, chooser) = (Model::without(missing), Chooser::new(reach.seed));
         let state = State { model, chooser, ..State::default() };
@@ -106,41 +131,43 @@ impl<M: Medium> Weakened<M> {
         &self.below
     }
 
-    /// What can be weakened, as it is passed.
+    /// A handle to the orderings used, which remain readable after the run.
     pub fn passed(&self) -> Passed {
         Passed(self.state.clone())
     }
 
     fn word(&self, word: u64) -> &AtomicU64 {
-        assert!(word < self.below.len() as u64 / 8, "word {word} does not lie in the medium");
-        // SAFETY: in bounds (checked) and aligned, since the base is; the medium keeps the range mapped.
+        assert!(word < self.below.len() as u64 / 8, "word {word} is not in the medium");
+        // SAFETY: in bounds (checked) and aligned, since the base is; the medium keeps the range
+        // mapped.
         unsafe { AtomicU64::from_ptr(self.below.base().as_ptr().cast::<u64>().add(word as usize)) }
     }
 
-    /// The words that `len` bytes at `at` lie in.
+    /// The words that contain `len` bytes at `at`.
     fn words(&self, at: *const u8, len: usize) -> Range<u64> {
         let start = at.addr().wrapping_sub(self.below.base().addr().get()) as u64;
         start / 8..(start + len as u64).div_ceil(8)
     }
 
-    /// The words hold again what they hold in truth: those that `is_meant`.
+    /// Restores the actual values of the words selected by `is_meant`.
     fn restore(&self, state: &mut State, is_meant: impl Fn(u64) -> bool) {
         for old in state.swapped.extract_if(.., |old| is_meant(old.word)) {
-            self.word(old.word).store(old.truth, Relaxed);
+            self.word(old.word).store(old.actual, Relaxed);
         }
     }
 
-    /// Who comes to the medium does not find what another is shown.
-    fn arrive(&self, state: &mut State, me: u64) {
+    /// Hides stale values that are shown to another thread than `me`.
+    fn hide_from_others(&self, state: &mut State, me: u64) {
         if state.shown_to != me {
             self.restore(state, |_| true);
             state.shown_to = me;
         }
     }
 
-    /// The store that `me` comes to need not be the last one to its word: others' stores may come behind it, which it does not have to see. Then it has its place before them, if it comes to that: an exchange finds what was there
-    /// before them, and what `me` stores is gone with them.
-    fn overtake(&self, state: &mut State, me: u64, word: u64) {
+    /// Decides whether the store that `me` is about to do takes its place before other stores to
+    /// the word, if `me` does not have to see those. In that case a read-modify-write finds the
+    /// value before them, and they overwrite the store of `me`.
+    fn place_before_others(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
         let Some(choice) = state.model.overtaken(me, number, word) else { return };
         if self.reach.aim == Aim::Cued && !stores_early(choice.point) {
@@ -151,25 +178,25 @@ impl<M: Medium> Weakened<M> {
         }
         let Some(chosen) = self.chosen(state, choice) else { return };
         let chosen = if state.model.has_room_behind(number, chosen) { chosen } else { choice.oldest };
-        state.model.departed = true;
-        state.overtaken = Some(self.put_old(state, me, number, word, chosen));
+        state.model.has_diverged = true;
+        state.overtaken = Some(self.put_stale(state, me, number, word, chosen));
         state.overtaken_times += 1;
     }
 
-    /// Puts something old into `word` if `me` may load it, and it comes to that.
-    fn show_old(&self, state: &mut State, me: u64, word: u64) {
+    /// Shows a stale value of `word`, if `me` may load one and the run's choice says so.
+    fn show_stale(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
         let choice = state.model.choice(me, number, word);
         if state.model.threads[&me].old == 0 {
             return;
         }
         let Some(chosen) = self.chosen(state, choice) else { return };
-        state.model.departed |= chosen < choice.first_sound;
-        let old = self.put_old(state, me, number, word, chosen);
+        state.model.has_diverged |= chosen < choice.first_sound;
+        let old = self.put_stale(state, me, number, word, chosen);
         state.swapped.push(old);
     }
 
-    /// Which of the values that may be shown of a word is, if it comes to that.
+    /// Which of the possible stale values is shown, if any.
     fn chosen(&self, state: &mut State, choice: Choice) -> Option<Number> {
         match self.reach.aim {
             Aim::Cued => (choice.oldest < choice.last && sees_old(choice.point)).then_some(choice.oldest),
@@ -177,19 +204,20 @@ impl<M: Medium> Weakened<M> {
         }
     }
 
-    /// Puts the value with this number into `word`, for what `me` is about to do.
-    fn put_old(&self, state: &mut State, me: u64, number: usize, word: u64, chosen: Number) -> Old {
+    /// Puts the value with this number into `word`, for the next access of `me`.
+    fn put_stale(&self, state: &mut State, me: u64, number: usize, word: u64, chosen: Number) -> StaleWord {
         state.model.thread(me).old -= 1;
-        let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
-        Old { word, chosen, truth }
+        let actual = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
+        StaleWord { word, chosen, actual }
     }
 }
 
 impl<M: Noted> Weakened<M> {
-    /// `dead` takes stores along that it need not have made yet, if it comes to that.
-    fn take_along(&self, state: &mut State, dead: u64) {
+    /// Removes stores of the crashed thread `dead` that may not have been made yet, as the run's
+    /// choice says.
+    fn lose_late_stores(&self, state: &mut State, dead: u64) {
         for (late, before) in state.model.late(dead) {
-            let Late { number, word, value, site } = late;
+            let LateStore { number, word, value, site } = late;
             let differs = self.word(word).load(Relaxed) != before;
             let choice = Choice { word, site, point: None, oldest: 0, first_sound: 1, last: value, differs };
             let is_late = match self.reach.aim {
@@ -199,45 +227,46 @@ impl<M: Noted> Weakened<M> {
             if is_late {
                 self.word(word).store(before, Relaxed);
                 self.below.unmake(8 * word, before);
-                state.taken_along += 1;
-                state.model.departed = true;
-                state.model.stored(dead, number, before, false, &Worlds::default());
+                state.lost_stores += 1;
+                state.model.has_diverged = true;
+                state.model.stored(dead, number, before, false, &Variants::default());
             }
         }
     }
 }
 
 impl<M: Noted> Noted for Weakened<M> {
-    fn note(&self, note: u64) {
+    fn mark_call(&self, mark: u64) {
         let (me, mut state) = (number(), lock(&self.state));
         self.restore(&mut state, |_| true);
         let is_apart = self.apart.checked_shr(me as u32).is_some_and(|bits| bits & 1 == 1);
-        // Who is apart begins behind all that was there before.
+        // A thread that is apart has a barrier before its first call only.
         if !(is_apart && state.model.thread(me).has_called) {
             state.model.barrier(me, false);
         }
         let it = state.model.thread(me);
-        // Calls begin with even notes and end with odd ones.
-        (it.calls, it.old, it.has_called) = (note.is_multiple_of(2), self.reach.old, true);
+        // Calls begin with even marks and end with odd ones.
+        (it.calls, it.old, it.has_called) = (mark.is_multiple_of(2), self.reach.old, true);
         drop(state);
-        self.below.note(note);
+        self.below.mark_call(mark);
     }
     fn died(&self, thread: usize) {
         let mut state = lock(&self.state);
         let state = &mut *state;
         self.restore(state, |_| true);
-        self.take_along(state, thread as u64);
+        self.lose_late_stores(state, thread as u64);
     }
-    fn told(&self, dead: usize) {
+    fn crash_observed(&self, dead: usize) {
         let (me, mut state) = (number(), lock(&self.state));
         if me < THREADS_MAX as u64 {
-            state.model.learn(me, dead as u64);
+            state.model.observe_crash(me, dead as u64);
         }
     }
     fn wrong(&self) -> Option<Wrong> {
         let state = lock(&self.state);
         match state.model.missing {
-            // With something old in it, it does not tell what would be.
+            // After a stale value was shown, the run no longer tells what would happen with all
+            // orderings.
             Some(_) => state.model.raced.clone(),
             None => state.model.race.clone(),
         }
@@ -278,7 +307,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
     }
     fn ordered(&self, order: Order, site: &'static Location<'static>) {
         let (me, mut state) = (number(), lock(&self.state));
-        self.arrive(&mut state, me);
+        self.hide_from_others(&mut state, me);
         if state.model.thread(me).calls {
             let point = points::current();
             state.model.passed.extend(losses(order).iter().map(|&weak| Weakening { site, weak, point }));
@@ -289,13 +318,13 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             }
             Order::Barrier | Order::GlobalBarrier => {
                 self.restore(&mut state, |_| true);
-                let missing = state.model.lacks(site, Weak::Total);
+                let missing = state.model.is_weakened(site, Weak::Total);
                 match order {
                     Order::GlobalBarrier => state.model.barrier_of_all(me, missing),
                     _ => state.model.barrier(me, missing),
                 }
             }
-            Order::External => state.model.meet_elsewhere(me),
+            Order::External => state.model.synchronise_elsewhere(me),
         }
     }
     fn before_access(&self, access: Access, at: *const u8) {
@@ -303,7 +332,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let (me, words) = (number(), self.words(at, len));
         let mut state = lock(&self.state);
         let state = &mut *state;
-        self.arrive(state, me);
+        self.hide_from_others(state, me);
         if stores {
             self.restore(state, |_| true);
             self.below.before_access(access, at);
@@ -320,8 +349,8 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             state.model.enter_total(me, number, &ordered);
         }
         match access {
-            Access::Store | Access::Rmw => self.overtake(state, me, words.start),
-            _ if !stores => words.for_each(|word| self.show_old(state, me, word)),
+            Access::Store | Access::Rmw => self.place_before_others(state, me, words.start),
+            _ if !stores => words.for_each(|word| self.show_stale(state, me, word)),
             _ => {}
         }
     }
@@ -331,7 +360,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let (me, words) = (number(), self.words(at, len));
         let mut state = lock(&self.state);
         let state = &mut *state;
-        self.arrive(state, me);
+        self.hide_from_others(state, me);
         let ordered = state.model.ordered_now(me, access);
         let calls = state.model.thread(me).calls;
         if calls {
@@ -340,8 +369,8 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let before = if stores { std::mem::take(&mut state.before) } else { Vec::new() };
         let overtaken = state.overtaken.take();
         for (at, word) in words.clone().enumerate() {
-            if let Some(Old { word, chosen, truth }) = overtaken {
-                self.word(word).store(truth, Relaxed);
+            if let Some(StaleWord { word, chosen, actual }) = overtaken {
+                self.word(word).store(actual, Relaxed);
                 let number = state.model.words[&word];
                 match access {
                     Access::RmwFailed => state.model.loaded(me, number, chosen, &ordered),
@@ -358,20 +387,20 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
                 let is_exchange = access == Access::Rmw;
                 state.model.stored(me, number, value, is_exchange, &ordered);
                 if !is_exchange {
-                    let late = Late { number, word, value: state.model.last(number), site };
+                    let late = LateStore { number, word, value: state.model.last(number), site };
                     state.model.thread(me).tail.add(late);
                 }
             } else if let Some(&number) = state.model.words.get(&word) {
-                // All that comes behind it begins with a barrier.
+                // Everything after it begins with a barrier.
                 let value = self.word(word).load(Relaxed);
                 let by_all = Ordered { is_total: true, ..Ordered::default() };
-                state.model.stored(me, number, value, false, &Worlds::both(by_all));
+                state.model.stored(me, number, value, false, &Variants::both(by_all));
             }
         }
         if calls && me < THREADS_MAX as u64 {
-            state.model.judge_races(me, access, words.clone(), site);
+            state.model.find_races(me, access, words.clone(), site);
         }
-        // The bytes that are read are looked at after this.
+        // The caller looks at the bytes of a read after this.
         if !matches!(access, Access::Read(_)) {
             self.restore(state, |word| words.contains(&word));
         }

@@ -1,46 +1,46 @@
-//! What holds with all orders in place, and what holds in the run, in which one of them may be missing.
+//! Two variants of a state: with all orderings in place, and in the run, where one may be weakened.
 
-/// A value with all orders in place, and the one in the run where that differs.
+/// A value with all orderings in place, and its value in the run if that differs.
 ///
-/// The two nearly always agree, so the second one is kept only while they do not.
+/// The two are nearly always equal, so the second one is stored only while they differ.
 #[derive(Clone, Default)]
-pub(super) struct Worlds<T> {
-    pub(super) would_be: T,
-    is: Option<T>,
+pub(super) struct Variants<T> {
+    pub(super) with_all: T,
+    in_run: Option<T>,
 }
 
-impl<T: Clone + PartialEq> Worlds<T> {
+impl<T: Clone + PartialEq> Variants<T> {
     /// The same value in both.
-    pub(super) fn both(would_be: T) -> Self {
-        Self { would_be, is: None }
+    pub(super) fn both(with_all: T) -> Self {
+        Self { with_all, in_run: None }
     }
 
     /// The value in the run.
-    pub(super) fn is(&self) -> &T {
-        self.is.as_ref().unwrap_or(&self.would_be)
+    pub(super) fn in_run(&self) -> &T {
+        self.in_run.as_ref().unwrap_or(&self.with_all)
     }
 
-    /// The value in the run, to be changed; [`Worlds::settle`] has to follow.
-    pub(super) fn is_mut(&mut self) -> &mut T {
-        let would_be = &self.would_be;
-        self.is.get_or_insert_with(|| would_be.clone())
+    /// The value in the run, for modification; call [`Variants::normalise`] afterwards.
+    pub(super) fn in_run_mut(&mut self) -> &mut T {
+        let with_all = &self.with_all;
+        self.in_run.get_or_insert_with(|| with_all.clone())
     }
 
     /// Applies the same change to both.
     pub(super) fn each(&mut self, mut change: impl FnMut(&mut T)) {
-        self.is.iter_mut().for_each(&mut change);
-        change(&mut self.would_be);
+        self.in_run.iter_mut().for_each(&mut change);
+        change(&mut self.with_all);
     }
 
     /// Whether the two differ.
     pub(super) fn differs(&self) -> bool {
-        self.is.is_some()
+        self.in_run.is_some()
     }
 
     /// Drops the second value if it equals the first one.
-    pub(super) fn settle(&mut self) {
-        if self.is.as_ref() == Some(&self.would_be) {
-            self.is = None;
+    pub(super) fn normalise(&mut self) {
+        if self.in_run.as_ref() == Some(&self.with_all) {
+            self.in_run = None;
         }
     }
 }

@@ -1,23 +1,23 @@
-//! What the simulated file system holds, and what of it is kept.
+//! The content of the simulated file system, and the durable part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Bytes of the smallest unit that a disk writes as a whole.
+/// Size of the smallest unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
 pub(super) type FileId = u64;
 
-/// A file: as programs see it, and as it is kept.
+/// A file: its visible and its durable content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     pub(super) now: Vec<u8>,
     kept: Vec<u8>,
-    /// Sectors that differ from what is kept, perhaps.
+    /// Sectors whose visible and durable content may differ.
     unsynced: BTreeSet<usize>,
 }
 
-/// A change of names that is not kept yet.
+/// A change of names that is not durable yet.
 #[derive(Clone, Debug)]
 enum Change {
     Made(PathBuf, FileId),
@@ -25,7 +25,7 @@ enum Change {
     Renamed(PathBuf, PathBuf, FileId),
 }
 
-/// Names, and the files that had one or have a handle: one without either goes with the next crash.
+/// Names, and the files with a name or an open handle. The next crash removes files without a name.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
     pub(super) files: BTreeMap<FileId, Content>,
@@ -61,7 +61,8 @@ impl Content {
         self.unsynced.clear();
     }
 
-    /// Loses part of what was not synced. The length is that of before or after, or one in between that ends with a unit.
+    /// Loses part of the unsynced data. The length afterwards is the old one, the new one, or one
+    /// in between at a unit boundary.
     fn crash(&mut self, unit: usize, draw: &mut dyn FnMut(u64) -> u64) {
         let old = std::mem::take(&mut self.kept);
         let (least, most) = (old.len().min(self.now.len()), old.len().max(self.now.len()));
@@ -117,7 +118,7 @@ impl Disk {
         }
     }
 
-    /// Keeps the names in `directory` as they are.
+    /// Makes the names in `directory` durable.
     pub(super) fn sync_directory(&mut self, directory: &Path) {
         let within = |path: &Path| path.parent() == Some(directory);
         self.kept_names.retain(|path, _| !within(path));
@@ -129,7 +130,7 @@ impl Disk {
         });
     }
 
-    /// Leaves what a loss of power might.
+    /// Leaves a state that a power failure might leave.
     pub(super) fn crash(&mut self, draw: &mut dyn FnMut(u64) -> u64) {
         for change in std::mem::take(&mut self.changes) {
             if draw(2) == 0 {

@@ -1,4 +1,4 @@
-//! A file system whose calls fail when a test says so.
+//! A file system with injected failures.
 
 use super::files::draws;
 use std::ffi::OsString;
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
 
-/// How a call fails.
+/// The error of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO: the device does not answer.
+    /// EIO: a device error.
     Device,
-    /// ENOSPC: there is no room.
+    /// ENOSPC: no space left.
     Full,
 }
 
 impl Fault {
-    /// Both.
+    /// All of them.
     pub const ALL: [Self; 2] = [Self::Device, Self::Full];
 
     fn error(self) -> io::Error {
@@ -34,12 +34,12 @@ type Draws = Box<dyn FnMut(u64) -> u64 + Send>;
 struct Plan {
     calls: AtomicU64,
     fails: Option<(u64, Fault)>,
-    /// Random numbers for how short reads and writes are; `None`: they are whole.
+    /// Random lengths of short reads and writes; `None` if they are complete.
     short: Option<Mutex<Draws>>,
 }
 
 impl Plan {
-    /// Counts a call, and fails the one that was chosen.
+    /// Counts a call, and fails the chosen one.
     fn call(&self) -> io::Result<()> {
         let nth = self.calls.fetch_add(1, Relaxed);
         match self.fails {
@@ -48,44 +48,44 @@ impl Plan {
         }
     }
 
-    /// How many of `bytes` are read or written: at least one of any.
+    /// How many of `bytes` are read or written: at least one if there is any.
     fn part(&self, bytes: usize) -> usize {
         let Some(short) = &self.short else { return bytes };
         let mut draw = short.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Half of them are very short, so that there are many.
+        // Half of them are very short, so that there are many calls.
         let most = if draw(2) == 0 { bytes.min(64) } else { bytes };
         if bytes <= 1 { bytes } else { 1 + draw(most as u64) as usize }
     }
 }
 
-/// A file system on another one, whose nth call fails, and whose reads and writes are short.
+/// A wrapper of another file system that fails the nth call, and makes reads and writes short.
 #[derive(Clone)]
 pub struct Faulty<F> {
     below: F,
     plan: Arc<Plan>,
-    /// Whether the file system below is asked for files without names.
+    /// Whether unnamed files are passed on to the file system below.
     unnamed: bool,
 }
 
 impl<F: Files> Faulty<F> {
-    /// Every call does what it does below, and is counted.
+    /// Counts calls and forwards all of them.
     pub fn counting(below: F) -> Self {
         Self::with(below, None)
     }
 
-    /// The call number `nth`, from 0 on, fails. Those after it do not.
+    /// Fails call number `nth`, from 0 on, but not those after it.
     pub fn failing(below: F, nth: u64, fault: Fault) -> Self {
         Self::with(below, Some((nth, fault)))
     }
 
-    /// The same, and every read and write does a random part of what it is asked for.
+    /// As this one, but every read and write handles only a random part.
     pub fn short(self, seed: u64) -> Self {
         let fails = self.plan.fails;
         let plan = Plan { calls: AtomicU64::new(0), fails, short: Some(Mutex::new(Box::new(draws(seed)))) };
         Self { plan: Arc::new(plan), ..self }
     }
 
-    /// As if the file system below had no files without names.
+    /// As this one, but without unnamed files.
     pub fn without_unnamed_files(self) -> Self {
         Self { unnamed: false, ..self }
     }
@@ -95,7 +95,7 @@ impl<F: Files> Faulty<F> {
         Self { below, plan: Arc::new(plan), unnamed: true }
     }
 
-    /// Calls so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.plan.calls.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The simulated file system, as programs see it.
+//! The visible side of the simulated file system.
 
 use super::disk::{Content, Disk, FileId};
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile, directory_of};
 
-/// A file system in memory. Copies of a handle mean the same one.
+/// A file system in memory. Clones are handles to the same one.
 ///
 /// ```
 /// use std::path::Path;
@@ -25,18 +25,18 @@ use terrace_medium::files::{Files, Purpose, Replace, StoredFile, directory_of};
 #[derive(Clone, Default)]
 pub struct SimFs {
     disk: Arc<Mutex<Disk>>,
-    /// Whether files without names can be made.
+    /// Whether unnamed files can be created.
     unnamed: bool,
 }
 
-/// An open file of a [`SimFs`]. After a crash it is as good as closed: what is written to it is lost.
+/// An open file of a [`SimFs`]. After a crash it acts as closed: writes to it are lost.
 pub struct SimFile {
     files: SimFs,
     id: FileId,
     purpose: Purpose,
 }
 
-/// Random numbers of a seed: SplitMix64.
+/// Random numbers from a seed (SplitMix64).
 pub(super) fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |end| {
@@ -56,7 +56,7 @@ impl SimFs {
         Self { disk: Arc::new(Mutex::new(disk)), unnamed: false }
     }
 
-    /// The same, with files that have no name, as Linux's file systems mostly have.
+    /// As this one, but with unnamed files, as most file systems of Linux have.
     pub fn with_unnamed_files(self) -> Self {
         Self { unnamed: true, ..self }
     }
@@ -65,12 +65,12 @@ impl SimFs {
         self.disk.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The power goes, and comes back. `seed` decides what of that which was not synced is there.
+    /// A power failure. `seed` chooses which unsynced changes survive.
     pub fn crash(&self, seed: u64) {
         self.disk().crash(&mut draws(seed));
     }
 
-    /// Flips `count` bits of `path` where it is kept.
+    /// Flips `count` bits of `path` in the durable content.
     pub fn flip_bits(&self, path: &Path, count: u64, seed: u64) {
         let mut draw = draws(seed);
         let mut disk = self.disk();
@@ -82,13 +82,13 @@ impl SimFs {
         }
     }
 
-    /// What a file holds; `None` if there is none of this name.
+    /// The content of a file; `None` if there is no such file.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let disk = self.disk();
         Some(disk.files.get(disk.names.get(path)?)?.now.clone())
     }
 
-    /// Makes a file that is kept, with this content.
+    /// Creates a durable file with this content.
     pub fn put(&self, path: &Path, bytes: &[u8]) {
         let mut disk = self.disk();
         let id = disk.make();
@@ -201,13 +201,13 @@ impl Files for SimFs {
 }
 
 impl SimFile {
-    /// Does something with the content; that of a file that a crash took is an empty one.
+    /// Accesses the content; for a file lost in a crash, an empty one.
     fn with<R>(&self, work: impl FnOnce(&mut Content) -> R) -> R {
         work(self.files.disk().files.get_mut(&self.id).unwrap_or(&mut Content::default()))
     }
 
     fn writable(&self) -> io::Result<()> {
-        // EBADF, as the kernel says.
+        // EBADF, like the kernel.
         if self.purpose == Purpose::Write { Ok(()) } else { Err(io::Error::from_raw_os_error(9)) }
     }
 }

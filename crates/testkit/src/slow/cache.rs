@@ -1,22 +1,23 @@
-//! The tags of a processor's last-level cache: which lines are in it, and which of those the memory does not have yet.
+//! The tags of a processor's last-level cache: which lines it has, and which of them are dirty.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WAYS: usize = 8;
 
-/// A set-associative array of tags that threads share. It drops a random line of a full set.
+/// A set-associative array of tags that threads share. It evicts a random line of a full set.
 ///
-/// A tag is the line's number + 1, shifted by one; bit 0 says that it is dirty. 0: no line.
+/// A tag is the line's number + 1, shifted by one; bit 0 is set if the line is dirty. 0 means no
+/// line.
 pub(super) struct Cache {
     tags: Box<[AtomicU64]>,
     sets: u64,
 }
 
-/// What a look-up found.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Hit,
-    /// It was not there, is now, and this dirty line had to go for it.
+    /// The line was absent and is present now; this dirty line was evicted.
     Miss(Option<u64>),
 }
 
@@ -35,14 +36,15 @@ impl Cache {
         &self.tags[set as usize * WAYS..][..WAYS]
     }
 
-    /// Looks `line` up, and takes it in if it is not there. `random` chooses what goes.
+    /// Looks up `line`, and inserts it if absent. `random` chooses the line to evict.
     pub(super) fn touch(&self, line: u64, write: bool, random: u64) -> Found {
         let (set, tag) = (self.set(line), tag(line));
         for way in set {
             let found = way.load(Relaxed);
             if found & !1 == tag {
                 if write && found & 1 == 0 {
-                    // If another thread has dropped the line in between, the line that came for it is taken for dirty: one write too many in a model.
+                    // If another thread evicted the line in between, its successor is marked dirty:
+                    // one write too many in a model.
                     way.fetch_or(1, Relaxed);
                 }
                 return Found::Hit;
@@ -54,19 +56,19 @@ impl Cache {
         Found::Miss((before & 1 == 1).then_some((before >> 1).wrapping_sub(1)))
     }
 
-    /// Makes `line` clean, and says whether it was dirty.
+    /// Makes `line` clean, and returns whether it was dirty.
     pub(super) fn clean(&self, line: u64) -> bool {
         self.replace(line, tag(line))
     }
 
-    /// Drops `line`, which memory has.
+    /// Removes `line`, which memory has.
     pub(super) fn drop(&self, line: u64) {
         self.replace(line, 0);
         let clean = self.set(line).iter().find(|way| way.load(Relaxed) == tag(line));
         clean.into_iter().for_each(|way| way.store(0, Relaxed));
     }
 
-    /// Gives `line`'s entry another tag if it is dirty, and says whether it was.
+    /// Replaces the tag of `line` if it is dirty, and returns whether it was.
     fn replace(&self, line: u64, with: u64) -> bool {
         let dirty = tag(line) | 1;
         let change = |way: &AtomicU64| {
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_stays_until_others_need_its_place() {
+    fn line_stays_until_it_is_evicted() {
         let cache = Cache::new(64 * WAYS as u64);
         assert_eq!(cache.touch(5, true, 0), Found::Miss(None));
         assert_eq!(cache.touch(5, false, 0), Found::Hit);
@@ -91,13 +93,13 @@ mod tests {
         assert_eq!(
             cache.touch(99, false, 0),
             Found::Miss(Some(5)),
-            "the set is full: way 0 goes, which is dirty"
+            "the set is full: way 0 is evicted, which is dirty"
         );
         assert_eq!(cache.touch(100, false, 1), Found::Miss(None), "way 1 is clean");
     }
 
     #[test]
-    fn a_line_is_written_back_once() {
+    fn line_is_written_back_once() {
         let cache = Cache::new(4096);
         cache.touch(7, true, 0);
         assert!(cache.clean(7) && !cache.clean(7));

@@ -1,4 +1,4 @@
-//! What a profile asks for beside what this machine makes of it.
+//! Compares a profile with what this machine achieves.
 
 use super::clock::now_ns;
 use super::{Profile, Slow};
@@ -7,28 +7,28 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MapError, MappedMedium, Mapping, Offset, Pmem, Region, Word};
 
-/// Memory that the measurement walks over: far more than the modelled cache has.
+/// Memory used by the measurement: far more than the modelled cache.
 const BYTES: u64 = 32 << 20;
 const BATCHES: u64 = 401;
 const BATCH: u64 = 64;
 
-/// Asked and achieved, in ns.
+/// The requested and the achieved time, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: &'static str,
-    /// What the profile says.
+    /// The profile's value.
     pub asked_ns: f64,
-    /// What it took.
+    /// The measured value.
     pub achieved_ns: f64,
 }
 
-/// How well this machine shows a profile, measured with one thread on memory of its own.
+/// How closely this machine simulates a profile, measured with one thread on memory of its own.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     /// The profile.
     pub profile: Profile,
-    /// What was asked for and what came of it.
+    /// The requested and achieved times.
     pub comparisons: Vec<Comparison>,
 }
 
@@ -36,14 +36,15 @@ impl Calibration {
     /// Measures for about 100 ms.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If there is not enough memory.
     pub fn measure(profile: Profile) -> Result<Self, MapError> {
         let mapping = Mapping::anonymous(BYTES as usize, BYTES as usize)?;
         let region = Region::new(Slow::over(Pmem::new(mapping), profile));
         touch(&region);
         let lines = profile.lines_of_block();
         let sequential = (profile.sequential_read_ns + (lines - 1) * profile.same_block_read_ns) as f64;
-        let compare = |name, asked: f64, achieved_ns| Comparison { name, asked_ns: asked, achieved_ns };
+        let compare =
+            |name, requested: f64, achieved_ns| Comparison { name, asked_ns: requested, achieved_ns };
         let comparisons = vec![
             compare("a random read", profile.random_read_ns as f64, random_reads(&region)),
             compare("a line read in sequence", sequential / lines as f64, sequential_reads(&region)),
@@ -53,10 +54,11 @@ impl Calibration {
         Ok(Self { profile, comparisons })
     }
 
-    /// Whether all but the line in the cache take what was asked, to within so great a share.
+    /// Whether all measurements except the cached line differ from the profile by at most this
+    /// share.
     pub fn is_within(&self, share: f64) -> bool {
-        let asked = self.comparisons.iter().filter(|c| c.asked_ns > 0.0);
-        asked.into_iter().all(|c| (c.achieved_ns / c.asked_ns - 1.0).abs() <= share)
+        let requested = self.comparisons.iter().filter(|c| c.asked_ns > 0.0);
+        requested.into_iter().all(|c| (c.achieved_ns / c.asked_ns - 1.0).abs() <= share)
     }
 }
 
@@ -77,14 +79,15 @@ fn word(region: &Calibrated, line: u64) -> &Word {
     &region.at(Offset::<Line>::new(line * 64)).0[0]
 }
 
-/// Gives every page its memory, and empties the modelled cache of what is read first.
+/// Allocates every page, and evicts the lines that are read first from the modelled cache.
 fn touch(region: &Calibrated) {
     for page in 0..BYTES / 4096 {
         word(region, page * 64).store(region.medium(), page, Relaxed);
     }
 }
 
-/// What one `operation` takes: the median of the means of many batches, so that losing the processor now and then does not count.
+/// The time of one `operation`: the median of the means of many batches, so that preemptions do not
+/// count.
 fn typical(mut operation: impl FnMut(u64)) -> f64 {
     let mut batch = |first: u64| {
         let began = now_ns();
@@ -105,7 +108,7 @@ fn random_reads(region: &Calibrated) -> f64 {
 }
 
 fn sequential_reads(region: &Calibrated) -> f64 {
-    // From the middle, which random reads have hardly left in the cache.
+    // From the middle, of which random reads have left few lines in the cache.
     typical(|i| _ = black_box(word(region, BYTES / 128 + i).load(region.medium(), Relaxed)))
 }
 
@@ -125,7 +128,7 @@ impl Slow<Pmem> {
     /// Writes a word back and waits until it is durable.
     fn fence_of(&self, word: &Word) {
         use terrace_medium::Medium;
-        // PERSIST: nothing depends on it; how long it takes is what is measured.
+        // PERSIST: nothing depends on it; its duration is measured.
         self.write_back(word.at());
         self.fence();
     }

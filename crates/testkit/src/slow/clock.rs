@@ -1,4 +1,4 @@
-//! Time that is read in a few nanoseconds, and waiting for it.
+//! A clock that is read in a few nanoseconds, and waiting on it.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -18,8 +18,8 @@ pub(super) fn now_ns() -> u64 {
     STARTED.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Keeps the processor busy until `moment`: nothing wakes a thread within a hundred nanoseconds. Without the instruction for waiting loops, which
-/// takes up to 50 ns.
+/// Busy-waits until `moment`, since no wake-up takes less than a hundred nanoseconds. Without the
+/// pause instruction, which takes up to 50 ns.
 #[inline]
 pub(super) fn wait_until(moment: u64) {
     while now_ns() < moment {}
@@ -30,10 +30,10 @@ mod tsc {
     use super::Instant;
     use std::time::Duration;
 
-    /// Where the processor's counter began, and how long a tick is.
+    /// The start of the processor's counter and the length of its tick.
     pub(super) struct Scale {
         first_tick: u64,
-        /// Nanoseconds a tick, times 2^32.
+        /// Nanoseconds per tick, times 2^32.
         ns_q32: u64,
     }
 

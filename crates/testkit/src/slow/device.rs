@@ -1,4 +1,4 @@
-//! The memory device: its latencies, its buffer, and what it can move a second.
+//! The memory device: its latencies, buffer and bandwidth.
 
 use super::Profile;
 use super::thread::{Distance, Thread};
@@ -8,24 +8,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use terrace_medium::LINE;
 
-/// What reached a device.
+/// The traffic of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Lines read that the cache did not have.
+    /// Lines read that were not in the cache.
     pub lines_read: u64,
-    /// Lines written: written back, streamed, or dropped by the cache.
+    /// Lines written: written back, streamed, or evicted from the cache.
     pub lines_written: u64,
-    /// Blocks that the media read, those among them that had to be read to be written.
+    /// Blocks read from the media, including those read in order to be written.
     pub blocks_read: u64,
-    /// Blocks that the media wrote. What is still in the device's buffer is not among them.
+    /// Blocks written to the media. Blocks still in the device's buffer are not included.
     pub blocks_written: u64,
-    /// Reads of a block far from those before.
+    /// Reads of a block far from the previous ones.
     pub random_reads: u64,
 }
 
 impl Sub for Traffic {
     type Output = Self;
-    /// What came between two readings, the earlier on the right.
+    /// The difference between two readings, the earlier one on the right.
     fn sub(self, earlier: Self) -> Self {
         Self {
             lines_read: self.lines_read - earlier.lines_read,
@@ -46,9 +46,9 @@ struct Counters {
     random_reads: AtomicU64,
 }
 
-/// One direction of the device: transfers follow each other, whoever asks.
+/// One direction of the device: transfers of all threads follow each other.
 struct Channel {
-    /// When what was asked for so far has been moved, in picoseconds.
+    /// When all transfers requested so far are done, in picoseconds.
     free_at_ps: AtomicU64,
     ps_per_byte: u64,
 }
@@ -58,7 +58,7 @@ impl Channel {
         Self { free_at_ps: AtomicU64::new(0), ps_per_byte: 1_000_000_u64.checked_div(mb_per_s).unwrap_or(0) }
     }
 
-    /// When `bytes` that are asked for at `now` (ns) have been moved.
+    /// When `bytes` requested at `now` (ns) are transferred.
     fn transfer(&self, now: u64, bytes: u64) -> u64 {
         if self.ps_per_byte == 0 {
             return now;
@@ -70,7 +70,7 @@ impl Channel {
     }
 }
 
-/// A block in the write-combining buffer: its number and which of its lines are there.
+/// A block in the write-combining buffer: its number, and which of its lines are present.
 struct Combined {
     block: u64,
     lines: u64,
@@ -110,20 +110,21 @@ impl Device {
         }
     }
 
-    /// When a line is there that `thread` asks for at `now`.
+    /// When a line arrives that `thread` requests at `now`.
     pub(super) fn read(&self, thread: &Thread, now: u64, line: u64) -> u64 {
         let (c, profile) = (&self.counters, &self.profile);
         c.lines_read.fetch_add(1, Relaxed);
         let (distance, stream) = thread.read(line / profile.lines_of_block());
         let before = stream.ready_at.load(Relaxed);
         if distance == Distance::Same {
-            // Asked for together with the block's first line, it comes with that one, and not before.
+            // Requested together with the block's first line, it arrives with that one, not before.
             return before.max(now + profile.same_block_read_ns);
         }
         c.blocks_read.fetch_add(1, Relaxed);
         let moved = self.reading.transfer(now, profile.block_bytes);
         let latency = if distance == Distance::Next {
-            // The device reads on from where it is; but a block that is asked for by itself takes no longer than that.
+            // The device continues from its position; but a block requested alone takes no longer
+            // than that.
             (before.max(now) - now + profile.sequential_read_ns).min(profile.random_read_ns)
         } else {
             c.random_reads.fetch_add(1, Relaxed);
@@ -134,7 +135,7 @@ impl Device {
         ready_at
     }
 
-    /// When a line is durable that is sent at `now`.
+    /// When a line that is sent at `now` is durable.
     pub(super) fn write(&self, now: u64, line: u64) -> u64 {
         self.counters.lines_written.fetch_add(1, Relaxed);
         let accepted = match self.combine(line) {
@@ -144,7 +145,7 @@ impl Device {
         accepted.max(now + self.profile.write_back_ns)
     }
 
-    /// Puts a line into the buffer. Returns the block that has to leave it.
+    /// Puts a line into the buffer. Returns the block evicted from it, if any.
     fn combine(&self, line: u64) -> Option<Combined> {
         let lines = self.profile.lines_of_block();
         let (block, bit) = (line / lines, 1 << (line % lines));
@@ -160,7 +161,7 @@ impl Device {
         full.then(|| buffer.pop_front()).flatten()
     }
 
-    /// When the media have taken a block. One of which lines are missing is read first.
+    /// When the media have accepted a block. A block with missing lines is read first.
     fn write_block(&self, now: u64, combined: &Combined) -> u64 {
         let (bytes, lines) = (self.profile.block_bytes, self.profile.lines_of_block());
         let whole = combined.lines.count_ones() as u64 == lines;
@@ -182,10 +183,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_channel_moves_so_many_bytes_a_second_for_all() {
+    fn channel_limits_the_bandwidth_of_all() {
         let channel = Channel::new(1000);
         assert_eq!(channel.transfer(0, 500), 500);
-        assert_eq!(channel.transfer(100, 500), 1000, "behind the first");
+        assert_eq!(channel.transfer(100, 500), 1000, "after the first");
         assert_eq!(channel.transfer(5000, 500), 5500, "it was idle");
         assert_eq!(Channel::new(0).transfer(7, 1 << 40), 7, "no ceiling");
     }
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_lines_cost_a_block_read_and_a_block_written_each() {
+    fn scattered_line_costs_a_block_read_and_a_block_write() {
         let device = Device::new(Profile::OPTANE_100);
         for i in 0..1064 {
             device.write(0, i * 64);

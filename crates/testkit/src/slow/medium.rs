@@ -1,4 +1,4 @@
-//! The medium that waits.
+//! The medium with delays.
 
 use super::cache::{Cache, Found};
 use super::clock;
@@ -12,23 +12,24 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Access, Dram, LINE, MappedMedium, Mapping, Medium, Offset, Region, Word};
 
-/// Bytes of cache that a medium has if not said.
+/// Size of the modelled cache by default.
 const CACHE_BYTES: u64 = 512 << 10;
 const THREADS: usize = 1024;
 
 /// How time passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Time {
-    /// Threads wait.
+    /// Threads really wait.
     Real,
-    /// Each thread's waits are added up.
+    /// Each thread's waits are only added up.
     Counted,
 }
 
-/// The medium `M`, as slow as a [`Profile`] says.
+/// The medium `M`, slowed down to a [`Profile`].
 ///
-/// Wrap [`Pmem`](terrace_medium::Pmem) to see what durability costs there, and [`Shm`](terrace_medium::Shm) for memory whose caches
-/// survive (CXL and CMM-H with global persistent flush).
+/// Wrap [`Pmem`](terrace_medium::Pmem) to see the cost of durability, and
+/// [`Shm`](terrace_medium::Shm) for memory whose caches survive (CXL and CMM-H with global
+/// persistent flush).
 ///
 /// ```
 /// use terrace_medium::{Mapping, MappedMedium, Pmem};
@@ -47,17 +48,18 @@ pub struct Slow<M> {
 }
 
 impl<M: Medium> Slow<M> {
-    /// Threads wait as long as `profile` says.
+    /// Threads really wait as long as `profile` says.
     pub fn over(below: M, profile: Profile) -> Self {
         Self::with(below, profile, Time::Real, CACHE_BYTES)
     }
 
-    /// No thread waits; [`Slow::during`] says how long it would have. Repeats exactly with one thread.
+    /// No thread waits; [`Slow::during`] returns how long it would have. Deterministic with one
+    /// thread.
     pub fn counted(below: M, profile: Profile) -> Self {
         Self::with(below, profile, Time::Counted, CACHE_BYTES)
     }
 
-    /// With a cache of so many bytes instead of 512 KiB. Before first use.
+    /// Sets the size of the modelled cache, before first use; 512 KiB by default.
     pub fn cache_bytes(self, bytes: u64) -> Self {
         Self { cache: Cache::new(bytes), ..self }
     }
@@ -67,17 +69,17 @@ impl<M: Medium> Slow<M> {
         Self { below, cache: Cache::new(cache_bytes), device: Device::new(profile), threads, time }
     }
 
-    /// How slow it is.
+    /// The profile.
     pub fn profile(&self) -> &Profile {
         self.device.profile()
     }
 
-    /// What has reached the device so far.
+    /// The traffic of the device so far.
     pub fn traffic(&self) -> Traffic {
         self.device.traffic()
     }
 
-    /// What `work` sends to the device, and how many nanoseconds this thread waits for it by the model.
+    /// The traffic caused by `work`, and the time in ns that this thread waits for it in the model.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> (Traffic, u64, R) {
         let (traffic, began) = (self.traffic(), self.now());
         let result = work();
@@ -85,7 +87,7 @@ impl<M: Medium> Slow<M> {
     }
 
     #[inline]
-    fn mine(&self) -> &Thread {
+    fn own_state(&self) -> &Thread {
         &self.threads[threads::number() % THREADS]
     }
 
@@ -93,7 +95,7 @@ impl<M: Medium> Slow<M> {
     fn now(&self) -> u64 {
         match self.time {
             Time::Real => clock::now_ns(),
-            Time::Counted => self.mine().now.load(Relaxed),
+            Time::Counted => self.own_state().now.load(Relaxed),
         }
     }
 
@@ -105,13 +107,13 @@ impl<M: Medium> Slow<M> {
         }
     }
 
-    /// The lines that `len` bytes at `at` lie in.
+    /// The lines that contain `len` bytes at `at`.
     fn lines(&self, at: *const u8, len: usize) -> std::ops::Range<u64> {
         let start = (at.addr() - self.below.base().addr().get()) as u64;
         start / LINE as u64..(start + len as u64).div_ceil(LINE as u64)
     }
 
-    /// When `line` is in the cache, if it is asked for at `now`.
+    /// When `line` is in the cache, if it is requested at `now`.
     fn fetch(&self, thread: &Thread, now: u64, line: u64, write: bool) -> u64 {
         match self.cache.touch(line, write, thread.random()) {
             Found::Hit => thread.ready_at(line, now),
@@ -127,14 +129,15 @@ impl<M: Medium> Slow<M> {
         }
     }
 
-    /// Loads `len` bytes: waits for the last line, and fetches them one behind the other as far as the fill buffers go.
+    /// Loads `len` bytes and waits for the last line. Fetches overlap as far as the fill buffers
+    /// allow.
     fn load(&self, thread: &Thread, began: u64, at: *const u8, len: usize, write: bool) {
         let fetched = self.lines(at, len).map(|line| self.fetch(thread, began, line, write));
         let ready_at = fetched.fold(began, u64::max);
         self.wait_until(thread, ready_at);
     }
 
-    /// Stores `len` bytes: only a lack of fill buffers makes a thread wait.
+    /// Stores `len` bytes; waits only for free fill buffers.
     fn store(&self, thread: &Thread, began: u64, at: *const u8, len: usize) {
         let mut now = began;
         for line in self.lines(at, len) {
@@ -152,7 +155,8 @@ impl<M: Medium> Slow<M> {
     }
 }
 
-/// What the model itself takes around an access of a line in the cache, which is taken off the waits; measured once.
+/// The model's own overhead per access to a cached line, which is subtracted from waits; measured
+/// once.
 fn overhead_ns() -> u64 {
     static OVERHEAD: OnceLock<u64> = OnceLock::new();
     *OVERHEAD.get_or_init(|| {
@@ -166,7 +170,7 @@ fn overhead_ns() -> u64 {
 }
 
 impl<M: MappedMedium> MappedMedium for Slow<M> {
-    /// With the profile `dram`; pools on others are made with `create_on`.
+    /// With the profile `dram`; use `create_on` for pools with others.
     fn new(mapping: Mapping) -> Self {
         Self::over(M::new(mapping), Profile::DRAM)
     }
@@ -188,7 +192,7 @@ unsafe impl<M: Medium> Medium for Slow<M> {
     }
 
     fn write_back(&self, at: *const u8) {
-        let (thread, now, line) = (self.mine(), self.now(), self.lines(at, 1).start);
+        let (thread, now, line) = (self.own_state(), self.now(), self.lines(at, 1).start);
         if self.cache.clean(line) {
             let filled = thread.ready_at(line, now);
             thread.durable_at(self.device.write(filled, line));
@@ -198,18 +202,18 @@ unsafe impl<M: Medium> Medium for Slow<M> {
 
     fn fence(&self) {
         self.below.fence();
-        let thread = self.mine();
+        let thread = self.own_state();
         self.wait_until(thread, thread.durable_at.load(Relaxed));
     }
 
     fn before_access(&self, access: Access, at: *const u8) {
         self.below.before_access(access, at);
-        self.mine().began.store(self.now(), Relaxed);
+        self.own_state().began.store(self.now(), Relaxed);
     }
 
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
         self.below.accessed(access, at, site);
-        let thread = self.mine();
+        let thread = self.own_state();
         let began = thread.began.load(Relaxed);
         match access {
             Access::Load | Access::RmwFailed => self.load(thread, began, at, 8, false),
@@ -229,7 +233,7 @@ unsafe impl<M: Medium> Medium for Slow<M> {
         self.below.prefetched(at);
         let offset = at.addr().wrapping_sub(self.below.base().addr().get());
         if offset < self.below.len() {
-            self.fetch(self.mine(), self.now(), (offset / LINE) as u64, false);
+            self.fetch(self.own_state(), self.now(), (offset / LINE) as u64, false);
         }
     }
 }

@@ -1,32 +1,33 @@
-//! How fast kinds of memory are, and who says so.
+//! The speed of kinds of memory, with sources.
 
-/// How fast a kind of memory is.
+/// The speed of a kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// What it is called on command lines and in reports.
+    /// Its name on command lines and in reports.
     pub name: &'static str,
     /// Bytes that the device reads and writes at once.
     pub block_bytes: u64,
-    /// Until a line of a block is there that no lately read one is near to.
+    /// Latency of a line in a block that is not near a recently read one.
     pub random_read_ns: u64,
-    /// Until a line of the block is there that follows one that the thread has lately read.
+    /// Latency of a line in the block after one that the thread recently read.
     pub sequential_read_ns: u64,
-    /// Until another line of a block that the thread has lately read is there.
+    /// Latency of another line in a block that the thread recently read.
     pub same_block_read_ns: u64,
-    /// From a write-back until a crash keeps the line.
+    /// Time from a write-back until the line is durable.
     pub write_back_ns: u64,
-    /// What all threads together can read; 0: no ceiling.
+    /// Read bandwidth of all threads together; 0 means unlimited.
     pub read_mb_per_s: u64,
-    /// What all threads together can write; 0: no ceiling.
+    /// Write bandwidth of all threads together; 0 means unlimited.
     pub write_mb_per_s: u64,
-    /// Bytes of the device's buffer in which lines of a block come together before they are written; 0: there is none.
+    /// Size of the device's write-combining buffer; 0 means there is none.
     pub write_combining_bytes: u64,
 }
 
 impl Profile {
-    /// Local DRAM: 98 ns and 147 GB/s, measured on the machine of the SHIFT paper (chapter 5 of the RECIPE/DINOMO/SHIFT thesis, experimental setup),
-    /// in the range of 80 to 140 ns that its introduction names. The sequential figure is an assumption: a quarter, as a
-    /// processor's prefetcher would have it; so too in the other profiles that name no source for it.
+    /// Local DRAM: 98 ns and 147 GB/s, measured on the machine of the SHIFT paper (chapter 5 of the
+    /// RECIPE/DINOMO/SHIFT thesis, experimental setup), within the 80 to 140 ns of its
+    /// introduction. The sequential figure is an assumption, here and in other profiles without a
+    /// source: a quarter, as with a processor's prefetcher.
     pub const DRAM: Self = Self {
         name: "dram",
         block_bytes: 64,
@@ -41,13 +42,18 @@ impl Profile {
 
     /// One DIMM of Intel Optane DC persistent memory, first series.
     ///
-    /// - Blocks of 256 bytes, reads of 300 to 400 ns, 6 GB/s a DIMM: Rewo-Hash paper, Table 3. The middle of the range is taken.
-    /// - Writes: as fast as DRAM's to within 3 to 9% (section 2.2 there, "write latency"). Reads are 3.0 times DRAM's there, so DRAM is at 117 ns and a write at 124.
-    /// - Written GB/s: a third of DRAM's for reads and an eighth for writes (the same section), so three eighths of what it reads.
-    /// - The buffer of 16 KiB: thesis on WipDB, TurboHash and Spot-on, section 4.2.2. One must write 64 B at random at a quarter of the speed (section 4.1): the buffer
-    ///   and the blocks of 256 bytes make it so.
-    /// - Sequential: 16 reads in a row cost between a quarter and a seventh of 16 random ones (section 3.2.2 there). 100 ns for the next block and
-    ///   30 for another line of the same one make it 5.5 times; how these two share it is an assumption.
+    /// - Blocks of 256 bytes, reads of 300 to 400 ns, 6 GB/s per DIMM: Rewo-Hash paper, Table 3.
+    ///   The profile uses the middle of the range.
+    /// - Write latency: within 3 to 9% of DRAM's (section 2.2 there, "write latency"). Reads take
+    ///   3.0 times DRAM's there, so DRAM is at 117 ns and a write at 124.
+    /// - Write bandwidth: a third of DRAM's for reads and an eighth for writes (the same section),
+    ///   so three eighths of the read bandwidth.
+    /// - The buffer of 16 KiB: thesis on WipDB, TurboHash and Spot-on, section 4.2.2. Random writes
+    ///   of 64 B must run at a quarter of the speed (section 4.1); the buffer and the blocks of 256
+    ///   bytes cause that.
+    /// - Sequential: 16 reads in a row cost between a quarter and a seventh of 16 random ones
+    ///   (section 3.2.2 there). 100 ns for the next block and 30 for another line of the same block
+    ///   make it 5.5 times; how the two share it is an assumption.
     pub const OPTANE_100: Self = Self {
         name: "optane-100",
         block_bytes: 256,
@@ -60,8 +66,8 @@ impl Profile {
         write_combining_bytes: 16 << 10,
     };
 
-    /// Memory behind a CXL link: 170 to 300 ns, of which the middle is taken, and 80 GB/s (chapter 5 of the RECIPE/DINOMO/SHIFT thesis: its
-    /// introduction, and the machine that stands in for it there).
+    /// Memory behind a CXL link: 170 to 300 ns, of which the profile uses the middle, and 80 GB/s
+    /// (chapter 5 of the RECIPE/DINOMO/SHIFT thesis: its introduction, and its stand-in machine).
     pub const CXL: Self = Self {
         name: "cxl",
         block_bytes: 64,
@@ -74,8 +80,9 @@ impl Profile {
         write_combining_bytes: 0,
     };
 
-    /// Samsung's CMM-H: flash behind DRAM behind a CXL link. Pages of 4 KiB, 850 to 950 ns, 4 GB/s a lane (Rewo-Hash paper, Table 3). Assumed: 8 lanes,
-    /// and that a page which is in the module's DRAM costs what CXL memory costs at most, 300 ns.
+    /// Samsung's CMM-H: flash behind DRAM behind a CXL link. Pages of 4 KiB, 850 to 950 ns, 4 GB/s
+    /// per lane (Rewo-Hash paper, Table 3). Assumed: 8 lanes, and that a page in the module's DRAM
+    /// costs as much as the slowest CXL memory, 300 ns.
     pub const CMM_H: Self = Self {
         name: "cmm-h",
         block_bytes: 4096,
@@ -88,8 +95,8 @@ impl Profile {
         write_combining_bytes: 1 << 20,
     };
 
-    /// Phase-change memory as the level hashing paper emulates it (section 5.2.3): 200 ns a read, 600 ns after each write-back. It has
-    /// no ceilings.
+    /// Phase-change memory as emulated in the level hashing paper (section 5.2.3): 200 ns per read,
+    /// 600 ns after each write-back. Unlimited bandwidth.
     pub const PCM: Self = Self {
         name: "pcm",
         block_bytes: 64,
@@ -105,12 +112,12 @@ impl Profile {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::DRAM, Self::OPTANE_100, Self::CXL, Self::CMM_H, Self::PCM];
 
-    /// The profile of this name.
+    /// The profile with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name == name)
     }
 
-    /// Lines of a block.
+    /// Lines per block.
     pub(super) fn lines_of_block(&self) -> u64 {
         self.block_bytes / terrace_medium::LINE as u64
     }

@@ -1,15 +1,16 @@
-//! What the model keeps of each thread.
+//! The model's state of each thread.
 //!
-//! Only its own thread writes to an entry (over 1024 threads alive share some), so relaxed loads and stores are enough.
+//! Only its own thread writes to an entry (above 1024 threads, some share one), so relaxed loads
+//! and stores suffice.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Lines that a thread can be waiting for at once: a processor's fill buffers.
+/// Lines that a thread can wait for at once: a processor's fill buffers.
 const FILLS: usize = 16;
-/// Blocks that a thread is taken to be reading on from.
+/// Blocks from which a thread is assumed to read on.
 const STREAMS: usize = 4;
 
-/// How near a block is to those that a thread has lately read.
+/// How near a block is to those that a thread recently read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Distance {
     Same,
@@ -17,19 +18,19 @@ pub(super) enum Distance {
     Far,
 }
 
-/// A block that a thread reads on from.
+/// A block from which a thread reads on.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// Its number + 1; 0: none.
+    /// Its number + 1; 0 means none.
     block: AtomicU64,
-    /// When the first line of it that was asked for is there; the others cannot be earlier.
+    /// When the first requested line of it arrives; the others cannot arrive earlier.
     pub(super) ready_at: AtomicU64,
 }
 
 /// A line on its way into the cache.
 #[derive(Default)]
 struct Fill {
-    /// Its number + 1; 0: none.
+    /// Its number + 1; 0 means none.
     line: AtomicU64,
     ready_at: AtomicU64,
 }
@@ -38,24 +39,24 @@ struct Fill {
 #[repr(align(128))]
 #[derive(Default)]
 pub(super) struct Thread {
-    /// When the access began that is under way.
+    /// When the current access began.
     pub(super) began: AtomicU64,
-    /// The time, where it is only counted.
+    /// The time, if it is only counted.
     pub(super) now: AtomicU64,
-    /// When all that was written back is durable.
+    /// When everything written back is durable.
     pub(super) durable_at: AtomicU64,
-    /// Where it stands in its random numbers.
+    /// The state of its random generator.
     random: AtomicU64,
     streams: [Stream; STREAMS],
     next_stream: AtomicU64,
     fills: [Fill; FILLS],
     next_fill: AtomicU64,
-    /// When the last fill is ready: after that none need be looked at.
+    /// When the last fill is ready; after that, no fill needs to be checked.
     filled_at: AtomicU64,
 }
 
 impl Thread {
-    /// A random number: SplitMix64.
+    /// A random number (SplitMix64).
     pub(super) fn random(&self) -> u64 {
         let state = self.random.load(Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.store(state, Relaxed);
@@ -63,7 +64,8 @@ impl Thread {
         z ^ z >> 27
     }
 
-    /// Notes that `block` is read, and says how near it is to those read before; and what is known of it, or of the block before if it is the next.
+    /// Records that `block` is read. Returns how near it is to recent ones, and the state of its
+    /// stream, which is the previous block's if this is the next.
     pub(super) fn read(&self, block: u64) -> (Distance, &Stream) {
         for stream in &self.streams {
             let last = stream.block.load(Relaxed);
@@ -82,13 +84,13 @@ impl Thread {
         (Distance::Far, stream)
     }
 
-    /// When a line can begin to be fetched: at once, or when one of the fill buffers is free.
+    /// When a line can begin to be fetched: at once, or when a fill buffer is free.
     pub(super) fn fill_begins(&self, now: u64) -> u64 {
         let oldest = &self.fills[self.next_fill.load(Relaxed) as usize % FILLS];
         oldest.ready_at.load(Relaxed).max(now)
     }
 
-    /// Notes that `line` is on its way.
+    /// Records that `line` is on its way.
     pub(super) fn fill(&self, line: u64, ready_at: u64) {
         let place = self.next_fill.load(Relaxed);
         self.next_fill.store(place + 1, Relaxed);
@@ -98,7 +100,7 @@ impl Thread {
         self.filled_at.store(self.filled_at.load(Relaxed).max(ready_at), Relaxed);
     }
 
-    /// When `line`, which the cache has or waits for, is there.
+    /// When `line`, which is in the cache or on its way, is available.
     pub(super) fn ready_at(&self, line: u64, now: u64) -> u64 {
         if self.filled_at.load(Relaxed) <= now {
             return now;
@@ -107,7 +109,7 @@ impl Thread {
         fill.map_or(now, |fill| fill.ready_at.load(Relaxed).max(now))
     }
 
-    /// What was written back until `moment` is durable then.
+    /// Records that everything written back so far is durable at `moment`.
     pub(super) fn durable_at(&self, moment: u64) {
         self.durable_at.store(self.durable_at.load(Relaxed).max(moment), Relaxed);
     }

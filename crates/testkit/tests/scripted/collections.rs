@@ -1,9 +1,14 @@
-//! Who was refused memory waits for a collection, or asks until none is needed, and allocates: what the sweep has freed has to be found (`pool/doubt.rs`, `pool/shared.rs`, `pool/lock.rs`). And what is said to be lost
-//! is not lost any more once it is collected.
+//! A thread that was refused memory waits for a collection, or polls until none is pending, and
+//! allocates. It must find the memory that the sweep freed (`pool/doubt.rs`, `pool/shared.rs`,
+//! `pool/lock.rs`). Also: memory counted as leaked is no longer counted after it was collected.
 //!
-//! Mostly the next pin, or a barrier of who was refused once more, makes up for what is missing: not where pins have none of their own, and somebody who is pinned holds the epoch up.
+//! Usually the next pin, or another barrier of the refused thread, hides a missing ordering. Not so
+//! if pins have no barrier of their own, and a pinned thread holds the epoch back.
 
-use super::{Medium, Scene, Shared, block, come, fill, keep, keep_all, made, misses, options};
+use super::{
+    Medium, Script, Shared, assert_detected, block, fill, mark_blocks, mark_sized_blocks, options, prepare,
+    visit,
+};
 use std::sync::Arc;
 use terrace_pool::Marker;
 use terrace_testkit::Company;
@@ -12,35 +17,35 @@ use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
 const IS_PENDING: &str = "phase.is-unclean";
 const IS_MARKING: &str = "phase.is-marking";
-const IS_DOUBTED: &str = "collection.is-pending";
+const IS_COLLECTION_PENDING: &str = "collection.is-pending";
 const IS_HELD: &str = "lock.is-held";
-/// The end of a collection of what earlier eras left; of one beside others, and that it is over.
-const SETTLED: &str = "phase.end-unclean";
-const SETTLED_BESIDE: &str = "phase.end-concurrent";
+/// The end of an unclean collection; of a concurrent collection; and its completion.
+const END_UNCLEAN: &str = "phase.end-unclean";
+const END_CONCURRENT: &str = "phase.end-concurrent";
 const COLLECTED: &str = "collection.complete";
 const MARKING: &str = "phase.start-marking";
 /// In the sweep of the first unit.
 const SWEEP: &str = "sweep.count-unclean";
-const SWEEP_BESIDE: &str = "sweep.count-concurrent";
+const SWEEP_CONCURRENT: &str = "sweep.count-concurrent";
 
 const COLLECTOR: u8 = 0;
 const ASKER: u8 = 1;
-/// Is pinned in an epoch that is over.
+/// Pinned in an old epoch.
 const HOLDER: u8 = 2;
 
-/// Bytes of blocks: whole units.
+/// Size of blocks: whole units.
 const UNIT: usize = 4096;
 
-/// What is left in a full pool.
+/// The garbage in a full pool.
 #[derive(Clone, Copy, PartialEq)]
 enum Garbage {
-    /// By an earlier era; and besides, something is doubted or nothing.
-    Old { is_doubted: bool },
-    /// In this era, which is the first one or not.
+    /// From an earlier open; with or without a pending collection as well.
+    Old { is_requested: bool },
+    /// From this open, which is the first one or not.
     New { is_first: bool },
 }
 
-/// A pool in which all memory is taken, and a unit of it is garbage. With all blocks but that.
+/// A pool without free memory, of which one unit is garbage. Returns all blocks but this one.
 fn full(medium: Medium, garbage: Garbage) -> (Shared, Vec<u64>) {
     let pool = options().create_on(medium.clone()).expect("a pool");
     let guard = pool.pin();
@@ -60,151 +65,155 @@ fn full(medium: Medium, garbage: Garbage) -> (Shared, Vec<u64>) {
         let new = block(&pool.pin(), UNIT, 5);
         assert_eq!(new, Some(last), "the one that is free");
     }
-    if garbage != (Garbage::Old { is_doubted: false }) {
+    if garbage != (Garbage::Old { is_requested: false }) {
         pool.request_collection();
     }
     (pool, all)
 }
 
-/// How it is that somebody knows that memory came back.
+/// How a thread learns that memory was freed.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
-    ByAsking,
-    ByRelief,
+enum Signal {
+    Poll,
+    Reclaim,
 }
 
-/// One collects; one asks for memory once it is told that some came back; one is pinned since before the sweep, in an epoch that is over.
-fn scene(stage: &Stage, medium: Medium, garbage: Garbage, told: Told, cues: &[Cue]) -> Scene {
-    let (pool, all) = made(stage, move || full(medium, garbage));
+/// One thread collects; one allocates once it learns that memory was freed; one is pinned since
+/// before the sweep, in an old epoch.
+fn scene(stage: &Stage, medium: Medium, garbage: Garbage, signal: Signal, cues: &[Cue]) -> Script {
+    let (pool, all) = prepare(stage, move || full(medium, garbage));
     let of = || pool.clone();
     let (collects, asks, holds) = (of(), of(), of());
-    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, UNIT));
+    let collector =
+        move || _ = collects.collect(&mut |marker: &mut Marker<'_>| mark_blocks(marker, &all, UNIT));
     let asker = move || {
-        come(&asks);
-        let is_told = match told {
-            Told::ByAsking => !asks.needs_collection(),
-            Told::ByRelief => asks.reclaim_blocking(),
+        visit(&asks);
+        let is_told = match signal {
+            Signal::Poll => !asks.needs_collection(),
+            Signal::Reclaim => asks.reclaim_blocking(),
         };
         let is_had = block(&asks.pin(), UNIT, 7).is_some();
-        assert!(is_had || !is_told, "it is told that memory came back, and what came back is not found");
+        assert!(is_had || !is_told, "memory was freed, but the free memory is not found");
     };
     let holder = move || {
-        come(&holds);
+        visit(&holds);
         let guard = holds.pin();
-        // Who is refused has moved the epoch on.
-        assert_eq!(block(&guard, UNIT, 9), None, "nothing has come back yet");
+        // A refused allocation has advanced the epoch.
+        assert_eq!(block(&guard, UNIT, 9), None, "nothing was freed yet");
         mark(2);
     };
-    Scene {
-        acts: vec![Box::new(collector), Box::new(asker), Box::new(holder)],
+    Script {
+        threads: vec![Box::new(collector), Box::new(asker), Box::new(holder)],
         cues: cues.to_vec(),
         judge: Box::new(|| Ok(())),
     }
 }
 
-/// All have been in the pool, and who asks stands there.
+/// All threads have accessed the pool, and the asking thread stops there.
 fn begun(asker: Stop) -> Vec<Cue> {
     vec![to(ASKER, Stop::Mark(1)), to(HOLDER, Stop::Mark(1)), to(ASKER, asker)]
 }
 
-/// Who collects has come to the sweep; another is pinned, and the epoch moves on; then the sweep goes on until there.
+/// The collector has reached the sweep; another thread is pinned, and the epoch advances; then the
+/// sweep continues to that point.
 fn swept(until: Stop) -> [Cue; 2] {
     [to(HOLDER, Stop::Mark(2)), to(COLLECTOR, until)]
 }
 
-/// Who asks goes on to the end, and sees nothing new but that the epoch has moved on.
+/// The asking thread continues to its end and sees stale values, except for the epoch.
 fn asks() -> Cue {
     let epoch = "epoch.read";
     old_but(ASKER, Stop::End, epoch)
 }
 
-fn play(garbage: Garbage, told: Told, cues: Vec<Cue>) -> impl Fn(&Stage, Medium) -> Scene {
-    move |stage, medium| scene(stage, medium, garbage, told, &cues)
+fn play(garbage: Garbage, signal: Signal, cues: Vec<Cue>) -> impl Fn(&Stage, Medium) -> Script {
+    move |stage, medium| scene(stage, medium, garbage, signal, &cues)
 }
 
-const NOT_FOUND: &str = "what came back is not found";
-const OLD: Garbage = Garbage::Old { is_doubted: false };
+const NOT_FOUND: &str = "the free memory is not found";
+const OLD: Garbage = Garbage::Old { is_requested: false };
 
 #[test]
-fn who_is_told_that_all_doubts_are_settled_finds_what_the_sweep_freed() {
-    // Between its looks at the phase and at the doubts there is all of a collection.
-    let mut cues = begun(before(IS_DOUBTED));
-    cues.push(to(COLLECTOR, before(SWEEP_BESIDE)));
+fn completed_collection_shows_the_memory_freed() {
+    // A whole collection runs between its load of the phase and its load of the pending
+    // collections.
+    let mut cues = begun(before(IS_COLLECTION_PENDING));
+    cues.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
     cues.extend(swept(behind(COLLECTED)));
-    cues.extend([to(ASKER, behind(IS_DOUBTED)), asks()]);
-    let play = play(Garbage::New { is_first: true }, Told::ByAsking, cues);
-    misses(&play, IS_DOUBTED, Weak::Acquire, NOT_FOUND);
-    misses(&play, COLLECTED, Weak::Release, NOT_FOUND);
+    cues.extend([to(ASKER, behind(IS_COLLECTION_PENDING)), asks()]);
+    let play = play(Garbage::New { is_first: true }, Signal::Poll, cues);
+    assert_detected(&play, IS_COLLECTION_PENDING, Weak::Acquire, NOT_FOUND);
+    assert_detected(&play, COLLECTED, Weak::Release, NOT_FOUND);
 }
 
 #[test]
-fn who_is_told_that_nothing_is_left_of_earlier_eras_finds_what_the_sweep_freed() {
+fn end_of_unclean_state_shows_the_memory_freed() {
     let mut cues = begun(before(IS_MARKING));
     cues.push(to(COLLECTOR, before(SWEEP)));
-    cues.extend(swept(behind(SETTLED)));
+    cues.extend(swept(behind(END_UNCLEAN)));
     cues.extend([to(ASKER, behind(IS_MARKING)), asks()]);
-    misses(play(OLD, Told::ByAsking, cues), IS_MARKING, Weak::Acquire, NOT_FOUND);
+    assert_detected(play(OLD, Signal::Poll, cues), IS_MARKING, Weak::Acquire, NOT_FOUND);
 }
 
-/// It has looked once, and waits.
+/// It has checked once, and waits.
 fn waits() -> Stop {
     Stop::Before(IS_PENDING, 1)
 }
 
 #[test]
-fn who_waits_for_the_end_of_a_collection_finds_what_the_sweep_freed() {
+fn waiting_for_a_collection_shows_the_memory_freed() {
     let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
-    cues.extend(swept(behind(SETTLED)));
+    cues.extend(swept(behind(END_UNCLEAN)));
     cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
-    misses(play(OLD, Told::ByRelief, cues), IS_PENDING, Weak::Acquire, NOT_FOUND);
+    assert_detected(play(OLD, Signal::Reclaim, cues), IS_PENDING, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
-fn who_waits_until_nobody_collects_finds_what_the_sweep_freed() {
+fn waiting_for_the_collector_lock_shows_the_memory_freed() {
     let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
     cues.extend(swept(Stop::End));
     cues.extend([late(ASKER, behind(IS_PENDING))]);
     cues.extend([to(ASKER, behind(IS_HELD)), asks()]);
-    misses(play(OLD, Told::ByRelief, cues), IS_HELD, Weak::Acquire, NOT_FOUND);
+    assert_detected(play(OLD, Signal::Reclaim, cues), IS_HELD, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
-fn who_finds_the_next_collection_begun_finds_what_the_last_one_freed() {
+fn start_of_a_collection_shows_the_last_ones_memory() {
     let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
     cues.extend(swept(behind(MARKING)));
     cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
-    let garbage = Garbage::Old { is_doubted: true };
-    misses(play(garbage, Told::ByRelief, cues), MARKING, Weak::Release, NOT_FOUND);
+    let garbage = Garbage::Old { is_requested: true };
+    assert_detected(play(garbage, Signal::Reclaim, cues), MARKING, Weak::Release, NOT_FOUND);
 }
 
 #[test]
-fn who_finds_the_next_collection_over_finds_what_that_one_freed() {
+fn end_of_the_next_collection_shows_its_memory_freed() {
     let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
-    cues.push(to(COLLECTOR, before(SWEEP_BESIDE)));
-    cues.extend(swept(behind(SETTLED_BESIDE)));
+    cues.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
+    cues.extend(swept(behind(END_CONCURRENT)));
     cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
     let garbage = Garbage::New { is_first: false };
-    misses(play(garbage, Told::ByRelief, cues), SETTLED_BESIDE, Weak::Release, NOT_FOUND);
+    assert_detected(play(garbage, Signal::Reclaim, cues), END_CONCURRENT, Weak::Release, NOT_FOUND);
 }
 
-/// Bytes of blocks that are retired where there is no room to note them.
+/// Size of blocks that are retired when limbo is full.
 const SMALL: usize = 16;
-/// More than there is room for in the seat, and in what is set aside for notes.
+/// More blocks than fit in the thread slot and the memory reserved for limbo.
 const MANY: usize = 500;
 
 const LOSER: u8 = 1;
 
-const DOUBTS: &str = "collection.requests";
+const REQUESTS: &str = "collection.requests";
 const LOST: &str = "lost.read";
-const DOUBT: &str = "collection.request";
+const REQUEST: &str = "collection.request";
 
-/// One loses a block, right before another collects.
-fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
-    let (pool, all, small) = made(stage, move || {
+/// One thread leaks a block right before another collects.
+fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Script {
+    let (pool, all, small) = prepare(stage, move || {
         let (_, member) = Company::default().join();
         let pool = options().create_shared_on(medium, member).expect("a pool");
         let guard = pool.pin();
@@ -216,8 +225,8 @@ fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
     let (collects, loses, judged) = (pool.clone(), pool.clone(), pool);
     let kept = all.clone();
     let collector = move || {
-        come(&collects);
-        collects.collect(&mut |marker: &mut Marker<'_>| keep_all(marker, &kept));
+        visit(&collects);
+        collects.collect(&mut |marker: &mut Marker<'_>| mark_sized_blocks(marker, &kept));
     };
     let loser = move || {
         let guard = loses.pin();
@@ -225,28 +234,32 @@ fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
             guard.retire(at, SMALL);
             loses.space().lost != 0
         };
-        assert!(small.iter().find(&mut is_lost).is_some(), "nothing is lost");
+        assert!(small.iter().find(&mut is_lost).is_some(), "nothing is leaked");
         mark(1);
     };
     let judge = move || {
-        judged.collect(&mut |marker: &mut Marker<'_>| keep_all(marker, &all));
+        judged.collect(&mut |marker: &mut Marker<'_>| mark_sized_blocks(marker, &all));
         match judged.space().lost {
             0 => Ok(()),
-            lost => Err(format!("{lost} bytes are said to be lost once all is collected")),
+            lost => Err(format!("{lost} bytes are counted as leaked after a full collection")),
         }
     };
-    Scene { acts: vec![Box::new(collector), Box::new(loser)], cues: cues.to_vec(), judge: Box::new(judge) }
+    Script {
+        threads: vec![Box::new(collector), Box::new(loser)],
+        cues: cues.to_vec(),
+        judge: Box::new(judge),
+    }
 }
 
 #[test]
-fn who_collects_for_a_doubt_knows_what_was_lost_before() {
+fn requested_collection_sees_the_leak_before_it() {
     let cues = [
         to(COLLECTOR, Stop::Mark(1)),
-        to(LOSER, behind(DOUBT)),
-        to(COLLECTOR, behind(DOUBTS)),
+        to(LOSER, behind(REQUEST)),
+        to(COLLECTOR, behind(REQUESTS)),
         late(COLLECTOR, behind(LOST)),
     ];
     let losing = |stage: &Stage, medium: Medium| losing(stage, medium, &cues);
-    misses(losing, DOUBTS, Weak::Acquire, "bytes are said to be lost once all is collected");
-    misses(losing, DOUBT, Weak::Release, "bytes are said to be lost once all is collected");
+    assert_detected(losing, REQUESTS, Weak::Acquire, "bytes are counted as leaked after a full collection");
+    assert_detected(losing, REQUEST, Weak::Release, "bytes are counted as leaked after a full collection");
 }

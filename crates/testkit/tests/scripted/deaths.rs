@@ -1,6 +1,9 @@
-//! What is needed because somebody dies who shares the pool: `pool/seats.rs`, `pool/notes.rs`, `pool/participants.rs`.
+//! Orderings that matter after a crash of a participant: `pool/seats.rs`, `pool/notes.rs`,
+//! `pool/participants.rs`.
 
-use super::{Medium, Scene, Shared, block, look_at, made, misses, options, verified, word};
+use super::{
+    Medium, Script, Shared, assert_detected, block, check_content, options, prepare, verified, word,
+};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,14 +12,14 @@ use terrace_testkit::Company;
 use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
 
-/// Participants of a pool, who are told of deaths as the lab's are.
+/// A group of participants whose observed crashes are reported to the medium, as in the lab.
 fn company(medium: &Medium) -> Company {
-    let (company, told) = (Company::default(), medium.clone());
-    company.tell(move |dead| told.told(dead as usize));
+    let (company, observer) = (Company::default(), medium.clone());
+    company.tell(move |dead| observer.crash_observed(dead as usize));
     company
 }
 
-/// Two participants of a new pool, and something that the first one makes.
+/// Two participants of a new pool, and a value made with them.
 fn two<T: Send + 'static>(
     stage: &Stage,
     (company, medium): (&Company, &Medium),
@@ -24,20 +27,20 @@ fn two<T: Send + 'static>(
     make: impl FnOnce(&[Shared; 2]) -> T + Send + 'static,
 ) -> ([Shared; 2], T) {
     let (company, medium) = (company.clone(), medium.clone());
-    made(stage, move || {
+    prepare(stage, move || {
         let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
         let made = make(&pools);
         (pools, made)
     })
 }
 
-/// Two blocks of the first of the two.
+/// Allocates two blocks in the first pool.
 fn two_blocks(pools: &[Shared; 2]) -> [u64; 2] {
     let guard = pools[0].pin();
     [(); 2].map(|()| block(&guard, BLOCK, 0).expect("room"))
 }
 
-/// Another participant; the first one makes the pool.
+/// Adds a participant; the first one creates the pool.
 fn join(company: &Company, medium: &Medium, geometry: Geometry, first: bool) -> Shared {
     let ((_, member), options) = (company.join(), options().geometry(geometry));
     let opened = if first {
@@ -57,22 +60,24 @@ const DEAD: u8 = 1;
 const OTHER: u8 = 2;
 const LAST: u8 = 3;
 
-/// A thread that dies has been stopped, for good as far as anybody looks.
+/// Declares a thread dead; the script has stopped it and never continues it.
 fn kill(company: &Company, medium: &Medium, dead: u8) {
     medium.died(usize::from(dead));
     company.kill(u64::from(dead));
 }
 
-/// The bytes of the blocks.
+/// Size of the blocks.
 const BLOCK: usize = 64;
 
-const NOTED: &str = "intent.record";
-/// Who asks whether it may keep its seat passes it.
+const INTENT: &str = "intent.record";
+/// Passed by a thread that checks whether it may keep its thread slot.
 const BARRIER: &str = "slot.barrier";
 
 #[test]
-fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
-    // One who dies has noted a lock, has let it go and given its block up, which holds data since that look like it; and then has noted another.
+fn recovery_leaves_data_that_looks_like_a_lock() {
+    // A thread crashed after it recorded an intent for a lock, released the lock and freed its
+    // block, and recorded another intent. The block is reused for data that looks like the lock
+    // word.
     let scene = |stage: &Stage, medium: Medium| {
         let company = company(&medium);
         let ([survives, dies], [first, second]) =
@@ -88,7 +93,7 @@ fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
             mark(1);
             kill(&company, &medium, DEAD);
             assert_eq!(survives.recover_dead(), 1);
-            look_at(&guard, first, BLOCK);
+            check_content(&guard, first, BLOCK);
         };
         let dead = move || {
             let guard = dies.pin();
@@ -102,19 +107,19 @@ fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
         let cues = vec![
             to(DEAD, Stop::Mark(1)),
             to(SURVIVOR, Stop::Mark(1)),
-            to(DEAD, behind(NOTED)),
+            to(DEAD, behind(INTENT)),
             to(SURVIVOR, Stop::End),
         ];
-        Scene { acts: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
+        Script { threads: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
     };
-    misses(scene, NOTED, Weak::Release, "is not as it was written");
+    assert_detected(scene, INTENT, Weak::Release, "is not as it was written");
 }
 
 #[test]
-fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stored() {
+fn reused_participant_entry_shows_the_dead_ones_stores() {
     let scene = |stage: &Stage, medium: Medium| {
         let company = company(&medium);
-        // There is no other place.
+        // There is no other entry.
         let geometry = Geometry { participants: 2, ..Geometry::tiny() };
         let ([survives, dies], [locked, data]) = two(stage, (&company, &medium), geometry, two_blocks);
         let judged = survives.clone();
@@ -122,7 +127,7 @@ fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stor
             let guard = survives.pin();
             mark(1);
             let held = lock(&survives, locked).acquire(&guard);
-            // It is nobody else's while the lock is held.
+            // It is private to the holder of the lock.
             let _ = guard.bytes(data, BLOCK).map(|bytes| bytes.first().copied());
             held.release();
         };
@@ -147,17 +152,20 @@ fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stor
             to(OTHER, behind(attached)),
             to(SURVIVOR, Stop::End),
         ];
-        let acts: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(survivor), Box::new(dead), Box::new(other)];
-        Scene { acts, cues, judge: Box::new(move || verified(&judged)) }
+        let threads: Vec<Box<dyn FnOnce() + Send>> =
+            vec![Box::new(survivor), Box::new(dead), Box::new(other)];
+        Script { threads, cues, judge: Box::new(move || verified(&judged)) }
     };
     let holder = "participant.holder";
-    misses(scene, holder, Weak::Acquire, "a race: thread 0 comes");
+    assert_detected(scene, holder, Weak::Acquire, "a race: thread 0 accesses");
 }
 
 #[test]
-fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
-    // Of four seats the first is kept, and the second one a dead one's. Two threads pass by that, to the next ones, and one of them takes its seat while the others' are counted, so that
-    // the count is one too low. Then somebody takes the second seat, and the one that has passed by it the fourth.
+fn last_thread_slot_is_not_kept() {
+    // Of four thread slots, the first is kept, and the second one belongs to a dead thread. Two
+    // threads skip it and take the next ones. One of them does so while the others are counted, so
+    // the count is one too low. Then the second slot is taken, and the fourth by the thread that
+    // skipped it.
     let scene = |stage: &Stage, medium: Medium| {
         let company = company(&medium);
         let geometry = Geometry::tiny();
@@ -169,7 +177,7 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
         company.kill(1);
         dead.abandon();
         let of = || pool.clone();
-        let (recovers, takes, comes, passes) = (of(), of(), of(), of());
+        let (recovers, takes, pins, passes) = (of(), of(), of(), of());
         let recoverer = move || {
             mark(1);
             assert_eq!(recovers.recover_dead(), 1);
@@ -177,12 +185,12 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
         let taker = move || {
             mark(1);
             takes.pin().retire(offset, BLOCK);
-            // All threads pass a barrier, as where the epoch moves on.
+            // All threads execute a barrier, as when the epoch advances.
             takes.reclaim_nonblocking();
         };
-        let comer = move || {
+        let pinner = move || {
             mark(1);
-            drop(comes.pin());
+            drop(pins.pin());
         };
         let passer = move || {
             mark(1);
@@ -201,20 +209,25 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             to(SURVIVOR, Stop::End),
             to(OTHER, Stop::End),
             to(LAST, behind(BARRIER)),
-            // It counts the four seats.
+            // It counts the four thread slots.
             late(LAST, Stop::Behind(looks, 3)),
             to(LAST, Stop::End),
         ];
         let judge = move || {
-            // Nobody else is about, so who waits for a seat waits for ever.
-            terrace_pool::rest_with(|| panic!("who comes late waits for a seat"));
+            // No other thread runs, so a thread that waits for a slot would wait forever.
+            terrace_pool::rest_with(|| panic!("a late thread waits for a slot"));
             drop(join(&company, &medium, geometry, false).pin());
             drop(pool);
             Ok(())
         };
-        let acts: Vec<Box<dyn FnOnce() + Send>> =
-            vec![Box::new(recoverer), Box::new(taker), Box::new(comer), Box::new(passer)];
-        Scene { acts, cues, judge: Box::new(judge) }
+        let threads: Vec<Box<dyn FnOnce() + Send>> =
+            vec![Box::new(recoverer), Box::new(taker), Box::new(pinner), Box::new(passer)];
+        Script { threads, cues, judge: Box::new(judge) }
     };
-    misses(scene, BARRIER, Weak::Total, "afterwards, it panicked: who comes late waits for a seat");
+    assert_detected(
+        scene,
+        BARRIER,
+        Weak::Total,
+        "in the final check, it panicked: a late thread waits for a slot",
+    );
 }

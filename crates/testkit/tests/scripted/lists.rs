@@ -1,13 +1,15 @@
-//! A collector walks a list of slabs while others take slabs out of it and put them back: `pool/orphans.rs`.
+//! The collector walks a list of slabs while other threads remove and re-add slabs:
+//! `pool/orphans.rs`.
 
 use super::{
-    BLOCK, Medium, PER_SLAB, Scene, block, blocks, come, keep, misses, options, pool_with, verified,
+    BLOCK, Medium, PER_SLAB, Script, assert_detected, block, blocks, mark_blocks, options, pool_with,
+    verified, visit,
 };
 use terrace_pool::Marker;
 use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
 
-/// The walk's look at a link, and its second one at the head.
+/// The walk's load of a link, and its second load of the head.
 const LINK: &str = "walk.link";
 const HEAD: &str = "walk.head-again";
 const PUSHED_LINK: &str = "slab.push";
@@ -16,8 +18,9 @@ const OWNED_LINK: &str = "slab.own";
 const COLLECTOR: u8 = 0;
 const OTHER: u8 = 1;
 
-/// Four slabs: one that is full, and three with a free block each, in their list the last one first. Meanwhile that one goes out of the list and back, and perhaps out `again`.
-fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
+/// Four slabs: one is full, and three in the list have a free block each, the last one first. The
+/// first slab of the list is removed and added again, and perhaps removed `again`.
+fn scene(stage: &Stage, medium: Medium, again: bool) -> Script {
     let (pool, blocks) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let blocks = blocks(&guard, 4 * PER_SLAB + 1);
@@ -29,11 +32,13 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
     let (collects, changes, judged) = (pool.clone(), pool.clone(), pool);
     let is_kept = |&(nth, _): &(usize, &u64)| nth > 0 && nth % PER_SLAB != 0 || nth == 4 * PER_SLAB;
     let kept: Vec<u64> = blocks.iter().enumerate().filter(is_kept).map(|(_, &at)| at).collect();
-    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &kept, BLOCK));
+    let collector =
+        move || _ = collects.collect(&mut |marker: &mut Marker<'_>| mark_blocks(marker, &kept, BLOCK));
     let other = move || {
-        come(&changes);
+        visit(&changes);
         let guard = changes.pin();
-        // The first slab of the list is full then, and the second one taken; a block of the one that was full is freed, so that it comes into the list, and then one of the first.
+        // This fills the first slab of the list and takes the second. Then a block of the full slab
+        // is freed, which lists that slab, and one of the first.
         let [first, second] = [(); 2].map(|()| block(&guard, BLOCK, 5).expect("a slab with room"));
         guard.free(blocks[0], BLOCK);
         guard.free(first, BLOCK);
@@ -41,7 +46,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
         drop(guard);
         mark(2);
         let guard = changes.pin();
-        // Each slab is somewhere once.
+        // Each slab is in exactly one place.
         let taken: Vec<u64> = (0..4 * PER_SLAB).filter_map(|_| block(&guard, BLOCK, 7)).collect();
         taken.into_iter().chain([second]).chain(third).for_each(|at| guard.free(at, BLOCK));
     };
@@ -55,18 +60,18 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
         late(COLLECTOR, behind(LINK)),
         to(COLLECTOR, Stop::End),
     ];
-    Scene {
-        acts: vec![Box::new(collector), Box::new(other)],
+    Script {
+        threads: vec![Box::new(collector), Box::new(other)],
         cues,
         judge: Box::new(move || verified(&judged)),
     }
 }
 
 #[test]
-fn who_follows_a_link_that_is_newer_than_the_walk_sees_that_the_list_has_changed() {
+fn walk_that_follows_a_new_link_sees_the_list_changed() {
     let damage = "the count of invalid frees and damaged lists: expected 0, found 1";
     let scene = |again| move |stage: &Stage, medium| scene(stage, medium, again);
-    misses(scene(false), LINK, Weak::Acquire, damage);
-    misses(scene(false), PUSHED_LINK, Weak::Release, damage);
-    misses(scene(true), OWNED_LINK, Weak::Release, damage);
+    assert_detected(scene(false), LINK, Weak::Acquire, damage);
+    assert_detected(scene(false), PUSHED_LINK, Weak::Release, damage);
+    assert_detected(scene(true), OWNED_LINK, Weak::Release, damage);
 }

@@ -1,6 +1,8 @@
-//! Orders of the allocator that no search comes by: threads are put where they have to stand for it ([`Cue`]), once with all orders and once with the one that is missing.
+//! Orderings of the allocator that no search detects. A script ([`Cue`]) stops threads in the one
+//! interleaving that needs the ordering, once with all orderings and once with this one weakened.
 //!
-//! What is found is found by what the lab looks at in all its runs: races, blocks that are not as they were written, what `verify` finds, and memory that came back and is refused.
+//! The checks are those of all runs of the lab: races, blocks with wrong content, findings of
+//! `verify`, and memory that was reclaimed but is refused.
 
 mod collections;
 mod deaths;
@@ -20,37 +22,37 @@ use terrace_testkit::schedule::{
 pub(crate) type Medium = Layered<false>;
 pub(crate) type Shared = Pool<Medium>;
 
-/// Bytes of the memory.
+/// Size of the memory.
 const BYTES: usize = 128 << 10;
 
-/// Bytes of blocks of which so many are a slab.
+/// Size of blocks, and how many of them fill a slab.
 pub(crate) const BLOCK: usize = 480;
 pub(crate) const PER_SLAB: usize = 8;
 
-/// What threads do, and when.
-pub(crate) struct Scene {
-    /// Of each thread.
-    pub(crate) acts: Vec<Box<dyn FnOnce() + Send>>,
+/// The work of threads, and their script.
+pub(crate) struct Script {
+    /// The work of each thread.
+    pub(crate) threads: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) cues: Vec<Cue>,
-    /// Says what is wrong once all have come to an end.
+    /// The check after all threads have ended.
     pub(crate) judge: Box<dyn FnOnce() -> Result<(), Wrong> + Send>,
 }
 
-/// How a pool is made whose pins have a barrier of their own.
+/// The options of a pool whose pins execute a barrier.
 pub(crate) fn with_barriers() -> PoolOptions {
     let geometry = Geometry { thread_slots: 6, ..Geometry::tiny() };
     PoolOptions::anonymous().geometry(geometry).hash_seed(1).boot_id(1).reproducible()
 }
 
-/// How a pool is made: pins have none.
+/// The options of a pool whose pins execute no barrier.
 pub(crate) fn options() -> PoolOptions {
     with_barriers().as_if_light()
 }
 
-/// Plays a scene. What is wrong, and what it passes by that could be missing.
+/// Runs a scripted test. Returns what failed, and the orderings used.
 fn play(
     stage: &Stage,
-    make: &dyn Fn(&Stage, Medium) -> Scene,
+    make: &dyn Fn(&Stage, Medium) -> Script,
     missing: Option<Weakening>,
 ) -> (Option<Wrong>, Weakenings) {
     let reach = Reach { old: u32::MAX, ..Reach::at(Aim::Cued, true) };
@@ -59,33 +61,39 @@ fn play(
     let passed = weakened.passed();
     let medium = Layered::over(Arc::new(Scheduled::over(weakened)));
     let scene = make(stage, medium.clone());
-    let jobs = scene.acts.into_iter().map(|act| {
+    let jobs = scene.threads.into_iter().map(|act| {
         let medium = medium.clone();
         let job: Box<dyn FnOnce() + Send> = Box::new(move || {
-            medium.note(0);
+            medium.mark_call(0);
             act();
-            medium.note(1);
+            medium.mark_call(1);
         });
         job
     });
     let ran = stage.run(jobs.collect(), &Policy::Cued(scene.cues), 1);
     let judged = || {
         let judged = stage.alone(scene.judge).and_then(|judged| judged);
-        judged.err().map(|wrong| format!("afterwards, {wrong}"))
+        judged.err().map(|wrong| format!("in the final check, {wrong}"))
     };
     let wrong = ran.wrong.or_else(|| medium.wrong()).or_else(judged);
     (wrong, passed.weakenings())
 }
 
-/// Nothing is wrong with a scene; without this order of the access with this name, something is.
-pub(crate) fn misses(make: impl Fn(&Stage, Medium) -> Scene, point: &str, weak: Weak, expected: &str) {
+/// Asserts that the script passes with all orderings, and fails as expected if this ordering of the
+/// access with this name is weakened.
+pub(crate) fn assert_detected(
+    make: impl Fn(&Stage, Medium) -> Script,
+    point: &str,
+    weak: Weak,
+    expected: &str,
+) {
     let stage = Stage::new();
     let (wrong, passed) = play(&stage, &make, None);
-    assert_eq!(wrong, None, "with nothing missing");
+    assert_eq!(wrong, None, "with all orderings");
     let is_meant = |it: &&Weakening| it.weak == weak && it.point == Some(point);
     let weakening = passed.iter().find(is_meant).unwrap_or_else(|| panic!("{point} has no {weak:?} here"));
     let (wrong, _) = play(&stage, &make, Some(*weakening));
-    let wrong = wrong.unwrap_or_else(|| panic!("nobody misses {weak:?} at {point}"));
+    let wrong = wrong.unwrap_or_else(|| panic!("without {weak:?} at {point} nothing fails"));
     assert!(wrong.contains(expected), "{wrong}");
 }
 
@@ -94,44 +102,44 @@ pub(crate) fn word(pool: &Shared, offset: u64) -> &Word {
     pool.region().at(Offset::new(offset))
 }
 
-/// Bytes of a block.
+/// The content of a block.
 fn bytes_of(stamp: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64 / 8).flat_map(|at| stamp.wrapping_add(at << 32).to_le_bytes()).collect()
 }
 
-/// A new block of so many bytes, written, if there is room for it.
+/// Allocates and writes a block of this size, if there is room.
 pub(crate) fn block(guard: &Guard<'_, Medium>, bytes: usize, stamp: u64) -> Option<u64> {
     let block = guard.alloc(bytes).ok()?;
     block.write(0, &bytes_of(stamp, bytes));
-    // PERSIST: the block before whatever names it.
+    // PERSIST: the block before anything that names it.
     Some(block.persist().into_offset())
 }
 
-/// Somebody makes something of new memory before the threads begin; the first one of them is that of who has made it.
-pub(crate) fn made<T: Send + 'static>(stage: &Stage, make: impl FnOnce() -> T + Send + 'static) -> T {
+/// Prepares the test in new memory. The first thread of the test is the one that runs this.
+pub(crate) fn prepare<T: Send + 'static>(stage: &Stage, make: impl FnOnce() -> T + Send + 'static) -> T {
     stage.alone(make).expect("what the threads begin with")
 }
 
-/// As [`made`], something of a new pool, and the pool.
+/// As [`prepare`], with a new pool. Returns the pool as well.
 pub(crate) fn pool_with<T: Send + 'static>(
     stage: &Stage,
     medium: Medium,
     options: PoolOptions,
     make: impl FnOnce(&Shared) -> T + Send + 'static,
 ) -> (Shared, T) {
-    made(stage, move || {
+    prepare(stage, move || {
         let pool = options.create_on(medium).expect("a pool");
         let made = make(&pool);
         (pool, made)
     })
 }
 
-/// Blocks of a slab or more.
+/// Allocates blocks of one slab or more.
 pub(crate) fn blocks(guard: &Guard<'_, Medium>, count: usize) -> Vec<u64> {
     (0..count).map(|_| block(guard, BLOCK, 3).expect("room")).collect()
 }
 
-/// Takes all the rest of a pool, by blocks of these sizes. Returns what it took, each with its bytes.
+/// Allocates all the rest of a pool in blocks of these sizes. Returns their offsets and sizes.
 pub(crate) fn fill(guard: &Guard<'_, Medium>, sizes: &[usize]) -> Vec<(u64, usize)> {
     let all = sizes.iter().map(|&bytes| {
         let taken: Vec<u64> = std::iter::from_fn(|| block(guard, bytes, 5)).collect();
@@ -140,30 +148,30 @@ pub(crate) fn fill(guard: &Guard<'_, Medium>, sizes: &[usize]) -> Vec<(u64, usiz
     all.collect::<Vec<_>>().concat()
 }
 
-/// Who has come to the pool before stands here.
-pub(crate) fn come(pool: &Shared) {
+/// Accesses the pool once, so that this thread has a thread slot, then stops at mark 1.
+pub(crate) fn visit(pool: &Shared) {
     drop(pool.pin());
     mark(1);
 }
 
-/// Marks blocks of one size.
-pub(crate) fn keep(marker: &mut Marker<'_>, kept: &[u64], bytes: usize) {
+/// Marks blocks of one size for the collector.
+pub(crate) fn mark_blocks(marker: &mut Marker<'_>, kept: &[u64], bytes: usize) {
     kept.iter().for_each(|&at| marker.mark(at, bytes));
 }
 
-/// Marks blocks, each with its bytes.
-pub(crate) fn keep_all(marker: &mut Marker<'_>, kept: &[(u64, usize)]) {
+/// Marks blocks for the collector, each with its size.
+pub(crate) fn mark_sized_blocks(marker: &mut Marker<'_>, kept: &[(u64, usize)]) {
     kept.iter().for_each(|&(at, bytes)| marker.mark(at, bytes));
 }
 
-/// All of a block is as it was written.
-pub(crate) fn look_at(guard: &Guard<'_, Medium>, offset: u64, bytes: usize) {
+/// Checks that all bytes of a block are as they were written.
+pub(crate) fn check_content(guard: &Guard<'_, Medium>, offset: u64, bytes: usize) {
     let found = guard.bytes(offset, bytes).expect("a block in the pool");
     let stamp = found.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
     assert!(found == bytes_of(stamp, bytes), "the block at {offset:#x} is not as it was written");
 }
 
-/// What `verify` finds.
+/// Returns the first finding of `verify`.
 pub(crate) fn verified(pool: &Shared) -> Result<(), Wrong> {
     let finding = pool.verify_head().into_iter().chain(pool.verify_memory()).next();
     finding.map_or(Ok(()), |finding| Err(format!("verify finds {finding}")))

@@ -1,46 +1,48 @@
-//! What is needed between two barriers of the epoch: `pool/epoch.rs`. One thread moves it on, one takes a block out of its slot and retires it, one reads it.
+//! Orderings between two barriers of the epoch: `pool/epoch.rs`. One thread advances the epoch, one
+//! removes a block from its slot and retires it, one reads it.
 
 use super::{
-    BLOCK, Medium, PER_SLAB, Scene, Shared, block, blocks, come, look_at, misses, options, pool_with, word,
+    BLOCK, Medium, PER_SLAB, Script, Shared, assert_detected, block, blocks, check_content, options,
+    pool_with, visit, word,
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
-const LOOK_AT_THE_EPOCH: &str = "epoch.read";
-const ANNOUNCEMENT: &str = "pin.set";
-const LOOK_AT_A_SEAT: &str = "epoch.check-pin";
+const READ_EPOCH: &str = "epoch.read";
+const SET_PIN: &str = "pin.set";
+const CHECK_PIN: &str = "epoch.check-pin";
 const BARRIER: &str = "epoch.barrier";
-const MOVE_ON: &str = "epoch.advance";
+const ADVANCE: &str = "epoch.advance";
 
-/// Moves the epoch on.
+/// Advances the epoch.
 const MOVER: u8 = 0;
 const READER: u8 = 1;
-/// Takes the block out.
+/// Removes the block.
 const TAKER: u8 = 2;
-/// Uses it again, where that is not the one who moves the epoch on.
+/// Reuses the block, if the advancing thread does not.
 const USER: u8 = 3;
 
-/// What is retired besides, to fill a page of limbo.
+/// Blocks that are retired in addition, to fill a limbo chunk.
 const SMALL: usize = 16;
 const OTHERS: usize = 30;
 
-/// Uses memory until it is the block's.
+/// Allocates until it gets this block.
 fn use_again(pool: &Shared, offset: u64) {
     let guard = pool.pin();
     let _ = (0..64).map_while(|_| block(&guard, BLOCK, 7)).find(|&new| new == offset);
 }
 
 /// The threads. `again` says whether the reader pins once more.
-fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
+fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Script {
     let (pool, (slot, others)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let slot = block(&guard, 64, 0).expect("room");
-        // A slab and one more: all of it is taken, so that who frees one lists the slab.
+        // One block more than a slab, so that a slab is full and freeing a block lists it.
         let blocks = blocks(&guard, PER_SLAB + 1);
         let others: Vec<u64> = (0..OTHERS).filter_map(|_| block(&guard, SMALL, 5)).collect();
         word(pool, slot).store(pool.medium(), blocks[0], Relaxed);
-        // Something waits, so that who tidies up moves the epoch on.
+        // Something is retired, so that reclaiming advances the epoch.
         guard.retire(blocks[PER_SLAB], BLOCK);
         (slot, others)
     });
@@ -55,12 +57,12 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
         use_again(&moves, first);
     };
     let reader = move || {
-        come(&reads);
+        visit(&reads);
         let guard = reads.pin();
         let offset = word(&reads, slot).load(reads.medium(), Acquire);
         mark(2);
         if offset != 0 {
-            look_at(&guard, offset, BLOCK);
+            check_content(&guard, offset, BLOCK);
         }
         drop(guard);
         mark(3);
@@ -70,50 +72,52 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
         }
     };
     let taker = move || {
-        come(&takes);
+        visit(&takes);
         let guard = takes.pin();
         let offset = word(&takes, slot).swap(takes.medium(), 0, AcqRel);
         guard.retire(offset, BLOCK);
         others.iter().for_each(|&other| guard.retire(other, SMALL));
     };
     let user = move || {
-        come(&uses);
+        visit(&uses);
         uses.reclaim_nonblocking();
         use_again(&uses, first);
     };
-    Scene {
-        acts: vec![Box::new(mover), Box::new(reader), Box::new(taker), Box::new(user)],
+    Script {
+        threads: vec![Box::new(mover), Box::new(reader), Box::new(taker), Box::new(user)],
         cues: cues.to_vec(),
         judge: Box::new(|| Ok(())),
     }
 }
 
-/// All have been in the pool; and the block is taken out and retired in an epoch that is over right behind that, of which the mover does not know that anybody was pinned in it.
+/// All threads have accessed the pool. The block is removed and retired in an epoch that ends right
+/// after that; the advancing thread does not know that any thread was pinned in it.
 fn taken_out() -> Vec<Cue> {
     vec![
         to(READER, Stop::Mark(1)),
         to(TAKER, Stop::Mark(1)),
         to(USER, Stop::Mark(1)),
-        to(MOVER, before(MOVE_ON)),
+        to(MOVER, before(ADVANCE)),
         to(TAKER, Stop::End),
-        to(MOVER, behind(MOVE_ON)),
+        to(MOVER, behind(ADVANCE)),
     ]
 }
 
-/// The mover looks at all seats up to that of a thread, which it sees as it was before.
-fn misses_pin_of(thread: u8) -> Cue {
-    late(MOVER, Stop::Behind(LOOK_AT_A_SEAT, u32::from(thread)))
+/// The advancing thread checks all thread slots up to that of a thread, of which it sees the old
+/// state.
+fn sees_old_pin_of(thread: u8) -> Cue {
+    late(MOVER, Stop::Behind(CHECK_PIN, u32::from(thread)))
 }
 
 #[test]
-fn who_pins_sees_what_was_taken_out_two_epochs_before() {
+fn pin_sees_removals_two_epochs_before() {
     let cues = [
         taken_out(),
         vec![
-            misses_pin_of(TAKER),
+            sees_old_pin_of(TAKER),
             to(MOVER, behind(BARRIER)),
-            to(MOVER, behind(MOVE_ON)),
-            to(READER, behind(LOOK_AT_THE_EPOCH)),
+            to(MOVER, behind(ADVANCE)),
+            to(READER, behind(READ_EPOCH)),
             late(READER, Stop::Mark(2)),
             to(MOVER, Stop::End),
             to(READER, Stop::End),
@@ -121,47 +125,49 @@ fn who_pins_sees_what_was_taken_out_two_epochs_before() {
     ]
     .concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, LOOK_AT_THE_EPOCH, Weak::Acquire, "a race: thread 1 comes");
+    assert_detected(scene, READ_EPOCH, Weak::Acquire, "a race: thread 1 accesses");
 }
 
-/// A reader that has looked at the epoch is announced one epoch late, and has what was taken out before; who moves the epoch on twice comes by before it is seen, and by its seat once more when it has gone.
+/// A reader has loaded the epoch but sets its pin one epoch late, and still sees the removed block.
+/// The thread that advances the epoch twice checks its slot before the pin is visible, and again
+/// after it was cleared.
 fn slow_reader(again: bool) -> Vec<Cue> {
     [
         taken_out(),
         vec![
-            to(READER, before(ANNOUNCEMENT)),
-            misses_pin_of(TAKER),
+            to(READER, before(SET_PIN)),
+            sees_old_pin_of(TAKER),
             to(MOVER, behind(BARRIER)),
-            to(MOVER, behind(MOVE_ON)),
-            to(READER, behind(ANNOUNCEMENT)),
+            to(MOVER, behind(ADVANCE)),
+            to(READER, behind(SET_PIN)),
             late(READER, Stop::Mark(2)),
-            misses_pin_of(READER),
+            sees_old_pin_of(READER),
             to(MOVER, behind(BARRIER)),
             to(READER, Stop::Mark(if again { 4 } else { 3 })),
-            to(MOVER, behind(MOVE_ON)),
+            to(MOVER, behind(ADVANCE)),
         ],
     ]
     .concat()
 }
 
 #[test]
-fn who_moves_the_epoch_on_has_the_last_reads_behind_it() {
+fn advancing_the_epoch_follows_the_last_reads() {
     let cues = [slow_reader(false), vec![to(MOVER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, LOOK_AT_A_SEAT, Weak::Acquire, "a race: thread 0 comes");
+    assert_detected(scene, CHECK_PIN, Weak::Acquire, "a race: thread 0 accesses");
 }
 
 #[test]
-fn who_pins_again_hands_on_what_was_read_under_the_last_pin() {
+fn second_pin_passes_on_the_reads_of_the_first() {
     let cues = [slow_reader(true), vec![to(MOVER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, true, &cues);
-    misses(scene, ANNOUNCEMENT, Weak::Release, "a race: thread 0 comes");
+    assert_detected(scene, SET_PIN, Weak::Release, "a race: thread 0 accesses");
 }
 
 #[test]
-fn who_finds_that_the_epoch_has_moved_on_has_the_last_reads_behind_it() {
+fn observing_a_new_epoch_follows_the_last_reads() {
     let cues = [slow_reader(false), vec![to(USER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, MOVE_ON, Weak::Release, "a race: thread 3 comes");
-    misses(scene, LOOK_AT_THE_EPOCH, Weak::Acquire, "a race: thread 3 comes");
+    assert_detected(scene, ADVANCE, Weak::Release, "a race: thread 3 accesses");
+    assert_detected(scene, READ_EPOCH, Weak::Acquire, "a race: thread 3 accesses");
 }

@@ -1,8 +1,9 @@
-//! Memory that changes hands: units that are given back and taken anew, slabs that are full, listed and full again, the reserve, and what a sweep frees beside others (`pool/pages.rs`, `pool/slabs.rs`, `pool/doubt.rs`).
+//! Reuse of memory: units released and taken again, slabs that are full, listed and full again, the
+//! reserve, and the concurrent sweep (`pool/pages.rs`, `pool/slabs.rs`, `pool/doubt.rs`).
 
 use super::{
-    BLOCK, Medium, PER_SLAB, Scene, Shared, block, blocks, come, fill, keep, keep_all, look_at, misses,
-    options, pool_with, verified, with_barriers, word,
+    BLOCK, Medium, PER_SLAB, Script, Shared, assert_detected, block, blocks, check_content, fill,
+    mark_blocks, mark_sized_blocks, options, pool_with, verified, visit, with_barriers, word,
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use terrace_pool::Marker;
@@ -10,14 +11,14 @@ use terrace_testkit::crash::Wrong;
 use terrace_testkit::schedule::cues::{before, behind, late, old_at, old_but, to};
 use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
-/// Blocks that fill a page of limbo, by their bytes.
-const A_PAGE: usize = 5;
-/// Bytes of a unit.
+/// Blocks that fill a limbo chunk, by their bytes.
+const PER_CHUNK: usize = 5;
+/// Size of a unit.
 const UNIT: usize = 4096;
-/// Of pages of limbo, and of more memory: of a unit, of a part of one, of a granule.
+/// Sizes that use up all memory: a limbo chunk, a unit, a part of one, a granule.
 const ALL_SIZES: [usize; 4] = [512, UNIT, 1024, 64];
 
-/// The judge frees what waits, and looks at the allocator.
+/// The final check: drains limbo if asked, then verifies the allocator.
 fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> + Send> {
     let pool = pool.clone();
     Box::new(move || {
@@ -26,35 +27,36 @@ fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> +
     })
 }
 
-/// A slab that is listed and of which no block is taken is given back, and another takes granules of it.
-fn given_back(stage: &Stage, medium: Medium) -> Scene {
+/// A listed slab without taken blocks is released, and another thread takes granules of its unit.
+fn released(stage: &Stage, medium: Medium) -> Script {
     let (pool, ()) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, PER_SLAB + 1);
         all[..PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
     });
     let (gives, takes) = (pool.clone(), pool.clone());
-    let giver = move || assert!(gives.reclaim_nonblocking(), "a slab is given back");
+    let giver = move || assert!(gives.reclaim_nonblocking(), "a slab is released");
     let taker = move || {
-        come(&takes);
+        visit(&takes);
         let guard = takes.pin();
         while block(&guard, 1024, 7).is_some() {}
     };
     let early = "granules.record";
     let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, early)];
-    Scene { acts: vec![Box::new(giver), Box::new(taker)], cues, judge: judge(&pool, false) }
+    Script { threads: vec![Box::new(giver), Box::new(taker)], cues, judge: judge(&pool, false) }
 }
 
 #[test]
-fn what_is_noted_of_granules_comes_behind_what_was_noted_of_the_slab_that_was_there() {
+fn granule_state_follows_the_state_of_the_slab_before() {
     let swap = "unit.free";
-    misses(given_back, swap, Weak::Release, "the copy of a unit's granule bits");
+    assert_detected(released, swap, Weak::Release, "the copy of a unit's granule bits");
     let exchange = "granules.take";
-    misses(given_back, exchange, Weak::Acquire, "the copy of a unit's granule bits");
+    assert_detected(released, exchange, Weak::Acquire, "the copy of a unit's granule bits");
 }
 
-/// The same while somebody collects; nothing else is free, and who has given the unit back takes it.
-fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
+/// The same during a concurrent collection. Nothing else is free, so the thread that released the
+/// unit takes it again.
+fn released_during_collection(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Script {
     let (pool, (owned, rest)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, PER_SLAB + 1);
@@ -68,25 +70,25 @@ fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
     let collector = move || {
         collects.collect(&mut |marker: &mut Marker<'_>| {
             marker.mark(owned, BLOCK);
-            keep_all(marker, &rest);
+            mark_sized_blocks(marker, &rest);
         });
     };
     let giver = move || {
-        come(&gives);
+        visit(&gives);
         gives.reclaim_nonblocking();
         let guard = gives.pin();
         let new = block(&guard, UNIT, 7);
         mark(2);
-        new.into_iter().for_each(|at| look_at(&guard, at, UNIT));
+        new.into_iter().for_each(|at| check_content(&guard, at, UNIT));
         new.into_iter().for_each(|at| guard.free(at, UNIT));
     };
-    Scene { acts: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
+    Script { threads: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
 }
 
-const GIVEN_UP: &str = "unit.release";
+const RELEASE: &str = "unit.release";
 
 #[test]
-fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
+fn inspection_sees_the_release_of_a_unit() {
     let looks = "inspect.announce";
     let state = "inspect.state";
     let marking = "phase.start-marking";
@@ -97,14 +99,14 @@ fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
         old_at(0, before(marking), state),
         to(1, Stop::End),
     ];
-    let play = move |stage: &Stage, medium: Medium| given_back_beside(stage, medium, cues.clone());
-    misses(play, GIVEN_UP, Weak::Total, "is not as it was written");
+    let play = move |stage: &Stage, medium: Medium| released_during_collection(stage, medium, cues.clone());
+    assert_detected(play, RELEASE, Weak::Total, "is not as it was written");
 }
 
 #[test]
-fn who_gives_a_unit_back_sees_that_somebody_looks_into_it() {
+fn release_of_a_unit_sees_its_inspection() {
     let sweeping = "unit.sweeping";
-    // The reserve comes first, and then the slab.
+    // The reserve is swept first, then this slab.
     let clears = "marks.clear";
     let marking = "phase.start-marking";
     let cues = vec![
@@ -114,29 +116,30 @@ fn who_gives_a_unit_back_sees_that_somebody_looks_into_it() {
         to(0, before(marking)),
         to(1, Stop::End),
     ];
-    let play = move |stage: &Stage, medium: Medium| given_back_beside(stage, medium, cues.clone());
-    misses(play, sweeping, Weak::Total, "is not as it was written");
+    let play = move |stage: &Stage, medium: Medium| released_during_collection(stage, medium, cues.clone());
+    assert_detected(play, sweeping, Weak::Total, "is not as it was written");
 }
 
-/// Between two steps of who frees a block of a full slab, others list that, own it, fill it, and leave it full again.
-fn full_again(stage: &Stage, medium: Medium) -> Scene {
+/// While one thread frees a block of a full slab, others list the slab, own it, fill it and leave
+/// it full again.
+fn full_again(stage: &Stage, medium: Medium) -> Script {
     let (pool, all) = pool_with(stage, medium, options(), |pool| blocks(&pool.pin(), 2 * PER_SLAB + 1));
     let (frees, lists, fills) = (pool.clone(), pool.clone(), pool.clone());
     let (first, second, other) = (all[0], all[1], all[PER_SLAB]);
     let freer = move || {
-        come(&frees);
+        visit(&frees);
         frees.pin().free(first, BLOCK);
     };
     let lister = move || {
-        come(&lists);
+        visit(&lists);
         lists.pin().free(second, BLOCK);
         mark(2);
-        // Of another slab: the list is not as it was.
+        // A block of another slab, so that the list changes.
         lists.pin().free(other, BLOCK);
     };
     let filler = move || {
-        come(&fills);
-        // The two that are free, and one of another slab.
+        visit(&fills);
+        // The two free blocks, and one of another slab.
         let found = blocks(&fills.pin(), 3);
         assert_eq!(found[..2], [first, second]);
     };
@@ -153,23 +156,23 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
         old_at(1, Stop::End, link),
     ];
     let nobody = || ();
-    Scene {
-        acts: vec![Box::new(nobody), Box::new(freer), Box::new(lister), Box::new(filler)],
+    Script {
+        threads: vec![Box::new(nobody), Box::new(freer), Box::new(lister), Box::new(filler)],
         cues,
         judge: judge(&pool, false),
     }
 }
 
 #[test]
-fn who_lists_a_slab_that_has_been_in_the_list_since_links_it_behind_that() {
+fn relisted_slab_gets_a_current_link() {
     let list = "slab.list";
-    misses(full_again, list, Weak::Acquire, "in its list if and only if its state is Listed");
+    assert_detected(full_again, list, Weak::Acquire, "in its list if and only if its state is Listed");
 }
 
 const TAKE_RESERVED: &str = "reserve.take";
 
-/// A reserve is set aside while two others want a page of it each.
-fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
+/// A reserve is set aside while two other threads each need a chunk of it.
+fn new_reserve(stage: &Stage, medium: Medium) -> Script {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 2);
@@ -183,7 +186,7 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
     let retirer = |at: u64| {
         let pool = pool.clone();
         move || {
-            come(&pool);
+            visit(&pool);
             pool.pin().retire(at, BLOCK);
         }
     };
@@ -196,58 +199,59 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
         old_at(1, Stop::End, TAKE_RESERVED),
         to(2, Stop::End),
     ];
-    let acts: Vec<Box<dyn FnOnce() + Send>> =
+    let threads: Vec<Box<dyn FnOnce() + Send>> =
         vec![Box::new(setter), Box::new(retirer(all[0])), Box::new(retirer(all[1]))];
-    Scene { acts, cues, judge: judge(&pool, false) }
+    Script { threads, cues, judge: judge(&pool, false) }
 }
 
 #[test]
-fn who_finds_a_new_reserve_finds_its_bitmap_clear() {
+fn new_reserve_has_a_clear_bitmap() {
     let reserve = "reserve.read";
-    misses(new_reserve, reserve, Weak::Acquire, "bytes in small blocks");
+    assert_detected(new_reserve, reserve, Weak::Acquire, "bytes in small blocks");
 }
 
-/// A page of the reserve leaves its queue, where another one has just come behind it; and is somebody else's then.
-fn page_again(stage: &Stage, medium: Medium) -> Scene {
+/// A chunk of the reserve leaves its queue right after another chunk was linked behind it, and is
+/// then reused by another thread.
+fn chunk_again(stage: &Stage, medium: Medium) -> Script {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
-        let all = blocks(&guard, 3 * A_PAGE);
+        let all = blocks(&guard, 3 * PER_CHUNK);
         let rest = fill(&guard, &ALL_SIZES);
-        all[..A_PAGE].iter().for_each(|&at| guard.retire(at, BLOCK));
+        all[..PER_CHUNK].iter().for_each(|&at| guard.retire(at, BLOCK));
         drop(guard);
-        // The time of the first page is past, and nobody has looked.
+        // The grace period of the first chunk has passed, but no thread has reclaimed it.
         pool.request_collection();
         pool.collect(&mut |marker: &mut Marker<'_>| {
-            keep(marker, &all, BLOCK);
-            keep_all(marker, &rest);
+            mark_blocks(marker, &all, BLOCK);
+            mark_sized_blocks(marker, &rest);
         });
         let guard = pool.pin();
-        all[A_PAGE..2 * A_PAGE - 1].iter().for_each(|&at| guard.retire(at, BLOCK));
-        all[2 * A_PAGE - 1..].to_vec()
+        all[PER_CHUNK..2 * PER_CHUNK - 1].iter().for_each(|&at| guard.retire(at, BLOCK));
+        all[2 * PER_CHUNK - 1..].to_vec()
     });
     let (closes, takes) = (pool.clone(), pool.clone());
     let last = all[0];
     let closer = move || closes.pin().retire(last, BLOCK);
     let taker = move || {
-        come(&takes);
+        visit(&takes);
         let guard = takes.pin();
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
     let next = "limbo.link";
     let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, next)];
-    Scene { acts: vec![Box::new(closer), Box::new(taker)], cues, judge: judge(&pool, true) }
+    Script { threads: vec![Box::new(closer), Box::new(taker)], cues, judge: judge(&pool, true) }
 }
 
 #[test]
-fn a_page_of_the_reserve_leads_to_nothing_that_came_behind_it_in_another_queue() {
-    misses(page_again, TAKE_RESERVED, Weak::Acquire, "the count of invalid frees");
+fn reserve_chunk_has_no_link_of_its_old_queue() {
+    assert_detected(chunk_again, TAKE_RESERVED, Weak::Acquire, "the count of invalid frees");
 }
 
-/// While the collector is at the sweep, somebody takes a page of the reserve.
-fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
+/// A thread takes a chunk of the reserve during the sweep.
+fn swept_reserve(stage: &Stage, medium: Medium) -> Script {
     let (pool, (all, rest)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
-        let all = blocks(&guard, A_PAGE);
+        let all = blocks(&guard, PER_CHUNK);
         let rest = fill(&guard, &ALL_SIZES);
         drop(guard);
         pool.request_collection();
@@ -257,18 +261,18 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
     let kept = all.clone();
     let collector = move || {
         collects.collect(&mut |marker: &mut Marker<'_>| {
-            keep(marker, &kept, BLOCK);
-            keep_all(marker, &rest);
+            mark_blocks(marker, &kept, BLOCK);
+            mark_sized_blocks(marker, &rest);
         });
     };
     let taker = move || {
-        come(&takes);
+        visit(&takes);
         let guard = takes.pin();
         guard.retire(all[0], BLOCK);
         mark(2);
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
-    // The reserve is the first slab of all.
+    // The reserve is the very first slab.
     let look = "sweep.taken";
     let marked = "sweep.mark";
     let cues = vec![
@@ -278,16 +282,17 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
         old_at(0, Stop::End, marked),
         to(1, Stop::End),
     ];
-    Scene { acts: vec![Box::new(collector), Box::new(taker)], cues, judge: judge(&pool, true) }
+    Script { threads: vec![Box::new(collector), Box::new(taker)], cues, judge: judge(&pool, true) }
 }
 
 #[test]
-fn a_page_of_the_reserve_that_is_taken_beside_the_sweep_is_no_garbage() {
-    misses(swept_reserve, TAKE_RESERVED, Weak::Release, "the count of invalid frees");
+fn reserve_chunk_taken_during_the_sweep_is_kept() {
+    assert_detected(swept_reserve, TAKE_RESERVED, Weak::Release, "the count of invalid frees");
 }
 
-/// Of a slab that is owned and has no free block, one block is garbage; it is swept, and its owner leaves it.
-fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
+/// An owned slab has no free block, and one of its blocks is garbage. It is swept while its owner
+/// disowns it.
+fn disowned_during_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Script {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let all = blocks(&pool.pin(), PER_SLAB);
         pool.request_collection();
@@ -295,39 +300,41 @@ fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene
     });
     let (owns, collects) = (pool.clone(), pool.clone());
     let owner = move || {
-        come(&owns);
+        visit(&owns);
         block(&owns.pin(), BLOCK, 7).expect("room");
         mark(2);
     };
     let collector = move || {
-        come(&collects);
-        collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all[1..], BLOCK));
+        visit(&collects);
+        collects.collect(&mut |marker: &mut Marker<'_>| mark_blocks(marker, &all[1..], BLOCK));
     };
-    Scene { acts: vec![Box::new(owner), Box::new(collector)], cues, judge: judge(&pool, false) }
+    Script { threads: vec![Box::new(owner), Box::new(collector)], cues, judge: judge(&pool, false) }
 }
 
 const SWEEP: &str = "sweep.free";
 
 #[test]
-fn who_leaves_a_slab_sees_what_the_sweep_has_freed_of_it() {
+fn disowning_a_slab_sees_the_blocks_swept() {
     let holding = "slab.fill";
-    // Before it counts bytes, for which all pass a barrier.
+    // Before it counts bytes, which involves a barrier in all threads.
     let swept = "phase.end-concurrent";
     let cues = vec![to(0, Stop::Mark(1)), to(1, before(swept)), late(0, behind(holding)), to(0, Stop::End)];
-    let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
-    misses(play, SWEEP, Weak::Total, "a slab in no list");
+    let play = move |stage: &Stage, medium: Medium| disowned_during_sweep(stage, medium, cues.clone());
+    assert_detected(play, SWEEP, Weak::Total, "a slab in no list");
 }
 
 #[test]
-fn who_has_swept_a_slab_sees_that_it_was_left() {
+fn sweep_sees_that_a_slab_was_disowned() {
     let state = "sweep.state";
     let cues = vec![to(1, before(SWEEP)), to(0, Stop::Mark(2)), old_at(1, Stop::End, state)];
-    let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
-    misses(play, state, Weak::Total, "a slab in no list");
+    let play = move |stage: &Stage, medium: Medium| disowned_during_sweep(stage, medium, cues.clone());
+    assert_detected(play, state, Weak::Total, "a slab in no list");
 }
 
-/// A block is taken out of its slot and left to nobody while the collector marks. Who is pinned one epoch later still sees it in the slot, and has gone one epoch before the last grace ends; who uses it again has been there since.
-fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
+/// A block is removed from its slot and leaked while the collector marks. A reader pinned one epoch
+/// later still sees it in the slot, but unpins one epoch before the last grace period ends. The
+/// thread that reuses the block has been pinned since then.
+fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Script {
     let (pool, (slot, all)) = pool_with(stage, medium, with_barriers(), |pool| {
         let guard = pool.pin();
         let slot = block(&guard, 64, 0).expect("room");
@@ -343,22 +350,22 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
     let user = move || {
         let guard = uses.pin();
         mark(1);
-        assert_eq!(block(&guard, BLOCK, 7), Some(garbage), "the one that the sweep has freed");
+        assert_eq!(block(&guard, BLOCK, 7), Some(garbage), "the block that the sweep freed");
     };
     let reader = move || {
-        come(&reads);
-        // Moves the epoch on.
+        visit(&reads);
+        // Advances the epoch.
         reads.reclaim_blocking();
         let guard = reads.pin();
         mark(2);
         let found = word(&reads, slot).load(reads.medium(), Acquire);
         if found != 0 {
-            look_at(&guard, found, BLOCK);
+            check_content(&guard, found, BLOCK);
         }
         mark(3);
     };
     let loser = move || {
-        come(&loses);
+        visit(&loses);
         let guard = loses.pin();
         word(&loses, slot).swap(loses.medium(), 0, AcqRel);
         mark(2);
@@ -368,10 +375,10 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         loses.reclaim_blocking();
     };
     let collector = move || {
-        come(&collects);
+        visit(&collects);
         collects.collect(&mut |marker: &mut Marker<'_>| {
             marker.mark(slot, 64);
-            keep(marker, &all[1..], BLOCK);
+            mark_blocks(marker, &all[1..], BLOCK);
             match word(&collects, slot).load(collects.medium(), Acquire) {
                 0 => {}
                 at => marker.mark(at, BLOCK),
@@ -388,7 +395,7 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         to(collector_at, before(second_grace)),
         to(loser_at, Stop::Mark(2)),
         to(collector_at, Stop::Mark(2)),
-        // It knows in which epoch the last grace begins.
+        // It knows in which epoch the last grace period begins.
         to(collector_at, behind(epoch)),
         to(reader_at, Stop::Mark(2)),
         late(reader_at, Stop::Mark(3)),
@@ -399,19 +406,20 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         to(collector_at, behind(SWEEP)),
         to(user_at, Stop::End),
     ];
-    Scene {
-        acts: vec![Box::new(user), Box::new(reader), Box::new(loser), Box::new(collector)],
+    Script {
+        threads: vec![Box::new(user), Box::new(reader), Box::new(loser), Box::new(collector)],
         cues,
         judge: judge(&pool, false),
     }
 }
 
 #[test]
-fn who_uses_again_what_was_swept_comes_behind_its_last_reader() {
-    misses(garbage_that_was_read, SWEEP, Weak::Release, "a race");
+fn reuse_of_a_swept_block_follows_its_last_reader() {
+    assert_detected(garbage_that_was_read, SWEEP, Weak::Release, "a race");
 }
 
-/// Of the list of a class, the head: what has just begun to lead to a slab, and led to none.
+/// The head of the list of a size class: the word that `list` changes from zero to a link to a
+/// slab.
 fn head_of_list(pool: &Shared, list: impl FnOnce()) -> u64 {
     let words = || -> Vec<u64> {
         (0..pool.size() / 8).map(|at| word(pool, 8 * at).load(pool.medium(), Relaxed)).collect()
@@ -424,8 +432,9 @@ fn head_of_list(pool: &Shared, list: impl FnOnce()) -> u64 {
     8 * found.expect("the head of a list") as u64
 }
 
-/// One slab says that it is listed and is in no list, as somebody leaves it who dies; another is given back while the collector walks the list.
-fn walked(stage: &Stage, medium: Medium) -> Scene {
+/// One slab is marked as listed but is in no list, as after a crash; another is released while the
+/// collector walks the list.
+fn walked(stage: &Stage, medium: Medium) -> Script {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 2 * PER_SLAB + 1);
@@ -438,10 +447,11 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
     });
     let (gives, collects) = (pool.clone(), pool.clone());
     let giver = move || {
-        come(&gives);
-        assert!(gives.reclaim_nonblocking(), "a slab is given back");
+        visit(&gives);
+        assert!(gives.reclaim_nonblocking(), "a slab is released");
     };
-    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, BLOCK));
+    let collector =
+        move || _ = collects.collect(&mut |marker: &mut Marker<'_>| mark_blocks(marker, &all, BLOCK));
     let head = "walk.head";
     let state = "inspect.state";
     let reserve = "reserve.orphan";
@@ -452,10 +462,10 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
         old_but(0, before(reserve), state),
         to(0, Stop::End),
     ];
-    Scene { acts: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
+    Script { threads: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
 }
 
 #[test]
-fn a_walk_that_finds_a_unit_given_back_finds_that_the_list_has_changed() {
-    misses(walked, GIVEN_UP, Weak::Release, "in its list if and only if its state is Listed");
+fn walk_that_sees_a_released_unit_sees_the_list_changed() {
+    assert_detected(walked, RELEASE, Weak::Release, "in its list if and only if its state is Listed");
 }

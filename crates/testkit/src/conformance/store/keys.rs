@@ -1,10 +1,10 @@
-//! Keys that a store would rather not meet.
+//! Keys that are hard for a store.
 
 use super::{Site, assert_sound, contents};
 use std::collections::BTreeMap;
 use terrace::Store;
 
-/// Puts, overwrites and removes `keys` beside a map.
+/// Puts, overwrites and removes `keys`, compared with a map.
 fn check(store: &Store, keys: &[Vec<u8>]) {
     let mut model = BTreeMap::new();
     for (round, step) in [(1u8, 1), (2, 2), (3, 3)] {
@@ -24,7 +24,8 @@ fn check(store: &Store, keys: &[Vec<u8>]) {
     assert_sound(store);
 }
 
-/// Integers of 8 bytes in every order of theirs; keys that differ in one bit, in their last byte, in their length, by a zero.
+/// 8-byte integers in several byte orders; keys that differ in one bit, in the last byte, in
+/// length, by a zero.
 pub(super) fn integers_and_look_alikes(make: &impl Fn() -> Site) {
     let integers = (0..2000u64).flat_map(|n| [n.to_be_bytes(), n.to_le_bytes(), (n << 40).to_be_bytes()]);
     let integers: std::collections::BTreeSet<Vec<u8>> = integers.map(|bytes| bytes.to_vec()).collect();
@@ -40,8 +41,8 @@ pub(super) fn integers_and_look_alikes(make: &impl Fn() -> Site) {
     check(&make().open(), &bits.chain(last).chain(zeros).collect::<Vec<_>>());
 }
 
-/// Keys of every length to a few hundred, and the longest.
-pub(super) fn of_every_length(make: &impl Fn() -> Site) {
+/// Keys of every length up to a few hundred, and of the maximum length.
+pub(super) fn keys_of_every_length(make: &impl Fn() -> Site) {
     let lengths = (1..300).chain([4095, 4096, 4097, 65_535, 65_536]);
     let keys: Vec<Vec<u8>> = lengths.map(|len| (0..len).map(|at| (at * 7 + len) as u8).collect()).collect();
     check(&make().open(), &keys);

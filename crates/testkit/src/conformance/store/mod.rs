@@ -1,4 +1,4 @@
-//! What every store must do, whatever its engine, index and medium.
+//! The suite for stores of any engine, index and medium.
 
 mod keys;
 mod model;
@@ -10,7 +10,8 @@ pub use site::Site;
 use std::collections::BTreeMap;
 use terrace::Store;
 
-/// Everything that a store must do. `make` gives a place for a new store each time. Panics on the first failure.
+/// The whole suite for stores. `make` returns a place for a new store each time. Panics on the
+/// first failure.
 ///
 /// ```no_run
 /// use terrace_testkit::conformance::{Site, store};
@@ -20,18 +21,18 @@ pub fn store(make: impl Fn() -> Site) {
     model::is_a_map(&make);
     model::many_keys_come_and_go(&make);
     keys::integers_and_look_alikes(&make);
-    keys::of_every_length(&make);
+    keys::keys_of_every_length(&make);
     threads::increments_add_up(&make);
     threads::modify_loses_nothing(&make);
-    threads::batches_are_seen_whole_or_not_at_all(&make);
-    threads::a_reader_never_goes_back_in_time(&make);
+    threads::batches_are_atomic(&make);
+    threads::readers_never_go_back_in_time(&make);
     threads::transactions_are_serializable(&make);
     threads::everything_at_once(&make);
-    threads::a_scan_misses_nothing_that_stays(&make);
-    threads::a_held_value_does_not_change(&make);
+    threads::scans_miss_no_stable_key(&make);
+    threads::held_value_does_not_change(&make);
 }
 
-/// Everything in a store, by a scan.
+/// The content of a store, by a scan.
 fn contents(store: &Store) -> BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
     let mut found = BTreeMap::new();
     let mut cursor = 0;
@@ -46,7 +47,7 @@ fn contents(store: &Store) -> BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
     }
 }
 
-/// Fails with the findings if the store is not sound.
+/// Panics with the findings if the store is not sound.
 fn assert_sound(store: &Store) {
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound(), "{:#?}", report.findings);

@@ -1,4 +1,4 @@
-//! A store does what a map does: random operations beside one, shrunk by proptest if they fail.
+//! A store behaves as a map: random operations compared with one, minimised by proptest on failure.
 
 use super::super::model::check;
 use super::{Site, assert_sound, contents};
@@ -37,7 +37,7 @@ enum Edit {
     Remove,
 }
 
-/// The map, and the time.
+/// The expected content, and the time.
 #[derive(Default)]
 struct Model {
     map: BTreeMap<Vec<u8>, State>,
@@ -146,7 +146,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The store and the map side by side.
+/// A store and its model.
 struct Pair {
     site: Site,
     store: Option<Store>,
@@ -317,7 +317,8 @@ impl Pair {
         assert_eq!(any.is_some(), !expected.is_empty());
         assert!(any.is_none_or(|key| expected.contains_key(&key)));
         while self.store().sweep_expired(10_000) > 0 {}
-        // Both counts see what has expired until it is swept; a sweep may be in the middle of its round.
+        // The count includes expired keys until a sweep removes them, and a sweep may be in the
+        // middle of its round.
         assert!(self.store().len() >= expected.len() as u64);
         assert_sound(self.store());
     }

@@ -1,4 +1,4 @@
-//! Where a store under test lies.
+//! The place of a store under test.
 
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -7,7 +7,7 @@ use terrace_medium::MappedMedium;
 
 type Open = fn(&Options) -> Result<Store, OpenError>;
 
-/// A place for one store, with a clock that stands still. It goes when this is dropped.
+/// A place for one store, with a manual clock. Removed on drop.
 pub struct Site {
     options: Options,
     clock: Arc<ManualClock>,
@@ -16,7 +16,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// What the clock says at first, in Unix milliseconds.
+    /// The initial time of the clock, in Unix milliseconds.
     pub const STARTED: u64 = 1_000_000;
 
     /// Memory of this process.
@@ -29,7 +29,7 @@ impl Site {
         Self::in_file(|options| options, Options::open_or_create)
     }
 
-    /// The same, taken for persistent memory.
+    /// As [`Site::shm`], but treated as persistent memory.
     pub fn pmem() -> Self {
         let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
         Self::in_file(power, Options::open_or_create)
@@ -40,7 +40,8 @@ impl Site {
         Self::in_file(|options| options.assume_persistent(true), Options::open_or_create_on::<M>)
     }
 
-    /// A file in shared memory, with further options, opened by `open`, which makes the store if there is none.
+    /// A file in shared memory, with further options. `open` opens the store, or creates it if
+    /// there is none.
     pub fn in_file(more: impl FnOnce(Options) -> Options, open: Open) -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm");
         let directory = directory.expect("a directory in /dev/shm");
@@ -59,20 +60,20 @@ impl Site {
         Self { options, clock, open, directory }
     }
 
-    /// Opens the store, or makes it the first time.
+    /// Opens the store; the first time, creates it.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If that fails.
     pub fn open(&self) -> Store {
         (self.open)(&self.options).unwrap_or_else(|error| panic!("the store does not open: {error}"))
     }
 
-    /// Whether it is there again after it was closed.
+    /// Whether the store survives being closed.
     pub fn persists(&self) -> bool {
         self.directory.is_some()
     }
 
-    /// Its time.
+    /// The store's clock.
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }

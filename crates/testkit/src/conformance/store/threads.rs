@@ -1,4 +1,4 @@
-//! Many threads at one store.
+//! Several threads on one store.
 
 use super::{Site, assert_sound, contents};
 use crate::crash::Dice;
@@ -64,8 +64,8 @@ pub(super) fn modify_loses_nothing(make: &impl Fn() -> Site) {
     }
 }
 
-/// Writers move amounts between accounts, by batches and transactions; readers always see the same total.
-pub(super) fn batches_are_seen_whole_or_not_at_all(make: &impl Fn() -> Site) {
+/// Writers move amounts between accounts by transactions; readers always see the same total.
+pub(super) fn batches_are_atomic(make: &impl Fn() -> Site) {
     const ACCOUNTS: u64 = 6;
     const EACH: u64 = 1000;
     let site = make();
@@ -83,7 +83,7 @@ pub(super) fn batches_are_seen_whole_or_not_at_all(make: &impl Fn() -> Site) {
         for _ in 0..2 {
             let (store, keys, done, snapshots) = (store.clone(), &keys, &done, &snapshots);
             scope.spawn(move || {
-                // At least once, however late this thread comes to run.
+                // At least once, however late this thread is scheduled.
                 loop {
                     assert_eq!(total(&store, keys), ACCOUNTS * EACH);
                     snapshots.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +110,7 @@ fn total(store: &Store, keys: &[Vec<u8>]) -> u64 {
     total
 }
 
-/// Moves amounts. An account of 0 is removed, so that slots come and go.
+/// Moves amounts. An account of 0 is removed, so that slots are freed and reused.
 fn transfer(store: &Store, keys: &[Vec<u8>], thread: u64) {
     let mut draws = Dice::new(thread + 100);
     for _ in 0..3000 {
@@ -134,8 +134,8 @@ fn transfer(store: &Store, keys: &[Vec<u8>], thread: u64) {
     }
 }
 
-/// Two keys are always written together, by batches; single readers never see the second older than the first.
-pub(super) fn a_reader_never_goes_back_in_time(make: &impl Fn() -> Site) {
+/// Batches always write two keys together; single reads never see the second older than the first.
+pub(super) fn readers_never_go_back_in_time(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
     let done = AtomicBool::new(false);
@@ -161,7 +161,8 @@ pub(super) fn a_reader_never_goes_back_in_time(make: &impl Fn() -> Site) {
     });
 }
 
-/// What a transaction has only read does not change under it: at most one of two that read both keys and write one succeeds (write skew).
+/// A key that a transaction has only read does not change before it commits: of two transactions
+/// that read both keys and write one each, one does not write (write skew).
 pub(super) fn transactions_are_serializable(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
@@ -190,7 +191,7 @@ pub(super) fn transactions_are_serializable(make: &impl Fn() -> Site) {
     }
 }
 
-/// Everything at once on few keys: nothing breaks, and a value read is always one that was written whole.
+/// All operations at once on few keys: nothing breaks, and each value read was written as a whole.
 pub(super) fn everything_at_once(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
@@ -250,8 +251,8 @@ fn hammer(store: &Store, seed: u64) {
     }
 }
 
-/// A scan while everything is growing and shrinking visits each key that is there throughout.
-pub(super) fn a_scan_misses_nothing_that_stays(make: &impl Fn() -> Site) {
+/// A scan during growth and shrinking visits each key that is present throughout.
+pub(super) fn scans_miss_no_stable_key(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
     (0..2000u32).for_each(|n| store.put(&n.to_le_bytes(), b"stays").unwrap());
@@ -277,8 +278,8 @@ pub(super) fn a_scan_misses_nothing_that_stays(make: &impl Fn() -> Site) {
     assert_sound(&store);
 }
 
-/// A value that is held stays as it was.
-pub(super) fn a_held_value_does_not_change(make: &impl Fn() -> Site) {
+/// A value that is held does not change.
+pub(super) fn held_value_does_not_change(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
     store.put(b"key", &[1; 5000]).unwrap();

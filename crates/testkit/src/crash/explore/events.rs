@@ -1,11 +1,11 @@
-//! What an event does to what is durable, to what may be lost, and to the states that there are.
+//! The effect of an event on durable memory, on pending stores and on the set of crash states.
 
-use super::{At, Explorer, Found, Judge};
+use super::{At, Explorer, Judge, ViolatingState};
 use crate::crash::line::{Content, Item, Order, Pending};
 use crate::crash::memory::WORDS;
 use crate::trace::{Event, Role, Trace, What};
 
-/// Threads' write-backs and streamed stores that no fence has ended.
+/// A thread's write-backs and streamed stores since its last fence.
 #[derive(Default)]
 pub(super) struct Thread {
     pub(super) written_back: Vec<(u32, u32)>,
@@ -27,7 +27,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         event: &Event,
         at: At,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let number = at.event as u32;
         if event.role == Role::LeftOut {
             return None;
@@ -59,8 +59,8 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
                 }
                 None
             }
-            What::Mark(note) => {
-                let narrower = judge.pass(note);
+            What::Mark(mark) => {
+                let narrower = judge.pass(mark);
                 let found = if narrower && at.explore { self.point(at, None, judge) } else { None };
                 self.age(number);
                 found
@@ -69,28 +69,28 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         }
     }
 
-    /// A copy, line by line.
+    /// Applies a copy, line by line.
     pub(super) fn store_pieces(
         &mut self,
         words: impl Iterator<Item = (u64, u64)>,
         at: At,
         order: Order,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let words: Vec<(u64, u64)> = words.collect();
         words
             .chunk_by(|a, b| a.0 / WORDS as u64 == b.0 / WORDS as u64)
             .find_map(|line| self.store(at, line, order, judge))
     }
 
-    /// Stores to words of one line.
+    /// Applies stores to words of one line.
     pub(super) fn store(
         &mut self,
         at: At,
         words: &[(u64, u64)],
         order: Order,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let line = (words.first()?.0 / WORDS as u64) as u32;
         self.revival = None;
         let mask = words.iter().fold(0u8, |mask, &(word, _)| mask | 1 << (word % WORDS as u64));
@@ -119,25 +119,25 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         found
     }
 
-    /// Whether another value of these words can make a state that no run has met.
+    /// Whether other values of these words can make a state that no run has seen.
     pub(super) fn matters(&self, line: u32, words: u8) -> bool {
         let line = line as usize;
         !self.memory.is_scratch(line) && (!self.knows_reads || self.memory.was_read(line, words))
     }
 
-    /// Judges the states in which the line has a content that it could not have before.
+    /// Checks the states in which the line has a content that it could not have before.
     pub(super) fn point_after_store(
         &mut self,
         at: At,
         line: u32,
         before: &[Content],
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let is_new = |content: &Content| !before.iter().any(|old| old.words == content.words);
         let contents = self.contents(line);
         let new: Vec<usize> = (0..contents.len()).filter(|&i| is_new(&contents[i])).collect();
         if new.is_empty() {
-            // Among the contents of a line that are left out there may be new ones.
+            // The contents that a selection leaves out may include new ones.
             let is_cut = self.depth == 0 && self.is_selection(line);
             self.explored.points += u64::from(is_cut);
             self.explored.sampled += u64::from(is_cut);
@@ -146,7 +146,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         self.point(at, Some((line, new)), judge)
     }
 
-    /// A locked instruction or a fence of `thread`: what it wrote back is durable.
+    /// Applies a locked instruction or fence of `thread`: its write-backs become durable.
     pub(super) fn keep_written_back(&mut self, thread: u32) {
         for (line, event) in std::mem::take(&mut self.thread(thread).written_back) {
             if let Some(pending) = &mut self.lines[line as usize] {
@@ -165,11 +165,12 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         }
     }
 
-    /// A note has come. Stores that are older than the last two may have left the cache by themselves: of each line some, by the dice. Otherwise
-    /// what nobody ever writes back would make more and more choices, all the same.
-    pub(super) fn age(&mut self, note: u32) {
-        let [_, old, last] = self.notes;
-        self.notes = [old, last, note];
+    /// Processes a mark. Stores older than the last two marks may have left the cache on their own:
+    /// some of each line become durable at random. Without this, lines that are never written back
+    /// would add ever more choices of the same kind.
+    pub(super) fn age(&mut self, mark: u32) {
+        let [_, old, last] = self.marks;
+        self.marks = [old, last, mark];
         for line in self.open.clone() {
             if self.focus.as_ref().is_some_and(|focus| focus.has_line(line)) {
                 continue;
@@ -204,7 +205,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         self.lines[line as usize].as_mut().is_some_and(|pending| pending.is_selection(&rules))
     }
 
-    /// Brings the memory in line with what is durable of a line. What a scratch line holds is drawn.
+    /// Updates the memory to the durable content of a line. A scratch line gets a random content.
     pub(super) fn refresh(&mut self, line: u32) {
         let index = line as usize;
         let Some(pending) = &mut self.lines[index] else { return };

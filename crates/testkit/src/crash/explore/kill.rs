@@ -1,23 +1,25 @@
-//! Crashes that follow something else: the death of a process, or a recovery.
+//! Crashes after a process was killed, and crashes of a recovery.
 
-use super::{Begin, Choice, Explorer, Found, Judge, Memory, Point, WORDS, pick};
+use super::{Begin, Choice, Explorer, Judge, Memory, Point, ViolatingState, WORDS, pick};
 use crate::trace::{Replay, Trace};
 
 impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
-    /// Whether a kill here makes a difference to a crash of the machine, and is to be tried.
+    /// Whether to try a kill here; only on profiles where a kill changes what a machine crash
+    /// leaves.
     pub(super) fn is_kill_due(&mut self) -> bool {
         let loses = !self.rules.keeps_stores && self.rules.fences_keep;
         let often = self.limits.revived_one_in;
         loses && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
     }
 
-    /// The process is killed after an event; another one goes on with what it finds in the caches. Then power fails.
+    /// Kills the process after an event. Another process continues with the content of the caches;
+    /// then power fails.
     pub(super) fn kill(
         &mut self,
         (base, trace): (&[u64], &Trace),
         event: usize,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let expectation = judge.remember();
         let revival = self.revival.take().unwrap_or_else(|| {
             let words = self.memory.lines() * WORDS;
@@ -25,7 +27,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             judge.revival(caches.go_on(trace, event + 1))
         });
         let shows = |revival: &&Trace| match &self.focus {
-            Some(focus) => !focus.is_of_sound() || !revival.is_sound(),
+            Some(focus) => !focus.is_sound() || !revival.is_sound(),
             None => true,
         };
         let found = revival.as_ref().filter(shows).and_then(|revival| {
@@ -38,25 +40,25 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             found.map(|found| (whole, found))
         });
         self.revival = Some(revival);
-        judge.go_back_to(expectation);
+        judge.restore(expectation);
         found.map(|(whole, found)| {
             let wrong = found.wrong.clone();
-            Found { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
+            ViolatingState { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
         })
     }
 
-    /// Whether a recovery is to be crashed although the history does not show the fault: the recovery may.
+    /// Whether to crash a recovery where the history does not show the fault: the recovery may.
     pub(super) fn is_recovery_due(&mut self) -> bool {
         let often = self.limits.nested_one_in[self.depth];
         self.is_directed && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
     }
 
-    /// Crashes the recovery from a state of the point behind an event: the least, the most, or any.
+    /// Crashes the recovery from a state after an event: the minimal, the maximal, or a random one.
     pub(super) fn crash_any_recovery(
         &mut self,
         event: usize,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         let point = Point { event, forced: None };
         let lines: Vec<u32> = self.open.iter().copied().collect();
         let domains: Vec<(u32, Vec<usize>)> =
@@ -76,7 +78,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         point: &Point,
         choice: &Choice,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         self.memory.begin();
         self.place(point, choice);
         let image = self.memory.image();
@@ -89,7 +91,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         self.nested = Some(nested);
         found.map(|found| {
             let wrong = found.wrong.clone();
-            self.found(point, choice, wrong, Some(Box::new((trace, found))))
+            self.describe(point, choice, wrong, Some(Box::new((trace, found))))
         })
     }
 

@@ -1,26 +1,27 @@
-//! The states of one point: which ones there are, and the judgement of each.
+//! The states of one point: their enumeration and the check of each.
 
-use super::{At, Explorer, Fate, Found, Judge, Wrong};
+use super::{At, Explorer, Judge, LineFate, ViolatingState, Wrong};
 use crate::crash::line::Content;
 use crate::crash::memory::{WORDS, hash};
 use crate::trace::Trace;
 
-/// The content of one line in a state, by number.
+/// The content of one line in a state, by its index.
 #[derive(Clone, Copy)]
 pub(super) struct Pick {
     pub(super) line: u32,
     pub(super) content: usize,
-    /// Words, a bit each, in which the contents that are tried elsewhere differ from this one. Those that agree in them are this one's to try.
-    pub(super) told: u8,
+    /// Words, one bit each, in which contents tried by other picks differ from this one. This pick
+    /// enumerates the contents that agree in them.
+    pub(super) distinct: u8,
 }
 
-/// What a state says of lines; the others have their usual content.
+/// The contents chosen for some lines; the others have their default content.
 pub(super) type Choice = Vec<Pick>;
 
-/// States that are judged together.
+/// States that are checked together.
 pub(super) struct Point {
     pub(super) event: usize,
-    /// A line that has one of these contents.
+    /// A line restricted to these contents.
     pub(super) forced: Option<(u32, Vec<usize>)>,
 }
 
@@ -29,7 +30,7 @@ impl Point {
         self.forced.as_ref().filter(|forced| forced.0 == line).map(|forced| &forced.1[..])
     }
 
-    /// The content of a line that no choice names.
+    /// The content of a line without a pick.
     fn usual(&self, line: u32) -> usize {
         self.forced_to(line).map_or(0, |contents| contents[0])
     }
@@ -37,14 +38,14 @@ impl Point {
 
 pub(super) enum Search {
     Done,
-    /// All of the contents that are tried, but a line that was read has more.
+    /// All tried contents were checked, but a line that was read has more.
     Cut,
     TooMany,
-    Wrong(Box<Found>),
+    Wrong(Box<ViolatingState>),
 }
 
 pub(super) fn pick(domains: &[(u32, Vec<usize>)], mut of: impl FnMut(&[usize]) -> usize) -> Choice {
-    domains.iter().map(|(line, all)| Pick { line: *line, content: of(all), told: !0 }).collect()
+    domains.iter().map(|(line, all)| Pick { line: *line, content: of(all), distinct: !0 }).collect()
 }
 
 /// Whether two contents differ in these words.
@@ -53,13 +54,14 @@ pub(super) fn differ(one: &Content, other: &Content, words: u8) -> bool {
 }
 
 impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
-    /// Judges the states of a point: all of them, or those in which a line has one of these contents.
+    /// Checks the states of a point: all of them, or those in which a line has one of these
+    /// contents.
     pub(super) fn point(
         &mut self,
         at: At,
         forced: Option<(u32, Vec<usize>)>,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
+    ) -> Option<ViolatingState> {
         self.explored.points += u64::from(self.depth == 0);
         if forced.is_none() {
             self.memory.forget_reads();
@@ -81,7 +83,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         }
     }
 
-    /// Every state that differs from all others in what is read, up to the limit.
+    /// Checks every state that differs from all others in what is read, up to the limit.
     pub(super) fn try_all(&mut self, point: &Point, judge: &mut dyn Judge<VOLATILE>) -> Search {
         let mut left = self.limits.exhaustive[self.depth];
         let mut waiting = vec![Choice::new()];
@@ -92,9 +94,9 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             }
             left -= 1;
             match self.run(point, &choice, judge) {
-                Ok(asked) => {
-                    self.fork(point, &choice, &asked, &mut waiting);
-                    is_cut = is_cut || asked.iter().any(|&(line, _)| self.is_selection(line as u32));
+                Ok(reads) => {
+                    self.fork(point, &choice, &reads, &mut waiting);
+                    is_cut = is_cut || reads.iter().any(|&(line, _)| self.is_selection(line as u32));
                 }
                 Err(found) => return Search::Wrong(found),
             }
@@ -102,42 +104,44 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         if is_cut { Search::Cut } else { Search::Done }
     }
 
-    /// The choices that differ from `choice` in one line, in words that its run has read, and agree in what it read of lines before.
+    /// Queues the choices that differ from `choice` in one line, in words that its run read, and
+    /// agree in what it read of earlier lines.
     pub(super) fn fork(
         &mut self,
         point: &Point,
         choice: &Choice,
-        asked: &[(usize, u8)],
+        reads: &[(usize, u8)],
         waiting: &mut Vec<Choice>,
     ) {
         let mut prefix = Choice::new();
-        for &(line, words) in asked {
+        for &(line, words) in reads {
             let line = line as u32;
             let chosen = choice.iter().find(|pick| pick.line == line).copied();
-            let chosen = chosen.unwrap_or(Pick { line, content: point.usual(line), told: 0 });
-            let told = chosen.told | words;
-            for content in self.others(point, chosen, told) {
+            let chosen = chosen.unwrap_or(Pick { line, content: point.usual(line), distinct: 0 });
+            let distinct = chosen.distinct | words;
+            for content in self.others(point, chosen, distinct) {
                 let mut other = prefix.clone();
-                other.push(Pick { line, content, told });
-                // Lines that were chosen and come later, or were not read, stay chosen.
+                other.push(Pick { line, content, distinct });
+                // Lines that were chosen but read later, or not read, stay chosen.
                 let rest = choice
                     .iter()
                     .filter(|pick| pick.line != line && !prefix.iter().any(|p| p.line == pick.line));
                 other.extend(rest.copied());
                 waiting.push(other);
             }
-            prefix.push(Pick { told, ..chosen });
+            prefix.push(Pick { distinct, ..chosen });
         }
     }
 
-    /// One content for each way to differ from the chosen one in the words `told`, of those that are its to try.
-    pub(super) fn others(&mut self, point: &Point, chosen: Pick, told: u8) -> Vec<usize> {
+    /// One content for each way to differ from the chosen one in the words `distinct`, among those
+    /// that this pick enumerates.
+    pub(super) fn others(&mut self, point: &Point, chosen: Pick, distinct: u8) -> Vec<usize> {
         let domain = self.domain(point, chosen.line);
         let contents = self.contents(chosen.line);
         let mut found = vec![chosen.content];
         for content in domain {
-            let mine = !differ(&contents[content], &contents[chosen.content], chosen.told);
-            if mine && found.iter().all(|&other| differ(&contents[content], &contents[other], told)) {
+            let mine = !differ(&contents[content], &contents[chosen.content], chosen.distinct);
+            if mine && found.iter().all(|&other| differ(&contents[content], &contents[other], distinct)) {
                 found.push(content);
             }
         }
@@ -145,17 +149,17 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         found
     }
 
-    /// Judges one state. Returns the undecided lines that were read.
+    /// Checks one state. Returns the undecided lines that were read.
     pub(super) fn run(
         &mut self,
         point: &Point,
         choice: &Choice,
         judge: &mut dyn Judge<VOLATILE>,
-    ) -> Result<Vec<(usize, u8)>, Box<Found>> {
+    ) -> Result<Vec<(usize, u8)>, Box<ViolatingState>> {
         self.memory.begin();
         self.place(point, choice);
         let verdict = judge.judge(&self.memory, point.event as u64);
-        let asked = self.memory.asked().collect();
+        let reads = self.memory.undecided_reads().collect();
         let state = hash(self.memory.fingerprint(), judge.expectation());
         self.memory.end();
         self.explored.runs += 1;
@@ -164,18 +168,21 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             self.explored.nested += u64::from(self.depth > 0);
         }
         if let Err(wrong) = verdict {
-            return Err(Box::new(self.found(point, choice, wrong, None)));
+            return Err(Box::new(self.describe(point, choice, wrong, None)));
         }
         match self.limits.nested_one_in[self.depth] {
-            0 => Ok(asked),
-            often if self.dice.roll(often) != 0 => Ok(asked),
-            _ => self.crash_recovery(point, choice, judge).map_or(Ok(asked), |found| Err(Box::new(found))),
+            0 => Ok(reads),
+            often if self.dice.roll(often) != 0 => Ok(reads),
+            _ => self.crash_recovery(point, choice, judge).map_or(Ok(reads), |found| Err(Box::new(found))),
         }
     }
 
     pub(super) fn place(&mut self, point: &Point, choice: &Choice) {
-        let forced =
-            point.forced.iter().map(|(line, contents)| Pick { line: *line, content: contents[0], told: 0 });
+        let forced = point.forced.iter().map(|(line, contents)| Pick {
+            line: *line,
+            content: contents[0],
+            distinct: 0,
+        });
         let forced = forced.filter(|forced| !choice.iter().any(|pick| pick.line == forced.line));
         for pick in forced.chain(choice.iter().copied()) {
             let words = self.contents(pick.line)[pick.content].words;
@@ -183,8 +190,12 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         }
     }
 
-    /// States of a point that has too many.
-    pub(super) fn sample(&mut self, point: &Point, judge: &mut dyn Judge<VOLATILE>) -> Option<Found> {
+    /// Checks a sample of the states of a point that has too many.
+    pub(super) fn sample(
+        &mut self,
+        point: &Point,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<ViolatingState> {
         let read = |line: &u32| self.memory.was_read(*line as usize, !0);
         let lines: Vec<u32> = self.open.iter().copied().filter(read).collect();
         let domains: Vec<(u32, Vec<usize>)> =
@@ -223,23 +234,23 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         point.forced_to(line).map_or_else(|| (0..contents).collect(), <[_]>::to_vec)
     }
 
-    /// The state, as its finder tells it.
-    pub(super) fn found(
+    /// The description of a violating state.
+    pub(super) fn describe(
         &mut self,
         point: &Point,
         choice: &Choice,
         wrong: Wrong,
-        nested: Option<Box<(Trace, Found)>>,
-    ) -> Found {
+        nested: Option<Box<(Trace, ViolatingState)>>,
+    ) -> ViolatingState {
         let mut lines = Vec::new();
         for line in self.open.clone() {
             let chosen = choice.iter().find(|pick| pick.line == line).map(|pick| pick.content);
             let content = self.contents(line)[chosen.unwrap_or(point.usual(line))];
             let Some(pending) = &self.lines[line as usize] else { continue };
-            let fate = pending.parted(&content);
+            let fate = pending.lost_and_kept(&content);
             let [lost, kept] = fate.map(|items| items.iter().map(|item| item.event).collect());
-            lines.push(Fate { line, lost, kept });
+            lines.push(LineFate { line, lost, kept });
         }
-        Found { event: point.event, lines, wrong, nested }
+        ViolatingState { event: point.event, lines, wrong, nested }
     }
 }

@@ -1,23 +1,25 @@
-//! Runs that come to hold the same. What a run does from some moment on follows from what the memory holds then; so of runs that hold the same there, one has to go on, and the others have read what its rest has read.
+//! Runs that converge. The rest of a run depends only on the content of the memory when it begins.
+//! So of several runs with equal content at that point, one continues, and the others count as
+//! having read what its rest read.
 
 use super::{Bits, Memory, WORDS, Words, hash};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Words that the rest of a run has read before it wrote them, a bit each.
+/// Words that the rest of a run read before it wrote them, one bit each.
 #[derive(Debug)]
 pub(in crate::crash) struct Reads {
     words: Box<[u64]>,
-    /// A hash of them and of what they held.
+    /// A hash of those words and their values.
     fingerprint: u64,
 }
 
 pub(super) struct Rest {
     /// Whether a run is in its rest.
     pub(super) is_on: AtomicBool,
-    /// Words that the run had read or written before.
+    /// Words that the run read or wrote before its rest.
     before: Bits,
-    /// Words that the rest has read before it wrote them.
+    /// Words that the rest read before it wrote them.
     read: Bits,
     fingerprint: AtomicU64,
 }
@@ -28,9 +30,10 @@ impl Rest {
         Self { is_on: AtomicBool::new(false), before, read, fingerprint: AtomicU64::new(0) }
     }
 
-    /// Notes a word that is read now, for the first time in the rest if the run is in it. Whether it was read or written before, which is no news then.
+    /// If the run is in its rest, records a word that the rest reads for the first time. Returns
+    /// whether the run accessed it earlier, so that the read is no news.
     #[inline(always)]
-    pub(super) fn notes(&self, word: usize, value: u64) -> bool {
+    pub(super) fn record_read(&self, word: usize, value: u64) -> bool {
         if !self.is_on.load(Relaxed) {
             return false;
         }
@@ -40,16 +43,16 @@ impl Rest {
     }
 }
 
-/// How the hash of all words changes with a line.
+/// How the hash of the content changes with a line.
 pub(super) fn change(line: usize, from: &Words, to: &Words) -> u64 {
-    // Of zeros there are most: they count for nothing.
+    // Zeros are the most frequent words; they do not contribute.
     let of = |word: usize, value: u64| if value == 0 { 0 } else { hash((line * WORDS + word) as u64, value) };
     let changed = (0..WORDS).filter(|&word| from[word] != to[word]);
     changed.fold(0, |changes, word| changes ^ of(word, from[word]) ^ of(word, to[word]))
 }
 
 impl<const VOLATILE: bool> Memory<VOLATILE> {
-    /// A hash of all that the memory holds at this moment of a run.
+    /// A hash of the whole content at this moment of a run.
     pub(in crate::crash) fn holds(&self) -> u64 {
         let arena = &*self.arena;
         arena.kept.iter().fold(arena.held.load(Relaxed), |all, line| {
@@ -61,7 +64,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
     /// Begins the rest of a run.
     pub(in crate::crash) fn begin_rest(&self) {
         let (rest, seen) = (&self.arena.rest, &self.arena.seen);
-        rest.before.become_like(seen);
+        rest.before.copy_from(seen);
         [&rest.read, seen].into_iter().for_each(Bits::clear);
         rest.fingerprint.store(0, Relaxed);
         rest.is_on.store(true, Relaxed);
@@ -74,7 +77,8 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         Reads { words, fingerprint: rest.fingerprint.load(Relaxed) }
     }
 
-    /// Whether all that was read there holds the same now: then the run would go on as that one did.
+    /// Whether all these words have the same values now, so that the run would continue as the
+    /// recorded one did.
     pub(in crate::crash) fn would_read(&self, reads: &Reads) -> bool {
         let mut fingerprint = 0;
         for (group, &words) in reads.words.iter().enumerate() {
@@ -88,7 +92,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         fingerprint == reads.fingerprint
     }
 
-    /// Takes the rest of the run for done: it would have read this. What is read from now on is not noted.
+    /// Ends the run early, as if its rest had read this. Later reads are not recorded.
     pub(in crate::crash) fn read_as(&self, reads: &Reads) {
         reads.words.iter().enumerate().for_each(|(group, &words)| self.all_of(group, words, false));
         self.arena.seen.0.iter().for_each(|bits| bits.store(!0, Relaxed));
@@ -102,7 +106,7 @@ mod tests {
     const BYTES: usize = 4096;
     const HELD: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
 
-    /// A memory whose first two lines may hold something else.
+    /// A memory whose first two lines are undecided.
     fn memory() -> Memory<true> {
         let memory = Memory::zeroed(BYTES, BYTES).unwrap();
         memory.set_all(&HELD);
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn memories_that_hold_the_same_have_one_hash_however_they_came_to_it() {
+    fn hash_depends_only_on_the_content() {
         let (one, other) = (memory(), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
         assert_ne!(one.holds(), other.holds());
         other.set_line(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
@@ -134,7 +138,8 @@ mod tests {
         assert_eq!(one.holds(), other.holds());
     }
 
-    /// A run: reads words 0 and 1, writes words 1 and 2, and then, in the rest, reads words 0, 2, 4 and 8, and writes and reads word 5.
+    /// A run that reads words 0 and 1 and writes words 1 and 2. Its rest reads words 0, 2, 4 and 8,
+    /// and writes and reads word 5.
     fn run(memory: &Memory<true>, old: Option<&Reads>) -> (Vec<(usize, u8)>, u64, Option<Reads>) {
         memory.begin();
         let _ = (load(memory, 0), load(memory, 1));
@@ -148,33 +153,33 @@ mod tests {
             [0, 2, 4, 5, 8].into_iter().for_each(|index| _ = load(memory, index));
             Some(memory.read_in_rest())
         };
-        let read = (memory.asked().collect(), memory.fingerprint(), reads);
+        let read = (memory.undecided_reads().collect(), memory.fingerprint(), reads);
         memory.end();
         read
     }
 
     #[test]
-    fn a_run_that_ends_like_another_has_read_what_it_would_have_read() {
+    fn converged_run_counts_the_reads_of_the_other() {
         let memory = memory();
-        let (asked, fingerprint, reads) = run(&memory, None);
-        assert_eq!(asked, [(0, 0b1_0011), (1, 0b1)]);
+        let (undecided, fingerprint, reads) = run(&memory, None);
+        assert_eq!(undecided, [(0, 0b1_0011), (1, 0b1)]);
         let reads = reads.unwrap();
         let (same, print, _) = run(&memory, Some(&reads));
-        assert_eq!((same, print), (asked, fingerprint));
-        // As one that has read word 4 before.
+        assert_eq!((same, print), (undecided, fingerprint));
+        // A run that reads word 4 before its rest.
         memory.begin();
         let _ = (load(&memory, 4), load(&memory, 1), load(&memory, 0));
         memory.read_as(&reads);
         let _ = load(&memory, 7);
         assert_eq!(
-            memory.asked().collect::<Vec<_>>(),
+            memory.undecided_reads().collect::<Vec<_>>(),
             [(0, 0b1_0111), (1, 0b1)],
-            "word 2 was not written, word 7 comes behind the end"
+            "word 2 was not written, word 7 is read after the end"
         );
     }
 
     #[test]
-    fn a_run_goes_on_as_another_did_if_all_that_it_would_read_is_the_same() {
+    fn run_converges_if_all_later_reads_are_equal() {
         let memory = memory();
         let reads = run(&memory, None).2.unwrap();
         for index in 0..16 {

@@ -1,4 +1,4 @@
-//! What a crash may leave of small traces, made by hand: all of it, and nothing else.
+//! What a crash may leave of small handmade traces: every such state, and no other.
 
 use super::Profile;
 use crate::crash::explore::{Explored, Explorer, Judge, Limits, Wrong};
@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Offset, Region, Word};
 
 const BYTES: usize = 4096;
-/// A word of another line than those with small numbers.
+/// A word in another line than the small numbers.
 const FAR: u64 = WORDS as u64;
-/// The note behind everything: there the crash is.
+/// The mark at the end, where the crash happens.
 const END: u64 = 1;
 
-/// What threads do; words are named by their numbers.
+/// The events of threads; words are named by their numbers.
 #[derive(Default)]
 struct Program(Trace);
 
@@ -52,7 +52,8 @@ impl Program {
         self.does(thread, What::Fence)
     }
 
-    /// What a crash behind all of it may leave in these words, and what was explored for that.
+    /// The contents that a crash at the end may leave in these words, and the counters of the
+    /// exploration.
     fn explored<const N: usize>(self, profile: Profile, words: [u64; N]) -> (BTreeSet<[u64; N]>, Explored) {
         let program = self.does(0, What::Mark(END));
         let mut look = Look { at: program.0.events().len() as u64 - 1, ..Look::at(words) };
@@ -66,16 +67,16 @@ impl Program {
     }
 }
 
-/// Looks at some words.
+/// Records the content of some words.
 struct Look<const N: usize> {
     words: [u64; N],
-    /// The event behind which it looks.
+    /// The event after which `left` is recorded.
     at: u64,
-    /// What was there then.
+    /// The contents after that event.
     left: BTreeSet<[u64; N]>,
-    /// What was there at any time.
+    /// The contents after any event.
     met: BTreeSet<[u64; N]>,
-    /// What recoveries do, first to last; the last one again and again.
+    /// The traces of recoveries, in order; the last one repeats.
     recoveries: Vec<Trace>,
 }
 
@@ -93,8 +94,8 @@ impl<const N: usize> Look<N> {
 }
 
 impl<const N: usize> Judge<true> for Look<N> {
-    fn pass(&mut self, note: u64) -> bool {
-        note == END
+    fn pass(&mut self, mark: u64) -> bool {
+        mark == END
     }
     fn expectation(&self) -> u64 {
         0
@@ -122,14 +123,14 @@ impl<const N: usize> Judge<true> for Look<N> {
     fn remember(&self) -> Expectation {
         Expectation::default()
     }
-    fn go_back_to(&mut self, _: Expectation) {}
+    fn restore(&mut self, _: Expectation) {}
 }
 
 fn begin() -> Program {
     Program::default()
 }
 
-/// Every part of some words, which hold 1, 2 and so on if they are kept.
+/// Every subset of some words, which hold 1, 2 and so on if they are kept.
 fn any_of<const N: usize>() -> BTreeSet<[u64; N]> {
     let part =
         |kept: u32| std::array::from_fn(|word| if kept >> word & 1 == 1 { word as u64 + 1 } else { 0 });
@@ -137,7 +138,7 @@ fn any_of<const N: usize>() -> BTreeSet<[u64; N]> {
 }
 
 #[test]
-fn of_the_stores_to_a_line_a_prefix_is_kept() {
+fn prefix_of_the_stores_to_a_line_is_kept() {
     for profile in [Pmem, Arm, File] {
         let program = begin().store(0, 0, 1).store(0, 1, 2).store(0, 0, 3);
         assert_eq!(program.leaves(profile, [0, 1]), [[0, 0], [1, 0], [1, 2], [3, 2]].into(), "{profile:?}");
@@ -145,17 +146,21 @@ fn of_the_stores_to_a_line_a_prefix_is_kept() {
 }
 
 #[test]
-fn lines_have_nothing_to_do_with_each_other() {
+fn lines_are_independent() {
     let program = begin().store(0, 0, 1).store(0, FAR, 2);
     assert_eq!(program.leaves(Pmem, [0, FAR]), any_of());
 }
 
 #[test]
-fn a_write_back_guarantees_nothing_before_a_fence_of_its_own_thread() {
+fn write_back_needs_a_fence_of_its_own_thread() {
     let written_back = || begin().store(0, 0, 1).write_back(0, 0);
     for profile in [Pmem, Arm, Remote] {
         assert_eq!(written_back().leaves(profile, [0]), [[0], [1]].into(), "{profile:?}, no fence");
-        assert_eq!(written_back().fence(1).leaves(profile, [0]), [[0], [1]].into(), "{profile:?}, another's");
+        assert_eq!(
+            written_back().fence(1).leaves(profile, [0]),
+            [[0], [1]].into(),
+            "{profile:?}, other thread"
+        );
         assert_eq!(written_back().fence(0).leaves(profile, [0]), [[1]].into(), "{profile:?}, its own");
         let fenced_first = begin().store(0, 0, 1).fence(0).write_back(0, 0);
         assert_eq!(fenced_first.leaves(profile, [0]), [[0], [1]].into(), "{profile:?}, fenced before");
@@ -163,7 +168,7 @@ fn a_write_back_guarantees_nothing_before_a_fence_of_its_own_thread() {
 }
 
 #[test]
-fn a_write_back_is_of_the_line_whoever_has_stored_to_it() {
+fn write_back_covers_the_stores_of_all_threads() {
     let program = begin().store(0, 0, 1).write_back(1, 0).fence(1);
     assert_eq!(program.leaves(Pmem, [0]), [[1]].into());
     let of_another_line = begin().store(0, 0, 1).write_back(0, FAR).fence(0);
@@ -171,13 +176,13 @@ fn a_write_back_is_of_the_line_whoever_has_stored_to_it() {
 }
 
 #[test]
-fn a_store_behind_a_write_back_is_not_covered_by_it() {
+fn write_back_does_not_cover_a_later_store() {
     let program = begin().store(0, 0, 1).write_back(0, 0).store(0, 1, 2).fence(0);
     assert_eq!(program.leaves(Pmem, [0, 1]), [[1, 0], [1, 2]].into());
 }
 
 #[test]
-fn a_locked_instruction_is_a_fence_on_x86_only() {
+fn locked_instruction_is_a_fence_on_x86_only() {
     let written_back = || begin().store(0, 0, 1).write_back(0, 0);
     let locked = || written_back().locked(0, FAR, 2);
     assert_eq!(locked().leaves(Pmem, [0, FAR]), [[1, 0], [1, 2]].into());
@@ -185,30 +190,30 @@ fn a_locked_instruction_is_a_fence_on_x86_only() {
         assert_eq!(locked().leaves(profile, [0, FAR]), any_of(), "{profile:?}");
     }
     assert_eq!(written_back().locked(1, FAR, 2).leaves(Pmem, [0, FAR]), any_of(), "another's");
-    // What it stores itself comes behind it.
+    // Its own store comes after it.
     let itself = begin().locked(0, 0, 1).write_back(0, 0);
     assert_eq!(itself.leaves(Pmem, [0]), [[0], [1]].into());
 }
 
 #[test]
-fn a_compare_and_swap_that_fails_is_one_as_well() {
+fn failed_compare_and_swap_is_a_fence_on_x86() {
     let program = || begin().store(0, 0, 1).write_back(0, 0).locked_in_vain(0, FAR);
     assert_eq!(program().leaves(Pmem, [0]), [[1]].into());
     assert_eq!(program().leaves(Arm, [0]), [[0], [1]].into());
 }
 
 #[test]
-fn a_locked_instruction_is_no_fence_for_what_is_streamed() {
+fn locked_instruction_does_not_fence_streamed_stores() {
     let streamed = || begin().stream(0, 0, &[1]);
     assert_eq!(streamed().locked(0, FAR, 2).leaves(Pmem, [0, FAR]), any_of());
     assert_eq!(streamed().locked_in_vain(0, FAR).leaves(Pmem, [0]), [[0], [1]].into());
-    // Nor does a write-back help: what is streamed is not in the cache.
+    // Nor does a write-back help: streamed stores are not in the cache.
     let written_back = streamed().write_back(0, 0).locked_in_vain(0, FAR);
     assert_eq!(written_back.leaves(Pmem, [0]), [[0], [1]].into());
 }
 
 #[test]
-fn a_copy_is_torn_into_words_in_any_order() {
+fn copy_may_be_torn_into_words_in_any_order() {
     assert_eq!(begin().copy(0, 0, &[1, 2, 3]).leaves(Pmem, [0, 1, 2]), any_of());
     let over_two_lines = begin().copy(0, FAR - 1, &[1, 2]);
     assert_eq!(over_two_lines.leaves(Pmem, [FAR - 1, FAR]), any_of());
@@ -217,28 +222,28 @@ fn a_copy_is_torn_into_words_in_any_order() {
 }
 
 #[test]
-fn a_copy_comes_behind_the_stores_before_it_and_all_of_it_before_those_behind() {
+fn copy_is_ordered_with_stores_before_and_after_it() {
     let program = begin().store(0, 0, 1).copy(0, 1, &[2, 3]).store(0, 3, 4);
     let left = [[0, 0, 0, 0], [1, 0, 0, 0], [1, 2, 0, 0], [1, 0, 3, 0], [1, 2, 3, 0], [1, 2, 3, 4]];
     assert_eq!(program.leaves(Pmem, [0, 1, 2, 3]), left.into());
 }
 
 #[test]
-fn streamed_words_come_in_any_order_until_a_fence_of_their_own_thread() {
+fn streamed_words_are_unordered_until_their_threads_fence() {
     let streamed = || begin().stream(0, 0, &[1, 2]).store(0, 2, 3);
     assert_eq!(streamed().leaves(Pmem, [0, 1, 2]), any_of());
     assert_eq!(streamed().write_back(1, 0).fence(1).leaves(Pmem, [0, 1, 2]).len(), 4, "another's fence");
     assert_eq!(streamed().fence(0).leaves(Pmem, [0, 1, 2]), [[1, 2, 0], [1, 2, 3]].into(), "their own");
-    // They need no write-back, and what was stored before is over-written.
+    // They need no write-back, and overwrite earlier stores.
     let over = begin().store(0, 0, 9).stream(0, 0, &[1]).fence(0);
     assert_eq!(over.leaves(Pmem, [0]), [[1]].into());
-    // Once what came later is durable, nobody sees them any more.
+    // Once a later store is durable, they are overwritten.
     let outdated = begin().stream(0, 0, &[1]).store(0, 0, 9).write_back(1, 0).fence(1);
     assert_eq!(outdated.leaves(Pmem, [0]), [[9]].into());
 }
 
 #[test]
-fn where_caches_are_kept_so_is_every_store() {
+fn flushed_caches_keep_every_store() {
     for profile in [Eadr, Shm] {
         let program = begin().store(0, 0, 1).copy(0, 1, &[2]).stream(0, FAR, &[3]).locked(1, FAR + 1, 4);
         assert_eq!(program.leaves(profile, [0, 1, FAR, FAR + 1]), [[1, 2, 3, 4]].into(), "{profile:?}");
@@ -246,30 +251,31 @@ fn where_caches_are_kept_so_is_every_store() {
 }
 
 #[test]
-fn at_the_other_end_of_a_fabric_a_line_has_no_order() {
+fn fabric_keeps_no_order_within_a_line() {
     let stored = || begin().store(0, 0, 1).store(0, 1, 2).store(0, 2, 3);
     assert_eq!(stored().leaves(Remote, [0, 1, 2]), any_of());
     assert_eq!(stored().write_back(0, 0).fence(0).leaves(Remote, [0, 1, 2]), [[1, 2, 3]].into());
-    // Without a write-back nothing asks for the line.
+    // Without a write-back, the line is not requested.
     assert_eq!(stored().fence(0).leaves(Remote, [0, 1, 2]), any_of());
     let twice = begin().store(0, 0, 1).store(0, 0, 2);
     assert_eq!(twice.leaves(Remote, [0]), [[0], [1], [2]].into());
 }
 
 #[test]
-fn of_a_file_that_nobody_synced_nothing_is_sure() {
+fn unsynced_file_guarantees_nothing() {
     let persisted = begin().store(0, 0, 1).store(0, FAR, 2).write_back(0, 0).write_back(0, FAR).fence(0);
     assert_eq!(persisted.leaves(File, [0, FAR]), any_of());
     assert_eq!(begin().stream(0, 0, &[1]).fence(0).leaves(File, [0]), [[0], [1]].into());
 }
 
 #[test]
-fn a_point_is_sampled_if_a_line_was_read_that_may_hold_more_than_is_tried() {
-    // Seven words in any order: a hundred and twenty-eight ways, of which some are tried.
+fn point_with_an_untried_content_that_was_read_is_sampled() {
+    // Seven words in any order: 128 contents, of which only some are tried.
     let torn = || begin().copy(0, 0, &[1, 2, 3, 4, 5, 6, 7]).store(0, FAR, 1);
     let (left, explored) = torn().explored(Pmem, [0, 1, 2, 3, 4, 5, 6]);
     assert!(left.len() < 128, "{}", left.len());
-    // The copy, and the end. No state of the store to the other line differs in what is read.
+    // The copy, and the end. The states of the store to the other line do not differ in the words
+    // read.
     assert_eq!((explored.points, explored.sampled), (3, 2));
     let (left, explored) = torn().explored(Pmem, [FAR]);
     assert_eq!((left, explored.sampled), ([[0], [1]].into(), 0), "of the torn line nothing was read");
@@ -278,8 +284,8 @@ fn a_point_is_sampled_if_a_line_was_read_that_may_hold_more_than_is_tried() {
 }
 
 #[test]
-fn what_is_old_is_taken_for_durable_and_counted() {
-    // Sixty-four stores, each followed by three notes, which make it old.
+fn old_stores_are_assumed_durable_and_counted() {
+    // Sixty-four stores, each followed by three marks, which make it old.
     let stores = 64;
     let old = |word| {
         (0..stores).fold(begin(), |program, turn| {
@@ -295,7 +301,7 @@ fn what_is_old_is_taken_for_durable_and_counted() {
 }
 
 #[test]
-fn a_recovery_is_crashed_at_each_of_its_stores_and_so_is_the_recovery_from_that() {
+fn recovery_is_crashed_at_each_store_twice_nested() {
     const STORES: u64 = 100;
     let stores = |word| (1..=STORES).fold(begin(), |program, value| program.store(0, word, value)).0;
     let mut look = Look { recoveries: vec![stores(FAR), stores(2 * FAR)], ..Look::at([FAR, 2 * FAR]) };

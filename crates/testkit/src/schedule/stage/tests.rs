@@ -1,8 +1,8 @@
-//! Threads on the stage: who goes on, who dies, and what comes of those who spin, panic or never end.
+//! Tests of the scheduler: turns, crashes, spinning threads, panics and endless runs.
 
 use super::*;
 
-fn note(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
+fn record(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
     let into = into.clone();
     Box::new(move || {
         for _ in 0..steps {
@@ -13,13 +13,13 @@ fn note(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_the_script_repeats_it() {
+fn seed_and_script_repeat_a_run() {
     let stage = Stage::new();
     for seed in 0..50 {
         let policy = Policy::Random { one_in: 2 };
         let run = |policy: &Policy| {
             let order = Arc::new(Mutex::new(Vec::new()));
-            let jobs = (0..3).map(|thread| note(&order, 10 + thread)).collect();
+            let jobs = (0..3).map(|thread| record(&order, 10 + thread)).collect();
             let ran = stage.run(jobs, policy, seed);
             assert_eq!((ran.steps, ran.wrong.clone()), (33, None));
             let order = lock(&order).clone();
@@ -31,7 +31,7 @@ fn the_same_seed_gives_the_same_run_and_the_script_repeats_it() {
     }
 }
 
-/// As one that is taken back when its owner is buried.
+/// Its drop stores, like a guard of a crashed thread that is detached.
 struct Guard;
 
 impl Drop for Guard {
@@ -43,12 +43,12 @@ impl Drop for Guard {
 }
 
 #[test]
-fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
+fn crashed_thread_stops_until_it_is_detached() {
     let stage = Stage::new();
     for seed in 0..50 {
         let (order, dead) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let jobs = (0..3).map(|thread| {
-            let work = note(&order, 20);
+            let work = record(&order, 20);
             let job: Job = Box::new(move || {
                 begin_call(0);
                 let _guard = Guard;
@@ -56,22 +56,25 @@ fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
             });
             (thread, job)
         });
-        let deaths = vec![Death { thread: 1, call: 0, change: 7 }, Death { thread: 2, call: 1, change: 1 }];
-        let told = dead.clone();
-        let mortality = Mortality::new(deaths, move |thread| lock(&told).push(thread));
-        let ran = stage.run_mortals(jobs.collect(), mortality, &Policy::Random { one_in: 2 }, seed);
+        let deaths = vec![
+            ThreadCrash { thread: 1, call: 0, change: 7 },
+            ThreadCrash { thread: 2, call: 1, change: 1 },
+        ];
+        let crashed = dead.clone();
+        let crash_plan = CrashPlan::new(deaths, move |thread| lock(&crashed).push(thread));
+        let ran = stage.run_crashing(jobs.collect(), crash_plan, &Policy::Random { one_in: 2 }, seed);
         assert_eq!(ran.died.iter().map(|died| died.0).collect::<Vec<_>>(), [1]);
         assert_eq!((ran.wrong, lock(&dead).clone()), (None, vec![1]));
         let done = |thread| lock(&order).iter().filter(|&&by| by == thread).count();
         assert_eq!((done(0), done(1), done(2)), (20, 6, 20));
         assert_eq!(stage.alone_in(2, number), Ok(2));
-        stage.bury();
+        stage.detach_dead();
         assert_eq!((stage.alone_in(1, number), done(1)), (Ok(1), 6));
     }
 }
 
 #[test]
-fn a_thread_that_spins_gives_way() {
+fn spinning_thread_yields() {
     let stage = Stage::new();
     for seed in 0..50 {
         let flag = Arc::new(AtomicBool::new(false));
@@ -91,7 +94,7 @@ fn a_thread_that_spins_gives_way() {
 }
 
 #[test]
-fn a_panic_and_a_run_without_end_are_told_and_the_stage_goes_on() {
+fn panics_and_endless_runs_are_reported() {
     let stage = Stage::new();
     let panics: Job = Box::new(|| {
         step(None);
@@ -107,6 +110,6 @@ fn a_panic_and_a_run_without_end_are_told_and_the_stage_goes_on() {
         })
     };
     let ran = stage.run(vec![endless(), endless()], &Policy::Random { one_in: 64 }, 1);
-    assert!(ran.wrong.is_some_and(|wrong| wrong.contains("does not come to an end")));
+    assert!(ran.wrong.is_some_and(|wrong| wrong.contains("does not terminate")));
     assert_eq!(stage.alone(|| 7), Ok(7));
 }

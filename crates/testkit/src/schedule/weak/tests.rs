@@ -1,11 +1,12 @@
-//! Litmus tests of the memory: what threads may come to see, and which of their orders are needed so that they do not.
+//! Litmus tests of the memory model: which values threads may load, and which orderings prevent
+//! that.
 
 use super::*;
 use crate::Layered;
-use crate::crash::{Memory, note_begin, note_end};
-use crate::schedule::death::{Death, Mortality};
+use crate::crash::{Memory, mark_begin, mark_end};
+use crate::schedule::death::{CrashPlan, ThreadCrash};
 use crate::schedule::stage::begin_call;
-use crate::schedule::{Cue, Job, Policy, Scheduled, Sight, Stage, Stop, mark};
+use crate::schedule::{Cue, Job, Policy, Scheduled, Stage, Stop, Visibility, mark};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use terrace_medium::{Offset, Region, Word, full_barrier};
@@ -30,9 +31,9 @@ fn run<const N: usize>(
     let job = |number: usize| -> Job {
         let (region, result, work) = (region.clone(), results[number].clone(), threads[number]);
         Box::new(move || {
-            region.medium().note(note_begin(number));
+            region.medium().mark_call(mark_begin(number));
             result.store(work(&region), Relaxed);
-            region.medium().note(note_end(number));
+            region.medium().mark_call(mark_end(number));
         })
     };
     let ran = stage.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
@@ -40,15 +41,15 @@ fn run<const N: usize>(
     (passed.weakenings(), results.map(|result| result.load(Relaxed)))
 }
 
-/// Whether these threads ever come to `wrong`; and if they do not, which of their orders are needed for that.
+/// Whether these threads ever get the results `wrong`; if not, which of their orderings prevent it.
 fn is_needed<const N: usize>(threads: [Thread; N], wrong: [u64; N]) -> Option<Vec<Weak>> {
     let stage = Stage::new();
     let all: Weakenings = (0..50).flat_map(|seed| run(&stage, None, threads, seed).0).collect();
-    let comes = |weakening| (0..1000).any(|seed| run(&stage, weakening, threads, seed).1 == wrong);
-    if comes(None) {
+    let is_reached = |weakening| (0..1000).any(|seed| run(&stage, weakening, threads, seed).1 == wrong);
+    if is_reached(None) {
         return None;
     }
-    let needed = all.into_iter().filter(|&weakening| comes(Some(weakening)));
+    let needed = all.into_iter().filter(|&weakening| is_reached(Some(weakening)));
     let mut needed: Vec<Weak> = needed.map(|weakening| weakening.weak).collect();
     needed.sort();
     Some(needed)
@@ -65,7 +66,7 @@ const RECEIVE: Thread = |region| {
 };
 
 #[test]
-fn a_message_that_is_passed_needs_a_release_and_an_acquire() {
+fn message_passing_needs_release_and_acquire() {
     let both = Some(vec![Weak::Acquire, Weak::Release]);
     assert_eq!(is_needed([SEND, RECEIVE], [7, 2]), both);
     let by_exchange: Thread = |region| {
@@ -74,14 +75,14 @@ fn a_message_that_is_passed_needs_a_release_and_an_acquire() {
         7
     };
     assert_eq!(is_needed([by_exchange, RECEIVE], [7, 2]), both);
-    // A Release keeps what was before it from passing it, and not itself from what is behind.
+    // A Release orders earlier accesses before itself, but not itself before later ones.
     let released_before: Thread = |region| {
         region.at(X).store(region.medium(), 1, Release);
         region.at(Y).store(region.medium(), 1, Relaxed);
         7
     };
     assert_eq!(is_needed([released_before, RECEIVE], [7, 2]), None);
-    // An Acquire has nothing to do with what another word says.
+    // An Acquire does not affect values loaded from another word.
     let acquires_another: Thread = |region| {
         let flag = region.at(Y).load(region.medium(), Relaxed);
         region.at(Z).load(region.medium(), Acquire);
@@ -91,23 +92,23 @@ fn a_message_that_is_passed_needs_a_release_and_an_acquire() {
 }
 
 #[test]
-fn bytes_are_passed_as_words_are() {
+fn message_passing_covers_bytes() {
     let send: Thread = |region| {
-        // SAFETY: nobody looks at them before the word says so.
+        // SAFETY: no thread reads them before the word announces them.
         unsafe { region.copy_in(64, &[1; 8]) };
         region.at(Y).store(region.medium(), 1, Release);
         7
     };
     let receive: Thread = |region| {
         let flag = region.at(Y).load(region.medium(), Acquire);
-        // SAFETY: nobody writes them any more if the word says so.
+        // SAFETY: no thread writes them once the word announces them.
         flag * 2 + unsafe { region.bytes(64, 8) }.map_or(9, |bytes| u64::from(bytes[3]))
     };
     assert_eq!(is_needed([send, receive], [7, 2]), Some(vec![Weak::Acquire, Weak::Release]));
 }
 
 #[test]
-fn a_message_goes_through_the_hands_of_others() {
+fn message_is_forwarded_by_other_threads() {
     let forward: Thread = |region| {
         if region.at(Y).load(region.medium(), Acquire) == 1 {
             region.at(Z).store(region.medium(), 1, Release);
@@ -120,7 +121,7 @@ fn a_message_goes_through_the_hands_of_others() {
     };
     let needed = Some(vec![Weak::Acquire, Weak::Acquire, Weak::Release, Weak::Release]);
     assert_eq!(is_needed([SEND, forward, receive], [7, 8, 2]), needed);
-    // A read-modify-write hands on what it took the place of, whatever its own order is.
+    // A read-modify-write passes on what the replaced value carried, whatever its own ordering.
     let count: Thread = |region| {
         region.at(Y).fetch_add(region.medium(), 2, Relaxed);
         8
@@ -134,7 +135,7 @@ fn a_message_goes_through_the_hands_of_others() {
 }
 
 #[test]
-fn what_one_word_held_is_never_seen_behind_what_it_holds() {
+fn values_of_one_word_are_seen_in_order() {
     let count: Thread = |region| {
         (1..=4).for_each(|value| region.at(X).store(region.medium(), value, Relaxed));
         7
@@ -147,10 +148,10 @@ fn what_one_word_held_is_never_seen_behind_what_it_holds() {
 }
 
 #[test]
-fn of_two_who_announce_themselves_one_sees_the_other_by_a_total_order_only() {
+fn store_buffering_needs_a_total_order() {
     let one: Thread = |region| {
         region.at(X).store(region.medium(), 1, SeqCst);
-        // A step more, before the end of the call, by which all is visible.
+        // One more step before the end of the call, which makes everything visible.
         region.at(Y).load(region.medium(), SeqCst) + region.at(Z).load(region.medium(), Relaxed)
     };
     let other: Thread = |region| {
@@ -167,7 +168,7 @@ fn of_two_who_announce_themselves_one_sees_the_other_by_a_total_order_only() {
 }
 
 #[test]
-fn who_asks_for_a_barrier_in_every_thread_makes_theirs() {
+fn global_barrier_acts_in_every_thread() {
     let has_none: Thread = |region| {
         region.at(X).store(region.medium(), 1, Relaxed);
         region.at(Y).load(region.medium(), Relaxed) + region.at(Z).load(region.medium(), Relaxed)
@@ -186,31 +187,32 @@ fn who_asks_for_a_barrier_in_every_thread_makes_theirs() {
     assert_eq!(is_needed([has_none, has_one], [0, 0]), None);
 }
 
-/// Sends, and dies behind that, before it would store once more. What is there then, with this order missing.
+/// A thread sends, then crashes before one more store. Returns what it left with this ordering
+/// weakened.
 fn left_by_dead(stage: &Stage, missing: Option<Weakening>, seed: u64) -> (Weakenings, [u64; 2]) {
     let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
     let reach = Reach { aim: Aim::Words(u64::MAX), ..Reach::of_run(seed) };
     let below = Weakened::over(memory, missing, reach, 0);
     let passed = below.passed();
     let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
-    let (dies, told) = (region.clone(), region.clone());
+    let (dies, observer) = (region.clone(), region.clone());
     let job: Job = Box::new(move || {
         begin_call(0);
-        dies.medium().note(note_begin(0));
+        dies.medium().mark_call(mark_begin(0));
         SEND(&dies);
         dies.at(Z).store(dies.medium(), 1, Relaxed);
     });
-    let deaths = vec![Death { thread: 0, call: 0, change: 3 }];
-    let mortality = Mortality::new(deaths, move |thread| told.medium().died(thread));
-    let ran = stage.run_mortals(vec![(0, job)], mortality, &Policy::Random { one_in: 2 }, seed);
+    let deaths = vec![ThreadCrash { thread: 0, call: 0, change: 3 }];
+    let crash_plan = CrashPlan::new(deaths, move |thread| observer.medium().died(thread));
+    let ran = stage.run_crashing(vec![(0, job)], crash_plan, &Policy::Random { one_in: 2 }, seed);
     assert_eq!((ran.died.len(), ran.wrong), (1, None));
     let left = [X, Y].map(|at| region.at(at).load(region.medium(), Relaxed));
-    stage.bury();
+    stage.detach_dead();
     (passed.weakenings(), left)
 }
 
 #[test]
-fn who_dies_has_made_the_stores_that_a_release_has_kept_before_another() {
+fn release_keeps_stores_of_a_crashed_thread() {
     let stage = Stage::new();
     let (passed, left) = left_by_dead(&stage, None, 1);
     assert_eq!(left, [1, 1]);
@@ -219,9 +221,9 @@ fn who_dies_has_made_the_stores_that_a_release_has_kept_before_another() {
 }
 
 #[test]
-fn who_is_told_of_a_death_sees_what_the_dead_did_and_nobody_else_has_to() {
+fn only_observers_of_a_crash_see_its_stores() {
     let stage = Stage::new();
-    let found = |is_told: bool| {
+    let found = |is_observed: bool| {
         let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
         let reach = Reach { old: 1, ..Reach::at(Aim::Cued, true) };
         let below = Weakened::over(memory, None, reach, 0b11);
@@ -229,23 +231,23 @@ fn who_is_told_of_a_death_sees_what_the_dead_did_and_nobody_else_has_to() {
         let (stops, asks, found) = (region.clone(), region.clone(), Arc::<AtomicU64>::default());
         let place = found.clone();
         let one: Job = Box::new(move || {
-            stops.medium().note(note_begin(0));
+            stops.medium().mark_call(mark_begin(0));
             stops.at(X).store(stops.medium(), 1, Relaxed);
         });
         let other: Job = Box::new(move || {
-            asks.medium().note(note_begin(1));
+            asks.medium().mark_call(mark_begin(1));
             mark(1);
             asks.medium().died(0);
-            if is_told {
-                asks.medium().told(0);
+            if is_observed {
+                asks.medium().crash_observed(0);
             }
             place.store(asks.at(X).load(asks.medium(), Relaxed), Relaxed);
         });
         let cue = |thread, until, sees| Cue { thread, until, sees };
         let cues = vec![
-            cue(1, Stop::Mark(1), Sight::New),
-            cue(0, Stop::End, Sight::New),
-            cue(1, Stop::End, Sight::Old),
+            cue(1, Stop::Mark(1), Visibility::New),
+            cue(0, Stop::End, Visibility::New),
+            cue(1, Stop::End, Visibility::StaleWord),
         ];
         assert_eq!(stage.run(vec![one, other], &Policy::Cued(cues), 1).wrong, None);
         found.load(Relaxed)
@@ -254,7 +256,7 @@ fn who_is_told_of_a_death_sees_what_the_dead_did_and_nobody_else_has_to() {
 }
 
 #[test]
-fn who_does_not_have_to_see_a_store_may_store_before_it() {
+fn store_may_precede_an_unseen_one() {
     let overwrite: Thread = |region| {
         let flag = region.at(Y).load(region.medium(), Acquire);
         region.at(X).store(region.medium(), 2, Relaxed);
@@ -267,15 +269,15 @@ fn who_does_not_have_to_see_a_store_may_store_before_it() {
         let found = region.at(X).fetch_or(region.medium(), 2, Relaxed);
         flag * 16 + found * 4 + region.at(X).load(region.medium(), Relaxed)
     };
-    assert_eq!(is_needed([SEND, exchange], [7, 17]), both, "it has found nothing, and left nothing");
-    // What one exchange has made of what it found the next one finds.
+    assert_eq!(is_needed([SEND, exchange], [7, 17]), both, "it found and left nothing");
+    // A read-modify-write always finds the result of the one before it.
     let send_by_exchange: Thread = |region| {
         region.at(X).fetch_or(region.medium(), 1, Relaxed);
         region.at(Y).store(region.medium(), 1, Release);
         7
     };
     assert_eq!(is_needed([send_by_exchange, exchange], [7, 17]), Some(vec![]));
-    // Who fails does not store, and has seen something old.
+    // A failing one does not store, and has seen a stale value.
     let compare: Thread = |region| {
         let flag = region.at(Y).load(region.medium(), Acquire);
         let failed = region.at(X).compare_exchange(region.medium(), 5, 2, Relaxed, Relaxed);
@@ -285,7 +287,7 @@ fn who_does_not_have_to_see_a_store_may_store_before_it() {
 }
 
 #[test]
-fn who_waits_for_a_store_sees_it() {
+fn waiting_thread_sees_the_store() {
     let wait: Thread = |region| {
         while region.at(Y).load(region.medium(), Relaxed) == 0 {}
         7
@@ -297,7 +299,8 @@ fn who_waits_for_a_store_sees_it() {
     assert_eq!(is_needed([wait, tell], [0, 0]), Some(vec![]));
 }
 
-/// What came of these threads, with what is missing, nothing old shown.
+/// Runs these threads with this weakening and no stale values. Returns the orderings used, and the
+/// race if any.
 fn look<const N: usize>(
     stage: &Stage,
     missing: Option<Weakening>,
@@ -312,11 +315,11 @@ fn look<const N: usize>(
     let job = |number: usize| -> Job {
         let (region, work) = (region.clone(), threads[number]);
         Box::new(move || {
-            // Two calls each: who is apart begins with a barrier, as all do.
+            // Two calls each: even a thread that is apart begins with a barrier.
             for call in [2 * number, 2 * number + 1] {
-                region.medium().note(note_begin(call));
+                region.medium().mark_call(mark_begin(call));
                 work(&region);
-                region.medium().note(note_end(call));
+                region.medium().mark_call(mark_end(call));
             }
         })
     };
@@ -325,7 +328,7 @@ fn look<const N: usize>(
     (passed, region.medium().wrong())
 }
 
-/// The races of these threads, which have none with all orders, by what is missing then.
+/// The races of these threads by weakening; there must be none with all orderings.
 fn races<const N: usize>(stage: &Stage, threads: [Thread; N], seeds: u64) -> BTreeMap<Weak, Vec<Wrong>> {
     let mut races: BTreeMap<Weak, Vec<Wrong>> = BTreeMap::new();
     for seed in 0..seeds {
@@ -339,42 +342,42 @@ fn races<const N: usize>(stage: &Stage, threads: [Thread; N], seeds: u64) -> BTr
     races
 }
 
-/// Sends bytes, once; and reads them if they are there.
+/// Sends bytes once; the other reads them once they are announced.
 const SEND_BYTES: Thread = |region| {
     if region.at(Z).load(region.medium(), Relaxed) == 0 {
         region.at(Z).store(region.medium(), 1, Relaxed);
-        // SAFETY: nobody looks at them before the word says so.
+        // SAFETY: no thread reads them before the word announces them.
         unsafe { region.copy_in(64, &[1; 8]) };
         region.at(Y).store(region.medium(), 1, Release);
     }
     7
 };
 const READ_BYTES: Thread = |region| match region.at(Y).load(region.medium(), Acquire) {
-    // SAFETY: nobody writes them any more if the word says so.
+    // SAFETY: no thread writes them once the word announces them.
     1 => unsafe { region.bytes(64, 8) }.map_or(9, |bytes| u64::from(bytes[3])),
     _ => 8,
 };
 
 #[test]
-fn bytes_that_are_read_without_being_acquired_are_a_race() {
+fn bytes_read_without_acquire_are_a_race() {
     let stage = Stage::new();
     let races = races(&stage, [SEND_BYTES, READ_BYTES], 200);
-    let is_told = |race: &Wrong| race.contains("thread 1 comes at") && race.contains("written");
-    assert!(races.values().flatten().all(is_told), "{races:?}");
+    let is_observed = |race: &Wrong| race.contains("thread 1 accesses at") && race.contains("written");
+    assert!(races.values().flatten().all(is_observed), "{races:?}");
     assert_eq!(races.keys().copied().collect::<Vec<_>>(), [Weak::Acquire, Weak::Release]);
 }
 
 #[test]
-fn bytes_that_are_written_again_after_they_were_read_are_a_race_unless_the_reader_has_said_that_it_is_done() {
+fn bytes_rewritten_without_the_readers_release_are_a_race() {
     let read: Thread = |region| {
-        // SAFETY: who writes them waits for the word; or should.
+        // SAFETY: the writer waits for the word, or should.
         _ = unsafe { region.bytes(64, 8) }.map(|bytes| bytes[3]);
         region.at(Y).store(region.medium(), 1, Release);
         7
     };
     let write_behind: Thread = |region| {
         if region.at(Y).load(region.medium(), Acquire) == 2 {
-            // SAFETY: nobody reads them any more.
+            // SAFETY: no thread reads them any more.
             unsafe { region.copy_in(64, &[1; 8]) };
         }
         8
@@ -389,7 +392,7 @@ fn bytes_that_are_written_again_after_they_were_read_are_a_race_unless_the_reade
         7
     };
     let write: Thread = |region| {
-        // SAFETY: a race, which is what is looked for.
+        // SAFETY: a race, which this test wants to detect.
         unsafe { region.copy_in(64, &[1; 8]) };
         8
     };
@@ -400,7 +403,7 @@ fn bytes_that_are_written_again_after_they_were_read_are_a_race_unless_the_reade
 }
 
 #[test]
-fn who_is_apart_need_not_see_what_was_done_before_its_call() {
+fn thread_apart_need_not_see_earlier_calls() {
     let store: Thread = |region| {
         region.at(X).store(region.medium(), 1, Relaxed);
         7
@@ -420,19 +423,19 @@ fn who_is_apart_need_not_see_what_was_done_before_its_call() {
             let (one, other) = (region.clone(), region.clone());
             let (ended, seen, found) = (stored_first.clone(), stored_first, result.clone());
             let writes: Job = Box::new(move || {
-                one.medium().note(note_begin(0));
+                one.medium().mark_call(mark_begin(0));
                 store(&one);
-                one.medium().note(note_end(0));
+                one.medium().mark_call(mark_end(0));
                 ended.store(1, Relaxed);
             });
             let reads: Job = Box::new(move || {
-                other.medium().note(note_begin(1));
+                other.medium().mark_call(mark_begin(1));
                 other.at(Y).load(other.medium(), Relaxed);
-                other.medium().note(note_end(1));
+                other.medium().mark_call(mark_end(1));
                 let is_behind = seen.load(Relaxed) == 1;
-                other.medium().note(note_begin(2));
+                other.medium().mark_call(mark_begin(2));
                 let value = other.at(X).load(other.medium(), Relaxed);
-                other.medium().note(note_end(2));
+                other.medium().mark_call(mark_end(2));
                 found.store(if is_behind { value } else { 9 }, Relaxed);
             });
             let ran = stage.run(vec![writes, reads], &Policy::Random { one_in: 2 }, seed);
@@ -440,6 +443,6 @@ fn who_is_apart_need_not_see_what_was_done_before_its_call() {
             result.load(Relaxed) == 0
         })
     };
-    assert!(old(0b11) && old(0b10) && old(0b01), "a barrier takes two");
+    assert!(old(0b11) && old(0b10) && old(0b01), "both threads need a barrier");
     assert!(!old(0b00));
 }
