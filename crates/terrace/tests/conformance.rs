@@ -3,33 +3,33 @@
 use terrace::{Durability, Index, Options};
 use terrace_medium::{Pmem, Shm};
 use terrace_testkit::Counting;
-use terrace_testkit::conformance::{Site, store};
+use terrace_testkit::conformance::{Site, exact_store};
 
 #[test]
 fn in_memory_of_the_process() {
-    store(Site::anonymous);
+    exact_store(Site::anonymous);
 }
 
 #[test]
 fn on_shm() {
-    store(Site::shm);
+    exact_store(Site::shm);
 }
 
 #[test]
 fn on_pmem() {
-    store(Site::pmem);
+    exact_store(Site::pmem);
 }
 
 #[test]
 fn on_counted_media() {
-    store(Site::on::<Counting<Shm>>);
-    store(Site::on::<Counting<Pmem>>);
+    exact_store(Site::on::<Counting<Shm>>);
+    exact_store(Site::on::<Counting<Pmem>>);
 }
 
 #[test]
 fn with_rewo_hash() {
-    store(|| Site::in_file(|options| options.index(Index::Rewo), Options::open_or_create));
-    store(|| {
+    exact_store(|| Site::in_file(|options| options.index(Index::Rewo), Options::open_or_create));
+    exact_store(|| {
         let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
         Site::in_file(|options| power(options).index(Index::Rewo), Options::open_or_create)
     });
@@ -37,8 +37,8 @@ fn with_rewo_hash() {
 
 #[test]
 fn with_turbohash() {
-    store(|| Site::in_file(|options| options.index(Index::Turbo), Options::open_or_create));
-    store(|| {
+    exact_store(|| Site::in_file(|options| options.index(Index::Turbo), Options::open_or_create));
+    exact_store(|| {
         let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
         Site::in_file(|options| power(options).index(Index::Turbo), Options::open_or_create)
     });
@@ -46,8 +46,8 @@ fn with_turbohash() {
 
 #[test]
 fn with_level_hashing() {
-    store(|| Site::in_file(|options| options.index(Index::Level), Options::open_or_create));
-    store(|| {
+    exact_store(|| Site::in_file(|options| options.index(Index::Level), Options::open_or_create));
+    exact_store(|| {
         let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
         Site::in_file(|options| power(options).index(Index::Level), Options::open_or_create)
     });

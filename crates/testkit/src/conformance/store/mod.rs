@@ -1,5 +1,6 @@
 //! The suite for stores of any engine, index and medium.
 
+mod exact;
 mod keys;
 mod model;
 mod site;
@@ -10,8 +11,8 @@ pub use site::Site;
 use std::collections::BTreeMap;
 use terrace::Store;
 
-/// The whole suite for stores. `make` returns a place for a new store each time. Panics on the
-/// first failure.
+/// The suite that every store passes, whatever its engine. `make` returns a place for a new store
+/// each time. Panics on the first failure.
 ///
 /// ```no_run
 /// use terrace_testkit::conformance::{Site, store};
@@ -30,6 +31,13 @@ pub fn store(make: impl Fn() -> Site) {
     threads::everything_at_once(&make);
     threads::scans_miss_no_stable_key(&make);
     threads::held_value_does_not_change(&make);
+}
+
+/// As [`store`], for a store whose counts are exact: those of its keys and bytes follow each write.
+pub fn exact_store(make: impl Fn() -> Site) {
+    store(&make);
+    exact::counts_follow_each_write(&make);
+    exact::counts_add_up_over_threads(&make);
 }
 
 /// The content of a store, by a scan.

@@ -192,7 +192,7 @@ impl Pair {
             Op::Clear => {
                 self.store().clear().unwrap();
                 self.model.map.clear();
-                assert_eq!(self.store().len(), 0);
+                assert!(contents(self.store()).is_empty());
             }
             Op::Pass(ms) => {
                 self.site.clock().advance(*ms);
@@ -317,9 +317,6 @@ impl Pair {
         assert_eq!(any.is_some(), !expected.is_empty());
         assert!(any.is_none_or(|key| expected.contains_key(&key)));
         while self.store().sweep_expired(10_000) > 0 {}
-        // The count includes expired keys until a sweep removes them, and a sweep may be in the
-        // middle of its round.
-        assert!(self.store().len() >= expected.len() as u64);
         assert_sound(self.store());
     }
 }
@@ -334,9 +331,6 @@ fn run(site: Site, ops: &[Op]) {
         pair.step(op);
     }
     pair.compare();
-    let stats = pair.store().stats();
-    let data: usize = pair.model.all().iter().map(|(key, (value, _))| key.len() + value.len()).sum();
-    assert!(stats.data_bytes >= data as u64, "{stats:?}, {data} bytes");
 }
 
 pub(super) fn is_a_map(make: &impl Fn() -> Site) {
@@ -350,7 +344,6 @@ pub(super) fn many_keys_come_and_go(make: &impl Fn() -> Site) {
     for n in 0..20_000 {
         store.put(&key(n), &n.to_le_bytes()).unwrap();
     }
-    assert_eq!(store.len(), 20_000);
     for n in (0..20_000).step_by(2) {
         assert_eq!(store.remove(&key(n)), Ok(true));
     }
@@ -361,7 +354,6 @@ pub(super) fn many_keys_come_and_go(make: &impl Fn() -> Site) {
     assert_eq!(contents(&store).len(), 10_000);
     assert_sound(&store);
     store.clear().unwrap();
-    assert!(store.is_empty() && contents(&store).is_empty());
-    assert_eq!(store.stats().data_bytes, 0);
+    assert!(contents(&store).is_empty());
     assert_sound(&store);
 }
