@@ -213,7 +213,7 @@ fn a_server_ends_a_process_that_stands_still_and_says_so() {
     assert_eq!(code, Some(0), "{log}");
     let ended = format!("ended process {} (terrace, since ", stopped.child.id());
     assert_eq!(log.matches("ended process").count(), 1, "{log}");
-    assert!(log.contains(&ended) && log.contains("stood still for 1s"), "{log}");
+    assert!(log.contains(&ended) && log.contains("stopped for 1s"), "{log}");
 }
 
 /// Adds one to `n` as often as it says, each time by a transaction of Redis's that is not done if `n` has changed.

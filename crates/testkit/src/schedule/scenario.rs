@@ -68,7 +68,7 @@ impl fmt::Display for Act {
             }
             Self::Count => f.write_str("count()"),
             Self::Collect => f.write_str("collect()"),
-            Self::LookAfter => f.write_str("look_after_others()"),
+            Self::LookAfter => f.write_str("recover_dead()"),
         }
     }
 }
