@@ -213,7 +213,7 @@ fn server_kills_a_stopped_process_and_logs_it() {
     assert_eq!(code, Some(0), "{log}");
     let ended = format!("ended process {} (terrace, since ", stopped.child.id());
     assert_eq!(log.matches("ended process").count(), 1, "{log}");
-    assert!(log.contains(&ended) && log.contains("stood still for 1s"), "{log}");
+    assert!(log.contains(&ended) && log.contains("stopped for 1s"), "{log}");
 }
 
 /// Increments `n` this many times, each time by a Redis transaction that fails if `n` has changed.

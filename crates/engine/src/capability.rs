@@ -1,4 +1,4 @@
-//! What some engines can do and others cannot.
+//! Optional capabilities of engines.
 
 use crate::{Entry, Memory, ReadError, WriteError};
 use std::ops::Bound;
@@ -12,11 +12,11 @@ pub trait Pooled {
     /// The other processes that share the store now.
     fn others(&self) -> Vec<Holder>;
 
-    /// Recovers what dead processes held, so that no survivor waits for it. Returns how many there
-    /// were.
+    /// Recovers what dead processes held, so that no survivor waits for it. Returns the number of
+    /// dead processes.
     fn recover_dead(&self) -> u32;
 
-    /// Kills a process that is stopped, if it still is. Whether it did.
+    /// Kills a process that is stopped, if it still is. Returns whether it did.
     fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool>;
 
     /// Posts a notice for processes that have not opened the store. Returns whether there was room
@@ -26,39 +26,39 @@ pub trait Pooled {
     /// Whether a crash has left memory that nothing reaches.
     fn needs_collection(&self) -> bool;
 
-    /// Takes that memory back while the store is in use. Asks `stop` now and then, also while it
-    /// waits for a thread that holds memory up; if so, the next call begins again.
+    /// Reclaims that memory while the store is in use. Calls `stop` now and then, also while it
+    /// waits for a thread that blocks reclamation; if it returns true, the next call starts over.
     fn collect(&self, stop: &dyn Fn() -> bool);
 
-    /// Removes expired entries: looks at `budget` records at most, fewer when few expire. Returns
-    /// how many it removed. Called again and again, it goes through the whole store.
+    /// Removes expired entries: reads at most `budget` records, fewer when few expire. Returns how
+    /// many it removed. Repeated calls go through the whole store.
     fn sweep_expired(&self, budget: usize) -> u64;
 
-    /// Moves a bounded number of records together where much memory lies idle between them, so that
-    /// it serves every size. Returns whether that has freed memory, and a call right now may again.
+    /// Moves a bounded number of records together where much memory between them is unused, so that
+    /// it serves every size. Returns whether that has freed memory and another call may free more.
     /// Costs next to nothing where nothing can be gained.
     fn compact(&self) -> bool;
 
-    /// Moves every record that can be moved, though nothing is gained. For tests.
+    /// Moves every record that can be moved, even where nothing is gained. For tests.
     #[doc(hidden)]
     fn move_all(&self);
 
-    /// Does a bounded piece of background work on the index and frees the memory that index and
-    /// records have left. Returns whether there is more.
+    /// Does a bounded piece of background work on the index, and frees the memory that index and
+    /// records have retired. Returns whether there is more to do.
     fn maintain(&self) -> bool;
 
-    /// Asks for huge pages from `from` on, a piece at a time. Returns where to go on, or `None` at
-    /// the end.
+    /// Requests huge pages from `from` on, a piece at a time. Returns where to continue, or `None`
+    /// at the end.
     fn collapse_step(&self, from: u64) -> Option<u64>;
 
-    /// How much of the pool lies on huge pages, as the kernel says.
+    /// How much of the pool lies on huge pages, as the kernel reports it.
     fn huge_pages(&self) -> std::io::Result<HugePages>;
 
     /// Makes the pool `bytes` long and returns its size.
     fn grow(&self, bytes: u64) -> Result<u64, GrowError>;
 
-    /// What the store can reach, and what its pool has given for it. Exact while no thread is at
-    /// work and after a collection. For tests.
+    /// The memory that the store can reach, and the memory that its pool has allocated. Exact while
+    /// no other thread works, and after a collection. For tests.
     #[doc(hidden)]
     fn memory(&self) -> Memory;
 }
@@ -66,7 +66,8 @@ pub trait Pooled {
 /// A store that keeps its keys in order.
 pub trait Ordered {
     /// The entries with keys from `from` to `to`, in byte order or the reverse. A cursor holds no
-    /// lock: a key that is there throughout is visited once, one that comes or goes perhaps.
+    /// lock: it visits a key that is present throughout once, and may or may not visit a key that
+    /// is added or removed meanwhile.
     fn range(
         &self,
         from: Bound<&[u8]>,
@@ -83,7 +84,7 @@ pub trait RangeCursor {
 
 /// A store whose data lies in files.
 pub trait OnDisk {
-    /// Writes what is in memory only to tables, so that the log can be cut.
+    /// Writes what is only in memory to tables, so that the log can be cut.
     fn flush(&self) -> Result<(), WriteError>;
 
     /// Makes a copy of the store, as it is at one instant, in a new directory. Files are linked

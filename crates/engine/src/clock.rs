@@ -1,14 +1,14 @@
-//! Where the time comes from: from whoever opens the store.
+//! The source of time, given by the caller that opens the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tells the time. Asked once a record that expires, never for others.
+/// Tells the time. Read once per record that expires, never for other records.
 pub trait Clock: Send + Sync {
     /// Unix time in milliseconds.
     fn now_ms(&self) -> u64;
 }
 
-/// A clock that stands still until it is set.
+/// A clock that is stopped: it changes only when it is set.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
@@ -18,7 +18,7 @@ impl ManualClock {
         Self(AtomicU64::new(ms))
     }
 
-    /// Moves on by `ms`.
+    /// Advances the clock by `ms`.
     pub fn advance(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What a store can do: a core that every engine has, and capabilities that it may have besides.
+//! What a store can do: a core that every engine has, and optional capabilities.
 
 use crate::{
     Change, CloseError, Count, Cursor, Durability, Durably, Entry, Finding, OnDisk, Ordered, Pooled, Put,
@@ -7,7 +7,7 @@ use crate::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Called with the position of a key and what it holds.
+/// Called with the position of a key and its entry.
 pub type Each<'f> = dyn FnMut(usize, Result<Option<Entry<'_>>, ReadError>) + 'f;
 
 /// Called with a key and its entry, or with what is wrong with a record.
@@ -35,7 +35,7 @@ pub enum What<'a> {
 pub struct Write<'a> {
     /// The key. Each at most once in a commit.
     pub key: &'a [u8],
-    /// What becomes of it.
+    /// The change.
     pub what: What<'a>,
 }
 
@@ -53,18 +53,18 @@ pub enum Commit {
 
 /// Reports changes to keys that begin with a prefix.
 pub trait Watching: Send {
-    /// Whether something has changed since the last call of this or of `wait`.
+    /// Whether such a key has changed since the last call of this or of `wait`.
     fn has_changed(&mut self) -> bool;
-    /// Waits until something has, for `time` at most. Whether it has.
+    /// Waits for a change, for `time` at most. Returns whether there was one.
     fn wait(&mut self, time: Duration) -> bool;
 }
 
-/// A kind of background work. An engine offers some; threads of the store, or a test, do them step
-/// by step.
+/// A kind of background work. An engine offers some kinds; threads of the store, or a test, do them
+/// step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Chore {
-    /// Takes back the memory that a crash left unreachable.
+    /// Reclaims the memory that a crash left unreachable.
     Collect,
     /// Recovers what dead processes held in a shared store, so that no survivor waits.
     RecoverDead,
@@ -72,13 +72,13 @@ pub enum Chore {
     Sweep,
     /// Moves records together, so that the memory between them serves every size.
     Compact,
-    /// Continues what the index has begun, and frees the memory that index and records have left.
+    /// Continues the index's resizes, and frees the memory that index and records have retired.
     Maintain,
-    /// Moves what is in use to huge pages.
+    /// Moves used memory to huge pages.
     HugePages,
 }
 
-/// What a step of a chore leaves.
+/// What a step of a chore leaves to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// There is more to do at once.
@@ -109,25 +109,25 @@ pub trait Engine: Send + Sync {
     /// The present version of `key`, also if it is absent.
     fn version(&self, key: &[u8]) -> Result<Version, ReadError>;
 
-    /// Gives a key a new entry.
+    /// Gives a key a new entry, unconditionally.
     fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError>;
 
-    /// Puts one after the other, each by itself, which share their fences or syncs.
+    /// Makes several puts, each atomic by itself. They share their fences or syncs.
     fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>>;
 
-    /// Removes a key without asking whether it is there. Reads nothing that a removal does not
-    /// need. Takes no memory.
+    /// Removes a key without reporting whether it was present. Reads nothing that a removal does
+    /// not need. Takes no memory.
     fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError>;
 
-    /// Removes a key and returns whether it was there. Takes no memory.
+    /// Removes a key and returns whether it was present. Takes no memory.
     fn remove(&self, key: &[u8], how: Durably) -> Result<bool, WriteError>;
 
-    /// Removes `keys` at one instant, to every reader and through a crash, and returns how many were
-    /// there. Takes memory: fails if there is none.
+    /// Removes `keys` at one instant, for every reader and through a crash, and returns how many
+    /// were present. Takes memory: fails if there is none.
     fn remove_all(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError>;
 
-    /// Changes a key's entry as `change` answers when it sees it. `change` runs again if another
-    /// writer was faster; only its last answer counts.
+    /// Changes a key's entry to what `change` returns for the present one. `change` runs again if
+    /// another writer was faster; only its last answer counts.
     fn modify(
         &self,
         key: &[u8],
@@ -135,8 +135,8 @@ pub trait Engine: Send + Sync {
         how: Durably,
     ) -> Result<(), WriteError>;
 
-    /// Does all writes at one instant, to every reader and through a crash, if all expectations
-    /// hold at that instant; or nothing.
+    /// Makes all writes at one instant, for every reader and through a crash, if all expectations
+    /// hold at that instant. Otherwise changes nothing.
     fn commit(
         &self,
         writes: &[Write<'_>],
@@ -144,22 +144,23 @@ pub trait Engine: Send + Sync {
         how: Durably,
     ) -> Result<Commit, WriteError>;
 
-    /// Removes every key that is there now. Keys that are written meanwhile may stay or go.
+    /// Removes every key that is present now. A key written meanwhile may stay or go.
     fn clear(&self, how: Durably) -> Result<(), WriteError>;
 
-    /// Covers every write that any thread has made or seen before this call.
+    /// A ticket that covers every write that any thread has made or seen before this call.
     fn ticket(&self) -> Ticket;
 
     /// Waits until everything that `ticket` covers is durable as the store promises.
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError>;
 
-    /// What the store promises of a write that does not wish for more.
+    /// What a write with [`Durably::Store`] survives.
     fn durability(&self) -> Durability;
 
     /// Visits entries from `cursor` on (0: the beginning), at least about `at_least` of them, and
-    /// returns where to go on, 0 at the end. A whole scan visits every key that is there
-    /// throughout; one that comes, goes or changes meanwhile perhaps, and rarely one twice.
-    /// Fails with [`ReadError::InvalidCursor`] at [`CURSOR_LIMIT`](crate::CURSOR_LIMIT) and above.
+    /// returns where to continue, 0 at the end. A full scan visits every key that is present
+    /// throughout. It may or may not visit a key that is added, removed or changed meanwhile, and
+    /// rarely visits a key twice. Fails with [`ReadError::InvalidCursor`] at
+    /// [`CURSOR_LIMIT`](crate::CURSOR_LIMIT) and above.
     ///
     /// A damaged record does not stop a scan. The scan visits the other records and then fails with
     /// [`ReadError::Skipped`], which holds the cursor to continue with.
@@ -170,10 +171,10 @@ pub trait Engine: Send + Sync {
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError>;
 
-    /// Any key.
+    /// A random key.
     fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError>;
 
-    /// How many keys there are, those that have expired but were not removed yet among them.
+    /// Number of keys, including those that have expired but were not removed yet.
     fn len(&self) -> Count;
 
     /// Whether there is no key.
@@ -181,18 +182,18 @@ pub trait Engine: Send + Sync {
         self.len().get() == 0
     }
 
-    /// The background work that this engine has.
+    /// The kinds of background work that this engine has.
     fn chores(&self) -> &[Chore];
 
-    /// Does a bounded step of a chore. A step that waits for other threads or processes asks
-    /// `stop` now and then, and leaves the rest to the next call if that says so.
+    /// Does a bounded step of a chore. A step that waits for other threads or processes calls
+    /// `stop` now and then; when it returns true, the rest is left to the next call.
     fn step(&self, chore: Chore, stop: &dyn Fn() -> bool) -> Rest;
 
-    /// A watch of the keys that begin with `prefix`, of which 40 bytes count. It keeps the store
-    /// open.
+    /// A watch of the keys that begin with `prefix`. Only its first 40 bytes count. The watch keeps
+    /// the store open.
     fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError>;
 
-    /// Whether this key and this value can be written at all.
+    /// Checks whether this key and this value can be written at all.
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError>;
 
     /// The time that decides what has expired, in unix milliseconds.
@@ -201,37 +202,37 @@ pub trait Engine: Send + Sync {
     /// Numbers about the store.
     fn stats(&self) -> Stats;
 
-    /// Reads everything and compares it with what it should be, while nobody writes. `progress` is
-    /// told the records done and those there are.
+    /// Reads everything and checks it, while no other thread or process writes. Calls `progress`
+    /// with the number of records checked and of all records.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report;
 
     /// The part of a check that is possible while others write: every record.
     fn check_records(&self, progress: &mut dyn FnMut(u64, u64)) -> Report;
 
-    /// Whether this thread keeps entries: upkeep would wait for it.
+    /// Whether this thread holds entries. Background work would wait for it.
     fn keeps_entries(&self) -> bool;
 
-    /// Shows every entry that its checksums prove, and what is wrong where they do not. Entries
-    /// that have expired are left out.
+    /// Visits every entry that its checksums prove, and a finding for each damaged record. Leaves
+    /// out entries that have expired.
     fn salvage(&self, each: &mut Salvage<'_>);
 
-    /// From now on every write fails with [`WriteError::Stopped`] and this reason.
+    /// Makes every later write fail with [`WriteError::Stopped`] and this reason.
     fn stop(&self, why: String);
 
-    /// Closes the store in order.
+    /// Closes the store cleanly.
     fn close(self: Arc<Self>) -> Result<(), CloseError>;
 
-    /// What only a store in a pool can do.
+    /// The operations of a store in a pool, if this is one.
     fn pooled(&self) -> Option<&dyn Pooled> {
         None
     }
 
-    /// What only a store that keeps its keys in order can do.
+    /// The operations of a store that keeps its keys in order, if this is one.
     fn ordered(&self) -> Option<&dyn Ordered> {
         None
     }
 
-    /// What only a store in files can do.
+    /// The operations of a store in files, if this is one.
     fn on_disk(&self) -> Option<&dyn OnDisk> {
         None
     }

@@ -3,26 +3,27 @@
 use std::fmt;
 use terrace_pool::PinnedBytes;
 
-/// Tells one version of a key's entry from every other: it changes with each write, also of the
-/// same value, and not when the store moves the entry. Good while the store stays open.
+/// Identifies one version of a key's entry. It changes with each write, even of the same value, but
+/// not when the store moves the entry. Valid while the store stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// A checksum of the entry. Stamps come round after billions of writes: then this tells two
-    /// entries apart that are not the same.
+    /// A checksum of the entry. Stamps wrap around after billions of writes; the checksum then
+    /// still tells different entries apart.
     pub(crate) sum: u64,
     /// The number of the write.
     pub(crate) stamp: u32,
 }
 
 impl Token {
-    /// The token of what a transaction has yet to write: no entry of a store has it.
+    /// The token of an entry that a transaction has yet to write: no entry of a store has it.
     pub fn unwritten() -> Self {
         Self { sum: u64::MAX, stamp: 0 }
     }
 }
 
-/// How a key stood when someone looked: the version of its entry, or that it had none. For [`Expected`](crate::Expected): what is expected to have had no
-/// entry all along must not have had one in between either.
+/// The state of a key when it was read: the version of its entry, or its absence. As an
+/// [`Expected`](crate::Expected) version, an absence must have lasted all along: a key that was
+/// added and removed in between does not meet it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     pub(crate) token: Option<Token>,
@@ -32,9 +33,9 @@ pub struct Version {
 /// What changes when a key that has no entry gets one and loses it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Absence {
-    /// Removals so far, of this key or one of its stripe.
+    /// Removals so far of the keys that share a counter with this one.
     pub(crate) removals: u64,
-    /// An entry that has expired and was not removed yet.
+    /// The token of an entry that has expired and was not removed yet.
     pub(crate) expired: Option<Token>,
 }
 
@@ -44,20 +45,20 @@ impl Version {
         self.token
     }
 
-    /// Whether a key that stands so is as `expected`.
+    /// Whether a key in this state is as `expected`.
     pub fn meets(&self, expected: &Self) -> bool {
         self.token == expected.token && (expected.absence.is_none() || self.absence == expected.absence)
     }
 }
 
 impl From<Option<Token>> for Version {
-    /// Without a token: the key has no entry now, whatever was before.
+    /// Without a token: the key has no entry now, whatever its history.
     fn from(token: Option<Token>) -> Self {
         Self { token, absence: None }
     }
 }
 
-/// A key's value and when it expires, for as long as one looks at it.
+/// A key's value and expiry, as a reader sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The value.
@@ -71,7 +72,7 @@ pub struct Entry<'a> {
 /// A write of one key without a condition.
 #[derive(Clone, Copy, Debug)]
 pub struct Put<'a> {
-    /// Up to 64 KiB; also none.
+    /// Up to 64 KiB; may be empty.
     pub key: &'a [u8],
     /// Up to 512 MiB.
     pub value: &'a [u8],
@@ -79,28 +80,29 @@ pub struct Put<'a> {
     pub expires_at: Option<u64>,
 }
 
-/// What becomes of a key's entry.
+/// What a modification does to a key's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It stays.
+    /// Leaves it.
     Keep,
-    /// It is this from now on.
+    /// Replaces it.
     Put {
         /// The value.
         value: Vec<u8>,
         /// Unix milliseconds at which it expires, if it does.
         expires_at: Option<u64>,
     },
-    /// The value stays and expires then, or never. Nothing if there is no entry.
+    /// Keeps the value and changes its expiry, `None` for never. Does nothing if there is no entry.
     Expire(Option<u64>),
-    /// It goes.
+    /// Removes it.
     Remove,
 }
 
-/// A value in the pool, seen without a copy.
+/// A value in the pool, read without a copy.
 ///
-/// It stays as it was read, whatever happens to its key. Meanwhile no memory that the store frees can be reused: hold it for as long as it is
-/// looked at, and copy what is kept for longer. It stays with the thread that read it.
+/// It stays as it was read, whatever happens to its key. Meanwhile no memory that the store frees
+/// can be reused: drop it soon, and copy what you keep for longer. It stays with the thread that
+/// read it.
 pub struct Value<'a> {
     pub(crate) bytes: Bytes<'a>,
     pub(crate) expires_at: Option<u64>,
@@ -113,7 +115,7 @@ pub(crate) enum Bytes<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// An entry that lies elsewhere.
+    /// An entry whose bytes are borrowed from elsewhere.
     pub fn borrowed(entry: Entry<'a>) -> Self {
         Self { bytes: Bytes::Borrowed(entry.value), expires_at: entry.expires_at, token: entry.token }
     }
@@ -133,7 +135,7 @@ impl<'a> Value<'a> {
         Entry { value: self, expires_at: self.expires_at, token: self.token }
     }
 
-    /// The same value with another expiry, as a transaction sees it that has changed only that.
+    /// The same value with another expiry, for a transaction that has changed only that.
     pub fn with_expiry(mut self, expires_at: Option<u64>) -> Self {
         self.expires_at = expires_at;
         self

@@ -1,4 +1,4 @@
-//! What can go wrong with single operations, in the words of whoever asked for them.
+//! Errors of operations on a store.
 
 use crate::direct::{KEY_MAX, VALUE_MAX};
 use crate::{Durability, Place};
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use terrace_index::StoreError;
 use terrace_pool::{Bytes, Forked, PoolFull};
 
-/// The pool does not hold a store that can be used.
+/// A store could not be opened in its pool.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The index could not be made or found.
+    /// The index could not be created or found.
     Index(StoreError),
-    /// There is no store in it, and it is open read-only.
+    /// The pool contains no store, and it is open read-only.
     Empty,
-    /// What lies at this offset is not what a store has there.
+    /// The content at this offset is not that of a store.
     Damaged {
         /// Where, in bytes from the start of the pool.
         offset: u64,
@@ -30,8 +30,8 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index(error) => error.fmt(f),
-            Self::Empty => write!(f, "there is no store in it"),
-            Self::Damaged { offset, what } => write!(f, "it is damaged at offset {offset:#x}: {what}"),
+            Self::Empty => write!(f, "the pool contains no store"),
+            Self::Damaged { offset, what } => write!(f, "the pool is damaged at offset {offset:#x}: {what}"),
         }
     }
 }
@@ -44,11 +44,11 @@ impl<E: Into<StoreError>> From<E> for OpenError {
     }
 }
 
-/// A read could not be answered.
+/// A read failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// What the store keeps there does not match its checksums. Other keys are not affected.
+    /// The data does not match its checksums. Other keys are not affected.
     Corrupt {
         /// Where.
         place: Place,
@@ -58,7 +58,7 @@ pub enum ReadError {
     /// A scan met records that do not match their checksums. It has visited all other records up to
     /// `next`, where it can continue.
     Skipped {
-        /// How many records it has left out.
+        /// Number of records that it skipped.
         records: u64,
         /// Where the first of them lies.
         place: Place,
@@ -73,37 +73,38 @@ pub enum ReadError {
         file: Arc<Path>,
         /// Bytes from its start.
         offset: u64,
-        /// What the system said.
+        /// The error that the operating system reported.
         kind: io::ErrorKind,
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
-    /// A scan was to go on from a number that no scan returns: see [`CURSOR_LIMIT`](crate::CURSOR_LIMIT).
+    /// The cursor of a scan was none that a scan returns: see
+    /// [`CURSOR_LIMIT`](crate::CURSOR_LIMIT).
     InvalidCursor,
 }
 
-/// A write was not done; nothing has changed.
+/// A write failed; nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// Keys have 64 KiB at most.
+    /// The key is longer than 64 KiB.
     KeyTooLong,
-    /// Values have 512 MiB at most.
+    /// The value is longer than 512 MiB.
     ValueTooLong,
-    /// There is no room. Reads and removals go on.
+    /// The pool has no room. Reads and removals still work.
     PoolFull {
         /// Bytes that were asked for.
         wanted: u64,
         /// Bytes of the pool.
         size: u64,
-        /// Bytes of the longest piece that is free, if the value would have needed a piece of its own.
+        /// Bytes of the longest free range, if the value would have needed a range of its own.
         longest: Option<u64>,
-        /// Bytes that are free once the readers that may still see them have gone.
+        /// Bytes that become free once the readers that may still see them have finished.
         waiting: u64,
     },
     /// The store is open read-only.
     ReadOnly,
-    /// What was to be changed does not match its checksums. A put over it, or a removal, helps.
+    /// The data to change does not match its checksums. A put or a removal of the key replaces it.
     Corrupt {
         /// Where.
         place: Place,
@@ -116,21 +117,21 @@ pub enum WriteError {
         file: Arc<Path>,
         /// Bytes from its start.
         offset: u64,
-        /// What the system said.
+        /// The error that the operating system reported.
         kind: io::ErrorKind,
     },
-    /// The write asked for more than the store can promise.
+    /// The write asks for more durability than the store provides.
     Durability {
         /// What was asked for.
         asked: Durability,
-        /// The most that the store promises.
+        /// The most that the store provides.
         most: Durability,
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
-    /// As [`ReadError::InvalidCursor`], where a scan is part of what was to be written.
+    /// As [`ReadError::InvalidCursor`], for a scan that is part of the write.
     InvalidCursor,
-    /// Something in this program failed, so that nothing more is written; why.
+    /// Writes are disabled, because something in this program failed; the reason.
     Stopped(String),
 }
 
@@ -177,11 +178,11 @@ fn corrupt(f: &mut fmt::Formatter<'_>, place: &Place, what: &str) -> fmt::Result
         Place::Pool(_) => "pool",
         Place::File { .. } => "store",
     };
-    write!(f, "the {damaged} is damaged at {place}: {what}; `terrace check` tells what else is")
+    write!(f, "the {damaged} is damaged at {place}: {what}; run `terrace check` for all damage")
 }
 
 fn failed(f: &mut fmt::Formatter<'_>, file: &Path, offset: u64, kind: io::ErrorKind) -> fmt::Result {
-    write!(f, "the system failed at offset {offset:#x} of {}: {kind}", file.display())
+    write!(f, "I/O error at offset {offset:#x} of {}: {kind}", file.display())
 }
 
 impl fmt::Display for ReadError {
@@ -189,11 +190,11 @@ impl fmt::Display for ReadError {
         match self {
             Self::Corrupt { place, what } => corrupt(f, place, what),
             Self::Skipped { records: 1, place, what, .. } => {
-                write!(f, "a record was left out, for ")?;
+                write!(f, "1 record was skipped: ")?;
                 corrupt(f, place, what)
             }
             Self::Skipped { records, place, what, .. } => {
-                write!(f, "{records} records were left out, for ")?;
+                write!(f, "{records} records were skipped: ")?;
                 corrupt(f, place, what)
             }
             Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
@@ -211,23 +212,23 @@ impl fmt::Display for WriteError {
             Self::PoolFull { wanted, size, longest, waiting } => {
                 write!(f, "the pool is full: no room for {} in {}", Bytes(*wanted), Bytes(*size))?;
                 if let Some(longest) = longest {
-                    write!(f, " in one piece (the longest that is free has {})", Bytes(*longest))?;
+                    write!(f, " in one piece (the longest free range has {})", Bytes(*longest))?;
                 }
                 if *waiting > 0 {
-                    write!(f, " ({} waits for readers to finish)", Bytes(*waiting))?;
+                    write!(f, " ({} are waiting for readers to finish)", Bytes(*waiting))?;
                 }
-                write!(f, "; grow it, or remove something")
+                write!(f, "; grow it, or remove keys")
             }
             Self::ReadOnly => write!(f, "the store is open read-only"),
             Self::Corrupt { place, what } => corrupt(f, place, what),
             Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
             Self::Durability { asked, most } => write!(
                 f,
-                "the write asks for durability `{asked}`, and the store promises `{most}` at most; open it with more"
+                "the write asks for durability `{asked}`, but the store provides at most `{most}`; open it with more"
             ),
             Self::Forked => Forked.fmt(f),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
-            Self::Stopped(why) => write!(f, "nothing more is written: {why}; open the pool again"),
+            Self::Stopped(why) => write!(f, "writes are disabled: {why}; open the pool again"),
         }
     }
 }
@@ -244,14 +245,13 @@ impl std::error::Error for CloseError {
     }
 }
 
-/// A store was not closed in order. What it keeps through a crash is kept; the next open treats
-/// this as a crash.
+/// A store was not closed cleanly. Its durable data is safe; the next open treats this as a crash.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// Another handle is still there; the store is closed when the last one goes.
+    /// Another handle of the store exists; the store is closed when the last one is dropped.
     StillOpen,
-    /// Writing it back failed.
+    /// Writing the data back failed.
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -273,11 +273,11 @@ impl From<terrace_pool::CloseError> for CloseError {
     }
 }
 
-/// A watch could not be made.
+/// A watch could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The store has so many watches already, those of all processes counted.
+    /// The store has reached its maximum number of watches, over all processes.
     TooMany(u32),
     /// The store was opened by the process that this one was forked from.
     Forked,
@@ -288,8 +288,8 @@ impl fmt::Display for WatchError {
         match self {
             Self::TooMany(count) => write!(
                 f,
-                "the store has its {count} watches already, those of all processes counted; one with a shorter prefix \
-                 can serve for several"
+                "the store has reached its maximum of {count} watches, over all processes; use one watch with a \
+                 shorter prefix for several"
             ),
             Self::Forked => Forked.fmt(f),
         }

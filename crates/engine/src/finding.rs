@@ -1,10 +1,10 @@
-//! Where something is wrong in a store, and what.
+//! Damage in a store: where it is and what it is.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A place in what a store keeps its data in.
+/// A place in the pool or the files of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
@@ -37,7 +37,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a repair does about a finding. A repair copies all that is whole to a new store.
+/// What a repair does about a finding. A repair copies everything that is intact to a new store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// The new store has its own.
@@ -55,21 +55,21 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// Something in a store that is not as it should be.
+/// Damage in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Where.
+    /// Where it is.
     pub place: Place,
     /// What lies there.
     pub what: &'static str,
-    /// What it should be.
+    /// What was expected there.
     pub expected: String,
-    /// What it is.
+    /// What was found.
     pub found: String,
-    /// Its length in bytes, if it is a piece of memory and not a single place.
+    /// Its length in bytes, if it is a range of memory and not a single place.
     pub bytes: u64,
-    /// The records that it touches, if known: the first few keys, as people can read them.
+    /// The records that it touches, if known: the first few keys, in printable form.
     pub touches: Option<String>,
     /// What a repair does about it.
     pub remedy: Remedy,

@@ -1,8 +1,8 @@
 //! Whole stores over byte keys and values.
 //!
-//! [`Engine`] is the core that every store has; [`Pooled`], [`Ordered`] and [`OnDisk`] are what some
-//! have besides. The facade holds an engine behind `dyn`, so that medium and index are chosen when
-//! a store is opened. [`direct`] keeps every record in a pool.
+//! [`Engine`] is the core that every store has; [`Pooled`], [`Ordered`] and [`OnDisk`] are optional
+//! capabilities. The facade holds an engine behind `dyn`, so the medium and the index are chosen
+//! when a store is opened. [`direct`] keeps every record in a pool.
 #![forbid(unsafe_code)]
 
 mod capability;

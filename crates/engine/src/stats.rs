@@ -1,10 +1,10 @@
-//! What a store tells about itself.
+//! Statistics and check results of a store.
 
 use crate::Finding;
 use terrace_index::CacheStats;
 use terrace_pool::Start;
 
-/// Numbers that a person acts on. Sizes in bytes.
+/// Statistics of a store. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -15,22 +15,22 @@ pub struct Stats {
     pub expiring: u64,
     /// Keys and values. After an unclean stop an estimate until the background collection has run.
     pub data_bytes: u64,
-    /// Used beyond the data: index, record headers, the rest of blocks, metadata.
+    /// Memory used beyond the data: index, record headers, unused parts of blocks, metadata.
     pub overhead_bytes: u64,
     /// Expired keys that were removed since the store was opened.
     pub expired: u64,
-    /// Damaged records that scans have left out since the store was opened. A record counts each
-    /// time.
+    /// Damaged records that scans have skipped since the store was opened. A record counts each
+    /// time that a scan skips it.
     pub damaged_records_skipped: u64,
-    /// Write-backs and fences of writes, by the store's durability.
+    /// Write-backs and fences of writes, which follow from the store's durability.
     pub costs: Costs,
     /// The pool, if the store's data lies in one.
     pub pool: Option<PoolStats>,
-    /// The index, if the engine finds its keys by one.
+    /// The index, if the engine has one.
     pub index: Option<IndexFigures>,
 }
 
-/// Numbers about the pool of a store. Sizes in bytes.
+/// Statistics of the pool of a store. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -44,22 +44,23 @@ pub struct PoolStats {
     pub largest_free_bytes: u64,
     /// Retired, but a reader may still see it.
     pub waiting_bytes: u64,
-    /// Threads that are pinned now, this one not counted.
+    /// Threads that are pinned now, without the calling thread.
     pub readers: u32,
     /// Of those, threads that have been pinned since before some block was retired: that block, and
     /// all that were retired since, wait for them.
     pub readers_holding_up: u32,
-    /// Freed while there was no memory to record it: the next open gets it back.
+    /// Freed while there was no memory to record it; the next open reclaims it.
     pub lost_bytes: u64,
     /// Memory that was found to be damaged and is not used any more.
     pub damaged_bytes: u64,
     /// How many processes can have the pool open at one time.
     pub participants: u32,
-    /// How often the pool was opened.
+    /// Number of opens so far.
     pub generation: u32,
-    /// How the pool was found when it was opened.
+    /// The state in which the pool was found when it was opened.
     pub found: Start,
-    /// Whether the last stop interrupted a batch, and whether that was completed (`true`) or undone.
+    /// Whether the last stop interrupted a batch, and whether the batch was committed (`true`) or
+    /// undone.
     pub batch_finished: Option<bool>,
 }
 
@@ -83,7 +84,7 @@ impl Default for PoolStats {
     }
 }
 
-/// Numbers about the index of a store. Sizes in bytes.
+/// Statistics of the index of a store. Sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct IndexFigures {
@@ -101,7 +102,7 @@ pub struct IndexFigures {
     pub cache: Option<CacheStats>,
 }
 
-/// Write-backs and fences of a write. (Those of the allocator, one in some hundred writes, come on top.)
+/// Write-backs and fences of a write. The allocator adds some, once in a few hundred writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Costs {
@@ -111,14 +112,14 @@ pub struct Costs {
     pub fences_per_removal: u32,
     /// Fences of a batch of up to 64 keys. Each further 64 keys add two.
     pub fences_per_batch: u32,
-    /// Lines that a put writes back beside those of its record.
+    /// Lines that a put writes back in addition to those of its record.
     pub write_backs_per_put: u32,
     /// Lines that a removal writes back.
     pub write_backs_per_removal: u32,
 }
 
 impl Costs {
-    /// Of a store that survives a process: nothing has to be done for that.
+    /// The costs of a store that survives the end of a process; that takes neither.
     pub const PROCESS: Self = Self {
         fences_per_put: 0,
         fences_per_removal: 0,
@@ -126,7 +127,7 @@ impl Costs {
         write_backs_per_put: 0,
         write_backs_per_removal: 0,
     };
-    /// Of a store that survives a loss of power.
+    /// The costs of a store that survives a loss of power.
     pub const POWER: Self = Self {
         fences_per_put: 2,
         fences_per_removal: 1,
@@ -135,7 +136,8 @@ impl Costs {
         write_backs_per_removal: 1,
     };
 
-    /// As [`Costs::POWER`], with an index that takes so many fences to add a key, each after a write-back. In a batch each new key takes what is more than one besides.
+    /// As [`Costs::POWER`], for an index that takes `fences_per_insert` fences to add a key, each
+    /// after a write-back. In a batch, each new key adds the fences beyond the first.
     pub(crate) fn power(fences_per_insert: u32) -> Self {
         let more = fences_per_insert.saturating_sub(1);
         let Self { fences_per_put, write_backs_per_put, .. } = Self::POWER;
@@ -152,13 +154,13 @@ impl IndexFigures {
 }
 
 impl Stats {
-    /// Bytes over key and value a record.
+    /// Average number of bytes per record beyond key and value.
     pub fn overhead_per_record(&self) -> f64 {
         if self.records == 0 { 0.0 } else { self.overhead_bytes as f64 / self.records as f64 }
     }
 }
 
-/// What a check of a store found.
+/// The result of a check of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -168,31 +170,33 @@ pub struct Report {
     pub buckets: u64,
     /// Named roots of the pool.
     pub roots: u64,
-    /// Whether others may have written meanwhile, so that only the records were looked at: see [`Engine::check_records`](crate::Engine::check_records).
+    /// Whether other processes may have written meanwhile, so that only the records were checked:
+    /// see [`Engine::check_records`](crate::Engine::check_records).
     pub beside_others: bool,
-    /// What is not as it should be. Only the first thousand or so.
+    /// The damage that was found. Only about the first thousand findings.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Whether everything is as it should be.
+    /// Whether nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
 }
 
-/// Where the memory of a store is, for tests: in a sound one nothing is `garbage` or given twice, and if nothing waits, as much is used as can be reached.
+/// How much memory a store uses, for tests. In a sound store, `garbage` and `overlapping` are 0,
+/// and if nothing is waiting, `used` is `reachable`.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Bytes of the blocks that the store can reach.
     pub reachable: u64,
-    /// Bytes of the blocks that the pool has given.
+    /// Bytes of the blocks that the pool has allocated.
     pub used: u64,
-    /// Bytes that were given back, and lie with a thread that has not let go of them yet. They are used.
+    /// Bytes that were freed but are still in a thread's caches. They count as used.
     pub waiting: u64,
-    /// Bytes that a collection finds which no crash and no death has asked for: the ones before should have.
+    /// Bytes that a collection frees although no crash has asked for one: a bug leaked them.
     pub garbage: u64,
-    /// Blocks that the store can reach and that begin within another one.
+    /// Blocks that the store can reach and that begin within another block.
     pub overlapping: u64,
 }

@@ -1,4 +1,5 @@
-//! What the engine asks of its medium, counted: write-backs and fences on a volatile cache, none elsewhere.
+//! Counts what the engine asks of its medium: write-backs and fences on a volatile cache, none
+//! elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,7 +42,7 @@ fn settings(expected_keys: u64) -> Settings {
 }
 
 impl<M: MappedMedium> Counted<M> {
-    /// A store with keys in it, its index large enough for as many again.
+    /// A store with `KEYS` keys and an index large enough for ten times as many.
     fn new() -> Self {
         let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
         let store = Direct::open::<Clht<_, Bytes<Key>>>(pool.clone(), settings(20_000)).unwrap();
@@ -56,22 +57,23 @@ impl<M: MappedMedium> Counted<M> {
     }
 }
 
-/// Blocks of 96 bytes begin in the middle of a line half of the time, but none of them takes more than two lines.
+/// A block of 96 bytes starts in the middle of a line half of the time, but never touches more than
+/// two lines.
 const RECORD_LINES: u64 = 2;
-/// What the statistics say.
-const SAID: Costs = Costs::POWER;
+/// The costs that the statistics state.
+const STATED: Costs = Costs::POWER;
 
 #[test]
-fn a_put_costs_its_record_a_slot_and_two_fences() {
+fn put_costs_record_slot_and_two_fences() {
     let counted = Counted::<Pmem>::new();
     let (write_backs, fences) =
         counted.costs(|| (0..KEYS).for_each(|n| counted.store.put(put(&key(n)), Durably::Store).unwrap()));
-    // Now and then the allocator makes a hint durable.
-    let said = u64::from(SAID.fences_per_put) * KEYS;
-    assert!((said..said + KEYS / 100).contains(&fences), "{fences}");
-    let said = (RECORD_LINES + u64::from(SAID.write_backs_per_put)) * KEYS;
-    assert!(write_backs < said + KEYS / 100, "{write_backs}");
-    assert!(write_backs >= said - KEYS, "{write_backs}");
+    // Now and then the allocator persists a hint.
+    let stated = u64::from(STATED.fences_per_put) * KEYS;
+    assert!((stated..stated + KEYS / 100).contains(&fences), "{fences}");
+    let stated = (RECORD_LINES + u64::from(STATED.write_backs_per_put)) * KEYS;
+    assert!(write_backs < stated + KEYS / 100, "{write_backs}");
+    assert!(write_backs >= stated - KEYS, "{write_backs}");
 }
 
 #[test]
@@ -81,7 +83,7 @@ fn puts_together_share_two_fences() {
     let puts: Vec<Put<'_>> = keys.iter().map(|key| put(key)).collect();
     let (write_backs, fences) = counted
         .costs(|| assert!(counted.store.put_many(&puts, Durably::Store).iter().all(|done| done.is_ok())));
-    // Two keys of one bucket make the second one's writer fence for the first.
+    // If two keys share a bucket, the put of the second fences for the first.
     assert!((2..6).contains(&fences), "{fences}");
     assert!(write_backs <= (RECORD_LINES + 1) * 64 + 8, "{write_backs}");
 }
@@ -93,18 +95,18 @@ fn puts_together_share_their_fences_up_to_a_mebibyte() {
     let puts: Vec<Put<'_>> = keys.iter().map(|key| Put { key, value: &value, expires_at: None }).collect();
     let (_, fences) = counted
         .costs(|| assert!(counted.store.put_many(&puts, Durably::Store).iter().all(|done| done.is_ok())));
-    // What is not published holds memory up: two at a time.
+    // Unpublished records delay the reuse of memory, so only two share a fence.
     assert!((6..10).contains(&fences), "{fences}");
 }
 
 #[test]
-fn a_removal_costs_one_of_each_and_a_read_nothing() {
+fn removal_costs_one_fence_and_read_nothing() {
     let counted = Counted::<Pmem>::new();
     let read = |n| assert!(counted.store.get(&key(n)).unwrap().is_some() == (n < KEYS));
     assert_eq!(counted.costs(|| (0..2 * KEYS).for_each(read)), (0, 0));
     let remove = |n| assert!(counted.store.remove(&key(n), Durably::Store).unwrap());
     let (write_backs, fences) = counted.costs(|| (0..100).for_each(remove));
-    assert_eq!((SAID.write_backs_per_removal, SAID.fences_per_removal), (1, 1));
+    assert_eq!((STATED.write_backs_per_removal, STATED.fences_per_removal), (1, 1));
     assert!((100..103).contains(&write_backs) && (100..103).contains(&fences), "{write_backs}, {fences}");
 }
 
@@ -117,16 +119,16 @@ fn batch_costs_six_fences_and_two_for_each_further_64_keys() {
     let commit = |writes: &[Write<'_>]| {
         counted.costs(|| assert_eq!(counted.store.commit(writes, &[], Durably::Store), Ok(Commit::Done))).1
     };
-    // The first one takes slabs for its records.
+    // The first batch allocates slabs for its records.
     commit(&writes[..2]);
-    assert_eq!(commit(&writes[..2]), u64::from(SAID.fences_per_batch));
-    // 500 keys are 8 pieces. Now and then two keys of a piece have a bucket in common.
+    assert_eq!(commit(&writes[..2]), u64::from(STATED.fences_per_batch));
+    // 500 keys are 8 pieces. Now and then two keys of a piece share a bucket.
     let fences = commit(&writes);
     assert!((20..20 + 16).contains(&fences), "{fences}");
     assert_eq!(commit(&writes[..1]), 2, "a single key needs no descriptor");
 }
 
-/// What new values for 500 keys cost, put one by one and in one batch.
+/// The costs of new values for 500 keys, put one by one and in one batch.
 fn costs_of_500<M: MappedMedium, I>() -> [Counts; 2]
 where
     I: PointIndex<Medium = Counting<M>, Kind = Bytes<Key>> + Stored<Medium = Counting<M>> + 'static,
@@ -139,7 +141,7 @@ where
     let writes: Vec<Write<'_>> = keys.iter().map(|key| Write { key, what }).collect();
     let one_by_one = || keys.iter().for_each(|key| store.put(put(key), Durably::Store).unwrap());
     let as_batch = || assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
-    // The first batches take slabs for their records.
+    // The first batches allocate slabs for their records.
     (0..4).for_each(|_| as_batch());
     one_by_one();
     [pool.medium().during(one_by_one).0, pool.medium().during(as_batch).0]
@@ -153,14 +155,14 @@ fn batch_of_500_costs_no_more_than_500_puts() {
     {
         let [puts, batch] = costs_of_500::<M, I>();
         let what = format!("{} {}: {puts:?} {batch:?}", I::NAME, M::VOLATILE_CACHE);
-        // TurboHash has few shards, which keys of a piece have in common.
+        // TurboHash has few shards, so keys of a piece share them.
         assert!(4 * batch.fences <= puts.fences, "{what}");
         assert!(batch.lines_read <= puts.lines_read, "{what}");
-        // It writes a descriptor, and reads less.
+        // A batch writes a descriptor, and reads less.
         let lines = |counts: Counts| counts.lines_read + counts.lines_written;
         assert!(lines(batch) <= lines(puts), "{what}");
-        // For each key its batch word, its old record in the descriptor, and now and then a bucket
-        // anew that two keys have in common.
+        // For each key its batch word, its old record in the descriptor, and now and then once more
+        // a bucket that two keys share.
         assert!(batch.write_backs <= puts.write_backs + 4 * 500, "{what}");
     }
     check::<Pmem, Clht<_, Bytes<Key>>>();
@@ -174,7 +176,7 @@ fn batch_of_500_costs_no_more_than_500_puts() {
 }
 
 #[test]
-fn nothing_is_flushed_where_no_cache_is_lost() {
+fn no_flush_without_a_volatile_cache() {
     fn run<M: MappedMedium>() {
         let counted = Counted::<M>::new();
         let work = || {
@@ -190,8 +192,8 @@ fn nothing_is_flushed_where_no_cache_is_lost() {
     run::<Shm>();
 }
 
-/// Nobody reads or writes a seat but its thread, and who wants to know whether somebody is inside.
-fn assert_that_readers_store_to_their_seat_alone<I>()
+/// Only a slot's own thread writes its line, so other threads' reads do not contend for it.
+fn assert_readers_store_to_own_slot_only<I>()
 where
     I: PointIndex<Medium = Counting<Shm>, Kind = Bytes<Key>> + Stored<Medium = Counting<Shm>> + 'static,
 {
@@ -216,29 +218,29 @@ where
         ("any key", &|| assert!(store.random_key().unwrap().is_some())),
     ];
     for (what, read) in reads {
-        // The first time it takes its seat.
+        // The first read takes the thread slot.
         read();
         let (touched, ()) = pool.medium().touched(read);
-        let seat = pool.layout().thread_slot(pool.pin().slot_index() as u32) / LINE as u64;
+        let slot = pool.layout().thread_slot(pool.pin().slot_index() as u32) / LINE as u64;
         assert!(touched.lines_read.len() > 2, "{what}");
-        assert_eq!(touched.lines_written.into_iter().collect::<Vec<_>>(), [seat], "{what}");
+        assert_eq!(touched.lines_written.into_iter().collect::<Vec<_>>(), [slot], "{what}");
     }
 }
 
 #[test]
-fn who_reads_beside_others_stores_to_no_line_but_that_of_its_seat() {
-    assert_that_readers_store_to_their_seat_alone::<Clht<Counting<Shm>, Bytes<Key>>>();
-    assert_that_readers_store_to_their_seat_alone::<Turbo<Counting<Shm>, Bytes<Key>>>();
-    assert_that_readers_store_to_their_seat_alone::<Rewo<Counting<Shm>, Bytes<Key>>>();
-    assert_that_readers_store_to_their_seat_alone::<Level<Counting<Shm>, Bytes<Key>>>();
+fn shared_reads_store_to_own_slot_only() {
+    assert_readers_store_to_own_slot_only::<Clht<Counting<Shm>, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Turbo<Counting<Shm>, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Rewo<Counting<Shm>, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Level<Counting<Shm>, Bytes<Key>>>();
 }
 
-/// Nobody else is there, on this machine or on another one.
-struct Lonely {
+/// Liveness for a process without others, on this machine or on another one.
+struct NoOthers {
     is_here: bool,
 }
 
-impl Liveness for Lonely {
+impl Liveness for NoOthers {
     fn claim(&self, _: u32) -> std::io::Result<bool> {
         Ok(true)
     }
@@ -255,10 +257,11 @@ impl Liveness for Lonely {
     }
 }
 
-/// Write-backs and fences of taking and freeing so many locks, all at a time, if the others are processes of this machine or hosts of their own.
+/// Write-backs and fences of taking and freeing `locks` locks, all held at a time. Other
+/// participants are processes of this machine (`is_here`) or other hosts.
 fn cost_of_locks<M: MappedMedium>(locks: usize, is_here: bool) -> (u64, u64) {
     let medium = Counting::over(M::new(Mapping::anonymous(1 << 20, 0).unwrap()));
-    let pool = PoolOptions::anonymous().create_shared_on(medium, Arc::new(Lonely { is_here })).unwrap();
+    let pool = PoolOptions::anonymous().create_shared_on(medium, Arc::new(NoOthers { is_here })).unwrap();
     let guard = pool.pin();
     let at = guard.alloc(8 * locks).unwrap().persist().into_offset();
     let words: Vec<&Word> =
@@ -272,32 +275,34 @@ fn cost_of_locks<M: MappedMedium>(locks: usize, is_here: bool) -> (u64, u64) {
 }
 
 #[test]
-fn a_lock_s_note_is_made_durable_where_a_host_s_cache_is_lost_with_it_and_nowhere_else() {
+fn lock_intent_is_persisted_among_hosts_only() {
     for locks in [1, 16, 20] {
-        // More than 16 go to a second seat.
+        // More than 16 need a second slot.
         assert_eq!(cost_of_locks::<Pmem>(locks, false), (2 * locks as u64, locks as u64));
         assert_eq!(cost_of_locks::<Pmem>(locks, true), (0, 0));
         assert_eq!(cost_of_locks::<Shm>(locks, false), (0, 0));
     }
 }
 
-/// Each shard of TurboHash leaves a block of its old size whenever it doubles, and all double at about the same number of keys.
+/// Each shard of TurboHash retires a block of its old size whenever it doubles, and all double at
+/// about the same number of keys. These blocks must serve records.
 #[test]
-fn what_a_growing_index_leaves_is_room_for_records() {
+fn blocks_of_grown_index_serve_records() {
     const RECORDS: u64 = 120_000;
-    // With the slabs of a large pool: the shards' blocks lie in some.
+    // With the slabs of a large pool, some contain the shards' blocks.
     let options = PoolOptions::anonymous().size(96 << 20).geometry(Geometry::default()).hash_seed(5);
     let pool: Pool<Shm> = options.create().unwrap();
     let store = Direct::open::<Turbo<Shm, Bytes<Key>>>(pool.clone(), settings(0)).unwrap();
     (0..RECORDS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
     let before = pool.space();
     let idle = before.slab_free + before.waiting_bytes;
-    // As the background does.
+    // As the background work does.
     (0..5).for_each(|_| _ = store.maintain());
     let (stats, space) = (store.stats(), pool.space());
     let now = space.slab_free + space.waiting_bytes;
-    assert!(now < idle / 3, "{idle} bytes lay idle before, {now} do now");
-    // A block of 96 bytes each, the index, and some slabs of sizes that are in use no more, or hardly, which the thread keeps.
+    assert!(now < idle / 3, "{idle} bytes were unused before, {now} are now");
+    // Per record a block of 96 bytes; the index; and some slabs of sizes that are hardly used any
+    // more, which the thread keeps.
     let over = stats.overhead_bytes - space.metadata;
     let expected = RECORDS * 16 + stats.index.unwrap().bytes;
     assert!(over < expected + expected / 4, "{over} bytes over the data, {expected} of them needed");

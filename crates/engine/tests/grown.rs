@@ -1,4 +1,4 @@
-//! Who opens a table in a pool that another participant has made longer meanwhile.
+//! Opening a table in a pool that another participant has grown meanwhile.
 
 use std::path::Path;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
@@ -24,7 +24,7 @@ fn fill(pool: &Pool<Shm>) {
     }
 }
 
-fn is_found_behind_the_old_end<I: PointIndex<Medium = Shm, Kind = U64> + Stored<Medium = Shm>>() {
+fn finds_table_beyond_the_old_end<I: PointIndex<Medium = Shm, Kind = U64> + Stored<Medium = Shm>>() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("shared.pool");
     let one = options(&path).create::<Shm>().unwrap();
@@ -41,20 +41,20 @@ fn is_found_behind_the_old_end<I: PointIndex<Medium = Shm, Kind = U64> + Stored<
 
 #[test]
 fn clht() {
-    is_found_behind_the_old_end::<Clht<Shm, U64>>();
+    finds_table_beyond_the_old_end::<Clht<Shm, U64>>();
 }
 
 #[test]
 fn level() {
-    is_found_behind_the_old_end::<Level<Shm, U64>>();
+    finds_table_beyond_the_old_end::<Level<Shm, U64>>();
 }
 
 #[test]
 fn rewo() {
-    is_found_behind_the_old_end::<Rewo<Shm, U64>>();
+    finds_table_beyond_the_old_end::<Rewo<Shm, U64>>();
 }
 
 #[test]
 fn turbo() {
-    is_found_behind_the_old_end::<Turbo<Shm, U64>>();
+    finds_table_beyond_the_old_end::<Turbo<Shm, U64>>();
 }

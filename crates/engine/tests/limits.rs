@@ -12,7 +12,7 @@ use terrace_index::{Bytes, CacheBounds};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 
-/// An empty store with each index, by the index's name. The time is 1000.
+/// An empty store with each index, by the index's name. The clock is at 1000.
 fn stores() -> [(&'static str, Arc<dyn Engine>); 4] {
     let pool = || Pool::<Dram>::anonymous(16 << 20).unwrap();
     let settings = || Settings {
@@ -46,7 +46,7 @@ fn keys(store: &dyn Engine) -> Vec<Vec<u8>> {
     }
 }
 
-/// Everything in the store can be read, listed and removed, and no byte is lost.
+/// Asserts that everything in the store can be read, listed and removed, and no byte is leaked.
 fn assert_usable(name: &str, store: &dyn Engine, expected: &[&[u8]]) {
     assert_eq!(keys(store), expected, "{name}");
     let report = store.check(&mut |_, _| {});

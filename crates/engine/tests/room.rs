@@ -1,4 +1,4 @@
-//! A full pool makes room for every size, whatever it was full of: on each index.
+//! Tests: a full pool makes room for every size, whatever sizes filled it, with each index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ fn put(store: &dyn Engine, n: u32, len: usize, expires_at: Option<u64>) -> Resul
     store.put(Put { key: &n.to_le_bytes(), value: &vec![n as u8; len], expires_at }, Durably::Store)
 }
 
-/// Puts values of this length until the pool is full. Returns how many.
+/// Puts values of `len` bytes until the pool is full. Returns the number of the first key that
+/// failed.
 fn fill(store: &dyn Engine, from: u32, len: usize, expires_at: Option<u64>) -> u32 {
     (from..).find(|&n| matches!(put(store, n, len, expires_at), Err(WriteError::PoolFull { .. }))).unwrap()
 }
@@ -122,7 +123,7 @@ fn sizes_drift<I: Tested>() {
 }
 
 #[test]
-fn sizes_that_drift_are_served_in_each_index() {
+fn drifting_sizes_are_served_in_each_index() {
     sizes_drift::<Clht<Dram, Kind>>();
     sizes_drift::<Level<Dram, Kind>>();
     sizes_drift::<Rewo<Dram, Kind>>();
@@ -151,9 +152,9 @@ fn pool_whose_keys_have_all_expired_serves_at_once() {
     expired_make_room::<Turbo<Dram, Kind>>();
 }
 
-/// What is refused at last would not fit, and what was there still is.
+/// A write fails only if it would not fit, and changes nothing.
 #[test]
-fn refused_write_is_really_without_room() {
+fn refused_write_has_no_room() {
     let (store, _) = open::<Clht<Dram, Kind>, Dram>(8 << 20);
     let count = fill(&store, 0, 1000, None);
     let kept = thin(&store, 0..count);
@@ -181,15 +182,15 @@ fn used_memory_follows_the_data_down() {
     assert!(used < stats.data_bytes * 3 / 2 + (2 << 20), "{used} used, {stats:?}");
 }
 
-/// Writers, a reader that holds values, batches and transactions beside moves: what each has
-/// written is there.
+/// Writers, a reader that holds values, batches and transactions run during moves: all values are
+/// as written.
 #[test]
-fn moves_beside_others_change_nothing() {
-    moves_beside_others::<Clht<Dram, Kind>>(8 << 20);
-    moves_beside_others::<Rewo<Dram, Kind>>(8 << 20);
+fn concurrent_moves_change_nothing() {
+    concurrent_moves::<Clht<Dram, Kind>>(8 << 20);
+    concurrent_moves::<Rewo<Dram, Kind>>(8 << 20);
 }
 
-fn moves_beside_others<I: Tested>(bytes: u64) {
+fn concurrent_moves<I: Tested>(bytes: u64) {
     let (store, _) = open::<I, <I as PointIndex>::Medium>(bytes);
     let store: Arc<dyn Engine> = Arc::new(store);
     let (is_over, watched) = (AtomicBool::new(false), &b"watched"[..]);
@@ -228,27 +229,27 @@ fn moves_beside_others<I: Tested>(bytes: u64) {
     assert_sound(&*store, I::NAME);
 }
 
-/// Writes keys of its own, and tells what each has in the end.
+/// Writes the writer's own keys. Returns the final value of each.
 fn writes(
     store: &dyn Engine,
     writer: u32,
     watched: terrace_engine::Version,
 ) -> BTreeMap<u32, Option<Vec<u8>>> {
     let mut model = BTreeMap::new();
-    let mut draw = u64::from(writer) + 1;
+    let mut random = u64::from(writer) + 1;
     for turn in 0..12_000u32 {
-        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let n = (draw >> 33) as u32 % 2000 * 2 + writer;
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let n = (random >> 33) as u32 % 2000 * 2 + writer;
         let phase = turn / 2000 % 3;
-        let value = vec![turn as u8; [100, 900, 30][phase as usize] + (draw >> 50) as usize % 64];
+        let value = vec![turn as u8; [100, 900, 30][phase as usize] + (random >> 50) as usize % 64];
         let put = What::Put { value: &value, expires_at: None };
         let (key, other) = (n.to_le_bytes(), (n ^ 2).to_le_bytes());
-        let done = match draw >> 40 & 7 {
+        let done = match random >> 40 & 7 {
             0..3 => store.remove(&key, Durably::Store).map(|_| model.insert(n, None)).map(drop),
             3 => {
                 let writes = [Write { key: &key, what: put }, Write { key: &other, what: What::Remove }];
                 store.commit(&writes, &[(b"watched", watched)], Durably::Store).map(|done| {
-                    assert_eq!(done, Commit::Done, "nobody has changed what was read");
+                    assert_eq!(done, Commit::Done, "no other writer has changed what was read");
                     model.insert(n, Some(value.clone()));
                     model.insert(n ^ 2, None);
                 })
@@ -269,7 +270,7 @@ fn writes(
 }
 
 #[test]
-fn store_that_is_closed_over_a_round_is_sound() {
+fn store_closed_during_a_round_is_sound() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(folder.path().join("pool")).size(8 << 20);
     let settings = || Settings {
@@ -284,7 +285,7 @@ fn store_that_is_closed_over_a_round_is_sound() {
     let store = Arc::new(Direct::open::<Clht<Shm, Kind>>(pool, settings()).unwrap());
     let count = fill(&*store, 0, 1000, None);
     let kept = thin(&*store, 0..count);
-    // A reader is in the way of the end of a round.
+    // A reader delays the end of a round.
     let (held, is_over) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! What a store says in numbers and in words, and what its values can be compared with.
+//! Statistics and error texts of a store, and comparison of values.
 
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings, index_in};
@@ -27,7 +27,7 @@ fn put(store: &impl Engine, key: &[u8], value: &[u8]) {
 }
 
 #[test]
-fn what_is_used_beyond_the_data_and_how_full_the_index_is_follow_from_the_records() {
+fn overhead_and_load_factor_follow_the_records() {
     let store = Direct::open::<Index>(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap();
     let empty = store.stats();
     assert_eq!((empty.overhead_per_record(), empty.index.unwrap().load_factor(0)), (0.0, 0.0));
@@ -45,15 +45,12 @@ fn what_is_used_beyond_the_data_and_how_full_the_index_is_follow_from_the_record
 }
 
 #[test]
-fn a_full_pool_says_how_much_waits_where_some_does() {
+fn full_pool_error_states_waiting_and_longest() {
     let full =
         |longest, waiting| WriteError::PoolFull { wanted: 100, size: 4096, longest, waiting }.to_string();
-    assert_eq!(
-        full(None, 0),
-        "the pool is full: no room for 100 bytes in 4.0 KiB; grow it, or remove something"
-    );
-    assert!(full(None, 1).contains("(1 bytes waits for readers to finish)"));
-    assert!(full(Some(50), 0).contains("in one piece (the longest that is free has 50 bytes)"));
+    assert_eq!(full(None, 0), "the pool is full: no room for 100 bytes in 4.0 KiB; grow it, or remove keys");
+    assert!(full(None, 1).contains("(1 bytes are waiting for readers to finish)"));
+    assert!(full(Some(50), 0).contains("in one piece (the longest free range has 50 bytes)"));
 }
 
 #[test]
@@ -73,12 +70,12 @@ fn values_are_compared_by_their_bytes() {
 }
 
 #[test]
-fn a_pool_says_which_index_its_store_has_and_an_empty_one_is_not_filled_by_who_only_reads() {
+fn pool_names_its_index_and_reader_creates_none() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(directory.path().join("pool")).size(4 << 20).shared(true);
     let pool = options.create::<Shm>().unwrap();
     assert_eq!(index_in(&pool), None);
-    // One that the pool would let write, but does not want to.
+    // The pool would accept writes, but the store is opened read-only.
     assert!(matches!(Direct::open::<Index>(options.open().unwrap(), settings(true)), Err(OpenError::Empty)));
     assert_eq!(index_in(&pool), None);
     let store = Direct::open::<Turbo<Shm, Bytes<Key>>>(pool.clone(), settings(false)).unwrap();
@@ -93,7 +90,7 @@ fn a_pool_says_which_index_its_store_has_and_an_empty_one_is_not_filled_by_who_o
 }
 
 #[test]
-fn what_a_put_costs_follows_from_the_index() {
+fn put_costs_follow_from_the_index() {
     fn costs<I: PointIndex<Medium = Pmem, Kind = Bytes<Key>> + Stored<Medium = Pmem> + 'static>() {
         let costs =
             Direct::open::<I>(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap().stats().costs;

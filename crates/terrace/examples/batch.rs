@@ -1,4 +1,4 @@
-//! Several keys at once: a batch, and a transaction that moves money between accounts.
+//! Atomic changes of several keys: a batch, and a transaction that moves money between accounts.
 //!
 //! `cargo run -p terrace --example batch`
 

@@ -1,4 +1,4 @@
-//! A store inside a program: run it twice, and it remembers.
+//! A store embedded in a program: run it twice, and it remembers.
 //!
 //! `cargo run -p terrace --example embed`
 

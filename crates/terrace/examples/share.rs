@@ -23,7 +23,7 @@ fn open(path: &str) -> Result<Store, terrace::OpenError> {
     Store::options().path(path).size(ByteSize::mib(16)).shared(true).open_or_create()
 }
 
-/// Starts the others, waits for them, and looks at what they have counted.
+/// Starts the other processes, waits for them, and prints the sum.
 fn start(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let store = open(path)?;
     let program = std::env::current_exe()?;

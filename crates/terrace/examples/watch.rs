@@ -1,4 +1,4 @@
-//! Waiting for keys: one thread waits for jobs, another one writes them.
+//! Waiting for keys: one thread waits for jobs that another thread writes.
 //!
 //! `cargo run -p terrace --example watch`
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(())
     });
 
-    // The watch first, then the look: so no change is missed.
+    // Create the watch before the first read, so that no change is missed.
     let mut watch = store.watch("job:")?;
     let mut done = 0;
     while done < JOBS {

@@ -1,4 +1,5 @@
-//! The threads that a store has of its own. All have ended before its pool is closed, but for one that waits for another process which stands still: the pool is closed after that one.
+//! The background threads of a store. All have ended before its pool is closed, except a thread
+//! that waits for another process which is stopped: the pool is closed after that thread.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,35 +9,35 @@ use std::time::Duration;
 use terrace_engine::{Chore, Engine, Rest};
 use terrace_pool::Holder;
 
-/// Between two sweeps for expired entries.
+/// Time between two sweeps for expired entries.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
-/// Between two looks at whether another process that shares the store has died.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What is tidied each time, and for how long in a row: sweeps take a fifth of a core at most, where
+/// Time between two checks whether another process that shares the store has died.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// The chores of each sweep and their time limits: sweeps take at most a fifth of a core, if
 /// entries expire faster than a step removes them, and moving records less than a tenth.
-const TIDYING: [(Chore, Duration); 3] = [
+const SWEEP_CHORES: [(Chore, Duration); 3] = [
     (Chore::Sweep, Duration::from_millis(25)),
     (Chore::Compact, Duration::from_millis(8)),
     (Chore::Maintain, Duration::ZERO),
 ];
-/// Between two rounds of asking for huge pages for what was filled meanwhile.
+/// Time between two rounds of requesting huge pages for new data.
 const HUGE_PAGES_EVERY: Duration = Duration::from_secs(30);
 
-/// Time that a thread has to end in before it is asked whether somebody holds it up who stands still.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time after which `end` checks whether a stopped process blocks a thread.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is to be done in the background.
+/// The background work of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Take back what a crash had left when the store was opened.
+    /// Collect the memory that a crash left before the store was opened.
     pub(crate) collect: bool,
-    /// Take over what other processes leave that die.
-    pub(crate) take_over: bool,
-    /// End another process that has stood still for so long.
+    /// Recover what dead processes held.
+    pub(crate) recover_dead: bool,
+    /// Kill another process that has been stopped for this time.
     pub(crate) end_stopped: Option<Duration>,
-    /// Remove expired entries, and finish what the index has begun.
+    /// Remove expired entries, and continue resizes of the index.
     pub(crate) sweep: bool,
-    /// Move what is in use to huge pages.
+    /// Move used memory to huge pages.
     pub(crate) huge_pages: bool,
 }
 
@@ -51,7 +52,8 @@ pub(crate) struct Background {
 struct Signal {
     state: Mutex<State>,
     changed: Condvar,
-    /// Held for reading by whoever changes the store, for writing by who wants it to stay as it is.
+    /// Held for reading by a background thread that changes the store, for writing by a caller that
+    /// needs it unchanged.
     changing: RwLock<()>,
 }
 
@@ -59,26 +61,27 @@ struct Signal {
 struct State {
     stopping: bool,
     collecting: bool,
-    /// How many wait until none of the threads changes the store.
+    /// Number of callers that wait until no background thread changes the store.
     pausing: u32,
-    /// How many threads have not ended.
+    /// Number of threads that have not ended.
     running: u32,
 }
 
 impl State {
-    /// Whether a thread that waits for others holds up one of this process, and that for long: looking at all others takes a while.
-    fn is_in_the_way(self, is_another_stopped: impl FnOnce() -> bool) -> bool {
+    /// Whether a thread that waits for another process blocks a caller, and may do so for long.
+    /// Calls `is_another_stopped` only if it must: that takes a while.
+    fn blocks_pause(self, is_another_stopped: impl FnOnce() -> bool) -> bool {
         self.pausing > 0 && is_another_stopped()
     }
 }
 
-fn others(engine: &dyn Engine) -> Vec<Holder> {
+fn other_processes(engine: &dyn Engine) -> Vec<Holder> {
     engine.pooled().map_or_else(Vec::new, |pool| pool.others())
 }
 
 /// Whether one of the other processes that share the store is stopped, as far as this one can see.
 pub(crate) fn is_another_stopped(engine: &dyn Engine) -> bool {
-    others(engine).iter().any(|other| other.stopped)
+    other_processes(engine).iter().any(|other| other.stopped)
 }
 
 impl Signal {
@@ -86,7 +89,7 @@ impl Signal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This thread changes the store until it drops what it gets.
+    /// Announces that this thread changes the store, until the guard is dropped.
     fn change(&self) -> RwLockReadGuard<'_, ()> {
         self.changing.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,8 +98,8 @@ impl Signal {
         self.state().stopping
     }
 
-    /// Waits that long, or less when it is time to end. Whether it is.
-    fn rest(&self, time: Duration) -> bool {
+    /// Waits for `time`, or less if the thread must end. Returns whether it must.
+    fn stops_within(&self, time: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.state(), time, |state| !state.stopping);
         waited.unwrap_or_else(PoisonError::into_inner).0.stopping
     }
@@ -106,7 +109,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Waits that long, or less when all threads have ended. Whether one has not.
+    /// Waits for `time`, or less if all threads end. Returns whether some thread has not ended.
     fn is_running_after(&self, time: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.state(), time, |state| state.running > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.running > 0
@@ -114,20 +117,20 @@ impl Signal {
 }
 
 impl Background {
-    /// Starts what there is to do.
+    /// Starts the threads for `work`.
     pub(crate) fn start(engine: &Arc<dyn Engine>, work: Work) -> std::io::Result<Self> {
         let signal = Arc::new(Signal::default());
         signal.state().collecting = work.collect;
         let mut background = Self { signal, engine: engine.clone(), threads: Vec::new() };
-        if work.collect || work.take_over {
+        if work.collect || work.recover_dead {
             let collect = move |engine: &dyn Engine, signal: &Signal| collect(engine, signal, work);
             background.spawn("terrace-collect", collect)?;
         }
-        if work.take_over {
-            background.spawn("terrace-others", look_after_others)?;
+        if work.recover_dead {
+            background.spawn("terrace-others", recover_dead)?;
         }
-        if let Some(patience) = work.end_stopped {
-            let end = move |engine: &dyn Engine, signal: &Signal| end_stopped(engine, signal, patience);
+        if let Some(timeout) = work.end_stopped {
+            let end = move |engine: &dyn Engine, signal: &Signal| end_stopped(engine, signal, timeout);
             background.spawn("terrace-stopped", end)?;
         }
         if work.sweep {
@@ -148,7 +151,7 @@ impl Background {
         self.signal.state().running += 1;
         let thread = Builder::new().name(name.into()).spawn(move || {
             if catch_unwind(AssertUnwindSafe(|| work(&*engine, &signal))).is_err() {
-                engine.stop(format!("the background thread {name} has failed"));
+                engine.stop(format!("the background thread {name} has panicked"));
                 finish_collecting(&signal);
             }
             signal.end_thread();
@@ -157,12 +160,13 @@ impl Background {
         Ok(())
     }
 
-    /// Ends the threads. If one of them does not end because somebody stands still, it is left to itself, and so is the engine; returns whom it waits for.
+    /// Ends the threads. If a thread waits for a stopped process, leaves it and the engine alone
+    /// and returns that process.
     pub(crate) fn end(&mut self) -> Option<Holder> {
         self.signal.state().stopping = true;
         self.signal.changed.notify_all();
-        while self.signal.is_running_after(PATIENCE) {
-            if let Some(holder) = others(&*self.engine).into_iter().find(|other| other.stopped) {
+        while self.signal.is_running_after(END_TIMEOUT) {
+            if let Some(holder) = other_processes(&*self.engine).into_iter().find(|other| other.stopped) {
                 self.threads.clear();
                 return Some(holder);
             }
@@ -174,7 +178,8 @@ impl Background {
         None
     }
 
-    /// Waits until none of the threads changes the store, and holds them up for as long as the caller keeps what it gets. One that waits for another process, which stands still, gives up.
+    /// Waits until no background thread changes the store, and pauses them until the guard is
+    /// dropped. A thread that waits for a stopped process gives up its work.
     pub(crate) fn pause(&self) -> RwLockWriteGuard<'_, ()> {
         self.signal.state().pausing += 1;
         let paused = self.signal.changing.write().unwrap_or_else(PoisonError::into_inner);
@@ -193,7 +198,7 @@ impl Drop for Background {
         if !self.threads.is_empty()
             && let Some(holder) = self.end()
         {
-            log::warn!("a store stays open, for a thread of it waits for {holder}");
+            log::warn!("a store stays open: one of its threads waits for {holder}");
         }
     }
 }
@@ -204,72 +209,75 @@ fn finish_collecting(signal: &Signal) {
     }
 }
 
-/// Collects what a crash has left, and then what those leave who share the store and die. It may have to wait for one of them that stands still, so it is the work of a thread that does nothing else.
+/// Collects the memory that a crash has left, and later the memory of dead processes of a shared
+/// store. It may have to wait for a stopped process, so it has a thread of its own.
 fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
     loop {
         let needs_collection = engine.pooled().is_some_and(|pool| pool.needs_collection());
-        let gave_way = needs_collection && !collect_once(engine, signal);
-        if !gave_way {
+        let gave_up = needs_collection && !collect_once(engine, signal);
+        if !gave_up {
             finish_collecting(signal);
         }
-        if !work.take_over || signal.rest(LOOK_EVERY) {
+        if !work.recover_dead || signal.stops_within(CHECK_EVERY) {
             return;
         }
     }
 }
 
-/// Whether it did not have to give way to somebody who wants the store to stay as it is.
+/// Runs a collection. Returns false if it gave up for a caller that wants to pause.
 fn collect_once(engine: &dyn Engine, signal: &Signal) -> bool {
     let _changing = signal.change();
-    let gave_way = Cell::new(false);
+    let gave_up = Cell::new(false);
     engine.step(Chore::Collect, &|| {
         let state = *signal.state();
-        gave_way.set(gave_way.get() || state.is_in_the_way(|| is_another_stopped(engine)));
-        state.stopping || gave_way.get()
+        gave_up.set(gave_up.get() || state.blocks_pause(|| is_another_stopped(engine)));
+        state.stopping || gave_up.get()
     });
-    !gave_way.get()
+    !gave_up.get()
 }
 
-fn look_after_others(engine: &dyn Engine, signal: &Signal) {
-    while !signal.rest(LOOK_EVERY) {
+fn recover_dead(engine: &dyn Engine, signal: &Signal) {
+    while !signal.stops_within(CHECK_EVERY) {
         let _changing = signal.change();
         engine.step(Chore::RecoverDead, &|| signal.is_stopping());
     }
 }
 
-/// Takes no lock and waits for nobody, whatever those hold that it is to end.
-fn end_stopped(engine: &dyn Engine, signal: &Signal, patience: Duration) {
+/// Kills stopped processes. Takes no lock and waits for no process, whatever locks the stopped ones
+/// hold.
+fn end_stopped(engine: &dyn Engine, signal: &Signal, timeout: Duration) {
     let mut stopped = Stopped::default();
-    while !signal.rest(LOOK_EVERY) {
-        stopped.look(engine, patience);
+    while !signal.stops_within(CHECK_EVERY) {
+        stopped.check(engine, timeout);
     }
 }
 
-/// Who stands still, and for how many looks it has neither run nor been seen otherwise.
+/// The stopped processes, and the number of checks since each last ran.
 #[derive(Default)]
 struct Stopped(Vec<(Holder, u32)>);
 
 impl Stopped {
-    /// Ends whoever has stood still for `patience`.
-    fn look(&mut self, engine: &dyn Engine, patience: Duration) {
+    /// Kills each process that has been stopped for `timeout`.
+    fn check(&mut self, engine: &dyn Engine, timeout: Duration) {
         let before = std::mem::take(&mut self.0);
-        let looks = |holder: &Holder| {
+        let checks = |holder: &Holder| {
             let seen = before.iter().find(|(seen, _)| holder.idle_since(seen));
-            seen.map_or(0, |(_, looks)| looks + 1)
+            seen.map_or(0, |(_, checks)| checks + 1)
         };
-        let now = others(engine).into_iter().filter(|holder| holder.stopped);
-        self.0 = now.map(|holder| (looks(&holder), holder)).map(|(looks, holder)| (holder, looks)).collect();
-        for (holder, looks) in self.0.iter_mut().filter(|(_, looks)| LOOK_EVERY * *looks >= patience) {
-            // One that cannot be ended is tried again after the same time.
-            *looks = 0;
+        let now = other_processes(engine).into_iter().filter(|holder| holder.stopped);
+        self.0 =
+            now.map(|holder| (checks(&holder), holder)).map(|(checks, holder)| (holder, checks)).collect();
+        for (holder, checks) in self.0.iter_mut().filter(|(_, checks)| CHECK_EVERY * *checks >= timeout) {
+            // If that fails, it is tried again after the same time.
+            *checks = 0;
             let ended = engine.pooled().map_or(Ok(false), |pool| pool.end_stopped(holder));
             match ended {
                 Ok(true) => {
-                    log::warn!("ended {holder}, for it has shared the store and stood still for {patience:?}")
+                    log::warn!("ended {holder}; it shares the store and was stopped for {timeout:?}")
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    log::warn!("cannot end {holder}, which shares the store and stands still: {error}")
+                    log::warn!("cannot end {holder}; it shares the store and is stopped: {error}")
                 }
             }
         }
@@ -277,15 +285,15 @@ impl Stopped {
 }
 
 fn sweep(engine: &dyn Engine, signal: &Signal) {
-    while !signal.rest(SWEEP_EVERY) {
-        for (chore, time) in TIDYING {
+    while !signal.stops_within(SWEEP_EVERY) {
+        for (chore, time) in SWEEP_CHORES {
             repeat(signal, time, || engine.step(chore, &|| signal.is_stopping()));
         }
     }
 }
 
 /// Does a step of a chore, and more while there is more to do, for `time` at most. A caller that
-/// wants the store to stay as it is waits for one step.
+/// wants to pause waits for one step.
 #[allow(clippy::disallowed_methods, reason = "the facade owns the threads, and shares their time out")]
 fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> Rest) {
     let began = std::time::Instant::now();
@@ -294,7 +302,7 @@ fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> Rest) {
             let _changing = signal.change();
             step()
         };
-        if rest == Rest::Idle || began.elapsed() >= time || signal.rest(Duration::ZERO) {
+        if rest == Rest::Idle || began.elapsed() >= time || signal.stops_within(Duration::ZERO) {
             return;
         }
     }
@@ -302,21 +310,22 @@ fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> Rest) {
 
 fn use_huge_pages(engine: &dyn Engine, signal: &Signal) {
     loop {
-        // A thread that gives way to all others gives way when it is killed, too, and as long as it has not ended nobody may take the process for dead: it is there only while it has something to do.
+        // A thread of the lowest priority also exits late when the process is killed, and until
+        // then no process may treat this one as dead. So it exists only while it has work.
         std::thread::scope(|scope| {
             let thread = Builder::new().name("terrace-pages".into());
             if let Err(error) = thread.spawn_scoped(scope, || use_huge_pages_once(engine, signal)) {
-                log::warn!("cannot start a thread that asks for huge pages: {error}");
+                log::warn!("cannot start a thread that requests huge pages: {error}");
             }
         });
-        if signal.rest(HUGE_PAGES_EVERY) {
+        if signal.stops_within(HUGE_PAGES_EVERY) {
             return;
         }
     }
 }
 
 fn use_huge_pages_once(engine: &dyn Engine, signal: &Signal) {
-    // Copying memory is for time that nobody else wants. (On Linux this concerns the calling thread alone.)
+    // Copying memory has the lowest priority. On Linux, this affects only the calling thread.
     let _ = rustix::process::nice(19);
     while !signal.is_stopping() && engine.step(Chore::HugePages, &|| signal.is_stopping()) == Rest::More {}
 }
@@ -326,17 +335,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_one_that_stands_still_is_in_the_way_of_who_wants_a_pause() {
-        let is_in_the_way = |pausing, still| State { pausing, ..State::default() }.is_in_the_way(|| still);
+    fn pause_is_blocked_only_by_stopped_process() {
+        let blocks_pause = |pausing, stopped| State { pausing, ..State::default() }.blocks_pause(|| stopped);
         assert_eq!(
-            [(0, false), (0, true), (1, false)].map(|(pausing, still)| is_in_the_way(pausing, still)),
+            [(0, false), (0, true), (1, false)].map(|(pausing, stopped)| blocks_pause(pausing, stopped)),
             [false; 3]
         );
-        assert!(is_in_the_way(1, true) && is_in_the_way(2, true));
+        assert!(blocks_pause(1, true) && blocks_pause(2, true));
     }
 
     #[test]
-    fn step_is_repeated_while_it_says_so_and_there_is_time() {
+    fn step_repeats_while_work_and_time_remain() {
         let signal = Signal::default();
         let steps = |time, many: u32| {
             let mut steps = 0;
@@ -353,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wants_a_pause_any_more_who_has_had_one() {
+    fn dropped_pause_is_no_longer_counted() {
         let store = crate::Store::options().anonymous().size(crate::ByteSize::mib(1)).create().unwrap();
         let background = Background::start(store.engine(), Work::default()).unwrap();
         assert!(!is_another_stopped(&**store.engine()));

@@ -1,10 +1,11 @@
-//! Several writes as one.
+//! Several writes at one instant.
 
 use crate::{Change, Store, Transaction, WriteError};
 use std::time::Duration;
 use terrace_engine::{Commit, Durably, What, Write};
 
-/// Writes that happen all at one instant or not at all: to every reader, and through a crash.
+/// Collects writes that happen all at one instant or not at all, for every reader and through a
+/// crash.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,15 +28,15 @@ pub struct Batch<'s> {
     steps: Vec<Step>,
 }
 
-/// A step, whose key and then its value follow those of the step before it.
+/// A step. Its key and then its value follow those of the step before it.
 struct Step {
     key_len: usize,
     value_len: usize,
-    what: Do,
+    what: StepKind,
 }
 
 #[derive(Clone, Copy)]
-enum Do {
+enum StepKind {
     Put,
     PutExpiring(Duration),
     Remove,
@@ -47,7 +48,7 @@ impl<'s> Batch<'s> {
         Self { store, bytes: Vec::new(), steps: Vec::new() }
     }
 
-    fn step(&mut self, key: &[u8], value: &[u8], what: Do) -> &mut Self {
+    fn step(&mut self, key: &[u8], value: &[u8], what: StepKind) -> &mut Self {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.steps.push(Step { key_len: key.len(), value_len: value.len(), what });
@@ -57,10 +58,10 @@ impl<'s> Batch<'s> {
     /// Gives `key` this value, without expiry.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.step(key, value, Do::Put)
+        self.step(key, value, StepKind::Put)
     }
 
-    /// Gives `key` this value, which expires so long after the commit.
+    /// Gives `key` this value, which expires `after` the commit.
     pub fn put_expiring(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -68,38 +69,39 @@ impl<'s> Batch<'s> {
         after: Duration,
     ) -> &mut Self {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.step(key, value, Do::PutExpiring(after))
+        self.step(key, value, StepKind::PutExpiring(after))
     }
 
-    /// Removes `key` if it is there.
+    /// Removes `key` if it is present.
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
         let key = key.as_ref();
-        self.step(key, &[], Do::Remove)
+        self.step(key, &[], StepKind::Remove)
     }
 
-    /// Lets `key` expire so long after the commit, if it is there.
+    /// Makes `key` expire `after` the commit, if it is present.
     pub fn expire(&mut self, key: impl AsRef<[u8]>, after: Duration) -> &mut Self {
         let key = key.as_ref();
-        self.step(key, &[], Do::Expire(after))
+        self.step(key, &[], StepKind::Expire(after))
     }
 
-    /// How many steps it has.
+    /// Number of steps.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether it has none.
+    /// Whether the batch has no step.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Does all of it, in the order in which it was said.
+    /// Makes all writes, in the order of the calls.
     ///
     /// # Errors
-    /// Nothing has happened then.
+    /// The pool is full, a key or a value is too long, or the store cannot be written. Nothing has
+    /// changed.
     pub fn commit(self) -> Result<(), WriteError> {
         let writes = self.writes();
-        if self.steps.iter().any(|step| matches!(step.what, Do::Expire(_))) {
+        if self.steps.iter().any(|step| matches!(step.what, StepKind::Expire(_))) {
             return self.commit_over_reads(&writes);
         }
         let done = self.store.engine().commit(&writes, &[], Durably::Store)?;
@@ -117,18 +119,17 @@ impl<'s> Batch<'s> {
         let write = |step: &Step| {
             let (key, value) = (next(step.key_len), next(step.value_len));
             let what = match step.what {
-                Do::Put => What::Put { value, expires_at: None },
-                Do::PutExpiring(after) => What::Put { value, expires_at: Some(later(now_ms, after)) },
-                Do::Expire(after) => What::Expire(Some(later(now_ms, after))),
-                Do::Remove => What::Remove,
+                StepKind::Put => What::Put { value, expires_at: None },
+                StepKind::PutExpiring(after) => What::Put { value, expires_at: Some(later(now_ms, after)) },
+                StepKind::Expire(after) => What::Expire(Some(later(now_ms, after))),
+                StepKind::Remove => What::Remove,
             };
             Write { key, what }
         };
         self.steps.iter().map(write).collect()
     }
 
-    /// Reads the values that get a new time of expiry. If one changes before the commit, starts
-    /// again.
+    /// Reads the values whose expiry changes. Starts over if one of them changes before the commit.
     fn commit_over_reads(&self, writes: &[Write<'_>]) -> Result<(), WriteError> {
         loop {
             let mut transaction = Transaction::new(&**self.store.engine());
@@ -136,7 +137,7 @@ impl<'s> Batch<'s> {
                 match what {
                     What::Put { value, expires_at } => transaction.put_expiring(key, value, expires_at)?,
                     What::Expire(at) => transaction.modify(key, |_| (Change::Expire(at), ()))?,
-                    What::Remove => transaction.remove_unseen(key)?,
+                    What::Remove => transaction.remove_blind(key)?,
                 }
             }
             if transaction.commit(&[])? == Commit::Done {
@@ -146,7 +147,7 @@ impl<'s> Batch<'s> {
     }
 }
 
-/// `after` from `now_ms` on, in unix milliseconds.
+/// The time `after` from `now_ms`, in unix milliseconds.
 pub(crate) fn later(now_ms: u64, after: Duration) -> u64 {
     now_ms.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
 }

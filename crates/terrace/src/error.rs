@@ -1,19 +1,19 @@
-//! What can go wrong with a store as a whole, and with an increment.
+//! Errors of a store as a whole, and of an increment.
 
 use std::fmt;
 use std::io;
 use terrace_engine::{Durability, WriteError};
 use terrace_pool::Holder;
 
-/// A store could not be made or opened.
+/// A store could not be created or opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Neither a path nor anonymous memory was chosen.
     NoPath,
-    /// The pool could not be made or opened.
+    /// The pool could not be created or opened.
     Pool(terrace_pool::OpenError),
-    /// The pool could be opened, but what lies in it is not a store, or is damaged.
+    /// The pool could be opened, but its content is no store, or is damaged.
     Contents {
         /// The pool.
         pool: std::path::PathBuf,
@@ -22,7 +22,7 @@ pub enum OpenError {
     },
     /// The salvaged records could not be written to a new pool.
     Salvage {
-        /// The damaged pool. It is as it was.
+        /// The damaged pool. It is unchanged.
         pool: std::path::PathBuf,
         /// What went wrong.
         what: String,
@@ -32,14 +32,14 @@ pub enum OpenError {
         /// The feature.
         feature: &'static str,
     },
-    /// A store of this kind cannot promise this durability.
+    /// A store of this kind cannot provide this durability.
     Durability(Durability),
     /// A thread of the store could not be started.
     Thread(io::Error),
 }
 
 impl OpenError {
-    /// Whether another process has the pool open: it may be just about to end.
+    /// Whether another process has the pool open. That process may be about to exit.
     pub fn is_in_use(&self) -> bool {
         matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::InUse(_)))
     }
@@ -49,7 +49,7 @@ impl OpenError {
         matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::Missing))
     }
 
-    /// Whether this user may not open the pool as was asked: not at all, or not to write.
+    /// Whether this user may not open the pool in this way: not at all, or not for writing.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Pool(error) if matches!(
             error.problem,
@@ -57,7 +57,8 @@ impl OpenError {
         ))
     }
 
-    /// Whether the pool lies where it can be read by one who shares it, and not by one who leaves all of it as it is: on hugetlbfs, or on a device.
+    /// Whether the pool can only be read by sharing it, because it cannot be read without changing
+    /// it: it lies on hugetlbfs or on a device.
     pub fn is_for_sharers(&self) -> bool {
         matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::NotReadable))
     }
@@ -106,17 +107,17 @@ impl From<terrace_pool::OpenError> for OpenError {
     }
 }
 
-/// A store was not closed in order. The next open treats this as a crash: what the store's
-/// durability promises is kept.
+/// A store was not closed cleanly. The next open treats this as a crash: the data is as safe as the
+/// store's durability says.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// Another handle is still there; the store is closed when the last one goes.
+    /// Another handle of the store exists; the store is closed when the last one is dropped.
     StillOpen,
     /// A thread of the store has waited for two seconds for this process, which shares the pool and
     /// is stopped. The store is closed when that thread ends.
     HeldUp(Holder),
-    /// It could not be written back.
+    /// Writing the data back failed.
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -126,8 +127,8 @@ impl fmt::Display for CloseError {
             Self::StillOpen => write!(f, "the store is still in use by this program and was not closed"),
             Self::HeldUp(holder) => write!(
                 f,
-                "the store could not be closed in order: a thread of this program waits for {holder}\n  let that \
-                 process continue, or end it: the others then recover what it held"
+                "the store could not be closed: a thread of this program waits for {holder}\n  let that process \
+                 continue, or kill it: the others then recover what it held"
             ),
             Self::Failed(error) => error.fmt(f),
         }
@@ -152,11 +153,11 @@ impl From<terrace_engine::CloseError> for CloseError {
     }
 }
 
-/// A store was not grown; it has the size that it had.
+/// A store was not grown; its size is unchanged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GrowError {
-    /// The store does not lie in a pool: it takes the space that its data need.
+    /// The store does not lie in a pool: it takes as much space as its data needs.
     NoPool,
     /// The pool could not grow.
     Pool(terrace_pool::GrowError),
@@ -166,7 +167,7 @@ impl fmt::Display for GrowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPool => {
-                write!(f, "the store does not lie in a pool: it takes the space that its data need")
+                write!(f, "the store does not lie in a pool: it takes as much space as its data needs")
             }
             Self::Pool(error) => error.fmt(f),
         }
@@ -185,11 +186,11 @@ impl From<terrace_pool::GrowError> for GrowError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IncrementError {
-    /// The value is no decimal integer of 64 bits.
+    /// The value is not a decimal 64-bit integer.
     NotAnInteger,
-    /// The sum would not fit into 64 bits.
+    /// The sum exceeds 64 bits.
     Overflow,
-    /// It could not be written.
+    /// Writing the sum failed.
     Write(WriteError),
 }
 

@@ -8,10 +8,10 @@ const PIECE: usize = 256;
 
 /// Every key of a store and its value; from [`Store::iter`].
 ///
-/// Reads the store piece by piece, so it holds nothing up between two pieces. A key that is there
-/// throughout is visited; one that comes, goes or changes meanwhile perhaps, and rarely one twice.
-/// After [`ReadError::Skipped`] it continues behind the damaged records; after any other error it is
-/// at its end.
+/// Reads the store piece by piece, so it delays no other thread between two pieces. It visits every
+/// key that is present throughout. It may or may not visit a key that is added, removed or changed
+/// meanwhile, and rarely visits a key twice. After [`ReadError::Skipped`] it continues behind the
+/// damaged records; after any other error it is at its end.
 pub struct Iter<'s> {
     pieces: Pieces<'s>,
     entries: VecDeque<(Vec<u8>, OwnedValue)>,
@@ -101,7 +101,7 @@ impl Store {
         self.keys_with_prefix("")
     }
 
-    /// Every key that begins with `prefix`, in no particular order. Looks at all keys of the store.
+    /// Every key that begins with `prefix`, in no particular order. Reads all keys of the store.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;

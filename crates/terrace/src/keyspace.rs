@@ -1,8 +1,9 @@
-//! What a store and a transaction over it have in common.
+//! The common interface of a store and a transaction.
 
 use crate::{Change, Entry, ReadError, Store, Transaction, Value, WriteError};
 
-/// Keys that can be read and changed: the [`Store`] itself, or a [`Transaction`] over it. Code over this does the same in both.
+/// Keys that can be read and changed: the [`Store`] itself, or a [`Transaction`] on it. Code over
+/// this trait behaves the same on both.
 ///
 /// ```
 /// use terrace::{Change, Keyspace, Store, WriteError};
@@ -25,7 +26,8 @@ pub trait Keyspace {
     /// The entry of `key`.
     fn get(&mut self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError>;
 
-    /// Changes a key's entry as `change` says. It may run more than once; its last answer counts.
+    /// Changes a key's entry to what `change` returns for the present one. May call `change` more
+    /// than once; its last answer counts.
     fn modify<R>(
         &mut self,
         key: &[u8],
@@ -35,13 +37,13 @@ pub trait Keyspace {
     /// Gives `key` this value, without expiry.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError>;
 
-    /// Removes `key` and says whether it was there.
+    /// Removes `key` and returns whether it was present.
     fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError>;
 
     /// Removes every key.
     fn clear(&mut self) -> Result<(), WriteError>;
 
-    /// Keys.
+    /// Number of keys.
     fn len(&mut self) -> u64;
 
     /// Whether there is no key.

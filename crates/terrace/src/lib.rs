@@ -18,9 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * [`Store`]: `Clone + Send + Sync`; made by [`Options`]. Reads take no lock and copy nothing: a [`Value`] is a view into the pool.
-//! * [`Batch`], [`Store::transaction`]: several keys, all or nothing.
-//! * Whatever a call has returned survives what the store's [`Durability`] says: the death of the process, or the loss of power.
+//! * [`Store`]: `Clone + Send + Sync`; created or opened by [`Options`]. Reads take no lock and
+//!   copy nothing: a [`Value`] is a view into the pool.
+//! * [`Batch`], [`Store::transaction`]: changes of several keys, all or nothing.
+//! * The effect of a call that has returned survives what the store's [`Durability`] says: the end
+//!   of the process, or the loss of power.
 //!
 //! Keys have up to 64 KiB, values up to 512 MiB; either may be empty. Times are unix milliseconds.
 #![forbid(unsafe_code)]
@@ -60,7 +62,9 @@ pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, 
 pub use transaction::Transaction;
 pub use watch::Watch;
 
-/// The notices of the processes that have the store at `path` open, as posted with [`Store::post_notice`]; read from its file without opening the store. A process that has just died may have left one.
+/// Reads the notices of the processes that have the store at `path` open, as posted with
+/// [`Store::post_notice`], from its file, without opening the store. The notice of a process that
+/// has just died may still be there.
 ///
 /// ```
 /// # let directory = tempfile::tempdir_in("/dev/shm")?;

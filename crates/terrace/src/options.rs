@@ -1,4 +1,4 @@
-//! How to make or open a store.
+//! Options for creating or opening a store.
 
 use crate::background::{Background, Work};
 use crate::clock::SystemClock;
@@ -12,26 +12,29 @@ use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, hash};
 use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
-/// Which index a store has. Chosen when it is made.
+/// The index of a store. Chosen when the store is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Index {
-    /// A hash table of one cache line a bucket: no order among the keys.
+    /// A hash table with buckets of one cache line. Keys have no order.
     #[default]
     Clht,
-    /// TurboHash: a hash table of small shards that are resized one by one, 256 bytes a bucket. No order among the keys.
+    /// TurboHash: a hash table of small shards that are resized one by one, with buckets of 256
+    /// bytes. Keys have no order.
     Turbo,
-    /// Rewo-Hash: a cuckoo hash table, the fullest: 256 bytes a bucket, more than 92% of it used before it grows, by halving one of 16 large tables. No order among the keys.
+    /// Rewo-Hash: a cuckoo hash table with buckets of 256 bytes, the most compact: it grows when
+    /// more than 92% is used, by splitting one of 16 large tables. Keys have no order.
     Rewo,
-    /// Level hashing: a hash table of two levels, which is full before it grows and grows in place, 128 bytes a bucket. No order among the keys.
+    /// Level hashing: a hash table of two levels with buckets of 128 bytes, which fills up before
+    /// it grows, in place. Keys have no order.
     Level,
 }
 
 impl Index {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Clht, Self::Turbo, Self::Rewo, Self::Level];
 
-    /// Its name, as commands and [`Stats::index`](crate::Stats::index) know it.
+    /// Its name, as in commands and in [`Stats::index`](crate::Stats::index).
     pub fn name(self) -> &'static str {
         match self {
             Self::Clht => "clht",
@@ -55,20 +58,21 @@ impl Index {
         OpenError::NotBuilt { feature: self.name() }
     }
 
-    /// The one with this name.
+    /// The index with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|index| index.name() == name)
     }
 }
 
-/// How to make or open a store; from [`Store::options`].
+/// Options for creating or opening a store; from [`Store::options`].
 ///
 /// ```
 /// use terrace::{ByteSize, Durability, Store};
 ///
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("app.pool");
-/// let options = Store::options().path(&path).size(ByteSize::mib(8)).durability(Durability::Process);
+/// let options = Store::options().path(&path).size(ByteSize::mib(8));
+/// let options = options.durability(Durability::Process);
 /// let store = options.create()?;
 /// store.put(b"key", b"value")?;
 /// store.close()?;
@@ -99,7 +103,7 @@ pub struct Options {
     clock: Arc<dyn Clock>,
 }
 
-/// Make it, open it, or whichever fits.
+/// Whether to create the store, to open it, or either.
 #[derive(Clone, Copy)]
 enum How {
     Create,
@@ -133,63 +137,69 @@ impl Options {
         }
     }
 
-    /// The pool's file, or a device-DAX device.
+    /// Sets the pool's file, or a device-DAX device.
     pub fn path(mut self, path: impl AsRef<Path>) -> Self {
         self.path = Some(path.as_ref().into());
         self
     }
 
-    /// Memory of this process, gone with it: for caches and tests. It can be made, not opened.
+    /// Keeps the store in anonymous memory of this process, lost when it ends: for caches and
+    /// tests. Such a store can be created, not opened.
     pub fn anonymous(mut self) -> Self {
         self.anonymous = true;
         self
     }
 
-    /// How large a store that is made is; 1 GiB if not said. One that is opened keeps its size.
+    /// Sets the size of a store that is created; default 1 GiB. An existing store keeps its size.
     pub fn size(mut self, size: ByteSize) -> Self {
         self.size = size;
         self
     }
 
-    /// How large it can grow while it is open. Costs addresses only; if not said, 16 times its size, and 64 GiB at least.
+    /// Sets how far the store can grow while it is open. Costs address space only; default 16 times
+    /// its size, and at least 64 GiB.
     pub fn max_size(mut self, size: ByteSize) -> Self {
         self.max_size = Some(size);
         self
     }
 
-    /// What it keeps through which crash; [`Durability::Process`] if not said.
+    /// Sets what the store survives; default [`Durability::Process`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Whether to take the caller's word that the file's memory survives a power cut where the kernel does not say so. For tests and
-    /// measurements of [`Durability::Power`] on ordinary memory.
+    /// Whether to assume that the file's memory survives a loss of power although the kernel does
+    /// not say so. For tests and measurements of [`Durability::Power`] on ordinary memory.
     pub fn assume_persistent(mut self, assume: bool) -> Self {
         self.assume_persistent = assume;
         self
     }
 
-    /// The index of a store that is made.
+    /// Sets the index of a store that is created.
     pub fn index(mut self, index: Index) -> Self {
         self.index = index;
         self
     }
 
-    /// About how many keys a store that is made will have, so that its index need not grow on the way.
+    /// Sets about how many keys a store that is created will have, so that its index need not grow
+    /// for them.
     pub fn expected_keys(mut self, keys: u64) -> Self {
         self.expected_keys = keys;
         self
     }
 
-    /// How much memory of this process [`Index::Rewo`] may use as a cache of keys, so that a search of one that is cached does not read the index in the pool: this much at least, and at most so much. In between its size
-    /// follows what it spares. None if not said: where the pool is as fast as memory, a cache only costs. A store that is [shared](Options::shared), and any other index, has none.
+    /// Bounds how much memory of this process [`Index::Rewo`] may use as a cache of keys: at least
+    /// `least`, at most `most`. A search for a cached key does not read the index in the pool.
+    /// Within these bounds, the size follows the benefit. Default: no cache, as a cache only costs
+    /// where the pool is as fast as memory. A [shared](Options::shared) store, and any other index,
+    /// has no cache.
     ///
     /// ```
     /// use terrace::{ByteSize, Index, Store};
     ///
-    /// let options = Store::options().anonymous().index(Index::Rewo).index_cache(ByteSize::mib(1), ByteSize::mib(64));
-    /// let store = options.create()?;
+    /// let options = Store::options().anonymous().index(Index::Rewo);
+    /// let store = options.index_cache(ByteSize::mib(1), ByteSize::mib(64)).create()?;
     /// store.put(b"key", b"value")?;
     /// assert!(store.get(b"key")?.is_some());
     /// assert_eq!(store.stats().index.unwrap().cache.unwrap().misses, 0);
@@ -200,15 +210,17 @@ impl Options {
         self
     }
 
-    /// Whether to leave the file as it is, to the last byte. A store that is [shared](Options::shared) is left as it is, too, but its pool keeps account of who reads, so
-    /// the file has to be writable; the part of it that holds data is mapped so that this process cannot store to it.
+    /// Whether to open the store for reading only, and leave the file unchanged to the last byte.
+    /// The pool of a [shared](Options::shared) store keeps track of its readers, so its file must
+    /// be writable; the part that holds data is mapped so that this process cannot store to it.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Whether other processes may have the store open at the same time, if they ask for the same. All of them read and write at the speed of memory, and any of them may
-    /// be killed at any instruction: the others go on.
+    /// Whether other processes may have the store open at the same time, if they set this, too. All
+    /// of them read and write at the speed of memory. Each may be killed at any instruction, and
+    /// the others continue.
     ///
     /// ```
     /// use terrace::Store;
@@ -228,105 +240,121 @@ impl Options {
         self
     }
 
-    /// How many processes can have a store that is made open at one time, 4096 at most; if not said, 64, or 16 in one below 64 MiB and 4 in one below 1 MiB.
+    /// Sets how many processes can have a store that is created open at one time, at most 4096.
+    /// Default: 64; 16 below 64 MiB, and 4 below 1 MiB.
     pub fn participants(mut self, participants: u32) -> Self {
         self.participants = Some(participants);
         self
     }
 
-    /// Ends (SIGKILL) any other process that shares the store and has stood still for so long, stopped by a signal or in a debugger. Never, if not said: such a process
-    /// keeps its locks, and nothing that is given back after it stopped inside the store is used again, so the store fills up. It says so with [`log`](https://docs.rs/log), as a warning.
+    /// Kills (SIGKILL) any other process that shares the store and has been stopped, by a signal or
+    /// in a debugger, for `time`. Each kill is logged as a warning with
+    /// [`log`](https://docs.rs/log). Default: never. A stopped process keeps its locks, and no
+    /// memory freed after it stopped inside the store is reused, so the store fills up.
     pub fn end_stopped_after(mut self, time: Duration) -> Self {
         self.end_stopped_after = Some(time);
         self
     }
 
-    /// Whether to save what can be proved from a pool that cannot be trusted: damaged, cut short, or in use when the machine went down.
-    /// [`Options::open`] then copies every record whose checksums hold to a new pool, puts that in the old one's place and renames the old one
-    /// to `<name>.damaged-<generation>`. [`Store::salvaged`] says what was dropped.
+    /// Whether to salvage a pool that cannot be trusted: damaged, truncated, or in use when the
+    /// machine went down. [`Options::open`] then copies every record whose checksums match to a new
+    /// pool, puts that in place of the old one and renames the old one to
+    /// `<name>.damaged-<generation>`. [`Store::salvaged`] reports what was dropped.
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
         self
     }
 
-    /// Whether to use huge pages where the kernel has them: a read from a large store then takes half the time. Yes if not said.
+    /// Whether to use huge pages where the kernel has them; default true. A read from a large store
+    /// then takes half the time.
     pub fn huge_pages(mut self, use_them: bool) -> Self {
         self.huge_pages = use_them;
         self
     }
 
-    /// Whether to compare each record that is read with its checksum. Yes if not said.
+    /// Whether to compare each record that is read with its checksum; default true.
     pub fn verify_reads(mut self, verify: bool) -> Self {
         self.verify_reads = verify;
         self
     }
 
-    /// Whether a thread of the store removes entries that have expired. Yes if not said; otherwise call
-    /// [`Store::sweep_expired`]. They are never seen, either way.
+    /// Whether a thread of the store removes expired entries; default true. Otherwise call
+    /// [`Store::sweep_expired`]. Readers never see expired entries, either way.
     pub fn expiry_thread(mut self, thread: bool) -> Self {
         self.expiry_thread = thread;
         self
     }
 
-    /// What this program is called when it keeps others from the pool; if not said, the name of its file.
+    /// Sets the name under which this program appears when another process finds the pool in use;
+    /// default the name of its executable.
     pub fn program(mut self, name: &str) -> Self {
         self.program = Some(name.into());
         self
     }
 
-    /// Opens as if this were another start of the kernel. For tests.
+    /// Opens as if after another boot of the machine. For tests.
     #[doc(hidden)]
     pub fn boot_id(mut self, id: u128) -> Self {
         self.boot_id = Some(id);
         self
     }
 
-    /// Where the time comes from; the machine's clock if not said. For tests.
+    /// Sets the source of time; default the system clock. For tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Makes a store. There must be nothing at its path.
+    /// Creates a store.
+    ///
+    /// # Errors
+    /// A file already exists at its path, or the pool could not be created.
     pub fn create(&self) -> Result<Store, OpenError> {
         self.start(How::Create)
     }
 
-    /// Opens the store that is there.
+    /// Opens an existing store.
+    ///
+    /// # Errors
+    /// There is no pool at the path, another process has it open, or it is damaged.
     pub fn open(&self) -> Result<Store, OpenError> {
         self.start(How::Open)
     }
 
-    /// Opens the store that is there, or makes one.
+    /// Opens the store at the path, or creates one.
+    ///
+    /// # Errors
+    /// As [`Options::open`] and [`Options::create`].
     pub fn open_or_create(&self) -> Result<Store, OpenError> {
         self.start(How::OpenOrCreate)
     }
 
-    /// As [`Options::open_or_create`], on a medium that a test has made.
+    /// As [`Options::open_or_create`], on a test's medium.
     #[doc(hidden)]
     pub fn open_or_create_on<M: MappedMedium>(&self) -> Result<Store, OpenError> {
-        self.attend(self.engine_on::<M>(How::OpenOrCreate)?, None)
+        self.start_threads(self.engine_on::<M>(How::OpenOrCreate)?, None)
     }
 
     fn start(&self, how: How) -> Result<Store, OpenError> {
         if !self.salvage || self.read_only {
-            return self.attend(self.engine(how)?, None);
+            return self.start_threads(self.engine(how)?, None);
         }
         let is_there = |path: &&Path| !self.anonymous && !matches!(how, How::Create) && path.exists();
         let damaged = self.path.as_deref().filter(is_there);
         let salvaged = damaged.map(|path| crate::salvage::salvage(self, path)).transpose()?;
-        // What is there now can be trusted.
+        // The pool that is there now can be trusted.
         let trusting = self.clone().salvage(false);
-        trusting.attend(trusting.engine(how)?, salvaged)
+        trusting.start_threads(trusting.engine(how)?, salvaged)
     }
 
-    /// Starts the threads that a store needs.
-    fn attend(&self, engine: Arc<dyn Engine>, salvaged: Option<Salvaged>) -> Result<Store, OpenError> {
+    /// Starts the store's threads.
+    fn start_threads(&self, engine: Arc<dyn Engine>, salvaged: Option<Salvaged>) -> Result<Store, OpenError> {
         let writes = !self.read_only;
         let work = Work {
             collect: writes && engine.pooled().is_some_and(|pool| pool.needs_collection()),
-            // Who only reads leaves that to those who write: nobody who reads waits for the dead.
-            take_over: writes && self.shared,
+            // A read-only process leaves recovery to the writers: no reader waits for a dead
+            // process.
+            recover_dead: writes && self.shared,
             end_stopped: self.end_stopped_after.filter(|_| self.shared),
             sweep: writes && self.expiry_thread,
             huge_pages: self.huge_pages && writes,
@@ -341,7 +369,7 @@ impl Options {
         self.engine(How::Open)
     }
 
-    /// The same store, made new at `path`.
+    /// Options for creating the same store at `path`.
     pub(crate) fn successor(&self, path: &Path, index: Index, size: u64, keys: u64) -> Self {
         let same = self.clone().index(index).path(path).salvage(false).expiry_thread(false).huge_pages(false);
         same.size(ByteSize::bytes(size)).expected_keys(keys)
@@ -359,7 +387,7 @@ impl Options {
         }
     }
 
-    /// What a store on this medium promises.
+    /// What a store on this medium survives.
     fn promised<M: MappedMedium>(&self) -> Durability {
         match self.anonymous {
             true => Durability::None,
@@ -387,7 +415,7 @@ impl Options {
             durability: self.promised::<M>(),
             clock: self.clock.clone(),
         };
-        // A pool that has a store knows its index.
+        // The pool of an existing store names its index.
         match direct::index_in(&pool).map_or(Some(self.index), |name| Index::named(&name)) {
             #[cfg(feature = "turbo")]
             Some(Index::Turbo) => self.direct::<hash::Turbo<M, Bytes<Key>>, M>(pool, settings),
@@ -395,7 +423,7 @@ impl Options {
             Some(Index::Rewo) => self.direct::<hash::Rewo<M, Bytes<Key>>, M>(pool, settings),
             #[cfg(feature = "level")]
             Some(Index::Level) => self.direct::<hash::Level<M, Bytes<Key>>, M>(pool, settings),
-            // With an index that this release does not know, it says so.
+            // If this release does not know the index, opening fails with its name.
             Some(Index::Clht) | None => self.direct::<hash::Clht<M, Bytes<Key>>, M>(pool, settings),
             #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
             Some(index) => Err(index.not_built()),
@@ -425,7 +453,7 @@ impl Options {
             .size(self.size.as_bytes())
             .huge_pages(self.huge_pages)
             .assume_persistent(self.assume_persistent)
-            // Who reads what others write to has a place among them, and announces what it reads.
+            // A reader that shares the store takes part in it and sets pins.
             .read_only(self.read_only && !self.shared)
             .shared(self.shared)
             .salvage(self.salvage);

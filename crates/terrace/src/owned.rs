@@ -4,8 +4,8 @@ use crate::{Entry, Token, Value};
 use std::fmt;
 use std::ops::Deref;
 
-/// A copy of a value, with its expiry and version. Unlike a [`Value`] it may go to another thread
-/// or be held across an await, for as long as the caller likes: it holds nothing up.
+/// A copy of a value, with its expiry and version. Unlike a [`Value`] it may move to another thread
+/// or be held across an await, for any time: it does not delay the reuse of memory.
 ///
 /// ```
 /// use terrace::{OwnedValue, Store};

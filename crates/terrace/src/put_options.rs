@@ -1,4 +1,4 @@
-//! How a single put is done.
+//! Options of a single put.
 
 use crate::batch::later;
 use crate::{Durability, Store, Ticket, WriteError};
@@ -26,13 +26,13 @@ impl PutOptions {
         Self::default()
     }
 
-    /// The entry expires so long from now.
+    /// The entry expires `time` from now.
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expiry = Expiry::After(time);
         self
     }
 
-    /// The entry expires at this time, in unix milliseconds; `None`: never. A time that has passed
+    /// The entry expires at this time, in unix milliseconds, or never (`None`). A time in the past
     /// is allowed: the key is absent then.
     pub fn expires_at(mut self, unix_ms: impl Into<Option<u64>>) -> Self {
         self.expiry = unix_ms.into().map_or(Expiry::Never, Expiry::At);
@@ -40,13 +40,14 @@ impl PutOptions {
     }
 
     /// The put returns once it survives this as well. Fails with [`WriteError::Durability`] if the
-    /// store cannot promise so much.
+    /// store cannot provide it.
     pub fn durable(mut self, durability: Durability) -> Self {
         self.how = Durably::AtLeast(durability);
         self
     }
 
-    /// The put returns once it is visible; [`Store::settle`] makes it durable, with others.
+    /// The put returns once it is visible; [`Store::settle`] makes it durable, together with
+    /// others.
     pub fn settle_later(mut self) -> Self {
         self.how = Durably::Later;
         self
@@ -54,7 +55,7 @@ impl PutOptions {
 }
 
 impl Store {
-    /// Gives `key` this value, with the expiry and durability that `options` say.
+    /// Gives `key` this value, with the expiry and durability of `options`.
     ///
     /// ```
     /// use terrace::{PutOptions, Store};
@@ -79,18 +80,18 @@ impl Store {
         self.engine().put(Put { key: key.as_ref(), value: value.as_ref(), expires_at }, options.how)
     }
 
-    /// Removes `key` without looking whether it is there. On an engine whose data lies on disk this
-    /// reads nothing.
+    /// Removes `key` without reporting whether it was present. On an engine whose data lies on disk
+    /// this reads nothing.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), WriteError> {
         self.engine().delete(key.as_ref(), Durably::Store)
     }
 
-    /// What the store promises of a write that has returned.
+    /// What a write that has returned survives, unless it asks for more.
     pub fn durability(&self) -> Durability {
         self.engine().durability()
     }
 
-    /// Covers all writes that any thread has made or seen before this call.
+    /// A ticket that covers all writes that any thread has made or seen before this call.
     ///
     /// ```
     /// use terrace::{PutOptions, Store};
@@ -106,12 +107,12 @@ impl Store {
         self.engine().ticket()
     }
 
-    /// Waits until all writes that `ticket` covers are as durable as the store promises.
+    /// Waits until all writes that `ticket` covers are as durable as the store provides.
     pub fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
         self.engine().settle(ticket)
     }
 
-    /// Number of keys, with expired ones that were not removed yet, and whether it is exact.
+    /// Number of keys, including expired ones that were not removed yet, and whether it is exact.
     pub fn count(&self) -> Count {
         self.engine().len()
     }

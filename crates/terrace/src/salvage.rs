@@ -1,41 +1,41 @@
-//! Keeping what can be proved of a pool that cannot be trusted.
+//! Salvage: copies the provable records of a damaged pool.
 
 use crate::{ByteSize, Entry, Finding, Index, OpenError, Options, Put, WriteError};
 use std::fs;
 use std::path::{Path, PathBuf};
 use terrace_engine::Durably;
 
-/// Findings that are kept word for word; the rest are counted.
+/// Maximum number of findings kept; the rest are only counted.
 const LISTED_MAX: usize = 10_000;
 
-/// What a salvage has kept and what it has dropped.
+/// The result of a salvage.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// Records that are in the new pool.
+    /// Number of records in the new pool.
     pub kept: u64,
-    /// Records that are not, or places at which records may have been lost.
+    /// Number of records that were dropped, or of places at which records may have been lost.
     pub dropped: u64,
-    /// What was wrong with those, the first ten thousand.
+    /// Why they were dropped; the first ten thousand findings.
     pub findings: Vec<Finding>,
     /// The damaged pool, under its new name.
     pub damaged: PathBuf,
 }
 
-/// Copies what can be proved of the pool at `path` to a new pool in its place.
+/// Copies the records of the pool at `path` that their checksums prove to a new pool in its place.
 pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let engine = options.damaged_engine()?;
     let (stats, failed) = (engine.stats(), |what: String| OpenError::Salvage { pool: path.into(), what });
-    let pool = stats.pool.expect("what is salvaged here lies in a pool");
-    let new_path = beside(path, "salvaging");
+    let pool = stats.pool.expect("a salvaged store lies in a pool");
+    let new_path = sibling(path, "salvaging");
     let _ = fs::remove_file(&new_path);
     let mut salvaged = Salvaged { kept: 0, dropped: 0, findings: Vec::new(), damaged: PathBuf::new() };
     let copied = (|| {
         let index = stats.index.and_then(|index| Index::named(index.name)).unwrap_or_default();
         let store = options.successor(&new_path, index, pool.size_bytes, stats.records).create()?;
-        let mut trouble = Ok(());
+        let mut copy_result = Ok(());
         engine.salvage(&mut |found| match found {
-            Ok((key, entry)) if trouble.is_ok() => trouble = copy(&store, key, entry),
+            Ok((key, entry)) if copy_result.is_ok() => copy_result = copy(&store, key, entry),
             Ok(_) => {}
             Err(finding) => {
                 salvaged.dropped += 1;
@@ -44,11 +44,11 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
                 }
             }
         });
-        trouble.map_err(|error| failed(format!("its records could not be copied: {error}")))?;
-        // Keys that were visited twice count once.
+        copy_result.map_err(|error| failed(format!("its records could not be copied: {error}")))?;
+        // A key that was visited twice counts once.
         salvaged.kept = store.len();
         store.close().map_err(|error| failed(error.to_string()))?;
-        exchange(path, &new_path, pool.generation).map_err(|error| failed(error.to_string()))
+        replace_pool(path, &new_path, pool.generation).map_err(|error| failed(error.to_string()))
     })();
     match copied {
         Ok(damaged) => Ok(Salvaged { damaged, ..salvaged }),
@@ -59,7 +59,7 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
     }
 }
 
-/// Copies an entry; where the pool is smaller than what it takes, the pool grows by a quarter, and again.
+/// Copies an entry. If the new pool is full, grows it by a quarter, repeatedly.
 fn copy(store: &crate::Store, key: &[u8], entry: Entry<'_>) -> Result<(), WriteError> {
     let put = Put { key, value: entry.value, expires_at: entry.expires_at };
     loop {
@@ -71,22 +71,23 @@ fn copy(store: &crate::Store, key: &[u8], entry: Entry<'_>) -> Result<(), WriteE
     }
 }
 
-/// Gives the damaged pool another name and the new one its own. At every instant one of the two is at `path`.
-fn exchange(path: &Path, new_path: &Path, generation: u32) -> std::io::Result<PathBuf> {
-    let mut damaged = beside(path, &format!("damaged-{generation}"));
+/// Renames the damaged pool and moves the new one to its path. At every instant, one of the two is
+/// at `path`.
+fn replace_pool(path: &Path, new_path: &Path, generation: u32) -> std::io::Result<PathBuf> {
+    let mut damaged = sibling(path, &format!("damaged-{generation}"));
     let mut nth = 0;
     while let Err(error) = fs::hard_link(path, &damaged) {
         if error.kind() != std::io::ErrorKind::AlreadyExists {
             return Err(error);
         }
         nth += 1;
-        damaged = beside(path, &format!("damaged-{generation}-{nth}"));
+        damaged = sibling(path, &format!("damaged-{generation}-{nth}"));
     }
     fs::rename(new_path, path)?;
     Ok(damaged)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(suffix);

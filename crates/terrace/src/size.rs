@@ -1,10 +1,11 @@
-//! Sizes as people write them.
+//! Sizes in human-readable form.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes. Parsed from `4GiB`, `4gb`, `512m` or plain bytes, as Redis reads its settings: `kb`, `mb`, `gb` and `tb` are powers of two, and so are
-/// `KiB`, `MiB`, ...; a letter alone, `k`, `m`, `g` or `t`, is a power of ten.
+/// A number of bytes. Parsed from `4GiB`, `4gb`, `512m` or plain bytes, as Redis reads its
+/// settings: `kb`, `mb`, `gb`, `tb` and `KiB`, `MiB`, ... are powers of two; a letter alone, `k`,
+/// `m`, `g` or `t`, is a power of ten.
 ///
 /// ```
 /// use terrace::ByteSize;
@@ -17,27 +18,27 @@ use std::str::FromStr;
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// So many bytes.
+    /// A size in bytes.
     pub const fn bytes(bytes: u64) -> Self {
         Self(bytes)
     }
-    /// So many KiB (1024 bytes).
+    /// A size in KiB (1024 bytes).
     pub const fn kib(kib: u64) -> Self {
         Self(kib.saturating_mul(1 << 10))
     }
-    /// So many MiB.
+    /// A size in MiB.
     pub const fn mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
     }
-    /// So many GiB.
+    /// A size in GiB.
     pub const fn gib(gib: u64) -> Self {
         Self(gib.saturating_mul(1 << 30))
     }
-    /// So many TiB.
+    /// A size in TiB.
     pub const fn tib(tib: u64) -> Self {
         Self(tib.saturating_mul(1 << 40))
     }
-    /// In bytes.
+    /// The size in bytes.
     pub const fn as_bytes(self) -> u64 {
         self.0
     }
@@ -49,7 +50,7 @@ impl From<u64> for ByteSize {
     }
 }
 
-/// A text is no size.
+/// A text could not be parsed as a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByteSizeError(String);
 
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_redis_and_people_write_them() {
+    fn size_parses_redis_and_iec_forms() {
         for (text, bytes) in [
             ("0", 0),
             ("1048576", 1 << 20),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_with_one_digit() {
+    fn size_is_displayed_with_one_decimal() {
         let shown =
             [0, 1, 1023, 1024, 1 << 20, (4 << 30) + (1 << 29), u64::MAX].map(|b| ByteSize(b).to_string());
         assert_eq!(

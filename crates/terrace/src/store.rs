@@ -14,14 +14,15 @@ use terrace_pool::Backoff;
 
 /// A key-value store in a pool.
 ///
-/// Clones are handles to the same store; it is closed when the last one goes. Every operation may be called from any thread. Each
-/// happens at one instant, and is kept through what the store's [`Durability`](crate::Durability) says once it has returned.
-/// Entries that have expired are not there for any of them.
+/// Clones are handles of the same store; it is closed when the last one is dropped. All operations
+/// may be called from any thread. Each happens at one instant, and when it has returned, it
+/// survives what the store's [`Durability`](crate::Durability) says. An expired entry is absent for
+/// all of them.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
 struct Inner {
-    // Before `engine`, so that no thread is left when the pool is closed.
+    // Dropped before `engine`, so that no thread runs when the pool is closed.
     background: Background,
     engine: Arc<dyn Engine>,
     path: Option<PathBuf>,
@@ -38,7 +39,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// How to make or open one.
+    /// Options for creating or opening a store.
     pub fn options() -> Options {
         Options::new()
     }
@@ -56,7 +57,7 @@ impl Store {
         &self.0.engine
     }
 
-    /// What only a store in a pool can do.
+    /// The operations of a store in a pool.
     fn pooled(&self) -> Option<&dyn Pooled> {
         self.0.engine.pooled()
     }
@@ -66,7 +67,7 @@ impl Store {
         self.0.path.as_deref()
     }
 
-    /// What was kept and what was dropped, if the store was opened with [`Options::salvage`].
+    /// The result of the salvage, if the store was opened with [`Options::salvage`].
     pub fn salvaged(&self) -> Option<&Salvaged> {
         self.0.salvaged.as_ref()
     }
@@ -82,21 +83,24 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// If what is stored does not match its checksum.
+    /// The record does not match its checksum.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>, ReadError> {
         let key = key.as_ref();
         self.0.engine.get(key)
     }
 
-    /// The entries of `keys`, their memory fetched together: much faster than one by one. Calls `each` once a key, in order, with its
-    /// position. A write may fall between two of them; [`Store::snapshot_many`] keeps it out.
+    /// Reads the entries of `keys`; their cache misses overlap, so this is much faster than single
+    /// reads. Calls `each` once per key, in order, with its position. A write may happen between
+    /// two of the reads; [`Store::snapshot_many`] excludes that.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
     /// store.put(b"a", b"1")?;
     /// let mut found = Vec::new();
-    /// store.get_many(&[b"a", b"b"], &mut |nth, entry| found.push((nth, entry.unwrap().map(|entry| entry.value.to_vec()))));
+    /// store.get_many(&[b"a", b"b"], &mut |nth, entry| {
+    ///     found.push((nth, entry.unwrap().map(|entry| entry.value.to_vec())));
+    /// });
     /// assert_eq!(found, [(0, Some(b"1".to_vec())), (1, None)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -104,27 +108,28 @@ impl Store {
         self.0.engine.get_many(keys, each);
     }
 
-    /// The entries of `keys`, all as they were at one instant. Calls `each` once a key, in order.
+    /// Reads the entries of `keys`, all as they were at one instant. Calls `each` once per key, in
+    /// order.
     pub fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
         self.0.engine.snapshot_many(keys, each);
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` is present.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool, ReadError> {
         let key = key.as_ref();
         Ok(self.token(key)?.is_some())
     }
 
-    /// The version of `key`'s entry, to see later whether it has changed; `None` if it is absent.
+    /// The version of `key`'s entry, to detect later changes; `None` if it is absent.
     pub fn token(&self, key: impl AsRef<[u8]>) -> Result<Option<Token>, ReadError> {
         let key = key.as_ref();
         self.0.engine.token(key)
     }
 
-    /// How `key` stands now, for [`Store::transaction_if`] to see later whether it has changed. A
-    /// key that is absent, comes and goes again has changed, too. Rarely, an absent key counts as
-    /// changed because another key was removed meanwhile. A version is good for this store while it
-    /// is open.
+    /// The present state of `key`, for [`Store::transaction_if`] to detect later changes. An absent
+    /// key that was added and removed again has changed, too. Rarely, an absent key counts as
+    /// changed because another key was removed meanwhile. A version is valid for this store while
+    /// it is open.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -143,13 +148,14 @@ impl Store {
     /// Gives `key` this value, without expiry.
     ///
     /// # Errors
-    /// If key or value are longer than allowed, the pool is full, or the store cannot be written. The key is as it was then.
+    /// The key or the value is too long, the pool is full, or the store cannot be written. The key
+    /// is unchanged.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), WriteError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.0.engine.put(Put { key, value, expires_at: None }, Durably::Store)
     }
 
-    /// Gives `key` this value for so long.
+    /// Gives `key` this value, which expires `after` this time.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -167,7 +173,8 @@ impl Store {
         self.0.engine.put(Put { key, value, expires_at: Some(later(self.now_ms(), after)) }, Durably::Store)
     }
 
-    /// Puts one after the other, each by itself, that share what it costs to make them durable. A result each, in order.
+    /// Makes several puts, each atomic by itself; they share the cost of making them durable.
+    /// Returns a result for each, in order.
     ///
     /// ```
     /// use terrace::{Put, Store};
@@ -181,14 +188,16 @@ impl Store {
         self.0.engine.put_many(puts, Durably::Store)
     }
 
-    /// Removes `key` and says whether it was there. Takes no memory, so it also works when the pool is full.
+    /// Removes `key` and returns whether it was present. Takes no memory, so it also works when the
+    /// pool is full.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, WriteError> {
         let key = key.as_ref();
         self.0.engine.remove(key, Durably::Store)
     }
 
-    /// Removes `keys` at one instant, to every reader and through a crash, and says how many were there. Unlike [`Store::remove`] it takes memory while it
-    /// runs: in a full pool, remove them one by one.
+    /// Removes `keys` at one instant, for every reader and through a crash, and returns how many
+    /// were present. Unlike [`Store::remove`] it takes memory while it runs: in a full pool, remove
+    /// them one by one.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -200,15 +209,16 @@ impl Store {
         self.0.engine.remove_all(keys, Durably::Store)
     }
 
-    /// Puts all of `puts` at one instant, to every reader and through a crash, or none of them. Of puts of one key, the last counts.
+    /// Makes all of `puts` at one instant, for every reader and through a crash, or none of them.
+    /// If several puts have the same key, the last one counts.
     ///
     /// # Errors
-    /// Nothing has happened then.
+    /// As [`Store::put`]; nothing has changed.
     pub fn put_all(&self, puts: &[Put<'_>]) -> Result<(), WriteError> {
         self.0.engine.commit(&writes(puts), &[], Durably::Store).map(drop)
     }
 
-    /// As [`Store::put_all`], if none of the keys is there; says whether it did.
+    /// As [`Store::put_all`], but only if all of the keys are absent. Returns whether it wrote.
     ///
     /// ```
     /// use terrace::{Put, Store};
@@ -225,8 +235,9 @@ impl Store {
         Ok(self.0.engine.commit(&writes(puts), &absent, Durably::Store)? == Commit::Done)
     }
 
-    /// Changes `key`'s entry as `change` says when it sees it (`None`: absent), and returns what else it says. No lock is held: if someone else
-    /// was faster, `change` runs again, and its last answer counts.
+    /// Changes `key`'s entry to what `change` returns for the present one (`None` if absent).
+    /// Returns the second value that `change` returned. No lock is held: if another writer was
+    /// faster, `change` runs again, and its last answer counts.
     ///
     /// ```
     /// use terrace::{Change, Store};
@@ -254,17 +265,18 @@ impl Store {
             change
         };
         self.0.engine.modify(key, &mut step, Durably::Store)?;
-        Ok(last.expect("an engine that has modified has asked how"))
+        Ok(last.expect("the engine has called `change`"))
     }
 
-    /// Lets `key` expire so long from now, and says whether it was there.
+    /// Makes `key` expire `after` this time. Returns whether it was present.
     pub fn expire(&self, key: impl AsRef<[u8]>, after: Duration) -> Result<bool, WriteError> {
         let key = key.as_ref();
         let at = Some(later(self.now_ms(), after));
         self.modify(key, |entry| (Change::Expire(at), entry.is_some()))
     }
 
-    /// Gives `key` the value `new` if it has the value `expected` (`None`: if it is absent), and says whether it did. The entry's expiry stays.
+    /// Gives `key` the value `new` if it has the value `expected` (`None`: if it is absent).
+    /// Returns whether it did. The entry's expiry stays.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -288,7 +300,8 @@ impl Store {
         })
     }
 
-    /// Adds `by` to the decimal integer at `key` (0 if it is absent) and returns the sum. The entry's expiry stays.
+    /// Adds `by` to the decimal integer at `key` (0 if it is absent) and returns the sum. The
+    /// entry's expiry stays.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -310,18 +323,18 @@ impl Store {
         })?
     }
 
-    /// Writes to collect that happen all at one instant or not at all.
+    /// A batch, to collect writes that happen all at one instant or not at all.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
     }
 
-    /// Runs `body`, then does all its writes at one instant, to every reader and through a crash.
-    /// At that instant all that it read was so, absent keys too: transactions are serializable. If
-    /// what it read has changed meanwhile, it runs again.
+    /// Runs `body`, then makes all its writes at one instant, for every reader and through a crash.
+    /// At that instant everything that it read is unchanged, absent keys too: transactions are
+    /// serializable. If something that it read has changed, it runs again.
     ///
-    /// If `body` returns an error, or has called [`Transaction::abort`], nothing of it happens. It
-    /// still runs again if its reads were not all true at one instant, so an error never comes from
-    /// a mixture of two states of the store.
+    /// If `body` returns an error, or has called [`Transaction::abort`], none of its writes
+    /// happens. It still runs again if its reads were not all true at one instant, so an error
+    /// never comes from a mixture of two states of the store.
     ///
     /// ```
     /// use std::error::Error;
@@ -340,7 +353,7 @@ impl Store {
     ///         Ok(left)
     ///     })
     /// };
-    /// // An error takes back what the closure has written before it.
+    /// // An error rolls back what the closure has written before it.
     /// assert_eq!(take(11).unwrap_err().to_string(), "there is too little");
     /// assert!(!store.contains(b"to")?);
     /// assert_eq!(take(4)?, 6);
@@ -349,12 +362,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// That of `body`, or why the store could not be written. Nothing has happened then.
+    /// The error of `body`, or the reason why the store could not be written. Nothing has changed.
     pub fn transaction<R, E: From<WriteError>>(
         &self,
         body: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        Ok(self.transaction_if(&[], body)?.expect("a transaction that watches no key goes on until it ends"))
+        Ok(self.transaction_if(&[], body)?.expect("a transaction that watches no key runs until it commits"))
     }
 
     /// As [`Store::transaction`], but returns `None` and does nothing if one of the `watched` keys
@@ -372,7 +385,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`Store::transaction`]. The watched keys have not changed then either.
+    /// As [`Store::transaction`]. In that case, the watched keys have not changed either.
     pub fn transaction_if<R, E: From<WriteError>>(
         &self,
         watched: &[(Vec<u8>, Version)],
@@ -396,14 +409,16 @@ impl Store {
         }
     }
 
-    /// Visits entries from `cursor` on, at least about `at_least` of them, and returns where to go on, 0 at the end.
+    /// Visits entries from `cursor` on, at least about `at_least` of them, and returns where to
+    /// continue, 0 at the end.
     ///
-    /// A whole scan from 0 to 0 visits every key that is there throughout, through any growth of the store. One that comes,
-    /// goes or changes meanwhile is visited perhaps, and rarely one twice. A cursor is below [`CURSOR_LIMIT`](crate::CURSOR_LIMIT), so a double holds it
-    /// exactly; it stays good after the store was closed and opened again.
+    /// A full scan from 0 to 0 visits every key that is present throughout, also while the store
+    /// grows. It may or may not visit a key that is added, removed or changed meanwhile, and rarely
+    /// visits a key twice. A cursor is below [`CURSOR_LIMIT`](crate::CURSOR_LIMIT), so a double
+    /// holds it exactly; it stays valid after the store was closed and opened again.
     ///
-    /// A damaged record does not stop a scan: [`ReadError::Skipped`] says how many records were
-    /// left out, and holds the cursor to continue with.
+    /// A damaged record does not stop a scan: it fails with [`ReadError::Skipped`] at its end,
+    /// which holds the number of skipped records and the cursor to continue with.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -427,17 +442,17 @@ impl Store {
         self.0.engine.scan(cursor, at_least, each)
     }
 
-    /// Any key; `None` if there is none.
+    /// A random key; `None` if the store is empty.
     pub fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         self.0.engine.random_key()
     }
 
-    /// Removes every key that is there now. Keys that are written meanwhile may stay or go.
+    /// Removes every key that is present now. A key written meanwhile may stay or go.
     pub fn clear(&self) -> Result<(), WriteError> {
         self.0.engine.clear(Durably::Store)
     }
 
-    /// Keys, those that have expired but were not removed yet among them.
+    /// Number of keys, including those that have expired but were not removed yet.
     pub fn len(&self) -> u64 {
         self.count().get()
     }
@@ -447,43 +462,44 @@ impl Store {
         self.len() == 0
     }
 
-    /// Removes entries that have expired, and returns how many. Looks at `budget` entries at most, fewer if few expire; call it again
-    /// and again, if [`Options::expiry_thread`] does not.
+    /// Removes expired entries and returns how many. Reads at most `budget` entries, fewer if few
+    /// expire. Call it repeatedly unless [`Options::expiry_thread`] does so.
     pub fn sweep_expired(&self, budget: usize) -> u64 {
         self.pooled().map_or(0, |pool| pool.sweep_expired(budget))
     }
 
-    /// Moves entries together where much memory lies idle between them, a bounded number, and says
-    /// whether that has given memory back. Call it again and again, if [`Options::expiry_thread`]
-    /// does not. A write that finds no memory does as much as it needs of this by itself.
+    /// Moves a bounded number of entries together where much memory between them is unused. Returns
+    /// whether that has freed memory. Call it repeatedly unless [`Options::expiry_thread`] does so.
+    /// A write that finds the pool full does as much of this as it needs.
     pub fn compact(&self) -> bool {
         self.pooled().is_some_and(|pool| pool.compact())
     }
 
-    /// Moves every entry, though nothing is gained. For tests.
+    /// Moves every entry, even where nothing is gained. For tests.
     #[doc(hidden)]
     pub fn move_all(&self) {
         self.pooled().into_iter().for_each(|pool| pool.move_all());
     }
 
-    /// Makes the pool this large, while it is in use. Nothing moves.
+    /// Grows the pool to `size` bytes while it is in use, and returns its new size. No data moves.
     pub fn grow(&self, size: ByteSize) -> Result<ByteSize, GrowError> {
         let pool = self.pooled().ok_or(GrowError::NoPool)?;
         Ok(pool.grow(size.as_bytes()).map(ByteSize::bytes)?)
     }
 
-    /// Numbers about the store.
+    /// Statistics of the store.
     pub fn stats(&self) -> Stats {
         self.0.engine.stats()
     }
 
-    /// How much of the pool lies on huge pages, as the kernel says. Reads a file of the kernel's: not for every second.
+    /// How much of the pool lies on huge pages, as the kernel reports it. Reads a file of the
+    /// kernel, so do not call it every second.
     pub fn huge_pages(&self) -> std::io::Result<crate::HugePages> {
         self.pooled().ok_or(std::io::ErrorKind::Unsupported)?.huge_pages()
     }
 
-    /// Rewrites what is in use into huge pages now, where the kernel can; takes some seconds a GiB. With [`Options::huge_pages`] that
-    /// happens in the background by itself.
+    /// Moves used memory to huge pages now, where the kernel can. Takes some seconds per GiB. With
+    /// [`Options::huge_pages`], this happens in the background.
     pub fn collapse_huge_pages(&self) {
         let Some(pool) = self.pooled() else { return };
         let mut from = Some(0);
@@ -492,12 +508,16 @@ impl Store {
         }
     }
 
-    /// Reads everything and compares it with its checksums and with what it should be. For a store that nobody writes to meanwhile; it waits for the store's own
-    /// threads, and they for it. If other processes have the store open, or this thread keeps an entry of it, only the records are compared, beside the work
-    /// of others, and the report says so. `progress` is told the records that are done, and how many there are.
+    /// Checks everything in the store against its checksums and invariants. No other thread may
+    /// write meanwhile. Waits for the store's own threads, and pauses them.
+    ///
+    /// If other processes have the store open, or this thread holds an entry of it, only the
+    /// records are checked, while others work; the report says so. Calls `progress` with the number
+    /// of records checked and of all records.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let inner = &*self.0;
-        // Beside others nothing has to stand still; a thread of the store may wait for one of them that does.
+        // The concurrent check needs no pause, and a thread of the store may be waiting for a
+        // stopped process.
         if inner.engine.keeps_entries() || !self.others().is_empty() {
             return inner.engine.check_records(progress);
         }
@@ -510,21 +530,26 @@ impl Store {
         self.pooled().map_or_else(Vec::new, |pool| pool.others())
     }
 
-    /// Posts `text` for processes that have not opened the store, in place of an earlier one; [`notices`](crate::notices) reads it. A server posts its addresses. The notice is valid
-    /// while this process has the store open. Returns whether there was room: for [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
+    /// Posts `text` for processes that have not opened the store, and replaces an earlier notice;
+    /// [`notices`](crate::notices) reads it. A server posts its addresses. The notice is valid
+    /// while this process has the store open. Returns whether there was room: for
+    /// [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
     pub fn post_notice(&self, text: &str) -> bool {
         self.pooled().is_some_and(|pool| pool.post_notice(text))
     }
 
-    /// In a store that several processes share: takes over now what those have left that died, their memory too, and returns how many there were. A thread of the store
-    /// does so ten times a second; nobody needs to wait for it. While this thread keeps an entry, or another process stands still that may,
-    /// their memory is left to that one.
-    pub fn look_after_others(&self) -> u32 {
+    /// Recovers now what dead processes of a shared store held, including their memory. Returns the
+    /// number of dead processes.
+    ///
+    /// A thread of the store does so ten times a second, so this is rarely needed. While this
+    /// thread holds an entry, or another process is stopped and may hold one, the memory is left to
+    /// that thread.
+    pub fn recover_dead(&self) -> u32 {
         let Some(pool) = self.pooled() else { return 0 };
         if self.0.engine.keeps_entries() {
             return pool.recover_dead();
         }
-        // What the store's own thread is at is done when this returns.
+        // A recovery that the store's own thread has begun is complete when this returns.
         let _paused = self.0.background.pause();
         let dead = pool.recover_dead();
         if pool.needs_collection() {
@@ -533,15 +558,16 @@ impl Store {
         dead
     }
 
-    /// Takes over what others have left that died, and then says what the store can reach and what its pool has given for it. While no other process is at work. For tests.
+    /// Recovers what dead processes held, and then counts the memory that the store can reach and
+    /// that its pool has allocated. No other process may work meanwhile. For tests.
     #[doc(hidden)]
     pub fn memory(&self) -> terrace_engine::Memory {
-        self.look_after_others();
+        self.recover_dead();
         let _paused = self.0.background.pause();
         self.pooled().expect("a store in a pool").memory()
     }
 
-    /// Waits until the background work that an unclean stop has left is done.
+    /// Waits until the background collection after an unclean stop is complete.
     pub fn wait_until_collected(&self) {
         self.0.background.wait_until_collected();
     }
@@ -551,11 +577,13 @@ impl Store {
         self.0.engine.now_ms()
     }
 
-    /// Closes the store, and says whether everything reached its file. Dropping the last handle does the same and says nothing.
+    /// Closes the store. Returns whether everything reached its file; dropping the last handle does
+    /// the same without a result.
     ///
     /// # Errors
-    /// If another handle is still there; it closes the store when it goes. In a store that processes share, also if one of the store's threads has waited for two seconds for another process, which
-    /// stands still: the error names that one, and the store is closed when the thread has ended.
+    /// Another handle exists; it closes the store when it is dropped. Or, in a shared store, a
+    /// thread of the store has waited for two seconds for another process, which is stopped: the
+    /// error names that process, and the store is closed when the thread ends.
     pub fn close(self) -> Result<(), CloseError> {
         let mut inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
         if let Some(holder) = inner.background.end() {
@@ -571,7 +599,7 @@ fn writes<'a>(puts: &[Put<'a>]) -> Vec<Write<'a>> {
     puts.iter().map(|put| Write { key: put.key, what: what(put) }).collect()
 }
 
-/// A decimal integer in the one form in which it would be written.
+/// Parses a decimal integer, in the canonical form only.
 fn integer(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     let number: i64 = text.parse().ok()?;

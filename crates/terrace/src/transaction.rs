@@ -1,28 +1,30 @@
-//! Several reads and writes as one.
+//! Transactions: several reads and writes at one instant.
 
 use crate::{Change, Entry, ReadError, Token, Value, Version, WriteError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use terrace_engine::{Commit, Durably, Engine, Expected, What, Write};
 
-/// What a transaction reads and writes, while [`Store::transaction`](crate::Store::transaction) runs it.
+/// Reads and writes of a transaction while [`Store::transaction`](crate::Store::transaction) runs
+/// it.
 ///
-/// It sees its own writes; no other reader does before it commits. Then all of it happens at one
-/// instant, if what it read has not changed until then; otherwise it runs again. Nothing of it
-/// happens if its closure returns an error or has called [`Transaction::abort`].
+/// It sees its own writes; no other reader does before it commits. All of it then happens at one
+/// instant, if nothing that it read has changed; otherwise it runs again. Nothing of it happens if
+/// its closure returns an error or has called [`Transaction::abort`].
 pub struct Transaction<'t> {
     engine: &'t dyn Engine,
     written: BTreeMap<Vec<u8>, Written>,
     read: BTreeMap<Vec<u8>, Option<Token>>,
-    /// One key was read in two versions: this run cannot commit.
+    /// Whether a key was read in two versions: this run cannot commit.
     torn: bool,
     cleared: bool,
-    /// How many keys more it has made than there were, once that was asked for; kept up from then on.
+    /// By how much its writes change the number of keys. Computed at the first `len`, and
+    /// maintained from then on.
     more: Cell<Option<i64>>,
     aborted: bool,
 }
 
-/// What a transaction has made of a key.
+/// The write of a transaction to a key.
 enum Written {
     Put {
         value: Vec<u8>,
@@ -69,7 +71,7 @@ impl<'t> Transaction<'t> {
         }))
     }
 
-    /// Reads from the store and remembers which version that was.
+    /// Reads from the store and remembers the version.
     fn read(&mut self, key: &[u8]) -> Result<Option<Value<'t>>, ReadError> {
         let value = self.engine.get(key)?;
         let token = value.as_ref().map(Value::token);
@@ -80,7 +82,7 @@ impl<'t> Transaction<'t> {
         Ok(value)
     }
 
-    /// Changes a key's entry as `change` says.
+    /// Changes a key's entry to what `change` returns for the present one.
     pub fn modify<R>(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -110,7 +112,7 @@ impl<'t> Transaction<'t> {
         self.put_owned(key, value.to_vec(), None)
     }
 
-    /// Gives `key` this value, which expires at `expires_at` (unix milliseconds) if that is given.
+    /// Gives `key` this value, which expires at `expires_at` (unix milliseconds), or never.
     pub fn put_expiring(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -135,21 +137,22 @@ impl<'t> Transaction<'t> {
         self.written.insert(key.to_vec(), written);
     }
 
-    /// By how much a key changes the number of keys.
+    /// By how much the write to a key changes the number of keys.
     fn adds(&self, key: &[u8], written: Option<&Written>) -> i64 {
         let Some(written) = written else { return 0 };
         let was = !self.cleared && self.engine.token(key).is_ok_and(|token| token.is_some());
         i64::from(!matches!(written, Written::Removed)) - i64::from(was)
     }
 
-    /// Removes `key` and says whether it was there.
+    /// Removes `key` and returns whether it was present.
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> Result<bool, WriteError> {
         let key = key.as_ref();
         self.modify(key, |entry| (Change::Remove, entry.is_some()))
     }
 
-    /// Removes `key`, whether it is there or not: reads nothing, so that nobody's change of it stands in the way.
-    pub(crate) fn remove_unseen(&mut self, key: &[u8]) -> Result<(), WriteError> {
+    /// Removes `key`, whether it is present or not. Reads nothing, so concurrent changes of the key
+    /// cause no retry.
+    pub(crate) fn remove_blind(&mut self, key: &[u8]) -> Result<(), WriteError> {
         self.engine.check_put(key, &[])?;
         self.write(key, Written::Removed);
         Ok(())
@@ -163,7 +166,7 @@ impl<'t> Transaction<'t> {
         Ok(())
     }
 
-    /// Keys, as this transaction sees them.
+    /// Number of keys, as this transaction sees them.
     pub fn len(&self) -> u64 {
         let before = if self.cleared { 0 } else { self.engine.len().get() as i64 };
         let count = || self.written.iter().map(|(key, written)| self.adds(key, Some(written))).sum();
@@ -178,7 +181,7 @@ impl<'t> Transaction<'t> {
     }
 
     /// Rolls the transaction back without an error: none of its writes happens, neither those
-    /// before this call nor those after it. The closure goes on, and its result is returned. The
+    /// before this call nor those after it. The closure continues, and its result is returned. The
     /// transaction still runs again if what it has read has changed.
     ///
     /// ```
@@ -207,7 +210,8 @@ impl<'t> Transaction<'t> {
         self.commit(watched)
     }
 
-    /// Tries to make it happen, if also the `watched` keys are still in those versions. Their positions come first in what has changed.
+    /// Tries to commit, if the `watched` keys still have these versions, too. In `Commit::Changed`,
+    /// their positions come before those of the keys that were read.
     pub(crate) fn commit(&self, watched: &[(Vec<u8>, Version)]) -> Result<Commit, WriteError> {
         let read = self.read.iter().map(|(key, token)| (key, Version::from(*token)));
         let watched_keys = watched.iter().map(|(key, version)| (key, *version));
@@ -219,7 +223,7 @@ impl<'t> Transaction<'t> {
                 .position(|(key, version)| self.engine.token(key).ok() != Some(version.token()));
             return Ok(Commit::Changed(changed.unwrap_or(watched.len())));
         }
-        let swept = if self.cleared { self.others()? } else { Vec::new() };
+        let swept = if self.cleared { self.unwritten_keys()? } else { Vec::new() };
         let removals = swept.iter().map(|key| Write { key, what: What::Remove });
         let writes: Vec<Write<'_>> = self
             .written
@@ -230,8 +234,9 @@ impl<'t> Transaction<'t> {
         self.engine.commit(&writes, &expected, Durably::Store)
     }
 
-    /// The keys of the store that this transaction has not written: what it removes when it has cleared the store.
-    fn others(&self) -> Result<Vec<Vec<u8>>, ReadError> {
+    /// The keys of the store that this transaction has not written. It removes them if it has
+    /// cleared the store.
+    fn unwritten_keys(&self) -> Result<Vec<Vec<u8>>, ReadError> {
         let mut keys = std::collections::BTreeSet::new();
         let mut cursor = 0;
         loop {

@@ -1,14 +1,17 @@
-//! Waiting for keys to change.
+//! Waiting for changes of keys.
 
 use crate::{Store, WatchError};
 use std::time::Duration;
 use terrace_engine::Watching;
 
 impl Store {
-    /// A watch of the keys that begin with `prefix`, whichever process or thread changes them. Ask for it first, then read, then wait: so no change is missed.
+    /// A watch of the keys that begin with `prefix`, for changes by any process or thread. Create
+    /// the watch first, then read, then wait: then no change is missed.
     ///
-    /// It says that something has changed, not what: read what you wanted to know. Of the prefix 40 bytes count, so of a longer one, keys that share these wake it, too. A key
-    /// that expires has changed once it has been swept away, mostly within a second. Without anybody who watches, a write pays nothing for it.
+    /// It reports that something has changed, not what: read the keys again. Only the first 40
+    /// bytes of the prefix count, so a change of another key that shares them is reported as well.
+    /// An expired key has changed once it has been removed, usually within a second. A write costs
+    /// nothing extra while there is no watch.
     ///
     /// ```
     /// use std::time::Duration;
@@ -26,26 +29,29 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// If the pool's watches are all in use, mostly 64, those of all processes counted.
+    /// The pool's watches, usually 64 over all processes, are all in use.
     pub fn watch(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, WatchError> {
         let prefix = prefix.as_ref();
         Ok(Watch { watching: self.engine().watch(prefix)?, _store: self.clone() })
     }
 }
 
-/// Says when keys with a prefix have changed; from [`Store::watch`]. It is a handle to the store: that stays open meanwhile.
+/// Reports changes of keys with a prefix; from [`Store::watch`]. It is a handle of the store and
+/// keeps it open.
 pub struct Watch {
     watching: Box<dyn Watching>,
     _store: Store,
 }
 
 impl Watch {
-    /// Whether something has changed since the watch was made, or since it last said so. Never waits.
+    /// Whether a key has changed since the watch was created, or since the last report. Never
+    /// waits.
     pub fn has_changed(&mut self) -> bool {
         self.watching.has_changed()
     }
 
-    /// Waits until something has changed since the watch was made, or since it last said so, but for `time` at most. Whether something has.
+    /// Waits until a key has changed since the watch was created, or since the last report, for
+    /// `time` at most. Returns whether one has.
     pub fn wait(&mut self, time: Duration) -> bool {
         self.watching.wait(time)
     }

@@ -1,4 +1,4 @@
-//! The store on every medium, through the suite that every store passes.
+//! Tests: every medium and index passes the suite for stores.
 
 use terrace::{Durability, Index, Options};
 use terrace_medium::{Pmem, Shm};

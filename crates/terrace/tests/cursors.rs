@@ -1,4 +1,5 @@
-//! Cursors of a store, on every index: below 2^53, good after a restart, and refused if no scan returns them.
+//! Tests: cursors, on every index, are below 2^53, valid after a restart, and refused if no scan
+//! returns them.
 
 use std::collections::BTreeSet;
 use terrace::{ByteSize, CURSOR_LIMIT, Cursor, Index, Put, ReadError, Store};
@@ -21,7 +22,7 @@ fn scan(store: &Store, from: Cursor, at_least: usize, mut each: impl FnMut(Curso
         let see = &mut |key: &[u8], _: terrace::Entry<'_>| {
             each(before, u64::from_le_bytes(key.try_into().unwrap()))
         };
-        // As a client holds it that has doubles only.
+        // As a client keeps it that has only doubles.
         cursor = store.scan(cursor, at_least, see).unwrap() as f64 as Cursor;
         assert!(cursor < CURSOR_LIMIT, "{cursor:#x}");
         if cursor == 0 {
@@ -43,7 +44,7 @@ fn cursors_of_a_million_keys_are_below_2_to_the_53() {
 }
 
 #[test]
-fn scan_goes_on_after_a_restart() {
+fn scan_continues_after_a_restart() {
     for index in INDEXES {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let open = || {
@@ -67,7 +68,7 @@ fn scan_goes_on_after_a_restart() {
 }
 
 #[test]
-fn scan_refuses_numbers_that_are_no_cursors() {
+fn scan_refuses_invalid_cursors() {
     for index in INDEXES {
         let store = Store::options().anonymous().index(index).create().unwrap();
         fill(&store, 100);

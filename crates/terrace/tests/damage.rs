@@ -1,4 +1,4 @@
-//! Damaged pools: any byte changed anywhere gives an error or a right answer, and nothing worse.
+//! Tests: a changed byte anywhere in a pool gives an error or a right answer, and nothing worse.
 
 mod common;
 
@@ -44,7 +44,8 @@ fn options(path: &Path) -> Options {
     Store::options().path(path).huge_pages(false).expiry_thread(false)
 }
 
-/// Reads everything in every way. Wrong values are never answered; whether an absent key was is counted. Says whether anything reported the damage.
+/// Reads everything in every way. Fails on a wrong value. Returns how many present keys were
+/// reported absent, and whether any read reported damage.
 fn read_all(store: &Store, model: &Model) -> (u32, bool) {
     let (mut lost, mut reported) = (0, false);
     for (key, value) in model {
@@ -81,7 +82,7 @@ fn read_all(store: &Store, model: &Model) -> (u32, bool) {
     (lost, reported)
 }
 
-/// Writes everywhere. What comes of it matters less than that it ends, and that what succeeded can be read.
+/// Writes in every way. Checks only that it ends, and that successful writes can be read.
 fn write_all(store: &Store, model: &Model) {
     for (n, key) in model.keys().enumerate() {
         let done = match n % 3 {
@@ -110,7 +111,7 @@ fn left_image(model: &Model) -> Vec<u8> {
     std::fs::read(&site.path).unwrap()
 }
 
-/// Writes until nothing more fits, large and small, and removes it again.
+/// Writes values of all sizes until nothing more fits, and removes them.
 fn fill_and_empty(store: &Store) {
     let mut written = Vec::new();
     for len in [20_000, 3000, 500, 60, 10] {
@@ -125,9 +126,9 @@ fn fill_and_empty(store: &Store) {
     written.iter().for_each(|key| _ = store.remove(key));
 }
 
-/// What describes memory may be damaged: then some of it is not used any more, but never is any handed out that is in use.
+/// Damaged metadata may make memory unusable, but used memory is never allocated again.
 #[test]
-fn damage_to_the_books_of_memory_overwrites_nothing() {
+fn damaged_metadata_overwrites_no_data() {
     let model = model();
     let layout = terrace_pool::Layout::new(terrace_pool::Geometry::for_size(512 << 10)).unwrap();
     let slab = 1usize << layout.geometry.slab_log2;
@@ -135,7 +136,7 @@ fn damage_to_the_books_of_memory_overwrites_nothing() {
     let path = directory.path().join("damaged.pool");
     for (name, image) in [("closed", image(&model)), ("left", left_image(&model))] {
         let head = layout.zones as usize;
-        // The words of the first zone's units, and where those units begin that may be slabs.
+        // The words of the first zone's units, and the start of units that may be slabs.
         let words = (head..head + 16 * 32).filter(|&at| image[at] != 0);
         let bitmaps = (1..16).flat_map(|unit| (0..16).map(move |at| head + unit * slab + at));
         for at in words.chain(bitmaps) {
@@ -165,8 +166,8 @@ fn damage_to_the_books_of_memory_overwrites_nothing() {
     }
 }
 
-/// Changes a byte, and sees what opening, checking, reading, writing and salvaging make of it. Returns the keys that were said to be absent although
-/// neither a read nor a check had anything to report.
+/// Changes a byte; then opens, checks, reads and writes the pool. Returns how many present keys
+/// were reported absent although neither a read nor a check reported damage.
 fn try_damage(image: &mut [u8], at: usize, flip: u8, model: &Model, directory: &Path) -> u32 {
     let path = directory.join("damaged.pool");
     image[at] ^= flip;
@@ -188,22 +189,22 @@ fn try_damage(image: &mut [u8], at: usize, flip: u8, model: &Model, directory: &
 }
 
 #[test]
-fn any_byte_changed_is_an_error_or_a_right_answer() {
+fn changed_byte_is_an_error_or_harmless() {
     change_any_byte(Index::Clht);
 }
 
 #[test]
-fn any_byte_changed_of_a_store_with_rewo_hash_is_an_error_or_a_right_answer() {
+fn changed_byte_is_an_error_or_harmless_in_rewo() {
     change_any_byte(Index::Rewo);
 }
 
 #[test]
-fn any_byte_changed_of_a_store_with_turbohash_is_an_error_or_a_right_answer() {
+fn changed_byte_is_an_error_or_harmless_in_turbo() {
     change_any_byte(Index::Turbo);
 }
 
 #[test]
-fn any_byte_changed_of_a_store_with_level_hashing_is_an_error_or_a_right_answer() {
+fn changed_byte_is_an_error_or_harmless_in_level() {
     change_any_byte(Index::Level);
 }
 
@@ -214,7 +215,7 @@ fn change_any_byte(index: Index) {
     model.insert(b"and".to_vec(), b"this".to_vec());
     let directory = directory();
     assert_eq!(try_damage(&mut image, 0, 0, &model, directory.path()), 0);
-    // What is not zero is what matters: all of that in steps, of the zeros a few.
+    // Changes bytes that are not zero in small steps, and zeros in large ones.
     let effort = std::env::var("TERRACE_EFFORT").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let mut draw = 12_345u64;
     let mut tried = 0;
@@ -224,16 +225,17 @@ fn change_any_byte(index: Index) {
         if (draw >> 33).is_multiple_of((every / effort).max(1)) {
             let flip = ((draw >> 20) as u8).max(1);
             let silent = try_damage(&mut image, at, flip, &model, directory.path());
-            assert_eq!(silent, 0, "byte {at:#x} ^ {flip:#x}: keys were lost and nothing said so");
+            assert_eq!(silent, 0, "byte {at:#x} ^ {flip:#x}: keys were lost without a report");
             tried += 1;
         }
     }
     assert!(tried > 500, "{tried} bytes changed");
 }
 
-/// The index's root says where its buckets are, and writers write there: one that was changed is not followed, be it to other memory of the pool.
+/// The index's root names its buckets, and writers store to them. A changed root must not be
+/// followed, not even to other memory of the pool.
 #[test]
-fn every_byte_of_the_index_root_is_guarded() {
+fn index_root_detects_any_changed_byte() {
     let mut model = model();
     let mut image = image(&model);
     model.insert(b"batched".to_vec(), b"together".to_vec());
@@ -257,9 +259,9 @@ fn every_byte_of_the_index_root_is_guarded() {
     }
 }
 
-/// Every byte of a record, on its own: the key is never answered wrongly or as absent.
+/// After a change of any byte of a record, its key is never read wrongly or as absent.
 #[test]
-fn every_byte_of_a_record_is_guarded() {
+fn record_detects_any_changed_byte() {
     let site = Site::new(Medium::Shm, ByteSize::kib(256));
     let store = site.create();
     let (key, value) = (b"needle of a key", b"haystack of a value");
@@ -268,7 +270,8 @@ fn every_byte_of_a_record_is_guarded() {
     store.close().unwrap();
     let mut image = std::fs::read(&site.path).unwrap();
     let needle = [&key[..], value].concat();
-    // The record that counts is the one with an expiry in front of its key; the first put's bytes may still lie elsewhere.
+    // The current record has an expiry before its key. Bytes of the first put's record may still
+    // exist.
     let expiry = (u64::MAX - 1).to_le_bytes();
     let at = (8..image.len() - needle.len())
         .find(|&at| image[at..].starts_with(&needle) && image[at - 8..at] == expiry)
@@ -291,7 +294,7 @@ fn every_byte_of_a_record_is_guarded() {
 }
 
 #[test]
-fn a_damaged_record_can_be_written_over_and_removed() {
+fn damaged_record_can_be_replaced_and_removed() {
     let site = Site::new(Medium::Shm, ByteSize::kib(256));
     let store = site.create();
     for key in [b"one", b"two"] {
@@ -315,17 +318,17 @@ fn a_damaged_record_can_be_written_over_and_removed() {
 }
 
 #[test]
-fn salvage_keeps_what_its_checksums_prove() {
+fn salvage_keeps_sound_records() {
     let mut model = model();
     let mut image = image(&model);
     model.insert(b"batched".to_vec(), b"together".to_vec());
     model.insert(b"and".to_vec(), b"this".to_vec());
     let directory = directory();
     let path = directory.path().join("store.pool");
-    // A bit of the values of two keys.
+    // Flips a bit in the values of two keys.
     for key in ["key 2", "key 4"] {
         let value = &model[key.as_bytes()];
-        // Beside its key, or at the start of an extent.
+        // The value follows its key, or is in an extent.
         let record = [key.as_bytes(), value].concat();
         let at = match value.len() {
             ..4096 => (0..image.len()).rfind(|&at| image[at..].starts_with(&record)).unwrap() + key.len(),
@@ -351,12 +354,12 @@ fn salvage_keeps_what_its_checksums_prove() {
 }
 
 #[test]
-fn a_pool_that_was_in_use_when_the_machine_went_down_is_salvaged_only() {
+fn pool_of_crashed_machine_is_only_salvaged() {
     let site = Site::new(Medium::Shm, ByteSize::kib(512));
     let store = site.create();
     let model = model();
     model.iter().for_each(|(key, value)| store.put(key, value).unwrap());
-    // What a disk would have of it; all of it, this time.
+    // What a disk would have; here, all of it.
     let path = site.path.with_extension("crashed");
     std::fs::copy(&site.path, &path).unwrap();
     let refused = options(&path).boot_id(7).open().unwrap_err().to_string();
@@ -373,7 +376,7 @@ fn a_pool_that_was_in_use_when_the_machine_went_down_is_salvaged_only() {
 }
 
 #[test]
-fn a_pool_cut_short_is_refused_and_salvaged() {
+fn truncated_pool_is_refused_and_salvaged() {
     let model = model();
     let image = image(&model);
     let directory = directory();

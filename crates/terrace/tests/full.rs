@@ -1,4 +1,5 @@
-//! A full pool: what fits is kept, what does not is refused, removals and reads go on, and space comes back.
+//! Tests: in a full pool, data is kept, writes that do not fit are refused, removals and reads
+//! work, and memory is reused.
 
 mod common;
 
@@ -16,7 +17,7 @@ fn fill(store: &Store, len: usize) -> u32 {
 }
 
 #[test]
-fn a_full_pool_can_be_read_emptied_and_filled_again() {
+fn full_pool_can_be_emptied_and_refilled() {
     for medium in MEDIA {
         for (len, other) in [(100, 3000), (3000, 100), (20_000, 500)] {
             let site = Site::new(medium, ByteSize::mib(2));
@@ -31,14 +32,14 @@ fn a_full_pool_can_be_read_emptied_and_filled_again() {
                 assert_eq!(store.remove(&n.to_le_bytes()), Ok(true), "{medium:?}, {len}: {n} of {first}");
             }
             assert!(store.is_empty());
-            // Another size, so that slabs have to change their class.
+            // Another size, so that slabs must change their class.
             let second = fill(&store, other);
             assert!(
                 second as usize * other > 1 << 20,
                 "{medium:?}: {second} values of {other} after {first} of {len}"
             );
             store.clear().unwrap();
-            // And runs of pages again; the index lies somewhere in between.
+            // Large blocks again; the index lies somewhere between.
             let third = fill(&store, 50_000);
             assert!(third >= 15, "{medium:?}: {third} values of 50,000 bytes after {second} of {other}");
             assert_eq!(store.stats().pool.unwrap().lost_bytes, 0);
@@ -47,9 +48,10 @@ fn a_full_pool_can_be_read_emptied_and_filled_again() {
     }
 }
 
-/// The index shrinks as it is emptied, and gives back many buckets at once while there is no memory to note them in.
+/// The index shrinks when it is emptied, and retires many buckets at once while there is no memory
+/// to record them in limbo.
 #[test]
-fn a_full_pool_of_small_records_is_emptied_without_a_loss() {
+fn clear_of_full_pool_loses_no_memory() {
     for _ in 0..200 {
         let site = Site::new(MEDIA[0], ByteSize::mib(2));
         let store = site.create();
@@ -61,8 +63,8 @@ fn a_full_pool_of_small_records_is_emptied_without_a_loss() {
     }
 }
 
-/// Empties full pools beside a reader who holds up what is given back, for a moment each time.
-fn emptied_beside_a_reader(rounds: u32, empty: impl Fn(&Store)) {
+/// Empties full pools while a reader repeatedly blocks reclamation for a moment.
+fn empty_during_reads(rounds: u32, empty: impl Fn(&Store)) {
     for _ in 0..rounds {
         let site = Site::new(MEDIA[0], ByteSize::mib(2));
         let store = site.create();
@@ -89,15 +91,15 @@ fn emptied_beside_a_reader(rounds: u32, empty: impl Fn(&Store)) {
     }
 }
 
-/// Whoever empties the pool waits before there is more than it can note.
+/// `clear` waits before it retires more than limbo can record.
 #[test]
-fn a_full_pool_is_cleared_without_a_loss_beside_a_reader() {
-    emptied_beside_a_reader(40, |store| store.clear().unwrap());
+fn clear_during_reads_loses_no_memory() {
+    empty_during_reads(40, |store| store.clear().unwrap());
 }
 
 #[test]
-fn a_full_pool_is_swept_without_a_loss_beside_a_reader() {
-    emptied_beside_a_reader(40, |store| {
+fn sweep_during_reads_loses_no_memory() {
+    empty_during_reads(40, |store| {
         while store.len() > 1 {
             store.sweep_expired(1000);
         }
@@ -105,13 +107,13 @@ fn a_full_pool_is_swept_without_a_loss_beside_a_reader() {
 }
 
 #[test]
-fn every_write_says_that_it_is_full_and_changes_nothing() {
+fn every_write_fails_unchanged_in_a_full_pool() {
     for medium in MEDIA {
         let site = Site::new(medium, ByteSize::mib(2));
         let store = site.create();
         store.put(b"key", b"value").unwrap();
         let count = fill(&store, 1000);
-        // These take the room of those that they replace.
+        // These reuse the memory of the entries that they replace.
         let count = count.max(fill(&store, 10));
         let before = common::contents(&store);
         let big = vec![7; 300_000];
@@ -128,7 +130,7 @@ fn every_write_says_that_it_is_full_and_changes_nothing() {
         assert!(each.len() == 2 && each.iter().all(is_full));
         assert!(common::contents(&store) == before, "{medium:?}");
         assert_sound(&store);
-        // Removals make room.
+        // Removals free memory.
         (0..count).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
         store.put(b"key", &big).unwrap();
         assert_eq!(store.get(b"key").unwrap().unwrap(), &big);
@@ -136,7 +138,7 @@ fn every_write_says_that_it_is_full_and_changes_nothing() {
 }
 
 #[test]
-fn a_full_pool_can_be_overwritten_for_ever() {
+fn full_pool_can_be_overwritten_endlessly() {
     for medium in MEDIA {
         let site = Site::new(medium, ByteSize::mib(2));
         let store = site.create();
@@ -153,7 +155,7 @@ fn a_full_pool_can_be_overwritten_for_ever() {
     }
 }
 
-/// What is free is in one piece for as long as it can be: large values take turns with what was written between them.
+/// Free memory stays contiguous as far as possible: large values alternate with small ones.
 #[test]
 fn values_of_a_third_of_the_pool_can_be_overwritten() {
     for size in [ByteSize::mib(8), ByteSize::mib(37), ByteSize::mib(300)] {
@@ -164,7 +166,7 @@ fn values_of_a_third_of_the_pool_can_be_overwritten() {
             store.put(b"large", &value).unwrap_or_else(|error| panic!("{size:?}, {round}: {error}"));
             assert!(store.get(b"large").unwrap().unwrap() == &value);
             for n in 0..2000u32 {
-                // An eighth of the pool in all.
+                // An eighth of the pool in total.
                 let len = (n * 37 + round * 101) as usize % (size.as_bytes() as usize / 8000);
                 store.put(&n.to_le_bytes(), &vec![0; len]).unwrap();
             }
@@ -174,22 +176,22 @@ fn values_of_a_third_of_the_pool_can_be_overwritten() {
 }
 
 #[test]
-fn a_value_may_be_nearly_as_large_as_the_pool() {
+fn value_may_be_nearly_as_large_as_the_pool() {
     for size in [ByteSize::mib(2), ByteSize::mib(48), ByteSize::mib(300)] {
         let store = Store::options().anonymous().huge_pages(false).size(size).create().unwrap();
         let value = vec![7; size.as_bytes() as usize * 3 / 4];
         store.put(b"large", &value).unwrap();
         assert!(store.get(b"large").unwrap().unwrap() == &value);
         let refused = store.put(b"large", &value).unwrap_err().to_string();
-        assert!(refused.contains("in one piece (the longest that is free has "), "{refused}");
+        assert!(refused.contains("in one piece (the longest free range has "), "{refused}");
         store.remove(b"large").unwrap();
         store.put(b"other", &value).unwrap();
     }
 }
 
-/// Threads write into a full pool at once: nobody hangs, nothing is lost.
+/// Threads write into a full pool concurrently: none hangs, and nothing is lost.
 #[test]
-fn threads_at_a_full_pool() {
+fn threads_share_a_full_pool() {
     for medium in MEDIA {
         let site = Site::new(medium, ByteSize::mib(2));
         let store = site.create();
@@ -215,9 +217,9 @@ fn threads_at_a_full_pool() {
     }
 }
 
-/// What many writers give back comes back to some of them sooner than to others.
+/// Memory that many writers free becomes available to some of them sooner than to others.
 #[test]
-fn a_pool_whose_memory_is_on_its_way_back_is_not_full() {
+fn pool_with_waiting_memory_is_not_full() {
     const THREADS: u64 = 24;
     for medium in MEDIA {
         let site = Site::new(medium, ByteSize::mib(8));
@@ -264,7 +266,7 @@ fn pool_full_of_one_size_serves_every_size() {
     }
 }
 
-/// Nothing sweeps this store but the writes that need room.
+/// Only writes that need room sweep this store.
 #[test]
 fn full_pool_of_expired_entries_refuses_nothing() {
     for index in Index::ALL {

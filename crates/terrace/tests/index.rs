@@ -1,4 +1,4 @@
-//! Which index a store has.
+//! Tests: the choice of a store's index.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{MEDIA, Medium, Site, assert_sound, directory, shared};
 use terrace::{ByteSize, Index, Options};
 
 #[test]
-fn a_store_keeps_the_index_that_it_was_made_with() {
+fn store_keeps_its_index() {
     for (medium, index) in MEDIA.into_iter().flat_map(|medium| Index::ALL.map(|index| (medium, index))) {
         let site = Site::new(medium, ByteSize::mib(4)).with_index(index);
         let store = site.create();
@@ -18,7 +18,7 @@ fn a_store_keeps_the_index_that_it_was_made_with() {
         if medium == Medium::Dram {
             continue;
         }
-        // Whatever is asked for, it is the pool that says.
+        // The pool decides, whatever index the options name.
         for asked in Index::ALL {
             let store = site.options().index(asked).open_or_create().unwrap();
             assert_eq!((store.stats().index.unwrap().name, store.len()), (index.name(), 5000));
@@ -32,7 +32,7 @@ fn a_store_keeps_the_index_that_it_was_made_with() {
 }
 
 #[test]
-fn what_is_salvaged_has_the_same_index() {
+fn salvage_keeps_the_index() {
     let site = Site::new(Medium::Shm, ByteSize::mib(4)).with_index(Index::Turbo);
     let store = site.create();
     store.put(b"key", b"value").unwrap();
@@ -43,13 +43,13 @@ fn what_is_salvaged_has_the_same_index() {
 }
 
 #[test]
-fn names_are_those_of_the_indexes() {
+fn index_names_round_trip() {
     assert!(Index::ALL.into_iter().all(|index| Index::named(index.name()) == Some(index)));
     assert_eq!(Index::named("btree"), None);
 }
 
 #[test]
-fn the_cache_of_an_index_is_off_in_a_store_that_is_shared() {
+fn shared_store_has_no_index_cache() {
     const KEYS: u32 = 5000;
     let (least, most) = (ByteSize::bytes(16 << 10), ByteSize::mib(1));
     for medium in [Medium::Shm, Medium::Pmem] {
@@ -61,7 +61,7 @@ fn the_cache_of_an_index_is_off_in_a_store_that_is_shared() {
                     value: &[u8]| {
             let store = open(&options.clone().shared(is_shared)).unwrap();
             (0..KEYS).for_each(|n| store.put(&n.to_le_bytes(), value).unwrap());
-            // Each twice in a row: the cache has not room for all.
+            // Each key twice in a row: the cache has no room for all.
             let is_there =
                 |n: u32| store.get(&n.to_le_bytes()).unwrap().is_some_and(|found| *found == *value);
             assert!((0..KEYS).all(|n| is_there(n) && is_there(n)));

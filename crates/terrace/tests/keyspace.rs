@@ -1,4 +1,4 @@
-//! What a store and a transaction over it answer alike, and the small questions that a store is asked.
+//! Tests: the common behaviour of stores and transactions, and simple queries of a store.
 
 mod common;
 
@@ -10,7 +10,7 @@ use terrace::{
 };
 use terrace_pool::Problem;
 
-/// Everything that keys can be asked, in a store that is empty before.
+/// Calls every operation on keys, in a store that is empty before.
 fn try_all(keys: &mut impl Keyspace) -> Result<(), WriteError> {
     assert!(keys.is_empty() && keys.get(b"a")?.is_none());
     keys.put(b"a", b"1")?;
@@ -30,7 +30,7 @@ fn try_all(keys: &mut impl Keyspace) -> Result<(), WriteError> {
 }
 
 #[test]
-fn a_store_and_a_transaction_answer_alike() {
+fn store_and_transaction_behave_alike() {
     let site = Site::new(Medium::Dram, ByteSize::mib(4));
     let mut store = site.create();
     try_all(&mut store).unwrap();
@@ -40,13 +40,13 @@ fn a_store_and_a_transaction_answer_alike() {
 }
 
 #[test]
-fn a_transaction_counts_what_it_has_written_over_what_is_there() {
+fn transaction_len_includes_its_writes() {
     let site = Site::new(Medium::Dram, ByteSize::mib(4));
     let store = site.create();
     [b"a", b"b", b"c"].iter().for_each(|key| store.put(*key, b"old").unwrap());
     let lens = store.transaction(|transaction| {
         let mut lens = vec![transaction.len()];
-        // By itself, and as any keyspace.
+        // With the method, and through the trait.
         let are_empty = |it: &mut Transaction<'_>| [Transaction::is_empty(it), Keyspace::is_empty(it)];
         assert_eq!(are_empty(transaction), [false; 2]);
         transaction.put(b"a", b"new").unwrap();
@@ -68,7 +68,7 @@ fn a_transaction_counts_what_it_has_written_over_what_is_there() {
 }
 
 #[test]
-fn a_batch_says_how_many_steps_it_has() {
+fn batch_len_counts_steps() {
     let site = Site::new(Medium::Dram, ByteSize::mib(4));
     let store = site.create();
     assert!(store.is_empty());
@@ -82,7 +82,7 @@ fn a_batch_says_how_many_steps_it_has() {
 }
 
 #[test]
-fn a_store_says_where_it_lies_and_by_which_clock_it_goes() {
+fn store_reports_path_and_clock() {
     let site = Site::new(Medium::Shm, ByteSize::mib(4));
     let store = site.create();
     assert_eq!((store.path(), store.now_ms()), (Some(&*site.path), 1_000_000));
@@ -96,7 +96,7 @@ fn a_store_says_where_it_lies_and_by_which_clock_it_goes() {
 }
 
 #[test]
-fn integers_are_read_in_the_one_form_in_which_they_are_written() {
+fn increment_accepts_canonical_integers_only() {
     let store = Site::new(Medium::Dram, ByteSize::mib(4)).create();
     for (text, sum) in [
         ("0", Some(1)),
@@ -117,13 +117,13 @@ fn integers_are_read_in_the_one_form_in_which_they_are_written() {
     }
 }
 
-/// For a transaction to watch.
+/// A key and its present version, for a transaction to watch.
 fn as_it_is(store: &Store, key: &[u8]) -> (Vec<u8>, Version) {
     (key.to_vec(), store.version(key).unwrap())
 }
 
 #[test]
-fn a_transaction_ends_if_what_is_watched_changes_while_it_runs_and_begins_again_if_what_it_has_read_does() {
+fn watched_change_ends_and_read_change_repeats() {
     let site = Site::new(Medium::Dram, ByteSize::mib(8));
     let store = site.create();
     store.put(b"watched", b"old").unwrap();
@@ -150,7 +150,8 @@ fn a_transaction_ends_if_what_is_watched_changes_while_it_runs_and_begins_again_
     assert_eq!((done.unwrap(), runs), (Some(Some(vec![2])), 3));
 }
 
-/// Everything that a transaction can do to a store in which "a", "b" and "c" have the value "old".
+/// Every change that a transaction can make, in a store in which "a", "b" and "c" have the value
+/// "old".
 fn do_all(transaction: &mut Transaction<'_>) -> Result<(), WriteError> {
     transaction.put(b"a", b"new")?;
     transaction.put(b"new", b"new")?;
@@ -166,7 +167,7 @@ fn three_old_keys() -> Store {
     store
 }
 
-/// Nothing has happened to it, and it can be written.
+/// Asserts that the store is unchanged and writable.
 fn assert_untouched(store: &Store) {
     assert_eq!(store.len(), 3);
     for key in [b"a", b"b", b"c"] {
@@ -176,7 +177,7 @@ fn assert_untouched(store: &Store) {
     assert_sound(store);
 }
 
-/// As one of a user's own.
+/// An error type of a user.
 #[derive(Debug, PartialEq)]
 enum Refusal {
     Mine,
@@ -234,7 +235,7 @@ fn transaction_does_nothing_after_abort_and_returns_result() {
     assert_untouched(&store);
 }
 
-/// The closure sees a state that never was, and would fail because of it.
+/// The closure sees a state that never existed, and would fail because of it.
 #[test]
 fn failure_of_torn_reads_runs_again() {
     for aborts in [false, true] {
@@ -270,9 +271,9 @@ fn failure_is_passed_on_unless_watched_key_changed() {
     assert_untouched(&store);
 }
 
-/// Though it is at last as it was at first: what the transaction has seen was never all there at once.
+/// The last state equals the first, but the state that the transaction saw never existed.
 #[test]
-fn a_transaction_that_has_read_a_key_in_two_states_begins_again() {
+fn torn_read_runs_transaction_again() {
     let site = Site::new(Medium::Dram, ByteSize::mib(8));
     let store = site.create();
     store.put(b"watched", b"").unwrap();
@@ -295,7 +296,7 @@ fn a_transaction_that_has_read_a_key_in_two_states_begins_again() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_what_was_behind_it() {
+fn open_error_has_kind_and_source() {
     let site = Site::new(Medium::Shm, ByteSize::mib(4));
     let missing = site.options().open().unwrap_err();
     assert!(!missing.is_in_use() && missing.source().is_none(), "{missing:?}");
@@ -315,7 +316,7 @@ fn what_cannot_be_opened_says_what_was_behind_it() {
 }
 
 #[test]
-fn what_is_salvaged_again_keeps_all_damaged_pools() {
+fn repeated_salvage_keeps_all_damaged_pools() {
     let site = Site::new(Medium::Shm, ByteSize::mib(4));
     let store = site.create();
     store.put(b"key", b"value").unwrap();

@@ -1,7 +1,9 @@
-//! A process is killed at random moments while it writes; every write that returned is there afterwards, and nothing else.
+//! Test: a process is killed at random moments while it writes. Every write that returned is
+//! present afterwards, and nothing else.
 //!
-//! The child is this test binary again. Each of its threads has keys of its own and acknowledges its operations, which follow from a seed, so the parent knows
-//! what they were. The one that was cut off may have happened or not: a batch as a whole, puts of a pipeline up to any one of them.
+//! The child runs this test binary again. Each of its threads owns its keys and acknowledges its
+//! operations, which follow from a seed, so the parent knows them. The interrupted operation may
+//! have happened or not: a batch as a whole, puts of a pipeline up to any one of them.
 
 #[path = "common/writes.rs"]
 mod writes;
@@ -13,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace::{ByteSize, Store};
 use terrace_testkit::process::{Journal, Victim, task};
-use writes::{Whole, note, write_until_killed};
+use writes::{Whole, fill_journal, write_until_killed};
 
 const THREADS: u64 = 2;
-/// Operations that return before a kill, on average, or the kills show little.
+/// Average number of operations that must return before a kill; fewer would show little.
 const EACH: u64 = 100;
 
 fn seed(round: u64, thread: u64) -> Draws {
@@ -31,12 +33,12 @@ fn site(path: &Path, medium: Medium) -> terrace::Options {
     }
 }
 
-/// Where the child says that it has the pool.
+/// The file by which the child reports that it has opened the pool.
 fn opened(path: &Path) -> PathBuf {
     path.with_extension("opened")
 }
 
-/// Not a test by itself: what the child does until it is killed.
+/// Not a test by itself: the child, until it is killed.
 #[test]
 fn child() {
     let Some(task) = task() else { return };
@@ -54,11 +56,13 @@ fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Runs the child for a while, kills it, and returns how many operations of each thread returned. In some rounds it is first stopped, and goes on.
+/// Runs the child for a while, kills it, and returns how many operations of each thread returned.
+/// In some rounds, it is first stopped and continued.
 fn run_and_kill(round: u64, medium: Medium, path: &Path, after: Duration) -> Vec<u64> {
     let name = if medium == Medium::Pmem { "pmem" } else { "shm" };
     let victim = Victim::of_test("child", &format!("{round} {name} {}", path.display()), &[]).unwrap();
-    // Its start takes longer than the pause on a busy machine or in an emulator. One round in five may kill it even there.
+    // On a busy machine or in an emulator, its start takes longer than the pause. One round in five
+    // may kill it during its start.
     while round % 5 != 3 && !opened(path).exists() {
         assert!(victim.ended().unwrap().is_none(), "the child ended before it had the pool");
         pause(Duration::from_millis(1));
@@ -67,19 +71,20 @@ fn run_and_kill(round: u64, medium: Medium, path: &Path, after: Duration) -> Vec
     if round % 5 == 4 {
         victim.stop().unwrap();
         pause(after / 4);
-        // Whoever stands still still holds the pool.
+        // A stopped process still holds the pool.
         let refused = site(path, medium).open().map(drop).expect_err("the pool is in use");
         assert!(refused.is_in_use(), "{refused}");
         victim.resume().unwrap();
     }
     pause(after / 2);
     let ended = victim.kill();
-    // It may have been killed before it got that far.
+    // It may have been killed before it created the file.
     let _ = std::fs::remove_file(opened(path));
     (0..THREADS as usize).map(|thread| ended.returned(thread)).collect()
 }
 
-/// Kills `rounds` times; more often where the machine is so slow that few operations return in between.
+/// Kills `rounds` times, and more often if the machine is so slow that few operations return in
+/// between.
 fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
     let site_of_pool = Site::new(medium, ByteSize::mib(32));
     let path = &site_of_pool.path;
@@ -96,7 +101,7 @@ fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
         let found = contents(&store);
         for (thread, journal) in journals.iter_mut().enumerate() {
             let returned = done[thread];
-            note(journal, thread as u64, &mut seed(round, thread as u64), returned);
+            fill_journal(journal, thread as u64, &mut seed(round, thread as u64), returned);
             if let Err(disagreement) = journal.settle(&found) {
                 panic!(
                     "{medium:?}, round {round}, thread {thread}, {returned} operations returned: {disagreement}"
@@ -121,7 +126,7 @@ fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
 }
 
 #[test]
-fn what_returned_survives_a_kill() {
+fn completed_writes_survive_a_kill() {
     let rounds = std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     for medium in [Medium::Shm, Medium::Pmem] {
         let (kills, operations, batches_cut) = kill_often(medium, rounds / 2);
@@ -137,9 +142,9 @@ fn eprintln_counts(medium: Medium, kills: u64, operations: u64, batches_cut: u64
     );
 }
 
-/// Also memory comes back: a store that is killed again and again does not fill up.
+/// Memory is freed as well: a store whose process is killed repeatedly does not fill up.
 #[test]
-fn kills_leave_no_memory_behind() {
+fn kills_leak_no_memory() {
     let site_of_pool = Site::new(Medium::Shm, ByteSize::mib(32));
     let path = &site_of_pool.path;
     site(path, Medium::Shm).create().unwrap().close().unwrap();

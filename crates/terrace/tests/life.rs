@@ -1,4 +1,4 @@
-//! What a store keeps from one opening to the next, and how it opens at all.
+//! Tests: what a store keeps from one open to the next, open errors, and background threads.
 
 mod common;
 
@@ -10,7 +10,7 @@ use terrace_medium::{MappedMedium, Shm};
 const FILES: [Medium; 2] = [Medium::Shm, Medium::Pmem];
 
 #[test]
-fn what_was_written_is_there_after_a_close() {
+fn writes_survive_a_close() {
     for medium in FILES {
         let site = Site::new(medium, ByteSize::mib(32));
         let store = site.create();
@@ -42,7 +42,7 @@ fn what_was_written_is_there_after_a_close() {
 }
 
 #[test]
-fn a_store_that_is_only_read_takes_no_write() {
+fn read_only_store_takes_no_write() {
     let site = Site::new(Medium::Shm, ByteSize::mib(32));
     let store = site.create();
     store.put(b"key", b"value").unwrap();
@@ -63,7 +63,7 @@ fn a_store_that_is_only_read_takes_no_write() {
 }
 
 #[test]
-fn a_store_is_closed_by_its_last_handle() {
+fn last_handle_closes_the_store() {
     let site = Site::new(Medium::Shm, ByteSize::mib(32));
     let store = site.create();
     let other = store.clone();
@@ -74,7 +74,7 @@ fn a_store_is_closed_by_its_last_handle() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn open_error_states_the_reason() {
     assert!(matches!(Store::options().open(), Err(OpenError::NoPath)));
     let site = Site::new(Medium::Shm, ByteSize::mib(32));
     let missing = site.options().open().unwrap_err().to_string();
@@ -91,7 +91,7 @@ fn what_cannot_be_opened_says_why() {
 }
 
 #[test]
-fn a_store_grows_while_it_is_used() {
+fn store_grows_while_in_use() {
     let site = Site::new(Medium::Shm, ByteSize::mib(2));
     let store = site.create();
     let full = (0..).find_map(|n: u32| store.put(&n.to_le_bytes(), &[7; 3000]).err()).unwrap();
@@ -109,7 +109,7 @@ fn a_store_grows_while_it_is_used() {
 }
 
 #[test]
-fn the_stores_own_threads_sweep_and_end() {
+fn background_threads_sweep_and_end() {
     let site = Site::new(Medium::Shm, ByteSize::mib(32));
     let store = site.options().expiry_thread(true).huge_pages(true).create().unwrap();
     for n in 0..1000u32 {
@@ -123,15 +123,16 @@ fn the_stores_own_threads_sweep_and_end() {
     assert!(site.open().is_empty());
 }
 
-/// One that does has its turn late when it is killed, too, and the others wait for it until they may take over what its process holds.
+/// A low-priority thread exits late when the process is killed, and other processes wait for it
+/// before they recover what the process held.
 #[test]
-fn no_thread_gives_way_to_all_others_that_has_nothing_to_do() {
+fn idle_threads_have_normal_priority() {
     let site = Site::new(Medium::Shm, ByteSize::mib(32));
     let _store = site.options().huge_pages(true).create().unwrap();
-    // It rests once there is nothing to do.
+    // The thread sleeps once it has nothing to do.
     let rests =
         |threads: &[(String, i32)]| threads.iter().any(|(thread, _)| thread.ends_with("(terrace-huge) S"));
-    // Whoever runs the tests may have made them give way.
+    // The tests themselves may run with a low priority.
     let own = niceness_of(&std::fs::read_to_string("/proc/thread-self/stat").unwrap()).unwrap().1;
     loop {
         let threads = threads();
@@ -142,15 +143,16 @@ fn no_thread_gives_way_to_all_others_that_has_nothing_to_do() {
     }
 }
 
-/// See [`niceness_of`], of each thread of this process.
+/// See [`niceness_of`], for each thread of this process.
 fn threads() -> Vec<(String, i32)> {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    // One that has ended meanwhile has none.
+    // A thread that has ended meanwhile has no `stat`.
     let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
     stats.filter_map(|stat| niceness_of(&stat)).collect()
 }
 
-/// What a thread's `stat` says up to its state, the third field (proc_pid_stat(5)), and its niceness, the nineteenth.
+/// The beginning of a thread's `stat` up to its state, the third field (proc_pid_stat(5)), and its
+/// niceness, the nineteenth.
 fn niceness_of(stat: &str) -> Option<(String, i32)> {
     let name_end = stat.rfind(") ")? + 3;
     let niceness = stat[name_end - 1..].split(' ').nth(16)?.parse().ok()?;
@@ -158,7 +160,7 @@ fn niceness_of(stat: &str) -> Option<(String, i32)> {
 }
 
 #[test]
-fn a_sweep_finds_the_few_that_expire_among_many() {
+fn sweep_finds_few_expired_among_many() {
     let site = Site::new(Medium::Dram, ByteSize::mib(64));
     let store = site.create();
     (0..50_000u32).for_each(|n| store.put(&n.to_le_bytes(), b"stays").unwrap());
@@ -170,7 +172,7 @@ fn a_sweep_finds_the_few_that_expire_among_many() {
 }
 
 #[test]
-fn a_check_finds_nothing_wrong_while_the_store_has_entries_to_sweep() {
+fn check_is_sound_during_background_sweeps() {
     let site = Site::new(Medium::Dram, ByteSize::mib(64));
     let store = site.options().expiry_thread(true).create().unwrap();
     const ENTRIES: u64 = 20_000;
@@ -184,7 +186,7 @@ fn a_check_finds_nothing_wrong_while_the_store_has_entries_to_sweep() {
 }
 
 #[test]
-fn a_store_that_is_closed_while_it_collects_is_collected_later() {
+fn close_during_collection_leaves_it_pending() {
     let site = Site::new(Medium::Shm, ByteSize::mib(64));
     let store = site.create();
     (0..100_000u32).for_each(|n| store.put(&n.to_le_bytes(), b"value").unwrap());
@@ -210,13 +212,13 @@ fn on_huge_pages(store: &Store) -> u64 {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
-fn a_store_moves_to_huge_pages_by_itself_if_it_is_asked_to() {
+#[allow(clippy::print_stderr, reason = "a skipped test reports it")]
+fn store_moves_to_huge_pages_in_background() {
     let site = Site::new(Medium::Shm, ByteSize::mib(16));
     let store = site.create();
     (0..3000u32).for_each(|n| store.put(&n.to_le_bytes(), &[7; 3000]).unwrap());
     if on_huge_pages(&store) > 0 {
-        eprintln!("SKIPPED: here all shared memory lies on huge pages, whoever asks");
+        eprintln!("SKIPPED: all shared memory lies on huge pages here");
         return;
     }
     store.close().unwrap();
@@ -228,7 +230,7 @@ fn a_store_moves_to_huge_pages_by_itself_if_it_is_asked_to() {
     let pool = terrace_pool::PoolOptions::at(copy("first")).open::<Shm>().unwrap();
     std::iter::successors(Some(0), |&from| pool.collapse_step(from)).for_each(drop);
     if !pool.medium().mapping().huge_pages().is_ok_and(|pages| pages.huge > 0) {
-        eprintln!("SKIPPED: there are no huge pages to be had for shared memory");
+        eprintln!("SKIPPED: no huge pages are available for shared memory");
         return;
     }
     let store = site.options().path(copy("second")).open().unwrap();
@@ -239,6 +241,6 @@ fn a_store_moves_to_huge_pages_by_itself_if_it_is_asked_to() {
     while on_huge_pages(&store) == 0 {
         std::thread::yield_now();
     }
-    // It ends while there is still something to do, too.
+    // It also ends while work remains.
     store.close().unwrap();
 }

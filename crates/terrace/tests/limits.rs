@@ -1,4 +1,4 @@
-//! The longest keys and values, and what is longer.
+//! Tests: the longest keys and values, and longer ones.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use terrace::{ByteSize, Change, Index, KEY_MAX, Put, Store, Transaction, VALUE_MAX, WriteError};
 
 #[test]
-fn keys_of_every_length_up_to_the_limit() {
+fn keys_of_every_length_are_kept() {
     for medium in MEDIA {
         let site = Site::new(medium, ByteSize::mib(32));
         let store = site.create();
@@ -34,7 +34,7 @@ fn keys_of_every_length_up_to_the_limit() {
 }
 
 #[test]
-fn values_around_every_border() {
+fn values_around_size_borders_are_kept() {
     for medium in MEDIA {
         let site = Site::new(medium, ByteSize::mib(64));
         let store = site.create();
@@ -55,12 +55,12 @@ fn values_around_every_border() {
 }
 
 #[test]
-fn a_value_of_64_mib_is_kept_moved_and_given_back() {
+fn value_of_64_mib_is_kept_and_freed() {
     let site = Site::new(Medium::Shm, ByteSize::mib(512));
     let store = site.create();
     let value: Vec<u8> = (0..64 << 20).map(|n: u32| (n >> 10) as u8 ^ n as u8).collect();
     store.put(b"large", &value).unwrap();
-    // A new expiry copies the head only, or this would take hundreds of copies.
+    // A new expiry copies only the head; otherwise this would take hundreds of copies.
     for n in 0..100 {
         store.modify(b"large", |_| (Change::Expire(Some(9_000_000 + n)), ())).unwrap();
     }
@@ -80,10 +80,10 @@ fn a_value_of_64_mib_is_kept_moved_and_given_back() {
 }
 
 #[test]
-fn a_value_over_512_mib_is_refused_before_anything_is_written() {
+fn value_over_512_mib_is_refused() {
     let site = Site::new(Medium::Dram, ByteSize::mib(8));
     let store = site.create();
-    // Pages that nobody touches cost nothing.
+    // Untouched pages cost nothing.
     let value = vec![0; VALUE_MAX + 1];
     assert_eq!(store.put(b"key", &value), Err(WriteError::ValueTooLong));
     assert!(matches!(store.put(b"key", &value[..VALUE_MAX]), Err(WriteError::PoolFull { .. })));

@@ -1,4 +1,4 @@
-//! Processes that share a store and are not as they should be: one stands still, one only reads, one is the child of a fork.
+//! Tests: processes that share a store and are stopped, dead, read-only, or the child of a fork.
 
 mod common;
 
@@ -15,14 +15,14 @@ use terrace_testkit::process::{Victim, acknowledge, task};
 fn child() {
     let Some(path) = task() else { return };
     let store = shared(Path::new(&path), Medium::Shm).open().unwrap();
-    store.put(&here(std::process::id()), b"").unwrap();
+    store.put(&ready_key(std::process::id()), b"").unwrap();
     for n in 0u64.. {
         let done_or_full = |written| matches!(written, Ok(()) | Err(WriteError::PoolFull { .. }));
         assert!(done_or_full(store.put(&(n % 100).to_be_bytes(), &n.to_be_bytes())));
         assert!(done_or_full(store.put(b"newest", &n.to_be_bytes())));
         let mut batch = store.batch();
         batch.put(b"one", &n.to_be_bytes()).put(b"other", &n.to_be_bytes());
-        // While one stands still inside the store, nothing that is given back is used again.
+        // While a process is stopped inside the store, freed memory is not reused.
         assert!(done_or_full(batch.commit()));
         if n % 1000 == 0 {
             acknowledge(0, n);
@@ -30,40 +30,40 @@ fn child() {
     }
 }
 
-/// Not a test by itself: keeps an entry, and so holds up what others give back, until it is killed.
+/// Not a test by itself: holds an entry, and so blocks reclamation, until it is killed.
 #[test]
 fn keeper() {
     let Some(path) = task() else { return };
     let store = shared(Path::new(&path), Medium::Shm).open().unwrap();
     store.put(b"kept", b"").unwrap();
     let _kept = store.get(b"kept").unwrap().unwrap();
-    store.put(&here(std::process::id()), b"").unwrap();
+    store.put(&ready_key(std::process::id()), b"").unwrap();
     loop {
         std::thread::park();
     }
 }
 
-fn here(pid: u32) -> Vec<u8> {
+fn ready_key(pid: u32) -> Vec<u8> {
     format!("here {pid}").into_bytes()
 }
 
-/// A process that writes.
+/// Starts a process that writes.
 fn writer(store: &Store, path: &Path) -> Victim {
     process("child", store, path)
 }
 
-/// A process that has come as far as to say so, and goes on with what the test `name` does.
+/// Starts a process that runs the test `name`, and waits until it reports that it is ready.
 fn process(name: &str, store: &Store, path: &Path) -> Victim {
     let mut watch = store.watch(b"here").unwrap();
     let victim = Victim::of_test(name, &path.display().to_string(), &[]).unwrap();
-    while store.get(&here(victim.pid())).unwrap().is_none() {
+    while store.get(&ready_key(victim.pid())).unwrap().is_none() {
         assert!(watch.wait(Duration::from_secs(60)));
     }
     victim
 }
 
 #[test]
-fn one_that_stands_still_is_ended_after_the_time_that_was_set_and_no_other() {
+fn stopped_process_is_killed_after_its_time() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).end_stopped_after(Duration::from_millis(200)).create().unwrap();
@@ -77,12 +77,12 @@ fn one_that_stands_still_is_ended_after_the_time_that_was_set_and_no_other() {
     }
     assert_eq!(pids(&store), [running.pid()]);
     running.kill();
-    store.look_after_others();
+    store.recover_dead();
     assert_sound(&store);
 }
 
 #[test]
-fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_on_in_time() {
+fn stopped_process_is_left_alone_by_default() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
@@ -92,7 +92,7 @@ fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_o
     while !store.others().iter().any(|other| other.stopped) {
         std::thread::yield_now();
     }
-    look_long(&store);
+    recover_repeatedly(&store);
     assert!(victim.ended().unwrap().is_none());
     victim.resume().unwrap();
     let mut watch = store.watch(b"newest").unwrap();
@@ -101,19 +101,20 @@ fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_o
     drop(other);
 }
 
-/// What `work` returns. It hangs if that takes a minute.
-#[allow(clippy::disallowed_methods, reason = "a thread that waits for ever must not be waited for")]
+/// The result of `work`. Fails if that takes a minute.
+#[allow(clippy::disallowed_methods, reason = "a thread that may wait forever cannot be joined")]
 fn in_time<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (say, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || say.send(work()));
     said.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
-/// For as long as the store's own threads need to look several times, too, and meet this one.
-#[allow(clippy::disallowed_methods, reason = "others need the time")]
-fn look_long(store: &Store) {
+/// Recovers repeatedly, for as long as the store's own threads need for several checks, so that
+/// they run concurrently.
+#[allow(clippy::disallowed_methods, reason = "other threads need the time")]
+fn recover_repeatedly(store: &Store) {
     for _ in 0..300 {
-        store.look_after_others();
+        store.recover_dead();
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -122,52 +123,53 @@ fn pids(store: &Store) -> Vec<u32> {
     store.others().iter().map(|other| other.pid).collect()
 }
 
-/// The memory of the dead one cannot be collected before the one that stands still has gone.
+/// The dead process's memory cannot be collected before the stopped process has ended.
 #[test]
-fn one_that_stands_still_is_ended_though_what_a_dead_one_has_left_waits_for_it() {
+fn stopped_process_is_killed_though_recovery_waits() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).end_stopped_after(Duration::from_secs(1)).create().unwrap();
-    let [still, dead] = [(); 2].map(|()| process("keeper", &store, &path));
-    still.stop().unwrap();
+    let [stopped, dead] = [(); 2].map(|()| process("keeper", &store, &path));
+    stopped.stop().unwrap();
     dead.kill();
-    assert!(in_time("the end of the one that stands still", move || still.wait()).killed);
+    assert!(in_time("the kill of the stopped process", move || stopped.wait()).killed);
     while !pids(&store).is_empty() {
         std::thread::yield_now();
     }
-    store.look_after_others();
+    store.recover_dead();
     assert_sound(&store);
 }
 
 #[test]
-fn nobody_waits_for_one_that_stands_still_to_look_after_the_dead_to_check_or_to_close() {
+fn stopped_process_blocks_no_recovery_check_or_close() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let [store, other] = [(); 2].map(|()| shared(&path, Medium::Shm).open_or_create().unwrap());
-    let [still, dead] = [(); 2].map(|()| process("keeper", &store, &path));
-    still.stop().unwrap();
+    let [stopped, dead] = [(); 2].map(|()| process("keeper", &store, &path));
+    stopped.stop().unwrap();
     let dead_pid = dead.pid();
     dead.kill();
     while pids(&store).contains(&dead_pid) {
         std::thread::yield_now();
     }
-    let (looking, checking) = (store.clone(), store.clone());
-    in_time("looking after the dead", move || look_long(&looking));
+    let (recovering, checking) = (store.clone(), store.clone());
+    in_time("a recovery", move || recover_repeatedly(&recovering));
     let report = in_time("a check", move || checking.check(&mut |_, _| {}));
     assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
-    // On a machine that has no time for the store's own threads they seem to be held up, too. Then it is closed a little later.
+    // On a busy machine the store's own threads seem to be blocked, too. Then the store is closed a
+    // little later.
     let closed = in_time("closing", move || store.close());
     assert!(matches!(closed, Ok(()) | Err(CloseError::HeldUp(_))), "{closed:?}");
-    assert!(comes_true(|| pids(&other) == [still.pid()]), "{:?}", other.others());
-    // Whoever is left goes on with it once nobody holds it up.
+    assert!(comes_true(|| pids(&other) == [stopped.pid()]), "{:?}", other.others());
+    // The remaining process continues the collection once nothing blocks it.
     assert_eq!(other.stats().pool.unwrap().readers_holding_up, 1);
-    still.kill();
-    other.look_after_others();
+    stopped.kill();
+    other.recover_dead();
     assert_sound(&other);
 }
 
 #[test]
-fn a_check_beside_writers_reads_all_records_and_finds_nothing_wrong() {
+fn check_is_sound_during_writes_of_others() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
@@ -181,13 +183,13 @@ fn a_check_beside_writers_reads_all_records_and_finds_nothing_wrong() {
         assert!(report.records >= 5000);
     }
     victim.kill();
-    store.look_after_others();
+    store.recover_dead();
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound() && !report.beside_others, "{:#?}", report.findings);
 }
 
 #[test]
-fn who_keeps_an_entry_waits_for_nobody_that_waits_for_it() {
+fn holder_of_an_entry_can_recover_and_check() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
@@ -197,31 +199,31 @@ fn who_keeps_an_entry_waits_for_nobody_that_waits_for_it() {
     for _ in 0..20 {
         let victim = writer(&store, &path);
         victim.kill();
-        dead += store.look_after_others();
+        dead += store.recover_dead();
         assert!(store.others().is_empty());
         let report = store.check(&mut |_, _| {});
         assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
     }
-    // The store's own thread may have seen any of them first.
+    // The store's own thread may have recovered some of them first.
     assert!(dead <= 20, "{dead}");
     drop(entry);
-    assert_eq!(store.look_after_others(), 0);
+    assert_eq!(store.recover_dead(), 0);
     assert_sound(&store);
 }
 
 #[test]
-fn whoever_looks_after_the_dead_takes_their_memory_back_before_it_returns() {
+fn recover_dead_reclaims_memory_before_it_returns() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
     for _ in 0..5 {
         writer(&store, &path).kill();
-        store.look_after_others();
+        store.recover_dead();
         assert_eq!(store.stats().pool.unwrap().lost_bytes, 0);
     }
 }
 
-/// Not a test by itself: is the one that sweeps, and says so, until it is killed.
+/// Not a test by itself: holds the sweeper's lock, and reports that, until it is killed.
 #[test]
 fn sweeper() {
     let Some(path) = task() else { return };
@@ -230,40 +232,40 @@ fn sweeper() {
     while store.stats().expired == 0 {
         std::thread::yield_now();
     }
-    store.put(&here(std::process::id()), b"").unwrap();
+    store.put(&ready_key(std::process::id()), b"").unwrap();
     loop {
         std::thread::park();
     }
 }
 
 #[test]
-fn another_process_sweeps_what_has_expired_when_the_one_that_did_is_dead() {
+fn survivor_takes_over_sweeping() {
     const ENTRIES: u64 = 1000;
     let directory = common::directory();
     let path = directory.path().join("pool");
-    // Without a thread that sweeps, so that the child is the one.
+    // Without a sweeping thread, so that the child becomes the sweeper.
     let quiet = shared(&path, Medium::Shm).expiry_thread(false).create().unwrap();
     let sweeper = process("sweeper", &quiet, &path);
-    let heir = shared(&path, Medium::Shm).open().unwrap();
+    let survivor = shared(&path, Medium::Shm).open().unwrap();
     for n in 0..ENTRIES {
-        heir.put_expiring(&n.to_be_bytes(), &[7; 100], Duration::from_secs(2)).unwrap();
+        survivor.put_expiring(&n.to_be_bytes(), &[7; 100], Duration::from_secs(2)).unwrap();
     }
     sweeper.kill();
-    let waiting = heir.clone();
+    let waiting = survivor.clone();
     in_time("the sweep", move || {
         while waiting.len() > 1 || waiting.stats().expired < ENTRIES {
             std::thread::yield_now();
         }
     });
-    heir.look_after_others();
-    assert!(heir.get(&0u64.to_be_bytes()).unwrap().is_none());
+    survivor.recover_dead();
+    assert!(survivor.get(&0u64.to_be_bytes()).unwrap().is_none());
     drop(quiet);
-    assert_sound(&heir);
+    assert_sound(&survivor);
 }
 
-/// The reader's mapping refuses stores to all data, so whatever it stored there would end this test.
+/// The reader's mapping refuses stores to all data, so a store there would crash this test.
 #[test]
-fn one_that_only_reads_stores_nothing_to_the_data_whoever_dies_beside_it() {
+fn reader_stores_nothing_to_the_data() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
@@ -290,7 +292,7 @@ fn one_that_only_reads_stores_nothing_to_the_data_whoever_dies_beside_it() {
     }
     assert_eq!(reader.put(b"k", b"v"), Err(WriteError::ReadOnly));
     assert!(reader.grow(terrace::ByteSize::mib(17)).is_err());
-    // The last one takes back what the dead have left.
+    // The last process to close collects what the dead ones have left.
     store.close().unwrap();
     reader.close().unwrap();
     let store = shared(&path, Medium::Shm).shared(false).open().unwrap();
@@ -299,8 +301,8 @@ fn one_that_only_reads_stores_nothing_to_the_data_whoever_dies_beside_it() {
 }
 
 #[test]
-fn in_the_child_of_a_fork_every_call_says_so() {
-    const AS_IT_SHOULD_BE: i32 = 99;
+fn forked_child_is_refused_by_every_call() {
+    const ALL_REFUSED: i32 = 99;
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
@@ -325,15 +327,16 @@ fn in_the_child_of_a_fork_every_call_says_so() {
             store.increment(b"n", 1).is_err(),
             store.watch(b"").err() == Some(WatchError::Forked),
         ];
-        match answers.iter().position(|as_it_should_be| !as_it_should_be) {
-            None => Err(std::io::Error::from_raw_os_error(AS_IT_SHOULD_BE)),
+        match answers.iter().position(|is_refused| !is_refused) {
+            None => Err(std::io::Error::from_raw_os_error(ALL_REFUSED)),
             Some(nth) => Err(std::io::Error::from_raw_os_error(nth as i32 + 1)),
         }
     };
     let mut command = Command::new("/bin/true");
-    // SAFETY: the store's calls find that they are in a child before they do anything else, and the rest is memory of this thread's.
+    // SAFETY: the store's calls detect that they run in a forked child before they do anything
+    // else, and all else is memory of this thread.
     unsafe { command.pre_exec(refused) };
     let error = command.spawn().err().and_then(|error| error.raw_os_error());
-    assert_eq!(error, Some(AS_IT_SHOULD_BE));
+    assert_eq!(error, Some(ALL_REFUSED));
     assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
 }

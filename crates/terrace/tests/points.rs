@@ -1,6 +1,8 @@
-//! A process is killed at every line of the source that changes the pool, and stopped at some; every write that returned is there, and nothing else.
+//! Tests: a process is killed at every source line that changes the pool, and stopped at some.
+//! Every write that returned is present, and nothing else.
 //!
-//! The lines are found by running the same writes in this process first. So a line that is added to the engine is a point from then on.
+//! A run of the same writes in this process finds the lines first. So a line that is added to the
+//! engine is tested, too.
 
 #[path = "common/writes.rs"]
 mod writes;
@@ -12,7 +14,7 @@ use std::path::Path;
 use terrace::{ByteSize, Store};
 use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_testkit::process::{AtPoint, Ending, Journal, Point, Victim, acknowledge, task};
-use writes::{note, op};
+use writes::{fill_journal, op};
 
 const OPERATIONS: u64 = 120;
 const SEED: u64 = 5;
@@ -26,7 +28,7 @@ fn options(path: &Path) -> terrace::Options {
         .expected_keys(1)
 }
 
-/// Opens or makes the pool at `path` and writes to it, and says of each operation that it has returned.
+/// Opens or creates the pool at `path` and writes to it. Calls `returned` after each operation.
 fn write<M: MappedMedium>(path: &Path, mut returned: impl FnMut(u64)) {
     let store = options(path).assume_persistent(true).open_or_create_on::<AtPoint<M>>().unwrap();
     let mut draws = Draws(SEED);
@@ -37,7 +39,7 @@ fn write<M: MappedMedium>(path: &Path, mut returned: impl FnMut(u64)) {
     store.close().unwrap();
 }
 
-/// Not a test by itself: what a victim does.
+/// Not a test by itself: the child.
 #[test]
 fn victim() {
     let Some(task) = task() else { return };
@@ -55,28 +57,29 @@ fn start(medium: &str, path: &Path, point: &Point, ending: Ending) -> Victim {
     Victim::of_test("victim", &format!("{medium} {}", path.display()), &variables).unwrap()
 }
 
-/// The store at `path` holds what a victim that acknowledged `returned` operations may have left.
-fn judge(medium: Medium, path: &Path, point: &Point, returned: u64) {
+/// Checks that the store at `path` holds what a child that acknowledged `returned` operations may
+/// have left.
+fn assert_valid(medium: Medium, path: &Path, point: &Point, returned: u64) {
     let options = match medium {
         Medium::Pmem => options(path).durability(terrace::Durability::Power).assume_persistent(true),
         _ => options(path),
     };
     let store = match options.open() {
         Ok(store) => store,
-        // It died while it made the pool.
+        // It died while it created the pool.
         Err(_) if returned == 0 && !path.exists() => return,
         Err(error) => panic!("{point}: {error}"),
     };
     let found = contents(&store);
     let mut journal = Journal::default();
-    note(&mut journal, 0, &mut Draws(SEED), returned);
+    fill_journal(&mut journal, 0, &mut Draws(SEED), returned);
     let judged = journal.settle(&found).and_then(|()| Journal::compare([&journal], &found));
     judged.unwrap_or_else(|wrong| panic!("{medium:?}, {point}, {returned} operations returned: {wrong}"));
     store.wait_until_collected();
     assert_sound(&store);
 }
 
-/// One of the times that each line is reached.
+/// The lines, each at a random one of the times that it is reached.
 fn points<M: MappedMedium>() -> Vec<Point> {
     let site = Site::new(Medium::Shm, ByteSize::mib(16));
     let mut draws = Draws(3);
@@ -91,25 +94,26 @@ fn kill_at_each<M: MappedMedium>(medium: Medium, name: &str) {
     for point in &points {
         let site = Site::new(medium, ByteSize::mib(16));
         let ended = start(name, &site.path, point, Ending::Kill).wait();
-        judge(medium, &site.path, point, ended.returned(0));
+        assert_valid(medium, &site.path, point, ended.returned(0));
         reached += usize::from(ended.killed);
     }
-    // What depends on threads beside the writer is not the same each time: that most were reached only shows that the points are real.
+    // Lines that depend on background threads are not reached in each run. That most were reached
+    // shows that the points are real.
     assert!(reached * 3 > points.len() * 2, "{medium:?}: {reached} of {} points were reached", points.len());
 }
 
 #[test]
-fn a_process_that_is_killed_at_any_line_leaves_what_it_acknowledged() {
+fn kill_at_any_line_keeps_acknowledged_writes() {
     kill_at_each::<Shm>(Medium::Shm, "shm");
 }
 
 #[test]
-fn a_process_that_is_killed_at_any_line_leaves_what_it_acknowledged_on_pmem() {
+fn kill_at_any_line_keeps_acknowledged_writes_on_pmem() {
     kill_at_each::<Pmem>(Medium::Pmem, "pmem");
 }
 
 #[test]
-fn a_process_that_stands_still_holds_its_pool_and_goes_on_where_it_was() {
+fn stopped_writer_holds_its_pool_and_continues() {
     let engine: Vec<Point> =
         points::<Shm>().into_iter().filter(|point| point.file.contains("engine")).collect();
     for point in engine.iter().step_by(3) {
@@ -122,7 +126,7 @@ fn a_process_that_stands_still_holds_its_pool_and_goes_on_where_it_was() {
             victim.resume().unwrap();
         }
         let ended = victim.wait();
-        assert_eq!((ended.returned(0), ended.killed), (OPERATIONS, false), "{point}: it did not go on");
-        judge(Medium::Shm, &site.path, point, OPERATIONS);
+        assert_eq!((ended.returned(0), ended.killed), (OPERATIONS, false), "{point}: it did not continue");
+        assert_valid(Medium::Shm, &site.path, point, OPERATIONS);
     }
 }

@@ -1,4 +1,4 @@
-//! When a pool is salvaged, what the new one has room for, and what is said of what was dropped.
+//! Tests: when a pool is salvaged, how large the new one becomes, and which findings are kept.
 
 mod common;
 
@@ -8,7 +8,7 @@ use terrace::{ByteSize, OpenError, Options, WriteError};
 
 const SIZE: ByteSize = ByteSize::mib(2);
 
-/// So many participants take a quarter of a MiB, which the pool that is salvaged has for records.
+/// This many participants take a quarter of a MiB, which the damaged pool uses for records.
 fn narrower(site: &Site) -> Options {
     site.options().participants(4096).salvage(true)
 }
@@ -19,7 +19,7 @@ fn names(site: &Site) -> Vec<String> {
 }
 
 #[test]
-fn the_new_pool_grows_by_a_quarter_where_there_is_no_room() {
+fn new_pool_grows_by_a_quarter_if_full() {
     let site = Site::new(Medium::Shm, SIZE);
     let store = site.create();
     let is_full = |n: &u32| {
@@ -37,11 +37,11 @@ fn the_new_pool_grows_by_a_quarter_where_there_is_no_room() {
 }
 
 #[test]
-fn a_pool_that_does_not_fit_into_the_new_one_stays_as_it_is() {
+fn failed_salvage_leaves_the_pool_unchanged() {
     let site = Site::new(Medium::Shm, SIZE);
     let store = site.create();
     (0..40u32).for_each(|n| store.put(&n.to_le_bytes(), b"small").unwrap());
-    // Nearly as large as what there is room for.
+    // Nearly as large as the free memory.
     let mut lens = (0..SIZE.as_bytes() as usize).rev().step_by(16 << 10);
     lens.find(|&len| store.put(b"large", &vec![7; len]).is_ok()).unwrap();
     store.close().unwrap();
@@ -54,7 +54,7 @@ fn a_pool_that_does_not_fit_into_the_new_one_stays_as_it_is() {
 }
 
 #[test]
-fn of_what_was_dropped_ten_thousand_findings_are_kept() {
+fn salvage_keeps_ten_thousand_findings() {
     const RECORDS: u64 = 10_010;
     const VALUE: &[u8] = b"a value to be found";
     let site = Site::new(Medium::Shm, ByteSize::mib(8));
@@ -75,9 +75,9 @@ fn of_what_was_dropped_ten_thousand_findings_are_kept() {
     assert_eq!(store.get(b"key").unwrap().unwrap(), b"whole");
 }
 
-/// What is opened so writes, and its threads are at work.
+/// Such an open allows writes and starts the background threads.
 #[test]
-fn what_is_made_with_leave_to_salvage_is_a_store_like_any_other() {
+fn store_created_with_salvage_is_writable() {
     let site = Site::new(Medium::Shm, SIZE);
     let options = site.options().salvage(true).expiry_thread(true);
     for store in [options.create(), options.clone().anonymous().create()] {
@@ -93,7 +93,7 @@ fn what_is_made_with_leave_to_salvage_is_a_store_like_any_other() {
 }
 
 #[test]
-fn nothing_is_salvaged_where_a_pool_is_made_or_only_read_or_in_memory() {
+fn create_read_only_and_anonymous_salvage_nothing() {
     let site = Site::new(Medium::Shm, SIZE);
     site.create().close().unwrap();
     let options = site.options().salvage(true);

@@ -1,8 +1,9 @@
-//! A process that shares a store is killed, or stopped, at every line of the product that changes
-//! the pool, while another one goes on. Every write that returned is there, nothing else, and no
-//! process is held up by the dead one.
+//! Tests: a process that shares a store is killed, or stopped, at every product line that changes
+//! the pool, while another process runs. Every write that returned is present, nothing else, and
+//! the dead process blocks no other.
 //!
-//! The lines are found by doing the same in this process first: a line that is added is a point from then on. See `points.rs` for a process that has its store alone.
+//! A run of the same work in this process finds the lines first, so a line that is added is tested,
+//! too. See `points.rs` for a process that has its store exclusively.
 
 #[path = "common/writes.rs"]
 mod writes;
@@ -22,14 +23,14 @@ use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::process::{AtPoint, Ended, Ending, Journal, Point, Victim, acknowledge, task};
 use watched::watched;
-use writes::{Whole, note, op};
+use writes::{Whole, fill_journal, op};
 
 const OPERATIONS: u64 = 60;
 const SEED: u64 = 5;
 const SIZE: ByteSize = ByteSize::mib(16);
-/// What the pool grows to while it is written to.
+/// The size that the pool grows to during the writes.
 const GROWN: ByteSize = ByteSize::mib(18);
-/// Watches of a pool of that size.
+/// Number of watches in a pool of that size.
 const WATCHES: usize = 15;
 
 /// A medium of a shared pool.
@@ -40,7 +41,7 @@ trait Under: MappedMedium {
         shared(path, Self::MEDIUM).expiry_thread(false).expected_keys(1)
     }
 
-    /// The same store, on a medium on which this process can be ended at a point.
+    /// Opens the same store on a medium that can kill or stop this process at a point.
     fn open_at_point(path: &Path) -> Store {
         Self::options(path).open_or_create_on::<AtPoint<Self>>().unwrap()
     }
@@ -54,13 +55,13 @@ impl Under for Pmem {
     const MEDIUM: Medium = Medium::Pmem;
 }
 
-/// Writes to the pool at `path`, which others share, and says of each operation that it has returned.
+/// Writes to the shared pool at `path`. Calls `returned` after each operation.
 fn write<M: Under>(path: &Path, mut returned: impl FnMut(u64)) {
     let store = M::open_at_point(path);
     let mut watch = store.watch(b"thread 0").unwrap();
     let mut draws = Draws(SEED);
     for n in 1..=OPERATIONS {
-        // Enough other keys that the table grows in every pool, whatever its hash makes of them.
+        // Enough other keys that the table grows in every pool, whatever its hash seed.
         (0..10).for_each(|more| store.put(format!("more {n} {more}").as_bytes(), b"").unwrap());
         op(0, &mut draws).run(&store);
         returned(n);
@@ -68,7 +69,7 @@ fn write<M: Under>(path: &Path, mut returned: impl FnMut(u64)) {
             store.grow(GROWN).unwrap();
         }
         if n.is_multiple_of(20) {
-            // What has changed has been told; now nothing changes, so it sleeps.
+            // After all changes are reported nothing changes, so it sleeps.
             while watch.has_changed() {}
             watch.wait(Duration::from_millis(1));
         }
@@ -77,40 +78,41 @@ fn write<M: Under>(path: &Path, mut returned: impl FnMut(u64)) {
     store.close().unwrap();
 }
 
-/// Takes back what others have left who died.
-fn look_after<M: Under>(path: &Path) {
+/// Recovers what dead processes held.
+fn recover<M: Under>(path: &Path) {
     let store = M::open_at_point(path);
-    store.look_after_others();
+    store.recover_dead();
     store.close().unwrap();
 }
 
-/// Not a test by itself: what a victim does.
+/// Not a test by itself: the child.
 #[test]
 fn victim() {
     let Some(task) = task() else { return };
     let (medium, task) = task.split_once(' ').unwrap();
     match medium {
-        "Pmem" => act::<Pmem>(task),
-        _ => act::<Shm>(task),
+        "Pmem" => run_task::<Pmem>(task),
+        _ => run_task::<Shm>(task),
     }
 }
 
-fn act<M: Under>(task: &str) {
+fn run_task<M: Under>(task: &str) {
     match task.split_once(' ').unwrap() {
         ("expire", path) => expire::<M>(path.as_ref()),
         ("write", path) => write::<M>(path.as_ref(), |n| acknowledge(0, n)),
-        (_, path) => look_after::<M>(path.as_ref()),
+        (_, path) => recover::<M>(path.as_ref()),
     }
 }
 
 fn start<M: Under>(what: &str, path: &Path, point: &Point, ending: Ending) -> Victim {
-    let told = point.told(ending);
+    let variable = point.told(ending);
     let task = format!("{:?} {what} {}", M::MEDIUM, path.display());
-    Victim::of_test("victim", &task, &[(Point::VARIABLE, &told)]).unwrap()
+    Victim::of_test("victim", &task, &[(Point::VARIABLE, &variable)]).unwrap()
 }
 
-/// What a process comes by that writes to a pool that others share, or makes it grow: names of accesses, see [`Medium::point`](terrace_medium::Medium::point).
-const OF_WRITING: [&str; 14] = [
+/// Names of accesses that a process passes when it writes to a shared pool or grows it; see
+/// [`Medium::point`](terrace_medium::Medium::point).
+const WRITE_POINTS: [&str; 14] = [
     "lock.take",
     "intent.record",
     "slot.claim",
@@ -127,18 +129,18 @@ const OF_WRITING: [&str; 14] = [
     "batch.finalize",
 ];
 
-/// A death that leaves something to others.
+/// The crash of a process that leaves something to recover.
 struct First {
     what: &'static str,
-    /// It comes after the access with this name, at this time.
+    /// It crashes after the `nth` access with this name.
     after: &'static str,
     nth: u64,
-    /// What others come by who see to it.
+    /// Names of accesses that its recovery passes.
     parts: &'static [&'static str],
 }
 
 const FIRSTS: [First; 3] = [
-    // With the lock of batches, a batch under way, and a watch.
+    // With the lock of batches, a running batch, and a watch.
     First {
         what: "a batch",
         after: "batch.name",
@@ -158,121 +160,117 @@ const FIRSTS: [First; 3] = [
     },
     // One copy of the superblock is torn.
     First { what: "a growth", after: "superblock.word", nth: 10, parts: &["superblock.word", "pool.size"] },
-    // It is in no cache and in no list: the collector adopts it.
-    First {
-        what: "a slab that nobody knows",
-        after: "slab.make",
-        nth: 2,
-        parts: &["slab.push", "unit.release"],
-    },
+    // The slab is in no cache and in no list: the collector adopts it.
+    First { what: "an unlisted slab", after: "slab.make", nth: 2, parts: &["slab.push", "unit.release"] },
 ];
 
-/// What resizes of the other indexes come by.
+/// Names of accesses that a resize of the other indexes passes.
 const RESIZES: [(Index, &[&str]); 3] = [
     (Index::Turbo, &["turbo.switch"]),
     (Index::Rewo, &["rewo.view", "rewo.resized"]),
     (Index::Level, &["level.state"]),
 ];
 
-/// The same points, each at one of its times.
-fn drawn(points: Vec<Point>, draws: &mut Draws) -> Vec<Point> {
+/// The same points, each at a random one of its times.
+fn pick_times(points: Vec<Point>, draws: &mut Draws) -> Vec<Point> {
     points.into_iter().map(|point| Point { nth: 1 + draws.below(point.nth), ..point }).collect()
 }
 
-/// How often a line is come by differs from run to run, as threads do: one that is missed at its time is tried at its first.
+/// How often a line is reached differs between runs. If it is not reached at its time, it is tried
+/// at its first.
 fn tries(point: &Point) -> [Point; 2] {
     [point.clone(), Point { nth: 1, ..point.clone() }]
 }
 
-/// A store that others have open, too.
+/// A store that other processes have open.
 struct Shared<M: Under> {
     site: Site,
-    /// Somebody who does nothing, not even look after the dead.
-    bystander: Pool<M>,
-    /// Somebody who does.
+    /// A participant that does nothing, not even recovery.
+    idle: Pool<M>,
+    /// A participant that does.
     store: Option<Store>,
 }
 
 impl<M: Under> Shared<M> {
-    /// With a bystander only.
-    fn among_bystanders(index: Index) -> Self {
+    /// With the idle participant only.
+    fn with_idle_participant(index: Index) -> Self {
         let site = Site::new(M::MEDIUM, SIZE);
         M::options(&site.path).index(index).create().unwrap().close().unwrap();
-        let bystander = PoolOptions::at(&site.path).shared(true).assume_persistent(true).open().unwrap();
-        Self { site, bystander, store: None }
+        let idle = PoolOptions::at(&site.path).shared(true).assume_persistent(true).open().unwrap();
+        Self { site, idle, store: None }
     }
 
     fn new(index: Index) -> Self {
-        let shared = Self::among_bystanders(index);
+        let shared = Self::with_idle_participant(index);
         let store = Some(M::options(&shared.site.path).open().unwrap());
         Self { store, ..shared }
     }
 
-    /// Those who are left go on, and find what a writer has left that ended so.
-    fn judge(mut self, what: &str, ended: &Ended) {
+    /// Checks that the survivors continue, and that they find what the ended writer has left.
+    fn check_survivors(mut self, what: &str, ended: &Ended) {
         let returned = ended.returned(0);
         let store = self.store.take().unwrap_or_else(|| M::options(&self.site.path).open().unwrap());
         let mut journal: Journal<Whole> = Journal::default();
-        note(&mut journal, 0, &mut Draws(SEED), returned);
-        // Whatever the dead one held, others get.
+        fill_journal(&mut journal, 0, &mut Draws(SEED), returned);
+        // Other processes get everything that the dead one held.
         let mut others = Draws(SEED);
         (0..20).for_each(|_| op(1, &mut others).run(&store));
-        store.look_after_others();
-        assert_eq!(self.bystander.recover_dead(), 0, "{what}: somebody is still to be recovered");
+        store.recover_dead();
+        assert_eq!(self.idle.recover_dead(), 0, "{what}: a dead process is not recovered");
         assert_eq!(store.grow(GROWN).unwrap(), GROWN, "{what}");
         let watches: Vec<_> = (0..WATCHES).map_while(|_| store.watch(b"").ok()).collect();
-        assert_eq!(watches.len(), WATCHES, "{what}: a watch is still the dead one's");
+        assert_eq!(watches.len(), WATCHES, "{what}: a watch still belongs to the dead process");
         drop(watches);
         let mut found = contents(&store);
         found.retain(|key, _| key.starts_with(b"thread 0"));
         let judged = journal.settle(&found).and_then(|()| Journal::compare([&journal], &found));
         judged.unwrap_or_else(|wrong| panic!("{what}, {returned} operations returned: {wrong}"));
         store.wait_until_collected();
-        // The store's own threads come and go.
+        // The store's own threads are readers at times.
         assert!(
             comes_true(|| store.stats().pool.unwrap().readers == 0),
-            "{what}: somebody seems to be inside"
+            "{what}: a reader seems to be pinned"
         );
         assert_sound(&store);
         store.close().unwrap();
     }
 }
 
-/// Where a process is ended that writes.
-fn points_of_writing<M: Under>(draws: &mut Draws) -> Vec<Point> {
+/// The points at which a writer is ended.
+fn write_points<M: Under>(draws: &mut Draws) -> Vec<Point> {
     let points = points_in::<M>(Index::Clht, draws);
-    assert_all_reached(&OF_WRITING, &points);
+    assert_all_reached(&WRITE_POINTS, &points);
     points
 }
 
-/// Each of these names is that of one of the points.
+/// Asserts that each of these names is that of a point.
 #[track_caller]
 fn assert_all_reached<'p>(names: &[&str], points: impl IntoIterator<Item = &'p Point>) {
     let points: Vec<&Point> = points.into_iter().collect();
     let is_missed = |name: &&&str| !points.iter().any(|point| point.name == Some(**name));
     let missed: Vec<&&str> = names.iter().filter(is_missed).collect();
-    assert!(missed.is_empty(), "nobody comes by {missed:?}: {points:?}");
+    assert!(missed.is_empty(), "no point is at {missed:?}: {points:?}");
 }
 
 fn points_in<M: Under>(index: Index, draws: &mut Draws) -> Vec<Point> {
     let shared = Shared::<M>::new(index);
-    drawn(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), draws)
+    pick_times(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), draws)
 }
 
 #[test]
-fn who_is_killed_at_a_named_point_holds_nobody_up() {
+fn kill_at_a_point_blocks_no_process() {
     kill_at_named_points::<Shm>();
 }
 
 #[test]
-fn who_is_killed_at_a_named_point_holds_nobody_up_on_pmem() {
+fn kill_at_a_point_blocks_no_process_on_pmem() {
     kill_at_named_points::<Pmem>();
 }
 
 fn kill_at_named_points<M: Under>() {
-    let points = points_of_writing::<M>(&mut Draws(3));
+    let points = write_points::<M>(&mut Draws(3));
     assert!(points.len() > 60, "{} points", points.len());
-    assert_all_reached(&OF_WRITING, kill_at::<M>(Index::Clht, &points));
+    assert_all_reached(&WRITE_POINTS, kill_at::<M>(Index::Clht, &points));
 }
 
 /// Kills a writer at each of these points. Returns those that were reached.
@@ -283,24 +281,24 @@ fn kill_at<M: Under>(index: Index, points: &[Point]) -> Vec<&Point> {
             let is_reached = tries(point).iter().any(|point| {
                 let shared = Shared::<M>::new(index);
                 let ended = start::<M>("write", &shared.site.path, point, Ending::Kill).wait();
-                shared.judge(&point.to_string(), &ended);
+                shared.check_survivors(&point.to_string(), &ended);
                 ended.killed
             });
             reached.extend(is_reached.then_some(point));
             progress.fetch_add(1, Relaxed);
         }
     });
-    say(&format!("{}: killed", index.name()), reached.len(), points.len());
+    print_counts(&format!("{}: killed", index.name()), reached.len(), points.len());
     assert!(reached.len() * 4 > points.len() * 3, "{} of {} were reached", reached.len(), points.len());
     reached
 }
 
 #[test]
-fn who_is_killed_over_a_resize_of_any_index_holds_nobody_up() {
+fn kill_during_a_resize_blocks_no_process() {
     let others = points_in::<Pmem>(Index::Clht, &mut Draws(7));
     for (index, names) in RESIZES {
         let mut points = points_in::<Pmem>(index, &mut Draws(7));
-        // What is the index's own.
+        // Only the points of the index itself.
         points.retain(|point| !others.iter().any(|other| other.is_at(point)));
         assert_all_reached(names, &points);
         kill_at::<Pmem>(index, &points);
@@ -308,17 +306,17 @@ fn who_is_killed_over_a_resize_of_any_index_holds_nobody_up() {
 }
 
 #[test]
-fn who_is_stopped_at_a_named_point_goes_on_where_it_was() {
+fn process_stopped_at_a_point_continues() {
     stop_at_named_points::<Shm>();
 }
 
 #[test]
-fn who_is_stopped_at_a_named_point_goes_on_where_it_was_on_pmem() {
+fn process_stopped_at_a_point_continues_on_pmem() {
     stop_at_named_points::<Pmem>();
 }
 
 fn stop_at_named_points<M: Under>() {
-    let points = points_of_writing::<M>(&mut Draws(4));
+    let points = write_points::<M>(&mut Draws(4));
     let (progress, mut reached) = (AtomicU64::new(0), 0);
     watched(&progress, || {
         for point in &points {
@@ -326,75 +324,81 @@ fn stop_at_named_points<M: Under>() {
             let victim = start::<M>("write", &shared.site.path, point, Ending::Stop);
             if victim.wait_until_stopped().unwrap() {
                 reached += 1;
-                // It is not taken for dead. Others read meanwhile, whatever it holds.
-                assert_eq!(shared.bystander.recover_dead(), 0, "{point}: it stands still, and is not dead");
+                // It is not treated as dead. Others can read, whatever it holds.
+                assert_eq!(shared.idle.recover_dead(), 0, "{point}: it is stopped, not dead");
                 shared.store.iter().for_each(|store| drop(contents(store)));
                 victim.resume().unwrap();
             }
             let ended = victim.wait();
-            assert_eq!((ended.returned(0), ended.killed), (OPERATIONS, false), "{point}: it did not go on");
-            shared.judge(&format!("{point}, stopped"), &ended);
+            assert_eq!(
+                (ended.returned(0), ended.killed),
+                (OPERATIONS, false),
+                "{point}: it did not continue"
+            );
+            shared.check_survivors(&format!("{point}, stopped"), &ended);
             progress.fetch_add(1, Relaxed);
         }
     });
-    say("stopped", reached, points.len());
+    print_counts("stopped", reached, points.len());
     assert!(reached * 4 > points.len() * 3, "{reached} of {} points were reached", points.len());
 }
 
 #[test]
-fn who_is_killed_over_a_recovery_is_recovered_with_the_first() {
-    kill_over_a_recovery::<Shm>();
+fn kill_during_a_recovery_is_recovered() {
+    kill_during_a_recovery::<Shm>();
 }
 
 #[test]
-fn who_is_killed_over_a_recovery_is_recovered_with_the_first_on_pmem() {
-    kill_over_a_recovery::<Pmem>();
+fn kill_during_a_recovery_is_recovered_on_pmem() {
+    kill_during_a_recovery::<Pmem>();
 }
 
-fn kill_over_a_recovery<M: Under>() {
-    let points = points_of_writing::<M>(&mut Draws(3));
+fn kill_during_a_recovery<M: Under>() {
+    let points = write_points::<M>(&mut Draws(3));
     for first in &FIRSTS {
         let at = points
             .iter()
             .find(|point| point.name == Some(first.after))
             .unwrap_or_else(|| panic!("nothing leaves {}", first.what));
-        kill_over_a_recovery_of::<M>(first, &Point { nth: first.nth, ..at.clone() });
+        kill_during_recovery_of::<M>(first, &Point { nth: first.nth, ..at.clone() });
     }
 }
 
-/// Kills one who recovers another that died at the point `at`, at each of the points that it comes by.
-fn kill_over_a_recovery_of<M: Under>(first: &First, at: &Point) {
+/// A process dies at the point `at`. Kills the process that recovers it, at each point that the
+/// recovery passes.
+fn kill_during_recovery_of<M: Under>(first: &First, at: &Point) {
     let dead = |shared: &Shared<M>| start::<M>("write", &shared.site.path, at, Ending::Kill).wait();
     let list = || {
-        let shared = Shared::<M>::among_bystanders(Index::Clht);
+        let shared = Shared::<M>::with_idle_participant(Index::Clht);
         dead(&shared);
-        AtPoint::<M>::points(|| look_after::<M>(&shared.site.path))
+        AtPoint::<M>::points(|| recover::<M>(&shared.site.path))
     };
-    // A thread of the store may come by more, if it is there before the end.
+    // A background thread of the store may pass more points, if it runs before the end.
     let (mut points, again) = (list(), list());
     points.retain(|point| again.iter().any(|other| other.is_at(point)));
-    let points = drawn(points, &mut Draws(6));
+    let points = pick_times(points, &mut Draws(6));
     assert_all_reached(first.parts, &points);
     let (progress, mut reached) = (AtomicU64::new(0), Vec::new());
     watched(&progress, || {
         for point in &points {
             let is_reached = tries(point).iter().any(|point| {
-                let shared = Shared::<M>::among_bystanders(Index::Clht);
+                let shared = Shared::<M>::with_idle_participant(Index::Clht);
                 let ended = dead(&shared);
-                let second = start::<M>("look-after", &shared.site.path, point, Ending::Kill).wait();
-                shared.judge(&format!("{point}, over a recovery of {}", first.what), &ended);
+                let second = start::<M>("recover", &shared.site.path, point, Ending::Kill).wait();
+                shared.check_survivors(&format!("{point}, during a recovery of {}", first.what), &ended);
                 second.killed
             });
             reached.extend(is_reached.then_some(point));
             progress.fetch_add(1, Relaxed);
         }
     });
-    say(&format!("killed over a recovery of {}", first.what), reached.len(), points.len());
+    print_counts(&format!("killed during a recovery of {}", first.what), reached.len(), points.len());
     assert!(reached.len() * 4 > points.len() * 3, "{} of {} were reached", reached.len(), points.len());
     assert_all_reached(first.parts, reached);
 }
 
-/// Not a test by itself: makes an entry that has expired by the time that it stands still, with the lock of its bucket.
+/// Not a test by itself: adds an expired entry, so that the process can be stopped with the lock of
+/// its bucket.
 fn expire<M: Under>(path: &Path) {
     let store = M::open_at_point(path);
     store.put_expiring(b"due", b"", Duration::from_millis(1)).unwrap();
@@ -402,17 +406,17 @@ fn expire<M: Under>(path: &Path) {
 }
 
 #[test]
-fn who_cannot_close_for_one_that_stands_still_with_a_lock_is_told_which_and_checks_all_the_same() {
-    let shared = Shared::<Shm>::among_bystanders(Index::Clht);
+fn stopped_process_with_lock_is_named_by_close() {
+    let shared = Shared::<Shm>::with_idle_participant(Index::Clht);
     let path = &shared.site.path;
     let points = AtPoint::<Shm>::points(|| expire::<Shm>(path));
-    // Where the entry gets into its bucket.
+    // The point at which the entry is put into its bucket.
     let at = points.into_iter().find(|point| point.name == Some("clht.slot")).unwrap();
     let victim = start::<Shm>("expire", path, &at, Ending::Stop);
     assert!(victim.wait_until_stopped().unwrap());
     let progress = AtomicU64::new(0);
     watched(&progress, || {
-        // Until its thread that sweeps has come by.
+        // Until the store's own thread has swept.
         let refused = loop {
             let store = Shm::options(path).expiry_thread(true).open().unwrap();
             pause(Duration::from_millis(300));
@@ -428,20 +432,20 @@ fn who_cannot_close_for_one_that_stands_still_with_a_lock_is_told_which_and_chec
         assert!(refused.to_string().contains(&who), "{refused}");
         victim.resume().unwrap();
         assert!(!victim.wait().killed);
-        // What could not be closed closes by itself.
-        while !shared.bystander.other_participants().is_empty() {
+        // The store that could not be closed closes by itself.
+        while !shared.idle.other_participants().is_empty() {
             pause(Duration::from_millis(1));
         }
     });
-    shared.judge("a close that was held up", &Ended { acknowledged: Default::default(), killed: false });
+    shared.check_survivors("a blocked close", &Ended { acknowledged: Default::default(), killed: false });
 }
 
-#[allow(clippy::disallowed_methods, reason = "others need the time")]
+#[allow(clippy::disallowed_methods, reason = "other processes need the time")]
 fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
 #[allow(clippy::print_stderr, reason = "the counts are the test's evidence")]
-fn say(what: &str, reached: usize, points: usize) {
+fn print_counts(what: &str, reached: usize, points: usize) {
     eprintln!("{what} at {reached} of {points} points");
 }

@@ -1,4 +1,5 @@
-//! Which threads a store has. Alone in its process, which it looks through.
+//! Tests: which threads a store has. No other test may run in this process, as it lists all of its
+//! threads.
 
 mod common;
 
@@ -7,10 +8,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use terrace::Options;
 
-/// The store's, as they are named. One that asks for huge pages is there only while it does.
+/// The names of the store's threads. The thread that requests huge pages exists only while it
+/// works.
 fn threads() -> BTreeSet<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    // One that has ended meanwhile has no name.
+    // A thread that has ended meanwhile has no name.
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     let names = names.map(|name| name.trim().to_string());
     names
@@ -19,7 +21,7 @@ fn threads() -> BTreeSet<String> {
         .collect()
 }
 
-/// Until it has these, and no others. A thread has its name when it has begun.
+/// Waits until the store has exactly these threads. A thread has its name once it has started.
 fn wait_for(expected: &[&str]) {
     let expected = expected.iter().map(|name| name.to_string()).collect();
     while threads() != expected {
@@ -28,7 +30,7 @@ fn wait_for(expected: &[&str]) {
 }
 
 #[test]
-fn a_store_has_the_threads_that_were_asked_for_and_no_others() {
+fn store_has_only_the_requested_threads() {
     let directory = directory();
     let path = directory.path().join("pool");
     let options = shared(&path, Medium::Shm).end_stopped_after(Duration::from_secs(3600));
@@ -38,7 +40,7 @@ fn a_store_has_the_threads_that_were_asked_for_and_no_others() {
         (|options| options.expiry_thread(false), &["collect", "others", "stopped"]),
         (|options| options.read_only(true), &["stopped"]),
         (|options| options.read_only(true).huge_pages(true), &["stopped"]),
-        // Who shares nothing has nobody to look after, and nobody to end.
+        // A store that is not shared has no other process to recover or to kill.
         (|options| options.shared(false), &["sweep"]),
         (|options| options.shared(false).expiry_thread(false), &[]),
         (|options| options.shared(false).expiry_thread(false).huge_pages(true), &["huge"]),
@@ -60,7 +62,7 @@ fn a_store_has_the_threads_that_were_asked_for_and_no_others() {
     let store = options.clone().read_only(true).open().unwrap();
     wait_for(&[]);
     store.close().unwrap();
-    assert!(std::fs::read(&left).unwrap() == image, "who only reads has collected");
+    assert!(std::fs::read(&left).unwrap() == image, "a read-only store has collected");
     let store = options.open().unwrap();
     store.wait_until_collected();
     wait_for(&[]);

@@ -1,4 +1,4 @@
-//! What a transaction tells of the number of keys, and what several writes as one do.
+//! Tests: the length of a transaction, and atomic writes of several keys.
 
 use terrace::{Change, Put, Store, WriteError};
 
@@ -10,9 +10,10 @@ fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Put<'a> {
     Put { key, value, expires_at: None }
 }
 
-/// The length is kept up from the first time it is asked for, so it is asked for at every place in turn.
+/// The length is maintained from the first `len` on, so that call is made at every position in
+/// turn.
 #[test]
-fn len_counts_what_a_transaction_has_written() {
+fn len_counts_writes_of_the_transaction() {
     const STEPS: usize = 300;
     for first in (0..STEPS).step_by(7) {
         let store = store();
@@ -56,28 +57,28 @@ fn put_all_writes_all_or_nothing() {
     let long = vec![7; terrace::KEY_MAX + 1];
     assert_eq!(store.put_all(&[put(b"a", b"1"), put(&long, b"2")]), Err(WriteError::KeyTooLong));
     assert_eq!(store.len(), 1);
-    // Of puts of one key, the last counts.
+    // Of several puts of one key, the last counts.
     store.put_all(&[put(b"a", b"1"), put(b"b", b"2"), put(b"a", b"3")]).unwrap();
     assert_eq!((store.len(), store.get(b"a").unwrap().unwrap().to_vec()), (3, b"3".to_vec()));
     store.put_all(&[]).unwrap();
 }
 
 #[test]
-fn put_all_new_writes_only_if_no_key_is_there() {
+fn put_all_new_writes_only_if_all_absent() {
     let store = store();
     assert_eq!(store.put_all_new(&[put(b"a", b"1"), put(b"a", b"2")]), Ok(true));
     assert_eq!(store.get(b"a").unwrap().unwrap(), b"2");
     assert_eq!(store.put_all_new(&[put(b"b", b"1"), put(b"a", b"3")]), Ok(false));
     assert_eq!((store.len(), store.get(b"a").unwrap().unwrap().to_vec()), (1, b"2".to_vec()));
-    // A key that has expired is not there.
+    // An expired key is absent.
     store.put_expiring(b"gone", b"1", std::time::Duration::ZERO).unwrap();
     assert_eq!(store.put_all_new(&[put(b"b", b"1"), put(b"gone", b"3")]), Ok(true));
     assert_eq!(store.get(b"gone").unwrap().unwrap(), b"3");
 }
 
-/// Some write and remove both keys as one, others read them as one: never is only one there.
+/// One thread writes and removes all keys atomically, another reads them: all are present, or none.
 #[test]
-fn remove_all_takes_keys_away_at_one_instant() {
+fn remove_all_is_atomic() {
     let store = store();
     let keys: Vec<Vec<u8>> = (0..20).map(|n| format!("key {n}").into_bytes()).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();

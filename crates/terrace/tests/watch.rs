@@ -1,4 +1,4 @@
-//! Waiting for keys to change, in this process and in others.
+//! Tests: waiting for changes of keys, in this process and in others.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use terrace::{Change, Put, Store, Watch, WatchError};
 use terrace_testkit::process::{Victim, acknowledge, task};
 
-/// Longer than anything takes that happens at all.
+/// Longer than any change takes.
 const LONG: Duration = Duration::from_secs(60);
 
 fn batch(store: &Store, keys: &[&[u8]]) {
@@ -17,8 +17,8 @@ fn batch(store: &Store, keys: &[&[u8]]) {
     batch.commit().unwrap();
 }
 
-/// Whether each of these changes is told, in the order in which they are made.
-fn tells(store: &Store, watch: &mut Watch, changes: &[fn(&Store)]) -> Vec<bool> {
+/// Whether each of these changes is reported, in order.
+fn reports(store: &Store, watch: &mut Watch, changes: &[fn(&Store)]) -> Vec<bool> {
     let told = changes.iter().map(|change| {
         change(store);
         watch.has_changed()
@@ -27,7 +27,7 @@ fn tells(store: &Store, watch: &mut Watch, changes: &[fn(&Store)]) -> Vec<bool> 
 }
 
 #[test]
-fn every_way_to_change_a_key_is_told_and_none_that_changes_nothing() {
+fn watch_reports_every_change_and_nothing_else() {
     for medium in common::MEDIA {
         let site = Site::new(medium, terrace::ByteSize::mib(16));
         let store = site.create();
@@ -46,7 +46,7 @@ fn every_way_to_change_a_key_is_told_and_none_that_changes_nothing() {
             |store| _ = store.transaction(|transaction| transaction.remove(b"k5")).unwrap(),
             |store| store.clear().unwrap(),
         ];
-        assert_eq!(tells(&store, &mut watch, &changes), [true; 11], "{medium:?}");
+        assert_eq!(reports(&store, &mut watch, &changes), [true; 11], "{medium:?}");
         let others: [fn(&Store); 6] = [
             |store| store.put(b"other", b"v").unwrap(),
             |store| assert!(store.get(b"k1").unwrap().is_none()),
@@ -55,14 +55,14 @@ fn every_way_to_change_a_key_is_told_and_none_that_changes_nothing() {
             |store| store.modify(b"k1", |_| (Change::Keep, ())).unwrap(),
             |store| batch(store, &[b"a", b"b"]),
         ];
-        assert_eq!(tells(&store, &mut watch, &others), [false; 6], "{medium:?}");
+        assert_eq!(reports(&store, &mut watch, &others), [false; 6], "{medium:?}");
         store.put_many(&[put(b"k6", b"v"), put(b"x", b"v")]).into_iter().for_each(|done| done.unwrap());
         assert!(watch.wait(LONG) && !watch.wait(Duration::ZERO));
     }
 }
 
 #[test]
-fn an_entry_that_has_expired_is_told_when_it_is_swept() {
+fn watch_reports_swept_entry() {
     let site = Site::new(Medium::Shm, terrace::ByteSize::mib(16));
     let store = site.create();
     store.put_expiring(b"k", b"v", Duration::from_secs(5)).unwrap();
@@ -73,9 +73,9 @@ fn an_entry_that_has_expired_is_told_when_it_is_swept() {
     assert!(watch.has_changed());
 }
 
-/// Two handles as of two processes: each writes when the other has, and waits for nothing but to be told.
+/// Two handles, as of two processes: each writes after the other has, and waits only for the watch.
 #[test]
-fn no_change_of_another_participant_is_missed() {
+fn watch_misses_no_change_of_another_participant() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let stores = [(); 2].map(|()| shared(&path, Medium::Shm).open_or_create().unwrap());
@@ -94,7 +94,7 @@ fn no_change_of_another_participant_is_missed() {
     });
 }
 
-/// Not a test by itself: what a child does.
+/// Not a test by itself: the child.
 #[test]
 fn child() {
     let Some(task) = task() else { return };
@@ -146,19 +146,20 @@ fn processes_wait_for_each_other_s_keys() {
 }
 
 #[test]
-fn what_a_dead_process_watched_is_to_be_had_again_and_its_death_is_told_to_all() {
+fn watches_of_dead_process_are_freed_and_notified() {
     let directory = common::directory();
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
     let victim = start("watch", &store, &path);
-    // It has left one for `start`, and that one is free again.
+    // One watch was left for `start`, and that one is free again.
     let mut watch = store.watch(b"something else").unwrap();
     assert!(matches!(store.watch(b"k"), Err(WatchError::TooMany(_))));
     assert!(!watch.has_changed());
     let ended = victim.kill();
     assert!(ended.returned(0) >= 8, "{ended:?}");
-    // It may have changed something and not told any more. Whoever recovers it, this thread or the store's, says so.
-    store.look_after_others();
+    // The dead process may have changed a key without notifying the watch. The thread that recovers
+    // it, this one or the store's, notifies.
+    store.recover_dead();
     assert!(watch.wait(LONG));
     let watches: Vec<Watch> = (0..ended.returned(0)).map(|_| store.watch(b"k").unwrap()).collect();
     drop(watches);

@@ -1,4 +1,4 @@
-//! Reading everything and comparing it with what it should be.
+//! Checks of everything in the store, and salvage.
 
 use super::descriptor::pending;
 use super::record::Role;
@@ -10,17 +10,17 @@ use std::ops::Range;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Backoff, Finding, Guard, Remedy};
 
-/// Findings after which a check says no more: the rest would tell nothing new.
+/// Findings after which a check reports no more.
 const FINDINGS_MAX: usize = 1000;
-/// What is said of a [`Role::Stray`] record.
-const STRAY: &str = "left by an earlier release under a key that is too long; it holds nothing, and goes once the store is in use";
-/// Records between two words about the progress.
+/// The finding for a [`Role::Stray`] record.
+const STRAY: &str = "left by an earlier release under a key that is too long; it holds no value, and is removed once the store is in use";
+/// Records between two progress reports.
 const STEP: u64 = 1 << 14;
 
 impl<M: MappedMedium> Direct<M> {
     pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         if !self.pool().other_participants().is_empty() {
-            return self.check_beside(progress);
+            return self.check_concurrently(progress);
         }
         let guard = self.pool().pin();
         let mut findings = self.pool().verify_head();
@@ -30,7 +30,7 @@ impl<M: MappedMedium> Direct<M> {
         let mut touched = Touched::new(&findings);
         self.index.for_each(&guard, &mut |word| {
             if let Ok(record) = Record::at(&guard, word) {
-                touched.note(&record);
+                touched.add(&record);
             }
             if let Err(ReadError::Corrupt { place, what }) = self.check_record(&guard, word)
                 && findings.len() < FINDINGS_MAX
@@ -42,7 +42,7 @@ impl<M: MappedMedium> Direct<M> {
                 progress(records, total.max(records));
             }
         });
-        touched.tell(&mut findings);
+        touched.report(&mut findings);
         progress(records, records);
         let buckets = self.index.stats(&guard).buckets;
         let (roots, findings) =
@@ -52,12 +52,14 @@ impl<M: MappedMedium> Direct<M> {
 }
 
 impl<M: MappedMedium> Direct<M> {
-    /// What can be checked while other processes write: every record. That the index and the allocator agree with themselves and each other can be seen only when nothing changes.
-    pub(super) fn check_beside(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+    /// The part of a check that is possible while other processes write: every record. Whether
+    /// index and allocator are consistent can be checked only while nothing changes.
+    pub(super) fn check_concurrently(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let (total, mut records, mut position) = (self.index.len(), 0, 0);
         let mut findings = Vec::new();
         loop {
-            // A new guard for each piece, so that memory that is given back meanwhile does not wait for all of it.
+            // A new guard for each piece, so that memory retired meanwhile does not wait for the
+            // whole check.
             let guard = self.pool().pin();
             position = self.index.scan(&guard, position, STEP as usize, &mut |word| {
                 records += 1;
@@ -76,7 +78,8 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// What is wrong with a record, unless it is only on its way: one that a batch has published is settled a moment after that has ended.
+    /// The finding for a record, unless its error is temporary: a published record is finalized
+    /// shortly after its batch has finished.
     fn stays_unsound(&self, guard: &Guard<'_, M>, word: u64) -> Option<Finding> {
         const LOOKS: u32 = 1000;
         let (mut looks, mut backoff) = (0, Backoff::new());
@@ -85,7 +88,7 @@ impl<M: MappedMedium> Direct<M> {
             match self.check_bytes(guard, word) {
                 Ok(record) if self.index.get(guard, record.body.key) != Some(word) => return None,
                 Ok(_) if looks < LOOKS => _ = backoff.rest(),
-                // They never change: nothing comes of waiting, and nothing that they say is believed.
+                // Wrong bytes never change, so waiting is useless, and their key may be wrong.
                 _ => return Some(finding(guard, word, place.offset(), what)),
             }
         }
@@ -99,13 +102,13 @@ impl<M: MappedMedium> Direct<M> {
         }
         match pending(guard, &record)? {
             Some(pending) if pending.descriptor != self.root.active() => {
-                Err(super::view::corrupt(word, "a record of a batch that has ended was not settled"))
+                Err(super::view::corrupt(word, "a record of a finished batch was not finalized"))
             }
             _ => Ok(()),
         }
     }
 
-    /// The record at `word`, if what has a checksum of it matches that.
+    /// The record at `word`, if it and its value match their checksums.
     fn check_bytes<'g>(&self, guard: &'g Guard<'_, M>, word: u64) -> Result<Record<'g>, ReadError> {
         let record = Record::at(guard, word)?;
         record.verify()?;
@@ -118,8 +121,8 @@ impl<M: MappedMedium> Direct<M> {
     pub(super) fn salvage_all(&self, each: &mut Salvage<'_>) {
         let guard = self.pool().pin();
         self.index.for_each(&guard, &mut |word| {
-            // Also where reads are not verified.
-            let proved = self.check_record(&guard, word).and_then(|()| self.live(&guard, word));
+            // Checks even if reads do not verify.
+            let proved = self.check_record(&guard, word).and_then(|()| self.live_record(&guard, word));
             let entry = proved
                 .and_then(|live| live.map(|record| Ok((record, self.entry(&guard, &record)?))).transpose());
             match entry {
@@ -132,7 +135,7 @@ impl<M: MappedMedium> Direct<M> {
             }
         });
         if let Some(damage) = self.index.damage() {
-            let found = "damage; keys that hang on it could not be reached";
+            let found = "damage; keys behind it could not be reached";
             each(Err(Finding::new(damage.offset, damage.what, "a sound index", found).into()));
         }
     }
@@ -147,27 +150,27 @@ fn finding<M: terrace_medium::MappedMedium>(
     let record = Record::at(guard, word).ok();
     let found = match record {
         Some(_) => what.to_string(),
-        None => format!("{what}; its key cannot be told"),
+        None => format!("{what}; its key is unreadable"),
     };
     let mut finding = Finding::new(offset, "a record", "one that matches its checksum", found);
-    finding.touches = record.map(|record| shown(record.body.key));
+    finding.touches = record.map(|record| printable(record.body.key));
     finding.remedy = Remedy::Dropped;
     finding
 }
 
-/// Keys that are named of those that a finding touches.
+/// Number of keys that a finding names.
 const NAMED_MAX: u64 = 3;
 
-/// Which records lie in the pieces of memory that findings are about.
+/// The records that lie in the damaged memory of findings.
 struct Touched {
     pieces: Vec<Piece>,
 }
 
 impl Piece {
-    fn note(&mut self, key: &[u8]) {
+    fn add(&mut self, key: &[u8]) {
         self.count += 1;
         if self.count <= NAMED_MAX {
-            self.names.push(shown(key));
+            self.names.push(printable(key));
         }
     }
 }
@@ -193,25 +196,25 @@ impl Touched {
         Self { pieces }
     }
 
-    fn note(&mut self, record: &Record<'_>) {
+    fn add(&mut self, record: &Record<'_>) {
         let head = record.offset..record.offset + record.shape.size() as u64;
         let value = record
             .body
-            .outline
+            .external
             .map_or(0..0, |value| value.extent..value.extent.saturating_add(record.shape.value_len as u64));
         let meets = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
         for place in [&head, &value] {
-            // They lie one behind the other.
+            // The pieces are sorted and do not overlap.
             let first = self.pieces.partition_point(|piece| piece.place.end <= place.start);
             for piece in self.pieces[first..].iter_mut().take_while(|piece| piece.place.start < place.end) {
                 if place == &head || !meets(&piece.place, &head) {
-                    piece.note(record.body.key);
+                    piece.add(record.body.key);
                 }
             }
         }
     }
 
-    fn tell(self, findings: &mut [Finding]) {
+    fn report(self, findings: &mut [Finding]) {
         for piece in self.pieces {
             let names = piece.names.join(", ");
             findings[piece.finding].touches = Some(match piece.count {
@@ -223,8 +226,8 @@ impl Touched {
     }
 }
 
-/// A key as people can read it, cut after 60 bytes.
-fn shown(key: &[u8]) -> String {
+/// A key in printable form, cut after 60 bytes.
+fn printable(key: &[u8]) -> String {
     let cut = &key[..key.len().min(60)];
     let dots = if cut.len() < key.len() { "..." } else { "" };
     format!("\"{}\"{dots}", cut.escape_ascii())
@@ -241,38 +244,38 @@ mod tests {
     use terrace_pool::PoolOptions;
 
     type Check = fn(&Store, &mut dyn FnMut(u64, u64)) -> Report;
-    /// While nobody writes, and beside others.
+    /// The check without other processes, and the concurrent one.
     const BOTH: [Check; 2] =
         [|store, progress| store.check(progress), |store, progress| store.check_records(progress)];
 
     #[test]
-    fn a_check_tells_how_far_it_is_and_what_it_has_read() {
+    fn check_reports_progress_and_counts() {
         let (store, _) = store();
-        (0..40_000u32).for_each(|n| store.give(&n.to_le_bytes(), b"", None));
+        (0..40_000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"", None));
         for check in BOTH {
-            let mut told = Vec::new();
-            let report = check(&store, &mut |done, all| told.push((done, all)));
+            let mut reports = Vec::new();
+            let report = check(&store, &mut |done, all| reports.push((done, all)));
             assert!(report.is_sound(), "{:?}", report.findings);
             assert_eq!((report.records, report.roots), (40_000, 2));
             assert_eq!(report.buckets, store.index.stats(&store.pool().pin()).buckets);
-            assert_eq!(told.last(), Some(&(40_000, 40_000)));
-            assert!((3..5).contains(&told.len()), "{told:?}");
-            // Beside others whole chains, so some more each time.
+            assert_eq!(reports.last(), Some(&(40_000, 40_000)));
+            assert!((3..5).contains(&reports.len()), "{reports:?}");
+            // The concurrent check visits whole chains, so a few more each time.
             let near = |&(done, all): &(u64, u64)| done % STEP < 64 && all == 40_000;
-            assert!(told.iter().take(2).all(near) && told.is_sorted(), "{told:?}");
+            assert!(reports.iter().take(2).all(near) && reports.is_sorted(), "{reports:?}");
         }
     }
 
-    /// What is said of records; what the index says of them besides is left out.
+    /// The findings about records, without those of the index.
     fn of_records(report: &Report) -> Vec<&crate::Finding> {
         report.findings.iter().filter(|finding| finding.what == "a record").collect()
     }
 
     #[test]
-    fn a_check_names_each_record_that_is_damaged_up_to_a_thousand() {
+    fn check_names_up_to_a_thousand_damaged_records() {
         let (store, _) = store();
-        (0..1100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
-        let places: Vec<u64> = (0..1100u32).map(|n| store.place(&n.to_le_bytes())).collect();
+        (0..1100u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", None));
+        let places: Vec<u64> = (0..1100u32).map(|n| store.record_offset(&n.to_le_bytes())).collect();
         // Its stamp.
         store.damage(places[7] + 8);
         for check in BOTH {
@@ -281,7 +284,7 @@ mod tests {
             assert_eq!((finding.place.offset(), finding.remedy), (places[7], crate::Remedy::Dropped));
             assert_eq!(finding.touches.as_deref(), Some(r#""\x07\x00\x00\x00""#));
         }
-        // Its shape: its key cannot be told.
+        // Its shape: its key is unreadable.
         store.damage(places[8]);
         for check in BOTH {
             let report = check(&store, &mut |_, _| {});
@@ -289,7 +292,7 @@ mod tests {
             let unread =
                 of_records(&report).into_iter().find(|finding| finding.place.offset() == places[8]).unwrap();
             assert!(
-                unread.found.ends_with("its key cannot be told") && unread.touches.is_none(),
+                unread.found.ends_with("its key is unreadable") && unread.touches.is_none(),
                 "{unread:?}"
             );
         }
@@ -302,10 +305,10 @@ mod tests {
     }
 
     #[test]
-    fn a_record_whose_key_is_damaged_is_told_though_nobody_finds_it_by_that() {
+    fn check_reports_record_with_damaged_key() {
         let (store, _) = store();
-        store.give(b"key", b"value", None);
-        store.damage(store.place(b"key") + 16);
+        store.put_entry(b"key", b"value", None);
+        store.damage(store.record_offset(b"key") + 16);
         for check in BOTH {
             let report = check(&store, &mut |_, _| {});
             assert!(of_records(&report).len() == 1 && !report.is_sound());
@@ -313,15 +316,15 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_a_batch_has_left_as_it_was_under_way_is_told_once_the_batch_has_ended() {
+    fn check_reports_unfinalized_record_of_finished_batch() {
         let (store, _) = store();
         let write = |key| Write { key, what: What::Put { value: b"value", expires_at: None } };
         assert_eq!(store.commit(&[write(b"a"), write(b"b")], &[], Durably::Store), Ok(Commit::Done));
-        let (guard, medium, place) = (store.pool().pin(), store.pool().medium(), store.place(b"a"));
+        let (guard, medium, place) = (store.pool().pin(), store.pool().medium(), store.record_offset(b"a"));
         let block = Descriptor::alloc(&guard, 1).unwrap();
-        let descriptor = Descriptor::draw(&guard, block, 1);
+        let descriptor = Descriptor::init(&guard, block, 1);
         descriptor.set_new(0, place);
-        descriptor.decide(Status::Committed);
+        descriptor.set_status(Status::Committed);
         let word = Descriptor::<Dram>::batch_word(descriptor.offset(), 0);
         store.raw(place + 16).store(medium, word, Relaxed);
         store.root.set_active(descriptor.offset());
@@ -329,9 +332,13 @@ mod tests {
         store.root.set_active(0);
         let report = store.check(&mut |_, _| {});
         let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
-        assert!(finding.place.offset() == place && finding.found.contains("was not settled"), "{finding:?}");
+        assert!(
+            finding.place.offset() == place && finding.found.contains("was not finalized"),
+            "{finding:?}"
+        );
 
-        // What names no entry of a batch, or another's. Behind the last entry anything may lie.
+        // Batch words that name no entry, or another record's entry. Behind the last entry, any
+        // bytes may lie.
         assert!(store.get(b"a").is_ok());
         descriptor.set_new(1, place);
         for word in [word + (1 << 38), word + 1, descriptor.offset()] {
@@ -339,17 +346,17 @@ mod tests {
             assert!(store.get(b"a").is_err(), "{word:#x}");
         }
         store.raw(place + 16).store(medium, word, Relaxed);
-        descriptor.set_new(0, store.place(b"b"));
+        descriptor.set_new(0, store.record_offset(b"b"));
         assert!(store.get(b"a").is_err() && store.get(b"b").is_ok());
     }
 
     #[test]
-    fn what_is_salvaged_is_what_is_proved_and_counts() {
+    fn salvage_keeps_sound_live_entries() {
         let (store, clock) = store();
         [(&b"whole"[..], None), (b"past", Some(1500)), (b"damaged", None), (b"to come", Some(5000))]
             .iter()
-            .for_each(|&(key, expires_at)| store.give(key, b"value", expires_at));
-        store.damage(store.place(b"damaged") + 8);
+            .for_each(|&(key, expires_at)| store.put_entry(key, b"value", expires_at));
+        store.damage(store.record_offset(b"damaged") + 8);
         clock.advance(1000);
         let (mut kept, mut dropped) = (Vec::new(), Vec::new());
         store.salvage(&mut |found| match found {
@@ -362,77 +369,77 @@ mod tests {
         assert_eq!(dropped, [Some("\"damaged\"".to_string())]);
     }
 
-    /// What is told of the records that these pieces of memory touch, each so many bytes from a place on.
-    fn told(store: &Store, pieces: &[(u64, u64)], keys: &[&[u8]]) -> Vec<String> {
+    /// The records named for these pieces of memory, given as offset and length.
+    fn touched_names(store: &Store, pieces: &[(u64, u64)], keys: &[&[u8]]) -> Vec<String> {
         let guard = store.pool().pin();
         let finding = |&(at, bytes): &(u64, u64)| Finding::new(at, "memory", "", "").about(bytes);
-        // One that is about a place touches nothing.
+        // A finding about a place touches nothing.
         let mut findings = vec![Finding::new(0, "a place", "", "")];
         findings.extend(pieces.iter().map(finding));
         let mut touched = Touched::new(&findings);
-        keys.iter().for_each(|key| touched.note(&Record::at(&guard, store.place(key)).unwrap()));
-        touched.tell(&mut findings);
+        keys.iter().for_each(|key| touched.add(&Record::at(&guard, store.record_offset(key)).unwrap()));
+        touched.report(&mut findings);
         assert_eq!(findings[0].touches, None);
         findings.into_iter().skip(1).map(|finding| finding.touches.unwrap()).collect()
     }
 
     #[test]
-    fn of_the_records_that_damaged_memory_touches_three_are_named() {
+    fn finding_names_three_touched_records() {
         let (store, _) = store();
         let keys: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"long"];
-        keys[..5].iter().for_each(|key| store.give(key, b"value", None));
-        store.give(b"long", &[7; 9000], None);
+        keys[..5].iter().for_each(|key| store.put_entry(key, b"value", None));
+        store.put_entry(b"long", &[7; 9000], None);
         let guard = store.pool().pin();
-        let record = |key| Record::at(&guard, store.place(key)).unwrap();
+        let record = |key| Record::at(&guard, store.record_offset(key)).unwrap();
         let (a, long) = (record(b"a"), record(b"long"));
         let (at, size) = (a.offset, a.shape.size() as u64);
-        let (value, value_len) = (long.body.outline.unwrap().extent, 9000);
+        let (value, value_len) = (long.body.external.unwrap().extent, 9000);
 
-        // Its first byte and its last; up to it and behind it.
+        // Its first and its last byte; just before and just after it.
         let around_one = [(at, 1), (at + size - 1, 1), (at - 8, 8), (at + size, 8), (at - 8, 100_000)];
-        let nobody = "no record".to_string();
+        let none = "no record".to_string();
         assert_eq!(
-            told(&store, &around_one[..4], &[b"a"]),
-            ["\"a\"".to_string(), "\"a\"".to_string(), nobody.clone(), nobody.clone()]
+            touched_names(&store, &around_one[..4], &[b"a"]),
+            ["\"a\"".to_string(), "\"a\"".to_string(), none.clone(), none.clone()]
         );
-        // Its head here, its value there; both in one piece.
+        // Head and value are in different places; then both in one piece.
         let around_long = [(value - 8, 8), (value, 1), (value + value_len - 1, 1), (value + value_len, 8)];
         let only_value = "\"long\"".to_string();
         assert_eq!(
-            told(&store, &around_long, &keys),
-            [nobody.clone(), only_value.clone(), only_value.clone(), nobody]
+            touched_names(&store, &around_long, &keys),
+            [none.clone(), only_value.clone(), only_value.clone(), none]
         );
         let all = (0, store.pool().size());
-        assert_eq!(told(&store, &[all], &[b"long"]), [only_value]);
-        assert_eq!(told(&store, &[all], &keys[..3]), [r#""a", "b", "c""#]);
-        assert_eq!(told(&store, &[all], &keys[..4]), [r#""a", "b", "c" and 1 more"#]);
-        assert_eq!(told(&store, &[all], &keys), [r#""a", "b", "c" and 3 more"#]);
+        assert_eq!(touched_names(&store, &[all], &[b"long"]), [only_value]);
+        assert_eq!(touched_names(&store, &[all], &keys[..3]), [r#""a", "b", "c""#]);
+        assert_eq!(touched_names(&store, &[all], &keys[..4]), [r#""a", "b", "c" and 1 more"#]);
+        assert_eq!(touched_names(&store, &[all], &keys), [r#""a", "b", "c" and 3 more"#]);
     }
 
     #[test]
-    fn a_record_whose_head_lies_next_to_damaged_memory_that_has_its_value_is_named_once() {
+    fn finding_names_record_of_damaged_value_once() {
         let (store, _) = store();
-        // A value lies before the head of its record or behind it, as it comes.
+        // A value lies before or after the head of its record, by chance.
         let keys: Vec<[u8; 1]> = (0..20).map(|n| [n]).collect();
-        keys.iter().for_each(|key| store.give(key, &[7; 9000], None));
+        keys.iter().for_each(|key| store.put_entry(key, &[7; 9000], None));
         let guard = store.pool().pin();
         let mut is_before = [false; 2];
         for key in &keys {
-            let record = Record::at(&guard, store.place(key)).unwrap();
+            let record = Record::at(&guard, store.record_offset(key)).unwrap();
             let (head, end) = (record.offset, record.offset + record.shape.size() as u64);
-            let value = record.body.outline.unwrap().extent;
+            let value = record.body.external.unwrap().extent;
             let piece = if value < head { (value, head - value) } else { (end, value + 9000 - end) };
             is_before[usize::from(value < head)] = true;
-            assert_eq!(told(&store, &[piece], &[key]), [shown(key)]);
-            // And where it has both.
+            assert_eq!(touched_names(&store, &[piece], &[key]), [printable(key)]);
+            // A piece that contains both.
             let (from, to) = (head.min(value), end.max(value + 9000));
-            assert_eq!(told(&store, &[(from, to - from)], &[key]), [shown(key)]);
+            assert_eq!(touched_names(&store, &[(from, to - from)], &[key]), [printable(key)]);
         }
         assert_eq!(is_before, [true; 2], "there is one of each");
     }
 
     #[test]
-    fn a_check_beside_others_says_so() {
+    fn check_reports_other_processes() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = PoolOptions::at(directory.path().join("pool")).size(4 << 20).shared(true);
         let open =
@@ -451,9 +458,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_key_is_cut_where_it_is_shown() {
-        assert_eq!(shown(b"key\n"), r#""key\n""#);
-        assert_eq!(shown(&[b'k'; 60]), format!("\"{}\"", "k".repeat(60)));
-        assert_eq!(shown(&[b'k'; 61]), format!("\"{}\"...", "k".repeat(60)));
+    fn shown_key_is_cut_after_60_bytes() {
+        assert_eq!(printable(b"key\n"), r#""key\n""#);
+        assert_eq!(printable(&[b'k'; 60]), format!("\"{}\"", "k".repeat(60)));
+        assert_eq!(printable(&[b'k'; 61]), format!("\"{}\"...", "k".repeat(60)));
     }
 }

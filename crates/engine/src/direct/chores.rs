@@ -1,4 +1,4 @@
-//! Background work, a step at a time.
+//! Background work in bounded steps.
 
 use super::store::Direct;
 use crate::{Chore, Rest};
@@ -10,10 +10,10 @@ use terrace_pool::Lock;
 pub(super) const CHORES: [Chore; 6] =
     [Chore::Collect, Chore::RecoverDead, Chore::Sweep, Chore::Compact, Chore::Maintain, Chore::HugePages];
 
-/// Records that a step looks at for expired ones, at most. Ten steps a second then take about 1% of
-/// a core.
+/// Records that one step reads at most to find expired ones. Ten steps a second then take about 1%
+/// of a core.
 const SWEEP_BUDGET: usize = 4000;
-/// After a step that removes so many entries, more are likely to be due.
+/// After a step that removes this many entries, more are likely to have expired.
 const MANY: u64 = 25;
 
 impl<M: MappedMedium> Direct<M> {
@@ -21,12 +21,12 @@ impl<M: MappedMedium> Direct<M> {
         let more = match chore {
             Chore::Collect => {
                 if self.pool().needs_collection() {
-                    self.collect_lost(stop);
+                    self.collect(stop);
                 }
                 false
             }
             Chore::RecoverDead => {
-                self.take_over();
+                self.recover_dead();
                 false
             }
             Chore::Sweep => self.is_elected() && self.sweep(SWEEP_BUDGET) >= MANY,
@@ -37,23 +37,24 @@ impl<M: MappedMedium> Direct<M> {
         if more { Rest::More } else { Rest::Idle }
     }
 
-    /// Whether, of the processes that share the store, this is the one that tidies it.
+    /// Whether this process does the background work for all processes that share the store.
     fn is_elected(&self) -> bool {
-        self.is_running().is_ok() && Lock::of(self.root.sweeper()).hold_for_process(self.pool())
+        self.check_writable().is_ok() && Lock::of(self.root.sweeper()).hold_for_process(self.pool())
     }
 
     pub(super) fn maintain_step(&self) -> bool {
-        if self.is_running().is_err() {
+        if self.check_writable().is_err() {
             return false;
         }
         self.pool().reclaim_nonblocking();
         self.index.maintain(&self.pool().pin())
     }
 
-    /// Asks for huge pages for the next piece of the pool; begins anew after the last. Returns
+    /// Requests huge pages for the next piece of the pool; starts over after the last. Returns
     /// whether there is a next one.
     fn collapse_next(&self) -> bool {
-        // ORDER: Relaxed: only where to continue; a piece that is asked for twice does no harm.
+        // ORDER: Relaxed: only where to continue; requesting huge pages twice for a piece is
+        // harmless.
         let next = self.pool().collapse_step(self.collapsed.load(Relaxed));
         self.collapsed.store(next.unwrap_or(0), Relaxed);
         next.is_some()

@@ -1,4 +1,4 @@
-//! Taking back what a crash left to nobody: marking everything that the store can reach.
+//! Collection after a crash: marks everything that the store can reach.
 
 use super::counters::Tally;
 use super::descriptor::{Descriptor, pending};
@@ -8,26 +8,26 @@ use crate::Memory;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker};
 
-/// Records between two looks at whether to stop.
+/// Records between two checks whether to stop.
 const STEP: u64 = 1024;
 
 impl<M: MappedMedium> Direct<M> {
-    /// Goes through the store while it is in use, marks what is reachable and lets the pool take the rest. Counts the data again on the way.
-    /// Gives up once `is_to_stop` says so.
-    pub(super) fn collect_lost(&self, is_to_stop: &dyn Fn() -> bool) {
-        let _ = self.pool().collect_until(is_to_stop, &mut |marker| self.trace(marker, is_to_stop));
+    /// Marks what is reachable while the store is in use, and lets the pool free the rest. Counts
+    /// the data again on the way. Gives up once `should_stop` returns true.
+    pub(super) fn collect(&self, should_stop: &dyn Fn() -> bool) {
+        let _ = self.pool().collect_until(should_stop, &mut |marker| self.trace(marker, should_stop));
     }
 
-    /// Every block that the store can reach: where it lies and the bytes that it takes. For tests.
+    /// Offset and size of every block that the store can reach. For tests.
     #[doc(hidden)]
     pub fn reachable(&self) -> Vec<(u64, u64)> {
         self.pool().reachable(&mut |marker| self.trace(marker, &|| false))
     }
 
-    /// See [`Engine::memory`](crate::Engine::memory).
-    pub(super) fn count_memory(&self) -> Memory {
+    /// See [`Engine::memory`](crate::Pooled::memory).
+    pub(super) fn memory(&self) -> Memory {
         let pool = self.pool();
-        // As nobody is at work, this also counts the blocks anew.
+        // No other thread works, so this also recounts the blocks.
         pool.request_collection();
         let garbage = pool.collect(&mut |marker| self.trace(marker, &|| false)).freed;
         while pool.reclaim_blocking() {}
@@ -38,7 +38,7 @@ impl<M: MappedMedium> Direct<M> {
         Memory { reachable, used: space.used_by_blocks, waiting: space.waiting_bytes, garbage, overlapping }
     }
 
-    fn trace(&self, marker: &mut Marker<'_>, is_to_stop: &dyn Fn() -> bool) {
+    fn trace(&self, marker: &mut Marker<'_>, should_stop: &dyn Fn() -> bool) {
         let guard = self.pool().pin();
         let before = self.root.start_recount(&guard);
         let mut tally = Tally::default();
@@ -50,7 +50,7 @@ impl<M: MappedMedium> Direct<M> {
             records += 1;
             if records % STEP == 0 {
                 self.pool().yield_to_waiters();
-                if is_to_stop() {
+                if should_stop() {
                     marker.give_up();
                 }
             }
@@ -63,23 +63,26 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// What the batch that is under way names: whoever was at it may have died, and somebody will end it. An old record is found in its slot, or behind the new one that is there.
+    /// Marks what the running batch names: its thread may have died, and another thread will finish
+    /// the batch. An old record is found in its slot, or through the new record there.
     fn mark_batch(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>) {
-        let at = self.root.settled_active();
+        let at = self.root.durable_active();
         let Some(descriptor) = Descriptor::find(self.pool().region(), at) else { return };
         marker.mark(descriptor.offset(), descriptor.size());
-        let news = (0..descriptor.count()).map(|index| descriptor.entry(index).0);
-        news.filter_map(|new| Record::at(guard, new).ok()).for_each(|record| mark_record(marker, &record));
+        let new_records = (0..descriptor.count()).map(|index| descriptor.entry(index).0);
+        new_records
+            .filter_map(|new| Record::at(guard, new).ok())
+            .for_each(|record| mark_record(marker, &record));
     }
 
     fn mark(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, word: u64, tally: &mut Tally) {
         let Ok(record) = Record::at(guard, word) else {
-            // A damaged record is kept for `check` and `salvage` to tell of.
+            // A damaged record is kept, for `check` and `salvage` to report.
             return marker.mark_around(word);
         };
         mark_record(marker, &record);
         tally.add(&record);
-        // The old record is not in the slot, but it may be there again if the batch is taken back.
+        // The old record is not in the slot, but is restored if the batch is aborted.
         if let Ok(Some(pending)) = pending(guard, &record)
             && let Some(old) = pending.old
             && let Ok(old) = Record::at(guard, old)
@@ -91,11 +94,11 @@ impl<M: MappedMedium> Direct<M> {
 
 fn mark_record(marker: &mut Marker<'_>, record: &Record<'_>) {
     marker.mark(record.offset, record.shape.size());
-    // What a damaged head says about its extent may be wrong.
-    if let Some(outline) = record.body.outline
+    // The extent that a damaged head names may be wrong.
+    if let Some(external) = record.body.external
         && record.verify().is_ok()
     {
-        marker.mark(outline.extent, record.shape.value_len);
+        marker.mark(external.extent, record.shape.value_len);
     }
 }
 
@@ -113,10 +116,11 @@ mod tests {
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
 
-    /// Who ended a batch may have died between its store of that and the fence. What the batch named is given to others then: with the old name on the medium, a loss of power would find their
-    /// blocks for the batch's.
+    /// The thread that finished a batch may have died between its last store and the fence. The
+    /// blocks of the batch can be reused after a collection. If a loss of power then restored the
+    /// old name, recovery would treat them as the batch's.
     #[test]
-    fn the_collector_makes_durable_which_batch_is_under_way_before_it_frees_what_that_does_not_name() {
+    fn trace_persists_active_batch_first() {
         let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
         let settings = Settings { expected_keys: 1, ..settings() };
         let store = Direct::open::<Clht<_, Bytes<Key>>>(pool.clone(), settings).unwrap();
@@ -127,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nothing_reaches_and_memory_that_is_free_and_can_be_reached_are_told() {
+    fn memory_reports_leaked_and_freed_blocks() {
         let folder = tempfile::tempdir().unwrap();
         let pool = PoolOptions::at(folder.path().join("pool")).size(16 << 20).create::<Shm>().unwrap();
         let store = Direct::open::<Clht<Shm, Bytes<Key>>>(pool, settings()).unwrap();
         for n in 0..3000u64 {
-            // Small ones and large ones, that come and go.
+            // Small and large values, added, replaced and removed.
             let value = vec![7; 1 << (n % 15)];
             store
                 .put(Put { key: &(n % 500).to_be_bytes(), value: &value, expires_at: None }, Durably::Store)
@@ -150,19 +154,19 @@ mod tests {
             assert!(store.memory().garbage >= bytes as u64);
             assert_eq!(store.memory(), sound, "it was found and is free again");
         }
-        // The smallest is a record.
+        // The smallest block is a record.
         let (at, bytes) = *store.reachable().iter().min_by_key(|block| block.1).unwrap();
         store.pool().pin().free(at, bytes as usize);
         assert_eq!(store.memory(), Memory { used: reachable - bytes, ..sound });
     }
 
     #[test]
-    fn blocks_that_overlap_are_told() {
+    fn memory_reports_overlapping_blocks() {
         let (store, _) = small::store();
-        [&b"one"[..], b"two"].iter().for_each(|key| store.give(key, b"value", None));
+        [&b"one"[..], b"two"].iter().for_each(|key| store.put_entry(key, b"value", None));
         assert_eq!(store.memory().overlapping, 0);
-        // Both keys have one record.
-        let (one, two) = (store.place(b"one"), store.place(b"two"));
+        // Both keys have the same record.
+        let (one, two) = (store.record_offset(b"one"), store.record_offset(b"two"));
         let guard = store.pool().pin();
         store.index.compare_and_swap(&guard, b"one", Some(one), None).unwrap();
         store.raw(one).store(store.pool().medium(), 0, Relaxed);
@@ -172,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_asks_now_and_then_whether_to_stop_and_leaves_all_as_it_is_if_it_is() {
+    fn stopped_trace_changes_nothing() {
         let (store, _) = small::store();
-        (0..5000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        (0..5000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", None));
         let asked = Cell::new(0);
         let trace = |stop_at: u32, marker: &mut Marker<'_>| {
             asked.set(0);
@@ -186,12 +190,12 @@ mod tests {
         let all = store.pool().reachable(&mut |marker| trace(0, marker)).len();
         assert_eq!(asked.get(), 5000 / STEP as u32);
         assert!(all >= 5000);
-        // What was counted of a part counts for nothing.
+        // A partial count is discarded.
         let before = store.stats().data_bytes;
         let some = store.pool().reachable(&mut |marker| trace(2, marker)).len();
         assert!(some < all - 2000, "{some} of {all}");
         assert_eq!(store.stats().data_bytes, before);
-        assert!(asked.get() < 5, "it goes on asking");
+        assert!(asked.get() < 5, "it still asks after giving up");
 
         store.pool().request_collection();
         store.collect(&|| true);
@@ -202,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_damaged_is_kept_and_what_it_says_of_a_value_elsewhere_not_believed() {
+    fn trace_keeps_damaged_record_but_not_its_extent() {
         let (store, _) = small::store();
         let long = vec![7; 9000];
-        [&b"shape"[..], b"sum", b"whole"].iter().for_each(|key| store.give(key, &long, None));
-        let [shape, sum, whole] = [&b"shape"[..], b"sum", b"whole"].map(|key| store.place(key));
+        [&b"shape"[..], b"sum", b"whole"].iter().for_each(|key| store.put_entry(key, &long, None));
+        let [shape, sum, whole] = [&b"shape"[..], b"sum", b"whole"].map(|key| store.record_offset(key));
         let guard = store.pool().pin();
-        let extent = |at| Record::at(&guard, at).unwrap().body.outline.unwrap().extent;
+        let extent = |at| Record::at(&guard, at).unwrap().body.external.unwrap().extent;
         let extents = [shape, sum, whole].map(extent);
         store.damage(shape);
         store.damage(sum + 16);

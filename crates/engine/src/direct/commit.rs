@@ -1,8 +1,8 @@
-//! Committing: one key by itself, several as a batch.
+//! Commits: one key directly, several as a batch.
 
 use super::descriptor::Descriptor;
-use super::flight::{Flight, Replaced};
-use super::plan::{Step, Trouble, plan};
+use super::flight::{Replaced, RunningBatch};
+use super::plan::{AbortReason, BatchStep, plan};
 use super::record::Role;
 use super::stage::{Draft, New, Source, Staged};
 use super::store::Direct;
@@ -20,18 +20,18 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Commit, WriteError> {
         for write in writes {
             let len = if let What::Put { value, .. } = write.what { value.len() } else { 0 };
-            self.may_write(write.key, len)?;
+            self.check_write(write.key, len)?;
         }
         let steps = match plan(writes, expected, self.pool().hash_seed()) {
             Ok(steps) => steps,
             Err(nth) => return Ok(Commit::Changed(nth)),
         };
-        self.with_relief(|| self.try_commit(&steps, writes.is_empty(), expected))
+        self.retry_after_reclaim(|| self.try_commit(&steps, writes.is_empty(), expected))
     }
 
     fn try_commit(
         &self,
-        steps: &[Step<'_>],
+        steps: &[BatchStep<'_>],
         reads_only: bool,
         expected: &[Expected<'_>],
     ) -> Result<Commit, WriteError> {
@@ -42,15 +42,17 @@ impl<M: MappedMedium> Direct<M> {
         };
         match done {
             Ok(()) => Ok(Commit::Done),
-            Err(Trouble::Changed(nth)) => Ok(Commit::Changed(nth)),
-            Err(Trouble::Failed(error)) => Err(error),
-            Err(Trouble::Moved) => unreachable!("a batch whose values were moved is prepared anew"),
+            Err(AbortReason::Changed(nth)) => Ok(Commit::Changed(nth)),
+            Err(AbortReason::Failed(error)) => Err(error),
+            Err(AbortReason::Moved) => unreachable!("a batch whose values were moved is prepared again"),
         }
     }
 
-    /// Nothing is written. What has an entry still had it at any instant of this call, and so it is with what was absent and has been so all along. Of what is only to be
-    /// absent nothing is known from before: it is looked at twice, and all the others at the second time, so that everything was as expected between the two.
-    fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), Trouble> {
+    /// Checks a commit that writes nothing. A key that still has its entry had it at every instant
+    /// of this call; so has a key that was absent and has been absent all along. For an expectation
+    /// of mere absence, no earlier state is known: such a key is read twice, and all other keys
+    /// after its first read. So everything was as expected between the two.
+    fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), AbortReason> {
         let guard = self.pool().try_pin()?;
         let mut backoff = Backoff::new();
         loop {
@@ -59,20 +61,20 @@ impl<M: MappedMedium> Direct<M> {
                 let is_known = version.token.is_some() || version.absence.is_some();
                 let seen = if is_known { version } else { self.find_version(&guard, key)? };
                 if seen.token != version.token {
-                    return Err(Trouble::Changed(nth));
+                    return Err(AbortReason::Changed(nth));
                 }
                 since.push(seen);
             }
             match self.changed(&guard, expected, &since)? {
                 None => return Ok(()),
-                // It may have come and gone, or another of its stripe has gone.
+                // It may have been added and removed, or another key of its stripe was removed.
                 Some(nth) if since[nth] != expected[nth].1 => _ = backoff.spin(),
-                Some(nth) => return Err(Trouble::Changed(nth)),
+                Some(nth) => return Err(AbortReason::Changed(nth)),
             }
         }
     }
 
-    /// The first of these keys that has not stayed as it was.
+    /// The first of these keys that has changed.
     fn changed(
         &self,
         guard: &Guard<'_, M>,
@@ -80,18 +82,18 @@ impl<M: MappedMedium> Direct<M> {
         since: &[Version],
     ) -> Result<Option<usize>, ReadError> {
         for (nth, (&(key, _), since)) in expected.iter().zip(since).enumerate() {
-            if !self.has_stayed(key, since, self.find_version(guard, key)?) {
+            if !self.has_stayed_unchanged(key, since, self.find_version(guard, key)?) {
                 return Ok(Some(nth));
             }
         }
         Ok(None)
     }
 
-    /// A single key needs no descriptor.
-    fn commit_one(&self, step: &Step<'_>) -> Result<(), Trouble> {
+    /// Commits a single key, which needs no descriptor.
+    fn commit_one(&self, step: &BatchStep<'_>) -> Result<(), AbortReason> {
         let guard = self.pool().try_pin()?;
         loop {
-            let seen = self.unclaimed(&guard, step.key)?;
+            let seen = self.wait_unclaimed_word(&guard, step.key)?;
             let live = self.expect(&guard, seen, step.expectation())?;
             let done = match (step.what, seen) {
                 (None, _) | (Some(What::Remove), None) => true,
@@ -112,20 +114,21 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// The record that readers see at `word`, if that is what was expected. (A damaged record may be replaced unless something is expected of it.)
+    /// The record that readers see at `word`, if it meets the expectation. (A damaged record may be
+    /// replaced unless something is expected of it.)
     pub(super) fn expect<'g>(
         &self,
         guard: &'g Guard<'_, M>,
         word: Option<u64>,
         expected: Option<(usize, Version)>,
-    ) -> Result<Option<Record<'g>>, Trouble> {
+    ) -> Result<Option<Record<'g>>, AbortReason> {
         let live = match word {
-            Some(word) => self.live(guard, word),
+            Some(word) => self.live_record(guard, word),
             None => Ok(None),
         };
         match (live, expected) {
             (Ok(live), Some((nth, version))) if live.map(|record| record.token()) != version.token => {
-                Err(Trouble::Changed(nth))
+                Err(AbortReason::Changed(nth))
             }
             (Ok(live), _) => Ok(live),
             (Err(_), None) => Ok(None),
@@ -133,16 +136,16 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// Commits as a batch. Calls `is_certain` when nothing can stop it any more and no reader has
+    /// Commits as a batch. Calls `is_certain` once the batch can no longer fail and no reader has
     /// seen it.
     pub(super) fn commit_many(
         &self,
-        steps: &[Step<'_>],
-        mut is_certain: impl FnMut(&Flight<'_, '_, M>),
-    ) -> Result<(), Trouble> {
+        steps: &[BatchStep<'_>],
+        mut is_certain: impl FnMut(&RunningBatch<'_, '_, M>),
+    ) -> Result<(), AbortReason> {
         loop {
             match self.try_commit_many(steps, &mut is_certain) {
-                Err(Trouble::Moved) => {}
+                Err(AbortReason::Moved) => {}
                 done => return done,
             }
         }
@@ -150,96 +153,98 @@ impl<M: MappedMedium> Direct<M> {
 
     fn try_commit_many(
         &self,
-        steps: &[Step<'_>],
-        mut is_certain: impl FnMut(&Flight<'_, '_, M>),
-    ) -> Result<(), Trouble> {
+        steps: &[BatchStep<'_>],
+        mut is_certain: impl FnMut(&RunningBatch<'_, '_, M>),
+    ) -> Result<(), AbortReason> {
         let guard = self.pool().try_pin()?;
-        let mut flight = self.prepare(&guard, steps)?;
+        let mut running = self.prepare(&guard, steps)?;
         let lock = Lock::of(self.root.lock()).acquire(&guard);
-        self.end_orphan_locked();
-        let published = flight.publish();
+        self.finish_orphan_batch_locked();
+        let published = running.publish();
         match published {
             Ok(()) => {
-                is_certain(&flight);
-                flight.commit();
+                is_certain(&running);
+                running.commit();
             }
-            Err(_) => flight.take_back(),
+            Err(_) => running.abort(),
         }
         lock.release();
         if published.is_ok() {
             let written = steps.iter().filter(|step| step.what.is_some());
             written.for_each(|step| self.pool().notify_watches(step.key));
         }
-        let remains = flight.remains();
-        // A collection beside others takes what is neither linked nor retired for lost, unless whoever has it is pinned all the while.
+        let remains = running.remains();
+        // A concurrent collection frees blocks that are neither linked nor retired, unless the
+        // thread that holds them is pinned all the while.
         let _pinned = self.pool().is_shared().then_some(guard);
         self.retire_blocks(&remains);
         published
     }
 
-    /// Calls `each` with the word of every key in `steps`, all as they were at one instant. Keeps writers out meanwhile.
-    pub(super) fn freeze(
+    /// Calls `each` with the word of every key in `steps`, all as they were at one instant. Writers
+    /// wait meanwhile.
+    pub(super) fn with_writers_stopped(
         &self,
         guard: &Guard<'_, M>,
-        steps: &[Step<'_>],
+        steps: &[BatchStep<'_>],
         mut each: impl FnMut(usize, Option<u64>),
     ) -> Result<(), WriteError> {
-        self.is_running()?;
-        let mut flight = self.prepare(guard, steps).map_err(failed)?;
+        self.check_writable()?;
+        let mut running = self.prepare(guard, steps).map_err(failed)?;
         let lock = Lock::of(self.root.lock()).acquire(guard);
-        self.end_orphan_locked();
-        let published = flight.publish();
+        self.finish_orphan_batch_locked();
+        let published = running.publish();
         if published.is_ok() {
-            flight.olds.iter().enumerate().for_each(|(index, &old)| each(index, old));
+            running.old_records.iter().enumerate().for_each(|(index, &old)| each(index, old));
         }
-        flight.take_back();
+        running.abort();
         lock.release();
-        self.retire_blocks(&flight.remains());
+        self.retire_blocks(&running.remains());
         published.map_err(failed)
     }
 
-    /// Stages everything. Nobody sees any of it.
+    /// Stages a batch. No other thread sees it.
     pub(super) fn prepare<'s, 'g>(
         &'s self,
         guard: &'g Guard<'g, M>,
-        steps: &'s [Step<'s>],
-    ) -> Result<Flight<'s, 'g, M>, Trouble> {
+        steps: &'s [BatchStep<'s>],
+    ) -> Result<RunningBatch<'s, 'g, M>, AbortReason> {
         let block = Descriptor::alloc(guard, steps.len())?;
-        let descriptor = Descriptor::draw(guard, block, steps.len());
-        let mut news: Vec<New> = Vec::with_capacity(steps.len());
+        let descriptor = Descriptor::init(guard, block, steps.len());
+        let mut new_records: Vec<New> = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
             let batch = Descriptor::<M>::batch_word(descriptor.offset(), index);
             match self.stage_step(guard, step, batch) {
-                Ok(staged) => news.push(staged.into_new()),
-                Err(trouble) => {
-                    let staged = news.iter().flat_map(New::blocks);
+                Ok(staged) => new_records.push(staged.into_new()),
+                Err(reason) => {
+                    let staged = new_records.iter().flat_map(New::blocks);
                     let all = staged.chain([(descriptor.offset(), descriptor.size())]);
                     all.for_each(|(offset, size)| guard.free(offset, size));
-                    return Err(trouble);
+                    return Err(reason);
                 }
             }
-            descriptor.set_new(index, news[index].offset);
+            descriptor.set_new(index, new_records[index].offset);
         }
-        let (olds, replaced) = (Vec::with_capacity(steps.len()), Replaced::with_room_for(steps.len()));
-        Ok(Flight {
+        let (old_records, replaced) = (Vec::with_capacity(steps.len()), Replaced::with_room_for(steps.len()));
+        Ok(RunningBatch {
             engine: self,
             guard,
             steps,
             descriptor,
-            news,
-            olds,
+            new_records,
+            old_records,
             replaced,
             published: 0,
-            landed: true,
+            finished: true,
         })
     }
 
     fn stage_step<'g>(
         &self,
         guard: &'g Guard<'_, M>,
-        step: &Step<'_>,
+        step: &BatchStep<'_>,
         batch: u64,
-    ) -> Result<Staged<'g, M>, Trouble> {
+    ) -> Result<Staged<'g, M>, AbortReason> {
         let none = Source::Bytes(&[]);
         let (role, value, expires_at) = match step.what {
             None => (Role::Keep, none, None),
@@ -247,7 +252,8 @@ impl<M: MappedMedium> Direct<M> {
             Some(What::Put { value, expires_at }) => (Role::Put, Source::Bytes(value), expires_at),
             Some(What::Expire(at)) => {
                 match self.expect(guard, self.index.get(guard, step.key), step.expectation())? {
-                    // The expectation makes sure that the extent, if it has one, is still its own when it is published.
+                    // The expectation ensures that the record still has its extent when the new one
+                    // is published.
                     Some(record) if step.expected.is_some() => (Role::Put, Source::of(&record), at),
                     _ => (Role::Keep, none, None),
                 }
@@ -257,11 +263,11 @@ impl<M: MappedMedium> Direct<M> {
     }
 }
 
-/// What went wrong where nothing is expected.
-fn failed(trouble: Trouble) -> WriteError {
-    match trouble {
-        Trouble::Failed(error) => error,
-        Trouble::Changed(_) | Trouble::Moved => unreachable!("nothing is expected"),
+/// The error of a batch without expectations.
+fn failed(reason: AbortReason) -> WriteError {
+    match reason {
+        AbortReason::Failed(error) => error,
+        AbortReason::Changed(_) | AbortReason::Moved => unreachable!("nothing is expected"),
     }
 }
 
@@ -294,8 +300,8 @@ mod tests {
 
     const LONG: [u8; 9000] = [7; 9000];
 
-    fn steps() -> [Step<'static>; 6] {
-        let step = |key: &'static [u8], what| Step { key, what, expected: None };
+    fn steps() -> [BatchStep<'static>; 6] {
+        let step = |key: &'static [u8], what| BatchStep { key, what, expected: None };
         [
             step(b"changed", Some(What::Put { value: b"new", expires_at: None })),
             step(b"added", Some(What::Put { value: &LONG, expires_at: Some(5000) })),
@@ -306,20 +312,21 @@ mod tests {
         ]
     }
 
-    /// Where a batch is cut off.
+    /// Where a batch is interrupted.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Cut {
         Prepared,
         Announced,
         Published(usize),
         Committed,
-        Settled,
+        Finalized,
         Aborted,
-        TakenBack,
+        Restored,
     }
 
-    /// Does the batch up to the cut, copies the file there, as a kill would leave it, and then does the rest.
-    fn cut_off<M: MappedMedium>(store: &Store<M>, cut: Cut, from: &Path, to: &Path) {
+    /// Runs the batch up to the cut, copies the file there, as a kill would leave it, and then runs
+    /// the rest.
+    fn interrupt<M: MappedMedium>(store: &Store<M>, cut: Cut, from: &Path, to: &Path) {
         let copy = |at| {
             if at == cut {
                 std::fs::copy(from, to).unwrap();
@@ -327,33 +334,37 @@ mod tests {
         };
         let steps = steps();
         let guard = store.pool().pin();
-        let mut flight = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+        let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
         copy(Cut::Prepared);
-        flight.olds = steps.iter().map(|step| store.index.get(&guard, step.key)).collect();
-        flight.olds.iter().enumerate().for_each(|(index, &old)| flight.descriptor.set_old(index, old));
-        flight.descriptor.write_back();
-        store.root.set_active(flight.descriptor.offset());
-        flight.landed = false;
+        running.old_records = steps.iter().map(|step| store.index.get(&guard, step.key)).collect();
+        running
+            .old_records
+            .iter()
+            .enumerate()
+            .for_each(|(index, &old)| running.descriptor.set_old(index, old));
+        running.descriptor.write_back();
+        store.root.set_active(running.descriptor.offset());
+        running.finished = false;
         copy(Cut::Announced);
         let mut deferred = Deferred::default();
         for index in 0..steps.len() {
-            assert!(flight.publish_one(index, &mut deferred).is_ok());
+            assert!(running.publish_one(index, &mut deferred).is_ok());
             copy(Cut::Published(index));
         }
         store.index.persist_deferred(&guard, deferred);
-        if matches!(cut, Cut::Aborted | Cut::TakenBack) {
-            flight.descriptor.decide(Status::Aborted);
+        if matches!(cut, Cut::Aborted | Cut::Restored) {
+            running.descriptor.set_status(Status::Aborted);
             copy(Cut::Aborted);
-            store.settle_entries(&guard, &flight.descriptor, Status::Aborted);
-            copy(Cut::TakenBack);
+            store.finalize_entries(&guard, &running.descriptor, Status::Aborted);
+            copy(Cut::Restored);
         } else {
-            flight.descriptor.decide(Status::Committed);
+            running.descriptor.set_status(Status::Committed);
             copy(Cut::Committed);
-            store.settle_entries(&guard, &flight.descriptor, Status::Committed);
-            copy(Cut::Settled);
+            store.finalize_entries(&guard, &running.descriptor, Status::Committed);
+            copy(Cut::Finalized);
         }
-        flight.land();
-        store.retire_blocks(&flight.remains());
+        running.finish();
+        store.retire_blocks(&running.remains());
     }
 
     fn assert_state<M: MappedMedium>(store: &Store<M>, happened: bool, cut: Cut) {
@@ -371,13 +382,13 @@ mod tests {
         let (path, copy) = (directory.path().join("store"), directory.path().join("copy"));
         let store = open::<M>(&path);
         [&b"changed"[..], b"removed", b"kept"].iter().for_each(|key| put(&store, key, b"old"));
-        cut_off(&store, cut, &path, &copy);
-        let aborted = matches!(cut, Cut::Aborted | Cut::TakenBack);
+        interrupt(&store, cut, &path, &copy);
+        let aborted = matches!(cut, Cut::Aborted | Cut::Restored);
         assert_state(&store, !aborted, cut);
         assert!(store.check(&mut |_, _| {}).is_sound());
 
-        let happened = matches!(cut, Cut::Committed | Cut::Settled);
-        // Read-only, nothing is ended; the descriptor is asked.
+        let happened = matches!(cut, Cut::Committed | Cut::Finalized);
+        // A read-only open finishes no batch; reads use the descriptor.
         let options = PoolOptions::at(&copy).assume_persistent(M::VOLATILE_CACHE).read_only(true);
         let settings = Settings { expected_keys: 0, ..settings() };
         let frozen = crate::direct::small::open::<M>(options.open::<M>().unwrap(), settings).unwrap();
@@ -393,7 +404,7 @@ mod tests {
         let report = again.check(&mut |_, _| {});
         assert!(report.is_sound(), "{cut:?}: {:#?}", report.findings);
         assert_eq!(again.len().get(), 3, "{cut:?}");
-        // And it can all be written again.
+        // All keys can be written again.
         for step in steps() {
             put(&again, step.key, b"after");
             assert_eq!(read(&again, step.key), Some(b"after".to_vec()));
@@ -401,10 +412,10 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_cut_off_happened_or_did_not() {
+    fn interrupted_batch_is_atomic() {
         let published = (0..6).map(Cut::Published);
         let others =
-            [Cut::Prepared, Cut::Announced, Cut::Committed, Cut::Settled, Cut::Aborted, Cut::TakenBack];
+            [Cut::Prepared, Cut::Announced, Cut::Committed, Cut::Finalized, Cut::Aborted, Cut::Restored];
         for cut in published.chain(others) {
             try_cut::<Shm>(cut);
             try_cut::<Pmem>(cut);
@@ -412,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_expected_in_vain_changes_nothing() {
+    fn failed_expectation_changes_nothing() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let store = small::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
@@ -443,17 +454,17 @@ mod tests {
         let (store, _) = store();
         let keys: Vec<[u8; 4]> = (0..300u32).map(u32::to_le_bytes).collect();
         let values = |store: &Store| -> Vec<_> { keys.iter().map(|key| read(store, key)).collect() };
-        keys.iter().step_by(2).for_each(|key| store.give(key, &LONG[..64 + key[0] as usize], None));
-        store.give(b"last", b"1", None);
+        keys.iter().step_by(2).for_each(|key| store.put_entry(key, &LONG[..64 + key[0] as usize], None));
+        store.put_entry(b"last", b"1", None);
         let (before, stale) = (values(&store), store.version(b"last").unwrap());
-        store.give(b"last", b"2", None);
+        store.put_entry(b"last", b"2", None);
         let what = |nth: usize| match nth % 3 {
             0 => What::Remove,
             _ => What::Put { value: b"new", expires_at: None },
         };
         let writes: Vec<Write<'_>> =
             keys.iter().enumerate().map(|(nth, key)| Write { key, what: what(nth) }).collect();
-        // The last step of all is the one that fails.
+        // The last step fails.
         assert_eq!(store.commit(&writes, &[(b"last", stale)], Durably::Store), Ok(Commit::Changed(0)));
         assert_eq!((values(&store) == before, store.len().get()), (true, 151));
         let now = store.version(b"last").unwrap();
@@ -466,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_came_and_went_is_not_as_it_was() {
+    fn key_added_and_removed_fails_absence() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
         let settings = Settings { clock: clock.clone(), ..settings() };
@@ -480,7 +491,7 @@ mod tests {
                 clock.advance(100);
                 while store.sweep_expired(1000) == 0 {}
             },
-            // It is not there any more, but its record is.
+            // It has expired, but its record is still there.
             &|| clock.advance(100),
         ];
         for (nth, go) in came_and_went.into_iter().enumerate() {
@@ -498,7 +509,7 @@ mod tests {
                 );
                 assert_eq!(store.get(b"a").unwrap().map(|value| value.to_vec()), None);
             }
-            // That it is not there now is another matter.
+            // Mere absence now is another expectation.
             assert_eq!(
                 store.commit(&[], &[(b"a", None.into()), (b"a", None.into())], Durably::Store),
                 Ok(Commit::Done)
@@ -517,44 +528,44 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_absent_as_a_batch_came_and_expired_since_is_not_as_it_was() {
+    fn key_added_by_batch_and_expired_fails_absence() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
         let store = small::open(pool, Settings { clock: clock.clone(), ..settings() }).unwrap();
         let what = Some(What::Put { value: b"1", expires_at: Some(2000) });
-        let steps = [Step { key: b"a", what, expected: None }];
+        let steps = [BatchStep { key: b"a", what, expected: None }];
         let guard = store.pool().pin();
-        let mut flight = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
-        assert!(flight.publish().is_ok());
+        let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+        assert!(running.publish().is_ok());
         let absent = store.version(b"a").unwrap();
         assert_eq!(absent.token(), None);
-        flight.commit();
+        running.commit();
         assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
         clock.advance(1000);
         assert_eq!(store.commit(&[], &[(b"a", absent)], Durably::Store), Ok(Commit::Changed(0)));
-        store.retire_blocks(&flight.remains());
+        store.retire_blocks(&running.remains());
     }
 
     #[test]
-    fn a_store_that_has_stopped_is_read_and_not_written() {
+    fn stopped_store_serves_reads_only() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let store = small::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
-        store.stop("it was told to".into());
+        store.stop("a test".into());
         assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
         let error = store.put(Put { key: b"a", value: b"2", expires_at: None }, Durably::Store).unwrap_err();
-        assert!(error.to_string().contains("it was told to"), "{error}");
+        assert!(error.to_string().contains("a test"), "{error}");
         assert!(store.remove(b"a", Durably::Store).is_err() && store.clear(Durably::Store).is_err());
     }
 
     #[test]
-    fn who_finds_no_batch_to_end_leaves_it_open_whether_its_end_is_durable() {
+    fn finishing_no_batch_keeps_lock_unfenced() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let store = open::<Pmem>(&directory.path().join("pool"));
         let guard = store.pool().pin();
         let lock = Lock::of(store.root.lock());
         lock.acquire(&guard).release_unfenced();
-        store.end_orphan(&guard);
+        store.finish_orphan_batch(&guard);
         assert!(Lock::may_be_unfenced(lock.load_word(store.pool().medium())));
     }
 
@@ -562,70 +573,70 @@ mod tests {
     fn published<'s>(
         store: &'s Store,
         guard: &'s Guard<'s, Dram>,
-        steps: &'s [Step<'s>],
-    ) -> Flight<'s, 's, Dram> {
-        let mut flight = store.prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"));
-        assert!(flight.publish().is_ok());
-        flight
+        steps: &'s [BatchStep<'s>],
+    ) -> RunningBatch<'s, 's, Dram> {
+        let mut running = store.prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"));
+        assert!(running.publish().is_ok());
+        running
     }
 
     #[test]
-    fn all_that_a_batch_under_way_names_can_be_reached_and_is_not_swept() {
+    fn running_batch_is_reachable_and_not_swept() {
         let (store, clock) = store();
-        store.give(b"a", &LONG, Some(2000));
-        let put = |key, value| Step {
+        store.put_entry(b"a", &LONG, Some(2000));
+        let put = |key, value| BatchStep {
             key,
             what: Some(What::Put { value, expires_at: Some(2000) }),
             expected: None,
         };
         let steps = [put(b"a", &LONG), put(b"b", b"short")];
         let guard = store.pool().pin();
-        let mut flight = published(&store, &guard, &steps);
+        let mut running = published(&store, &guard, &steps);
         let reachable: Vec<u64> = store.reachable().into_iter().map(|block| block.0).collect();
-        let extent = |at| Record::at(&guard, at).ok()?.body.outline.map(|outline| outline.extent);
-        let (new, old) = (flight.news[0].offset, flight.olds[0].unwrap());
+        let extent = |at| Record::at(&guard, at).ok()?.body.external.map(|external| external.extent);
+        let (new, old) = (running.new_records[0].offset, running.old_records[0].unwrap());
         let blocks = [
-            Some(flight.descriptor.offset()),
+            Some(running.descriptor.offset()),
             Some(new),
             extent(new),
-            Some(flight.news[1].offset),
+            Some(running.new_records[1].offset),
             Some(old),
             extent(old),
         ];
         assert!(blocks.iter().all(|block| reachable.contains(&block.unwrap())));
         clock.advance(1000);
         assert_eq!(store.sweep_expired(1000), 0);
-        flight.commit();
-        store.retire_blocks(&flight.remains());
+        running.commit();
+        store.retire_blocks(&running.remains());
         drop(guard);
         assert_eq!(store.sweep_expired(1000), 2);
     }
 
     #[test]
-    fn a_record_is_claimed_from_when_its_batch_publishes_it_until_that_has_ended() {
+    fn record_is_claimed_until_its_batch_has_finished() {
         let (store, _) = store();
         let what = Some(What::Put { value: b"1", expires_at: None });
-        let steps = [Step { key: b"a", what, expected: None }];
+        let steps = [BatchStep { key: b"a", what, expected: None }];
         let guard = store.pool().pin();
-        let mut flight = published(&store, &guard, &steps);
-        let word = flight.news[0].offset;
+        let mut running = published(&store, &guard, &steps);
+        let word = running.new_records[0].offset;
         let is_claimed = || store.is_claimed(&guard, word);
         assert!(is_claimed());
-        // Its own batch word says so.
+        // By its own batch word.
         store.root.set_active(0);
         assert!(is_claimed());
-        store.root.set_active(flight.descriptor.offset());
-        flight.descriptor.decide(Status::Committed);
-        store.settle_entries(&guard, &flight.descriptor, Status::Committed);
-        // Whoever ends the batch in the place of one who dies now must find it.
+        store.root.set_active(running.descriptor.offset());
+        running.descriptor.set_status(Status::Committed);
+        store.finalize_entries(&guard, &running.descriptor, Status::Committed);
+        // If its thread dies now, another thread must find the record to finish the batch.
         assert!(is_claimed());
-        flight.land();
+        running.finish();
         assert!(!is_claimed());
-        store.retire_blocks(&flight.remains());
+        store.retire_blocks(&running.remains());
     }
 
     #[test]
-    fn what_a_batch_leaves_behind_is_nobody_s_and_all_else_is_somebody_s() {
+    fn batch_leaks_no_block() {
         let (store, _) = store();
         let put = |key, value| Write { key, what: What::Put { value, expires_at: None } };
         let remove = |key| Write { key, what: What::Remove };
@@ -634,29 +645,29 @@ mod tests {
             assert_eq!((memory.garbage, memory.used - memory.reachable), (0, 0), "{what}: {memory:?}");
             assert!(store.check(&mut |_, _| {}).is_sound());
         };
-        store.give(b"a", &LONG, None);
+        store.put_entry(b"a", &LONG, None);
         let a = store.version(b"a").unwrap();
         assert_eq!(
             store.commit(&[put(b"b", &LONG), put(b"a", b"short")], &[], Durably::Store),
             Ok(Commit::Done)
         );
         sound("committed");
-        // Of the keys, in the order in which they come, none, one or two are published when it turns out.
+        // When the failure is detected, none, one or two keys are published, in this order.
         for expected in [b"a", b"x", b"y"] {
             let writes = [put(b"a", &LONG), put(b"x", &LONG), put(b"y", b"short")];
             assert_eq!(store.commit(&writes, &[(expected, a)], Durably::Store), Ok(Commit::Changed(0)));
-            sound("taken back");
+            sound("aborted");
         }
         assert_eq!(
-            store.commit(&[remove(b"a"), remove(b"b"), remove(b"nobody")], &[], Durably::Store),
+            store.commit(&[remove(b"a"), remove(b"b"), remove(b"absent")], &[], Durably::Store),
             Ok(Commit::Done)
         );
         sound("removed");
         assert_eq!(store.len().get(), 0);
         let keys: [&[u8]; 2] = [b"p", b"q"];
-        keys.iter().for_each(|key| store.give(key, &LONG, None));
+        keys.iter().for_each(|key| store.put_entry(key, &LONG, None));
         let guard = store.pool().pin();
-        store.see_frozen(&guard, &keys);
+        store.snapshot_with_writers_stopped(&guard, &keys);
         drop(guard);
         sound("frozen");
     }

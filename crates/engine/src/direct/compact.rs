@@ -1,29 +1,26 @@
-//! Moving records together, so that the memory between them comes back in pieces that serve every
-//! size.
+//! Moves records together, so that the memory between them serves every size again.
 //!
 //! A pool that was full of values of one size, and has lost most of them, has few records left in
-//! many slabs. A *round* takes the sparsest slabs out of use (`vacate` in the pool), copies each
-//! record of these to a block elsewhere, and gives the slabs back once their blocks have come back:
-//!
+//! many slabs. A *round* takes the sparsest slabs out of use (`vacate` in the pool), copies each of
+//! their records to a block elsewhere, and frees the slabs once their blocks are free:
 //! ```text
 //!   choose slabs | grace period | copy records, fence, swap the index's words, fence,
-//!   retire the old blocks | grace period | give the slabs back
+//!   retire the old blocks | grace period | free the slabs
 //! ```
 //! # Invariants
 //! 1. A copy has the words of its record: key, value, expiry, stamp. So it is the same version of
 //!    its key ([`Token`](crate::Token)), for transactions and watches too.
-//! 2. The copy is durable before one compare-and-swap of the index's word puts it in the record's
-//!    place. If the word has changed, another writer retires the record, and the copy is freed. So
-//!    a move is a put of the same entry: what holds beside puts, and in a crash in the middle of
-//!    one, holds here.
-//! 3. Until the grace period is over, a block of a slab may be a record that a writer has not
-//!    linked yet. Behind it each block is linked, or in limbo, or no record.
-//! 4. A record that a batch has claimed, one that does not match its checksum, and what is no
-//!    record stay where they are, and with them the slab, which is used again.
+//! 2. The copy is durable before one compare-and-swap of the index's word replaces the record by
+//!    it. If the word has changed, another writer retires the record, and the copy is freed. So a
+//!    move is a put of the same entry, also for concurrent writers and in a crash.
+//! 3. Before the grace period is over, a block of a slab may be a record that a writer has not
+//!    linked yet. After it, each block is linked, or in limbo, or no record.
+//! 4. A record that a batch has claimed, a damaged record, and a block that is no record stay in
+//!    place. Their slab is used again.
 //!
-//! **A crash** between the copy and the swap leaves a copy that nothing reaches; behind the swap,
-//! an old record that nothing reaches. The collector frees either. Slabs that are being emptied are
-//! found by the next round, of any process.
+//! **A crash** between the copy and the swap leaves an unreachable copy; after the swap, an
+//! unreachable old record. The collector frees either. The next round, of any process, finds slabs
+//! that are being emptied.
 
 use super::expiry::Pass;
 use super::record::{Role, Shape};
@@ -38,20 +35,20 @@ use terrace_pool::{Backoff, Fresh, Guard, PoolFull, Sparse};
 
 /// Records that are moved under one pin, and share their fences.
 const TOGETHER: usize = 64;
-/// The same where there may be no memory to note more old blocks in.
+/// The same where there may be no memory to record more old blocks in limbo.
 const FEW: usize = 8;
-/// Bytes of records that a step in the background moves.
+/// Bytes of records that a background step moves.
 const STEP_BYTES: u64 = 1 << 20;
-/// In the background slabs are left alone that hold more than so many percent of their blocks, and
-/// all of them while less than this is free in them.
+/// Background steps empty only slabs that hold at most this percentage of their blocks, and none
+/// while less than `SLACK_PERCENT` of all slabs is free.
 const BACKGROUND_PERCENT: u64 = 60;
 const SLACK_PERCENT: u64 = 25;
-/// Less than so many slabs are not worth the looking.
+/// Fewer slabs than this are not worth a search.
 const SLACK_SLABS: u64 = 4;
-/// Steps in the background that a slab waits for its last blocks.
+/// Background steps that a slab waits for its last blocks.
 const WAITS: u32 = 20;
 
-/// What a store knows about its moves.
+/// What a store keeps about its moves.
 #[derive(Default)]
 pub(super) struct Compactor {
     state: Mutex<State>,
@@ -62,40 +59,40 @@ pub(super) struct Compactor {
 #[derive(Default)]
 pub(super) struct State {
     round: Option<Round>,
-    /// Slabs that could not be emptied, and units in which something could not be moved.
+    /// Slabs that could not be emptied, and units with something that could not be moved.
     pub(super) stuck: BTreeSet<u64>,
-    /// Bytes that had been freed in all when the first of those was found.
+    /// Total bytes freed when the first of those was found.
     stuck_since: u64,
-    /// Bytes that had been freed in all when there was nothing to be gained in the background.
+    /// Total bytes freed when a background step found nothing to gain.
     fruitless: Option<u64>,
-    /// The same where more was tried, and the bytes that were wanted then.
+    /// The same for a write that found the pool full, and the bytes that it needed.
     pub(super) refused: Option<(u64, u64)>,
     pub(super) pass: Pass,
-    /// Whether a thread that stayed pinned has kept memory from coming back.
-    pub(super) was_held_up: bool,
+    /// Whether a thread that stayed pinned has blocked reclamation.
+    pub(super) was_blocked: bool,
 }
 
-/// Slabs on their way.
+/// Slabs that are being emptied.
 struct Round {
     slabs: Vec<u64>,
-    /// The epoch of the last change of them.
+    /// The epoch of their last change.
     since: u64,
     has_moved: bool,
     waits: u32,
 }
 
-/// What a block of a slab that is being emptied is.
+/// The state of a block in a slab that is being emptied.
 enum Resident<'g> {
     /// A record that can be moved.
     Linked(Record<'g>),
-    /// It comes back by itself, or may be moved later.
+    /// It will be freed, or may be moved later.
     Leaving,
-    /// Nobody can move it.
+    /// It cannot be moved.
     Stuck,
 }
 
 impl Compactor {
-    /// Waits for its turn as for any lock of the pool: a test may say whose turn it is.
+    /// Waits with a backoff, as for any lock of the pool, so that a test can schedule threads.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         let mut backoff = Backoff::new();
         loop {
@@ -109,15 +106,15 @@ impl Compactor {
 }
 
 impl State {
-    /// Takes note that a slab could not be emptied, or a unit.
-    pub(super) fn give_up(&mut self, slabs: impl IntoIterator<Item = u64>, freed: u64) {
+    /// Records slabs or units that could not be emptied.
+    pub(super) fn add_stuck(&mut self, slabs: impl IntoIterator<Item = u64>, freed: u64) {
         if self.stuck.is_empty() {
             self.stuck_since = freed;
         }
         self.stuck.extend(slabs);
     }
 
-    /// Tries what could not be emptied again, once a 64th of the pool's size has been freed since.
+    /// Forgets them once a 64th of the pool's size has been freed since.
     pub(super) fn forget_stuck(&mut self, freed: u64, size: u64) {
         if freed.wrapping_sub(self.stuck_since) > size / 64 {
             self.stuck.clear();
@@ -126,9 +123,9 @@ impl State {
 }
 
 impl<M: MappedMedium> Direct<M> {
-    /// A step in the background: see [`Engine::compact`](crate::Engine::compact).
+    /// A background step: see [`Pooled::compact`](crate::Pooled::compact).
     pub(super) fn compact_step(&self) -> bool {
-        if self.is_running().is_err() {
+        if self.check_writable().is_err() {
             return false;
         }
         let Ok(mut state) = self.compactor.state.try_lock() else { return false };
@@ -142,31 +139,32 @@ impl<M: MappedMedium> Direct<M> {
         }
         if !round.has_moved {
             self.move_round(&mut state, &mut round);
-            // In most cases nobody is in the way.
+            // In most cases no reader blocks it.
             let _ = self.pool().has_passed(round.since);
         }
         round.waits += 1;
         let (released, left) = self.pool().end_vacating(&round.slabs, round.waits > WAITS);
         if round.waits > WAITS {
-            state.give_up(left, self.pool().freed());
+            state.add_stuck(left, self.pool().freed());
         } else if !left.is_empty() {
             state.round = Some(Round { slabs: left, ..round });
         }
         released > 0
     }
 
-    /// Chooses slabs, if there is something to be gained.
+    /// Chooses slabs, if there is something to gain.
     fn begin_round(&self, state: &mut State) -> bool {
         let (pool, freed) = (self.pool(), self.pool().freed());
         let (slabs, slack) = pool.slack();
         let is_little = slack * 100 < slabs * SLACK_PERCENT || slack < SLACK_SLABS * pool.slab_bytes();
         let is_early = state.fruitless.is_some_and(|then| freed.wrapping_sub(then) < slabs / 16);
-        // Those that another process has left, or a round that somebody in need has taken over.
+        // Slabs that another process has left, or that are left of a round that `end_round` has
+        // taken over.
         let mut chosen = pool.vacating();
         if chosen.is_empty() && !is_little && !is_early {
             state.forget_stuck(freed, pool.size());
             let which = Sparse { bytes: STEP_BYTES, percent: BACKGROUND_PERCENT };
-            chosen = pool.vacate(which, &|slab| self.is_to_stay(state, slab));
+            chosen = pool.vacate(which, &|slab| self.should_stay(state, slab));
             state.fruitless = chosen.is_empty().then_some(freed);
         }
         if chosen.is_empty() {
@@ -176,57 +174,56 @@ impl<M: MappedMedium> Direct<M> {
         true
     }
 
-    /// Moves what lies in the slabs of a round, whose grace is over.
+    /// Moves the records of a round whose grace period is over.
     fn move_round(&self, state: &mut State, round: &mut Round) {
         let stuck: Vec<u64> =
-            round.slabs.iter().copied().filter(|&slab| !self.empty_slab(slab, Elsewhere::InUse)).collect();
+            round.slabs.iter().copied().filter(|&slab| !self.empty_slab(slab, Destination::InUse)).collect();
         let _ = self.pool().end_vacating(&stuck, true);
         round.slabs.retain(|slab| !stuck.contains(slab));
-        state.give_up(stuck, self.pool().freed());
+        state.add_stuck(stuck, self.pool().freed());
         (round.has_moved, round.since) = (true, self.pool().epoch_now());
     }
 
-    /// Ends the round that is under way, if there is one, so that its slabs are free or in use
-    /// again. Returns whether one is free. The caller is not pinned, and waits for threads that
-    /// are.
+    /// Completes the running round, if there is one, so that its slabs are free or in use again.
+    /// Returns whether one is free. The caller must not be pinned; this waits for pinned threads.
     pub(super) fn end_round(&self, state: &mut State) -> bool {
         let mut slabs = state.round.take().map_or(Vec::new(), |round| round.slabs);
         if slabs.is_empty() {
             slabs = self.pool().vacating();
         }
-        !slabs.is_empty() && self.empty_slabs(&slabs, Elsewhere::InUse, state) > 0
+        !slabs.is_empty() && self.empty_slabs(&slabs, Destination::InUse, state) > 0
     }
 
-    /// Empties slabs that are out of use, waits for their blocks, and gives them back. Those that
-    /// cannot be emptied are used again. Returns how many it gave back.
-    pub(super) fn empty_slabs(&self, slabs: &[u64], elsewhere: Elsewhere, state: &mut State) -> u64 {
+    /// Empties slabs that are out of use, waits for their blocks, and frees them. Slabs that cannot
+    /// be emptied are used again. Returns how many it freed.
+    pub(super) fn empty_slabs(&self, slabs: &[u64], destination: Destination, state: &mut State) -> u64 {
         let pool = self.pool();
-        state.was_held_up |= !pool.outwait();
-        if !state.was_held_up {
+        state.was_blocked |= !pool.outwait();
+        if !state.was_blocked {
             let mut stuck = Vec::new();
             for &slab in slabs {
-                if !self.empty_slab(slab, elsewhere) {
+                if !self.empty_slab(slab, destination) {
                     stuck.push(slab);
                 }
             }
-            state.give_up(stuck, pool.freed());
-            state.was_held_up |= !pool.outwait();
+            state.add_stuck(stuck, pool.freed());
+            state.was_blocked |= !pool.outwait();
         }
         let (released, left) = pool.end_vacating(slabs, false);
         let _ = pool.end_vacating(&left, true);
-        if !state.was_held_up {
-            state.give_up(left, pool.freed());
+        if !state.was_blocked {
+            state.add_stuck(left, pool.freed());
         }
         released
     }
 
-    /// Whether a slab is not to be emptied: it was tried in vain, or something lies in it that is
-    /// no record. Reads one word of each block, which may be being written.
-    pub(super) fn is_to_stay(&self, state: &State, slab: u64) -> bool {
+    /// Whether a slab should not be emptied: it was tried in vain, or one of its blocks is no
+    /// record. Reads one word of each block, which another thread may be writing.
+    pub(super) fn should_stay(&self, state: &State, slab: u64) -> bool {
         let guard = self.pool().pin();
         let region = guard.pool().region();
         let is_record = |block: u64| {
-            // ORDER: Relaxed: what is moved is looked at again, behind a grace period.
+            // ORDER: Relaxed: records that are moved are read again, after a grace period.
             let shape =
                 region.get(Offset::<Word>::new(block)).map(|shape| shape.load(region.medium(), Relaxed));
             shape.and_then(Shape::decode).is_some()
@@ -234,13 +231,13 @@ impl<M: MappedMedium> Direct<M> {
         state.stuck.contains(&slab) || !guard.blocks_in(slab).into_iter().all(is_record)
     }
 
-    /// Moves every record out of a slab. `false` if something is in it that cannot be moved, or
-    /// there is no room for it elsewhere.
-    fn empty_slab(&self, slab: u64, elsewhere: Elsewhere) -> bool {
+    /// Moves every record out of a slab. `false` if some block cannot be moved, or there is no room
+    /// for it elsewhere.
+    fn empty_slab(&self, slab: u64, destination: Destination) -> bool {
         let blocks = self.pool().pin().blocks_in(slab);
         let mut rest = &blocks[..];
         while !rest.is_empty() {
-            match self.move_some(rest, elsewhere) {
+            match self.move_some(rest, destination) {
                 Some(done) => rest = &rest[done..],
                 None => return false,
             }
@@ -248,32 +245,32 @@ impl<M: MappedMedium> Direct<M> {
         true
     }
 
-    /// Moves the first of these blocks, as many as go under one pin. Returns how many it has done
-    /// with; `None` if one of them is stuck.
-    fn move_some(&self, blocks: &[u64], elsewhere: Elsewhere) -> Option<usize> {
+    /// Moves the first of these blocks, as many as one pin allows. Returns how many it has
+    /// completed; `None` if one of them is stuck.
+    fn move_some(&self, blocks: &[u64], destination: Destination) -> Option<usize> {
         let guard = self.pool().pin();
         let many = guard.reserve_retirements(TOGETHER).is_ok();
         let blocks = &blocks[..blocks.len().min(if many { TOGETHER } else { FEW })];
-        let (mut moves, mut trouble) = (Vec::with_capacity(blocks.len()), false);
+        let (mut moves, mut is_stuck) = (Vec::with_capacity(blocks.len()), false);
         for &block in blocks {
             match self.resident(&guard, block) {
                 Resident::Linked(record) if self.has_expired(&record) => {
                     let removed = self.unlink(&guard, record.body.key, block);
                     self.root.count_expired(&guard, u64::from(removed == Ok(true)));
                 }
-                Resident::Linked(record) => match self.copy(&guard, &record, elsewhere) {
+                Resident::Linked(record) => match self.copy(&guard, &record, destination) {
                     Ok(copy) => moves.push((record, copy)),
-                    Err(_) => trouble = true,
+                    Err(_) => is_stuck = true,
                 },
                 Resident::Leaving => {}
-                Resident::Stuck => trouble = true,
+                Resident::Stuck => is_stuck = true,
             }
-            if trouble {
+            if is_stuck {
                 break;
             }
         }
         self.publish_moves(&guard, moves);
-        (!trouble).then_some(blocks.len())
+        (!is_stuck).then_some(blocks.len())
     }
 
     /// Moves every record that can be moved.
@@ -284,9 +281,9 @@ impl<M: MappedMedium> Direct<M> {
             position = self.index.scan(&guard, position, FEW, &mut |word| words.push(word));
             for word in words.drain(..) {
                 let Resident::Linked(record) = self.resident(&guard, word) else { continue };
-                if record.shape.is_outline() {
+                if record.shape.has_external_value() {
                     let _ = self.move_extent(&guard, &record);
-                } else if let Ok(copy) = self.copy(&guard, &record, Elsewhere::Anywhere) {
+                } else if let Ok(copy) = self.copy(&guard, &record, Destination::Anywhere) {
                     self.publish_moves(&guard, vec![(record, copy)]);
                 }
             }
@@ -308,14 +305,14 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// Whether a copy of a record means the same: if a batch wrote it, that is settled. What a batch
-    /// word says that was damaged is not to be forgotten.
+    /// Whether a copy of a record has the same meaning: if a batch wrote it, it is finalized. A
+    /// damaged batch word must not be lost.
     fn is_movable(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
         matches!(record.shape.role, Role::Single | Role::Put)
             && matches!(self.pending(guard, record), Ok(None))
     }
 
-    /// Whether a record, which the index names, may be moved now.
+    /// Whether a record that the index names may be moved now.
     pub(super) fn may_move(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
         self.is_movable(guard, record) && !self.is_claimed(guard, record.offset)
     }
@@ -325,17 +322,17 @@ impl<M: MappedMedium> Direct<M> {
         &self,
         guard: &'g Guard<'_, M>,
         record: &Record<'_>,
-        elsewhere: Elsewhere,
+        destination: Destination,
     ) -> Result<Fresh<'g, M>, PoolFull> {
         let bytes = record.shape.size();
-        let copy = match elsewhere {
-            Elsewhere::InUse => guard.alloc_from_listed(record.offset, bytes)?,
-            Elsewhere::Anywhere => guard.alloc(bytes)?,
+        let copy = match destination {
+            Destination::InUse => guard.alloc_from_listed(record.offset, bytes)?,
+            Destination::Anywhere => guard.alloc(bytes)?,
         };
         let (head, body) = record.parts();
         head.iter().zip([0, 8]).for_each(|(word, at)| copy.write(at, &word.to_le_bytes()));
         if record.batch_word().is_some() {
-            // Its batch is settled.
+            // Its batch is finalized.
             copy.write(16, &[0; 8]);
         }
         copy.write(record.shape.body_at(), body);
@@ -344,13 +341,13 @@ impl<M: MappedMedium> Direct<M> {
         Ok(copy)
     }
 
-    /// Puts copies in the place of their records, and retires these.
+    /// Replaces records by their copies, and retires the records.
     pub(super) fn publish_moves(&self, guard: &Guard<'_, M>, moves: Vec<(Record<'_>, Fresh<'_, M>)>) {
         if moves.is_empty() {
             return;
         }
-        // PERSIST: all copies before the index's words for them. A crash before this leaves copies
-        // that nobody names.
+        // PERSIST: all copies before the index's words. A crash before this leaves unreachable
+        // copies.
         self.pool().region().fence();
         let mut deferred = Deferred::default();
         let mut old = Vec::with_capacity(moves.len());
@@ -362,17 +359,17 @@ impl<M: MappedMedium> Direct<M> {
                 _ => guard.free(new.unwrap_or(0), record.shape.size()),
             }
         }
-        // PERSIST: the words, before the old records can be used again: until then a crash brings
-        // these back.
+        // PERSIST: the words, before the old records can be reused: until then a crash restores
+        // them.
         self.index.persist_deferred(guard, deferred);
         old.into_iter().for_each(|(offset, bytes)| guard.retire(offset, bytes));
     }
 }
 
-/// Where a record is moved to.
+/// The memory that records are moved to.
 #[derive(Clone, Copy)]
-pub(super) enum Elsewhere {
-    /// Slabs that are in use: no new one is taken.
+pub(super) enum Destination {
+    /// Slabs that are in use: takes no new one.
     InUse,
     /// Any memory.
     Anywhere,
@@ -382,7 +379,7 @@ pub(super) enum Elsewhere {
 mod tests {
     use super::*;
     use crate::direct::descriptor::Status;
-    use crate::direct::plan::{Step, Trouble};
+    use crate::direct::plan::{AbortReason, BatchStep};
     use crate::direct::small::{Store, store};
     use crate::{Change, Commit, Durably, Engine, Pooled, What, Write};
 
@@ -400,9 +397,9 @@ mod tests {
     fn moved_record_is_the_same_version_elsewhere() {
         let (store, _) = store();
         let keys = [&b"short"[..], b"long", b"late", b"batch"];
-        store.give(keys[0], b"value", None);
-        store.give(keys[1], &LONG, Some(5000));
-        store.give(keys[2], b"value", Some(5000));
+        store.put_entry(keys[0], b"value", None);
+        store.put_entry(keys[1], &LONG, Some(5000));
+        store.put_entry(keys[2], b"value", Some(5000));
         let put = What::Put { value: b"value", expires_at: None };
         let both = [Write { key: keys[3], what: put }, Write { key: b"other", what: put }];
         store.commit(&both, &[], Durably::Store).unwrap();
@@ -412,11 +409,11 @@ mod tests {
                 (value.to_vec(), value.expires_at(), value.token())
             })
         };
-        let (before, places) = (state(&store), keys.map(|key| store.place(key)));
+        let (before, places) = (state(&store), keys.map(|key| store.record_offset(key)));
         let known: Vec<_> = keys.iter().map(|&key| (key, store.version(key).unwrap())).collect();
         store.move_all();
         assert_eq!(state(&store), before);
-        assert!(keys.iter().zip(places).all(|(key, place)| store.place(key) != place));
+        assert!(keys.iter().zip(places).all(|(key, place)| store.record_offset(key) != place));
         // Nor is it a change to a transaction.
         assert_eq!(store.commit(&both, &known, Durably::Store), Ok(Commit::Done));
         assert_whole(&store);
@@ -425,16 +422,16 @@ mod tests {
     #[test]
     fn claimed_record_is_not_moved() {
         let (store, _) = store();
-        store.give(b"key", b"value", None);
-        let steps = [Step::keep(b"key")];
+        store.put_entry(b"key", b"value", None);
+        let steps = [BatchStep::keep(b"key")];
         let guard = store.pool().pin();
-        let Ok(mut flight) = store.prepare(&guard, &steps) else { panic!("there is room") };
-        assert!(flight.publish().is_ok());
-        let place = store.place(b"key");
+        let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
+        assert!(running.publish().is_ok());
+        let place = store.record_offset(b"key");
         store.move_all();
-        assert_eq!(store.place(b"key"), place);
-        flight.take_back();
-        store.retire_blocks(&flight.remains());
+        assert_eq!(store.record_offset(b"key"), place);
+        running.abort();
+        store.retire_blocks(&running.remains());
         drop(guard);
         assert_whole(&store);
     }
@@ -442,56 +439,56 @@ mod tests {
     #[test]
     fn damaged_record_is_not_moved() {
         let (store, _) = store();
-        [&b"whole"[..], b"head", b"value"].iter().for_each(|key| store.give(key, &LONG, None));
-        let places = [&b"head"[..], b"value"].map(|key| store.place(key));
+        [&b"whole"[..], b"head", b"value"].iter().for_each(|key| store.put_entry(key, &LONG, None));
+        let places = [&b"head"[..], b"value"].map(|key| store.record_offset(key));
         store.damage(places[0] + 16);
         let guard = store.pool().pin();
-        let extent = Record::at(&guard, places[1]).unwrap().body.outline.unwrap().extent;
+        let extent = Record::at(&guard, places[1]).unwrap().body.external.unwrap().extent;
         drop(guard);
         store.damage(extent);
         store.move_all();
-        assert_eq!([&b"head"[..], b"value"].map(|key| store.place(key)), places);
+        assert_eq!([&b"head"[..], b"value"].map(|key| store.record_offset(key)), places);
         assert!(store.get(b"head").is_err() && store.get(b"value").is_err());
         assert_eq!(*store.get(b"whole").unwrap().unwrap(), LONG);
     }
 
     #[test]
-    fn record_of_a_batch_that_is_not_there_is_not_moved() {
+    fn record_of_missing_batch_is_not_moved() {
         let (store, _) = store();
         let put = What::Put { value: b"value", expires_at: None };
         store.commit(&[b"one", b"two"].map(|key| Write { key, what: put }), &[], Durably::Store).unwrap();
-        let place = store.place(b"one");
+        let place = store.record_offset(b"one");
         store.damage(place + 16);
-        let told = store.get(b"one").unwrap_err();
+        let error = store.get(b"one").unwrap_err();
         store.move_all();
-        assert_eq!((store.place(b"one"), store.get(b"one")), (place, Err(told)));
-        assert!(store.place(b"two") != place && store.get(b"two").unwrap().unwrap() == b"value");
+        assert_eq!((store.record_offset(b"one"), store.get(b"one")), (place, Err(error)));
+        assert!(store.record_offset(b"two") != place && store.get(b"two").unwrap().unwrap() == b"value");
     }
 
-    /// The steps of a commit that gives a key another expiry, and writes another one.
-    fn expiry(store: &Store) -> [Step<'static>; 2] {
+    /// The steps of a commit that gives a key another expiry, and writes another key.
+    fn expiry(store: &Store) -> [BatchStep<'static>; 2] {
         let expected = Some(Box::new((0, store.version(b"key").unwrap())));
         let put = What::Put { value: b"new", expires_at: None };
         [
-            Step { key: b"key", what: Some(What::Expire(Some(5000))), expected },
-            Step { key: b"other", what: Some(put), expected: None },
+            BatchStep { key: b"key", what: Some(What::Expire(Some(5000))), expected },
+            BatchStep { key: b"other", what: Some(put), expected: None },
         ]
     }
 
     #[test]
-    fn batch_takes_over_no_value_that_was_moved_meanwhile() {
+    fn batch_takes_over_no_moved_value() {
         let (store, _) = store();
-        store.give(b"key", &LONG, None);
+        store.put_entry(b"key", &LONG, None);
         let steps = expiry(&store);
         let guard = store.pool().pin();
-        let Ok(mut flight) = store.prepare(&guard, &steps) else { panic!("there is room") };
+        let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
         store.move_all();
-        assert!(matches!(flight.publish(), Err(Trouble::Moved)));
-        flight.take_back();
-        assert_eq!(flight.descriptor.status(), Some(Status::Aborted));
-        store.retire_blocks(&flight.remains());
+        assert!(matches!(running.publish(), Err(AbortReason::Moved)));
+        running.abort();
+        assert_eq!(running.descriptor.status(), Some(Status::Aborted));
+        store.retire_blocks(&running.remains());
         drop(guard);
-        // Prepared anew, it succeeds, for the version is the same.
+        // Prepared again, it succeeds, for the version is the same.
         let writes = steps.each_ref().map(|step| Write { key: step.key, what: step.what.unwrap() });
         let version = steps[0].expectation().unwrap().1;
         assert_eq!(store.commit(&writes, &[(b"key", version)], Durably::Store), Ok(Commit::Done));
@@ -502,25 +499,25 @@ mod tests {
     }
 
     #[test]
-    fn refused_expiry_frees_nothing_of_another() {
+    fn failed_expiry_frees_no_shared_value() {
         let (store, _) = store();
-        store.give(b"key", &LONG, None);
+        store.put_entry(b"key", &LONG, None);
         let steps = expiry(&store);
         let guard = store.pool().pin();
-        let Ok(mut flight) = store.prepare(&guard, &steps) else { panic!("there is room") };
-        store.give(b"key", b"another", None);
-        assert!(matches!(flight.publish(), Err(Trouble::Changed(0))));
-        flight.take_back();
-        store.retire_blocks(&flight.remains());
+        let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
+        store.put_entry(b"key", b"another", None);
+        assert!(matches!(running.publish(), Err(AbortReason::Changed(0))));
+        running.abort();
+        store.retire_blocks(&running.remains());
         drop(guard);
         while store.pool().reclaim_blocking() {}
         assert_whole(&store);
     }
 
     #[test]
-    fn modify_is_asked_again_about_a_moved_record() {
+    fn modify_runs_again_for_a_moved_record() {
         let (store, _) = store();
-        store.give(b"key", &LONG, None);
+        store.put_entry(b"key", &LONG, None);
         let mut asked = 0;
         let mut change = |_: Option<crate::Entry<'_>>| {
             asked += 1;
@@ -535,9 +532,9 @@ mod tests {
     }
 
     #[test]
-    fn step_where_nothing_is_to_be_gained_changes_nothing() {
+    fn step_without_gain_changes_nothing() {
         let (store, _) = store();
-        (0..20_000u32).for_each(|n| store.give(&n.to_le_bytes(), &[7; 100], None));
+        (0..20_000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), &[7; 100], None));
         let before = store.pool().space();
         assert!(!store.compact());
         assert_eq!(store.pool().space(), before);
@@ -545,9 +542,9 @@ mod tests {
     }
 
     #[test]
-    fn steps_give_back_what_lies_idle_between_records() {
+    fn steps_free_memory_between_records() {
         let (store, _) = store();
-        (0..20_000u32).for_each(|n| store.give(&n.to_le_bytes(), &[n as u8; 400], None));
+        (0..20_000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), &[n as u8; 400], None));
         let full = store.pool().space();
         (0..20_000u32)
             .filter(|n| n % 5 != 0)
@@ -562,13 +559,15 @@ mod tests {
     }
 
     #[test]
-    fn slab_with_something_that_cannot_be_moved_is_used_again() {
+    fn slab_with_unmovable_block_is_used_again() {
         let (store, _) = store();
-        (0..10_000u32).for_each(|n| store.give(&n.to_le_bytes(), &[n as u8; 400], None));
+        (0..10_000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), &[n as u8; 400], None));
         (0..10_000u32)
             .filter(|n| n % 20 != 0)
             .for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
-        (0..10_000u32).filter(|n| n % 20 == 0).for_each(|n| store.damage(store.place(&n.to_le_bytes()) + 16));
+        (0..10_000u32)
+            .filter(|n| n % 20 == 0)
+            .for_each(|n| store.damage(store.record_offset(&n.to_le_bytes()) + 16));
         while store.pool().reclaim_blocking() {}
         let places = |store: &Store| {
             let mut places = Vec::new();

@@ -1,9 +1,10 @@
-//! Statistics that writers keep, in stripes so that they do not share a line.
+//! Statistics, in stripes so that writers do not share a line.
 //!
-//! Not persisted. A killed process may leave them off by a little, a power failure may leave anything; so the collector's walk counts again.
+//! They are not persisted. A killed process may leave them slightly off, and a power failure may
+//! leave any value, so the collector counts again.
 
 use super::root::Root;
-use super::view::{Facts, Record};
+use super::view::{Record, RecordFacts};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -16,7 +17,7 @@ const EXPIRING: usize = 1;
 const STAMPS: usize = 2;
 const EXPIRED: usize = 3;
 
-/// What the collector's walk has counted.
+/// The result of the collector's count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) data_bytes: u64,
@@ -30,19 +31,19 @@ impl Tally {
     }
 }
 
-/// By how much the counts change. Wraps round.
+/// The change of the counters. Wraps around.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Change {
+pub(super) struct CounterChange {
     data_bytes: u64,
     expiring: u64,
 }
 
-impl Change {
-    /// One record takes another's place, or comes, or goes.
+impl CounterChange {
+    /// One record replaces another, is added, or is removed.
     #[inline(always)]
-    pub(super) fn add(&mut self, old: Option<Facts>, new: Option<Facts>) {
-        let bytes = |facts: Option<Facts>| facts.map_or(0, |facts| facts.data_bytes);
-        let expiring = |facts: Option<Facts>| u64::from(facts.is_some_and(|facts| facts.expires));
+    pub(super) fn add(&mut self, old: Option<RecordFacts>, new: Option<RecordFacts>) {
+        let bytes = |facts: Option<RecordFacts>| facts.map_or(0, |facts| facts.data_bytes);
+        let expiring = |facts: Option<RecordFacts>| u64::from(facts.is_some_and(|facts| facts.expires));
         self.data_bytes = self.data_bytes.wrapping_add(bytes(new)).wrapping_sub(bytes(old));
         self.expiring = self.expiring.wrapping_add(expiring(new)).wrapping_sub(expiring(old));
     }
@@ -61,27 +62,32 @@ impl<M: MappedMedium> Root<M> {
             .fold(0, |sum, stripe| sum.wrapping_add(self.word(2 + stripe, counter).load(medium, Relaxed)))
     }
 
-    /// A number that no record made shortly before or after has.
+    /// A number that differs from those of all records written shortly before or after.
     #[inline(always)]
     pub(super) fn stamp(&self, guard: &Guard<'_, M>) -> u32 {
         (self.add(guard, STAMPS, STRIPES) | (guard.slot_index() % STRIPES)) as u32
     }
 
-    /// Records that have been written, by anyone.
+    /// Number of records that have been written, by any process.
     pub(super) fn written(&self, guard: &Guard<'_, M>) -> u64 {
         self.sum(guard, STAMPS) / STRIPES
     }
 
-    /// One record took another's place, or came, or went.
+    /// Counts that one record replaced another, was added, or was removed.
     #[inline(always)]
-    pub(super) fn replaced(&self, guard: &Guard<'_, M>, old: Option<Facts>, new: Option<Facts>) {
-        let mut change = Change::default();
+    pub(super) fn count_replaced(
+        &self,
+        guard: &Guard<'_, M>,
+        old: Option<RecordFacts>,
+        new: Option<RecordFacts>,
+    ) {
+        let mut change = CounterChange::default();
         change.add(old, new);
         self.count(guard, change);
     }
 
     #[inline(always)]
-    pub(super) fn count(&self, guard: &Guard<'_, M>, change: Change) {
+    pub(super) fn count(&self, guard: &Guard<'_, M>, change: CounterChange) {
         if change.data_bytes != 0 {
             self.add(guard, DATA, change.data_bytes);
         }
@@ -94,7 +100,7 @@ impl<M: MappedMedium> Root<M> {
         self.add(guard, EXPIRED, count);
     }
 
-    /// What there is now, near enough.
+    /// The present values, approximately.
     pub(super) fn tally(&self, guard: &Guard<'_, M>) -> Tally {
         let total = |counter| {
             let base = self.word(1, counter).load(guard.pool().medium(), Relaxed);
@@ -107,12 +113,13 @@ impl<M: MappedMedium> Root<M> {
         self.sum(guard, EXPIRED)
     }
 
-    /// The sums before a walk.
+    /// The sums before a recount.
     pub(super) fn start_recount(&self, guard: &Guard<'_, M>) -> [u64; 2] {
         [self.sum(guard, DATA), self.sum(guard, EXPIRING)]
     }
 
-    /// Corrects the bases by what a walk has found. What others changed meanwhile counts half, as if the walk had passed half of it.
+    /// Corrects the bases by the result of a recount. Concurrent changes count half, as if the
+    /// recount had seen half of them.
     pub(super) fn finish_recount(&self, guard: &Guard<'_, M>, before: [u64; 2], found: Tally) {
         for (counter, found) in [(DATA, found.data_bytes), (EXPIRING, found.expiring)] {
             let change = self.sum(guard, counter).wrapping_sub(before[counter]) as i64 / 2;
@@ -130,7 +137,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn no_two_records_of_a_while_have_the_same_stamp() {
+    fn stamps_are_distinct_across_threads() {
         let (store, _) = store();
         let here = store.pool().pin();
         let stripe = here.slot_index() % STRIPES;
@@ -147,63 +154,63 @@ mod tests {
     }
 
     #[test]
-    fn threads_at_a_time_count_in_lines_of_their_own_until_there_are_more_than_lines() {
+    fn concurrent_threads_count_in_separate_lines() {
         let (store, _) = store();
         let threads = STRIPES + 2;
         let barrier = std::sync::Barrier::new(threads as usize);
         let count = || {
             let guard = store.pool().pin();
             barrier.wait();
-            // A bit for each seat.
+            // A bit for each thread slot.
             store.root.count_expired(&guard, 1 << guard.slot_index());
             barrier.wait();
             guard.slot_index()
         };
-        let seats: BTreeSet<u64> = std::thread::scope(|scope| {
+        let slots: BTreeSet<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert_eq!(seats.len() as u64, threads);
-        assert_eq!(store.stats().expired, seats.iter().map(|seat| 1 << seat).sum::<u64>());
+        assert_eq!(slots.len() as u64, threads);
+        assert_eq!(store.stats().expired, slots.iter().map(|slot| 1 << slot).sum::<u64>());
         let medium = store.pool().medium();
         for line in 0..STRIPES {
             let bits = store.root.word(2 + line, EXPIRED).load(medium, Relaxed);
-            assert!((1..=2).contains(&bits.count_ones()), "{bits:#x} in line {line} of {seats:?}");
+            assert!((1..=2).contains(&bits.count_ones()), "{bits:#x} in line {line} of {slots:?}");
         }
     }
 
-    /// Bytes of data, and entries that expire.
+    /// Bytes of data, and number of entries that expire.
     fn counted(store: &Store) -> (u64, u64) {
         let stats = store.stats();
         (stats.data_bytes, stats.expiring)
     }
 
     #[test]
-    fn what_is_there_is_counted_whatever_puts_it_there_or_takes_it_away() {
+    fn data_is_counted_for_every_kind_of_write() {
         let (store, clock) = store();
         let put = |key, value, expires_at| Write { key, what: What::Put { value, expires_at } };
         let commit =
             |writes: &[Write<'_>]| assert_eq!(store.commit(writes, &[], Durably::Store), Ok(Commit::Done));
         let (late, long) = (Some(5000), vec![7; 9000]);
-        store.give(b"one", b"12345", None);
+        store.put_entry(b"one", b"12345", None);
         assert_eq!(counted(&store), (8, 0));
-        store.give(b"one", b"123", late);
+        store.put_entry(b"one", b"123", late);
         assert_eq!(counted(&store), (6, 1));
-        store.give(b"one", b"123", Some(6000));
+        store.put_entry(b"one", b"123", Some(6000));
         assert_eq!(counted(&store), (6, 1));
-        store.give(b"long", &long, None);
+        store.put_entry(b"long", &long, None);
         store.modify(b"long", &mut |_| crate::Change::Expire(late), Durably::Store).unwrap();
         assert_eq!(counted(&store), (6 + 9004, 2));
         store.modify(b"long", &mut |_| crate::Change::Expire(None), Durably::Store).unwrap();
         assert_eq!(counted(&store), (6 + 9004, 1));
-        // A batch that replaces, adds and removes; and one that only removes.
+        // A batch that replaces, adds and removes; then a batch that only removes.
         commit(&[
             put(b"one", b"1", None),
             put(b"two", &long, late),
             Write { key: b"long", what: What::Remove },
         ]);
         assert_eq!(counted(&store), (4 + 9003, 1));
-        commit(&[put(b"one", b"12", None), Write { key: b"nobody", what: What::Remove }]);
+        commit(&[put(b"one", b"12", None), Write { key: b"absent", what: What::Remove }]);
         assert_eq!(counted(&store), (5 + 9003, 1));
         clock.advance(10_000);
         assert_eq!(store.sweep_expired(1000), 1);
@@ -213,9 +220,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_left_of_the_counts_is_corrected_by_a_walk_and_is_never_less_than_nothing() {
+    fn recount_corrects_counts_after_a_crash() {
         let (store, _) = store();
-        (0..50u8).for_each(|n| store.give(&[n], b"123", (n < 10).then_some(5000)));
+        (0..50u8).for_each(|n| store.put_entry(&[n], b"123", (n < 10).then_some(5000)));
         let guard = store.pool().pin();
         let root = &store.root;
         root.add(&guard, DATA, 200u64.wrapping_neg() - 1);
@@ -225,10 +232,10 @@ mod tests {
         store.pool().request_collection();
         store.collect(&|| false);
         assert_eq!(counted(&store), (200, 10));
-        store.give(b"b", b"1234", Some(5000));
+        store.put_entry(b"b", b"1234", Some(5000));
         assert_eq!(counted(&store), (205, 11));
 
-        // A walk that sees half of what changes meanwhile.
+        // A recount that sees half of the concurrent changes.
         let guard = store.pool().pin();
         let before = root.start_recount(&guard);
         root.add(&guard, DATA, 100);

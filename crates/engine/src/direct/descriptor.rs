@@ -1,11 +1,11 @@
-//! The descriptor of a batch: one status word that decides about all of its records.
+//! The descriptor of a batch: one status word that commits or aborts all of its records.
 //!
 //! ```text
 //!   line 0    | magic | status | entries | 0 ... |
-//!   then      | new record, old record | ...      16 bytes an entry; old record 0: the key was absent
+//!   then      | new record, old record | ...   16 bytes an entry; old record 0: key absent
 //! ```
-//! A record of a batch names its entry in its batch word: `[63:38] entry  [37:0] descriptor / 64`. Descriptor and entry
-//! name it back, so that a word that was damaged is not believed.
+//! A record of a batch names its entry in its batch word: `[63:38] entry  [37:0] descriptor / 64`.
+//! The entry must name the record, so a damaged batch word is detected.
 
 use super::record::Role;
 use super::view::{Record, corrupt};
@@ -17,17 +17,17 @@ use terrace_pool::{Fresh, Guard, PoolFull};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"batch  1");
 const OFFSET_BITS: u32 = 38;
-/// Entries that a batch word can name.
+/// Number of entries that a batch word can name.
 const ENTRIES_MAX: usize = 1 << (64 - OFFSET_BITS);
 
-/// What became of a batch.
+/// The status of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
-    /// Undecided: its records do not count.
+    /// Undecided: its records do not count yet.
     Open = 1,
     /// Its records count.
     Committed = 2,
-    /// It is being taken back: its records do not count.
+    /// It is being aborted: its records do not count.
     Aborted = 3,
 }
 
@@ -44,7 +44,8 @@ fn size(count: usize) -> usize {
 }
 
 impl<'p, M: MappedMedium> Descriptor<'p, M> {
-    /// Memory for the descriptor of a batch of `count` records. No pool has any for more than a batch word can name.
+    /// Memory for the descriptor of a batch of `count` records. Fails as a full pool does for more
+    /// entries than a batch word can name.
     pub(super) fn alloc<'g>(guard: &'g Guard<'_, M>, count: usize) -> Result<Fresh<'g, M>, PoolFull> {
         if count > ENTRIES_MAX {
             let (wanted, size) = (size(count) as u64, guard.pool().size());
@@ -53,20 +54,24 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         guard.alloc(size(count))
     }
 
-    /// The open descriptor that `fresh` becomes. Its entries are written next, then all of it is written back.
-    pub(super) fn draw(guard: &'p Guard<'_, M>, fresh: Fresh<'_, M>, count: usize) -> Self {
-        // PERSIST: written back by `write_back`, fenced with the batch's records before the root names it.
-        let drawn = Self { region: guard.pool().region(), at: fresh.fenced_later().into_offset(), count };
+    /// Makes an open descriptor of `fresh`. The caller then writes its entries and writes all of it
+    /// back.
+    pub(super) fn init(guard: &'p Guard<'_, M>, fresh: Fresh<'_, M>, count: usize) -> Self {
+        // PERSIST: written back by `write_back`, fenced with the records before the root names it.
+        let descriptor =
+            Self { region: guard.pool().region(), at: fresh.fenced_later().into_offset(), count };
         for (index, word) in [MAGIC, Status::Open as u64, count as u64].into_iter().enumerate() {
-            drawn.word(8 * index).store(drawn.region.medium(), word, Relaxed);
+            descriptor.word(8 * index).store(descriptor.region.medium(), word, Relaxed);
         }
-        drawn
+        descriptor
     }
 
     /// The descriptor at `at`, if there is one.
     ///
-    /// ORDER: its words are loaded and stored Relaxed, but for the status: what leads here, the root's name for it or the slot of one of its records, was stored with Release after
-    /// them and loaded with Acquire. An old record that is noted anew counts only if the slot has the new one.
+    /// ORDER: its words but the status are loaded and stored Relaxed. The word that leads here, the
+    /// root's name for it or the slot of one of its records, was stored with Release after them and
+    /// loaded with Acquire. An old record that is recorded later counts only if the slot has the
+    /// new one.
     pub(super) fn find(region: &'p Region<M>, at: u64) -> Option<Self> {
         let head = region.get(Offset::<[Word; 3]>::new(at))?;
         let count = usize::try_from(head[2].load(region.medium(), Relaxed)).ok()?;
@@ -86,7 +91,7 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         self.count
     }
 
-    /// Bytes of its block.
+    /// Size of its block in bytes.
     pub(super) fn size(&self) -> usize {
         size(self.count)
     }
@@ -100,7 +105,7 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         self.region.write_back_bytes(self.at + 64 + 16 * entries.start as u64, 16 * entries.len());
     }
 
-    /// What its record has as its batch word.
+    /// The batch word of the record of entry `index`.
     pub(super) fn batch_word(at: u64, index: usize) -> u64 {
         at >> 6 | (index as u64) << OFFSET_BITS
     }
@@ -111,7 +116,8 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
     }
 
     pub(super) fn status(&self) -> Option<Status> {
-        // ORDER: Acquire: pairs with `decide`; who sees a batch committed sees all of it published.
+        // ORDER: Acquire: pairs with `set_status`; a thread that sees a batch committed sees all of
+        // it published.
         match self.word(8).load(self.region.medium(), Acquire) {
             1 => Some(Status::Open),
             2 => Some(Status::Committed),
@@ -120,12 +126,12 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         }
     }
 
-    /// Decides. With `Committed`, this is the instant at which the batch happens.
-    pub(super) fn decide(&self, status: Status) {
+    /// Sets the status. `Committed` is the instant at which the batch becomes visible.
+    pub(super) fn set_status(&self, status: Status) {
         self.word(8).store(self.region.medium(), status as u64, Release);
     }
 
-    /// Makes the decision durable.
+    /// Makes the status durable.
     pub(super) fn persist_status(&self) {
         // PERSIST: the commit point for a crash. Everything that was published is durable before.
         self.region.persist(self.word(8));
@@ -145,7 +151,7 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         (load(self.new_word(index)), Some(load(self.old_word(index))).filter(|&old| old != 0))
     }
 
-    /// Notes the new record of an entry, and no old one yet.
+    /// Sets the new record of an entry, without an old one yet.
     pub(super) fn set_new(&self, index: usize, new: u64) {
         self.new_word(index).store(self.region.medium(), new, Relaxed);
         self.set_old(index, None);
@@ -155,15 +161,16 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         self.old_word(index).store(self.region.medium(), old.unwrap_or(0), Relaxed);
     }
 
-    /// The old record has changed since the descriptor was made durable.
+    /// Sets an old record that has changed since the descriptor was made durable.
     pub(super) fn persist_old(&self, index: usize, old: Option<u64>) {
         self.set_old(index, old);
-        // PERSIST: before the slot names the new record, so that a crash in between finds the way back.
+        // PERSIST: before the slot names the new record, so that recovery after a crash finds the
+        // old one.
         self.region.persist(self.old_word(index));
     }
 }
 
-/// A record whose batch has not been settled yet.
+/// The state of a record whose batch is not finalized.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) status: Status,
@@ -173,7 +180,7 @@ pub(super) struct Pending {
     pub(super) descriptor: u64,
 }
 
-/// The state of the batch that wrote `record`, or `None` if that is settled.
+/// The state of the batch that wrote `record`, or `None` if the record is finalized.
 pub(super) fn pending<M: MappedMedium>(
     guard: &Guard<'_, M>,
     record: &Record<'_>,
@@ -183,12 +190,13 @@ pub(super) fn pending<M: MappedMedium>(
         return Ok(None);
     }
     let Some(at) = record.batch_word() else { return Ok(None) };
-    // ORDER: Acquire: pairs with the Release that settles the record after its batch was committed.
+    // ORDER: Acquire: pairs with the Release that finalizes the record after its batch was
+    // committed.
     let word = region.get(at).map_or(0, |word| word.load(region.medium(), Acquire));
     if word == 0 && record.shape.role == Role::Put {
         return Ok(None);
     }
-    let unknown = || corrupt(record.offset, "a record belongs to a batch that is not there");
+    let unknown = || corrupt(record.offset, "a record belongs to a batch that does not exist");
     let (descriptor, index) = Descriptor::<M>::named_by(word);
     let found =
         Descriptor::find(region, descriptor).filter(|found| index < found.count).ok_or_else(unknown)?;
@@ -198,7 +206,8 @@ pub(super) fn pending<M: MappedMedium>(
         return Err(unknown());
     }
     if M::VOLATILE_CACHE && status == Status::Committed {
-        // PERSIST: the commit may be visible before it is durable; what is answered because of it must not be lost.
+        // PERSIST: the commit may be visible before it is durable; an answer that depends on it
+        // must not be lost.
         found.persist_status();
     }
     Ok(Some(Pending { status, old, descriptor }))
@@ -211,22 +220,22 @@ mod tests {
     use terrace_pool::{Geometry, PoolOptions};
 
     #[test]
-    fn an_entry_takes_16_bytes_behind_a_line() {
+    fn descriptor_takes_a_line_and_16_bytes_an_entry() {
         assert_eq!([1, 4, 5, 8, 500].map(size), [128, 128, 192, 192, 8064]);
     }
 
     #[test]
-    fn what_a_descriptor_says_lies_where_the_format_has_it() {
+    fn descriptor_has_the_documented_layout() {
         let pool = terrace_pool::Pool::<Dram>::anonymous(4 << 20).unwrap();
         let guard = pool.pin();
         let block = Descriptor::alloc(&guard, 3).unwrap();
-        let descriptor = Descriptor::draw(&guard, block, 3);
+        let descriptor = Descriptor::init(&guard, block, 3);
         (0..3).for_each(|index| descriptor.set_new(index, 100 + index as u64));
         [Some(200), None, Some(202)]
             .iter()
             .enumerate()
             .for_each(|(index, &old)| descriptor.set_old(index, old));
-        descriptor.decide(Status::Aborted);
+        descriptor.set_status(Status::Aborted);
         let word = |at| {
             let word: &Word = pool.region().at(Offset::new(descriptor.offset() + at));
             word.load(pool.medium(), Relaxed)
@@ -237,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_word_names_every_descriptor_and_every_entry_that_there_can_be() {
+    fn batch_word_round_trips_at_its_limits() {
         for at in [64, 1 << 20, 1 << 40, (1 << (OFFSET_BITS + 6)) - 64] {
             for index in [0, 1, 63, ENTRIES_MAX - 1] {
                 let word = Descriptor::<Dram>::batch_word(at, index);
@@ -247,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_as_many_entries_as_can_be_named_and_no_more() {
+    fn batch_is_limited_to_nameable_entries() {
         let options = PoolOptions::anonymous().size(3 << 30).geometry(Geometry::default());
         let pool = options.create::<Dram>().unwrap();
         let guard = pool.pin();

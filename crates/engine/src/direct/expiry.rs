@@ -1,8 +1,9 @@
-//! Removing what has expired.
+//! Removal of expired entries.
 //!
-//! Readers never see an expired entry, so removing it only gives its memory back. A sweep looks at the records of a piece of the index, in the order
-//! of the scan, and removes those that are due. How many it looks at follows what it finds: all that it may where a tenth is due, down to
-//! a sixteenth of that where next to nothing is, and a handful where no entry has an expiry at all.
+//! Readers never see an expired entry, so removing it only frees its memory. A sweep reads the
+//! records of a piece of the index, in the order of the scan, and removes the expired ones. How
+//! many it reads follows from what it finds: the whole budget where a tenth has expired, down to a
+//! sixteenth of it where next to nothing has, and a handful where no entry has an expiry.
 
 use super::record::Role;
 use super::scan::REMOVALS;
@@ -12,14 +13,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-/// Records looked at where nothing is known to expire. Not none: the count may be off after a crash.
+/// Records read where no entry is known to expire. Not 0: the count may be off after a crash.
 const IDLE: usize = 16;
-/// The pace is halved this often at most.
+/// The budget is halved this often at most.
 const SLOWEST: u64 = 4;
 
 impl<M: MappedMedium> Direct<M> {
     pub(super) fn sweep(&self, budget: usize) -> u64 {
-        if self.is_running().is_err() || budget == 0 {
+        if self.check_writable().is_err() || budget == 0 {
             return 0;
         }
         let (medium, slowness) = (self.pool().medium(), self.root.sweep_slowness());
@@ -40,8 +41,8 @@ impl<M: MappedMedium> Direct<M> {
         removed as u64
     }
 
-    /// Looks at the next records, as many as are removed under one pin. Returns how many it looked at and removed, and whether this was the end of
-    /// the index.
+    /// Reads the next records, as many as can be removed under one pin. Returns how many it read
+    /// and how many it removed, and whether this was the end of the index.
     fn sweep_piece(&self, at_most: usize) -> (usize, usize, bool) {
         let guard = self.pool().pin();
         let (medium, position) = (guard.pool().medium(), self.root.sweep_position());
@@ -58,7 +59,7 @@ impl<M: MappedMedium> Direct<M> {
         for word in due {
             removed += usize::from(self.remove_due(&guard, word));
             if guard.is_limbo_full() {
-                // The rest the next time round.
+                // The rest is left to the next pass.
                 break;
             }
         }
@@ -68,8 +69,8 @@ impl<M: MappedMedium> Direct<M> {
         (seen, removed, next == 0)
     }
 
-    /// Goes on with a pass over all records, if one may find something, until it has removed
-    /// records of `bytes` bytes. Returns whether it has removed any.
+    /// Continues a pass over all records, if one may find something, until it has removed records
+    /// of `bytes` bytes. Returns whether it has removed any.
     pub(super) fn sweep_for(&self, bytes: u64, pass: &mut Pass) -> bool {
         let (written, records, expiring) = {
             let guard = self.pool().pin();
@@ -83,7 +84,7 @@ impl<M: MappedMedium> Direct<M> {
         }
         let mut removed = 0;
         while removed < bytes {
-            removed += self.sweep_some(pass);
+            removed += self.sweep_step(pass);
             if pass.position == 0 {
                 break;
             }
@@ -91,8 +92,9 @@ impl<M: MappedMedium> Direct<M> {
         removed > 0
     }
 
-    /// Goes on with a pass, as far as goes under one pin. Returns the bytes of what it has removed.
-    fn sweep_some(&self, pass: &mut Pass) -> u64 {
+    /// Continues a pass, as far as one pin allows. Returns the bytes of the records that it has
+    /// removed.
+    fn sweep_step(&self, pass: &mut Pass) -> u64 {
         let guard = self.pool().pin();
         let (now, mut due, mut earliest) = (self.settings.clock.now_ms(), Vec::new(), u64::MAX);
         let next = self.index.scan(&guard, pass.position, REMOVALS, &mut |word| {
@@ -109,7 +111,7 @@ impl<M: MappedMedium> Direct<M> {
                 (removed, bytes) = (removed + 1, bytes + size);
             }
             if guard.is_limbo_full() {
-                // The rest is found again from the same position on.
+                // The next step starts at the same position and finds the rest again.
                 self.root.count_expired(&guard, removed);
                 return bytes;
             }
@@ -120,13 +122,13 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     fn is_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
-        // What a batch is at is left for the next time round.
+        // A claimed key is left to the next pass.
         Record::at(guard, word)
             .is_ok_and(|record| record.shape.role == Role::Stray || self.has_expired(&record))
             && !self.is_claimed(guard, word)
     }
 
-    /// A damaged record's expiry is not believed.
+    /// Removes an expired record, unless it is damaged: its expiry may be wrong.
     fn remove_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         match Record::at(guard, word) {
             Ok(record) if record.verify().is_ok() => {
@@ -137,26 +139,26 @@ impl<M: MappedMedium> Direct<M> {
     }
 }
 
-/// A look at all records for those that have expired.
+/// A pass over all records for those that have expired.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// Where it goes on; 0 if it is over.
+    /// Where it continues; 0 if it has finished.
     position: u64,
-    /// The first time at which one of those expires that it has seen.
+    /// The earliest expiry among the records it has visited that had not expired.
     next: u64,
-    /// Records that had been written when it began.
+    /// Number of records that had been written when it began.
     written: u64,
 }
 
 impl Pass {
-    /// Whether another look may find something: one of those that were seen has expired by now, or
+    /// Whether another pass may find something: a record that was visited has expired by now, or
     /// many have been written since.
     fn is_due(&self, now: u64, written: u64, records: u64) -> bool {
         now >= self.next || written.wrapping_sub(self.written) > records / 16
     }
 }
 
-/// Faster where a tenth was due, slower where less than a hundredth was.
+/// The next pace: faster where a tenth was due, slower where less than a hundredth was.
 fn next_pace(pace: u64, seen: usize, due: usize) -> u64 {
     match due {
         due if due * 10 >= seen => pace.saturating_sub(2),
@@ -170,13 +172,13 @@ mod tests {
     use super::*;
     use crate::direct::Settings;
     use crate::direct::counters::Tally;
-    use crate::direct::small::{self, Asked, Store, asked, settings, store};
+    use crate::direct::small::{self, CountingClock, Store, count_clock_reads, settings, store};
     use crate::{Engine, Pooled};
     use std::sync::Arc;
     use terrace_pool::Pool;
 
     #[test]
-    fn the_pace_follows_what_is_due() {
+    fn pace_follows_share_of_expired() {
         for (pace, due, next) in
             [(4, 100, 2), (0, 1000, 0), (1, 100, 0), (2, 99, 2), (2, 10, 2), (2, 9, 3), (4, 0, 4)]
         {
@@ -184,70 +186,74 @@ mod tests {
         }
     }
 
-    /// More entries than one chain of the index has, which is looked at to its end.
+    /// More entries than a chain of the index has; a sweep reads a chain to its end.
     const CHAIN: u64 = 16;
 
-    /// A store of a thousand entries that expire, but not yet.
-    fn thousand() -> (Store, Arc<Asked>) {
-        let clock = Arc::new(Asked::default());
+    /// A store of a thousand entries that expire later.
+    fn thousand() -> (Store, Arc<CountingClock>) {
+        let clock = Arc::new(CountingClock::default());
         let settings = Settings { clock: clock.clone(), ..settings() };
         let store = small::open(Pool::anonymous(4 << 20).unwrap(), settings).unwrap();
-        (0..1000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5000)));
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5000)));
         (store, clock)
     }
 
     #[test]
-    fn where_nothing_is_due_a_sweep_looks_at_less_each_time() {
+    fn sweep_slows_down_where_nothing_is_due() {
         let (store, clock) = thousand();
         for budget in [160, 80, 40, 20, 10, 10] {
-            let looks = asked(&clock, || assert_eq!(store.sweep_expired(160), 0));
+            let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(160), 0));
             assert!((budget..budget + CHAIN).contains(&looks), "{looks} looks for {budget}");
         }
-        assert!((1..1 + CHAIN).contains(&asked(&clock, || assert_eq!(store.sweep_expired(1), 0))));
-        assert_eq!(asked(&clock, || assert_eq!(store.sweep_expired(0), 0)), 0);
+        assert!(
+            (1..1 + CHAIN).contains(&count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1), 0)))
+        );
+        assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(0), 0)), 0);
     }
 
     #[test]
-    fn a_sweep_looks_at_no_more_than_it_may_but_to_the_end_of_a_chain() {
-        let clock = Arc::new(Asked::default());
-        // Many chains, and few entries in each.
+    fn sweep_reads_its_budget_and_a_chain_at_most() {
+        let clock = Arc::new(CountingClock::default());
+        // Many chains with few entries each.
         let settings = Settings { clock: clock.clone(), expected_keys: 100_000, ..settings() };
         let pool = terrace_pool::PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
         let store = small::open(pool, settings).unwrap();
-        (0..1000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5000)));
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5000)));
         for budget in [1, 7, 8, 9, 10, 17] {
             store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
-            let looks = asked(&clock, || assert_eq!(store.sweep_expired(budget), 0));
+            let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(budget), 0));
             assert!((budget as u64..budget as u64 + 3).contains(&looks), "{looks} looks for {budget}");
         }
     }
 
     #[test]
-    fn a_sweep_ends_with_the_store_and_where_that_is_not_written() {
+    fn sweep_stops_at_end_and_in_stopped_store() {
         let (store, clock) = thousand();
         store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
-        assert_eq!(asked(&clock, || assert_eq!(store.sweep_expired(1 << 20), 0)), 1000);
-        store.stop("it was told to".into());
-        assert_eq!(asked(&clock, || assert_eq!(store.sweep_expired(1000), 0)), 0);
+        assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1 << 20), 0)), 1000);
+        store.stop("a test".into());
+        assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1000), 0)), 0);
     }
 
     #[test]
-    fn where_nothing_is_said_to_expire_a_handful_is_looked_at_all_the_same() {
+    fn sweep_reads_a_few_where_nothing_expires() {
         let (store, clock) = thousand();
         let guard = store.pool().pin();
         // As after a loss of power.
         let counts = store.root.start_recount(&guard);
         store.root.finish_recount(&guard, counts, Tally::default());
-        let looks = asked(&clock, || assert_eq!(store.sweep_expired(1000), 0));
+        let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1000), 0));
         assert!((16..16 + CHAIN).contains(&looks), "{looks}");
-        assert!((3..3 + CHAIN).contains(&asked(&clock, || assert_eq!(store.sweep_expired(3), 0))));
+        assert!(
+            (3..3 + CHAIN).contains(&count_clock_reads(&clock, || assert_eq!(store.sweep_expired(3), 0)))
+        );
     }
 
     #[test]
-    fn what_is_due_goes_and_nothing_else_and_all_is_come_by() {
+    fn sweep_removes_all_expired_and_nothing_else() {
         let (store, clock) = store();
         (0..1000u32).for_each(|n| {
-            store.give(&n.to_le_bytes(), b"value", [None, Some(2000), Some(5000)][n as usize % 3])
+            store.put_entry(&n.to_le_bytes(), b"value", [None, Some(2000), Some(5000)][n as usize % 3])
         });
         clock.advance(1000);
         let mut gone = 0;
@@ -257,11 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_damaged_record_says_of_its_time_is_not_believed() {
+    fn sweep_keeps_record_with_damaged_expiry() {
         let (store, clock) = store();
-        [&b"whole"[..], b"damaged"].iter().for_each(|key| store.give(key, b"value", Some(2000)));
-        // Its expiry, which comes first.
-        store.damage(store.place(b"damaged") + 16);
+        [&b"whole"[..], b"damaged"].iter().for_each(|key| store.put_entry(key, b"value", Some(2000)));
+        // Its expiry, which precedes the key.
+        store.damage(store.record_offset(b"damaged") + 16);
         clock.advance(1 << 40);
         (0..10).for_each(|_| _ = store.sweep_expired(100));
         assert_eq!((store.len().get(), store.stats().expired), (1, 1));

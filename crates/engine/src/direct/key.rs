@@ -35,8 +35,9 @@ mod tests {
     use terrace_medium::Dram;
     use terrace_pool::PoolOptions;
 
-    /// A search that finds nothing looks whether that is to be believed: at records that may have had the key before they were damaged, and those of others may look like one.
-    fn a_damaged_key_is_not_taken_for_one_that_is_not_there<I>()
+    /// A search that finds nothing checks that no damaged record may be the key's. Sound records of
+    /// other keys must not be mistaken for such a record.
+    fn damaged_key_is_an_error<I>()
     where
         I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
     {
@@ -59,10 +60,10 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_key_is_not_taken_for_one_that_is_not_there_in_any_index() {
-        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Clht<Dram, Kind>>();
-        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Level<Dram, Kind>>();
-        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Rewo<Dram, Kind>>();
-        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Turbo<Dram, Kind>>();
+    fn damaged_key_is_an_error_in_each_index() {
+        damaged_key_is_an_error::<Clht<Dram, Kind>>();
+        damaged_key_is_an_error::<Level<Dram, Kind>>();
+        damaged_key_is_an_error::<Rewo<Dram, Kind>>();
+        damaged_key_is_an_error::<Turbo<Dram, Kind>>();
     }
 }

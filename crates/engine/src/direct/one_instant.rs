@@ -1,6 +1,8 @@
-//! What is told of several keys at once was so at one instant: all ways in which another's writes may fall between the looks.
+//! Tests: several keys are read as of one instant, for all ways in which other writes may fall
+//! between the reads.
 //!
-//! A record that expires lets the clock be asked the time, and the clock of these tests lets others write then: between two looks of one who reads.
+//! A read of an expiring record reads the clock, and the clock of these tests makes other writes
+//! then: between two reads of a snapshot.
 
 use super::Key;
 use super::store::{Direct, Settings};
@@ -13,31 +15,31 @@ use terrace_medium::Dram;
 use terrace_pool::Pool;
 
 type Store = Direct<Dram>;
-type Errand = Box<dyn FnMut(&Interrupter) + Send>;
+type Hook = Box<dyn FnMut(&Interrupter) + Send>;
 
-/// Far away.
+/// Expires far in the future.
 const LATE: Option<u64> = Some(1 << 40);
 
-/// A clock that does something else first when it is asked.
+/// A clock that calls a hook before it is read.
 #[derive(Default)]
 struct Interrupter {
     now: AtomicU64,
-    errand: Mutex<Option<Errand>>,
+    hook: Mutex<Option<Hook>>,
 }
 
 impl Interrupter {
-    fn set(&self, errand: Option<Errand>) {
-        *self.errand.lock().unwrap() = errand;
+    fn set(&self, hook: Option<Hook>) {
+        *self.hook.lock().unwrap() = hook;
     }
 }
 
 impl Clock for Interrupter {
     fn now_ms(&self) -> u64 {
-        // What it does may ask for the time itself.
-        let errand = self.errand.lock().unwrap().take();
-        if let Some(mut errand) = errand {
-            errand(self);
-            self.set(Some(errand));
+        // The hook may read the clock itself.
+        let hook = self.hook.lock().unwrap().take();
+        if let Some(mut hook) = hook {
+            hook(self);
+            self.set(Some(hook));
         }
         self.now.load(Relaxed)
     }
@@ -65,7 +67,7 @@ fn put(store: &Store, key: &[u8], value: &[u8], expires_at: Option<u64>) {
 type Values = Vec<Option<Vec<u8>>>;
 type Write = fn(&Store);
 
-/// The keys whose values count, with keys between them that let the others in.
+/// The keys whose values count. The keys between them expire, so that their reads call the hook.
 const KEYS: [&[u8]; 5] = [b"b", b"tick 0", b"a", b"tick 1", b"c"];
 
 fn values(read: impl FnOnce(&mut Each<'_>)) -> Values {
@@ -74,12 +76,13 @@ fn values(read: impl FnOnce(&mut Each<'_>)) -> Values {
     values
 }
 
-/// What one is told who reads all keys at once.
+/// The result of a snapshot of all keys.
 fn snapshot(store: &Store) -> Option<Values> {
     Some(values(|each| store.snapshot_many(&KEYS, each)))
 }
 
-/// What one has read, key by key, if a commit says that it was all there at once. `order` is that in which the commit is told of the keys.
+/// The values read key by key, if a commit confirms that all were present at one instant. The
+/// commit gets the keys in the order `order`.
 fn transaction(store: &Store, order: [usize; 5], expected: fn(&Store, &[u8]) -> Version) -> Option<Values> {
     let (mut read, mut versions) = (Vec::new(), Vec::new());
     for key in KEYS {
@@ -100,20 +103,21 @@ fn transaction(store: &Store, order: [usize; 5], expected: fn(&Store, &[u8]) -> 
 
 const ORDERS: [[usize; 5]; 3] = [[0, 1, 2, 3, 4], [2, 1, 0, 3, 4], [4, 3, 2, 1, 0]];
 
-/// How a key stands, as a transaction that has read it knows: it must be so in the end.
+/// A version that must hold at the commit only.
 fn now(store: &Store, key: &[u8]) -> Version {
     store.token(key).unwrap().into()
 }
 
-/// How a key stands, as one who has looked before knows: it must be so all along.
+/// A version, read before, that must have held all along.
 fn all_along(store: &Store, key: &[u8]) -> Version {
     store.version(key).unwrap()
 }
 
-/// Reads once for every way in which these writes may be done when the clock is asked for the nth time, up to `asked`.
+/// Reads once for every way in which these writes may be made at one of the first `asked` reads of
+/// the clock.
 fn all_ways(prepare: Write, writes: [Write; 4], asked: usize, read: impl Fn(&Store) -> Option<Values>) {
     let ways = (0..asked.pow(4)).map(|way| [1, 2, 3, 4].map(|nth| way / asked.pow(4 - nth) % asked));
-    let mut told = 0;
+    let mut confirmed = 0;
     for way in ways.filter(|way| way.is_sorted()) {
         let (store, clock) = open();
         KEYS.iter().filter(|key| key.starts_with(b"tick")).for_each(|key| put(&store, key, b"", LATE));
@@ -132,13 +136,13 @@ fn all_ways(prepare: Write, writes: [Write; 4], asked: usize, read: impl Fn(&Sto
         let found = read(&store);
         clock.set(None);
         let states = states.lock().unwrap();
-        told += usize::from(found.is_some());
+        confirmed += usize::from(found.is_some());
         assert!(found.iter().all(|it| states.contains(it)), "{way:?}: {found:?} is none of {states:?}");
     }
-    assert!(told > 5, "{told}");
+    assert!(confirmed > 5, "{confirmed}");
 }
 
-/// One key comes and goes, while others change.
+/// One key is added and removed, while others change.
 const REMOVED: (Write, [Write; 4]) = (
     |store| [b"b", b"c"].iter().for_each(|key| put(store, *key, b"1", None)),
     [
@@ -149,7 +153,8 @@ const REMOVED: (Write, [Write; 4]) = (
     ],
 );
 
-/// The same, where it is there before it comes but has expired, and goes because it is said to have expired: no removal is counted.
+/// The same, but the key has expired before, and is removed by an expiry in the past: no removal is
+/// counted.
 const EXPIRED: (Write, [Write; 4]) = (
     |store| {
         [b"b", b"c"].iter().for_each(|key| put(store, *key, b"1", None));
@@ -164,14 +169,14 @@ const EXPIRED: (Write, [Write; 4]) = (
 );
 
 #[test]
-fn a_snapshot_has_no_key_absent_beside_what_came_while_it_was_there() {
+fn snapshot_is_of_one_instant() {
     for (prepare, writes) in [REMOVED, EXPIRED] {
         all_ways(prepare, writes, 8, snapshot);
     }
 }
 
 #[test]
-fn nor_has_what_a_transaction_has_read() {
+fn transaction_reads_are_of_one_instant() {
     for (prepare, writes) in [REMOVED, EXPIRED] {
         for order in ORDERS {
             all_ways(prepare, writes, 8, |store| transaction(store, order, now));
@@ -181,7 +186,7 @@ fn nor_has_what_a_transaction_has_read() {
 }
 
 #[test]
-fn what_expires_at_one_time_is_gone_at_one_time_where_writers_are_kept_out() {
+fn snapshot_with_writers_stopped_uses_one_time() {
     for start in 1000..1012 {
         let (store, clock) = open();
         let keys: [&[u8]; 3] = [b"x", b"y", b"z"];
@@ -189,15 +194,16 @@ fn what_expires_at_one_time_is_gone_at_one_time_where_writers_are_kept_out() {
         clock.now.store(start, Relaxed);
         clock.set(Some(Box::new(|clock| _ = clock.now.fetch_add(1, Relaxed))));
         let guard = store.pool().pin();
-        let seen = store.see_frozen(&guard, &keys);
+        let seen = store.snapshot_with_writers_stopped(&guard, &keys);
         clock.set(None);
         clock.now.store(0, Relaxed);
-        let found = values(|each| store.show(&guard, seen, each));
+        let found = values(|each| store.report(&guard, seen, each));
         assert!(found.len() == 3 && found.iter().all(|value| *value == found[0]), "{start}: {found:?}");
     }
 }
 
-/// A store of two keys with the same value, and an errand that gives both, one after the other, the next one, each time that the clock is asked from the `first` time on, `times` times.
+/// A store of two keys with the same value. A hook gives both their next value, one after the
+/// other, at `times` reads of the clock from read `first` on.
 fn two_keys(first: u64, times: u64) -> (Arc<Store>, [&'static [u8]; 2]) {
     let keys: [&[u8]; 2] = [b"first", b"second"];
     let (store, clock) = open();
@@ -212,14 +218,14 @@ fn two_keys(first: u64, times: u64) -> (Arc<Store>, [&'static [u8]; 2]) {
     (store, keys)
 }
 
-/// What is told of both keys, which is the same, or an older value of the second one.
-fn assert_at_one_instant(found: &Values, beside: &str) {
+/// Asserts that both values are the same, or that of the second key is older.
+fn assert_at_one_instant(found: &Values, what: &str) {
     let number = |nth: usize| u64::from_le_bytes(found[nth].clone().unwrap().try_into().unwrap());
-    assert!(found.len() == 2 && number(0) >= number(1), "{beside}: {found:?}");
+    assert!(found.len() == 2 && number(0) >= number(1), "{what}: {found:?}");
 }
 
 #[test]
-fn a_snapshot_of_two_keys_is_one_of_an_instant_too() {
+fn snapshot_of_two_keys_is_of_one_instant() {
     for first in 0..6 {
         let (store, keys) = two_keys(first, 1);
         let found = values(|each| store.snapshot_many(&keys, each));
@@ -228,8 +234,9 @@ fn a_snapshot_of_two_keys_is_one_of_an_instant_too() {
 }
 
 #[test]
-fn a_snapshot_beside_one_who_never_stops_writing_keeps_him_out_and_ends() {
-    // Seventeen looks at both. From then on he would wait for a snapshot that waits for him: it is one thread.
+fn snapshot_ends_despite_endless_writes() {
+    // 34 writes interrupt 17 reads of both keys. A later write would deadlock: it would wait for
+    // the snapshot, which runs on the same thread.
     let (store, keys) = two_keys(0, 34);
     let found = values(|each| store.snapshot_many(&keys, each));
     assert_at_one_instant(&found, "writes without end");
@@ -238,7 +245,7 @@ fn a_snapshot_beside_one_who_never_stops_writing_keeps_him_out_and_ends() {
 }
 
 #[test]
-fn a_key_that_is_only_to_be_absent_may_have_come_and_gone() {
+fn mere_absence_allows_earlier_changes() {
     let (store, clock) = open();
     put(&store, b"tick", b"", LATE);
     let (others, mut asked) = (store.clone(), 0);

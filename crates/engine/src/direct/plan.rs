@@ -1,4 +1,4 @@
-//! What a commit is to do, key by key.
+//! The plan of a commit: one step for each key.
 
 use super::record::KEY_MAX;
 use crate::engine::{Expected, What, Write};
@@ -6,17 +6,17 @@ use crate::{Version, WriteError};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// One key of a batch.
-pub(super) struct Step<'a> {
+pub(super) struct BatchStep<'a> {
     pub(super) key: &'a [u8],
-    /// `None`: it stays as it is.
+    /// `None` keeps the key as it is.
     pub(super) what: Option<What<'a>>,
-    /// The position of an expectation and the version that it wants.
-    /// In a box, since a batch has none: so a step fits a line.
+    /// The position of an expectation and the version that it wants. Boxed, so that a step fits in
+    /// a line: a batch without expectations has none.
     pub(super) expected: Option<Box<(usize, Version)>>,
 }
 
-impl<'a> Step<'a> {
-    /// Whether it must not have come and gone since someone looked.
+impl<'a> BatchStep<'a> {
+    /// Whether the key must have been absent all along since it was read.
     pub(super) fn expects_absence(&self) -> bool {
         self.expectation().is_some_and(|(_, version)| version.absence.is_some())
     }
@@ -25,21 +25,21 @@ impl<'a> Step<'a> {
         self.expected.as_deref().copied()
     }
 
-    /// Keeps others from changing a key.
+    /// Keeps other writers from changing a key.
     pub(super) fn keep(key: &'a [u8]) -> Self {
         Self { key, what: None, expected: None }
     }
 }
 
-/// Why a batch was taken back.
-pub(super) enum Trouble {
+/// Why a batch was aborted.
+pub(super) enum AbortReason {
     Changed(usize),
-    /// A value that a new record takes over has been moved since: to be prepared anew.
+    /// A value that a new record takes over has been moved since; the batch must be prepared again.
     Moved,
     Failed(WriteError),
 }
 
-impl<E: Into<WriteError>> From<E> for Trouble {
+impl<E: Into<WriteError>> From<E> for AbortReason {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
@@ -48,13 +48,13 @@ impl<E: Into<WriteError>> From<E> for Trouble {
 /// The steps of a commit, one for each key, and a hash table that finds the step of a key. The
 /// table uses open addressing and is at most half full.
 struct Steps<'a> {
-    steps: Vec<Step<'a>>,
+    steps: Vec<BatchStep<'a>>,
     /// `| 63:40 upper bits of the key's hash | 39:0 place of its step, from 1 |`; 0 is vacant.
     slots: Vec<u64>,
     seed: u64,
 }
 
-/// Bits of a slot that hold a place.
+/// Bits of a slot that hold a step's place.
 const PLACE: u64 = (1 << 40) - 1;
 
 impl<'a> Steps<'a> {
@@ -63,8 +63,8 @@ impl<'a> Steps<'a> {
         Self { steps: Vec::with_capacity(keys), slots: vec![0; slots], seed }
     }
 
-    /// The step of `key`, a new one if it has none.
-    fn of(&mut self, key: &'a [u8]) -> &mut Step<'a> {
+    /// The step of `key`; adds one if it has none.
+    fn of(&mut self, key: &'a [u8]) -> &mut BatchStep<'a> {
         let (hash, mask) = (xxh3_64_with_seed(key, self.seed), self.slots.len() - 1);
         let mut at = hash as usize & mask;
         loop {
@@ -78,7 +78,7 @@ impl<'a> Steps<'a> {
             }
             at = (at + 1) & mask;
         }
-        self.steps.push(Step::keep(key));
+        self.steps.push(BatchStep::keep(key));
         let place = self.steps.len();
         self.slots[at] = hash & !PLACE | place as u64;
         &mut self.steps[place - 1]
@@ -87,16 +87,15 @@ impl<'a> Steps<'a> {
 
 /// The steps of a commit, one for each key; or the position of an expectation that contradicts
 /// another one or cannot hold. An expectation that an overlong key is absent always holds and needs
-/// no step.
-/// `seed` keeps clients from choosing keys that collide.
+/// no step. `seed` keeps clients from choosing keys that collide.
 pub(super) fn plan<'a>(
     writes: &[Write<'a>],
     expected: &[Expected<'a>],
     seed: u64,
-) -> Result<Vec<Step<'a>>, usize> {
+) -> Result<Vec<BatchStep<'a>>, usize> {
     let mut steps = Steps::with_room_for(writes.len() + expected.len(), seed);
     for write in writes {
-        // Written twice: the last one counts.
+        // The last write to a key counts.
         steps.of(write.key).what = Some(write.what);
     }
     for (nth, &(key, version)) in expected.iter().enumerate() {
@@ -117,7 +116,7 @@ pub(super) fn plan<'a>(
 }
 
 /// The steps that remove `keys`, one for each key that is not overlong.
-pub(super) fn plan_removals<'a>(keys: &[&'a [u8]], seed: u64) -> Vec<Step<'a>> {
+pub(super) fn plan_removals<'a>(keys: &[&'a [u8]], seed: u64) -> Vec<BatchStep<'a>> {
     let mut steps = Steps::with_room_for(keys.len(), seed);
     for key in keys.iter().filter(|key| key.len() <= KEY_MAX) {
         steps.of(key).what = Some(What::Remove);
@@ -125,7 +124,7 @@ pub(super) fn plan_removals<'a>(keys: &[&'a [u8]], seed: u64) -> Vec<Step<'a>> {
     steps.steps
 }
 
-/// What is expected if both are; `None` if they contradict each other.
+/// The expectation that is both `a` and `b`; `None` if they contradict each other.
 fn both(a: Version, b: Version) -> Option<Version> {
     let agree = a.token == b.token && (a.absence.is_none() || b.absence.is_none() || a.absence == b.absence);
     agree.then_some(Version { absence: a.absence.or(b.absence), ..a })
@@ -152,7 +151,7 @@ mod tests {
             let expected: Vec<Expected<'_>> = keys.iter().map(|key| (&key[..], there)).collect();
             let steps = plan(&writes, &expected, 7).unwrap();
             assert!(steps.iter().map(|step| step.key).eq(keys.iter().map(|key| &key[..])), "{count}");
-            let is_right = |(nth, step): (usize, &Step<'_>)| {
+            let is_right = |(nth, step): (usize, &BatchStep<'_>)| {
                 matches!(step.what, Some(What::Put { value: b"2", .. }))
                     && step.expectation() == Some((nth, there))
             };
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_of_a_key_twice_must_agree() {
+    fn contradicting_expectations_fail() {
         let absence = |removals| Some(Absence { removals, expired: None });
         let [absent, since, since_later] =
             [None, absence(1), absence(2)].map(|absence| Version { token: None, absence });
@@ -174,7 +173,7 @@ mod tests {
         };
         assert_eq!(planned(there, there), Ok(Some((1, there))));
         assert_eq!(planned(absent, absent), Ok(Some((1, absent))));
-        // That it has been so all along says more than that it is so.
+        // "Absent all along" implies "absent now".
         for (first, second) in [(since, absent), (absent, since), (since, since)] {
             assert_eq!(planned(first, second), Ok(Some((1, since))));
         }

@@ -1,4 +1,4 @@
-//! Reading single keys.
+//! Reads of single keys.
 
 use super::descriptor::Status;
 use super::record::Role;
@@ -11,25 +11,26 @@ use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
 impl<M: MappedMedium> Direct<M> {
-    /// What the index's word for a key means now: the record that a reader sees, without those that have expired.
+    /// The record that a reader sees now where the index has this word; `None` if it has expired.
     #[inline(always)]
-    pub(super) fn live<'g>(
+    pub(super) fn live_record<'g>(
         &self,
         guard: &'g Guard<'_, M>,
         word: u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
-        self.live_at(guard, word, || self.settings.clock.now_ms())
+        self.live_record_at(guard, word, || self.settings.clock.now_ms())
     }
 
-    /// As [`Direct::live`], at the time that `now` says; it is asked only about a record that expires.
+    /// As [`Direct::live_record`], at the time that `now` returns. Calls `now` only for a record
+    /// that expires.
     #[inline(always)]
-    pub(super) fn live_at<'g>(
+    pub(super) fn live_record_at<'g>(
         &self,
         guard: &'g Guard<'_, M>,
         word: u64,
         now: impl FnOnce() -> u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
-        match self.standing(guard, word)? {
+        match self.visible_record(guard, word)? {
             Some(record) if record.body.expires_at.is_some_and(|at| at <= now()) => self.expired(&record),
             record => Ok(record),
         }
@@ -37,16 +38,21 @@ impl<M: MappedMedium> Direct<M> {
 
     /// The record that counts where the index has this word, expired or not.
     #[inline(always)]
-    pub(super) fn standing<'g>(
+    pub(super) fn visible_record<'g>(
         &self,
         guard: &'g Guard<'_, M>,
         word: u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
         let record = Record::at(guard, word)?;
-        if record.shape.role == Role::Single { Ok(Some(record)) } else { self.settled(guard, record) }
+        if record.shape.role == Role::Single {
+            Ok(Some(record))
+        } else {
+            self.committed_record(guard, record)
+        }
     }
 
-    /// A record that says that it has expired: believed if its checksum says so too.
+    /// Absence, for a record that has expired by its header; an error if its checksum does not
+    /// match.
     #[cold]
     pub(super) fn expired<'g>(&self, record: &Record<'_>) -> Result<Option<Record<'g>>, ReadError> {
         if self.settings.verify_reads {
@@ -58,7 +64,7 @@ impl<M: MappedMedium> Direct<M> {
     /// The record that counts, if a batch wrote `record`. The key of a [`Role::Stray`] record has
     /// no entry.
     #[cold]
-    pub(super) fn settled<'g>(
+    pub(super) fn committed_record<'g>(
         &self,
         guard: &'g Guard<'_, M>,
         record: Record<'g>,
@@ -106,7 +112,7 @@ impl<M: MappedMedium> Direct<M> {
         Ok(Entry { value, expires_at: record.body.expires_at, token: record.token() })
     }
 
-    /// The word of `key`; an error where a damaged record, or a damaged index, may be why there is none.
+    /// The word of `key`. An error if damage to a record or to the index may be why there is none.
     #[inline(always)]
     pub(super) fn word(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, ReadError> {
         self.index.get_sound(guard, key).map_err(|damage| corrupt(damage.offset, damage.what))
@@ -121,7 +127,7 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Option<Record<'g>>, ReadError> {
         match self.word(guard, key)? {
             None => Ok(None),
-            Some(word) => self.live(guard, word),
+            Some(word) => self.live_record(guard, word),
         }
     }
 
@@ -144,7 +150,7 @@ impl<M: MappedMedium> Direct<M> {
         });
     }
 
-    /// What a search for `key` that came back with this word means.
+    /// The record that a reader sees after a search for `key` that found `word`.
     pub(super) fn found<'g>(
         &self,
         guard: &'g Guard<'_, M>,
@@ -153,7 +159,7 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Option<Record<'g>>, ReadError> {
         match word {
             None => self.find(guard, key),
-            Some(word) => self.live(guard, word),
+            Some(word) => self.live_record(guard, word),
         }
     }
 
@@ -165,7 +171,8 @@ impl<M: MappedMedium> Direct<M> {
         record.map(|record| self.entry(guard, &record)).transpose()
     }
 
-    /// The version of a key. Its value is not read, but its head is compared with its checksum like any other.
+    /// The version of a key. Does not read its value, but compares the record's head with its
+    /// checksum.
     pub(super) fn find_token(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<Token>, ReadError> {
         let word = self.word(guard, key)?;
         self.token_at(guard, word)
@@ -177,7 +184,7 @@ impl<M: MappedMedium> Direct<M> {
         guard: &Guard<'_, M>,
         word: Option<u64>,
     ) -> Result<Option<Token>, ReadError> {
-        let live = word.map_or(Ok(None), |word| self.live(guard, word))?;
+        let live = word.map_or(Ok(None), |word| self.live_record(guard, word))?;
         let Some(record) = live else { return Ok(None) };
         if self.settings.verify_reads {
             record.verify()?;

@@ -1,22 +1,24 @@
-//! The record: a key, its value, and what it takes to believe them.
+//! The record: a key, its value, and the checksums that prove them.
 //!
 //! ```text
-//!   word 0   shape: [16:0] key length  [46:17] value length  [50:47] flags  [63:51] check of the other 51 bits
+//!   word 0   shape: [16:0] key length  [46:17] value length  [50:47] flags
+//!            [63:51] check of the other 51 bits
 //!   word 1   [63:32] checksum  [31:0] stamp
-//!   [word]   batch: if BATCH; 0 once the batch is settled (see batch.rs)
-//!   -------- body, what the checksum covers beside the shape and the stamp
+//!   [word]   batch: if BATCH; 0 once the batch is finalized (see batch.rs)
+//!   -------- body: the checksum covers it, the shape and the stamp
 //!   [word]   expires at, unix milliseconds: if EXPIRES
-//!   [2 words] extent that holds the value, XXH3 of the value: if the value is longer than INLINE_MAX
+//!   [2 words] extent that holds the value, XXH3 of the value: if the value is longer than
+//!            INLINE_MAX
 //!   key, then the value unless it lies in an extent
 //! ```
 //!
 //! A key of 16 bytes and a value of 64 make a record of 96 bytes.
 //!
 //! # Invariants
-//! 1. A record never changes while anyone can reach it, but for its batch word.
-//! 2. The shape checks itself, so that a record's size is known without reading the record: a put frees what it replaces and reads
-//!    16 bytes of it. Any change within one byte of the shape is found for certain.
-//! 3. The stamp tells two records apart that lay at the same offset one after the other.
+//! 1. A record never changes while it is reachable, except for its batch word.
+//! 2. The shape checks itself, so a record's size is known from 16 bytes of it: a put that replaces
+//!    a record reads no more to free it. Any change within one byte of the shape is detected.
+//! 3. The stamp distinguishes two records that lay at the same offset one after the other.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -24,7 +26,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const KEY_MAX: usize = 64 << 10;
 /// Longest value in bytes.
 pub const VALUE_MAX: usize = 512 << 20;
-/// Longest value that lies in the record itself. A longer one has an extent of its own, so that a change of its expiry copies only the head.
+/// Longest value that lies in the record itself. A longer one has an extent of its own, so a change
+/// of its expiry copies only the head.
 pub(crate) const INLINE_MAX: usize = 4096;
 
 /// Bytes of words 0 and 1.
@@ -46,10 +49,10 @@ const EXPIRES: u8 = 1;
 const BATCH: u8 = 2;
 /// Its batch removes the key.
 const TOMBSTONE: u8 = 4;
-/// Its batch leaves the key as it is and only keeps others from changing it.
+/// Its batch leaves the key as it is and only keeps other writers from changing it.
 const KEEP: u8 = 8;
 
-/// What a record is to its batch, if a batch wrote it.
+/// The role of a record in the batch that wrote it, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A record that no batch wrote.
@@ -61,12 +64,12 @@ pub(crate) enum Role {
     /// The key stays as it is.
     Keep,
     /// No value, under a key longer than [`KEY_MAX`]. Early builds of 0.1.0 wrote such a record
-    /// where a commit expected the key to be absent. Nothing writes one any more, and any of them
-    /// may be removed.
+    /// where a commit expected the key to be absent. They are not written any more, and may be
+    /// removed.
     Stray,
 }
 
-/// Word 0: which parts a record has and how long they are.
+/// Word 0: the parts of a record and their lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_len: usize,
@@ -76,7 +79,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The word.
+    /// The encoded word.
     #[inline(always)]
     pub(crate) fn encode(self) -> u64 {
         let role = match self.role {
@@ -90,7 +93,7 @@ impl Shape {
         bits | check(bits) << CHECK_AT
     }
 
-    /// The shape that `word` tells, or `None` if no record has such a word.
+    /// The shape that `word` encodes, or `None` if it is invalid.
     #[inline(always)]
     pub(crate) fn decode(word: u64) -> Option<Self> {
         if word >> CHECK_AT != check(word & CHECKED) {
@@ -134,30 +137,30 @@ impl Shape {
 
     /// Whether the value lies in an extent of its own.
     #[inline(always)]
-    pub(crate) fn is_outline(self) -> bool {
+    pub(crate) fn has_external_value(self) -> bool {
         self.value_len > INLINE_MAX
     }
 
-    /// Where the body begins.
+    /// Where the body starts.
     #[inline(always)]
     pub(crate) fn body_at(self) -> usize {
         HEADER + if self.role == Role::Single { 0 } else { 8 }
     }
 
-    /// Where the key begins.
+    /// Where the key starts.
     #[inline(always)]
     pub(crate) fn key_at(self) -> usize {
-        self.body_at() + if self.expires { 8 } else { 0 } + if self.is_outline() { 16 } else { 0 }
+        self.body_at() + if self.expires { 8 } else { 0 } + if self.has_external_value() { 16 } else { 0 }
     }
 
     /// Bytes of the record's block.
     #[inline(always)]
     pub(crate) fn size(self) -> usize {
-        self.key_at() + self.key_len + if self.is_outline() { 0 } else { self.value_len }
+        self.key_at() + self.key_len + if self.has_external_value() { 0 } else { self.value_len }
     }
 }
 
-/// Folds 51 bits to 13, so that bits of one byte of the word never fall on each other.
+/// Folds 51 bits to 13, so that no two bits of one byte of the word coincide.
 #[inline(always)]
 fn check(bits: u64) -> u64 {
     let folded = bits ^ bits >> CHECK_BITS ^ bits >> (2 * CHECK_BITS) ^ bits >> (3 * CHECK_BITS);
@@ -188,27 +191,27 @@ pub(crate) fn seal(checksum: u32, stamp: u32) -> u64 {
     u64::from(checksum) << 32 | u64::from(stamp)
 }
 
-/// A value in an extent of its own.
+/// The place of a value in an extent of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outline {
-    /// Where it lies.
+pub(crate) struct ExternalValue {
+    /// Its offset.
     pub(crate) extent: u64,
     /// XXH3 of its bytes.
     pub(crate) checksum: u64,
 }
 
-/// A body taken apart.
+/// The parts of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Body<'b> {
     pub(crate) expires_at: Option<u64>,
-    pub(crate) outline: Option<Outline>,
+    pub(crate) external: Option<ExternalValue>,
     pub(crate) key: &'b [u8],
     /// Empty if the value lies in an extent.
     pub(crate) inline: &'b [u8],
 }
 
 impl<'b> Body<'b> {
-    /// Takes the body of a record of this shape apart; `None` if it is too short.
+    /// Parses the body of a record of this shape; `None` if it is too short.
     #[inline(always)]
     pub(crate) fn parse(shape: Shape, bytes: &'b [u8]) -> Option<Self> {
         let mut rest = bytes;
@@ -218,10 +221,13 @@ impl<'b> Body<'b> {
             Some(u64::from_le_bytes(*word))
         };
         let expires_at = if shape.expires { Some(word()?) } else { None };
-        let outline =
-            if shape.is_outline() { Some(Outline { extent: word()?, checksum: word()? }) } else { None };
+        let external = if shape.has_external_value() {
+            Some(ExternalValue { extent: word()?, checksum: word()? })
+        } else {
+            None
+        };
         let (key, inline) = rest.split_at_checked(shape.key_len)?;
-        Some(Self { expires_at, outline, key, inline })
+        Some(Self { expires_at, external, key, inline })
     }
 }
 
@@ -230,8 +236,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A record as its block holds it.
-    fn draw(shape: Shape, stamp: u32, body: &[u8]) -> Vec<u8> {
+    /// The bytes of a record's block.
+    fn encode_block(shape: Shape, stamp: u32, body: &[u8]) -> Vec<u8> {
         let word = shape.encode();
         let mut block = word.to_le_bytes().to_vec();
         block.extend(seal(checksum(word, stamp, body), stamp).to_le_bytes());
@@ -240,7 +246,7 @@ mod tests {
         block
     }
 
-    /// What a reader makes of a block, as `view.rs` does it.
+    /// Reads a block as `view.rs` does.
     fn read(block: &[u8]) -> Option<(Shape, u32, Body<'_>)> {
         let word = |at: usize| block.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().unwrap()));
         let (first, second) = (word(0)?, word(8)?);
@@ -265,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_16_and_a_value_of_64_take_96_bytes() {
+    fn record_of_16_and_64_bytes_takes_96() {
         let shape = Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single };
         assert_eq!(shape.size(), 96);
     }
 
     #[test]
-    fn the_longest_key_and_value_fit_and_longer_ones_are_no_shape() {
+    fn shape_fits_longest_key_and_value_only() {
         let shape = Shape { key_len: KEY_MAX, value_len: VALUE_MAX, expires: true, role: Role::Put };
         assert_eq!(Shape::decode(shape.encode()), Some(shape));
         for bad in [
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_flags_that_belong_together_are_a_shape() {
+    fn shape_rejects_inconsistent_flags() {
         let roles: Vec<Option<Role>> = (0..1 << FLAG_BITS)
             .map(|flags: u64| {
                 let bits = 5 | flags << FLAGS_AT;
@@ -296,7 +302,7 @@ mod tests {
             })
             .collect();
         let mut expected = [None; 1 << FLAG_BITS];
-        // What removes or keeps has nothing that could expire.
+        // A tombstone or a kept key has nothing that could expire.
         expected[..2].fill(Some(Role::Single));
         expected[2..4].fill(Some(Role::Put));
         (expected[2 | 4], expected[2 | 8]) = (Some(Role::Tombstone), Some(Role::Keep));
@@ -304,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_4096_bytes_lies_in_its_record_and_a_longer_one_does_not() {
+    fn value_over_4096_bytes_lies_in_an_extent() {
         let size = |value_len| Shape { key_len: 4, value_len, expires: true, role: Role::Put }.size();
         assert_eq!([0, 4096, 4097, VALUE_MAX].map(size), [36, 4132, 52, 52]);
     }
 
-    /// Pools outlive the program: what these numbers are is part of the format.
+    /// Pools outlive the program: these numbers are part of the format.
     #[test]
-    fn the_words_of_a_record_stay_what_they_are() {
+    fn header_words_match_the_format() {
         let shape = Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single };
         let all = Shape { key_len: 0x1_0000, value_len: 0x1234_5678, expires: true, role: Role::Put };
         let words = [shape, all].map(Shape::encode);
@@ -329,17 +335,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shapes_come_back(shape in shapes()) {
+        fn shape_round_trips(shape in shapes()) {
             prop_assert_eq!(Shape::decode(shape.encode()), Some(shape));
         }
 
         #[test]
-        fn any_change_within_a_byte_of_the_shape_is_found(shape in shapes(), byte in 0..8u32, flip in 1..=255u64) {
+        fn changed_byte_of_a_shape_is_detected(shape in shapes(), byte in 0..8u32, flip in 1..=255u64) {
             prop_assert_eq!(Shape::decode(shape.encode() ^ flip << (8 * byte)), None);
         }
 
         #[test]
-        fn any_changed_byte_of_a_record_is_found(
+        fn changed_byte_of_a_record_is_detected(
             key in prop::collection::vec(any::<u8>(), 0..40),
             value in prop::collection::vec(any::<u8>(), 0..300),
             expires_at in any::<Option<u64>>(),
@@ -351,9 +357,9 @@ mod tests {
                 Shape { key_len: key.len(), value_len: value.len(), expires: expires_at.is_some(), role: Role::Single };
             let mut body = expires_at.map_or(Vec::new(), |at| at.to_le_bytes().to_vec());
             body.extend([&key[..], &value[..]].concat());
-            let mut block = draw(shape, stamp, &body);
+            let mut block = encode_block(shape, stamp, &body);
             prop_assert_eq!(block.len(), shape.size());
-            let read_back = Body { expires_at, outline: None, key: &key, inline: &value };
+            let read_back = Body { expires_at, external: None, key: &key, inline: &value };
             prop_assert_eq!(read(&block), Some((shape, stamp, read_back)));
             let at = at.index(block.len());
             block[at] ^= flip;
@@ -361,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_read_without_a_panic(block in prop::collection::vec(any::<u8>(), 0..200), shape in shapes()) {
+        fn random_bytes_are_read_without_a_panic(block in prop::collection::vec(any::<u8>(), 0..200), shape in shapes()) {
             prop_assert_eq!(read(&block), None);
             let mut block = block;
             if let Some(first) = block.first_chunk_mut() {

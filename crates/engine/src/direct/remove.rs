@@ -1,46 +1,47 @@
-//! Removing several keys as one.
+//! Atomic removal of several keys.
 
-use super::flight::Flight;
-use super::plan::{Step, Trouble, plan_removals};
+use super::flight::RunningBatch;
+use super::plan::{AbortReason, BatchStep, plan_removals};
 use super::store::Direct;
 use crate::WriteError;
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Direct<M> {
-    /// Removes `keys` at one instant and says how many had an entry. Unlike a transaction it reads nothing before, so no
-    /// other writer makes it begin again.
+    /// Removes `keys` at one instant and returns how many had an entry. Unlike a transaction it
+    /// reads nothing before, so no other writer makes it start over.
     pub(super) fn remove_together(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
         let steps = plan_removals(keys, self.pool().hash_seed());
         match &*steps {
-            [] => self.is_running().map(|()| 0),
+            [] => self.check_writable().map(|()| 0),
             [step] => self.remove_one(step.key).map(u64::from),
-            steps => self.with_relief(|| self.try_remove_together(steps)),
+            steps => self.retry_after_reclaim(|| self.try_remove_together(steps)),
         }
     }
 
-    fn try_remove_together(&self, steps: &[Step<'_>]) -> Result<u64, WriteError> {
+    fn try_remove_together(&self, steps: &[BatchStep<'_>]) -> Result<u64, WriteError> {
         let mut removed = 0;
-        let count = |flight: &Flight<'_, '_, M>| {
-            let words = flight.olds.iter().flatten();
-            removed = words.filter(|&&word| self.had_entry(flight, word)).count() as u64;
+        let count = |running: &RunningBatch<'_, '_, M>| {
+            let words = running.old_records.iter().flatten();
+            removed = words.filter(|&&word| self.had_entry(running, word)).count() as u64;
         };
         match self.commit_many(steps, count) {
             Ok(()) => Ok(removed),
-            Err(Trouble::Failed(error)) => Err(error),
-            Err(Trouble::Changed(_) | Trouble::Moved) => unreachable!("nothing is expected"),
+            Err(AbortReason::Failed(error)) => Err(error),
+            Err(AbortReason::Changed(_) | AbortReason::Moved) => unreachable!("nothing is expected"),
         }
     }
 
-    /// Whether a record that a batch replaces counts, expired or damaged ones as [`Direct::remove_one`] has it.
-    fn had_entry(&self, flight: &Flight<'_, '_, M>, word: u64) -> bool {
-        matches!(self.standing(flight.guard, word), Ok(Some(record)) if !self.has_expired(&record))
+    /// Whether a record that a batch replaces counts as an entry; the same rule for expired and
+    /// damaged records as in [`Direct::remove_one`].
+    fn had_entry(&self, running: &RunningBatch<'_, '_, M>, word: u64) -> bool {
+        matches!(self.visible_record(running.guard, word), Ok(Some(record)) if !self.has_expired(&record))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::direct::small::{settings, store};
-    use crate::{Durably, Engine, KEY_MAX, Pooled};
+    use crate::{Durably, Engine, KEY_MAX};
     use terrace_medium::Dram;
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
@@ -51,7 +52,7 @@ mod tests {
         let keys: Vec<[u8; 4]> = (0..100u32).map(u32::to_le_bytes).collect();
         keys.iter()
             .enumerate()
-            .for_each(|(nth, key)| store.give(key, &[7; 3000], (nth < 10).then_some(1500)));
+            .for_each(|(nth, key)| store.put_entry(key, &[7; 3000], (nth < 10).then_some(1500)));
         clock.advance(1000);
         let long = vec![7; KEY_MAX + 1];
         let mut named: Vec<&[u8]> = keys[..60].iter().map(|key| &key[..]).collect();
@@ -78,7 +79,7 @@ mod tests {
         );
     }
 
-    /// Accesses to the pool in a removal of so many keys of a store that has twice as many.
+    /// Accesses to the pool for a removal of `keys` keys from a store that has twice as many.
     fn accesses(keys: u32) -> u64 {
         let pool: Pool<Counting<Dram>> =
             PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();

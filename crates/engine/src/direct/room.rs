@@ -1,19 +1,18 @@
-//! Room for a write that finds the pool full: what is had back before it is refused.
+//! Makes room for a write that finds the pool full, before the write fails.
 //!
-//! In this order, each step only if the one before has brought nothing: memory that waits for
-//! readers (`reclaim_blocking` in the pool); records that have expired; the memory between records
-//! (`compact`); a *window*, a run of units that is emptied of records and of values that lie in
-//! extents.
+//! Each step runs only if the one before has freed nothing: reclaim memory that waits for readers
+//! (`reclaim_blocking` in the pool); remove expired records; free the memory between records
+//! (`compact`); empty a *window*, a run of units, of records and of values that lie in extents.
 //!
 //! # Invariants
-//! 1. No step runs again in vain: what has found nothing is not tried again before something has
-//!    been freed, or written, or has expired.
-//! 2. One thread of a process makes room at a time. A thread that waited for another tries its
-//!    write again first. So writers do not undo each other's work without an end: every turn of one
-//!    is a gain, or its last.
-//! 3. A thread that keeps an entry pinned makes no room: it would wait for itself.
+//! 1. No step is repeated in vain: a step that found nothing is not tried again before something
+//!    has been freed or written or has expired.
+//! 2. One thread of a process makes room at a time. A thread that waited for another first tries
+//!    its write again. So writers do not undo each other's work forever: every turn of a thread is
+//!    a gain, or its last.
+//! 3. A thread that holds an entry pinned makes no room: it would wait for itself.
 
-use super::compact::{Elsewhere, State};
+use super::compact::{Destination, State};
 use super::store::Direct;
 use super::view::Record;
 use std::ops::Range;
@@ -22,28 +21,26 @@ use terrace_index::Swapped;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, PAGE, PoolFull, Sparse};
 
-/// Bytes of records that are moved to make room, at a time: more slabs than one, for the writes
-/// that follow.
+/// Bytes of records that one attempt moves: more than one slab, also for later writes.
 const BYTES: u64 = 1 << 20;
-/// That much is doubled so often at most.
+/// Each try doubles it, at most this often.
 const MOST_DOUBLINGS: u32 = 12;
-/// Slabs are emptied of which at most so many percent is in use: the sparsest are tried first.
+/// Maximum use, in percent, of the slabs that are emptied: the sparsest are tried first.
 const PERCENTS: [u64; 3] = [20, 60, 100];
-/// Rounds for each of these that may come to nothing.
+/// Rounds for each of these percentages that may free nothing.
 const ROUNDS: usize = 2;
-/// What was tried in vain is tried again when a slab's worth has been freed, or this part of all.
+/// A failed attempt is repeated once a slab's worth, or this fraction of all slack, has been freed.
 const PART: u64 = 1024;
 /// Windows that are tried for one write.
 const WINDOWS: u32 = 16;
-/// Records that are looked at under one pin.
+/// Records that are read under one pin.
 const PIECE: usize = 256;
 
 impl<M: MappedMedium> Direct<M> {
-    /// Makes room for `wanted` bytes in one piece. Returns whether there may be some, so that the
-    /// write is to be tried again. `tries` is how often it has been tried: the more, the more room
-    /// is made.
+    /// Makes room for `wanted` contiguous bytes. Returns whether there may be some, so that the
+    /// write must be tried again. `tries` is the number of earlier tries: each makes more room.
     pub(super) fn make_room(&self, wanted: u64, tries: u32) -> bool {
-        if self.is_running().is_err() || self.keeps_anything() {
+        if self.check_writable().is_err() || self.is_pinned() {
             return false;
         }
         // ORDER: Acquire: pairs with the Release below.
@@ -54,20 +51,20 @@ impl<M: MappedMedium> Direct<M> {
             return true;
         }
         let bytes = BYTES.max(2 * wanted) << tries.min(MOST_DOUBLINGS);
-        let has_gained = self.take_back_expired(bytes, &mut state) || self.gain(wanted, bytes, &mut state);
+        let has_gained = self.reclaim_expired(bytes, &mut state) || self.gain(wanted, bytes, &mut state);
         if has_gained {
-            // ORDER: Release: a thread that sees the gain finds what was freed.
+            // ORDER: Release: a thread that sees the gain finds the freed memory.
             self.compactor.gains.fetch_add(1, Release);
         }
         has_gained
     }
 
     /// Whether this thread is pinned.
-    fn keeps_anything(&self) -> bool {
+    fn is_pinned(&self) -> bool {
         self.pool().try_pin().is_ok_and(|guard| guard.depth() > 1)
     }
 
-    fn take_back_expired(&self, bytes: u64, state: &mut State) -> bool {
+    fn reclaim_expired(&self, bytes: u64, state: &mut State) -> bool {
         let has_removed = self.sweep_for(bytes, &mut state.pass);
         if has_removed {
             self.pool().outwait();
@@ -82,7 +79,7 @@ impl<M: MappedMedium> Direct<M> {
         if state.refused.is_some_and(is_early) {
             return false;
         }
-        state.was_held_up = false;
+        state.was_blocked = false;
         state.forget_stuck(freed, pool.size());
         let has_ended_one = self.end_round(state);
         let has_gained = match pool.is_extent(wanted) {
@@ -91,17 +88,18 @@ impl<M: MappedMedium> Direct<M> {
                 has_ended_one || self.gain_slabs(bytes, state) || self.gain_window(pool.slab_bytes(), state)
             }
         };
-        // What has been freed meanwhile was moved. Once readers have gone it may be another matter.
-        state.refused = (!has_gained && !state.was_held_up).then(|| (pool.freed(), wanted));
+        // Memory that was freed meanwhile belonged to moved records. An attempt that readers
+        // blocked may succeed once they have finished.
+        state.refused = (!has_gained && !state.was_blocked).then(|| (pool.freed(), wanted));
         has_gained
     }
 
-    /// Moves the records of sparse slabs together, until one slab is free.
+    /// Moves the records of sparse slabs together until one slab is free.
     fn gain_slabs(&self, bytes: u64, state: &mut State) -> bool {
         for percent in PERCENTS.into_iter().flat_map(|percent| [percent; ROUNDS]) {
             let which = Sparse { bytes, percent };
-            let slabs = self.pool().vacate(which, &|slab| self.is_to_stay(state, slab));
-            if !slabs.is_empty() && self.empty_slabs(&slabs, Elsewhere::InUse, state) > 0 {
+            let slabs = self.pool().vacate(which, &|slab| self.should_stay(state, slab));
+            if !slabs.is_empty() && self.empty_slabs(&slabs, Destination::InUse, state) > 0 {
                 return true;
             }
         }
@@ -111,10 +109,10 @@ impl<M: MappedMedium> Direct<M> {
     /// Empties a run of units for `wanted` bytes.
     fn gain_window(&self, wanted: u64, state: &mut State) -> bool {
         let pool = self.pool();
-        // One that a process has left that died. A living one tries again.
+        // Closes a window that a dead process has left. A living process tries again.
         pool.close_window();
         for _ in 0..WINDOWS {
-            if state.was_held_up {
+            if state.was_blocked {
                 return false;
             }
             let ((free, longest), (_, slack)) = (pool.free_bytes(), pool.slack());
@@ -132,11 +130,11 @@ impl<M: MappedMedium> Direct<M> {
         false
     }
 
-    /// The window that costs the least to empty: one without values in extents, for which all
-    /// records are to be looked at, if there is one.
+    /// The cheapest window to empty. Windows without values in extents come first: others need a
+    /// pass over all records.
     fn find_window(&self, wanted: u64, state: &State) -> Option<Range<u64>> {
         let pool = self.pool();
-        let is_left_out = |unit: u64| self.is_to_stay(state, unit);
+        let is_left_out = |unit: u64| self.should_stay(state, unit);
         pool.cheapest_window(wanted, &|_| 0, &is_left_out).or_else(|| {
             let movable = self.count_movable();
             let granules = |unit: u64| movable.get(unit as usize).copied().unwrap_or(0);
@@ -144,23 +142,23 @@ impl<M: MappedMedium> Direct<M> {
         })
     }
 
-    /// Moves everything out of a window. Returns whether it is free.
+    /// Moves everything out of a window. Returns whether the window is free.
     fn empty_window(&self, window: &Range<u64>, state: &mut State) -> bool {
         let pool = self.pool();
         let slabs = pool.open_window(window);
-        self.empty_slabs(&slabs, Elsewhere::Anywhere, state);
+        self.empty_slabs(&slabs, Destination::Anywhere, state);
         self.move_extents(window);
-        state.was_held_up |= !pool.outwait();
+        state.was_blocked |= !pool.outwait();
         let left = pool.taken_in(window);
         pool.close_window();
         let is_free = left.is_empty();
-        if !state.was_held_up {
-            state.give_up(left, pool.freed());
+        if !state.was_blocked {
+            state.add_stuck(left, pool.freed());
         }
         is_free
     }
 
-    /// How many granules of each unit belong to values and records that can be moved.
+    /// Number of granules in each unit that belong to movable values and records.
     fn count_movable(&self) -> Vec<u32> {
         let mut counts = Vec::new();
         self.each_extent(|guard, record| {
@@ -187,15 +185,15 @@ impl<M: MappedMedium> Direct<M> {
             let is_inside =
                 |(offset, bytes): (u64, u64)| offset < window.end && offset + bytes > window.start;
             if extents_of(record).any(is_inside) && self.may_move(guard, record) {
-                // Where there is no room for it, there may be some for another.
+                // If there is no room for this one, there may be some for another.
                 let _ = self.move_extent(guard, record);
             }
             !guard.is_limbo_full()
         });
     }
 
-    /// Calls `each` with every record that has an extent, or is one. Where `each` says `false` the
-    /// pin ends, and the walk goes on from about there under another.
+    /// Calls `each` with every record that has an extent or is one. When `each` returns false, the
+    /// pin ends, and the walk continues from about there under another.
     fn each_extent(&self, mut each: impl FnMut(&Guard<'_, M>, &Record<'_>) -> bool) {
         let (mut position, mut words) = (0, Vec::with_capacity(2 * PIECE));
         loop {
@@ -203,11 +201,12 @@ impl<M: MappedMedium> Direct<M> {
             let next = self.index.scan(&guard, position, PIECE, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let Ok(record) = Record::at(&guard, word) else { return false };
-                let has_one = record.shape.is_outline() || self.pool().is_extent(record.shape.size() as u64);
+                let has_one =
+                    record.shape.has_external_value() || self.pool().is_extent(record.shape.size() as u64);
                 has_one && record.verify().is_ok() && !each(&guard, &record)
             });
             if is_cut_short {
-                // What has been moved lies elsewhere the next time.
+                // Records that were moved are outside the window on the next visit.
                 continue;
             }
             position = next;
@@ -223,7 +222,7 @@ impl<M: MappedMedium> Direct<M> {
         // A value that does not match its checksum stays where it is.
         let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };
         let staged = self.stage_moved(guard, record, value)?;
-        // PERSIST: record and value before the index's word for them.
+        // PERSIST: record and value before the index's word.
         self.pool().region().fence();
         let new = staged.into_offset();
         let swapped = self.index.compare_and_swap(guard, record.body.key, Some(record.offset), Some(new));
@@ -235,8 +234,8 @@ impl<M: MappedMedium> Direct<M> {
     }
 }
 
-/// What of a record lies in extents, or may: where, and how long it is.
+/// Offset and length of a record and of its external value. They lie in extents, or may.
 fn extents_of(record: &Record<'_>) -> impl Iterator<Item = (u64, u64)> + use<> {
-    let value = record.body.outline.map(|outline| (outline.extent, record.shape.value_len as u64));
+    let value = record.body.external.map(|external| (external.extent, record.shape.value_len as u64));
     [(record.offset, record.shape.size() as u64)].into_iter().chain(value)
 }

@@ -1,7 +1,8 @@
 //! The engine's root block.
 //!
 //! ```text
-//!   line 0    | lock of batches | active batch | format | sweep position | sweep slowness | sweeper | 0 ... |
+//!   line 0    | lock of batches | active batch | format | sweep position | sweep slowness
+//!             | sweeper | 0 ... |
 //!   line 1    | bytes of data, base | expiring, base | 0 ... |
 //!   lines 2.. | a stripe each: bytes of data | expiring | stamps | expired | 0 ... |
 //!   then      | counts of removals, 8 a line (see `absence`)
@@ -29,21 +30,22 @@ pub(super) struct Root<M: MappedMedium> {
 }
 
 impl<M: MappedMedium> Root<M> {
-    /// Makes one and gives it its name in the pool.
+    /// Creates a root block and names it in the pool.
     pub(super) fn create(pool: &Pool<M>) -> Result<Self, OpenError> {
         let guard = pool.pin();
         let mut lines = vec![[0; 8]; LINES + absence::lines(&pool.layout().geometry)];
         let fresh = guard.alloc(lines.len() * 64)?;
         lines[0][2] = FORMAT;
         fresh.stream_lines(0, &lines);
-        // PERSIST: the block before its name; a crash in between leaves a block that the collector takes back.
+        // PERSIST: the block before its name; a crash in between leaves a block that the collector
+        // frees.
         let at = fresh.fenced(&guard.fence()).into_offset();
         pool.set_root(NAME, KIND, at)?;
         drop(guard);
         Ok(Self { pool: pool.clone(), at })
     }
 
-    /// Finds it by its name.
+    /// Finds the root block by its name.
     pub(super) fn find(pool: &Pool<M>) -> Result<Option<Self>, OpenError> {
         let Some(at) = pool.root(NAME, KIND)? else { return Ok(None) };
         let damaged = |what| OpenError::Damaged { offset: at, what };
@@ -53,7 +55,7 @@ impl<M: MappedMedium> Root<M> {
             return Err(damaged("the store's root lies outside the pool"));
         }
         if root.word(0, 2).load(pool.medium(), Acquire) != FORMAT {
-            return Err(damaged("the store's root is not one, or of another format"));
+            return Err(damaged("the store's root is of an unknown format"));
         }
         Ok(Some(root))
     }
@@ -71,7 +73,7 @@ impl<M: MappedMedium> Root<M> {
         self.word(0, 4)
     }
 
-    /// Lock of the process that removes what has expired.
+    /// Lock of the process that does the background work.
     pub(super) fn sweeper(&self) -> &Word {
         self.word(0, 5)
     }
@@ -80,26 +82,28 @@ impl<M: MappedMedium> Root<M> {
         self.word(0, 3)
     }
 
-    /// The descriptor of the batch that is under way, 0 if none is.
+    /// The descriptor of the running batch, or 0.
     pub(super) fn active(&self) -> u64 {
         self.word(0, 1).load(self.pool.medium(), Acquire)
     }
 
-    /// As [`Root::active`], durable on return: whoever named it, or nothing, may have been killed before that was.
-    pub(super) fn settled_active(&self) -> u64 {
-        // PERSIST: before the caller does what follows from it. If the old name came back with a loss of power, its blocks would long be used again.
+    /// As [`Root::active`], durable on return: the thread that stored the word may have been killed
+    /// before its fence.
+    pub(super) fn durable_active(&self) -> u64 {
+        // PERSIST: before the caller acts on it. If a loss of power restored the old name, the
+        // blocks it names would have been reused.
         self.pool.region().persist(self.word(0, 1));
         self.active()
     }
 
-    /// As [`Root::active`], durable at the next fence of the caller.
-    pub(super) fn settling_active(&self) -> u64 {
-        // PERSIST: fenced with the change that the caller makes, before a record that it replaces can be used again.
+    /// As [`Root::active`], durable at the caller's next fence.
+    pub(super) fn written_back_active(&self) -> u64 {
+        // PERSIST: fenced with the caller's change, before a record that it replaces can be reused.
         self.pool.region().write_back(self.word(0, 1));
         self.active()
     }
 
-    /// Names the batch that is under way, durably.
+    /// Names the running batch, durably.
     pub(super) fn set_active(&self, descriptor: u64) {
         let word = self.word(0, 1);
         word.store(self.pool.medium().point("batch.name"), descriptor, Release);
@@ -107,7 +111,7 @@ impl<M: MappedMedium> Root<M> {
         self.pool.region().persist(word);
     }
 
-    /// Its block, for the collector.
+    /// Its offset and size, for the collector.
     pub(super) fn block(&self) -> (u64, usize) {
         (self.at, (LINES + self.removal_lines()) * 64)
     }
@@ -127,8 +131,8 @@ mod tests {
     use crate::direct::small::{self, Store, settings, store};
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// What whoever opens the store that `change` has been at is told.
-    fn told(change: impl FnOnce(&Store)) -> String {
+    /// The error when a store is opened after `change`.
+    fn open_error(change: impl FnOnce(&Store)) -> String {
         let (store, _) = store();
         change(&store);
         let pool = store.pool().clone();
@@ -137,29 +141,29 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_lies_outside_or_is_none_is_not_believed() {
+    fn invalid_root_is_rejected() {
         let bytes = |store: &Store| store.root.block().1 as u64;
         for short in [8, 64, 1 << 10] {
             // It would not end in the pool.
-            let text = told(|store| {
+            let text = open_error(|store| {
                 let at = store.pool().size() - bytes(store) + short;
                 store.pool().set_root(NAME, KIND, at.next_multiple_of(64)).unwrap();
             });
             assert!(text.contains("outside the pool"), "{text}");
         }
-        // It ends where the pool does, but is none.
-        let text = told(|store| {
+        // It ends where the pool does, but is no root.
+        let text = open_error(|store| {
             store.pool().set_root(NAME, KIND, store.pool().size() - bytes(store)).unwrap();
         });
-        assert!(text.contains("not one, or of another format"), "{text}");
-        let text = told(|store| {
+        assert!(text.contains("of an unknown format"), "{text}");
+        let text = open_error(|store| {
             store.root.word(0, 2).store(store.pool().medium(), FORMAT + 1, Relaxed);
         });
-        assert!(text.contains("not one, or of another format"), "{text}");
+        assert!(text.contains("of an unknown format"), "{text}");
     }
 
     #[test]
-    fn what_a_root_keeps_lies_in_its_block_each_in_a_place_of_its_own() {
+    fn root_words_are_distinct_and_inside_its_block() {
         let (store, _) = store();
         let root = &store.root;
         let stripes =
@@ -175,6 +179,6 @@ mod tests {
         assert!(places.iter().all(|place| (first..first + root.block().1).contains(place)));
         assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), places.len());
         let last = places.iter().max().unwrap();
-        assert_eq!(last + 8, first + root.block().1, "nothing is for nobody");
+        assert_eq!(last + 8, first + root.block().1, "the block has no unused word");
     }
 }

@@ -1,4 +1,4 @@
-//! Going through all keys.
+//! Scans over all keys.
 
 use super::store::Direct;
 use super::view::Record;
@@ -11,11 +11,11 @@ use terrace_pool::Guard;
 
 /// Records that are visited under one pin; more would keep freed memory waiting for long.
 const PIECE: usize = 1024;
-/// Records that are removed under one pin: when the pool is full, there may be no memory to note more of them in, and of the buckets that an index
-/// gives back as it shrinks.
+/// Records that are removed under one pin. When the pool is full, there may be no memory to record
+/// more of them in limbo, nor the buckets that an index retires when it shrinks.
 pub(super) const REMOVALS: usize = 8;
 
-/// The damaged records that a scan has left out.
+/// The damaged records that a scan has skipped.
 #[derive(Default)]
 struct Skipped {
     records: u64,
@@ -41,7 +41,8 @@ impl Skipped {
 }
 
 impl<M: MappedMedium> Direct<M> {
-    /// Visits a piece of the index, at least `at_least` records of it, and calls `each` with each record's word and what a reader sees of it.
+    /// Visits a piece of the index with at least `at_least` records, and calls `each` with each
+    /// record's word and the record that a reader sees.
     fn scan_piece<'g>(
         &self,
         guard: &'g Guard<'_, M>,
@@ -52,12 +53,12 @@ impl<M: MappedMedium> Direct<M> {
         let mut visited = 0;
         let next = self.index.scan(guard, from, at_least, &mut |word| {
             visited += 1;
-            each(word, self.live(guard, word));
+            each(word, self.live_record(guard, word));
         });
         (next, visited)
     }
 
-    pub(super) fn scan_from(
+    pub(super) fn scan(
         &self,
         cursor: Cursor,
         at_least: usize,
@@ -83,15 +84,15 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// One of the first keys behind a random place. Damage is an error only if no key is found.
-    pub(super) fn any_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
+    /// A key from behind a random position. Damage is an error only if no key is found.
+    pub(super) fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         if self.index.len() == 0 {
             return Ok(None);
         }
-        let start = self.draw();
-        match self.any_key_between(start, 0) {
-            Ok(None) => self.any_key_between(0, start),
-            Err(damage @ ReadError::Corrupt { .. }) => match self.any_key_between(0, start)? {
+        let start = self.random_u64();
+        match self.random_key_between(start, 0) {
+            Ok(None) => self.random_key_between(0, start),
+            Err(damage @ ReadError::Corrupt { .. }) => match self.random_key_between(0, start)? {
                 None => Err(damage),
                 found => Ok(found),
             },
@@ -99,8 +100,8 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    fn any_key_between(&self, from: Position, to: Position) -> Result<Option<Vec<u8>>, ReadError> {
-        let (mut position, mut trouble) = (from, Ok(None));
+    fn random_key_between(&self, from: Position, to: Position) -> Result<Option<Vec<u8>>, ReadError> {
+        let (mut position, mut first_error) = (from, Ok(None));
         loop {
             let guard = self.pool().try_pin()?;
             let mut found = Vec::new();
@@ -109,40 +110,40 @@ impl<M: MappedMedium> Direct<M> {
                     .and_then(|record| record.map(|record| record.verify().map(|()| record)).transpose())
                 {
                     Ok(record) => found.extend(record),
-                    Err(error) => trouble = Err(error),
+                    Err(error) => first_error = Err(error),
                 }
             });
             if !found.is_empty() {
-                let record = &found[self.draw() as usize % found.len()];
+                let record = &found[self.random_u64() as usize % found.len()];
                 return Ok(Some(record.body.key.to_vec()));
             }
             position = next;
             if next == 0 || (to != 0 && next >= to) {
-                return trouble;
+                return first_error;
             }
         }
     }
 
-    /// Removes every key that is there throughout; frees nothing that it does not remove.
+    /// Removes every key that is present throughout. Frees no block that it did not unlink.
     pub(super) fn clear_all(&self) -> Result<(), WriteError> {
-        self.is_running()?;
+        self.check_writable()?;
         let (mut position, mut words) = (0, Vec::with_capacity(2 * REMOVALS));
-        let mut trouble = Ok(());
+        let mut first_error = Ok(());
         loop {
             let guard = self.pool().try_pin()?;
             let next = self.index.scan(&guard, position, REMOVALS, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let removed = self.remove_word(&guard, word);
-                let is_to_end = removed.is_ok() && guard.is_limbo_full();
-                trouble = std::mem::replace(&mut trouble, Ok(())).and(removed);
-                is_to_end
+                let should_end = removed.is_ok() && guard.is_limbo_full();
+                first_error = std::mem::replace(&mut first_error, Ok(())).and(removed);
+                should_end
             });
             if is_cut_short {
-                // The rest is found again under the next guard.
+                // The next scan finds the rest again, under another pin.
                 continue;
             }
             if next == 0 {
-                return trouble;
+                return first_error;
             }
             position = next;
         }
@@ -151,7 +152,7 @@ impl<M: MappedMedium> Direct<M> {
     /// Removes the key whose word this was a moment ago.
     fn remove_word(&self, guard: &Guard<'_, M>, word: u64) -> Result<(), WriteError> {
         let key = Record::at(guard, word)?.body.key;
-        while let Some(word) = self.unclaimed(guard, key)? {
+        while let Some(word) = self.wait_unclaimed_word(guard, key)? {
             if self.unlink(guard, key, word)? {
                 break;
             }
@@ -163,20 +164,20 @@ impl<M: MappedMedium> Direct<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::direct::small::{self, Asked, Store, asked, settings, store};
-    use crate::{Durably, Engine, Pooled};
+    use crate::direct::small::{self, CountingClock, Store, count_clock_reads, settings, store};
+    use crate::{Durably, Engine};
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
 
-    /// Keys of one chain of the index, which is visited to its end.
+    /// Keys of one chain of the index. A scan visits a chain to its end.
     const CHAIN: usize = 32;
 
     #[test]
-    fn a_scan_visits_as_many_as_it_is_told_to_and_in_the_end_each_once() {
+    fn scan_visits_each_record_once_in_steps() {
         let (store, _) = store();
-        (0..5000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        (0..5000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", None));
         for at_least in [1, 100, PIECE, 3 * PIECE + 1, 10_000] {
             let (mut cursor, mut visited) = (0, BTreeMap::new());
             loop {
@@ -193,7 +194,7 @@ mod tests {
         }
     }
 
-    /// The keys that a whole scan shows, and how many records it leaves out.
+    /// The keys that a full scan visits, and how many records it skips.
     fn scan_all(store: &Store, at_least: usize) -> (BTreeSet<Vec<u8>>, u64) {
         let (mut cursor, mut keys, mut skipped) = (0, BTreeSet::new(), 0);
         loop {
@@ -212,51 +213,52 @@ mod tests {
     }
 
     #[test]
-    fn scan_goes_on_behind_damaged_records_and_counts_them() {
+    fn scan_skips_and_counts_damaged_records() {
         let (store, _) = store();
-        (0..3000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
-        let damaged = [7u32, 8, 2000].map(|n| store.place(&n.to_le_bytes()));
+        (0..3000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", None));
+        let damaged = [7u32, 8, 2000].map(|n| store.record_offset(&n.to_le_bytes()));
         damaged.iter().for_each(|place| store.damage(place + 8));
         for at_least in [1, 100, PIECE + 1, usize::MAX] {
             let (keys, skipped) = scan_all(&store, at_least);
             assert_eq!((keys.len(), skipped), (2997, 3), "{at_least}");
         }
         assert_eq!(store.stats().damaged_records_skipped, 4 * 3);
-        let told = store.scan(0, usize::MAX, &mut |_, _| {}).unwrap_err();
-        let ReadError::Skipped { records: 3, ref place, next: 0, .. } = told else { panic!("{told:?}") };
-        assert!(damaged.contains(&place.offset()) && told.to_string().starts_with("3 records were left out"));
+        let error = store.scan(0, usize::MAX, &mut |_, _| {}).unwrap_err();
+        let ReadError::Skipped { records: 3, ref place, next: 0, .. } = error else { panic!("{error:?}") };
+        assert!(damaged.contains(&place.offset()) && error.to_string().starts_with("3 records were skipped"));
         assert_eq!(store.random_key().unwrap().map(|key| key.len()), Some(4));
     }
 
     #[test]
     fn random_key_fails_where_only_damaged_records_are_left() {
         let (store, _) = store();
-        [b"a", b"b"].iter().for_each(|key| store.give(*key, b"value", None));
-        store.damage(store.place(b"a") + 8);
+        [b"a", b"b"].iter().for_each(|key| store.put_entry(*key, b"value", None));
+        store.damage(store.record_offset(b"a") + 8);
         (0..50).for_each(|_| assert_eq!(store.random_key(), Ok(Some(b"b".to_vec()))));
-        store.damage(store.place(b"b") + 8);
+        store.damage(store.record_offset(b"b") + 8);
         (0..50).for_each(|_| assert!(matches!(store.random_key(), Err(ReadError::Corrupt { .. }))));
     }
 
     #[test]
-    fn clear_removes_damaged_records_whose_key_can_be_told() {
+    fn clear_removes_damaged_records_with_readable_key() {
         let (store, _) = store();
-        (0..100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        (0..100u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", None));
         // A stamp, and a shape.
-        store.damage(store.place(&7u32.to_le_bytes()) + 8);
+        store.damage(store.record_offset(&7u32.to_le_bytes()) + 8);
         store.clear(Durably::Store).unwrap();
         assert_eq!(store.len().get(), 0);
-        (0..100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
-        store.damage(store.place(&7u32.to_le_bytes()));
+        (0..100u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", None));
+        store.damage(store.record_offset(&7u32.to_le_bytes()));
         assert!(matches!(store.clear(Durably::Store), Err(WriteError::Corrupt { .. })));
         assert_eq!(store.len().get(), 1);
     }
 
     #[test]
-    fn a_clear_removes_all_keys_and_takes_those_that_expire_and_batches_along() {
+    fn clear_removes_expiring_and_batch_records() {
         let (store, _) = store();
         for round in 0..3 {
-            (0..3000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", (n % 2 == 0).then_some(5000)));
+            (0..3000u32)
+                .for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", (n % 2 == 0).then_some(5000)));
             let writes = [b"a", b"b"].map(|key| crate::Write {
                 key,
                 what: crate::What::Put { value: &[7; 9000], expires_at: None },
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_looks_at_each_piece_of_the_index_once() {
+    fn clear_reads_each_piece_once() {
         let pool: Pool<Counting<_>> = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
         let store =
             crate::direct::small::open::<Counting<terrace_medium::Dram>>(pool.clone(), settings()).unwrap();
@@ -285,26 +287,27 @@ mod tests {
     }
 
     #[test]
-    fn any_key_is_found_among_many_that_have_expired_and_none_if_all_have() {
+    fn random_key_finds_live_key_among_expired() {
         const KEYS: u64 = 1000;
-        let clock = Arc::new(Asked::default());
+        let clock = Arc::new(CountingClock::default());
         let settings = crate::direct::Settings { clock: clock.clone(), ..settings() };
         let pool = PoolOptions::anonymous().size(4 << 20).hash_seed(5).create().unwrap();
         let store = small::open(pool, settings).unwrap();
         assert_eq!(store.random_key(), Ok(None));
-        (0..KEYS).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5)));
-        // From a place on to the end, then from the beginning to that place; and not round and round.
+        (0..KEYS).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5)));
+        // A search goes from a position to the end, then from the beginning to that position, and
+        // stops.
         for _ in 0..50 {
-            let looks = asked(&clock, || assert_eq!(store.random_key(), Ok(None)));
+            let looks = count_clock_reads(&clock, || assert_eq!(store.random_key(), Ok(None)));
             assert!((KEYS..KEYS + CHAIN as u64).contains(&looks), "{looks}");
         }
         let first = store.index.scan(&store.pool().pin(), 0, 1, &mut |_| {});
-        let looks = asked(&clock, || assert_eq!(store.any_key_between(0, first), Ok(None)));
+        let looks = count_clock_reads(&clock, || assert_eq!(store.random_key_between(0, first), Ok(None)));
         assert!(looks < CHAIN as u64);
 
-        store.give(b"there", b"value", None);
+        store.put_entry(b"there", b"value", None);
         (0..50).for_each(|_| assert_eq!(store.random_key(), Ok(Some(b"there".to_vec()))));
-        store.give(b"too", b"value", Some(5000));
+        store.put_entry(b"too", b"value", Some(5000));
         let found: std::collections::BTreeSet<_> = (0..100).map(|_| store.random_key().unwrap()).collect();
         assert_eq!(found.len(), 2);
     }

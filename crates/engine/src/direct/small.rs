@@ -12,7 +12,7 @@ use terrace_pool::Pool;
 pub(super) type Index<M = Dram> = Clht<M, Bytes<Key>>;
 pub(super) type Store<M = Dram> = Direct<M>;
 
-/// What a store of these tests goes by. It is one second past 1970.
+/// Settings of the stores in these tests. Their clock is at one second past 1970.
 pub(super) fn settings() -> Settings {
     Settings {
         expected_keys: 100,
@@ -28,67 +28,68 @@ pub(super) fn open<M: MappedMedium>(pool: Pool<M>, settings: Settings) -> Result
     Direct::open::<Index<M>>(pool, settings)
 }
 
-/// A store, and the clock that it goes by.
+/// A store and its clock.
 pub(super) fn store() -> (Store, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(1000));
     let settings = Settings { clock: clock.clone(), ..settings() };
     (open(Pool::anonymous(16 << 20).unwrap(), settings).unwrap(), clock)
 }
 
-/// Stands still, and counts who asks: once a record that expires.
+/// A stopped clock that counts how often it is read: once per record that expires.
 #[derive(Default)]
-pub(super) struct Asked(AtomicU64);
+pub(super) struct CountingClock(AtomicU64);
 
-impl Clock for Asked {
+impl Clock for CountingClock {
     fn now_ms(&self) -> u64 {
         self.0.fetch_add(1, Relaxed);
         1000
     }
 }
 
-/// How often `clock` is asked meanwhile.
-pub(super) fn asked(clock: &Asked, work: impl FnOnce()) -> u64 {
+/// How often `work` reads `clock`.
+pub(super) fn count_clock_reads(clock: &CountingClock, work: impl FnOnce()) -> u64 {
     clock.0.store(0, Relaxed);
     work();
     clock.0.load(Relaxed)
 }
 
-/// What a thread does instead of resting; it is told how often it has been called before.
-type Errand = Box<dyn FnMut(u32)>;
+/// What a thread does instead of sleeping. Its argument counts the earlier calls.
+type Hook = Box<dyn FnMut(u32)>;
 
-thread_local!(static ERRAND: RefCell<Option<(Errand, u32)>> = const { RefCell::new(None) });
+thread_local!(static HOOK: RefCell<Option<(Hook, u32)>> = const { RefCell::new(None) });
 
-/// Does `work`, and `errand` whenever this thread would give its processor away meanwhile, as it does while it waits. Returns how often it was so.
-pub(super) fn with_errand<R>(errand: impl FnMut(u32) + 'static, work: impl FnOnce() -> R) -> (R, u32) {
+/// Does `work`, and `hook` whenever this thread would yield or sleep meanwhile, as it does while it
+/// waits. Returns how often it was called.
+pub(super) fn with_hook_on_wait<R>(hook: impl FnMut(u32) + 'static, work: impl FnOnce() -> R) -> (R, u32) {
     terrace_pool::rest_with(|| {
-        // What it does may rest itself.
-        if let Some((mut errand, calls)) = ERRAND.take() {
-            errand(calls);
-            ERRAND.set(Some((errand, calls + 1)));
+        // The hook may wait itself.
+        if let Some((mut hook, calls)) = HOOK.take() {
+            hook(calls);
+            HOOK.set(Some((hook, calls + 1)));
         }
     });
-    ERRAND.set(Some((Box::new(errand), 0)));
+    HOOK.set(Some((Box::new(hook), 0)));
     let done = work();
-    let (_, calls) = ERRAND.take().expect("it is put back");
+    let (_, calls) = HOOK.take().expect("the hook is put back");
     (done, calls)
 }
 
 impl Store {
-    pub(super) fn give(&self, key: &[u8], value: &[u8], expires_at: Option<u64>) {
+    pub(super) fn put_entry(&self, key: &[u8], value: &[u8], expires_at: Option<u64>) {
         self.put(Put { key, value, expires_at }, Durably::Store).unwrap();
     }
 
-    /// Where the record of `key` lies.
-    pub(super) fn place(&self, key: &[u8]) -> u64 {
+    /// The offset of the record of `key`.
+    pub(super) fn record_offset(&self, key: &[u8]) -> u64 {
         self.index.get(&self.pool().pin(), key).unwrap()
     }
 
-    /// A word of the pool, as it lies there.
+    /// A word of the pool, without any check.
     pub(super) fn raw(&self, at: u64) -> &Word {
         self.pool().region().at(Offset::new(at))
     }
 
-    /// Changes a bit of the word at `at`.
+    /// Flips a bit of the word at `at`.
     pub(super) fn damage(&self, at: u64) {
         let (word, medium) = (self.raw(at), self.pool().medium());
         word.store(medium, word.load(medium, Relaxed) ^ 1 << 20, Relaxed);

@@ -1,4 +1,4 @@
-//! The store, and the engine's face over its parts.
+//! The store: implements the engine's traits with the other modules.
 
 use super::chores::CHORES;
 use super::compact::Compactor;
@@ -22,23 +22,26 @@ use terrace_pool::{GrowError, Holder, Pool, Space, Watch};
 /// The kind of keys that the engine's index has.
 pub type Kind = Bytes<Key>;
 
-/// What an open store goes by.
+/// Settings of an open store.
 pub struct Settings {
-    /// Keys that a new index has room for from the start.
+    /// Number of keys that a new index has room for.
     pub expected_keys: u64,
-    /// How large a cache in DRAM the index may have, if it is one that has such a cache, and the pool is not shared.
+    /// Bounds of the index's cache in DRAM, if the index has such a cache and the pool is not
+    /// shared.
     pub index_cache: CacheBounds,
     /// Whether reads compare records with their checksums.
     pub verify_reads: bool,
-    /// Whether nothing is written, though the pool would take it: a store that others write to is read by one who has a place in its pool.
+    /// Refuse writes although the pool accepts them: for a read-only process that shares a store
+    /// others write to.
     pub read_only: bool,
-    /// What a write survives when it returns, by the pool's medium and file.
+    /// What a write survives when it returns; follows from the pool's medium and file.
     pub durability: Durability,
-    /// Tells what has expired.
+    /// The clock that decides what has expired.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What the index of the store in `pool` is called ([`PointIndex::NAME`]); `None` if there is no store in it, or the root that would tell is damaged.
+/// The name of the index of the store in `pool` ([`PointIndex::NAME`]). `None` if the pool contains
+/// no store, or the root that names the index is damaged.
 pub fn index_in<M: MappedMedium>(pool: &Pool<M>) -> Option<String> {
     let root = pool.roots().into_iter().find(|root| root.name == INDEX && root.offset.is_some());
     root.map(|root| root.kind)
@@ -55,20 +58,20 @@ pub struct Direct<M: MappedMedium> {
     pub(super) settings: Settings,
     stopped: OnceLock<String>,
     batch_finished: Option<bool>,
-    /// For random keys.
-    draws: AtomicU64,
+    /// State of the generator of random numbers.
+    random_state: AtomicU64,
     pub(super) compactor: Compactor,
-    /// Damaged records that scans have left out.
+    /// Damaged records that scans have skipped.
     pub(super) skipped: AtomicU64,
     /// Keys of a batch that are published together.
     pub(super) piece: usize,
-    /// Where the next step asks for huge pages.
+    /// Where the next step requests huge pages.
     pub(super) collapsed: AtomicU64,
 }
 
 impl<M: MappedMedium> Direct<M> {
-    /// The store in `pool` over the index `I`, created if there is none. Completes or undoes what a
-    /// crash has interrupted.
+    /// Opens the store in `pool` over the index `I`, and creates it if there is none. Finishes or
+    /// aborts the batch that a crash has interrupted.
     pub fn open<I>(pool: Pool<M>, settings: Settings) -> Result<Self, OpenError>
     where
         I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
@@ -86,7 +89,7 @@ impl<M: MappedMedium> Direct<M> {
         })
     }
 
-    /// `open_index` opens the index, or creates it for so many expected keys.
+    /// `open_index` opens the index, or creates it for this number of expected keys.
     fn open_with(
         pool: Pool<M>,
         settings: Settings,
@@ -100,7 +103,7 @@ impl<M: MappedMedium> Direct<M> {
             None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
             None => Root::create(&pool)?,
         };
-        let draws = AtomicU64::new(pool.hash_seed() ^ u64::from(pool.generation()));
+        let random_state = AtomicU64::new(pool.hash_seed() ^ u64::from(pool.generation()));
         let stopped = OnceLock::new();
         let mut store = Self {
             index,
@@ -109,18 +112,19 @@ impl<M: MappedMedium> Direct<M> {
             settings,
             stopped,
             batch_finished: None,
-            draws,
+            random_state,
             compactor: Compactor::default(),
             skipped: AtomicU64::new(0),
             piece: TOGETHER,
             collapsed: AtomicU64::new(0),
         };
         if !pool.is_read_only() && !pool.is_initialized() {
-            store.batch_finished = store.end_batch()?;
+            store.batch_finished = store.finish_batch()?;
         }
         opening.done();
         if store.settings.read_only && pool.is_shared() {
-            // Whatever goes wrong in this process, what the others write stays whole. Where the system has no such protection, it is not stored to all the same.
+            // Protects the data of other processes from stray stores in this one. Where the system
+            // lacks such protection, this process still does not store to it.
             let _ = pool.protect_data();
         }
         Ok(store)
@@ -128,7 +132,7 @@ impl<M: MappedMedium> Direct<M> {
 }
 
 impl<M: MappedMedium> Direct<M> {
-    /// Publishes batches in pieces of so many keys. For tests, whose batches are short.
+    /// Publishes batches in pieces of `keys` keys. For tests, whose batches are short.
     #[doc(hidden)]
     pub fn publish_in_pieces_of(&mut self, keys: usize) {
         assert!(keys > 0, "a piece has at least one key");
@@ -140,9 +144,9 @@ impl<M: MappedMedium> Direct<M> {
         &self.pool
     }
 
-    /// Whether anything is written at all.
+    /// Checks whether the store accepts writes.
     #[inline(always)]
-    pub(super) fn is_running(&self) -> Result<(), WriteError> {
+    pub(super) fn check_writable(&self) -> Result<(), WriteError> {
         if self.settings.read_only || self.pool().is_read_only() {
             return Err(WriteError::ReadOnly);
         }
@@ -153,13 +157,13 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     #[cold]
-    pub(super) fn stop_writing(&self, why: &str) {
+    pub(super) fn disable_writes(&self, why: &str) {
         let _ = self.stopped.set(why.into());
     }
 
-    /// A number that cannot be foreseen by who does not know the pool's seed (SplitMix64).
-    pub(super) fn draw(&self) -> u64 {
-        let mut z = self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+    /// A random number that is unpredictable without the pool's seed (SplitMix64).
+    pub(super) fn random_u64(&self) -> u64 {
+        let mut z = self.random_state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ z >> 31
@@ -197,7 +201,7 @@ impl<M: MappedMedium> Direct<M> {
             free_bytes: space.free,
             largest_free_bytes: space.largest_free_extent,
             waiting_bytes: space.waiting_bytes,
-            // The caller's guard is one of them.
+            // Without the caller's own guard.
             readers: space.readers.saturating_sub(1),
             readers_holding_up: space.holding_up,
             lost_bytes: space.lost,
@@ -214,7 +218,7 @@ impl<M: MappedMedium> Direct<M> {
     }
 }
 
-// What the pool's own does.
+// Forwards to the pool's watch.
 impl<M: MappedMedium> Watching for Watch<M> {
     fn has_changed(&mut self) -> bool {
         Self::has_changed(self)
@@ -225,18 +229,18 @@ impl<M: MappedMedium> Watching for Watch<M> {
 }
 
 impl<M: MappedMedium> Direct<M> {
-    /// Whether a write can be as durable as it wishes: every write is as durable as the store when
-    /// it returns.
+    /// Checks whether a write can be as durable as it asks for: every write is as durable as the
+    /// store when it returns.
     #[inline(always)]
-    fn promises(&self, how: Durably) -> Result<(), WriteError> {
+    fn check_durability(&self, how: Durably) -> Result<(), WriteError> {
         match how {
             Durably::Store | Durably::Later => Ok(()),
-            Durably::AtLeast(asked) => self.promises_level(asked),
+            Durably::AtLeast(asked) => self.check_durability_level(asked),
         }
     }
 
     #[cold]
-    fn promises_level(&self, asked: Durability) -> Result<(), WriteError> {
+    fn check_durability_level(&self, asked: Durability) -> Result<(), WriteError> {
         let most = self.settings.durability;
         if asked <= most { Ok(()) } else { Err(WriteError::Durability { asked, most }) }
     }
@@ -250,7 +254,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
         self.get_each(keys, each);
     }
     fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
-        self.snapshot(keys, each);
+        self.snapshot_many(keys, each);
     }
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
         self.find_token(&self.pool().try_pin()?, key)
@@ -259,25 +263,25 @@ impl<M: MappedMedium> Engine for Direct<M> {
         self.find_version(&self.pool().try_pin()?, key)
     }
     fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError> {
-        self.promises(how)?;
+        self.check_durability(how)?;
         self.put_one(&put)
     }
     fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>> {
-        match self.promises(how) {
+        match self.check_durability(how) {
             Ok(()) => self.put_each(puts),
             Err(error) => vec![Err(error); puts.len()],
         }
     }
     fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError> {
-        self.promises(how)?;
+        self.check_durability(how)?;
         self.remove_one(key).map(drop)
     }
     fn remove(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
-        self.promises(how)?;
+        self.check_durability(how)?;
         self.remove_one(key)
     }
     fn remove_all(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
-        self.promises(how)?;
+        self.check_durability(how)?;
         self.remove_together(keys)
     }
     fn modify(
@@ -286,7 +290,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
         how: Durably,
     ) -> Result<(), WriteError> {
-        self.promises(how)?;
+        self.check_durability(how)?;
         self.modify_one(key, change)
     }
     fn commit(
@@ -295,11 +299,11 @@ impl<M: MappedMedium> Engine for Direct<M> {
         expected: &[Expected<'_>],
         how: Durably,
     ) -> Result<Commit, WriteError> {
-        self.promises(how)?;
+        self.check_durability(how)?;
         self.commit_all(writes, expected)
     }
     fn clear(&self, how: Durably) -> Result<(), WriteError> {
-        self.promises(how)?;
+        self.check_durability(how)?;
         self.clear_all()
     }
     fn ticket(&self) -> Ticket {
@@ -317,10 +321,10 @@ impl<M: MappedMedium> Engine for Direct<M> {
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
-        self.scan_from(cursor, at_least, each)
+        self.scan(cursor, at_least, each)
     }
     fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
-        self.any_key()
+        self.random_key()
     }
     fn len(&self) -> Count {
         Count::Exact(self.index.len())
@@ -335,7 +339,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
         Ok(Box::new(self.pool().watch(prefix)?))
     }
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
-        self.may_write(key, value.len())
+        self.check_write(key, value.len())
     }
     fn now_ms(&self) -> u64 {
         self.settings.clock.now_ms()
@@ -347,7 +351,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
         self.check_all(progress)
     }
     fn check_records(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
-        self.check_beside(progress)
+        self.check_concurrently(progress)
     }
     fn keeps_entries(&self) -> bool {
         self.pool().try_pin().is_ok_and(|guard| guard.depth() > 1)
@@ -356,7 +360,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
         self.salvage_all(each);
     }
     fn stop(&self, why: String) {
-        self.stop_writing(&why);
+        self.disable_writes(&why);
     }
     fn close(self: Arc<Self>) -> Result<(), CloseError> {
         let store = Arc::into_inner(self).ok_or(CloseError::StillOpen)?;
@@ -374,7 +378,7 @@ impl<M: MappedMedium> Pooled for Direct<M> {
         self.pool().other_participants()
     }
     fn recover_dead(&self) -> u32 {
-        self.take_over()
+        self.recover_dead()
     }
     fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool> {
         self.pool().end_stopped(holder)
@@ -386,7 +390,7 @@ impl<M: MappedMedium> Pooled for Direct<M> {
         self.pool().needs_collection()
     }
     fn collect(&self, stop: &dyn Fn() -> bool) {
-        self.collect_lost(stop);
+        self.collect(stop);
     }
     fn sweep_expired(&self, budget: usize) -> u64 {
         self.sweep(budget)
@@ -413,7 +417,7 @@ impl<M: MappedMedium> Pooled for Direct<M> {
         self.pool().grow(bytes)
     }
     fn memory(&self) -> Memory {
-        self.count_memory()
+        self.memory()
     }
 }
 
@@ -427,16 +431,19 @@ mod tests {
     use terrace_pool::{Lock, PoolOptions, Start};
 
     #[test]
-    fn draws_are_those_of_splitmix64() {
+    fn random_u64_is_splitmix64() {
         let (store, _) = store();
-        store.draws.store(1_234_567, Ordering::Relaxed);
+        store.random_state.store(1_234_567, Ordering::Relaxed);
         // The second number is the first of the published list for this seed.
-        let _ = store.draw();
-        assert_eq!([(); 2].map(|()| store.draw()), [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+        let _ = store.random_u64();
+        assert_eq!(
+            [(); 2].map(|()| store.random_u64()),
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
+        );
     }
 
     #[test]
-    fn each_pool_draws_numbers_of_its_own_each_time_that_it_is_opened() {
+    fn random_u64_differs_by_pool_and_open() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut first = std::collections::BTreeSet::new();
         for (name, seed) in [("three", 3), ("four", 4), ("eight", 8)] {
@@ -444,7 +451,7 @@ mod tests {
                 let options = PoolOptions::at(directory.path().join(name)).size(4 << 20).hash_seed(seed);
                 let store =
                     crate::direct::small::open::<Shm>(options.open_or_create().unwrap(), settings()).unwrap();
-                first.insert(store.draw());
+                first.insert(store.random_u64());
             }
         }
         assert_eq!(first.len(), 6);
@@ -455,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_makes_no_store_of_a_pool_that_another_has_begun_to_make_one_of() {
+    fn reader_completes_no_half_created_store() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let pool = options(directory.path()).create::<Shm>().unwrap();
         small::Index::<Shm>::create(&pool, INDEX, 100).unwrap();
@@ -467,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_that_of_a_store_if_it_has_the_store_s_name() {
+    fn index_in_finds_the_store_s_index() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         small::Index::<Dram>::create(&pool, "another", 100).unwrap();
         assert_eq!(index_in(&pool), None);
@@ -476,13 +483,13 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_a_store_that_others_have_open_leaves_their_batch_alone() {
+    fn second_open_leaves_running_batch_alone() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let one = crate::direct::small::open::<Shm>(options(directory.path()).create().unwrap(), settings())
             .unwrap();
         let guard = one.pool().pin();
         let block = Descriptor::alloc(&guard, 0).unwrap();
-        let descriptor = Descriptor::draw(&guard, block, 0);
+        let descriptor = Descriptor::init(&guard, block, 0);
         let lock = Lock::of(one.root.lock()).acquire(&guard);
         one.root.set_active(descriptor.offset());
         let two =
@@ -493,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_place_in_the_pool_is_asked_of_it() {
+    fn watches_pins_and_huge_pages_follow_the_pool() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = directory.path().join("pool");
         let open = || {
@@ -518,7 +525,7 @@ mod tests {
         drop(value);
         assert!(!store.keeps_entries());
 
-        // Huge pages are asked for piece by piece, up to the end of the pool.
+        // Huge pages are requested piece by piece, up to the end of the pool.
         let pieces: Vec<u64> = std::iter::successors(Some(0), |&from| store.collapse_step(from)).collect();
         assert!(pieces.len() > 1 && pieces.is_sorted() && *pieces.last().unwrap() >= store.pool().size());
         assert!(pieces.iter().rev().skip(1).all(|&from| from < store.pool().size()));

@@ -1,5 +1,5 @@
-//! Records of [`Role::Stray`]. Early builds of 0.1.0 left them in pools; reads pass them by, and
-//! several operations remove them.
+//! Tests: records of [`Role::Stray`]. Early builds of 0.1.0 left them in pools; reads skip them,
+//! and several operations remove them.
 
 use super::record::{HEADER, Role, Shape, checksum, seal};
 use super::small::settings;
@@ -10,8 +10,8 @@ use terrace_index::{Bytes, PointIndex, Stored, Swapped};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 
-/// Writes such a record, with the batch word of a batch that ended long ago. Returns its key.
-fn leave(store: &Direct<Dram>, len: usize) -> Vec<u8> {
+/// Writes such a record, with the batch word of a batch that finished long ago. Returns its key.
+fn write_stray(store: &Direct<Dram>, len: usize) -> Vec<u8> {
     let key = vec![b'k'; len];
     let shape = Shape { key_len: len, value_len: 0, expires: false, role: Role::Stray };
     let guard = store.pool().pin();
@@ -27,7 +27,7 @@ fn leave(store: &Direct<Dram>, len: usize) -> Vec<u8> {
     key
 }
 
-/// Lengths around those at which the 17 bits of the key's length run over.
+/// Lengths around those at which the 17 bits of the key's length overflow.
 const LENS: [usize; 6] = [KEY_MAX + 1, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 200_000, 1 << 20];
 
 /// A store with five keys and a stray record of each length.
@@ -37,7 +37,7 @@ where
 {
     let store = Direct::open::<I>(Pool::anonymous(32 << 20).unwrap(), settings()).unwrap();
     (0..5u8).for_each(|n| put(&store, &[n]));
-    let strays = LENS.map(|len| leave(&store, len)).to_vec();
+    let strays = LENS.map(|len| write_stray(&store, len)).to_vec();
     (store, strays)
 }
 
@@ -58,7 +58,7 @@ fn assert_clean(store: &dyn Engine) {
     assert_eq!((memory.garbage, memory.used, memory.overlapping), (0, memory.reachable, 0));
 }
 
-fn strays_are_read_past_and_removed<I>()
+fn strays_are_skipped_and_removed<I>()
 where
     I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
 {
@@ -79,15 +79,15 @@ where
 
     let report = store.check(&mut |_, _| {});
     assert_eq!((report.findings.len(), report.records), (strays.len(), 5 + strays.len() as u64));
-    let is_told = |found: &crate::Finding| {
+    let is_reported = |found: &crate::Finding| {
         found.remedy == crate::Remedy::Dropped && found.found.contains("an earlier release")
     };
-    assert!(report.findings.iter().all(is_told), "{}: {:#?}", I::NAME, report.findings);
+    assert!(report.findings.iter().all(is_reported), "{}: {:#?}", I::NAME, report.findings);
     let (mut kept, mut dropped) = (0, 0);
     store.salvage(&mut |found| if found.is_ok() { kept += 1 } else { dropped += 1 });
     assert_eq!((kept, dropped), (5, strays.len()), "{}", I::NAME);
 
-    // The collector keeps them, and the table finds them as it grows.
+    // The collector keeps them, and the table finds them when it grows.
     assert_eq!((store.memory().garbage, store.memory().overlapping), (0, 0), "{}", I::NAME);
     (0..3000u32).for_each(|n| put(&store, &n.to_le_bytes()));
     assert_eq!(store.len().get(), 3005 + strays.len() as u64, "{}", I::NAME);
@@ -97,11 +97,11 @@ where
 }
 
 #[test]
-fn strays_are_read_past_and_removed_in_each_index() {
-    strays_are_read_past_and_removed::<Clht<Dram, Bytes<Key>>>();
-    strays_are_read_past_and_removed::<Turbo<Dram, Bytes<Key>>>();
-    strays_are_read_past_and_removed::<Rewo<Dram, Bytes<Key>>>();
-    strays_are_read_past_and_removed::<Level<Dram, Bytes<Key>>>();
+fn strays_are_skipped_and_removed_in_each_index() {
+    strays_are_skipped_and_removed::<Clht<Dram, Bytes<Key>>>();
+    strays_are_skipped_and_removed::<Turbo<Dram, Bytes<Key>>>();
+    strays_are_skipped_and_removed::<Rewo<Dram, Bytes<Key>>>();
+    strays_are_skipped_and_removed::<Level<Dram, Bytes<Key>>>();
 }
 
 #[test]

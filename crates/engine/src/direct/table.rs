@@ -1,15 +1,15 @@
-//! The index of a store, whichever it is.
+//! The index of a store, of any kind.
 //!
-//! The engine calls its index through a table of functions, so that it is compiled once a medium
-//! and not once an index and medium.
+//! The engine calls its index through a table of functions, so that the engine is compiled once per
+//! medium, not once per index and medium.
 
 use super::store::Kind;
 use terrace_index::{CacheStats, Damage, Deferred, IndexStats, PointIndex, Position, Stored, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, PoolFull};
 
-/// An index of byte keys in a pool on `M`. Each method is the one of [`PointIndex`] or [`Stored`]
-/// with its name.
+/// An index of byte keys in a pool on `M`. Each method calls the method of [`PointIndex`] or
+/// [`Stored`] with its name.
 pub(super) trait Table<M: MappedMedium>: Send + Sync {
     fn name(&self) -> &'static str;
     fn fences_per_insert(&self) -> u32;

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::Guard;
 
-/// A record whose shape is sound and which lies in the pool. Whether its bytes are sound is for [`Record::verify`] to say.
+/// A record whose shape is sound and which lies in the pool. Whether its bytes are sound,
+/// [`Record::verify`] checks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'g> {
     pub(crate) offset: u64,
@@ -17,19 +18,20 @@ pub(crate) struct Record<'g> {
     head: [u64; 2],
 }
 
-/// What is booked about a record, and what it may have in common with another one of its key.
+/// What statistics count about a record, and the extent that it may share with another record of
+/// its key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct RecordFacts {
     /// Key and value in bytes.
     pub(crate) data_bytes: u64,
     pub(crate) expires: bool,
     pub(crate) extent: Option<u64>,
 }
 
-impl Facts {
+impl RecordFacts {
     #[inline(always)]
     pub(crate) fn new(shape: Shape, extent: Option<u64>) -> Self {
-        // A record that only keeps others away is no data.
+        // A record that does not carry an entry is no data.
         let is_data = !matches!(shape.role, Role::Keep | Role::Stray | Role::Tombstone);
         let data_bytes = if is_data { (shape.key_len + shape.value_len) as u64 } else { 0 };
         Self { data_bytes, expires: shape.expires, extent }
@@ -44,14 +46,15 @@ impl<'g> Record<'g> {
     /// The record at `offset`, which the index names.
     #[inline(always)]
     pub(crate) fn at<M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Result<Self, ReadError> {
-        Self::find(guard, offset).ok_or_else(|| corrupt(offset, "there is no record where the index says"))
+        Self::find(guard, offset).ok_or_else(|| corrupt(offset, "the index points to no valid record"))
     }
 
     #[inline(always)]
     fn find<M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<Self> {
         let region = guard.pool().region();
         let words = region.get(Offset::<[Word; 2]>::new(offset))?;
-        // ORDER: Relaxed: what names a record, the index's word or the batch that is under way, was loaded with Acquire, and was stored after the record.
+        // ORDER: Relaxed: the word that names a record, in the index or in the running batch, was
+        // loaded with Acquire, and was stored after the record.
         let head = [words[0].load(region.medium(), Relaxed), words[1].load(region.medium(), Relaxed)];
         let shape = Shape::decode(head[0])?;
         let at = shape.body_at();
@@ -60,7 +63,8 @@ impl<'g> Record<'g> {
         Some(Self { offset, shape, body, bytes, head })
     }
 
-    /// Compares the record with its checksum. Of a value in an extent, only what names it.
+    /// Compares the record with its checksum. Of a value in an extent, this covers only its place
+    /// and checksum.
     #[inline(always)]
     pub(crate) fn verify(&self) -> Result<(), ReadError> {
         let stored = (self.head[1] >> 32) as u32;
@@ -71,37 +75,38 @@ impl<'g> Record<'g> {
         }
     }
 
-    /// The value, compared with its own checksum if it lies in an extent and `verify` says so.
+    /// The value and its offset. Compares a value in an extent with its own checksum if `verify` is
+    /// set.
     #[inline(always)]
     pub(crate) fn value<M: MappedMedium>(
         &self,
         guard: &'g Guard<'_, M>,
         verify: bool,
     ) -> Result<(u64, &'g [u8]), ReadError> {
-        match self.body.outline {
+        match self.body.external {
             None => {
                 let at = self.shape.key_at() + self.shape.key_len;
                 Ok((self.offset + at as u64, self.body.inline))
             }
-            Some(outline) => {
-                let value = guard.bytes(outline.extent, self.shape.value_len);
+            Some(external) => {
+                let value = guard.bytes(external.extent, self.shape.value_len);
                 let value = value.ok_or_else(|| corrupt(self.offset, "a value lies outside the pool"))?;
-                if verify && value_checksum(value) != outline.checksum {
-                    return Err(corrupt(outline.extent, "a value does not match its checksum"));
+                if verify && value_checksum(value) != external.checksum {
+                    return Err(corrupt(external.extent, "a value does not match its checksum"));
                 }
-                Ok((outline.extent, value))
+                Ok((external.extent, value))
             }
         }
     }
 
-    /// Tells it from every other version of its key. A copy of the record elsewhere has the same
-    /// one, and so has one whose value was moved.
+    /// Identifies this version of its key. A copy of the record has the same token, and so has a
+    /// record whose value was moved.
     #[inline(always)]
     pub(crate) fn token(&self) -> Token {
-        let sum = match self.body.outline {
+        let sum = match self.body.external {
             None => self.head[1] >> 32,
             // Not the record's own checksum, which covers where the value lies.
-            Some(outline) => (outline.checksum ^ self.body.expires_at.unwrap_or(0)) >> 1,
+            Some(external) => (external.checksum ^ self.body.expires_at.unwrap_or(0)) >> 1,
         };
         Token { sum, stamp: self.head[1] as u32 }
     }
@@ -116,15 +121,15 @@ impl<'g> Record<'g> {
         self.head[1] as u32
     }
 
-    /// Where its batch word lies, if it has one.
+    /// The offset of its batch word, if it has one.
     #[inline(always)]
     pub(crate) fn batch_word(&self) -> Option<Offset<Word>> {
         (self.shape.role != Role::Single).then(|| Offset::new(self.offset + 16))
     }
 
-    /// What those who come after it have to know.
+    /// What the operations that replace this record have to know of it.
     #[inline(always)]
-    pub(crate) fn facts(&self) -> Facts {
-        Facts::new(self.shape, self.body.outline.map(|outline| outline.extent))
+    pub(crate) fn facts(&self) -> RecordFacts {
+        RecordFacts::new(self.shape, self.body.external.map(|external| external.extent))
     }
 }

@@ -1,31 +1,36 @@
-//! Changing single keys.
+//! Changes of single keys.
 //!
-//! Every change ends in one compare-and-swap of the index's word, from the record that was seen to the new one. While the thread is pinned
-//! no record that it has seen is reused, so the swap succeeds only if nothing happened in between.
+//! Every change ends in one compare-and-swap of the index's word, from the record that was read to
+//! the new one. While the thread is pinned, no record that it has seen is reused, so the swap
+//! succeeds only if nothing happened in between.
 //!
-//! Crash: before the swap is durable the key is as it was, and what was staged belongs to nobody; the collector takes it back. After it the
-//! change is there, and the old record belongs to nobody.
+//! Crash: before the swap is durable, the key is unchanged and the staged record unreachable; the
+//! collector frees it. After the swap, the change is made and the old record is unreachable.
 
 use super::stage::{Draft, Source, Staged};
 use super::store::Direct;
-use super::view::{Facts, Record};
+use super::view::{Record, RecordFacts};
 use crate::{Change, Entry, Put, ReadError, WriteError};
 use terrace_index::{Deferred, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-/// Puts that share a fence. More would hold memory back for no gain.
+/// Puts that share a fence. More would delay the reuse of memory for no gain.
 const TOGETHER: usize = 64;
-/// Bytes after which no more puts are added to those.
+/// Total bytes after which no more puts share it.
 const BYTES_TOGETHER: usize = 1 << 20;
 
-/// How often a write that finds the pool full waits for what is on its way back.
-const RELIEFS: u32 = 64;
+/// How often a write that finds the pool full reclaims memory and tries again.
+const RETRIES_MAX: u32 = 64;
 
 impl<M: MappedMedium> Direct<M> {
-    /// The word of `key`, once no batch is at it.
+    /// The word of `key`, once no batch claims it.
     #[inline(always)]
-    pub(super) fn unclaimed(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, WriteError> {
+    pub(super) fn wait_unclaimed_word(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &[u8],
+    ) -> Result<Option<u64>, WriteError> {
         let word = self.index.get(guard, key);
         if word.is_some_and(|word| self.is_claimed(guard, word)) {
             return self.wait_unclaimed(guard, key);
@@ -33,27 +38,30 @@ impl<M: MappedMedium> Direct<M> {
         Ok(word)
     }
 
-    /// The record at `word`, if it can be made out. One that cannot is replaced or removed all the same.
+    /// The record at `word`, if it is readable. An unreadable record is replaced or removed all the
+    /// same.
     #[inline(always)]
-    fn replaced<'g>(&self, guard: &'g Guard<'_, M>, word: Option<u64>) -> Option<Record<'g>> {
+    fn readable_record<'g>(&self, guard: &'g Guard<'_, M>, word: Option<u64>) -> Option<Record<'g>> {
         word.and_then(|word| Record::at(guard, word).ok())
     }
 
-    /// Books that a record with the facts `new` took the place of `old` under `key`, gives `old` back, and tells whoever waits for it. (The new record itself is not
-    /// looked at: writing it back may have driven it out of the cache.)
+    /// Completes a change of `key` from the record `old` to one with the facts `new`: notifies
+    /// watches, updates the counters and retires `old`. (Does not read the new record: its
+    /// write-back may have evicted it from the cache.)
     #[inline(always)]
-    fn succeed(&self, guard: &Guard<'_, M>, key: &[u8], old: Option<u64>, new: Option<Facts>) {
+    fn succeed(&self, guard: &Guard<'_, M>, key: &[u8], old: Option<u64>, new: Option<RecordFacts>) {
         self.pool().notify_watches(key);
-        let old = self.replaced(guard, old);
-        self.root.replaced(guard, old.as_ref().map(Record::facts), new);
+        let old = self.readable_record(guard, old);
+        self.root.count_replaced(guard, old.as_ref().map(Record::facts), new);
         if let Some(old) = &old {
             self.retire(guard, old, new);
         }
     }
 
-    /// Runs `write`, and again while the pool is full but can be relieved of something that others have given back, or they have got that back themselves: they may be sooner to
-    /// use it, each time. What that does not bring, `make_room` may. No guard is alive in between.
-    pub(super) fn with_relief<T>(
+    /// Runs `write`, and repeats it while the pool is full and memory was reclaimed, by this thread
+    /// or another: other threads may use it up each time. After that, `make_room` may help. The
+    /// caller must hold no guard.
+    pub(super) fn retry_after_reclaim<T>(
         &self,
         mut write: impl FnMut() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
@@ -61,39 +69,39 @@ impl<M: MappedMedium> Direct<M> {
         loop {
             match write() {
                 Err(WriteError::PoolFull { wanted, waiting, .. })
-                    if tries < RELIEFS
-                        && ((tries == 0 || waiting >= wanted) && self.relieve(waiting)
+                    if tries < RETRIES_MAX
+                        && ((tries == 0 || waiting >= wanted) && self.reclaim_limbo(waiting)
                             || self.make_room(wanted, tries)) =>
                 {
                     tries += 1;
                 }
-                // What is left is in blocks of other sizes.
+                // The free memory that is left is in blocks of other sizes.
                 Err(WriteError::PoolFull { .. }) => return self.pool().with_larger_blocks(write),
                 done => return done,
             }
         }
     }
 
-    /// Whether anything came back of the pool, of which `waiting` bytes waited when it was full.
-    fn relieve(&self, waiting: u64) -> bool {
+    /// Whether memory was reclaimed since the pool was full with `waiting` bytes in limbo.
+    fn reclaim_limbo(&self, waiting: u64) -> bool {
         let has_come_back = self.pool().waiting_bytes() < waiting;
         self.pool().reclaim_blocking() || has_come_back
     }
 
     pub(super) fn put_one(&self, put: &Put<'_>) -> Result<(), WriteError> {
-        self.with_relief(|| self.try_put(put))
+        self.retry_after_reclaim(|| self.try_put(put))
     }
 
     fn try_put(&self, put: &Put<'_>) -> Result<(), WriteError> {
         let guard = self.pool().try_pin()?;
         let mut seen = self.index.get(&guard, put.key);
         let staged = self.stage_put(&guard, put)?;
-        // PERSIST: the record before the index's word for it.
+        // PERSIST: the record before the index's word.
         self.pool().region().fence();
         let (facts, new) = (staged.facts, staged.into_offset());
         loop {
             if seen.is_some_and(|word| self.is_claimed(&guard, word)) {
-                seen = self.unclaimed_or_discard(&guard, put.key, new)?;
+                seen = self.wait_unclaimed_or_discard(&guard, put.key, new)?;
             }
             match self.index.compare_and_swap(&guard, put.key, seen, Some(new)) {
                 Ok(Swapped::Done) => break,
@@ -108,13 +116,13 @@ impl<M: MappedMedium> Direct<M> {
         Ok(())
     }
 
-    fn unclaimed_or_discard(
+    fn wait_unclaimed_or_discard(
         &self,
         guard: &Guard<'_, M>,
         key: &[u8],
         new: u64,
     ) -> Result<Option<u64>, WriteError> {
-        self.unclaimed(guard, key).inspect_err(|_| self.discard(guard, new, None))
+        self.wait_unclaimed_word(guard, key).inspect_err(|_| self.discard(guard, new, None))
     }
 
     pub(super) fn put_each(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>> {
@@ -124,17 +132,17 @@ impl<M: MappedMedium> Direct<M> {
             let before = done.len();
             self.put_together(&rest[..rest.len().min(TOGETHER)], &mut done);
             if done.len() == before {
-                // There was no room for it.
+                // The pool was full for it.
                 done.push(self.put_one(first));
             }
         }
         done
     }
 
-    /// Puts that are all staged, then fenced, then published, then settled with one more fence. Ends before the first one that there is no
-    /// room for, and after a mebibyte.
+    /// Stages all puts, fences, publishes them, and persists the index with one more fence. Stops
+    /// before the first put for which the pool is full, and after a mebibyte.
     fn put_together(&self, puts: &[Put<'_>], done: &mut Vec<Result<(), WriteError>>) {
-        // In the child of a fork, the first one alone will say so.
+        // In a forked child, the put of the first one alone returns the error.
         let Ok(guard) = self.pool().try_pin() else { return };
         let mut seen = Vec::with_capacity(puts.len());
         let keys: Vec<&[u8]> = puts.iter().map(|put| put.key).collect();
@@ -150,7 +158,7 @@ impl<M: MappedMedium> Direct<M> {
                 break;
             }
         }
-        // PERSIST: all records before the index's words for them.
+        // PERSIST: all records before the index's words.
         self.pool().region().fence();
         let mut deferred = Deferred::default();
         let mut published = Vec::with_capacity(staged.len());
@@ -163,7 +171,7 @@ impl<M: MappedMedium> Direct<M> {
             published.push(staged.and_then(publish));
         }
         self.index.persist_deferred(&guard, deferred);
-        // Only now: until the new words are durable, a crash brings the old records back.
+        // Only now: until the new words are durable, a crash restores the old records.
         let succeed = |(put, published): (&Put<'_>, Result<_, _>)| {
             published.map(|(old, new)| self.succeed(&guard, put.key, old, Some(new)))
         };
@@ -171,11 +179,12 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     fn stage_put<'g>(&self, guard: &'g Guard<'_, M>, put: &Put<'_>) -> Result<Staged<'g, M>, WriteError> {
-        self.may_write(put.key, put.value.len())?;
+        self.check_write(put.key, put.value.len())?;
         Ok(self.stage(guard, &Draft::single(put.key, Source::Bytes(put.value), put.expires_at))?)
     }
 
-    /// Makes `new` the record of `key`, durable once `deferred` is settled. Returns the word that it replaced.
+    /// Makes `new` the record of `key`, durable once `deferred` is persisted. Returns the word that
+    /// it replaced.
     fn publish(
         &self,
         guard: &Guard<'_, M>,
@@ -187,7 +196,7 @@ impl<M: MappedMedium> Direct<M> {
         let mut seen = seen;
         loop {
             if seen.is_some_and(|word| self.is_claimed(guard, word)) {
-                seen = self.unclaimed_or_discard(guard, key, new)?;
+                seen = self.wait_unclaimed_or_discard(guard, key, new)?;
             }
             match self.index.compare_and_swap_deferred(guard, key, seen, Some(new), deferred) {
                 Ok(Swapped::Done) => return Ok(seen),
@@ -201,16 +210,16 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     pub(super) fn remove_one(&self, key: &[u8]) -> Result<bool, WriteError> {
-        self.may_write(key, 0)?;
+        self.check_write(key, 0)?;
         let guard = self.pool().try_pin()?;
         loop {
-            let Some(word) = self.unclaimed(&guard, key)? else {
-                // An error if that is not to be believed.
+            let Some(word) = self.wait_unclaimed_word(&guard, key)? else {
+                // An error if damage may be why it is absent.
                 return self.word(&guard, key).map(|_| false).map_err(WriteError::from);
             };
             if self.unlink(&guard, key, word)? {
                 let was_live =
-                    self.replaced(&guard, Some(word)).is_some_and(|record| !self.has_expired(&record));
+                    self.readable_record(&guard, Some(word)).is_some_and(|record| !self.has_expired(&record));
                 return Ok(was_live);
             }
         }
@@ -231,7 +240,7 @@ impl<M: MappedMedium> Direct<M> {
         key: &[u8],
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<(), WriteError> {
-        self.with_relief(|| self.try_modify(key, change))
+        self.retry_after_reclaim(|| self.try_modify(key, change))
     }
 
     fn try_modify(
@@ -239,15 +248,15 @@ impl<M: MappedMedium> Direct<M> {
         key: &[u8],
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<(), WriteError> {
-        self.may_write(key, 0)?;
+        self.check_write(key, 0)?;
         let guard = self.pool().try_pin()?;
         loop {
-            let seen = self.unclaimed(&guard, key)?;
-            let live = self.live_of(&guard, key, seen)?;
+            let seen = self.wait_unclaimed_word(&guard, key)?;
+            let live = self.live_record_of(&guard, key, seen)?;
             let entry = live.map(|record| self.entry(&guard, &record)).transpose()?;
             let done = match change(entry) {
                 Change::Put { value, expires_at } => {
-                    self.may_write(key, value.len())?;
+                    self.check_write(key, value.len())?;
                     self.replace(&guard, seen, &Draft::single(key, Source::Bytes(&value), expires_at))?
                 }
                 Change::Expire(at) if live.is_some_and(|record| record.body.expires_at != at) => {
@@ -266,9 +275,9 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// The live record at `word`, which is what the index has for `key`. (If it has nothing and gets something meanwhile, the change that is built upon
-    /// this fails and is tried again.)
-    fn live_of<'g>(
+    /// The live record at `word`, the index's word for `key`. (If there is none and the key is
+    /// added meanwhile, the caller's swap fails and is tried again.)
+    fn live_record_of<'g>(
         &self,
         guard: &'g Guard<'_, M>,
         key: &[u8],
@@ -276,11 +285,11 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Option<Record<'g>>, ReadError> {
         match word {
             None => self.word(guard, key).map(|_| None),
-            Some(word) => self.live(guard, word),
+            Some(word) => self.live_record(guard, word),
         }
     }
 
-    /// Puts a new record in the place of the word `seen`, if that is still there. Whether it was.
+    /// Replaces the word `seen` by a new record, if the word is unchanged. Returns whether it was.
     pub(super) fn replace(
         &self,
         guard: &Guard<'_, M>,
@@ -288,12 +297,12 @@ impl<M: MappedMedium> Direct<M> {
         draft: &Draft<'_>,
     ) -> Result<bool, WriteError> {
         let staged = self.stage(guard, draft)?;
-        // PERSIST: the record before the index's word for it.
+        // PERSIST: the record before the index's word.
         self.pool().region().fence();
         let (facts, new) = (staged.facts, staged.into_offset());
         let swapped = self.index.compare_and_swap(guard, draft.key, seen, Some(new));
         if swapped != Ok(Swapped::Done) {
-            let old = self.replaced(guard, seen);
+            let old = self.readable_record(guard, seen);
             self.discard(guard, new, old.as_ref().map(Record::facts));
             return swapped.map(|_| false).map_err(WriteError::from);
         }
@@ -306,14 +315,15 @@ impl<M: MappedMedium> Direct<M> {
 mod tests {
     use super::*;
     use crate::direct::small::{Store, settings, store};
-    use crate::{Durably, Engine, KEY_MAX, Pooled};
+    use crate::{Durably, Engine, KEY_MAX};
     use terrace_medium::Shm;
     use terrace_pool::PoolOptions;
 
-    /// How often a write is tried that finds the pool full each time, and so many bytes waiting of which it wants a hundred.
+    /// How often a write is tried that finds the pool full each time, with `waiting` bytes in
+    /// limbo, and needs a hundred.
     fn tries(store: &Store, waiting: u64) -> u32 {
         let mut tries = 0;
-        let refused: Result<(), _> = store.with_relief(|| {
+        let refused: Result<(), _> = store.retry_after_reclaim(|| {
             tries += 1;
             Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting })
         });
@@ -322,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_finds_the_pool_full_is_tried_again_where_that_may_help_and_not_for_ever() {
+    fn full_pool_write_is_retried_while_it_may_help() {
         let (store, _) = store();
         for len in [3000, 300, 30] {
             let put = |n: u64| {
@@ -333,14 +343,14 @@ mod tests {
         }
         while store.pool().reclaim_blocking() {}
         assert_eq!(store.pool().waiting_bytes(), 0);
-        // Nothing was to come back, and nothing has: once more, with larger blocks.
+        // Nothing was in limbo, and nothing was reclaimed: one more try, with larger blocks.
         assert_eq!(tries(&store, 0), 2);
-        // Others have got it back: once for that, and again and again if it would be enough.
+        // Other threads have reclaimed it: one try for that, and more if it would suffice.
         assert_eq!(tries(&store, 99), 3);
-        assert_eq!(tries(&store, 100), 2 + RELIEFS);
-        assert_eq!(tries(&store, 1 << 20), 2 + RELIEFS);
+        assert_eq!(tries(&store, 100), 2 + RETRIES_MAX);
+        assert_eq!(tries(&store, 1 << 20), 2 + RETRIES_MAX);
         let mut tries = 0;
-        let refused: Result<(), _> = store.with_relief(|| {
+        let refused: Result<(), _> = store.retry_after_reclaim(|| {
             tries += 1;
             Err(WriteError::KeyTooLong)
         });
@@ -348,9 +358,9 @@ mod tests {
     }
 
     #[test]
-    fn puts_together_do_each_what_it_would_do_alone() {
+    fn puts_together_equal_single_puts() {
         let (store, _) = store();
-        store.give(b"there", &[7; 9000], Some(5000));
+        store.put_entry(b"there", &[7; 9000], Some(5000));
         let (keys, long) = ((0..200u32).map(u32::to_le_bytes).collect::<Vec<_>>(), vec![7; KEY_MAX + 1]);
         let mut puts: Vec<Put<'_>> =
             keys.iter().map(|key| Put { key, value: key, expires_at: None }).collect();
@@ -373,12 +383,12 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_that_changes_nothing_writes_nothing() {
+    fn unchanged_expiry_writes_nothing() {
         let (store, _) = store();
-        store.give(b"key", b"value", Some(5000));
+        store.put_entry(b"key", b"value", Some(5000));
         let version = store.version(b"key");
         let expire = |key: &[u8], at| store.modify(key, &mut |_| Change::Expire(at), Durably::Store).unwrap();
-        expire(b"nobody", Some(5000));
+        expire(b"absent", Some(5000));
         expire(b"key", Some(5000));
         assert_eq!((store.version(b"key"), store.len().get()), (version.clone(), 1));
         expire(b"key", None);
@@ -387,13 +397,13 @@ mod tests {
     }
 
     #[test]
-    fn what_another_has_got_back_is_room_for_a_write_that_was_refused() {
+    fn memory_reclaimed_by_others_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let pool = PoolOptions::at(folder.path().join("pool")).size(4 << 20).open_or_create::<Shm>().unwrap();
         let store = crate::direct::small::open::<Shm>(pool, settings()).unwrap();
         let replace =
             || store.put(Put { key: b"key", value: &[7; 9000], expires_at: None }, Durably::Store).unwrap();
-        // Nothing is left to be reclaimed but what waits.
+        // Only limbo is left to reclaim.
         while store.pool().reclaim_blocking() {}
         replace();
         replace();
@@ -401,12 +411,12 @@ mod tests {
         assert!(waiting >= 9000);
 
         let mut tries = 0;
-        let written = store.with_relief(|| {
+        let written = store.retry_after_reclaim(|| {
             tries += 1;
             if tries > 1 {
                 return Ok(tries);
             }
-            // Another one, between the refusal and what follows.
+            // Another thread reclaims, between the failure and the retry.
             while store.pool().reclaim_blocking() {}
             Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting })
         });

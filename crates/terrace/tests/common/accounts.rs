@@ -1,4 +1,5 @@
-//! Accounts that several processes move money between: whoever dies, and wherever, none of it comes or goes.
+//! Accounts that several processes move money between. Their total never changes, whichever process
+//! dies at whatever point.
 #![allow(unreachable_pub, reason = "of the test that uses it")]
 
 use super::Draws;
@@ -6,13 +7,13 @@ use std::ops::Range;
 use terrace::{Store, Transaction};
 use terrace_testkit::process::acknowledge;
 
-/// What all keys of accounts begin with.
+/// The prefix of all keys of accounts.
 pub const PREFIX: &[u8] = b"account";
 const ACCOUNTS: u64 = 6;
 const EACH: i64 = 1000;
-/// What they have moved nobody needs to know, only that they do.
-const TOLD_EVERY: u64 = 32;
-/// What is there in all.
+/// Acknowledge only every so many moves: only progress matters.
+const ACKNOWLEDGE_EVERY: u64 = 32;
+/// The total balance.
 pub const TOTAL: i64 = ACCOUNTS as i64 * EACH;
 
 fn account(number: u64) -> Vec<u8> {
@@ -27,12 +28,12 @@ fn balance(transaction: &mut Transaction<'_>, key: &[u8]) -> i64 {
     amount(&transaction.get(key).unwrap().unwrap())
 }
 
-/// Puts the same into each.
+/// Creates the accounts with equal balances.
 pub fn open_accounts(store: &Store) {
     (0..ACCOUNTS).for_each(|number| store.put(&account(number), EACH.to_string().as_bytes()).unwrap());
 }
 
-/// What is in all of them at one instant.
+/// The total balance at one instant.
 pub fn total(store: &Store) -> i64 {
     let keys: Vec<Vec<u8>> = (0..ACCOUNTS).map(account).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -41,7 +42,7 @@ pub fn total(store: &Store) -> i64 {
     total
 }
 
-/// What a victim does until it is killed: threads that move money, and tell how often.
+/// Moves money in several threads, and acknowledges progress, until the process is killed.
 pub fn move_until_killed(store: &Store, threads: Range<u64>, seed: impl Fn(u64) -> Draws) {
     std::thread::scope(|scope| {
         for (place, thread) in threads.enumerate() {
@@ -49,7 +50,7 @@ pub fn move_until_killed(store: &Store, threads: Range<u64>, seed: impl Fn(u64) 
             scope.spawn(move || {
                 for n in 1..u64::MAX {
                     move_some(store, &mut draws);
-                    if n.is_multiple_of(TOLD_EVERY) {
+                    if n.is_multiple_of(ACKNOWLEDGE_EVERY) {
                         acknowledge(place, n);
                     }
                 }

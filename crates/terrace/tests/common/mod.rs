@@ -1,11 +1,11 @@
-//! What the tests of the store share.
+//! Helpers shared by the tests of the store.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace::{ByteSize, Durability, Index, ManualClock, Options, Store};
 
-/// Where a store under test lies.
+/// The medium of a store under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     Dram,
@@ -15,12 +15,12 @@ pub enum Medium {
 
 pub const MEDIA: [Medium; 3] = [Medium::Dram, Medium::Shm, Medium::Pmem];
 
-/// A directory in shared memory that goes with the test.
+/// A directory in shared memory, removed at the end of the test.
 pub fn directory() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap()
 }
 
-/// A small store at `path` that processes share.
+/// Options of a small shared store at `path`.
 pub fn shared(path: &Path, medium: Medium) -> Options {
     let options = Store::options().path(path).size(ByteSize::mib(16)).huge_pages(false).shared(true);
     match medium {
@@ -29,7 +29,7 @@ pub fn shared(path: &Path, medium: Medium) -> Options {
     }
 }
 
-/// A store to be made on a medium, without threads of its own.
+/// A place for a store on a medium, without background threads.
 pub struct Site {
     pub medium: Medium,
     pub path: PathBuf,
@@ -47,7 +47,7 @@ impl Site {
         Self { medium, path, clock, size, index, _directory: directory }
     }
 
-    /// The same, for a store with this index.
+    /// The same with this index.
     pub fn with_index(mut self, index: Index) -> Self {
         self.index = index;
         self
@@ -76,7 +76,7 @@ impl Site {
     }
 }
 
-/// Everything in a store, by a scan.
+/// All entries of a store, by a scan.
 pub fn contents(store: &Store) -> std::collections::BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
     let mut found = std::collections::BTreeMap::new();
     let mut cursor = 0;
@@ -98,8 +98,9 @@ pub fn assert_sound(store: &Store) {
     assert!(report.is_sound(), "{:#?}", report.findings);
 }
 
-/// Whether a condition becomes true within a minute. A busy machine may have no time for the threads in question for some seconds.
-#[allow(clippy::disallowed_methods, reason = "what is waited for tells nobody")]
+/// Whether a condition becomes true within a minute. On a busy machine, other threads may not run
+/// for some seconds.
+#[allow(clippy::disallowed_methods, reason = "the condition cannot be waited for")]
 pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     (0..6000).any(|look| {
         std::thread::sleep(std::time::Duration::from_millis(10 * u64::from(look > 0)));
@@ -107,7 +108,7 @@ pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// A seeded generator, so that threads differ and runs do not (SplitMix64).
+/// A seeded random generator (SplitMix64): threads differ, runs do not.
 pub struct Draws(pub u64);
 
 impl Draws {

@@ -1,13 +1,15 @@
-//! A stop-watch for tests in which processes wait for each other: a hang is a failure that shows who waits where.
+//! A watchdog for tests in which processes wait for each other: a hang fails the test and prints
+//! where each thread waits.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Without progress for so many seconds, somebody hangs.
+/// Seconds without progress after which the test fails.
 const LONG: u32 = 120;
 
-/// Runs `work`, which counts up `progress`; ends this process, with a word, if that stands still for long.
+/// Runs `work`, which counts up `progress`. Prints all stacks and aborts if `progress` stops for
+/// long.
 #[allow(unreachable_pub, reason = "of the tests that use it")]
 pub fn watched<R>(progress: &AtomicU64, work: impl FnOnce() -> R) -> R {
     let done = AtomicU64::new(0);
@@ -30,15 +32,15 @@ pub fn watched<R>(progress: &AtomicU64, work: impl FnOnce() -> R) -> R {
     })
 }
 
-#[allow(clippy::disallowed_methods, reason = "the stop-watch")]
+#[allow(clippy::disallowed_methods, reason = "the watchdog")]
 fn a_second() {
     std::thread::sleep(Duration::from_secs(1));
 }
 
-#[allow(clippy::print_stderr, reason = "the last word of the test")]
+#[allow(clippy::print_stderr, reason = "the report of the failure")]
 fn hang(round: u64) -> ! {
-    eprintln!("somebody hangs after round {round}: the stacks of all processes, if gdb is there:");
-    // The children are this binary again.
+    eprintln!("a process hangs after round {round}: the stacks of all processes, if gdb is there:");
+    // The children run this binary, too.
     let binary = std::env::current_exe().ok();
     let name = binary.as_ref().and_then(|path| path.file_name()).unwrap_or_default();
     let processes = Command::new("pgrep").arg("-f").arg(name).output();
@@ -48,7 +50,7 @@ fn hang(round: u64) -> ! {
         let output = Command::new("gdb").args(stacks).output();
         eprintln!("{pid}: {}", String::from_utf8_lossy(&output.map_or(Vec::new(), |output| output.stdout)));
     }
-    // The children would go on for ever. It ends this process, too.
+    // The children would never end. This also ends this process.
     let _ = Command::new("pkill").arg("-KILL").arg("-f").arg(name).status();
     std::process::abort()
 }

@@ -1,4 +1,4 @@
-//! Random writes of threads that each have keys of their own, and what they do to a model.
+//! Random writes of threads that each own their keys, and the effect of these writes on a model.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use super::Draws;
@@ -17,18 +17,19 @@ pub enum Step {
     Expire(Vec<u8>, u64),
 }
 
-/// What one call does: one step, several in a pipeline, or several as one.
+/// One call: one step, several steps in a pipeline, or several as a batch.
 pub enum Op {
     Each(Vec<Step>),
     All(Vec<Step>),
 }
 
-/// One of the keys of a thread that have values, and no counter.
+/// A random one of the thread's keys that have values. Its counter is another key.
 pub fn key(thread: u64, draws: &mut Draws) -> Vec<u8> {
     format!("thread {thread} key {}", draws.below(KEYS)).into_bytes()
 }
 
-/// A value of `key`: the version, and behind it a byte that follows from key, version and length. So whoever reads it sees by itself whether it is whole and belongs there.
+/// A value of `key`: the version, then a byte that follows from key, version and length, repeated.
+/// So a reader can tell whether the value is intact and belongs to the key.
 pub fn value(key: &[u8], version: u8, len: usize) -> Vec<u8> {
     let seed = (len as u64) << 8 | u64::from(version);
     let mixed = key.iter().fold(seed, |mixed, &byte| Draws(mixed ^ u64::from(byte)).below(u64::MAX));
@@ -132,7 +133,7 @@ impl Op {
         }
     }
 
-    /// What of it happens as a whole.
+    /// The atomic parts of the call.
     pub fn parts(&self) -> Vec<Whole> {
         match self {
             Self::Each(steps) => steps.iter().map(|step| Whole(vec![step.clone()])).collect(),
@@ -154,9 +155,9 @@ impl Operation for Whole {
     }
 }
 
-/// What a victim does until it is killed: a thread for each of `writers`, whose operations follow
-/// from its seed and are acknowledged as they return, by its place among them. The first victim has
-/// a thread more, which moves all entries again and again.
+/// Writes until the process is killed, in a thread for each of `writers`. Its operations follow
+/// from its seed and are acknowledged as they return, by its position in `writers`. The first
+/// process has one more thread, which moves all entries repeatedly.
 pub fn write_until_killed(store: &Store, writers: std::ops::Range<u64>, seed: impl Fn(u64) -> Draws) {
     std::thread::scope(|scope| {
         if writers.start == 0 {
@@ -179,8 +180,9 @@ pub fn write_until_killed(store: &Store, writers: std::ops::Range<u64>, seed: im
     });
 }
 
-/// Writes in a journal that the first `returned` operations of `draws` have returned and the next one was begun.
-pub fn note(journal: &mut Journal<Whole>, thread: u64, draws: &mut Draws, returned: u64) {
+/// Records in a journal that the first `returned` operations of `draws` have returned, and that the
+/// next one was begun.
+pub fn fill_journal(journal: &mut Journal<Whole>, thread: u64, draws: &mut Draws, returned: u64) {
     for _ in 0..returned {
         journal.begin(op(thread, draws).parts());
         journal.acknowledge();
