@@ -24,7 +24,7 @@ pub(crate) fn value(setting: &Setting) -> Result<Option<String>, String> {
             Kind::Password => "(a secret)".into(),
             _ => value.to_string_lossy(),
         };
-        format!("the environment variable {}={shown}: it must be {}", setting.env, setting.kind.wanted())
+        format!("the environment variable {}={shown}: it must be {}", setting.env, setting.kind.describe())
     })
 }
 

@@ -21,7 +21,7 @@ fn record_fixed(config: &Config, store: &Store, warnings: &mut Vec<String>) {
     // A process that joins others gets the `found` of the process that opened the pool first.
     let existed = pool.found != Start::Created || !store.others().is_empty();
     let mut differs = |key: Key, has: String, asked: String, how: &str| {
-        if existed && config.given(key) && has != asked {
+        if existed && config.is_explicit(key) && has != asked {
             warnings.push(format!(
                 "{} {asked} applies only when a pool is created; this pool has {has}: {how}",
                 flag(key)
@@ -51,7 +51,7 @@ fn record_dependent(config: &Config, store: &Store, warnings: &mut Vec<String>) 
     let shared = config.is_on(Key::Shared);
     let index = store.stats().index.unwrap_or_default().name;
     let mut warn_if = |key: Key, is_so: bool, why: &str| {
-        if is_so && config.given(key) {
+        if is_so && config.is_explicit(key) {
             warnings.push(format!("{} has no effect {why}", flag(key)));
         }
     };

@@ -180,7 +180,7 @@ pub(crate) fn password_in(path: &Path) -> Result<String, Failure> {
 }
 
 fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
-    if config.given(Key::Password) {
+    if config.is_explicit(Key::Password) {
         return Err(Failure::usage(format!(
             "there are two passwords: one from --password or TERRACE_PASSWORD, one from the file {}; give only one",
             path.display()
@@ -211,7 +211,7 @@ fn log_to_stderr(config: &Config) {
 /// Makes CONFIG SET size grow the pool.
 fn connect_growth(config: &Config, store: &Store) {
     let (store, path) = (store.clone(), open::path(config));
-    config.on_grow(move |bytes| {
+    config.set_grow(move |bytes| {
         let more = bytes.saturating_sub(store.stats().pool.unwrap_or_default().size_bytes);
         room::refuse(&path, more).map_err(|failure| failure.one_line())?;
         let grown = store.grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);

@@ -220,7 +220,7 @@ fn flag(setting: &'static Setting, (doc, heading): (&'static str, Option<&'stati
         _ => doc.into(),
     };
     let check = move |text: &str| {
-        let refuse = |_| format!("it must be {}", setting.kind.wanted());
+        let refuse = |_| format!("it must be {}", setting.kind.describe());
         setting.check(text).map(|()| text.to_string()).map_err(refuse)
     };
     let arg = Arg::new(setting.flag)
@@ -242,7 +242,7 @@ fn flag(setting: &'static Setting, (doc, heading): (&'static str, Option<&'stati
         Kind::Choice(_) => arg.value_name("NAME"),
         Kind::Octal => arg.value_name("MODE"),
         Kind::Password => arg.value_name("PASSWORD"),
-        Kind::Text | Kind::Fact(_) => {
+        Kind::Text | Kind::Fixed(_) => {
             arg.value_name(if setting.key == Key::Bind { "ADDRESSES" } else { "PATH" })
         }
     }

@@ -23,7 +23,7 @@ pub struct Peer {
     /// The socket's file descriptor, shown by CLIENT LIST.
     pub fd: i32,
     /// Whether the connection uses a Unix socket.
-    pub unix: bool,
+    pub is_unix: bool,
 }
 
 /// The public data of one connection. Its session updates them once per batch of commands.

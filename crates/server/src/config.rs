@@ -118,12 +118,12 @@ impl Config {
     fn read(&self, name: &str, value: &[u8]) -> Result<Option<(Key, value::Parsed)>, SetError> {
         let setting = setting(name).ok_or(SetError::Unknown)?;
         let text = std::str::from_utf8(value).map_err(|_| invalid("argument must be UTF-8 text"))?;
-        if let Kind::Fact(why) = setting.kind {
+        if let Kind::Fixed(why) = setting.kind {
             // A client may set what holds anyway, and gets OK.
             let same = text.eq_ignore_ascii_case(&self.shown(setting));
             return if same { Ok(None) } else { Err(invalid(why)) };
         }
-        if !setting.live {
+        if !setting.is_live {
             return Err(SetError::Immutable);
         }
         Ok(Some((setting.key, setting.kind.parse(text).map_err(SetError::Invalid)?)))
@@ -132,7 +132,7 @@ impl Config {
     /// Sets a value before the server starts: from a flag, the environment or a program.
     pub fn assign(&self, name: &str, value: &str) -> Result<(), SetError> {
         let setting = setting(name).ok_or(SetError::Unknown)?;
-        if let Kind::Fact(why) = setting.kind {
+        if let Kind::Fixed(why) = setting.kind {
             return Err(invalid(why));
         }
         self.store(setting.key, setting.kind.parse(value).map_err(SetError::Invalid)?);
@@ -143,7 +143,7 @@ impl Config {
 
     /// Whether [`Config::assign`] set the value. A default that is not available may be replaced,
     /// an explicit value may not.
-    pub fn given(&self, key: Key) -> bool {
+    pub fn is_explicit(&self, key: Key) -> bool {
         self.values[key as usize].given.load(Ordering::Relaxed)
     }
 
@@ -159,7 +159,7 @@ impl Config {
     }
 
     /// Sets the function by which CONFIG SET size grows the pool. Only the first call counts.
-    pub fn on_grow(&self, grow: impl Fn(u64) -> Result<u64, String> + Send + Sync + 'static) {
+    pub fn set_grow(&self, grow: impl Fn(u64) -> Result<u64, String> + Send + Sync + 'static) {
         let _ = self.grow.set(Box::new(grow));
     }
 
@@ -189,7 +189,7 @@ impl Config {
             (_, Kind::Switch) => if self.is_on(setting.key) { "yes" } else { "no" }.into(),
             (_, Kind::Octal) => format!("{:o}", self.number(setting.key)),
             (_, Kind::Number { .. } | Kind::Size { .. }) => self.number(setting.key).to_string(),
-            (_, Kind::Text | Kind::Password | Kind::Sizes | Kind::Choice(_) | Kind::Fact(_)) => {
+            (_, Kind::Text | Kind::Password | Kind::Sizes | Kind::Choice(_) | Kind::Fixed(_)) => {
                 self.text(setting.key)
             }
         }
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn size_grows_pool_or_keeps_old_value() {
         let config = Config::default();
-        config.on_grow(|bytes| if bytes > 8 << 30 { Err("the disk is full".into()) } else { Ok(bytes) });
+        config.set_grow(|bytes| if bytes > 8 << 30 { Err("the disk is full".into()) } else { Ok(bytes) });
         assert_eq!(config.set("size", b"8gb"), Ok(()));
         assert_eq!(get(&config, "maxmemory"), [("maxmemory".into(), (8u64 << 30).to_string())]);
         assert_eq!(config.set("size", b"16gb"), Err(SetError::Invalid("the disk is full".into())));

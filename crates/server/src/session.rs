@@ -25,7 +25,7 @@ use crate::{
     stats::Counters,
 };
 
-/// The next step of the event loop after [`Session::process`] or [`Session::take_turn`].
+/// The next step of the event loop after [`Session::process`] or [`Session::process_short`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// All complete commands were executed: read more.
@@ -34,7 +34,7 @@ pub enum Flow {
     /// reading, because `input` may contain further complete commands.
     More,
     /// The next command takes long and is not executed yet: write `output`, then call `process` on
-    /// a thread where no other connection waits. Only [`Session::take_turn`] returns this.
+    /// a thread where no other connection waits. Only [`Session::process_short`] returns this.
     Long,
     /// Write `output`, then close the connection.
     Close,
@@ -104,7 +104,7 @@ impl Session {
 
     /// As [`Session::process`], but stops before a command that takes long: for a thread that
     /// serves other connections too.
-    pub fn take_turn(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
+    pub fn process_short(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
         self.proceed(Pace::Short, input, output, now_ms)
     }
 
@@ -144,7 +144,7 @@ impl Session {
 
     /// Whether the client gave the password, or none is configured. Until then the event loop
     /// limits it to 4 KiB of output and 10 seconds.
-    pub fn authenticated(&self) -> bool {
+    pub fn is_authenticated(&self) -> bool {
         self.state.authenticated
     }
 

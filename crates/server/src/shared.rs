@@ -64,7 +64,7 @@ impl Shared {
     }
 
     /// Whether [`Shared::shut_down`] was called.
-    pub fn shutting_down(&self) -> bool {
+    pub fn is_shutting_down(&self) -> bool {
         self.stop_flag.is_set()
     }
 

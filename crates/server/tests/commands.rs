@@ -415,9 +415,9 @@ fn passwords() {
         ("MULTI", "-NOAUTH Authentication required."),
     ]);
     assert!(client.ask("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
-    assert!(!client.session.authenticated());
+    assert!(!client.session.is_authenticated());
     assert!(client.ask("HELLO 3 AUTH default \"open sesame\" SETNAME me").starts_with("%7 "));
-    assert!(client.session.authenticated());
+    assert!(client.session.is_authenticated());
     client.expect(&[
         ("GET k", "_"),
         ("CLIENT GETNAME", "$2 me"),
@@ -567,7 +567,7 @@ fn missing_features_are_refused() {
         assert!(client.ask(line).starts_with("-ERR "), "{line} is not answered OK");
     }
     assert_eq!(client.send(b"SHUTDOWN\r\nPING\r\n"), (String::new(), Flow::Shutdown));
-    assert!(client.shared.shutting_down());
+    assert!(client.shared.is_shutting_down());
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl Client {
     /// Executes these bytes as a loop does.
     fn loop_turn(&mut self, bytes: &[u8]) -> Flow {
         self.input.extend_from_slice(bytes);
-        self.session.take_turn(&mut self.input, &mut self.output, 1000)
+        self.session.process_short(&mut self.input, &mut self.output, 1000)
     }
 
     /// Executes the remaining input as a worker does.

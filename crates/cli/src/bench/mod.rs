@@ -31,7 +31,7 @@ use subject::OfStore;
 
 pub(crate) fn run(options: &BenchOptions) -> Outcome {
     let config = options.pool.config()?;
-    let own_pool = !config.given(Key::Pool);
+    let own_pool = !config.is_explicit(Key::Pool);
     let shape = options.shape(own_pool)?;
     let _scratch = if own_pool { Some(Scratch::new(&config, options, &shape)?) } else { None };
     let store = open::or_create(&config)?.store;
@@ -55,7 +55,7 @@ impl Scratch {
         let folder = if shm.is_dir() { shm.into() } else { std::env::temp_dir() };
         let path = folder.join(format!("terrace-bench.{}.pool", std::process::id()));
         config.assign("pool", &path.to_string_lossy()).map_err(Failure::new)?;
-        if !config.given(Key::Size) {
+        if !config.is_explicit(Key::Size) {
             config.record(Key::Size, size(options, shape));
         }
         Ok(Scratch(path))

@@ -35,7 +35,7 @@ fn fit_within(config: &Config, path: &Path, root: &Path) -> Result<Option<String
     let in_memory = lies_in_memory(&directory);
     let limits = if in_memory { limits::all(root) } else { Vec::new() };
     let size = config.number(Key::Size);
-    if config.given(Key::Size) {
+    if config.is_explicit(Key::Size) {
         refuse_within(&limits, size)?;
         return Ok(None);
     }

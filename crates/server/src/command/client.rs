@@ -191,7 +191,7 @@ fn describe(client: &Client, now_ms: u64) -> Vec<u8> {
     let mut flags = String::new();
     for (holds, flag) in [
         (queued > 0, 'x'),
-        (client.peer.unix, 'U'),
+        (client.peer.is_unix, 'U'),
         (client.no_evict.load(Relaxed), 'e'),
         (client.no_touch.load(Relaxed), 'T'),
     ] {

@@ -232,7 +232,7 @@ fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
     if command.keys.is_empty() {
         return Err(Failure::Text("ERR The command has no key arguments"));
     }
-    if !command.takes(args.len()) {
+    if !command.accepts(args.len()) {
         return Err(Failure::Text("ERR Invalid number of arguments specified for command"));
     }
     let place = |index: i64| usize::try_from(index).unwrap_or(usize::MAX);

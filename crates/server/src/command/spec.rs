@@ -93,7 +93,7 @@ impl Command {
     }
 
     /// Whether the command accepts this many arguments, including its name.
-    pub fn takes(&self, arguments: usize) -> bool {
+    pub fn accepts(&self, arguments: usize) -> bool {
         let arguments = i64::try_from(arguments).unwrap_or(i64::MAX);
         let arity = i64::from(self.arity);
         if arity >= 0 { arguments == arity } else { arguments >= -arity }

@@ -18,7 +18,7 @@ pub struct Setting {
     /// Default value.
     pub default: &'static str,
     /// Whether CONFIG SET may change it.
-    pub live: bool,
+    pub is_live: bool,
     /// One line for `--help`.
     pub doc: &'static str,
 }
@@ -83,15 +83,15 @@ const fn line(
     [name, flag, env]: [&'static str; 3],
     kind: Kind,
     default: &'static str,
-    live: bool,
+    is_live: bool,
     doc: &'static str,
 ) -> Setting {
-    Setting { key, name, flag, env, kind, default, live, doc }
+    Setting { key, name, flag, env, kind, default, is_live, doc }
 }
 
 /// A setting of Redis that has a fixed value in Terrace.
 const fn fact(key: Key, name: &'static str, answer: &'static str, why: &'static str) -> Setting {
-    line(key, [name, "", ""], Kind::Fact(why), answer, FIXED, why)
+    line(key, [name, "", ""], Kind::Fixed(why), answer, FIXED, why)
 }
 
 /// All settings.

@@ -31,7 +31,7 @@ pub enum Kind {
     /// One of these words.
     Choice(&'static [&'static str]),
     /// A setting of Redis with a fixed value in Terrace; the text says why.
-    Fact(&'static str),
+    Fixed(&'static str),
 }
 
 /// A parsed value.
@@ -46,7 +46,7 @@ const PASSWORD_MAX: usize = 512;
 
 impl Kind {
     /// Describes valid values for an error: `a number from 0 to 65535`.
-    pub fn wanted(self) -> String {
+    pub fn describe(self) -> String {
         match self {
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
             Kind::Size { min: 0 } => "a size, as in 1073741824, 512mb or 4GiB".into(),
@@ -56,7 +56,7 @@ impl Kind {
             Kind::Octal => "permissions in octal, as in 700, up to 777".into(),
             Kind::Choice(choices) => choices.join(" or "),
             Kind::Password => format!("a password of at most {PASSWORD_MAX} bytes"),
-            Kind::Text | Kind::Fact(_) => "a text".into(),
+            Kind::Text | Kind::Fixed(_) => "a text".into(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Kind {
                 Some(choice) => Ok(Parsed::Text((*choice).into())),
                 None => Err(format!("argument(s) must be one of the following: {}", choices.join(", "))),
             },
-            Kind::Text | Kind::Password | Kind::Fact(_) => Ok(Parsed::Text(text.into())),
+            Kind::Text | Kind::Password | Kind::Fixed(_) => Ok(Parsed::Text(text.into())),
         }
     }
 }
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn valid_values_are_described() {
-        assert_eq!(Kind::Number { min: 0, max: 9 }.wanted(), "a number from 0 to 9");
-        assert_eq!(Kind::Size { min: 1 << 20 }.wanted(), "a size of 1.0 MiB at least, as in 512mb or 4GiB");
-        assert_eq!(Kind::Choice(&["a", "b"]).wanted(), "a or b");
+        assert_eq!(Kind::Number { min: 0, max: 9 }.describe(), "a number from 0 to 9");
+        assert_eq!(Kind::Size { min: 1 << 20 }.describe(), "a size of 1.0 MiB at least, as in 512mb or 4GiB");
+        assert_eq!(Kind::Choice(&["a", "b"]).describe(), "a or b");
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Acceptor {
             let (stream, address) = listener.accept()?;
             let local_address = stream.local_addr()?.to_string();
             let stream = Stream::Tcp(stream);
-            let peer = Peer { address: address.to_string(), local_address, fd: stream.raw_fd(), unix: false };
+            let peer =
+                Peer { address: address.to_string(), local_address, fd: stream.raw_fd(), is_unix: false };
             return Ok(NewConnection { stream, peer });
         }
         let Some((listener, path)) = &self.listeners.unix else {
@@ -83,7 +84,7 @@ impl Acceptor {
         };
         let stream = Stream::Unix(listener.accept()?.0);
         let address = format!("{}:0", path.display());
-        let peer = Peer { local_address: address.clone(), address, fd: stream.raw_fd(), unix: true };
+        let peer = Peer { local_address: address.clone(), address, fd: stream.raw_fd(), is_unix: true };
         Ok(NewConnection { stream, peer })
     }
 

@@ -250,7 +250,7 @@ impl Connection {
         match self.closing {
             Closing::Lingering => silent > LINGER_MS,
             Closing::Flush | Closing::Linger => silent > FLUSH_MS,
-            Closing::No if !session.authenticated() => {
+            Closing::No if !session.is_authenticated() => {
                 now.saturating_sub(self.unauthenticated_since) > 1000 * shared.config.number(Key::AuthTimeout)
             }
             Closing::No => {
@@ -317,7 +317,7 @@ impl Connection {
         let began = (turn.sample == 0).then(precise_ns);
         let Some(session) = &mut self.session else { return Round::Then(Next::Wait) };
         let (mut output, now) = (std::mem::take(&mut turn.buffers.output), unix_ms());
-        let flow = catch_unwind(AssertUnwindSafe(|| session.take_turn(input, &mut output, now)));
+        let flow = catch_unwind(AssertUnwindSafe(|| session.process_short(input, &mut output, now)));
         let round = self.finish_call(flow.ok(), &mut output, input, turn);
         output.clear();
         output.shrink_to(OUTPUT_KEPT);
@@ -384,7 +384,7 @@ impl Connection {
     /// Whether this many more bytes may be sent to the client. Before authentication the number is
     /// limited; output from before a RESET does not count.
     fn may_send(&mut self, bytes: usize, now: u64) -> bool {
-        let Some(session) = self.session.as_ref().filter(|session| !session.authenticated()) else {
+        let Some(session) = self.session.as_ref().filter(|session| !session.is_authenticated()) else {
             return true;
         };
         let (resets, before) = session.resets();

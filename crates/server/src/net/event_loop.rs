@@ -99,7 +99,7 @@ impl EventLoop {
             shutdown: false,
         };
         let mut events = Events::with_capacity(EVENTS);
-        while !shared.shutting_down() {
+        while !shared.is_shutting_down() {
             self.wait(&mut events, self.poll_timeout(turn.now))?;
             turn.now = coarse_ms();
             self.serve_all(&events, &mut turn);

@@ -55,7 +55,7 @@ impl MetricsServer {
     /// Runs until the server stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(8);
-        while !self.shared.shutting_down() {
+        while !self.shared.is_shutting_down() {
             match self.poll.poll(&mut events, Some(Duration::from_secs(1))) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => self.accept_all(),
@@ -65,7 +65,7 @@ impl MetricsServer {
     }
 
     fn accept_all(&self) {
-        while !self.shared.shutting_down()
+        while !self.shared.is_shutting_down()
             && let Ok((stream, _)) = self.listener.accept()
         {
             if let Err(error) = self.answer(stream.into()) {

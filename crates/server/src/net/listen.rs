@@ -44,7 +44,7 @@ impl Listeners {
                 Ok(listener) => listeners.metrics = Some(listener),
                 // A second server on the same machine must not fail only because of the default
                 // metrics port.
-                Err(error) if !config.given(Key::MetricsPort) => {
+                Err(error) if !config.is_explicit(Key::MetricsPort) => {
                     log::warn!("no metrics: {error}; --metrics-port PORT chooses another, 0 none");
                     config.record(Key::MetricsPort, 0);
                 }
@@ -52,7 +52,7 @@ impl Listeners {
             }
         }
         if listeners.tcp.is_empty() && listeners.unix.is_none() {
-            return Err(ListenError::Nowhere);
+            return Err(ListenError::NoAddress);
         }
         Ok(listeners)
     }
@@ -103,7 +103,7 @@ fn addresses(bind: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     }
     found.sort_unstable();
     found.dedup();
-    if found.is_empty() { Err(ListenError::Nowhere) } else { Ok(found) }
+    if found.is_empty() { Err(ListenError::NoAddress) } else { Ok(found) }
 }
 
 /// Refuses a non-loopback address without a password: any client could read and delete all data.
@@ -197,7 +197,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// No TCP port and no Unix socket is configured.
-    Nowhere,
+    NoAddress,
 }
 
 impl ListenError {
@@ -231,7 +231,7 @@ impl ListenError {
                 io::ErrorKind::InvalidInput => vec!["a socket's path has at most 107 bytes".into()],
                 _ => vec!["to use another: --unix PATH".into()],
             },
-            ListenError::Nowhere => vec!["give --port PORT, or --unix PATH, or both".into()],
+            ListenError::NoAddress => vec!["give --port PORT, or --unix PATH, or both".into()],
         }
     }
 }
@@ -252,7 +252,7 @@ impl fmt::Display for ListenError {
             }
             ListenError::NotASocket { path } => write!(f, "{} exists and is not a socket", path.display()),
             ListenError::Unix { path, source } => write!(f, "cannot listen on {}: {source}", path.display()),
-            ListenError::Nowhere => f.write_str("nothing to listen on"),
+            ListenError::NoAddress => f.write_str("nothing to listen on"),
         }
     }
 }
@@ -351,8 +351,8 @@ mod tests {
         let port = taken.local_addr().unwrap().port().to_string();
         let error = Listeners::bind(&config(&[("port", &port)])).unwrap_err();
         assert!(error.to_string().contains(&format!("port {port} of 127.0.0.1 is in use")), "{error}");
-        assert!(matches!(Listeners::bind(&config(&[("port", "0")])), Err(ListenError::Nowhere)));
-        assert!(matches!(Listeners::bind(&config(&[("bind", " ")])), Err(ListenError::Nowhere)));
+        assert!(matches!(Listeners::bind(&config(&[("port", "0")])), Err(ListenError::NoAddress)));
+        assert!(matches!(Listeners::bind(&config(&[("bind", " ")])), Err(ListenError::NoAddress)));
         let unknown = config(&[("bind", "no.such.host.invalid")]);
         assert!(matches!(Listeners::bind(&unknown), Err(ListenError::Address { .. })));
     }

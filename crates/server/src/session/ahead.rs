@@ -65,7 +65,7 @@ fn kind(args: Args<'_>, place: Option<usize>, now_ms: u64) -> (Kind<'_>, usize) 
     let Some(place) = place else { return (Kind::Other, 0) };
     let command = table::TABLE[place];
     let kind = match (command.run, command.as_put) {
-        _ if !command.takes(args.len()) => Kind::Other,
+        _ if !command.accepts(args.len()) => Kind::Other,
         (Run::Read(read), _) => Kind::Read(read),
         (_, Some(as_put)) => as_put(args, now_ms).map_or(Kind::Other, Kind::Put),
         _ => Kind::Other,

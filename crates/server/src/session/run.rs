@@ -107,7 +107,7 @@ fn admit(cx: &Context<'_>, args: Args<'_>, resolved: Resolved) -> Outcome {
 }
 
 fn check(cx: &Context<'_>, args: Args<'_>, Resolved { command, place }: Resolved) -> Outcome {
-    if !command.takes(args.len()) {
+    if !command.accepts(args.len()) {
         return Err(Failure::arity(&table::full_name(place)));
     }
     if !cx.state.authenticated && !command.has(flag::NO_AUTH) {
