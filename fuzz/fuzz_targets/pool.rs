@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn use_it(pool: &Pool<Shm>) {
-    pool.verify_head();
+    pool.verify_superblock_and_roots();
     pool.verify_memory();
     let _ = pool.set_root("new", "fuzz", pool.layout().zones);
     fill_and_empty(pool);

@@ -77,7 +77,7 @@ fn print(report: &Report, took: Duration) -> io::Result<()> {
         counted(report.buckets, "bucket", "buckets"),
         counted(report.roots, "root", "roots"),
         duration(took),
-        if report.beside_others { BESIDE } else { "" },
+        if report.concurrent { BESIDE } else { "" },
     );
     let found = match report.findings.len() {
         0 => "sound".into(),

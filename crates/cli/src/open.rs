@@ -39,7 +39,7 @@ pub(crate) fn to_read(config: &Config) -> Result<Store, Failure> {
 pub(crate) fn read_once(config: &Config) -> Result<Store, OpenError> {
     let options = options(config).read_only(true);
     match options.open() {
-        Err(error) if error.is_for_sharers() => options.shared(true).open(),
+        Err(error) if error.is_shared_only() => options.shared(true).open(),
         opened => opened.map_err(without_directory),
     }
 }

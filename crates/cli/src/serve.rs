@@ -148,7 +148,7 @@ fn on_huge_pages(pages: io::Result<HugePages>) -> &'static str {
 /// Describes how the pool was opened.
 fn found(opened: &Opened, stats: &Stats) -> String {
     let (records, took) = (counted(stats.records, "record", "records"), duration(opened.took));
-    let others = opened.store.others().len() as u64;
+    let others = opened.store.other_processes().len() as u64;
     match stats.pool.unwrap_or_default().found {
         _ if others > 0 => {
             format!(

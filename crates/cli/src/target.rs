@@ -101,7 +101,7 @@ impl Target {
     /// Whether other processes may write to the store during an iteration.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
-            Target::Pool(store) => !store.others().is_empty(),
+            Target::Pool(store) => !store.other_processes().is_empty(),
             Target::Server(_) => true,
         }
     }

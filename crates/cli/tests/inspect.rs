@@ -85,7 +85,7 @@ fn damage_to_allocator_metadata_is_repaired_without_loss() {
     let start = zones + (unit << 16);
     assert!(finding.starts_with(&format!("{start:#x}: the description of a memory unit")), "{finding}");
     assert!(finding.contains("; touches \"key:") && finding.contains(" more"), "{finding}");
-    assert!(finding.ends_with("; --repair makes it anew"), "{finding}");
+    assert!(finding.ends_with("; --repair recreates it"), "{finding}");
     // The damaged pool is usable before the repair.
     assert_eq!(place.run(&["get", "key:1234"]).ok().out, b"value 1234");
     place.run(&["put", "key:1234", "other"]).ok();

@@ -10,7 +10,7 @@ use terrace_pool::{GrowError, Holder};
 /// A store whose data lies in a pool: memory that processes can share and that can grow.
 pub trait Pooled {
     /// The other processes that share the store now.
-    fn others(&self) -> Vec<Holder>;
+    fn other_processes(&self) -> Vec<Holder>;
 
     /// Recovers what dead processes held, so that no survivor waits for it. Returns the number of
     /// dead processes.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Called with the position of a key and its entry.
-pub type Each<'f> = dyn FnMut(usize, Result<Option<Entry<'_>>, ReadError>) + 'f;
+pub type EntryCallback<'f> = dyn FnMut(usize, Result<Option<Entry<'_>>, ReadError>) + 'f;
 
 /// Called with a key and its entry, or with what is wrong with a record.
 pub type Salvage<'f> = dyn FnMut(Result<(&[u8], Entry<'_>), Finding>) + 'f;
 
 /// What a commit does to one key.
 #[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
+pub enum WriteKind<'a> {
     /// Gives it a new entry.
     Put {
         /// The value.
@@ -36,7 +36,7 @@ pub struct Write<'a> {
     /// The key. Each at most once in a commit.
     pub key: &'a [u8],
     /// The change.
-    pub what: What<'a>,
+    pub what: WriteKind<'a>,
 }
 
 /// A key that a commit expects in this version, or absent.
@@ -52,7 +52,7 @@ pub enum Commit {
 }
 
 /// Reports changes to keys that begin with a prefix.
-pub trait Watching: Send {
+pub trait WatchHandle: Send {
     /// Whether such a key has changed since the last call of this or of `wait`.
     fn has_changed(&mut self) -> bool;
     /// Waits for a change, for `time` at most. Returns whether there was one.
@@ -98,10 +98,10 @@ pub trait Engine: Send + Sync {
 
     /// The entries of `keys`, their memory fetched together. Each is read by itself: a write may
     /// fall between two of them.
-    fn get_many(&self, keys: &[&[u8]], each: &mut Each<'_>);
+    fn get_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>);
 
     /// The entries of `keys`, all as they were at one instant.
-    fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>);
+    fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>);
 
     /// The version of `key`; `None` if it is absent.
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError>;
@@ -191,7 +191,7 @@ pub trait Engine: Send + Sync {
 
     /// A watch of the keys that begin with `prefix`. Only its first 40 bytes count. The watch keeps
     /// the store open.
-    fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError>;
+    fn watch(&self, prefix: &[u8]) -> Result<Box<dyn WatchHandle>, WatchError>;
 
     /// Checks whether this key and this value can be written at all.
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError>;

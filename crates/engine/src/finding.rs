@@ -41,7 +41,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// The new store has its own.
-    Anew,
+    Recreated,
     /// It is left behind.
     Dropped,
 }
@@ -49,7 +49,7 @@ pub enum Remedy {
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Anew => "makes it anew",
+            Self::Recreated => "recreates it",
             Self::Dropped => "drops it",
         })
     }
@@ -69,32 +69,32 @@ pub struct Finding {
     pub found: String,
     /// Its length in bytes, if it is a range of memory and not a single place.
     pub bytes: u64,
-    /// The records that it touches, if known: the first few keys, in printable form.
-    pub touches: Option<String>,
+    /// The affected records, if known: the first few keys, in printable form.
+    pub affected: Option<String>,
     /// What a repair does about it.
     pub remedy: Remedy,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, what, expected, found, touches, .. } = self;
+        let Self { place, what, expected, found, affected, .. } = self;
         match place {
             Place::Pool(offset) => write!(f, "{offset:#x}")?,
             place => write!(f, "{place}")?,
         }
         write!(f, ": {what}: expected {expected}, found {found}")?;
-        touches.iter().try_for_each(|touches| write!(f, "; touches {touches}"))
+        affected.iter().try_for_each(|affected| write!(f, "; touches {affected}"))
     }
 }
 
 impl From<terrace_pool::Finding> for Finding {
     fn from(finding: terrace_pool::Finding) -> Self {
-        let terrace_pool::Finding { offset, what, expected, found, bytes, touches, remedy, .. } = finding;
+        let terrace_pool::Finding { offset, what, expected, found, bytes, affected, remedy, .. } = finding;
         let place = Place::Pool(offset);
         let remedy = match remedy {
-            terrace_pool::Remedy::Anew => Remedy::Anew,
+            terrace_pool::Remedy::Recreated => Remedy::Recreated,
             terrace_pool::Remedy::Dropped => Remedy::Dropped,
         };
-        Self { place, what, expected, found, bytes, touches, remedy }
+        Self { place, what, expected, found, bytes, affected, remedy }
     }
 }

@@ -19,7 +19,9 @@ pub use capability::{OnDisk, Ordered, Pooled, RangeCursor};
 pub use clock::{Clock, ManualClock};
 pub use direct::{KEY_MAX, VALUE_MAX};
 pub use durability::{Count, Durability, Durably, Ticket};
-pub use engine::{Chore, Commit, Each, Engine, Expected, Rest, Salvage, Watching, What, Write};
+pub use engine::{
+    Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write, WriteKind,
+};
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
 pub use finding::{Finding, Place, Remedy};

@@ -48,7 +48,7 @@ pub struct PoolStats {
     pub readers: u32,
     /// Of those, threads that have been pinned since before some block was retired: that block, and
     /// all that were retired since, wait for them.
-    pub readers_holding_up: u32,
+    pub blocking_readers: u32,
     /// Freed while there was no memory to record it; the next open reclaims it.
     pub lost_bytes: u64,
     /// Memory that was found to be damaged and is not used any more.
@@ -73,7 +73,7 @@ impl Default for PoolStats {
             largest_free_bytes: 0,
             waiting_bytes: 0,
             readers: 0,
-            readers_holding_up: 0,
+            blocking_readers: 0,
             lost_bytes: 0,
             damaged_bytes: 0,
             participants: 0,
@@ -172,7 +172,7 @@ pub struct Report {
     pub roots: u64,
     /// Whether other processes may have written meanwhile, so that only the records were checked:
     /// see [`Engine::check_records`](crate::Engine::check_records).
-    pub beside_others: bool,
+    pub concurrent: bool,
     /// The damage that was found. Only about the first thousand findings.
     pub findings: Vec<Finding>,
 }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::direct::{Direct, Key, Settings};
-use terrace_engine::{Commit, Costs, Durability, Durably, Engine, ManualClock, Pooled, Put, What, Write};
+use terrace_engine::{
+    Commit, Costs, Durability, Durably, Engine, ManualClock, Pooled, Put, Write, WriteKind,
+};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Offset, Pmem, Shm, Word};
@@ -114,7 +116,7 @@ fn removal_costs_one_fence_and_read_nothing() {
 fn batch_costs_six_fences_and_two_for_each_further_64_keys() {
     let counted = Counted::<Pmem>::new();
     let keys: Vec<[u8; 16]> = (0..500).map(key).collect();
-    let what = What::Put { value: &VALUE, expires_at: None };
+    let what = WriteKind::Put { value: &VALUE, expires_at: None };
     let writes: Vec<Write<'_>> = keys.iter().map(|key| Write { key, what }).collect();
     let commit = |writes: &[Write<'_>]| {
         counted.costs(|| assert_eq!(counted.store.commit(writes, &[], Durably::Store), Ok(Commit::Done))).1
@@ -137,7 +139,7 @@ where
     let store = Direct::open::<I>(pool.clone(), settings(20_000)).unwrap();
     (0..KEYS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
     let keys: Vec<[u8; 16]> = (0..KEYS).step_by(4).map(key).collect();
-    let what = What::Put { value: &VALUE, expires_at: None };
+    let what = WriteKind::Put { value: &VALUE, expires_at: None };
     let writes: Vec<Write<'_>> = keys.iter().map(|key| Write { key, what }).collect();
     let one_by_one = || keys.iter().for_each(|key| store.put(put(key), Durably::Store).unwrap());
     let as_batch = || assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
@@ -182,7 +184,7 @@ fn no_flush_without_a_volatile_cache() {
         let work = || {
             (0..100).for_each(|n| counted.store.put(put(&key(n)), Durably::Store).unwrap());
             let writes = [key(1), key(2)];
-            let writes = writes.each_ref().map(|key| Write { key, what: What::Remove });
+            let writes = writes.each_ref().map(|key| Write { key, what: WriteKind::Remove });
             assert_eq!(counted.store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
         };
         assert_eq!(counted.costs(work), (0, 0));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{
-    CURSOR_LIMIT, Change, Commit, Engine, Expected, KEY_MAX, ManualClock, Put, Version, What, Write,
-    WriteError,
+    CURSOR_LIMIT, Change, Commit, Engine, Expected, KEY_MAX, ManualClock, Put, Version, Write, WriteError,
+    WriteKind,
 };
 use terrace_engine::{Durability, Durably};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
@@ -32,7 +32,7 @@ fn stores() -> [(&'static str, Arc<dyn Engine>); 4] {
 }
 
 fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Write<'a> {
-    Write { key, what: What::Put { value, expires_at: None } }
+    Write { key, what: WriteKind::Put { value, expires_at: None } }
 }
 
 fn keys(store: &dyn Engine) -> Vec<Vec<u8>> {
@@ -113,7 +113,9 @@ fn overlong_key_is_refused_by_every_write_and_absent_to_reads() {
             Err(refused.clone()),
             "{name}"
         );
-        for what in [What::Put { value: b"1", expires_at: None }, What::Expire(None), What::Remove] {
+        for what in
+            [WriteKind::Put { value: b"1", expires_at: None }, WriteKind::Expire(None), WriteKind::Remove]
+        {
             let write = Write { key: &long, what };
             assert_eq!(store.commit(&[write], &[], Durably::Store), Err(refused.clone()), "{name}");
             assert_eq!(
@@ -140,7 +142,7 @@ fn any_expiry_is_kept_or_takes_effect() {
         for at in times {
             let (there, expires_at) = ((at > 1000).then_some(at), Some(at));
             let expiry = |key: &[u8]| store.get(key).unwrap().map(|value| value.expires_at());
-            let what = What::Put { value: b"1", expires_at };
+            let what = WriteKind::Put { value: b"1", expires_at };
             store.put(Put { key: b"put", value: b"1", expires_at }, Durably::Store).unwrap();
             store
                 .put_many(&[Put { key: b"many", value: b"1", expires_at }], Durably::Store)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_engine::direct::{Direct, Kind, Settings};
 use terrace_engine::{
-    Commit, Durability, Durably, Engine, ManualClock, Pooled, Put, What, Write, WriteError,
+    Commit, Durability, Durably, Engine, ManualClock, Pooled, Put, Write, WriteError, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{CacheBounds, PointIndex, Stored};
@@ -242,12 +242,12 @@ fn writes(
         let n = (random >> 33) as u32 % 2000 * 2 + writer;
         let phase = turn / 2000 % 3;
         let value = vec![turn as u8; [100, 900, 30][phase as usize] + (random >> 50) as usize % 64];
-        let put = What::Put { value: &value, expires_at: None };
+        let put = WriteKind::Put { value: &value, expires_at: None };
         let (key, other) = (n.to_le_bytes(), (n ^ 2).to_le_bytes());
         let done = match random >> 40 & 7 {
             0..3 => store.remove(&key, Durably::Store).map(|_| model.insert(n, None)).map(drop),
             3 => {
-                let writes = [Write { key: &key, what: put }, Write { key: &other, what: What::Remove }];
+                let writes = [Write { key: &key, what: put }, Write { key: &other, what: WriteKind::Remove }];
                 store.commit(&writes, &[(b"watched", watched)], Durably::Store).map(|done| {
                     assert_eq!(done, Commit::Done, "no other writer has changed what was read");
                     model.insert(n, Some(value.clone()));

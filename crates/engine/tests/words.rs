@@ -86,7 +86,7 @@ fn pool_names_its_index_and_reader_creates_none() {
     let refused = reader.put(Put { key: b"key", value: b"new", expires_at: None }, Durably::Store);
     assert_eq!(refused, Err(WriteError::ReadOnly));
     assert!(!reader.maintain() && reader.grow(8 << 20).is_err());
-    assert_eq!((reader.sweep_expired(10), reader.recover_dead(), reader.others().len()), (0, 0, 1));
+    assert_eq!((reader.sweep_expired(10), reader.recover_dead(), reader.other_processes().len()), (0, 0, 1));
 }
 
 #[test]

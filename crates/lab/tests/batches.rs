@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use terrace_engine::direct::{Direct, Kind, Settings};
-use terrace_engine::{Durability, Durably, Engine, ManualClock, Put, What, Write};
+use terrace_engine::{Durability, Durably, Engine, ManualClock, Put, Write, WriteKind};
 use terrace_index::hash::{Clht, Turbo};
 use terrace_index::{CacheBounds, PointIndex, Stored};
 use terrace_medium::{Offset, Word};
@@ -40,7 +40,7 @@ impl UnfencedEnd {
             clock: Arc::new(ManualClock::at(1000)),
         };
         let store = Direct::open::<I>(pool.clone(), settings).expect("a store");
-        let write = |key| Write { key, what: What::Put { value: b"1", expires_at: None } };
+        let write = |key| Write { key, what: WriteKind::Put { value: b"1", expires_at: None } };
         store.commit(&[write(b"one"), write(b"other")], &[], Durably::Store).expect("room for a batch");
         let root = pool.roots().into_iter().find(|root| root.name == "engine").and_then(|root| root.offset);
         let root = root.expect("a store has a root");

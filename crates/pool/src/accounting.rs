@@ -24,7 +24,7 @@ pub struct Space {
     pub readers: u32,
     /// Pinned threads that were pinned already before other blocks were retired: those blocks wait
     /// for them.
-    pub holding_up: u32,
+    pub blocking_readers: u32,
     /// Bytes in blocks that leaked because no memory for a limbo entry was left. The next open
     /// collects them.
     pub lost: u64,
@@ -53,9 +53,10 @@ impl<M: MappedMedium> Pool<M> {
         let medium = self.medium();
         let shared = inner.shared();
         let granule = 1 << inner.memory.zones.granule_log2();
-        let (readers, holding_up) = inner.readers();
+        let (readers, blocking_readers) = inner.readers();
         let waiting_bytes = inner.waiting_bytes();
-        let mut space = Space { size: self.size(), waiting_bytes, readers, holding_up, ..Space::default() };
+        let mut space =
+            Space { size: self.size(), waiting_bytes, readers, blocking_readers, ..Space::default() };
         let (mut slabs, mut uncounted, mut extents) = (0, 0, 0);
         for zone in inner.zones() {
             for unit in inner.units_in(&zone) {
@@ -345,10 +346,10 @@ mod tests {
         let guard = pool.pin();
         guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
         let space = pool.space();
-        assert_eq!((space.waiting_bytes, space.readers, space.holding_up), (64, 1, 0));
+        assert_eq!((space.waiting_bytes, space.readers, space.blocking_readers), (64, 1, 0));
         assert_eq!(space.used_by_blocks, used.used_by_blocks + 64 + 512, "its entry is in a chunk");
         pool.0.try_advance();
-        assert_eq!(pool.space().holding_up, 1);
+        assert_eq!(pool.space().blocking_readers, 1);
     }
 
     #[test]

@@ -308,7 +308,7 @@ impl<M: MappedMedium> Pool<M> {
         let collected = self.0.wait_for_collector();
         let before = self.0.total_freed();
         self.0.for_each_idle_slot(|vacant| self.0.flush_slot(vacant));
-        self.outwait_readers();
+        self.wait_for_blocking_readers();
         let guard = self.pin();
         self.0.reclaim(guard.thread_slot()) || self.0.total_freed() != before || collected
     }
@@ -330,14 +330,14 @@ impl<M: MappedMedium> Pool<M> {
 
     /// Waits until the threads that are pinned now have been unpinned, and frees what they held up,
     /// as long as the wait budget lasts.
-    fn outwait_readers(&self) {
+    fn wait_for_blocking_readers(&self) {
         let began = self.0.epoch();
-        self.outwait_until(|now| now > began + GRACE_EPOCHS || self.0.waiting_bytes() == 0);
+        self.wait_for_readers_until(|now| now > began + GRACE_EPOCHS || self.0.waiting_bytes() == 0);
     }
 
     /// Advances the epoch and frees what is past its grace period, until `is_over` returns true for
     /// the epoch. Returns whether it did within the wait budget.
-    pub(crate) fn outwait_until(&self, is_over: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn wait_for_readers_until(&self, is_over: impl Fn(u64) -> bool) -> bool {
         if self.pin().depth() > 1 {
             // It would wait for this thread itself.
             self.drain();
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn outwait_covers_current_pins_and_retirements() {
+    fn wait_for_readers_covers_pins_and_retirements() {
         thread_local!(static READER: RefCell<Option<Guard<'static, Dram>>> = const { RefCell::new(None) });
         let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
         let other: &'static Pool<Dram> = Box::leak(Box::new(other));

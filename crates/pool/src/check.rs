@@ -8,7 +8,7 @@ use terrace_medium::MappedMedium;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// The new pool has its own.
-    Anew,
+    Recreated,
     /// The damaged thing is not copied.
     Dropped,
 }
@@ -16,7 +16,7 @@ pub enum Remedy {
 impl std::fmt::Display for Remedy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Anew => "makes it anew",
+            Self::Recreated => "recreates it",
             Self::Dropped => "drops it",
         })
     }
@@ -37,7 +37,7 @@ pub struct Finding {
     /// Bytes from there on that are affected, if more than a place is.
     pub bytes: u64,
     /// The affected records, if known: the first few of their keys, in readable form.
-    pub touches: Option<String>,
+    pub affected: Option<String>,
     /// What a repair does about it.
     pub remedy: Remedy,
 }
@@ -51,27 +51,27 @@ impl Finding {
         found: impl Into<String>,
     ) -> Self {
         let (expected, found) = (expected.into(), found.into());
-        Self { offset, what, expected, found, bytes: 0, touches: None, remedy: Remedy::Anew }
+        Self { offset, what, expected, found, bytes: 0, affected: None, remedy: Remedy::Recreated }
     }
 
     /// Extends the finding to `bytes` bytes from that place on.
-    pub fn about(self, bytes: u64) -> Self {
+    pub fn with_bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
 }
 
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { offset, what, expected, found, touches, .. } = self;
+        let Self { offset, what, expected, found, affected, .. } = self;
         write!(f, "{offset:#x}: {what}: expected {expected}, found {found}")?;
-        touches.iter().try_for_each(|touches| write!(f, "; touches {touches}"))
+        affected.iter().try_for_each(|affected| write!(f, "; touches {affected}"))
     }
 }
 
 impl<M: MappedMedium> Pool<M> {
     /// Checks the superblock and the root directory. (A damaged copy of the superblock was repaired
     /// if the pool was opened for writing.)
-    pub fn verify_head(&self) -> Vec<Finding> {
+    pub fn verify_superblock_and_roots(&self) -> Vec<Finding> {
         let mut findings = self.verify_superblock();
         findings.extend(self.verify_roots());
         findings
@@ -106,8 +106,9 @@ mod tests {
     #[test]
     fn damaged_or_foreign_superblock_copy_is_located() {
         let pool = exclusive_pool::<Dram>();
-        assert_eq!(pool.verify_head(), []);
-        let places = || pool.verify_head().iter().map(|finding| finding.offset).collect::<Vec<u64>>();
+        assert_eq!(pool.verify_superblock_and_roots(), []);
+        let places =
+            || pool.verify_superblock_and_roots().iter().map(|finding| finding.offset).collect::<Vec<u64>>();
         for copy in [0, SUPERBLOCK_STEP] {
             let word = pool.region().at::<Word>(Offset::new(copy + 16));
             word.fetch_add(pool.medium(), 1, Relaxed);

@@ -46,7 +46,7 @@ pub(crate) fn lock_owner(file: &str, byte: i64) -> Option<Holder> {
         pid,
         program: program_of(pid),
         stopped: is_stopped(pid),
-        is_here: true,
+        is_local: true,
         ..Holder::default()
     })
 }

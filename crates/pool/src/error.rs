@@ -29,7 +29,7 @@ pub struct Holder {
     pub stopped: bool,
     /// Whether the process is visible from here. If not, `pid` belongs to another pid namespace or
     /// another machine.
-    pub is_here: bool,
+    pub is_local: bool,
     /// Total CPU time of its threads, in the kernel's ticks; 0 if unknown. If it has grown between
     /// two looks, the process was not stopped all the time.
     pub ran_ticks: u64,
@@ -37,7 +37,7 @@ pub struct Holder {
     pub reads_only: bool,
     /// Whether one of its threads has been pinned since before some block was retired. That block
     /// and all retired since cannot be reused until the thread unpins.
-    pub holds_up: bool,
+    pub blocks_reclaim: bool,
 }
 
 impl Holder {
@@ -91,11 +91,11 @@ pub enum Problem {
         found: u64,
     },
     /// Another process was opening or closing it for as long as this one waited.
-    Barred(io::Error),
+    GateTimeout(io::Error),
     /// The processes that share it rely on a system call that this process may not use.
     NoBarrier,
     /// The file does not begin with a pool's superblock.
-    Foreign,
+    NotAPool,
     /// A format that this program does not support.
     Version {
         /// The file's format.
@@ -115,7 +115,7 @@ pub enum Problem {
         found: u64,
     },
     /// It was in use when the machine crashed, and its durability does not cover that.
-    MachineWentDown,
+    MachineCrashed,
     /// Read-only access was requested where memory cannot be mapped privately.
     NotReadable,
     /// Durability `power` was requested where a power loss erases memory.
@@ -143,7 +143,7 @@ pub enum Problem {
     /// No space on its file system, or no addresses.
     Map(MapError),
     /// The file cannot be locked.
-    NoLocks(io::Error),
+    LockFailed(io::Error),
     /// The operating system refused an operation; the first word names it.
     Os(&'static str, io::Error),
 }
@@ -168,7 +168,7 @@ impl fmt::Display for Durability {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {}{}", self.pid, if self.is_here { "" } else { " of another namespace" })?;
+        write!(f, "process {}{}", self.pid, if self.is_local { "" } else { " of another namespace" })?;
         match (self.program.as_str(), self.since_ms) {
             ("", 0) => {}
             (program, 0) => write!(f, " ({program})")?,
@@ -178,7 +178,7 @@ impl fmt::Display for Holder {
         let said = [
             (self.stopped, "is stopped"),
             (self.reads_only, "only reads"),
-            (self.holds_up, "keeps freed memory from reuse"),
+            (self.blocks_reclaim, "keeps freed memory from reuse"),
         ];
         let mut link = ", which ";
         for (_, what) in said.iter().filter(|(is_so, _)| *is_so) {
@@ -260,12 +260,12 @@ impl Problem {
                  refuses here\n  allow that system call (a container's seccomp profile may forbid it), or start this \
                  process first"
             ),
-            Self::Barred(error) => write!(
+            Self::GateTimeout(error) => write!(
                 f,
                 "the pool {pool} cannot be opened: {error}\n  let that process continue, or end it: the others then \
                  recover what it held"
             ),
-            Self::NoLocks(error) => write!(
+            Self::LockFailed(error) => write!(
                 f,
                 "the pool {pool} cannot be opened: its file cannot be locked ({error}), and without its locks two \
                  processes could write at once without knowing of each other\n  put it on a file system that has file \
@@ -277,7 +277,7 @@ impl Problem {
 
     fn describe_contents(&self, f: &mut fmt::Formatter<'_>, pool: &dyn fmt::Display) -> fmt::Result {
         match self {
-            Self::Foreign => {
+            Self::NotAPool => {
                 write!(f, "{pool} is not a Terrace pool; it was left as it is\n  check the path")
             }
             Self::Version { found, known } => write!(
@@ -299,7 +299,7 @@ impl Problem {
                 "the pool {pool} is cut short: {found} bytes are left of {expected}\n  restore it from a backup, \
                  or keep what its checksums prove with --salvage"
             ),
-            Self::MachineWentDown => write!(
+            Self::MachineCrashed => write!(
                 f,
                 "the pool {pool} was in use when the machine itself went down, and its durability is `process`: \
                  parts of it may be older than others\n  keep what its checksums prove with --salvage, or restore \
@@ -360,8 +360,8 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.problem {
             Problem::Denied(error)
-            | Problem::NoLocks(error)
-            | Problem::Barred(error)
+            | Problem::LockFailed(error)
+            | Problem::GateTimeout(error)
             | Problem::Os(_, error) => Some(error),
             Problem::Map(error) => Some(error),
             _ => None,
@@ -502,9 +502,6 @@ impl std::error::Error for GrowError {}
 pub enum CloseError {
     /// Another handle still exists; the pool is closed when the last one is dropped.
     StillOpen,
-    /// A thread of this program has waited for two seconds for this process, which shares the pool
-    /// and is stopped. The pool is closed when that thread ends.
-    HeldUp(Holder),
     /// Its data could not be written back.
     Map(MapError),
 }
@@ -513,11 +510,6 @@ impl fmt::Display for CloseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StillOpen => write!(f, "the pool is still in use by this program and was not closed"),
-            Self::HeldUp(holder) => write!(
-                f,
-                "the pool could not be closed in order: a thread of this program waits for {holder}\n  let that \
-                 process continue, or end it: the others then recover what it held"
-            ),
             Self::Map(error) => write!(f, "the pool could not be closed in order: {error}"),
         }
     }
@@ -554,8 +546,8 @@ mod tests {
         };
         let messages = [
             Problem::Denied(said()),
-            Problem::NoLocks(said()),
-            Problem::Barred(said()),
+            Problem::LockFailed(said()),
+            Problem::GateTimeout(said()),
             Problem::Os("read", said()),
         ];
         messages.into_iter().for_each(|problem| assert_eq!(source(problem).as_deref(), Some("so it is")));

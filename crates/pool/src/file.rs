@@ -72,7 +72,7 @@ pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
     match outcome {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(Problem::InUse(holder(file))),
-        Err(TryLockError::Error(error)) => return Err(Problem::NoLocks(error)),
+        Err(TryLockError::Error(error)) => return Err(Problem::LockFailed(error)),
     }
     // Readers and sharers both take the shared lock, but a reader relies on no process writing.
     let (mine, others) = match purpose {
@@ -81,8 +81,12 @@ pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
         Purpose::Share => (LockByte::Sharers, LockByte::Readers),
     };
     let locks = locks_of(file)?;
-    locks.try_hold(LockKind::Shared, mine).map_err(Problem::NoLocks)?;
-    if locks.is_held(others).map_err(Problem::NoLocks)? { Err(Problem::InUse(holder(file))) } else { Ok(()) }
+    locks.try_hold(LockKind::Shared, mine).map_err(Problem::LockFailed)?;
+    if locks.is_held(others).map_err(Problem::LockFailed)? {
+        Err(Problem::InUse(holder(file)))
+    } else {
+        Ok(())
+    }
 }
 
 /// The locks of an open file description, which all handles to it share.
@@ -109,7 +113,7 @@ fn holder(file: &File) -> Option<Holder> {
             pid,
             program: program_of(pid),
             stopped: is_stopped(pid),
-            is_here: true,
+            is_local: true,
             ..Holder::default()
         })
     })
@@ -339,7 +343,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         let found = found.unwrap();
-        assert_eq!((found.pid, found.stopped, found.is_here), (child as u32, true, true));
+        assert_eq!((found.pid, found.stopped, found.is_local), (child as u32, true, true));
         assert!(!found.program.is_empty());
     }
 }

@@ -89,7 +89,7 @@ fn check_resumable(found: &Superblock, opening: &Opening) -> Result<(), Problem>
     let survives_the_machine = found.durability == Durability::Power && !found.assumed_persistent;
     let is_same_boot = opening.boot == Some(found.boot);
     if !survives_the_machine && !is_same_boot && !opening.salvage {
-        return Err(Problem::MachineWentDown);
+        return Err(Problem::MachineCrashed);
     }
     if !opening.read_only && found.durability != opening.durability {
         return Err(Problem::OtherDurability { pool: found.durability, asked: opening.durability });
@@ -175,8 +175,8 @@ mod tests {
             next(Process, Process, Some(77)),
             Ok((Superblock { open_seq: 3, .. }, Start::Unclean))
         ));
-        assert!(matches!(next(Process, Process, Some(78)), Err(Problem::MachineWentDown)));
-        assert!(matches!(next(Process, Process, None), Err(Problem::MachineWentDown)));
+        assert!(matches!(next(Process, Process, Some(78)), Err(Problem::MachineCrashed)));
+        assert!(matches!(next(Process, Process, None), Err(Problem::MachineCrashed)));
         assert!(matches!(next(Power, Power, Some(78)), Ok((_, Start::Unclean))));
         assert!(matches!(next(Power, Process, Some(77)), Err(Problem::OtherDurability { .. })));
         assert!(matches!(next(Process, Power, Some(77)), Err(Problem::OtherDurability { .. })));
@@ -204,7 +204,7 @@ mod tests {
         let found = Superblock { assumed_persistent: true, ..superblock(false, Durability::Power) };
         assert!(next_open(&found, &opening(Durability::Power, Some(77))).is_ok());
         let other = next_open(&found, &opening(Durability::Power, Some(78)));
-        assert!(matches!(other, Err(Problem::MachineWentDown)));
+        assert!(matches!(other, Err(Problem::MachineCrashed)));
         let salvage = Opening { salvage: true, read_only: true, ..opening(Durability::Process, Some(78)) };
         assert!(next_open(&found, &salvage).is_ok());
     }

@@ -147,7 +147,7 @@ impl PoolOptions {
         let file = if self.shares() { file::opened_anew(&file)? } else { file };
         file::hold(&file, Purpose::Write)?;
         match file::read_superblock(&file) {
-            Err(Problem::Foreign) => {}
+            Err(Problem::NotAPool) => {}
             // These errors do not mean that it contains a pool: it could not be read.
             Err(problem @ (Problem::NotAFile | Problem::Map(_) | Problem::Os(..))) => return Err(problem),
             Ok(_) | Err(_) => return Err(Problem::Exists),
@@ -394,7 +394,7 @@ impl PoolOptions {
             opened.superblock.store(&region, opened.copy).map_err(Problem::Map)?;
         }
         if let Some(liveness) = &opened.liveness {
-            liveness.claim(0).map_err(Problem::NoLocks)?;
+            liveness.claim(0).map_err(Problem::LockFailed)?;
         }
         let owner = participants::attach_exclusive(
             &region,
@@ -431,8 +431,8 @@ fn through_the_gate<R>(
     open: impl FnOnce(Arc<dyn Liveness>) -> Result<R, Problem>,
 ) -> Result<R, Problem> {
     liveness.enter().map_err(|error| match error.kind() {
-        ErrorKind::TimedOut => Problem::Barred(error),
-        _ => Problem::NoLocks(error),
+        ErrorKind::TimedOut => Problem::GateTimeout(error),
+        _ => Problem::LockFailed(error),
     })?;
     let outcome = open(liveness.clone());
     liveness.leave();
@@ -449,7 +449,7 @@ fn free_slot<M: MappedMedium>(
     let (taken, free): (Vec<u32>, Vec<u32>) =
         slots.partition(|&index| participants::holder_of(region, layout, index).is_some());
     for index in free.into_iter().chain(taken) {
-        if liveness.claim(index).map_err(Problem::NoLocks)? {
+        if liveness.claim(index).map_err(Problem::LockFailed)? {
             return Ok(index);
         }
     }

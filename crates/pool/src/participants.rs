@@ -207,8 +207,8 @@ pub(crate) fn live_participants<M: MappedMedium>(
         let words = slot(region, layout, index).0.each_ref().map(|word| word.load(region.medium(), Acquire));
         let (holder, started) = named(words.map(u64::to_le_bytes).as_flattened())?;
         // The pid may belong to another kernel or another pid namespace.
-        let is_here = liveness.has_common_kernel() && process_start(holder.pid) == Some(started);
-        Some((index, if is_here { seen(holder) } else { holder }))
+        let is_local = liveness.has_common_kernel() && process_start(holder.pid) == Some(started);
+        Some((index, if is_local { seen(holder) } else { holder }))
     });
     holders.collect()
 }
@@ -225,7 +225,7 @@ pub(crate) fn first_live(table: &[u8]) -> Option<Holder> {
 /// Adds the kernel's data about `holder`, whose process is visible from here.
 fn seen(holder: Holder) -> Holder {
     let (stopped, ran_ticks) = (is_stopped(holder.pid), ran_ticks(holder.pid));
-    Holder { is_here: true, stopped, ran_ticks, ..holder }
+    Holder { is_local: true, stopped, ran_ticks, ..holder }
 }
 
 /// The participant described by an entry, and the recorded start time of its process.

@@ -343,9 +343,9 @@ impl<M: MappedMedium> Pool<M> {
     /// The other processes that have it open now.
     pub fn other_participants(&self) -> Vec<Holder> {
         let others = self.0.other_live_participants();
-        let holding_up = self.0.blocking_participants();
+        let blocking = self.0.blocking_participants();
         let all = others.into_iter();
-        all.map(|(index, holder)| Holder { holds_up: holding_up.contains(&index), ..holder }).collect()
+        all.map(|(index, holder)| Holder { blocks_reclaim: blocking.contains(&index), ..holder }).collect()
     }
 
     /// Excludes other processes from initializing the pool's contents until the result is dropped.

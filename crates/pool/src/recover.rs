@@ -258,7 +258,7 @@ mod tests {
             dead.region().at(at).store(dead.medium(), 77, Relaxed);
             dead.abandon();
             assert_eq!(survivor.recover_dead(), 1);
-            assert_eq!(survivor.verify_head(), []);
+            assert_eq!(survivor.verify_superblock_and_roots(), []);
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
                 had += 4096;
             }
             assert!(had > SIZE + SIZE / 2, "only {had} bytes of the grown pool can be allocated");
-            assert_eq!(survivor.verify_head(), []);
+            assert_eq!(survivor.verify_superblock_and_roots(), []);
         }
     }
 

@@ -126,7 +126,7 @@ impl Superblock {
         match words[0] {
             MAGIC => {}
             magic if magic == MAGIC.swap_bytes() => return Err(Problem::OtherMachine),
-            _ => return Err(Problem::Foreign),
+            _ => return Err(Problem::NotAPool),
         }
         if words[WORDS - 1] != checksum(words) {
             return Err(Problem::Damaged("its superblock does not match its checksum"));
@@ -209,7 +209,7 @@ pub(crate) fn load<M: MappedMedium>(region: &Region<M>) -> Result<Found, Problem
 /// One of the two copies.
 pub(crate) fn load_copy<M: MappedMedium>(region: &Region<M>, copy: usize) -> Result<Superblock, Problem> {
     let at = Offset::<Lines>::new(copy as u64 * SUPERBLOCK_STEP);
-    let lines = region.get(at).ok_or(Problem::Foreign)?;
+    let lines = region.get(at).ok_or(Problem::NotAPool)?;
     let mut words = [0; WORDS];
     for (value, word) in words.iter_mut().zip(lines.iter().flat_map(|line| &line.0)) {
         *value = word.load(region.medium(), Relaxed);
@@ -220,7 +220,7 @@ pub(crate) fn load_copy<M: MappedMedium>(region: &Region<M>, copy: usize) -> Res
 /// As [`load`], from the first [`HEAD_BYTES`] of a file, or as many as it has.
 pub(crate) fn parse(head: &[u8]) -> Result<Found, Problem> {
     let copy = |start: usize| {
-        let bytes = head.get(start..start + SUPERBLOCK_BYTES).ok_or(Problem::Foreign)?;
+        let bytes = head.get(start..start + SUPERBLOCK_BYTES).ok_or(Problem::NotAPool)?;
         let mut words = [0; WORDS];
         for (word, piece) in words.iter_mut().zip(bytes.as_chunks().0) {
             *word = u64::from_le_bytes(*piece);
@@ -237,8 +237,8 @@ fn choose(a: Result<Superblock, Problem>, b: Result<Superblock, Problem>) -> Res
         (_, Ok(superblock)) => Ok(Found { superblock, copy: 1 }),
         // Prefers the more helpful problem: an intact copy of another version says more than a
         // damaged one.
-        (Err(Problem::Foreign), Err(b)) => Err(b),
-        (Err(Problem::Damaged(_)), Err(b)) if !matches!(b, Problem::Foreign) => Err(b),
+        (Err(Problem::NotAPool), Err(b)) => Err(b),
+        (Err(Problem::Damaged(_)), Err(b)) if !matches!(b, Problem::NotAPool) => Err(b),
         (Err(a), Err(_)) => Err(a),
     }
 }
@@ -409,7 +409,7 @@ mod tests {
                 assert_eq!(found.copy, usize::from(at < SUPERBLOCK_BYTES));
                 damaged[at ^ SUPERBLOCK_STEP as usize] ^= flip;
                 let error = parse(&damaged).unwrap_err();
-                assert!(matches!(error, Problem::Damaged(_) | Problem::Foreign), "byte {at}: {error:?}");
+                assert!(matches!(error, Problem::Damaged(_) | Problem::NotAPool), "byte {at}: {error:?}");
             }
         }
     }
@@ -439,7 +439,7 @@ mod tests {
         assert!(matches!(with(1, MACHINE | 1), Problem::Version { found: 1, known: VERSION }));
         assert!(matches!(with(1, 32 << 32 | 0x1234 << 48 | 1), Problem::OtherMachine));
         assert!(matches!(with(0, MAGIC.swap_bytes()), Problem::OtherMachine));
-        assert!(matches!(with(0, 0), Problem::Foreign));
+        assert!(matches!(with(0, 0), Problem::NotAPool));
         assert!(matches!(with(6, 16), Problem::Damaged(_)));
         assert!(matches!(with(7, (1 << 20) + 1), Problem::Damaged(_)));
         assert!(matches!(with(7, PAGE), Problem::Damaged(_)));

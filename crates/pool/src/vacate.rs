@@ -56,7 +56,7 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     /// Bytes that have been freed since the pool was opened, by all threads.
-    pub fn freed(&self) -> u64 {
+    pub fn total_freed(&self) -> u64 {
         self.0.total_freed()
     }
 
@@ -112,14 +112,14 @@ impl<M: MappedMedium> Pool<M> {
         (released, left)
     }
 
-    /// The current epoch, for [`Pool::has_passed`].
-    pub fn epoch_now(&self) -> u64 {
+    /// The current epoch, for [`Pool::is_grace_period_over`].
+    pub fn epoch(&self) -> u64 {
         self.0.epoch()
     }
 
     /// Whether all threads that were pinned at epoch `epoch` have been unpinned; then what was
     /// retired until that epoch is freed. Does not wait.
-    pub fn has_passed(&self, epoch: u64) -> bool {
+    pub fn is_grace_period_over(&self, epoch: u64) -> bool {
         for _ in 0..GRACE_EPOCHS {
             if self.drain() >= epoch + GRACE_EPOCHS {
                 break;
@@ -130,15 +130,15 @@ impl<M: MappedMedium> Pool<M> {
 
     /// Waits until all threads that are pinned now have been unpinned, and frees what was retired
     /// until now. Returns `false` if one of them stays pinned for long, or is this thread.
-    pub fn outwait(&self) -> bool {
+    pub fn wait_for_readers(&self) -> bool {
         self.0.for_each_idle_slot(|vacant| self.0.flush_slot(vacant));
         let until = self.0.epoch() + GRACE_EPOCHS;
-        self.outwait_until(|now| now >= until)
+        self.wait_for_readers_until(|now| now >= until)
     }
 
     /// Calls `each` with the units of an extent of `bytes` bytes at `offset`, by number, and the
     /// granules that it has in each. Does nothing for a block of a slab.
-    pub fn each_unit_of(&self, offset: u64, bytes: u64, each: &mut dyn FnMut(u64, u32)) {
+    pub fn for_each_unit_of(&self, offset: u64, bytes: u64, each: &mut dyn FnMut(u64, u32)) {
         if self.0.memory.classes.of(bytes).is_none()
             && let Some((first, count)) = self.0.extent_at(offset, bytes)
         {
@@ -185,7 +185,7 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     /// The units of `window` that are not free, as offsets.
-    pub fn taken_in(&self, window: &Range<u64>) -> Vec<u64> {
+    pub fn used_units_in(&self, window: &Range<u64>) -> Vec<u64> {
         let starts = window.clone().step_by(self.slab_bytes() as usize);
         let is_taken = |start: &u64| {
             let unit = self.0.memory.zones.unit_of(*start);
@@ -235,7 +235,7 @@ impl<M: MappedMedium> Guard<'_, M> {
     ///
     /// # Errors
     /// [`PoolFull`] if these have no free block.
-    pub fn alloc_from_listed(&self, from: u64, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
+    pub fn alloc_from_existing_slabs(&self, from: u64, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
         let (inner, bytes) = (self.inner(), bytes as u64);
         match inner.take_listed(self.thread_slot(), from, bytes) {
             Some(offset) => Ok(Fresh::new(self, offset, bytes)),
@@ -620,7 +620,7 @@ mod tests {
         let inside: Vec<u64> = kept.iter().copied().filter(|block| window.contains(block)).collect();
         inside.iter().for_each(|&block| pool.pin().free(block, BYTES));
         assert_eq!(pool.end_vacating(&slabs, false), (slabs.len() as u64, vec![]));
-        assert!(pool.taken_in(&window).is_empty());
+        assert!(pool.used_units_in(&window).is_empty());
         assert_eq!(take(&pool, bytes as usize), None);
         assert!(std::iter::from_fn(|| take(&pool, BYTES)).all(|block| !window.contains(&block)));
         pool.close_window();
@@ -645,7 +645,7 @@ mod tests {
         let is_slab = |slab: u64| kept.iter().any(|&block| slab_of(&pool, block) == slab);
         assert_eq!(whole(&|_| 0, &is_slab), None);
         let mut counts = Vec::new();
-        pool.each_unit_of(large, 5000, &mut |unit, granules| counts.push((unit, granules)));
+        pool.for_each_unit_of(large, 5000, &mut |unit, granules| counts.push((unit, granules)));
         assert!(counts.iter().any(|&(unit, _)| unit == of_large));
         let movable = |unit| counts.iter().find(|count| count.0 == unit).map_or(0, |count| count.1);
         let found = whole(&movable, &is_slab);

@@ -149,7 +149,7 @@ impl<M: MappedMedium> Inner<M> {
         if state.usage() == UnitUse::Quarantined {
             let (expected, found) = ("intact metadata", "damage");
             let found = Finding::new(start, "the description of a memory unit", expected, found);
-            return findings.push(found.about(1 << self.memory.zones.slab_log2));
+            return findings.push(found.with_bytes(1 << self.memory.zones.slab_log2));
         }
         self.verify_hints(zone, unit, taken, findings);
         if taken & head != head {
@@ -401,7 +401,7 @@ mod tests {
         let found = format!("a slab of class {class}, Granules, open sequence {}", pool.0.open_seq);
         let expected = [
             Finding::new(start, "the description of a memory unit", "intact metadata", "damage")
-                .about(1 << pool.0.memory.zones.slab_log2),
+                .with_bytes(1 << pool.0.memory.zones.slab_log2),
             Finding::new(slab, "a slab", "a use that slabs have", found),
         ];
         let mut all = pool.verify_memory();

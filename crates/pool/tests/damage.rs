@@ -22,7 +22,7 @@ impl Numbers {
 /// Uses what is left of the pool, and returns whether its blocks are still intact.
 fn use_it(pool: &Pool<Shm>) -> bool {
     pool.roots();
-    pool.verify_head();
+    pool.verify_superblock_and_roots();
     pool.verify_memory();
     let zones = pool.layout().zones;
     let _ = pool.set_root("three", "test", zones + 8192);
@@ -76,7 +76,7 @@ fn truncation_at_any_boundary_is_an_error() {
                 );
                 assert!(file.metadata().unwrap().len() == len);
             }
-            _ => assert!(matches!(problem(open(&file)), Problem::Foreign), "{len}"),
+            _ => assert!(matches!(problem(open(&file)), Problem::NotAPool), "{len}"),
         }
     }
 }
@@ -110,7 +110,7 @@ fn flipped_superblock_byte_is_repaired_from_other_copy() {
         file.write_all_at(&image, 0).unwrap();
         file.write_all_at(&[!image[at]], at as u64).unwrap();
         let pool = open(&file).unwrap_or_else(|error| panic!("byte {at}: {error}"));
-        assert_eq!(pool.verify_head(), [], "byte {at}");
+        assert_eq!(pool.verify_superblock_and_roots(), [], "byte {at}");
         assert_eq!(pool.generation(), 2, "byte {at}");
         assert!(use_it(&pool), "byte {at}");
         pool.close().unwrap();
@@ -274,7 +274,7 @@ fn forged_superblock_is_an_error_or_harmless() {
         if let Ok(pool) = open(&file) {
             opened += 1;
             pool.roots();
-            pool.verify_head();
+            pool.verify_superblock_and_roots();
             use_it(&pool);
         }
     }

@@ -32,7 +32,7 @@ fn pool_left_in_use_opens_unclean_with_its_roots() {
         let pool = open(&file).unwrap();
         assert_eq!((pool.found(), pool.generation()), (Start::Unclean, generation));
         assert_eq!((is_intact(&pool, "one"), is_intact(&pool, "two")), (Some(true), Some(true)));
-        assert_eq!(pool.verify_head(), []);
+        assert_eq!(pool.verify_superblock_and_roots(), []);
         assert!(pool.needs_collection());
         pool.abandon();
     }
@@ -170,7 +170,7 @@ fn unclean_pool_after_reboot_opens_only_for_salvage() {
     let before = std::fs::read(&path).unwrap();
     for options in [on(3), on(3).read_only(true)] {
         let error = options.open::<Shm>().err().unwrap();
-        assert!(matches!(error.problem, Problem::MachineWentDown));
+        assert!(matches!(error.problem, Problem::MachineCrashed));
         assert!(error.to_string().contains("--salvage"), "{error}");
     }
     let salvaged = on(3).salvage(true).open::<Shm>().unwrap();
@@ -186,7 +186,7 @@ fn unclean_power_pool_with_assumption_needs_same_boot() {
     let path = dir.path().join("a.pool");
     let on = |boot| tiny(&path).assume_persistent(true).boot_id(boot);
     on(1).create::<Pmem>().unwrap().abandon();
-    assert!(matches!(problem(on(2).open::<Pmem>()), Problem::MachineWentDown));
+    assert!(matches!(problem(on(2).open::<Pmem>()), Problem::MachineCrashed));
     on(1).open::<Pmem>().unwrap().close().unwrap();
     on(2).open::<Pmem>().unwrap();
 }
@@ -203,7 +203,7 @@ fn assumed_persistence_does_not_survive_a_reboot() {
     on(1).create_on(medium()).unwrap().abandon();
     on(2).open_on(medium()).unwrap().abandon();
     on(3).assume_persistent(true).open_on(medium()).unwrap().abandon();
-    assert!(matches!(problem(on(4).open_on(medium())), Problem::MachineWentDown));
+    assert!(matches!(problem(on(4).open_on(medium())), Problem::MachineCrashed));
     assert!(on(3).read_only(true).open_on(medium()).unwrap().is_read_only());
 }
 
@@ -253,7 +253,7 @@ fn files_that_are_no_pools_are_not_changed() {
         std::fs::write(&path, &bytes).unwrap();
         for outcome in [tiny(&path).open::<Shm>(), tiny(&path).open_or_create::<Shm>()] {
             let error = outcome.err().unwrap();
-            assert!(matches!(error.problem, Problem::Foreign), "{error}");
+            assert!(matches!(error.problem, Problem::NotAPool), "{error}");
             assert!(error.to_string().contains("is not a Terrace pool"));
         }
         assert!(problem(tiny(&path).salvage(true).open::<Shm>()).is_foreign());
@@ -274,7 +274,7 @@ trait IsForeign {
 
 impl IsForeign for Problem {
     fn is_foreign(&self) -> bool {
-        matches!(self, Self::Foreign)
+        matches!(self, Self::NotAPool)
     }
 }
 
@@ -283,7 +283,7 @@ fn open_file_can_contain_a_pool() {
     let memory = rustix::fs::memfd_create("pool", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = std::fs::File::from(memory);
     let options = PoolOptions::in_file(file.try_clone().unwrap()).size(TINY);
-    assert!(matches!(problem(options.open::<Shm>()), Problem::Foreign));
+    assert!(matches!(problem(options.open::<Shm>()), Problem::NotAPool));
     options.create::<Shm>().unwrap().set_root("one", "test", 0).unwrap();
     assert!(matches!(problem(options.create::<Shm>()), Problem::Exists));
     assert_eq!(options.open::<Shm>().unwrap().roots().len(), 1);

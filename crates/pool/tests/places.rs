@@ -61,7 +61,7 @@ fn pool_grows_in_place_and_keeps_its_size() {
         assert!(path.metadata().unwrap().blocks() * 512 >= 1 << 20);
         assert!(matches!(pool.grow(5 << 20), Err(GrowError::Reserved { .. })));
         assert!(matches!(pool.grow(TINY), Err(GrowError::Smaller { .. })));
-        assert_eq!(pool.verify_head(), []);
+        assert_eq!(pool.verify_superblock_and_roots(), []);
         pool.abandon();
         let pool = tiny(&path).open::<Shm>().unwrap();
         assert_eq!((pool.size(), pool.found()), (1 << 20, Start::Unclean));
@@ -127,7 +127,7 @@ fn full() {
     let error = pool.grow(4 << 20).unwrap_err();
     assert!(error.to_string().contains("its file system is full"), "{error}");
     assert_eq!((pool.size(), path.metadata().unwrap().len()), (TINY, TINY));
-    assert_eq!(pool.verify_head(), []);
+    assert_eq!(pool.verify_superblock_and_roots(), []);
     assert_eq!(pool.grow(512 << 10).unwrap(), 512 << 10);
     pool.set_root("one", "test", 400 << 10).unwrap();
     pool.close().unwrap();
@@ -303,7 +303,7 @@ fn collapsing_to_huge_pages_ends_and_changes_nothing() {
     }
     assert_eq!(steps, 3);
     assert_eq!(pool.root("one", "test"), Ok(Some(20 << 20)));
-    assert_eq!(pool.verify_head(), []);
+    assert_eq!(pool.verify_superblock_and_roots(), []);
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn kill_at_any_moment_leaves_intact_roots() {
         process.kill().unwrap();
         process.wait().unwrap();
         let pool = tiny(&path).open::<Shm>().unwrap();
-        assert_eq!(pool.verify_head(), []);
+        assert_eq!(pool.verify_superblock_and_roots(), []);
         for name in ["one", "two"] {
             pool.root(name, "test").unwrap();
         }
@@ -252,7 +252,7 @@ fn open_all(dir: &Path) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let pool = PoolOptions::at(&path).open::<Shm>().unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(pool.verify_head(), []);
+        assert_eq!(pool.verify_superblock_and_roots(), []);
         let size = pool.size();
         assert!(path.metadata().unwrap().len() >= size);
         assert_eq!(pool.grow(size + 4096).unwrap(), size + 4096);

@@ -76,7 +76,7 @@ impl State {
 }
 
 fn other_processes(engine: &dyn Engine) -> Vec<Holder> {
-    engine.pooled().map_or_else(Vec::new, |pool| pool.others())
+    engine.pooled().map_or_else(Vec::new, |pool| pool.other_processes())
 }
 
 /// Whether one of the other processes that share the store is stopped, as far as this one can see.

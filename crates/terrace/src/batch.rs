@@ -2,7 +2,7 @@
 
 use crate::{Change, Store, Transaction, WriteError};
 use std::time::Duration;
-use terrace_engine::{Commit, Durably, What, Write};
+use terrace_engine::{Commit, Durably, Write, WriteKind};
 
 /// Collects writes that happen all at one instant or not at all, for every reader and through a
 /// crash.
@@ -119,10 +119,12 @@ impl<'s> Batch<'s> {
         let write = |step: &Step| {
             let (key, value) = (next(step.key_len), next(step.value_len));
             let what = match step.what {
-                StepKind::Put => What::Put { value, expires_at: None },
-                StepKind::PutExpiring(after) => What::Put { value, expires_at: Some(later(now_ms, after)) },
-                StepKind::Expire(after) => What::Expire(Some(later(now_ms, after))),
-                StepKind::Remove => What::Remove,
+                StepKind::Put => WriteKind::Put { value, expires_at: None },
+                StepKind::PutExpiring(after) => {
+                    WriteKind::Put { value, expires_at: Some(later(now_ms, after)) }
+                }
+                StepKind::Expire(after) => WriteKind::Expire(Some(later(now_ms, after))),
+                StepKind::Remove => WriteKind::Remove,
             };
             Write { key, what }
         };
@@ -135,9 +137,11 @@ impl<'s> Batch<'s> {
             let mut transaction = Transaction::new(&**self.store.engine());
             for &Write { key, what } in writes {
                 match what {
-                    What::Put { value, expires_at } => transaction.put_expiring(key, value, expires_at)?,
-                    What::Expire(at) => transaction.modify(key, |_| (Change::Expire(at), ()))?,
-                    What::Remove => transaction.remove_blind(key)?,
+                    WriteKind::Put { value, expires_at } => {
+                        transaction.put_expiring(key, value, expires_at)?
+                    }
+                    WriteKind::Expire(at) => transaction.modify(key, |_| (Change::Expire(at), ()))?,
+                    WriteKind::Remove => transaction.remove_blind(key)?,
                 }
             }
             if transaction.commit(&[])? == Commit::Done {

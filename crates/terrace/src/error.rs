@@ -59,7 +59,7 @@ impl OpenError {
 
     /// Whether the pool can only be read by sharing it, because it cannot be read without changing
     /// it: it lies on hugetlbfs or on a device.
-    pub fn is_for_sharers(&self) -> bool {
+    pub fn is_shared_only(&self) -> bool {
         matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::NotReadable))
     }
 }
@@ -116,7 +116,7 @@ pub enum CloseError {
     StillOpen,
     /// A thread of the store has waited for two seconds for this process, which shares the pool and
     /// is stopped. The store is closed when that thread ends.
-    HeldUp(Holder),
+    BlockedBy(Holder),
     /// Writing the data back failed.
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -125,7 +125,7 @@ impl fmt::Display for CloseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StillOpen => write!(f, "the store is still in use by this program and was not closed"),
-            Self::HeldUp(holder) => write!(
+            Self::BlockedBy(holder) => write!(
                 f,
                 "the store could not be closed: a thread of this program waits for {holder}\n  let that process \
                  continue, or kill it: the others then recover what it held"

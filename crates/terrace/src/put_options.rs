@@ -48,7 +48,7 @@ impl PutOptions {
 
     /// The put returns once it is visible; [`Store::settle`] makes it durable, together with
     /// others.
-    pub fn settle_later(mut self) -> Self {
+    pub fn deferred(mut self) -> Self {
         self.how = Durably::Later;
         self
     }
@@ -98,7 +98,7 @@ impl Store {
     ///
     /// let store = Store::options().anonymous().create()?;
     /// for n in 0..100 {
-    ///     store.put_with(format!("key{n}"), "value", PutOptions::new().settle_later())?;
+    ///     store.put_with(format!("key{n}"), "value", PutOptions::new().deferred())?;
     /// }
     /// store.settle(store.ticket())?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

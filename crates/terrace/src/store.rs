@@ -9,7 +9,7 @@ use crate::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_engine::{Commit, Durably, Each, Engine, Pooled, What, Write};
+use terrace_engine::{Commit, Durably, Engine, EntryCallback, Pooled, Write, WriteKind};
 use terrace_pool::Backoff;
 
 /// A key-value store in a pool.
@@ -104,13 +104,13 @@ impl Store {
     /// assert_eq!(found, [(0, Some(b"1".to_vec())), (1, None)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn get_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+    pub fn get_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
         self.0.engine.get_many(keys, each);
     }
 
     /// Reads the entries of `keys`, all as they were at one instant. Calls `each` once per key, in
     /// order.
-    pub fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+    pub fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
         self.0.engine.snapshot_many(keys, each);
     }
 
@@ -518,7 +518,7 @@ impl Store {
         let inner = &*self.0;
         // The concurrent check needs no pause, and a thread of the store may be waiting for a
         // stopped process.
-        if inner.engine.keeps_entries() || !self.others().is_empty() {
+        if inner.engine.keeps_entries() || !self.other_processes().is_empty() {
             return inner.engine.check_records(progress);
         }
         let _paused = inner.background.pause();
@@ -526,8 +526,8 @@ impl Store {
     }
 
     /// The other processes that share the store now: see [`Options::shared`].
-    pub fn others(&self) -> Vec<Holder> {
-        self.pooled().map_or_else(Vec::new, |pool| pool.others())
+    pub fn other_processes(&self) -> Vec<Holder> {
+        self.pooled().map_or_else(Vec::new, |pool| pool.other_processes())
     }
 
     /// Posts `text` for processes that have not opened the store, and replaces an earlier notice;
@@ -587,7 +587,7 @@ impl Store {
     pub fn close(self) -> Result<(), CloseError> {
         let mut inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
         if let Some(holder) = inner.background.end() {
-            return Err(CloseError::HeldUp(holder));
+            return Err(CloseError::BlockedBy(holder));
         }
         drop(inner.background);
         Ok(inner.engine.close()?)
@@ -595,7 +595,7 @@ impl Store {
 }
 
 fn writes<'a>(puts: &[Put<'a>]) -> Vec<Write<'a>> {
-    let what = |put: &Put<'a>| What::Put { value: put.value, expires_at: put.expires_at };
+    let what = |put: &Put<'a>| WriteKind::Put { value: put.value, expires_at: put.expires_at };
     puts.iter().map(|put| Write { key: put.key, what: what(put) }).collect()
 }
 

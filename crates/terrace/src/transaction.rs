@@ -3,7 +3,7 @@
 use crate::{Change, Entry, ReadError, Token, Value, Version, WriteError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use terrace_engine::{Commit, Durably, Engine, Expected, What, Write};
+use terrace_engine::{Commit, Durably, Engine, Expected, Write, WriteKind};
 
 /// Reads and writes of a transaction while [`Store::transaction`](crate::Store::transaction) runs
 /// it.
@@ -224,7 +224,7 @@ impl<'t> Transaction<'t> {
             return Ok(Commit::Changed(changed.unwrap_or(watched.len())));
         }
         let swept = if self.cleared { self.unwritten_keys()? } else { Vec::new() };
-        let removals = swept.iter().map(|key| Write { key, what: What::Remove });
+        let removals = swept.iter().map(|key| Write { key, what: WriteKind::Remove });
         let writes: Vec<Write<'_>> = self
             .written
             .iter()
@@ -253,11 +253,11 @@ impl<'t> Transaction<'t> {
 }
 
 impl Written {
-    fn what(&self) -> What<'_> {
+    fn what(&self) -> WriteKind<'_> {
         match self {
-            Self::Put { value, expires_at } => What::Put { value, expires_at: *expires_at },
-            Self::Expire(at) => What::Expire(*at),
-            Self::Removed => What::Remove,
+            Self::Put { value, expires_at } => WriteKind::Put { value, expires_at: *expires_at },
+            Self::Expire(at) => WriteKind::Expire(*at),
+            Self::Removed => WriteKind::Remove,
         }
     }
 }

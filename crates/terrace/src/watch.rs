@@ -2,7 +2,7 @@
 
 use crate::{Store, WatchError};
 use std::time::Duration;
-use terrace_engine::Watching;
+use terrace_engine::WatchHandle;
 
 impl Store {
     /// A watch of the keys that begin with `prefix`, for changes by any process or thread. Create
@@ -39,7 +39,7 @@ impl Store {
 /// Reports changes of keys with a prefix; from [`Store::watch`]. It is a handle of the store and
 /// keeps it open.
 pub struct Watch {
-    watching: Box<dyn Watching>,
+    watching: Box<dyn WatchHandle>,
     _store: Store,
 }
 

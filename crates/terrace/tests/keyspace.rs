@@ -307,12 +307,12 @@ fn open_error_has_kind_and_source() {
     assert!(Store::options().open().unwrap_err().source().is_none());
     let refused = || std::io::Error::from_raw_os_error(11);
     let thread = OpenError::Thread(refused());
-    assert!(thread.source().is_some() && !thread.is_in_use() && !thread.is_for_sharers());
+    assert!(thread.source().is_some() && !thread.is_in_use() && !thread.is_shared_only());
     let of_pool = |problem| OpenError::from(terrace_pool::OpenError { pool: site.path.clone(), problem });
     let denied = of_pool(Problem::Denied(refused()));
-    assert!(denied.source().is_some() && !denied.is_in_use() && !denied.is_for_sharers());
+    assert!(denied.source().is_some() && !denied.is_in_use() && !denied.is_shared_only());
     let for_sharers = of_pool(Problem::NotReadable);
-    assert!(for_sharers.source().is_none() && !for_sharers.is_in_use() && for_sharers.is_for_sharers());
+    assert!(for_sharers.source().is_none() && !for_sharers.is_in_use() && for_sharers.is_shared_only());
 }
 
 #[test]

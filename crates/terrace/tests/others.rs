@@ -89,7 +89,7 @@ fn stopped_process_is_left_alone_by_default() {
     let other = shared(&path, Medium::Shm).end_stopped_after(Duration::from_secs(3600)).open().unwrap();
     let victim = writer(&store, &path);
     victim.stop().unwrap();
-    while !store.others().iter().any(|other| other.stopped) {
+    while !store.other_processes().iter().any(|other| other.stopped) {
         std::thread::yield_now();
     }
     recover_repeatedly(&store);
@@ -120,7 +120,7 @@ fn recover_repeatedly(store: &Store) {
 }
 
 fn pids(store: &Store) -> Vec<u32> {
-    store.others().iter().map(|other| other.pid).collect()
+    store.other_processes().iter().map(|other| other.pid).collect()
 }
 
 /// The dead process's memory cannot be collected before the stopped process has ended.
@@ -155,14 +155,14 @@ fn stopped_process_blocks_no_recovery_check_or_close() {
     let (recovering, checking) = (store.clone(), store.clone());
     in_time("a recovery", move || recover_repeatedly(&recovering));
     let report = in_time("a check", move || checking.check(&mut |_, _| {}));
-    assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
+    assert!(report.is_sound() && report.concurrent, "{:#?}", report.findings);
     // On a busy machine the store's own threads seem to be blocked, too. Then the store is closed a
     // little later.
     let closed = in_time("closing", move || store.close());
-    assert!(matches!(closed, Ok(()) | Err(CloseError::HeldUp(_))), "{closed:?}");
-    assert!(comes_true(|| pids(&other) == [stopped.pid()]), "{:?}", other.others());
+    assert!(matches!(closed, Ok(()) | Err(CloseError::BlockedBy(_))), "{closed:?}");
+    assert!(comes_true(|| pids(&other) == [stopped.pid()]), "{:?}", other.other_processes());
     // The remaining process continues the collection once nothing blocks it.
-    assert_eq!(other.stats().pool.unwrap().readers_holding_up, 1);
+    assert_eq!(other.stats().pool.unwrap().blocking_readers, 1);
     stopped.kill();
     other.recover_dead();
     assert_sound(&other);
@@ -179,13 +179,13 @@ fn check_is_sound_during_writes_of_others() {
     let victim = writer(&store, &path);
     for _ in 0..50 {
         let report = store.check(&mut |_, _| {});
-        assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
+        assert!(report.is_sound() && report.concurrent, "{:#?}", report.findings);
         assert!(report.records >= 5000);
     }
     victim.kill();
     store.recover_dead();
     let report = store.check(&mut |_, _| {});
-    assert!(report.is_sound() && !report.beside_others, "{:#?}", report.findings);
+    assert!(report.is_sound() && !report.concurrent, "{:#?}", report.findings);
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn holder_of_an_entry_can_recover_and_check() {
         let victim = writer(&store, &path);
         victim.kill();
         dead += store.recover_dead();
-        assert!(store.others().is_empty());
+        assert!(store.other_processes().is_empty());
         let report = store.check(&mut |_, _| {});
-        assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
+        assert!(report.is_sound() && report.concurrent, "{:#?}", report.findings);
     }
     // The store's own thread may have recovered some of them first.
     assert!(dead <= 20, "{dead}");

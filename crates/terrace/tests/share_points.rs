@@ -421,12 +421,12 @@ fn stopped_process_with_lock_is_named_by_close() {
             let store = Shm::options(path).expiry_thread(true).open().unwrap();
             pause(Duration::from_millis(300));
             let report = store.check(&mut |_, _| {});
-            assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
+            assert!(report.is_sound() && report.concurrent, "{:#?}", report.findings);
             if let Err(error) = store.close() {
                 break error;
             }
         };
-        let CloseError::HeldUp(holder) = &refused else { panic!("{refused}") };
+        let CloseError::BlockedBy(holder) = &refused else { panic!("{refused}") };
         assert_eq!((holder.pid, holder.stopped), (victim.pid(), true));
         let who = format!("waits for process {} (share_points", victim.pid());
         assert!(refused.to_string().contains(&who), "{refused}");

@@ -74,7 +74,7 @@ impl Figures {
             overhead_bytes: stats.overhead_bytes,
             waiting_bytes: pool.waiting_bytes,
             readers: pool.readers.into(),
-            readers_holding_up: pool.readers_holding_up.into(),
+            readers_holding_up: pool.blocking_readers.into(),
             lost_bytes: pool.lost_bytes,
             damaged_bytes: pool.damaged_bytes,
             free_bytes: pool.free_bytes,

@@ -33,7 +33,8 @@ pub(crate) fn run(options: &StatsOptions) -> Outcome {
 
 /// The figures of a pool, or of the server that has it open.
 fn figures(config: &Config, port: Option<u16>) -> Result<Figures, Failure> {
-    let of_pool = |store: Store| Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.others());
+    let of_pool =
+        |store: Store| Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.other_processes());
     if let Ok(store) = open::read_once(config) {
         return Ok(of_pool(store));
     }

@@ -23,7 +23,7 @@ impl<M: MappedMedium> Direct<M> {
             return self.check_concurrently(progress);
         }
         let guard = self.pool().pin();
-        let mut findings = self.pool().verify_head();
+        let mut findings = self.pool().verify_superblock_and_roots();
         findings.extend(self.pool().verify_memory());
         findings.extend(self.index.verify(&guard));
         let (total, mut records) = (self.index.len(), 0);
@@ -47,7 +47,7 @@ impl<M: MappedMedium> Direct<M> {
         let buckets = self.index.stats(&guard).buckets;
         let (roots, findings) =
             (self.pool().roots().len() as u64, findings.into_iter().map(Into::into).collect());
-        Report { records, buckets, roots, findings, beside_others: false }
+        Report { records, buckets, roots, findings, concurrent: false }
     }
 }
 
@@ -73,7 +73,7 @@ impl<M: MappedMedium> Direct<M> {
             if position == 0 {
                 let (buckets, roots) = (self.index.stats(&guard).buckets, self.pool().roots().len() as u64);
                 let findings = findings.into_iter().map(Into::into).collect();
-                return Report { records, buckets, roots, findings, beside_others: true };
+                return Report { records, buckets, roots, findings, concurrent: true };
             }
         }
     }
@@ -153,7 +153,7 @@ fn finding<M: terrace_medium::MappedMedium>(
         None => format!("{what}; its key is unreadable"),
     };
     let mut finding = Finding::new(offset, "a record", "one that matches its checksum", found);
-    finding.touches = record.map(|record| printable(record.body.key));
+    finding.affected = record.map(|record| printable(record.body.key));
     finding.remedy = Remedy::Dropped;
     finding
 }
@@ -217,7 +217,7 @@ impl Touched {
     fn report(self, findings: &mut [Finding]) {
         for piece in self.pieces {
             let names = piece.names.join(", ");
-            findings[piece.finding].touches = Some(match piece.count {
+            findings[piece.finding].affected = Some(match piece.count {
                 0 => "no record".into(),
                 1..=NAMED_MAX => names,
                 count => format!("{names} and {} more", count - NAMED_MAX),
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use crate::direct::descriptor::{Descriptor, Status};
     use crate::direct::small::{Store, settings, store};
-    use crate::{Commit, Durably, Engine, What, Write};
+    use crate::{Commit, Durably, Engine, Write, WriteKind};
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::{Dram, Shm};
     use terrace_pool::PoolOptions;
@@ -282,7 +282,7 @@ mod tests {
             let report = check(&store, &mut |_, _| {});
             let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
             assert_eq!((finding.place.offset(), finding.remedy), (places[7], crate::Remedy::Dropped));
-            assert_eq!(finding.touches.as_deref(), Some(r#""\x07\x00\x00\x00""#));
+            assert_eq!(finding.affected.as_deref(), Some(r#""\x07\x00\x00\x00""#));
         }
         // Its shape: its key is unreadable.
         store.damage(places[8]);
@@ -292,7 +292,7 @@ mod tests {
             let unread =
                 of_records(&report).into_iter().find(|finding| finding.place.offset() == places[8]).unwrap();
             assert!(
-                unread.found.ends_with("its key is unreadable") && unread.touches.is_none(),
+                unread.found.ends_with("its key is unreadable") && unread.affected.is_none(),
                 "{unread:?}"
             );
         }
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn check_reports_unfinalized_record_of_finished_batch() {
         let (store, _) = store();
-        let write = |key| Write { key, what: What::Put { value: b"value", expires_at: None } };
+        let write = |key| Write { key, what: WriteKind::Put { value: b"value", expires_at: None } };
         assert_eq!(store.commit(&[write(b"a"), write(b"b")], &[], Durably::Store), Ok(Commit::Done));
         let (guard, medium, place) = (store.pool().pin(), store.pool().medium(), store.record_offset(b"a"));
         let block = Descriptor::alloc(&guard, 1).unwrap();
@@ -361,7 +361,7 @@ mod tests {
         let (mut kept, mut dropped) = (Vec::new(), Vec::new());
         store.salvage(&mut |found| match found {
             Ok((key, entry)) => kept.push((key.to_vec(), entry.value.to_vec(), entry.expires_at)),
-            Err(finding) => dropped.push(finding.touches),
+            Err(finding) => dropped.push(finding.affected),
         });
         kept.sort();
         let value = || b"value".to_vec();
@@ -372,15 +372,15 @@ mod tests {
     /// The records named for these pieces of memory, given as offset and length.
     fn touched_names(store: &Store, pieces: &[(u64, u64)], keys: &[&[u8]]) -> Vec<String> {
         let guard = store.pool().pin();
-        let finding = |&(at, bytes): &(u64, u64)| Finding::new(at, "memory", "", "").about(bytes);
+        let finding = |&(at, bytes): &(u64, u64)| Finding::new(at, "memory", "", "").with_bytes(bytes);
         // A finding about a place touches nothing.
         let mut findings = vec![Finding::new(0, "a place", "", "")];
         findings.extend(pieces.iter().map(finding));
         let mut touched = Touched::new(&findings);
         keys.iter().for_each(|key| touched.add(&Record::at(&guard, store.record_offset(key)).unwrap()));
         touched.report(&mut findings);
-        assert_eq!(findings[0].touches, None);
-        findings.into_iter().skip(1).map(|finding| finding.touches.unwrap()).collect()
+        assert_eq!(findings[0].affected, None);
+        findings.into_iter().skip(1).map(|finding| finding.affected.unwrap()).collect()
     }
 
     #[test]
@@ -450,11 +450,11 @@ mod tests {
         let check = || store.check(&mut |_, _| {});
         let is_beside = [check(), check(), store.check_records(&mut |_, _| {})].map(|report| {
             assert!(report.is_sound() && report.records == 1);
-            report.beside_others
+            report.concurrent
         });
         assert_eq!(is_beside, [true; 3]);
         drop(other);
-        assert!(!check().beside_others);
+        assert!(!check().concurrent);
     }
 
     #[test]

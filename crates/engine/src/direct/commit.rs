@@ -7,7 +7,7 @@ use super::record::Role;
 use super::stage::{Draft, New, Source, Staged};
 use super::store::Direct;
 use super::view::Record;
-use crate::engine::{Commit, Expected, What, Write};
+use crate::engine::{Commit, Expected, Write, WriteKind};
 use crate::{ReadError, Version, WriteError};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Backoff, Guard, Lock};
@@ -19,7 +19,7 @@ impl<M: MappedMedium> Direct<M> {
         expected: &[Expected<'_>],
     ) -> Result<Commit, WriteError> {
         for write in writes {
-            let len = if let What::Put { value, .. } = write.what { value.len() } else { 0 };
+            let len = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
             self.check_write(write.key, len)?;
         }
         let steps = match plan(writes, expected, self.pool().hash_seed()) {
@@ -96,12 +96,12 @@ impl<M: MappedMedium> Direct<M> {
             let seen = self.wait_unclaimed_word(&guard, step.key)?;
             let live = self.expect(&guard, seen, step.expectation())?;
             let done = match (step.what, seen) {
-                (None, _) | (Some(What::Remove), None) => true,
-                (Some(What::Remove), Some(word)) => self.unlink(&guard, step.key, word)?,
-                (Some(What::Put { value, expires_at }), _) => {
+                (None, _) | (Some(WriteKind::Remove), None) => true,
+                (Some(WriteKind::Remove), Some(word)) => self.unlink(&guard, step.key, word)?,
+                (Some(WriteKind::Put { value, expires_at }), _) => {
                     self.replace(&guard, seen, &Draft::single(step.key, Source::Bytes(value), expires_at))?
                 }
-                (Some(What::Expire(at)), _) => match live {
+                (Some(WriteKind::Expire(at)), _) => match live {
                     Some(record) => {
                         self.replace(&guard, seen, &Draft::single(step.key, Source::of(&record), at))?
                     }
@@ -248,9 +248,9 @@ impl<M: MappedMedium> Direct<M> {
         let none = Source::Bytes(&[]);
         let (role, value, expires_at) = match step.what {
             None => (Role::Keep, none, None),
-            Some(What::Remove) => (Role::Tombstone, none, None),
-            Some(What::Put { value, expires_at }) => (Role::Put, Source::Bytes(value), expires_at),
-            Some(What::Expire(at)) => {
+            Some(WriteKind::Remove) => (Role::Tombstone, none, None),
+            Some(WriteKind::Put { value, expires_at }) => (Role::Put, Source::Bytes(value), expires_at),
+            Some(WriteKind::Expire(at)) => {
                 match self.expect(guard, self.index.get(guard, step.key), step.expectation())? {
                     // The expectation ensures that the record still has its extent when the new one
                     // is published.
@@ -303,10 +303,10 @@ mod tests {
     fn steps() -> [BatchStep<'static>; 6] {
         let step = |key: &'static [u8], what| BatchStep { key, what, expected: None };
         [
-            step(b"changed", Some(What::Put { value: b"new", expires_at: None })),
-            step(b"added", Some(What::Put { value: &LONG, expires_at: Some(5000) })),
-            step(b"removed", Some(What::Remove)),
-            step(b"not there", Some(What::Remove)),
+            step(b"changed", Some(WriteKind::Put { value: b"new", expires_at: None })),
+            step(b"added", Some(WriteKind::Put { value: &LONG, expires_at: Some(5000) })),
+            step(b"removed", Some(WriteKind::Remove)),
+            step(b"not there", Some(WriteKind::Remove)),
             step(b"kept", None),
             step(b"kept away", None),
         ]
@@ -429,7 +429,7 @@ mod tests {
         put(&store, b"a", b"1");
         put(&store, b"b", b"1");
         let (a, b) = (store.version(b"a").unwrap(), store.version(b"b").unwrap());
-        let value = |value| What::Put { value, expires_at: None };
+        let value = |value| WriteKind::Put { value, expires_at: None };
         let writes = [Write { key: b"a", what: value(b"2") }, Write { key: b"new", what: value(b"2") }];
         put(&store, b"b", b"1");
         let expected: [Expected<'_>; 2] = [(b"a", a), (b"b", b)];
@@ -459,8 +459,8 @@ mod tests {
         let (before, stale) = (values(&store), store.version(b"last").unwrap());
         store.put_entry(b"last", b"2", None);
         let what = |nth: usize| match nth % 3 {
-            0 => What::Remove,
-            _ => What::Put { value: b"new", expires_at: None },
+            0 => WriteKind::Remove,
+            _ => WriteKind::Put { value: b"new", expires_at: None },
         };
         let writes: Vec<Write<'_>> =
             keys.iter().enumerate().map(|(nth, key)| Write { key, what: what(nth) }).collect();
@@ -482,11 +482,11 @@ mod tests {
         let clock = Arc::new(ManualClock::at(1000));
         let settings = Settings { clock: clock.clone(), ..settings() };
         let store = small::open(pool, settings).unwrap();
-        let value = |expires_at| What::Put { value: b"1", expires_at };
+        let value = |expires_at| WriteKind::Put { value: b"1", expires_at };
         let write = |what| [Write { key: b"a", what }, Write { key: b"b", what }];
         let came_and_went: [&dyn Fn(); 4] = [
             &|| assert_eq!(store.remove(b"a", Durably::Store), Ok(true)),
-            &|| assert_eq!(store.commit(&write(What::Remove), &[], Durably::Store), Ok(Commit::Done)),
+            &|| assert_eq!(store.commit(&write(WriteKind::Remove), &[], Durably::Store), Ok(Commit::Done)),
             &|| {
                 clock.advance(100);
                 while store.sweep_expired(1000) == 0 {}
@@ -532,7 +532,7 @@ mod tests {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
         let store = small::open(pool, Settings { clock: clock.clone(), ..settings() }).unwrap();
-        let what = Some(What::Put { value: b"1", expires_at: Some(2000) });
+        let what = Some(WriteKind::Put { value: b"1", expires_at: Some(2000) });
         let steps = [BatchStep { key: b"a", what, expected: None }];
         let guard = store.pool().pin();
         let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
@@ -586,7 +586,7 @@ mod tests {
         store.put_entry(b"a", &LONG, Some(2000));
         let put = |key, value| BatchStep {
             key,
-            what: Some(What::Put { value, expires_at: Some(2000) }),
+            what: Some(WriteKind::Put { value, expires_at: Some(2000) }),
             expected: None,
         };
         let steps = [put(b"a", &LONG), put(b"b", b"short")];
@@ -615,7 +615,7 @@ mod tests {
     #[test]
     fn record_is_claimed_until_its_batch_has_finished() {
         let (store, _) = store();
-        let what = Some(What::Put { value: b"1", expires_at: None });
+        let what = Some(WriteKind::Put { value: b"1", expires_at: None });
         let steps = [BatchStep { key: b"a", what, expected: None }];
         let guard = store.pool().pin();
         let mut running = published(&store, &guard, &steps);
@@ -638,8 +638,8 @@ mod tests {
     #[test]
     fn batch_leaks_no_block() {
         let (store, _) = store();
-        let put = |key, value| Write { key, what: What::Put { value, expires_at: None } };
-        let remove = |key| Write { key, what: What::Remove };
+        let put = |key, value| Write { key, what: WriteKind::Put { value, expires_at: None } };
+        let remove = |key| Write { key, what: WriteKind::Remove };
         let sound = |what: &str| {
             let memory = store.memory();
             assert_eq!((memory.garbage, memory.used - memory.reachable), (0, 0), "{what}: {memory:?}");

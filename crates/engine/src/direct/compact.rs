@@ -133,19 +133,19 @@ impl<M: MappedMedium> Direct<M> {
             return false;
         }
         let Some(mut round) = state.round.take() else { return false };
-        if !self.pool().has_passed(round.since) {
+        if !self.pool().is_grace_period_over(round.since) {
             state.round = Some(round);
             return false;
         }
         if !round.has_moved {
             self.move_round(&mut state, &mut round);
             // In most cases no reader blocks it.
-            let _ = self.pool().has_passed(round.since);
+            let _ = self.pool().is_grace_period_over(round.since);
         }
         round.waits += 1;
         let (released, left) = self.pool().end_vacating(&round.slabs, round.waits > WAITS);
         if round.waits > WAITS {
-            state.add_stuck(left, self.pool().freed());
+            state.add_stuck(left, self.pool().total_freed());
         } else if !left.is_empty() {
             state.round = Some(Round { slabs: left, ..round });
         }
@@ -154,7 +154,7 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Chooses slabs, if there is something to gain.
     fn begin_round(&self, state: &mut State) -> bool {
-        let (pool, freed) = (self.pool(), self.pool().freed());
+        let (pool, freed) = (self.pool(), self.pool().total_freed());
         let (slabs, slack) = pool.slack();
         let is_little = slack * 100 < slabs * SLACK_PERCENT || slack < SLACK_SLABS * pool.slab_bytes();
         let is_early = state.fruitless.is_some_and(|then| freed.wrapping_sub(then) < slabs / 16);
@@ -170,7 +170,7 @@ impl<M: MappedMedium> Direct<M> {
         if chosen.is_empty() {
             return false;
         }
-        state.round = Some(Round { slabs: chosen, since: pool.epoch_now(), has_moved: false, waits: 0 });
+        state.round = Some(Round { slabs: chosen, since: pool.epoch(), has_moved: false, waits: 0 });
         true
     }
 
@@ -180,8 +180,8 @@ impl<M: MappedMedium> Direct<M> {
             round.slabs.iter().copied().filter(|&slab| !self.empty_slab(slab, Destination::InUse)).collect();
         let _ = self.pool().end_vacating(&stuck, true);
         round.slabs.retain(|slab| !stuck.contains(slab));
-        state.add_stuck(stuck, self.pool().freed());
-        (round.has_moved, round.since) = (true, self.pool().epoch_now());
+        state.add_stuck(stuck, self.pool().total_freed());
+        (round.has_moved, round.since) = (true, self.pool().epoch());
     }
 
     /// Completes the running round, if there is one, so that its slabs are free or in use again.
@@ -198,7 +198,7 @@ impl<M: MappedMedium> Direct<M> {
     /// be emptied are used again. Returns how many it freed.
     pub(super) fn empty_slabs(&self, slabs: &[u64], destination: Destination, state: &mut State) -> u64 {
         let pool = self.pool();
-        state.was_blocked |= !pool.outwait();
+        state.was_blocked |= !pool.wait_for_readers();
         if !state.was_blocked {
             let mut stuck = Vec::new();
             for &slab in slabs {
@@ -206,13 +206,13 @@ impl<M: MappedMedium> Direct<M> {
                     stuck.push(slab);
                 }
             }
-            state.add_stuck(stuck, pool.freed());
-            state.was_blocked |= !pool.outwait();
+            state.add_stuck(stuck, pool.total_freed());
+            state.was_blocked |= !pool.wait_for_readers();
         }
         let (released, left) = pool.end_vacating(slabs, false);
         let _ = pool.end_vacating(&left, true);
         if !state.was_blocked {
-            state.add_stuck(left, pool.freed());
+            state.add_stuck(left, pool.total_freed());
         }
         released
     }
@@ -326,7 +326,7 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Fresh<'g, M>, PoolFull> {
         let bytes = record.shape.size();
         let copy = match destination {
-            Destination::InUse => guard.alloc_from_listed(record.offset, bytes)?,
+            Destination::InUse => guard.alloc_from_existing_slabs(record.offset, bytes)?,
             Destination::Anywhere => guard.alloc(bytes)?,
         };
         let (head, body) = record.parts();
@@ -381,7 +381,7 @@ mod tests {
     use crate::direct::descriptor::Status;
     use crate::direct::plan::{AbortReason, BatchStep};
     use crate::direct::small::{Store, store};
-    use crate::{Change, Commit, Durably, Engine, Pooled, What, Write};
+    use crate::{Change, Commit, Durably, Engine, Pooled, Write, WriteKind};
 
     const LONG: [u8; 9000] = [7; 9000];
 
@@ -400,7 +400,7 @@ mod tests {
         store.put_entry(keys[0], b"value", None);
         store.put_entry(keys[1], &LONG, Some(5000));
         store.put_entry(keys[2], b"value", Some(5000));
-        let put = What::Put { value: b"value", expires_at: None };
+        let put = WriteKind::Put { value: b"value", expires_at: None };
         let both = [Write { key: keys[3], what: put }, Write { key: b"other", what: put }];
         store.commit(&both, &[], Durably::Store).unwrap();
         let state = |store: &Store| {
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn record_of_missing_batch_is_not_moved() {
         let (store, _) = store();
-        let put = What::Put { value: b"value", expires_at: None };
+        let put = WriteKind::Put { value: b"value", expires_at: None };
         store.commit(&[b"one", b"two"].map(|key| Write { key, what: put }), &[], Durably::Store).unwrap();
         let place = store.record_offset(b"one");
         store.damage(place + 16);
@@ -468,9 +468,9 @@ mod tests {
     /// The steps of a commit that gives a key another expiry, and writes another key.
     fn expiry(store: &Store) -> [BatchStep<'static>; 2] {
         let expected = Some(Box::new((0, store.version(b"key").unwrap())));
-        let put = What::Put { value: b"new", expires_at: None };
+        let put = WriteKind::Put { value: b"new", expires_at: None };
         [
-            BatchStep { key: b"key", what: Some(What::Expire(Some(5000))), expected },
+            BatchStep { key: b"key", what: Some(WriteKind::Expire(Some(5000))), expected },
             BatchStep { key: b"other", what: Some(put), expected: None },
         ]
     }

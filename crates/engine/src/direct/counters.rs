@@ -133,7 +133,7 @@ impl<M: MappedMedium> Root<M> {
 mod tests {
     use super::*;
     use crate::direct::small::{Store, store};
-    use crate::{Commit, Durably, Engine, Pooled, What, Write};
+    use crate::{Commit, Durably, Engine, Pooled, Write, WriteKind};
     use std::collections::BTreeSet;
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn data_is_counted_for_every_kind_of_write() {
         let (store, clock) = store();
-        let put = |key, value, expires_at| Write { key, what: What::Put { value, expires_at } };
+        let put = |key, value, expires_at| Write { key, what: WriteKind::Put { value, expires_at } };
         let commit =
             |writes: &[Write<'_>]| assert_eq!(store.commit(writes, &[], Durably::Store), Ok(Commit::Done));
         let (late, long) = (Some(5000), vec![7; 9000]);
@@ -207,10 +207,10 @@ mod tests {
         commit(&[
             put(b"one", b"1", None),
             put(b"two", &long, late),
-            Write { key: b"long", what: What::Remove },
+            Write { key: b"long", what: WriteKind::Remove },
         ]);
         assert_eq!(counted(&store), (4 + 9003, 1));
-        commit(&[put(b"one", b"12", None), Write { key: b"absent", what: What::Remove }]);
+        commit(&[put(b"one", b"12", None), Write { key: b"absent", what: WriteKind::Remove }]);
         assert_eq!(counted(&store), (5 + 9003, 1));
         clock.advance(10_000);
         assert_eq!(store.sweep_expired(1000), 1);

@@ -9,7 +9,7 @@ use super::scan::REMOVALS;
 use super::stage::{Block, New, blocks_of};
 use super::store::Direct;
 use super::view::Record;
-use crate::engine::What;
+use crate::engine::WriteKind;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Release;
 use terrace_index::{Deferred, Swapped};
@@ -159,7 +159,7 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
 
     /// Commits and finalizes the batch. Every slot is durable.
     pub(super) fn commit(&mut self) {
-        for step in self.steps.iter().filter(|step| matches!(step.what, Some(What::Remove))) {
+        for step in self.steps.iter().filter(|step| matches!(step.what, Some(WriteKind::Remove))) {
             self.engine.count_removal(step.key);
         }
         self.descriptor.set_status(Status::Committed);

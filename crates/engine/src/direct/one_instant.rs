@@ -6,7 +6,7 @@
 
 use super::Key;
 use super::store::{Direct, Settings};
-use crate::engine::Each;
+use crate::engine::EntryCallback;
 use crate::{Change, Clock, Commit, Durability, Durably, Engine, Put, Value, Version};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,7 @@ type Write = fn(&Store);
 /// The keys whose values count. The keys between them expire, so that their reads call the hook.
 const KEYS: [&[u8]; 5] = [b"b", b"tick 0", b"a", b"tick 1", b"c"];
 
-fn values(read: impl FnOnce(&mut Each<'_>)) -> Values {
+fn values(read: impl FnOnce(&mut EntryCallback<'_>)) -> Values {
     let mut values = Vec::new();
     read(&mut |_, entry| values.push(entry.unwrap().map(|entry| entry.value.to_vec())));
     values

@@ -1,7 +1,7 @@
 //! The plan of a commit: one step for each key.
 
 use super::record::KEY_MAX;
-use crate::engine::{Expected, What, Write};
+use crate::engine::{Expected, Write, WriteKind};
 use crate::{Version, WriteError};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub(super) struct BatchStep<'a> {
     pub(super) key: &'a [u8],
     /// `None` keeps the key as it is.
-    pub(super) what: Option<What<'a>>,
+    pub(super) what: Option<WriteKind<'a>>,
     /// The position of an expectation and the version that it wants. Boxed, so that a step fits in
     /// a line: a batch without expectations has none.
     pub(super) expected: Option<Box<(usize, Version)>>,
@@ -119,7 +119,7 @@ pub(super) fn plan<'a>(
 pub(super) fn plan_removals<'a>(keys: &[&'a [u8]], seed: u64) -> Vec<BatchStep<'a>> {
     let mut steps = Steps::with_room_for(keys.len(), seed);
     for key in keys.iter().filter(|key| key.len() <= KEY_MAX) {
-        steps.of(key).what = Some(What::Remove);
+        steps.of(key).what = Some(WriteKind::Remove);
     }
     steps.steps
 }
@@ -140,7 +140,7 @@ mod tests {
     fn plan_has_one_step_a_key_in_order_and_the_last_write_counts() {
         for count in [0, 1, 2, 3, 100, 5000u32] {
             let keys: Vec<[u8; 4]> = (0..count).map(u32::to_le_bytes).collect();
-            let put = |key, value| Write { key, what: What::Put { value, expires_at: None } };
+            let put = |key, value| Write { key, what: WriteKind::Put { value, expires_at: None } };
             let writes: Vec<Write<'_>> = keys
                 .iter()
                 .chain(&keys)
@@ -152,7 +152,7 @@ mod tests {
             let steps = plan(&writes, &expected, 7).unwrap();
             assert!(steps.iter().map(|step| step.key).eq(keys.iter().map(|key| &key[..])), "{count}");
             let is_right = |(nth, step): (usize, &BatchStep<'_>)| {
-                matches!(step.what, Some(What::Put { value: b"2", .. }))
+                matches!(step.what, Some(WriteKind::Put { value: b"2", .. }))
                     && step.expectation() == Some((nth, there))
             };
             assert!(steps.iter().enumerate().all(is_right), "{count}");

@@ -4,7 +4,7 @@ use super::descriptor::Status;
 use super::record::Role;
 use super::store::Direct;
 use super::view::{Record, corrupt};
-use crate::engine::Each;
+use crate::engine::EntryCallback;
 use crate::entry::Bytes;
 use crate::{Entry, ReadError, Token, Value};
 use terrace_medium::MappedMedium;
@@ -140,7 +140,7 @@ impl<M: MappedMedium> Direct<M> {
         Ok(guard.erase().hold(at, len).map(|bytes| Value { bytes: Bytes::Pinned(bytes), expires_at, token }))
     }
 
-    pub(super) fn get_each(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+    pub(super) fn get_each(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
         let guard = match self.pool().try_pin() {
             Ok(guard) => guard,
             Err(forked) => return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into()))),

@@ -97,7 +97,7 @@ impl<M: MappedMedium> Direct<M> {
 mod tests {
     use super::*;
     use crate::direct::small::{Store, settings, store};
-    use crate::{Commit, Durably, Engine, What, Write};
+    use crate::{Commit, Durably, Engine, Write, WriteKind};
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::Shm;
     use terrace_pool::PoolOptions;
@@ -111,7 +111,7 @@ mod tests {
     fn damaged_batch_is_not_finished() {
         let (store, _) = store();
         assert_eq!(store.finish_batch().unwrap(), None);
-        let what = What::Put { value: b"value", expires_at: None };
+        let what = WriteKind::Put { value: b"value", expires_at: None };
         let writes = [b"a", b"b"].map(|key| Write { key, what });
         assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
         let (guard, medium) = (store.pool().pin(), store.pool().medium());

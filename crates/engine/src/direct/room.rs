@@ -67,13 +67,13 @@ impl<M: MappedMedium> Direct<M> {
     fn reclaim_expired(&self, bytes: u64, state: &mut State) -> bool {
         let has_removed = self.sweep_for(bytes, &mut state.pass);
         if has_removed {
-            self.pool().outwait();
+            self.pool().wait_for_readers();
         }
         has_removed
     }
 
     fn gain(&self, wanted: u64, bytes: u64, state: &mut State) -> bool {
-        let (pool, freed) = (self.pool(), self.pool().freed());
+        let (pool, freed) = (self.pool(), self.pool().total_freed());
         let enough = (pool.slack().0 / PART).max(pool.slab_bytes());
         let is_early = |(then, least)| freed.wrapping_sub(then) < enough && wanted >= least;
         if state.refused.is_some_and(is_early) {
@@ -90,7 +90,7 @@ impl<M: MappedMedium> Direct<M> {
         };
         // Memory that was freed meanwhile belonged to moved records. An attempt that readers
         // blocked may succeed once they have finished.
-        state.refused = (!has_gained && !state.was_blocked).then(|| (pool.freed(), wanted));
+        state.refused = (!has_gained && !state.was_blocked).then(|| (pool.total_freed(), wanted));
         has_gained
     }
 
@@ -148,12 +148,12 @@ impl<M: MappedMedium> Direct<M> {
         let slabs = pool.open_window(window);
         self.empty_slabs(&slabs, Destination::Anywhere, state);
         self.move_extents(window);
-        state.was_blocked |= !pool.outwait();
-        let left = pool.taken_in(window);
+        state.was_blocked |= !pool.wait_for_readers();
+        let left = pool.used_units_in(window);
         pool.close_window();
         let is_free = left.is_empty();
         if !state.was_blocked {
-            state.add_stuck(left, pool.freed());
+            state.add_stuck(left, pool.total_freed());
         }
         is_free
     }
@@ -166,7 +166,7 @@ impl<M: MappedMedium> Direct<M> {
                 return true;
             }
             for (offset, bytes) in extents_of(record) {
-                self.pool().each_unit_of(offset, bytes, &mut |unit, granules| {
+                self.pool().for_each_unit_of(offset, bytes, &mut |unit, granules| {
                     let unit = unit as usize;
                     if counts.len() <= unit {
                         counts.resize(unit + 1, 0u32);

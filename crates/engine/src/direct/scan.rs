@@ -261,7 +261,7 @@ mod tests {
                 .for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", (n % 2 == 0).then_some(5000)));
             let writes = [b"a", b"b"].map(|key| crate::Write {
                 key,
-                what: crate::What::Put { value: &[7; 9000], expires_at: None },
+                what: crate::WriteKind::Put { value: &[7; 9000], expires_at: None },
             });
             assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(crate::Commit::Done));
             store.clear(Durably::Store).unwrap();

@@ -3,7 +3,7 @@
 use super::plan::BatchStep;
 use super::store::Direct;
 use super::view::Record;
-use crate::engine::Each;
+use crate::engine::EntryCallback;
 use crate::{ReadError, Version};
 use std::collections::BTreeMap;
 use terrace_medium::MappedMedium;
@@ -18,7 +18,7 @@ type KeyState<'g> = Result<(Version, Option<Record<'g>>), ReadError>;
 impl<M: MappedMedium> Direct<M> {
     /// Reads all keys twice. If no key changed from its first read to its second, all of them were
     /// in this state between the two rounds.
-    pub(super) fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+    pub(super) fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
         if keys.len() < 2 {
             return self.get_each(keys, each);
         }
@@ -109,7 +109,7 @@ impl<M: MappedMedium> Direct<M> {
         &self,
         guard: &'g Guard<'_, M>,
         visible: impl IntoIterator<Item = VisibleRecord<'g>>,
-        each: &mut Each<'_>,
+        each: &mut EntryCallback<'_>,
     ) {
         for (nth, visible) in visible.into_iter().enumerate() {
             each(nth, visible.and_then(|record| self.entry_of(guard, record)));

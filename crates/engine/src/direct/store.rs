@@ -6,7 +6,7 @@ use super::flight::TOGETHER;
 use super::key::Key;
 use super::root::{INDEX, Root};
 use super::table::Table;
-use crate::engine::{Chore, Commit, Each, Engine, Expected, Rest, Salvage, Watching, Write};
+use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
 use crate::{
     Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, IndexFigures, Memory,
     OpenError, PoolStats, Pooled, Put, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError,
@@ -203,7 +203,7 @@ impl<M: MappedMedium> Direct<M> {
             waiting_bytes: space.waiting_bytes,
             // Without the caller's own guard.
             readers: space.readers.saturating_sub(1),
-            readers_holding_up: space.holding_up,
+            blocking_readers: space.blocking_readers,
             lost_bytes: space.lost,
             damaged_bytes: space.damaged,
             participants: pool.layout().geometry.participants,
@@ -219,7 +219,7 @@ impl<M: MappedMedium> Direct<M> {
 }
 
 // Forwards to the pool's watch.
-impl<M: MappedMedium> Watching for Watch<M> {
+impl<M: MappedMedium> WatchHandle for Watch<M> {
     fn has_changed(&mut self) -> bool {
         Self::has_changed(self)
     }
@@ -250,10 +250,10 @@ impl<M: MappedMedium> Engine for Direct<M> {
     fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         self.get_value(key)
     }
-    fn get_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+    fn get_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
         self.get_each(keys, each);
     }
-    fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+    fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
         self.snapshot_many(keys, each);
     }
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
@@ -335,7 +335,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
     fn step(&self, chore: Chore, stop: &dyn Fn() -> bool) -> Rest {
         self.do_step(chore, stop)
     }
-    fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError> {
+    fn watch(&self, prefix: &[u8]) -> Result<Box<dyn WatchHandle>, WatchError> {
         Ok(Box::new(self.pool().watch(prefix)?))
     }
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
@@ -374,7 +374,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
 }
 
 impl<M: MappedMedium> Pooled for Direct<M> {
-    fn others(&self) -> Vec<Holder> {
+    fn other_processes(&self) -> Vec<Holder> {
         self.pool().other_participants()
     }
     fn recover_dead(&self) -> u32 {

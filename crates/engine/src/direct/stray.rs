@@ -4,7 +4,7 @@
 use super::record::{HEADER, Role, Shape, checksum, seal};
 use super::small::settings;
 use super::{Direct, Key, Kind};
-use crate::{Commit, Durably, Engine, KEY_MAX, Pooled, Put, ReadError, What, Write};
+use crate::{Commit, Durably, Engine, KEY_MAX, Pooled, Put, ReadError, Write, WriteKind};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, PointIndex, Stored, Swapped};
 use terrace_medium::Dram;
@@ -66,7 +66,7 @@ where
     assert_eq!(count(&store), 5, "{}", I::NAME);
     for key in &strays {
         assert_eq!((store.get(key), store.token(key)), (Ok(None), Ok(None)), "{}", I::NAME);
-        let what = What::Put { value: b"2", expires_at: None };
+        let what = WriteKind::Put { value: b"2", expires_at: None };
         let absent = store.version(key).unwrap();
         let commit = store.commit(
             &[Write { key: &[0], what }, Write { key: &[1], what }],

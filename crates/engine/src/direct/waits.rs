@@ -6,8 +6,8 @@ use super::flight::RunningBatch;
 use super::plan::BatchStep;
 use super::small::{self, Store, settings, store, with_hook_on_wait};
 use super::view::Record;
-use crate::engine::Each;
-use crate::{Change, Commit, Durably, Engine, Put, ReadError, What, Write, WriteError};
+use crate::engine::EntryCallback;
+use crate::{Change, Commit, Durably, Engine, Put, ReadError, Write, WriteError, WriteKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::Deferred;
@@ -18,7 +18,7 @@ use terrace_testkit::Counting;
 const LONG: [u8; 9000] = [7; 9000];
 
 fn step<'a>(key: &'a [u8], value: &'a [u8]) -> BatchStep<'a> {
-    BatchStep { key, what: Some(What::Put { value, expires_at: None }), expected: None }
+    BatchStep { key, what: Some(WriteKind::Put { value, expires_at: None }), expected: None }
 }
 
 fn prepared<'s>(
@@ -71,7 +71,7 @@ fn writer_waits_for_batch_of_its_key() {
         ),
         (
             |store| {
-                let what = What::Put { value: b"later", expires_at: None };
+                let what = WriteKind::Put { value: b"later", expires_at: None };
                 assert_eq!(store.commit(&[Write { key: b"a", what }], &[], Durably::Store), Ok(Commit::Done));
             },
             Some(b"later"),
@@ -255,8 +255,8 @@ fn batch_changes_expiry_of_expected_version_only() {
         Record::at(&guard, store.record_offset(b"long")).unwrap().body.external.unwrap().extent
     };
     let (before, version) = (extent(&store), store.version(b"long").unwrap());
-    let other = Write { key: b"other", what: What::Put { value: b"value", expires_at: None } };
-    let writes = [Write { key: b"long", what: What::Expire(Some(5000)) }, other];
+    let other = Write { key: b"other", what: WriteKind::Put { value: b"value", expires_at: None } };
+    let writes = [Write { key: b"long", what: WriteKind::Expire(Some(5000)) }, other];
     // Without an expected version, the value might be another's by then.
     assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
     assert_eq!(store.get(b"long").unwrap().unwrap().expires_at(), None);
@@ -270,7 +270,7 @@ fn batch_changes_expiry_of_expected_version_only() {
     assert_eq!(store.commit(&writes, &[(b"long", version)], Durably::Store), Ok(Commit::Changed(0)));
 }
 
-fn values(read: impl FnOnce(&mut Each<'_>)) -> Vec<Result<Option<Vec<u8>>, ReadError>> {
+fn values(read: impl FnOnce(&mut EntryCallback<'_>)) -> Vec<Result<Option<Vec<u8>>, ReadError>> {
     let mut values = Vec::new();
     read(&mut |_, entry| values.push(entry.map(|entry| entry.map(|entry| entry.value.to_vec()))));
     values
@@ -356,7 +356,7 @@ fn changed_old_record_is_persisted_before_the_swap() {
 fn replacing_batch_record_persists_its_finish() {
     let (store, pool) = counted();
     let guard = pool.pin();
-    let what = What::Put { value: b"batch", expires_at: None };
+    let what = WriteKind::Put { value: b"batch", expires_at: None };
     let again = || {
         let writes = [b"a", b"b"].map(|key| Write { key, what });
         assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));

@@ -5,7 +5,8 @@ use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared}
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
 use terrace_engine::{
-    Change, Clock, Commit, Durability, Durably, Engine, Entry, Pooled, Put, Token, What, Write, WriteError,
+    Change, Clock, Commit, Durability, Durably, Engine, Entry, Pooled, Put, Token, Write, WriteError,
+    WriteKind,
 };
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::MappedMedium;
@@ -191,8 +192,8 @@ impl<M: MappedMedium> EngineUnderTest<M> {
             }
             let value = new.map(|version| (value(key, version), self.time.expiry(version)));
             let what = match &value {
-                Some((value, expires_at)) => What::Put { value, expires_at: *expires_at },
-                None => What::Remove,
+                Some((value, expires_at)) => WriteKind::Put { value, expires_at: *expires_at },
+                None => WriteKind::Remove,
             };
             // Otherwise another thread has changed the key in between: retry.
             if known.token() == token {
@@ -249,9 +250,9 @@ impl<M: MappedMedium> EngineUnderTest<M> {
             .map(|(key, to, value)| {
                 let what = match (to, value) {
                     (Some(version), Some(value)) => {
-                        What::Put { value, expires_at: self.time.expiry(*version) }
+                        WriteKind::Put { value, expires_at: self.time.expiry(*version) }
                     }
-                    _ => What::Remove,
+                    _ => WriteKind::Remove,
                 };
                 Write { key: &self.keys[*key], what }
             })

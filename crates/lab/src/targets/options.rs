@@ -52,7 +52,7 @@ pub(crate) fn hash_seed(seed: u64) -> u64 {
 
 /// Whether a pool could not be opened because a crash preceded its creation.
 pub(crate) fn is_unmade(plan: &Plan, error: &OpenError) -> bool {
-    plan.creation && matches!(error.problem, Problem::Foreign | Problem::Damaged(_))
+    plan.creation && matches!(error.problem, Problem::NotAPool | Problem::Damaged(_))
 }
 
 /// Boot id of another boot than the one in which the pool was created.
@@ -63,7 +63,7 @@ pub(crate) fn refused_after_reboot<M: MappedMedium>(medium: M, plan: &Plan) -> R
     match options(plan).boot_id(REBOOTED).open_on(medium) {
         Ok(_) => Err("a pool that was never synced is opened after a crash of the machine".into()),
         Err(OpenError { problem, .. }) => match problem {
-            Problem::MachineWentDown | Problem::Foreign | Problem::Damaged(_) => Ok(()),
+            Problem::MachineCrashed | Problem::NotAPool | Problem::Damaged(_) => Ok(()),
             other => Err(format!("the pool is refused for another reason: {other:?}")),
         },
     }
@@ -89,6 +89,6 @@ pub(crate) fn written<M: MappedMedium>(
 
 /// The findings of a check of a pool's head and memory.
 pub(crate) fn findings<M: MappedMedium>(pool: &Pool<M>) -> Vec<String> {
-    let findings = pool.verify_head().into_iter().chain(pool.verify_memory());
+    let findings = pool.verify_superblock_and_roots().into_iter().chain(pool.verify_memory());
     findings.map(|finding| finding.to_string()).collect()
 }

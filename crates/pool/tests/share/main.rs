@@ -99,7 +99,10 @@ fn participants_share_words_and_last_one_closes_pool() {
     let exclusive = options(&path).shared(false).open::<Shm>().unwrap();
     assert_eq!((exclusive.found(), exclusive.generation()), (Start::Clean, 2));
     assert_eq!(words(&exclusive)[3].load(exclusive.medium(), Acquire), 7);
-    assert_eq!((exclusive.verify_head(), exclusive.verify_memory(), exclusive.faults()), (vec![], vec![], 0));
+    assert_eq!(
+        (exclusive.verify_superblock_and_roots(), exclusive.verify_memory(), exclusive.faults()),
+        (vec![], vec![], 0)
+    );
 }
 
 #[test]
@@ -250,7 +253,10 @@ fn growth_by_one_is_seen_by_all() {
     kept[0].store(two.medium(), 1, Release);
     // The other direction.
     two.grow(3 * SIZE).unwrap();
-    assert_eq!((one.size(), one.verify_head(), two.verify_head()), (3 * SIZE, vec![], vec![]));
+    assert_eq!(
+        (one.size(), one.verify_superblock_and_roots(), two.verify_superblock_and_roots()),
+        (3 * SIZE, vec![], vec![])
+    );
     assert!(two.region().get(Offset::<Word>::new(3 * SIZE)).is_none());
 }
 
@@ -281,7 +287,7 @@ fn growth_is_limited_by_every_participants_addresses() {
     assert!(wide.grow(4 * SIZE).is_err());
     narrow.abandon();
     assert_eq!(wide.grow(4 * SIZE).unwrap(), 4 * SIZE);
-    assert_eq!((wide.verify_head(), third.verify_head()), (vec![], vec![]));
+    assert_eq!((wide.verify_superblock_and_roots(), third.verify_superblock_and_roots()), (vec![], vec![]));
 }
 
 #[test]

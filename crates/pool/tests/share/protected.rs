@@ -74,7 +74,7 @@ fn holder_shows_read_only_and_held_up_memory() {
     let of_two = || {
         one.other_participants()
             .into_iter()
-            .map(|holder| (holder.reads_only, holder.holds_up))
+            .map(|holder| (holder.reads_only, holder.blocks_reclaim))
             .next()
             .unwrap()
     };
@@ -97,5 +97,5 @@ fn holder_shows_read_only_and_held_up_memory() {
     drop(guard);
     assert_eq!((of_two(), kept[0].load(one.medium(), Acquire)), ((true, false), 0));
     // Only for that participant itself.
-    assert!(two.other_participants().iter().all(|holder| !holder.reads_only && !holder.holds_up));
+    assert!(two.other_participants().iter().all(|holder| !holder.reads_only && !holder.blocks_reclaim));
 }

@@ -205,7 +205,7 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
 
 /// The other processes that have the pool open, as in `terrace stats --shared`.
 fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    let others = cx.shared.store.others();
+    let others = cx.shared.store.other_processes();
     let count = |is_so: fn(&terrace::Holder) -> bool| others.iter().filter(|other| is_so(other)).count();
     write!(
         out,
@@ -213,7 +213,7 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
         u8::from(cx.shared.config.is_on(crate::config::Key::Shared)),
         others.len(),
         count(|other| other.stopped),
-        count(|other| other.holds_up),
+        count(|other| other.blocks_reclaim),
     )?;
     others.iter().enumerate().try_for_each(|(nth, other)| {
         // A program chooses its own name, which must not break the syntax of this line.
@@ -223,9 +223,9 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
             "sharer{nth}:pid={},here={},program={program},stopped={},holding_up={},reads_only={}\r\n",
             other.pid,
             // 0: the process id belongs to another namespace.
-            u8::from(other.is_here),
+            u8::from(other.is_local),
             u8::from(other.stopped),
-            u8::from(other.holds_up),
+            u8::from(other.blocks_reclaim),
             u8::from(other.reads_only),
         )
     })

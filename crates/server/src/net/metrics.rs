@@ -95,7 +95,7 @@ impl Page<'_> {
         holds.iter().try_for_each(|(sharer, holds)| {
             let number = sharer.pid.to_string();
             // A process id of another namespace identifies no process here.
-            let pid = if sharer.is_here { number } else { format!("{number} elsewhere") };
+            let pid = if sharer.is_local { number } else { format!("{number} elsewhere") };
             let labels = [("pid", pid), ("program", sharer.program.clone())];
             ConstGauge::new(u64::from(*holds)).encode(all.encode_family(&labels)?)
         })
@@ -170,7 +170,7 @@ impl Source {
         page.gauge(
             "readers_holding_up",
             "Threads that waiting_bytes waits for",
-            pool.readers_holding_up.into(),
+            pool.blocking_readers.into(),
         )?;
         page.gauge("readers", "Threads that are in an operation now", pool.readers.into())?;
         page.gauge("lost_bytes", "Freed bytes that only the next open makes available", pool.lost_bytes)?;
@@ -199,7 +199,7 @@ impl Source {
     /// The other processes that have the pool open. Found at each scrape by locks of the file and
     /// in /proc; this waits for no process.
     fn sharing(&self, page: &mut Page<'_>) -> fmt::Result {
-        let others = self.shared.store.others();
+        let others = self.shared.store.other_processes();
         let each = |holds: fn(&Holder) -> bool| -> Vec<(&Holder, bool)> {
             others.iter().map(|other| (other, holds(other))).collect()
         };
@@ -212,7 +212,7 @@ impl Source {
         page.sharers(
             "sharer_holding_up",
             "Whether waiting_bytes waits for that process",
-            &each(|other| other.holds_up),
+            &each(|other| other.blocks_reclaim),
         )
     }
 

@@ -173,6 +173,6 @@ pub(crate) fn check_content(guard: &Guard<'_, Medium>, offset: u64, bytes: usize
 
 /// Returns the first finding of `verify`.
 pub(crate) fn verified(pool: &Shared) -> Result<(), Wrong> {
-    let finding = pool.verify_head().into_iter().chain(pool.verify_memory()).next();
+    let finding = pool.verify_superblock_and_roots().into_iter().chain(pool.verify_memory()).next();
     finding.map_or(Ok(()), |finding| Err(format!("verify finds {finding}")))
 }
