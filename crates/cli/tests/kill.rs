@@ -341,7 +341,7 @@ fn sigkill_keeps_exactly_the_acknowledged_writes() {
 
 fn judge(clients: &mut [Client], store: &Contents, kill: u64, seed: u64) {
     for client in &mut *clients {
-        if let Err(wrong) = client.journal.settle(store) {
+        if let Err(wrong) = client.journal.resolve(store) {
             panic!("after kill {kill} (seed {seed}), client {}: {wrong}", client.id);
         }
     }

@@ -236,11 +236,11 @@ where
                             let key = keys[number as usize].borrow();
                             let word = K::word(&guard, key, number, round).unwrap();
                             let old = index.upsert(&guard, key, word).unwrap();
-                            old.into_iter().for_each(|old| K::give_back(&guard, old, true));
+                            old.into_iter().for_each(|old| K::free_word(&guard, old, true));
                             if (round + number).is_multiple_of(4) {
                                 let old = index.remove(&guard, key).expect("its own");
                                 assert_eq!(index.get(&guard, key), None);
-                                K::give_back(&guard, old, true);
+                                K::free_word(&guard, old, true);
                             } else {
                                 let found = index.get(&guard, key).map(|word| decode::<M, K>(&guard, word).1);
                                 assert_eq!(found, Some(round), "its own");

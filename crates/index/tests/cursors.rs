@@ -65,7 +65,7 @@ where
         let guard = self.pool.pin();
         let key = I::Kind::key(number);
         let word = self.index.remove(&guard, key.borrow()).unwrap();
-        I::Kind::give_back(&guard, word, true);
+        I::Kind::free_word(&guard, word, true);
     }
 
     /// Inserts or removes up to `most` of these keys, all of them by turns.

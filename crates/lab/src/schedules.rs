@@ -7,11 +7,13 @@ use crate::targets::{
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use terrace_testkit::Noted;
-use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Plan, Profile, Seen, Target, Wrong};
+use terrace_testkit::CallObserver;
+use terrace_testkit::crash::{
+    Explored, Fault, Memory, Op, Plan, Profile, RandomSource, Seen, Target, Violation,
+};
 use terrace_testkit::schedule::{
-    Act, Crashes, Finding, LIMITS, Passed, Policy, Reach, Run, Scenario, Slice, Stage, Weak, Weakened,
-    Weakening, Weakenings, minimise, rehearse, run,
+    CrashLimits, Finding, LIMITS, Policy, Reach, Run, Scenario, Scheduler, Slice, ThreadOp, UsedOrderings,
+    Weak, Weakened, Weakening, Weakenings, minimise, run, run_unchecked,
 };
 
 /// The threads that crash in a run whose threads are participants of a shared pool.
@@ -118,7 +120,7 @@ pub struct ScheduleSeed {
 impl ScheduleSeed {
     /// The seed of run `number` of a session with seed `seed`.
     pub fn new(target: &'static str, fault_profile: FaultProfile, seed: u64, number: u64) -> Self {
-        let run = Dice::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)).bits() >> 8;
+        let run = RandomSource::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)).bits() >> 8;
         Self { target, fault_profile, run }
     }
 }
@@ -170,13 +172,13 @@ pub struct ScheduleTarget {
     pub name: &'static str,
     run_once: RunOnce,
     add_crashes: AddCrashes,
-    run_weak_scenario: fn(&Stage, &Scenario, &Policy, Option<Weakening>, Reach) -> WeakRunResult,
+    run_weak_scenario: fn(&Scheduler, &Scenario, &Policy, Option<Weakening>, Reach) -> WeakRunResult,
     plan: fn(u64) -> Plan,
-    faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
+    faults: fn(&CrashLimits<'_>, &Scheduler, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
-type AddCrashes = fn(&Stage, FaultProfile, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
-type RunOnce = fn(&Stage, &Monitor<'_>, FaultProfile, &Scenario, &Policy, u64) -> RunResult;
+type AddCrashes = fn(&Scheduler, FaultProfile, &Scenario, &Policy, u64) -> Result<Scenario, Violation>;
+type RunOnce = fn(&Scheduler, &Monitor<'_>, FaultProfile, &Scenario, &Policy, u64) -> RunResult;
 
 /// The result of a run on weak memory.
 #[derive(Debug)]
@@ -184,7 +186,7 @@ pub struct WeakRunResult {
     /// The orderings that the run executed and that can be weakened.
     pub passed: Weakenings,
     /// What was wrong, if the run failed.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<Violation>,
 }
 
 /// State shared by all runs of a session, and whether to stop.
@@ -205,17 +207,19 @@ impl ScheduleTarget {
             add_crashes: add_crashes::<T>,
             run_weak_scenario: run_weak_scenario::<T>,
             plan: T::plan,
-            faults: |crashes, stage, scenario, policy, seed| {
-                crashes.faults::<T>(stage, scenario, policy, seed)
+            faults: |crashes, scheduler, scenario, policy, seed| {
+                crashes.faults::<T>(scheduler, scenario, policy, seed)
             },
         }
     }
 
     /// Does a run.
-    pub fn run(&self, stage: &Stage, monitor: &Monitor<'_>, seed: ScheduleSeed) -> RunResult {
+    pub fn run(&self, scheduler: &Scheduler, monitor: &Monitor<'_>, seed: ScheduleSeed) -> RunResult {
         let policy = policy(seed);
-        match self.scenario(stage, seed, &policy) {
-            Ok(scenario) => (self.run_once)(stage, monitor, seed.fault_profile, &scenario, &policy, seed.run),
+        match self.scenario(scheduler, seed, &policy) {
+            Ok(scenario) => {
+                (self.run_once)(scheduler, monitor, seed.fault_profile, &scenario, &policy, seed.run)
+            }
             Err(finding) => RunResult { finding: Some(*finding), ..RunResult::default() },
         }
     }
@@ -223,9 +227,9 @@ impl ScheduleTarget {
     /// Runs `threads` after the setup `before`, with the given turns.
     pub fn run_script(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         before: Vec<Op>,
-        threads: Vec<Vec<Act>>,
+        threads: Vec<Vec<ThreadOp>>,
         turns: &[Slice],
     ) -> RunResult {
         let seed = ScheduleSeed { target: self.name, fault_profile: FaultProfile::default(), run: 1 };
@@ -233,7 +237,7 @@ impl ScheduleTarget {
         (scenario.plan.before, scenario.threads) = (before, threads);
         let monitor = Monitor { seen: &Seen::new(), is_over: &|| false, fault: None };
         (self.run_once)(
-            stage,
+            scheduler,
             &monitor,
             seed.fault_profile,
             &scenario,
@@ -244,28 +248,33 @@ impl ScheduleTarget {
 
     /// The scenario of a run, with the crashes of its threads. An error without any crash is a
     /// finding.
-    fn scenario(&self, stage: &Stage, seed: ScheduleSeed, policy: &Policy) -> Result<Scenario, Box<Finding>> {
+    fn scenario(
+        &self,
+        scheduler: &Scheduler,
+        seed: ScheduleSeed,
+        policy: &Policy,
+    ) -> Result<Scenario, Box<Finding>> {
         let scenario = self::scenario(self.name, seed);
         if !(seed.fault_profile.has_crashes() || seed.fault_profile.is_weak && also_has_crashes(&scenario)) {
             return Ok(scenario);
         }
-        let crashed = (self.add_crashes)(stage, seed.fault_profile, &scenario, policy, seed.run);
+        let crashed = (self.add_crashes)(scheduler, seed.fault_profile, &scenario, policy, seed.run);
         crashed.map_err(|wrong| Box::new(Finding::without_threads(&scenario, wrong)))
     }
 
     /// The faults that can be injected into the threads of a run that loses power on `profile`.
-    pub fn faults(&self, stage: &Stage, profile: Profile, seed: ScheduleSeed) -> BTreeSet<Fault> {
+    pub fn faults(&self, scheduler: &Scheduler, profile: Profile, seed: ScheduleSeed) -> BTreeSet<Fault> {
         let policy = policy(seed);
-        let Ok(scenario) = self.scenario(stage, seed, &policy) else { return BTreeSet::new() };
+        let Ok(scenario) = self.scenario(scheduler, seed, &policy) else { return BTreeSet::new() };
         let seen = Seen::new();
-        let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
-        (self.faults)(&crashes, stage, &scenario, &policy, seed.run)
+        let crashes = CrashLimits { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
+        (self.faults)(&crashes, scheduler, &scenario, &policy, seed.run)
     }
 
     /// Minimises a finding, with at most `tries` runs.
     pub fn minimise(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         fault_profile: FaultProfile,
         finding: Finding,
         tries: usize,
@@ -274,20 +283,20 @@ impl ScheduleTarget {
             // A new set for each run, so that it checks states that an earlier run has checked.
             let seen = Seen::new();
             let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
-            (self.run_once)(stage, &monitor, fault_profile, scenario, policy, seed).finding
+            (self.run_once)(scheduler, &monitor, fault_profile, scenario, policy, seed).finding
         })
     }
 
     /// Runs a scenario on weak memory, with `missing` removed from the orderings.
     pub fn run_weak_scenario(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         scenario: &Scenario,
         policy: &Policy,
         missing: Option<Weakening>,
         reach: Reach,
     ) -> WeakRunResult {
-        (self.run_weak_scenario)(stage, scenario, policy, missing, reach)
+        (self.run_weak_scenario)(scheduler, scenario, policy, missing, reach)
     }
 
     /// The plan of a single-threaded run with this seed, with its keys.
@@ -296,12 +305,14 @@ impl ScheduleTarget {
     }
 
     /// Does the run with this number on weak memory, with `missing` removed from the orderings.
-    pub fn run_weak(&self, stage: &Stage, run: u64, missing: Option<Weakening>) -> WeakRunResult {
+    pub fn run_weak(&self, scheduler: &Scheduler, run: u64, missing: Option<Weakening>) -> WeakRunResult {
         let fault_profile = FaultProfile { is_weak: true, ..FaultProfile::default() };
         let seed = ScheduleSeed { target: self.name, fault_profile, run };
         let policy = policy(seed);
-        match self.scenario(stage, seed, &policy) {
-            Ok(scenario) => self.run_weak_scenario(stage, &scenario, &policy, missing, Reach::of_run(run)),
+        match self.scenario(scheduler, seed, &policy) {
+            Ok(scenario) => {
+                self.run_weak_scenario(scheduler, &scenario, &policy, missing, Reach::of_run(run))
+            }
             Err(finding) => WeakRunResult { passed: Weakenings::new(), wrong: Some(finding.wrong) },
         }
     }
@@ -346,11 +357,11 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
 
 fn random_scenario<T: Target>(seed: ScheduleSeed) -> Scenario {
     match seed.fault_profile {
-        FaultProfile { crashes: CrashKind::Some, .. } => Scenario::draw_shared::<T>(seed.run),
-        FaultProfile { crashes: CrashKind::First, .. } => Scenario::draw_heirs::<T>(seed.run),
-        FaultProfile { power_loss: Some(_), .. } => Scenario::draw_to_crash::<T>(seed.run),
+        FaultProfile { crashes: CrashKind::Some, .. } => Scenario::random_shared::<T>(seed.run),
+        FaultProfile { crashes: CrashKind::First, .. } => Scenario::random_successor::<T>(seed.run),
+        FaultProfile { power_loss: Some(_), .. } => Scenario::random_to_crash::<T>(seed.run),
         FaultProfile { is_weak: true, .. } => random_weak_scenario::<T>(seed.run, seed.run),
-        FaultProfile { power_loss: None, .. } => Scenario::draw_to_race::<T>(seed.run),
+        FaultProfile { power_loss: None, .. } => Scenario::random_to_race::<T>(seed.run),
     }
 }
 
@@ -358,16 +369,16 @@ fn random_scenario<T: Target>(seed: ScheduleSeed) -> Scenario {
 /// access the same words can see wrong values. In some the threads are participants of a shared
 /// pool. In many no barriers order the calls of different threads.
 fn random_weak_scenario<T: Target>(number: u64, seed: u64) -> Scenario {
-    let mut dice = Dice::new(seed ^ 0x6b69_6e64);
+    let mut dice = RandomSource::new(seed ^ 0x6b69_6e64);
     let scenario = match number % 6 {
-        0 if dice.roll(2) == 0 => Scenario::draw_shared_history::<T>(seed),
-        0 => Scenario::draw_shared::<T>(seed),
-        1 => Scenario::draw_to_race::<T>(seed),
-        2 => return Scenario::draw_exchange::<T>(few_keys_seed::<T>(seed)),
-        4 if dice.roll(4) == 0 => return Scenario::draw_tides::<T>(seed),
-        4 => return Scenario::draw_history::<T>(seed),
-        _ if Dice::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::draw_filling::<T>(seed),
-        _ => Scenario::draw_crowd::<T>(seed),
+        0 if dice.roll(2) == 0 => Scenario::random_shared_history::<T>(seed),
+        0 => Scenario::random_shared::<T>(seed),
+        1 => Scenario::random_to_race::<T>(seed),
+        2 => return Scenario::random_exchange::<T>(few_keys_seed::<T>(seed)),
+        4 if dice.roll(4) == 0 => return Scenario::random_fill_drain::<T>(seed),
+        4 => return Scenario::random_history::<T>(seed),
+        _ if RandomSource::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::random_filling::<T>(seed),
+        _ => Scenario::random_crowd::<T>(seed),
     };
     scenario.with_kill(seed).with_manners(seed)
 }
@@ -387,29 +398,29 @@ fn also_has_crashes(scenario: &Scenario) -> bool {
 /// The schedule policy of a run.
 fn policy(seed: ScheduleSeed) -> Policy {
     match seed.fault_profile.crashes {
-        CrashKind::First => Scenario::one_after_the_other(),
+        CrashKind::First => Scenario::sequential(),
         _ => Scenario::policy(seed.run),
     }
 }
 
 /// Adds crashes of threads to a scenario, chosen at random from a run without crashes.
 fn add_crashes<T: Target>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     fault_profile: FaultProfile,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Result<Scenario, Wrong> {
+) -> Result<Scenario, Violation> {
     let ran = match fault_profile.power_loss.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache)
     {
-        true => rehearse::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed)?,
-        false => rehearse::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed)?,
+        true => run_unchecked::<T, true>(scheduler, zeroed::<T, true>(), scenario, policy, seed)?,
+        false => run_unchecked::<T, false>(scheduler, zeroed::<T, false>(), scenario, policy, seed)?,
     };
     match (ran.wrong.clone(), fault_profile.crashes) {
         (Some(wrong), _) => Err(wrong),
-        _ if fault_profile.is_weak => Ok(scenario.draw_deaths_behind(&ran, seed)),
-        (None, CrashKind::First) => Ok(scenario.draw_legacy(&ran, seed)),
-        (None, _) => Ok(scenario.draw_deaths(&ran, seed)),
+        _ if fault_profile.is_weak => Ok(scenario.random_crashes_after(&ran, seed)),
+        (None, CrashKind::First) => Ok(scenario.random_predecessor(&ran, seed)),
+        (None, _) => Ok(scenario.random_crashes(&ran, seed)),
     }
 }
 
@@ -420,7 +431,7 @@ fn has_volatile_cache(scenario: &Scenario) -> bool {
 }
 
 fn run_once<T: Target>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     monitor: &Monitor<'_>,
     fault_profile: FaultProfile,
     scenario: &Scenario,
@@ -428,11 +439,11 @@ fn run_once<T: Target>(
     seed: u64,
 ) -> RunResult {
     let Some(profile) = fault_profile.power_loss else {
-        return run_without_power_loss::<T>(stage, monitor, fault_profile, scenario, policy, seed);
+        return run_without_power_loss::<T>(scheduler, monitor, fault_profile, scenario, policy, seed);
     };
     let Monitor { seen, is_over, fault } = *monitor;
-    let crashes = Crashes { profile, limits: LIMITS, seen, is_over, fault };
-    let crashed = crashes.run::<T>(stage, scenario, policy, seed);
+    let crashes = CrashLimits { profile, limits: LIMITS, seen, is_over, fault };
+    let crashed = crashes.run::<T>(scheduler, scenario, policy, seed);
     RunResult {
         steps: crashed.slices.iter().map(|slice| u64::from(slice.steps)).sum(),
         turns: crashed.slices.len() as u64,
@@ -444,7 +455,7 @@ fn run_once<T: Target>(
 
 /// As [`run_once`], without a power failure.
 fn run_without_power_loss<T: Target>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     _: &Monitor<'_>,
     fault_profile: FaultProfile,
     scenario: &Scenario,
@@ -452,11 +463,11 @@ fn run_without_power_loss<T: Target>(
     seed: u64,
 ) -> RunResult {
     if fault_profile.is_weak {
-        return run_weak::<T>(stage, None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
+        return run_weak::<T>(scheduler, None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
     }
     match has_volatile_cache(scenario) {
-        true => run_plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
-        false => run_plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
+        true => run_plain::<T, true>(scheduler, zeroed::<T, true>(), scenario, policy, seed),
+        false => run_plain::<T, false>(scheduler, zeroed::<T, false>(), scenario, policy, seed),
     }
 }
 
@@ -465,17 +476,17 @@ fn zeroed<T: Target, const V: bool>() -> Memory<V> {
 }
 
 fn run_plain<T: Target, const V: bool>(
-    stage: &Stage,
-    medium: impl Noted,
+    scheduler: &Scheduler,
+    medium: impl CallObserver,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
 ) -> RunResult {
-    run_result(scenario, run::<T, V>(stage, medium, scenario, policy, seed))
+    run_result(scenario, run::<T, V>(scheduler, medium, scenario, policy, seed))
 }
 
 /// The result of a run without a power failure.
-fn run_result(scenario: &Scenario, run: Result<Run, Wrong>) -> RunResult {
+fn run_result(scenario: &Scenario, run: Result<Run, Violation>) -> RunResult {
     match run {
         Ok(run) => {
             let (steps, turns) = (run.ran.steps, run.ran.turns.len() as u64);
@@ -495,49 +506,49 @@ fn run_result(scenario: &Scenario, run: Result<Run, Wrong>) -> RunResult {
 }
 
 fn run_weak_scenario<T: Target>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     scenario: &Scenario,
     policy: &Policy,
     missing: Option<Weakening>,
     reach: Reach,
 ) -> WeakRunResult {
-    let (result, passed) = run_weak::<T>(stage, missing, reach, scenario, policy, 1);
+    let (result, passed) = run_weak::<T>(scheduler, missing, reach, scenario, policy, 1);
     WeakRunResult { passed: passed.weakenings(), wrong: result.finding.map(|finding| finding.wrong) }
 }
 
 fn run_weak<T: Target>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     missing: Option<Weakening>,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> (RunResult, Passed) {
+) -> (RunResult, UsedOrderings) {
     match has_volatile_cache(scenario) {
-        true => run_weak_on::<T, true>(stage, missing, reach, scenario, policy, seed),
-        false => run_weak_on::<T, false>(stage, missing, reach, scenario, policy, seed),
+        true => run_weak_on::<T, true>(scheduler, missing, reach, scenario, policy, seed),
+        false => run_weak_on::<T, false>(scheduler, missing, reach, scenario, policy, seed),
     }
 }
 
 fn run_weak_on<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     missing: Option<Weakening>,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> (RunResult, Passed) {
+) -> (RunResult, UsedOrderings) {
     let is_late = matches!(missing, Some(Weakening { weak: Weak::Release | Weak::Total, .. }));
-    if is_late && V && !scenario.deaths.is_empty() {
+    if is_late && V && !scenario.crashes.is_empty() {
         // The last stores of a crashed thread may be lost, so power fails as well: something may
         // not be durable without them.
         let seen = Seen::new();
         let profile = Profile::Pmem;
-        let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
-        let (run, passed) = crashes.run_weak::<T, V>(stage, (missing, reach), scenario, policy, seed);
+        let crashes = CrashLimits { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
+        let (run, passed) = crashes.run_weak::<T, V>(scheduler, (missing, reach), scenario, policy, seed);
         return (run_result(scenario, run), passed);
     }
     let medium = Weakened::over(zeroed::<T, V>(), missing, reach, scenario.apart());
     let passed = medium.passed();
-    (run_plain::<T, V>(stage, medium, scenario, policy, seed), passed)
+    (run_plain::<T, V>(scheduler, medium, scenario, policy, seed), passed)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use terrace_testkit::crash::{Dice, Profile};
+use terrace_testkit::crash::{Profile, RandomSource};
 
 const RUN_BITS: u32 = 56;
 
@@ -22,7 +22,7 @@ pub struct RunSeed {
 impl RunSeed {
     /// The seed of run `number` of a session with seed `seed`.
     pub fn new(suite: usize, profile: Profile, seed: u64, number: u64) -> Self {
-        let mut dice = Dice::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        let mut dice = RandomSource::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self { suite, profile, run: dice.bits() & ((1 << RUN_BITS) - 1) }
     }
 }

@@ -5,7 +5,9 @@ use std::process::Command;
 use terrace_lab::targets::ClhtU64;
 use terrace_lab::{RunSeed, Suite, suite};
 use terrace_testkit::Trace;
-use terrace_testkit::crash::{Fault, Finding, Kind, Lab, Limits, Profile, Seen, Story, Target, record};
+use terrace_testkit::crash::{
+    Fault, Finding, FindingReport, Kind, Lab, Limits, Profile, Seen, Target, record,
+};
 
 /// Few states per point are enough for the findings of these tests.
 const LIMITS: Limits = Limits {
@@ -14,7 +16,7 @@ const LIMITS: Limits = Limits {
     events_one_in: [1, 16],
     nested_one_in: [0; 3],
     revived_one_in: 0,
-    again_one_in: Limits::AGAIN_ONE_IN,
+    again_one_in: Limits::RECHECK_ONE_IN,
 };
 
 /// The traces of a target's first runs, each recorded by a thread of its own in unused memory.
@@ -82,7 +84,7 @@ impl Faulty {
         self.with(|lab| self.suite.minimise(lab, finding, 400))
     }
     fn report(&self, finding: &Finding) -> String {
-        Story { target: self.suite.name, crash: self.seed.profile.crash(), finding }.to_string()
+        FindingReport { target: self.suite.name, crash: self.seed.profile.crash(), finding }.to_string()
     }
 }
 

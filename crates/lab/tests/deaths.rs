@@ -3,7 +3,7 @@
 
 use terrace_lab::{CrashKind, FaultProfile, Monitor, ScheduleSeed, schedule_target};
 use terrace_testkit::crash::{Profile, Seen};
-use terrace_testkit::schedule::Stage;
+use terrace_testkit::schedule::Scheduler;
 
 /// Does `runs` runs in which some threads crash while the others continue, and half as many in
 /// which the others start after the first one has crashed.
@@ -13,13 +13,13 @@ fn explore(name: &str, power_loss: Option<Profile>, runs: u64) {
 }
 
 fn explore_kind(crashes: CrashKind, name: &str, power_loss: Option<Profile>, runs: u64) {
-    let (stage, seen, target) = (Stage::new(), Seen::new(), schedule_target(name).expect("a target"));
+    let (scheduler, seen, target) = (Scheduler::new(), Seen::new(), schedule_target(name).expect("a target"));
     let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
     let fault_profile = FaultProfile::of(crashes, power_loss);
     let (mut deaths, mut states) = (0, 0);
     for number in 0..runs {
         let seed = ScheduleSeed::new(target.name, fault_profile, 0xdead, number);
-        let result = target.run(&stage, &monitor, seed);
+        let result = target.run(&scheduler, &monitor, seed);
         if let Some(finding) = result.finding {
             panic!("{seed}: {}; `cargo lab replay {seed}` prints a report", finding.wrong);
         }

@@ -4,34 +4,34 @@
 
 use terrace_lab::targets::RECOUNT;
 use terrace_lab::{ScheduleTarget, WeakRunResult, schedule_target};
-use terrace_testkit::crash::{Dice, Key, Op, Plan, Version, Wrong};
-use terrace_testkit::schedule::cues::{before, behind, to};
+use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Version, Violation};
+use terrace_testkit::schedule::cues::{after, before, to};
 use terrace_testkit::schedule::{
-    Act, Aim, Cue, Manner, Policy, Reach, Scenario, Stage, Stop, Weak, Weakening,
+    Aim, Breakpoint, Policy, Reach, Scenario, Scheduler, Stop, ThreadOp, ThreadStart, Weak, Weakening,
 };
 
 /// The operations of the threads, and how far each thread runs before the next one continues.
-type Script = (Scenario, Vec<Cue>);
+type Script = (Scenario, Vec<Breakpoint>);
 
 /// A target and the scheduler that runs it.
 struct Lab {
-    stage: Stage,
+    scheduler: Scheduler,
     target: &'static ScheduleTarget,
 }
 
 impl Lab {
     fn of(target: &str) -> Self {
-        Self { stage: Stage::new(), target: schedule_target(target).expect("a target") }
+        Self { scheduler: Scheduler::new(), target: schedule_target(target).expect("a target") }
     }
 
     /// Runs a script with at most one ordering missing; loads within `aim` return old values.
-    fn run(&self, (scenario, cues): &Script, missing: Option<Weakening>, aim: Aim) -> WeakRunResult {
-        let (policy, reach) = (Policy::Cued(cues.clone()), Reach::at(aim, true));
-        self.target.run_weak_scenario(&self.stage, scenario, &policy, missing, reach)
+    fn run(&self, (scenario, breakpoints): &Script, missing: Option<Weakening>, aim: Aim) -> WeakRunResult {
+        let (policy, reach) = (Policy::Cued(breakpoints.clone()), Reach::at(aim, true));
+        self.target.run_weak_scenario(&self.scheduler, scenario, &policy, missing, reach)
     }
 
     /// As [`Lab::detects_at`], with an old value for every load that may return one.
-    fn detects(&self, weak: Weak, at: &'static str, scripts: impl Iterator<Item = Script>) -> Wrong {
+    fn detects(&self, weak: Weak, at: &'static str, scripts: impl Iterator<Item = Script>) -> Violation {
         self.detects_at(weak, at, None, scripts)
     }
 
@@ -44,7 +44,7 @@ impl Lab {
         at: &'static str,
         old: Option<&'static str>,
         scripts: impl Iterator<Item = Script>,
-    ) -> Wrong {
+    ) -> Violation {
         let mut known = None;
         for script in scripts {
             let look = || {
@@ -93,16 +93,16 @@ fn put(key: Key) -> Op {
     Op::Put(key, 0x1000 + key as Version)
 }
 
-fn acts(ops: impl IntoIterator<Item = Op>) -> Vec<Act> {
-    ops.into_iter().map(Act::Do).collect()
+fn acts(ops: impl IntoIterator<Item = Op>) -> Vec<ThreadOp> {
+    ops.into_iter().map(ThreadOp::Do).collect()
 }
 
 /// A pinned thread whose first call reads the state before the others begin.
-fn early(rest: Vec<Act>) -> (Manner, Vec<Act>) {
-    (Manner::Pinned, std::iter::once(Act::Get(1)).chain(rest).collect())
+fn early(rest: Vec<ThreadOp>) -> (ThreadStart, Vec<ThreadOp>) {
+    (ThreadStart::Pinned, std::iter::once(ThreadOp::Get(1)).chain(rest).collect())
 }
 
-fn scenario(plan: Plan, threads: Vec<(Manner, Vec<Act>)>) -> Scenario {
+fn scenario(plan: Plan, threads: Vec<(ThreadStart, Vec<ThreadOp>)>) -> Scenario {
     let (manners, threads) = threads.into_iter().unzip();
     Scenario { manners, ..Scenario::of(plan, threads) }
 }
@@ -118,16 +118,16 @@ fn reader_of_a_newer_tier_sees_the_newer_state() {
     let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
         let fill_and_drain = (0..plan.keys).map(put).chain((4..plan.keys).rev().map(Op::Remove));
         let shrink = early(acts([Op::Remove(0), Op::Background(0), Op::Background(0)]));
-        let reads = (0..plan.keys).rev().map(Act::Get).collect();
-        let threads = vec![(Manner::Apart, acts(fill_and_drain)), shrink, (Manner::Pinned, reads)];
-        let cues = vec![
+        let reads = (0..plan.keys).rev().map(ThreadOp::Get).collect();
+        let threads = vec![(ThreadStart::Apart, acts(fill_and_drain)), shrink, (ThreadStart::Pinned, reads)];
+        let breakpoints = vec![
             to(1, Stop::Call(1)),
             to(2, before(tiers)),
             to(0, Stop::End),
             to(1, before(cleared)),
             to(2, Stop::End),
         ];
-        (scenario(plan, threads), cues)
+        (scenario(plan, threads), breakpoints)
     });
     let wrong = lab.detects(Weak::Release, "level.name-tier", scripts);
     assert!(wrong.contains("a race"), "{wrong}");
@@ -147,18 +147,18 @@ fn finisher_of_a_resize_has_seen_the_units_of_others() {
         lab.filled(false, TWO_UNITS).map(|plan| {
             let puts = (0..plan.keys).flat_map(|key| [put(key), Op::Background(0)]);
             let helps = early(acts(vec![Op::Background(0); 3]));
-            let reads = early((0..plan.keys).map(Act::Get).collect());
-            let cues = vec![
+            let reads = early((0..plan.keys).map(ThreadOp::Get).collect());
+            let breakpoints = vec![
                 to(1, Stop::Call(1)),
                 to(2, Stop::Call(1)),
                 to(0, before(begun)),
                 to(0, before(moves)),
                 to(1, Stop::Call(2)),
-                to(0, behind(passes)),
+                to(0, after(passes)),
                 to(1, Stop::End),
                 to(2, Stop::End),
             ];
-            (scenario(plan, vec![(Manner::Pinned, acts(puts)), helps, reads]), cues)
+            (scenario(plan, vec![(ThreadStart::Pinned, acts(puts)), helps, reads]), breakpoints)
         })
     };
     let looks = "level.cursor";
@@ -180,7 +180,7 @@ fn scan_that_reads_a_reused_slot_sees_that_it_was_freed() {
     let scripts = lab.filled(true, TWO_UNITS).flat_map(|plan| {
         let there = plan.before.iter().filter(|op| matches!(op, Op::Put(..))).count();
         (0..40).flat_map(move |turn| {
-            let mut dice = Dice::new(plan.seed ^ turn << 20);
+            let mut dice = RandomSource::new(plan.seed ^ turn << 20);
             let new = there + turn as usize % (plan.keys - there);
             // Without the keys whose removal would make the table shrink.
             let gone = (0..there).filter(|key| key % 16 != 0 && dice.roll(3) == 0).map(Op::Remove);
@@ -188,14 +188,15 @@ fn scan_that_reads_a_reused_slot_sees_that_it_was_freed() {
                 [put(new), Op::Remove(new)].into_iter().chain(gone).chain([Op::Put(new, 0x2000)]).collect();
             let plan = plan.clone();
             (0..14).map(move |slot| {
-                let threads = vec![(Manner::Apart, acts(ops.clone())), (Manner::Apart, vec![Act::Scan])];
-                let cues = vec![
+                let threads =
+                    vec![(ThreadStart::Apart, acts(ops.clone())), (ThreadStart::Apart, vec![ThreadOp::Scan])];
+                let breakpoints = vec![
                     to(0, before(copies)),
-                    to(0, behind(marks)),
+                    to(0, after(marks)),
                     to(1, Stop::Before(reads, slot)),
                     to(0, Stop::End),
                 ];
-                (scenario(plan.clone(), threads), cues)
+                (scenario(plan.clone(), threads), breakpoints)
             })
         })
     });
@@ -209,9 +210,11 @@ fn reader_of_a_finished_recount_sees_all_keys() {
     let lab = Lab::of("level");
     let ends = "count.end";
     let scripts = lab.filled(false, TWO_UNITS).map(|plan| {
-        let threads =
-            vec![(Manner::Apart, acts([Op::Background(RECOUNT)])), (Manner::Apart, vec![Act::Count])];
-        (scenario(plan, threads), vec![to(0, behind(ends)), to(1, Stop::End)])
+        let threads = vec![
+            (ThreadStart::Apart, acts([Op::Background(RECOUNT)])),
+            (ThreadStart::Apart, vec![ThreadOp::Count]),
+        ];
+        (scenario(plan, threads), vec![to(0, after(ends)), to(1, Stop::End)])
     });
     let mode = "count.len";
     let wrong = lab.detects(Weak::Acquire, mode, scripts);
@@ -226,9 +229,10 @@ fn key_added_during_a_second_recount_is_counted_once() {
     let begins = "count.begin";
     let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
         let adds = acts([put(plan.keys - 1)]);
-        let threads = vec![(Manner::Apart, acts(vec![Op::Background(RECOUNT); 2])), (Manner::Apart, adds)];
-        let cues = vec![to(0, Stop::Call(1)), to(0, behind(begins)), to(1, Stop::End)];
-        (scenario(plan, threads), cues)
+        let threads =
+            vec![(ThreadStart::Apart, acts(vec![Op::Background(RECOUNT); 2])), (ThreadStart::Apart, adds)];
+        let breakpoints = vec![to(0, Stop::Call(1)), to(0, after(begins)), to(1, Stop::End)];
+        (scenario(plan, threads), breakpoints)
     });
     let mode = "count.add";
     let frontier = "count.frontier";
@@ -248,7 +252,8 @@ fn reader_of_a_replaced_key_sees_that_its_own_has_moved() {
         let there = plan.before.len();
         (0..there).map(move |read| {
             let more = (there..plan.keys).map(put);
-            let threads = vec![(Manner::Apart, acts(more)), (Manner::Apart, vec![Act::Get(read)])];
+            let threads =
+                vec![(ThreadStart::Apart, acts(more)), (ThreadStart::Apart, vec![ThreadOp::Get(read)])];
             (scenario(plan.clone(), threads), vec![to(1, before(key)), to(0, Stop::End)])
         })
     });

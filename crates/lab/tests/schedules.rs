@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 use terrace_lab::{CrashKind, FaultProfile, Monitor, SCHEDULE_TARGETS, ScheduleSeed, schedule_target};
 use terrace_testkit::crash::{Explored, Op, Profile, Seen};
-use terrace_testkit::schedule::{Act, Slice, Stage, Story, Weak, Weakening};
+use terrace_testkit::schedule::{FindingReport, Scheduler, Slice, ThreadOp, Weak, Weakening};
 
 #[test]
 fn seed_is_parsed_from_its_text() {
@@ -24,7 +24,7 @@ fn seed_is_parsed_from_its_text() {
 
 #[test]
 fn same_seed_gives_the_same_run() {
-    let (stage, other) = (Stage::new(), Stage::new());
+    let (scheduler, other) = (Scheduler::new(), Scheduler::new());
     let seen = Seen::new();
     let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
     for target in &SCHEDULE_TARGETS {
@@ -32,7 +32,7 @@ fn same_seed_gives_the_same_run() {
             let deaths = [CrashKind::None, CrashKind::Some, CrashKind::First][number as usize % 3];
             let fault_profile = FaultProfile::of(deaths, None);
             let seed = ScheduleSeed::new(target.name, fault_profile, 1, number);
-            let [one, two] = [&stage, &other].map(|stage| target.run(stage, &monitor, seed));
+            let [one, two] = [&scheduler, &other].map(|scheduler| target.run(scheduler, &monitor, seed));
             assert_eq!((one.steps, one.turns), (two.steps, two.turns), "{seed}");
         }
     }
@@ -42,17 +42,20 @@ fn same_seed_gives_the_same_run() {
 fn explore(name: &str, fault_profile: &str, runs: u64) {
     let target = schedule_target(name).expect("a target");
     let fault_profile = FaultProfile::named(fault_profile).unwrap();
-    let (stage, seen, start) = (Stage::new(), Seen::new(), Instant::now());
+    let (scheduler, seen, start) = (Scheduler::new(), Seen::new(), Instant::now());
     let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
     let (mut steps, mut turns, mut explored) = (0, 0, Explored::default());
     for run in 0..runs {
         let seed = ScheduleSeed { target: target.name, fault_profile, run };
-        let result = target.run(&stage, &monitor, seed);
+        let result = target.run(&scheduler, &monitor, seed);
         (steps, turns) = (steps + result.steps, turns + result.turns);
         explored += result.explored;
         if let Some(finding) = result.finding {
-            let finding = target.minimise(&stage, fault_profile, finding, 300);
-            panic!("{seed}:\n{}", Story { crash: fault_profile.power_loss_text(), finding: &finding });
+            let finding = target.minimise(&scheduler, fault_profile, finding, 300);
+            panic!(
+                "{seed}:\n{}",
+                FindingReport { crash: fault_profile.power_loss_text(), finding: &finding }
+            );
         }
     }
     println!(
@@ -150,14 +153,14 @@ fn all_targets_on_weak_memory() {
 /// suspended at each of its first steps, for any number of the writer's steps.
 #[test]
 fn removed_key_put_back_is_read_consistently() {
-    let stage = Stage::new();
+    let scheduler = Scheduler::new();
     let turn = |thread, steps| Slice { thread, steps };
-    let get = Act::Get(0);
+    let get = ThreadOp::Get(0);
     for target in SCHEDULE_TARGETS.iter().filter(|target| target.name != "cells") {
         let follow = |turns: &[Slice]| {
-            let writer = vec![Act::Do(Op::Remove(0)), Act::Do(Op::Put(0, 2))];
+            let writer = vec![ThreadOp::Do(Op::Remove(0)), ThreadOp::Do(Op::Put(0, 2))];
             let result =
-                target.run_script(&stage, vec![Op::Put(0, 1)], vec![vec![get.clone(); 3], writer], turns);
+                target.run_script(&scheduler, vec![Op::Put(0, 1)], vec![vec![get.clone(); 3], writer], turns);
             assert_eq!(result.finding.map(|it| it.wrong), None, "{}: {turns:?}", target.name);
             result.steps as u32
         };
@@ -173,8 +176,8 @@ fn removed_key_put_back_is_read_consistently() {
 
 #[test]
 fn weakened_lock_orderings_are_detected() {
-    let (stage, clht) = (Stage::new(), schedule_target("clht").unwrap());
-    let run_weak = |run, missing| clht.run_weak(&stage, run, missing);
+    let (scheduler, clht) = (Scheduler::new(), schedule_target("clht").unwrap());
+    let run_weak = |run, missing| clht.run_weak(&scheduler, run, missing);
     let passed = (0..20).flat_map(|run| run_weak(run, None).passed);
     let of_lock: BTreeSet<_> = passed.filter(|it| it.place().starts_with("pool/lock.rs")).collect();
     let is_detected = |it: &Weakening| (0..200).any(|run| run_weak(run, Some(*it)).wrong.is_some());

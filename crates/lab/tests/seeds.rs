@@ -2,7 +2,7 @@
 
 use terrace_lab::{Monitor, RunResult, RunSeed, SUITES, ScheduleSeed, schedule_target};
 use terrace_testkit::crash::{Lab, Limits, Seen};
-use terrace_testkit::schedule::Stage;
+use terrace_testkit::schedule::Scheduler;
 
 /// Repeats a run up to `states` crash states, and fails if it finds something or has fewer states.
 /// Recoveries crash as often as they did when these seeds were found.
@@ -21,9 +21,9 @@ fn assert_sound(seed: &str, states: u64) {
 /// Repeats a run with several threads.
 fn replay(seed: &str) -> RunResult {
     let seed: ScheduleSeed = seed.parse().expect("the seed of a finding");
-    let (stage, seen) = (Stage::new(), Seen::new());
+    let (scheduler, seen) = (Scheduler::new(), Seen::new());
     let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
-    schedule_target(seed.target).expect("a target").run(&stage, &monitor, seed)
+    schedule_target(seed.target).expect("a target").run(&scheduler, &monitor, seed)
 }
 
 /// A recovery cleared the allocator's words, the reserve among them, and restored the reserve

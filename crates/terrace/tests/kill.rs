@@ -102,7 +102,7 @@ fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
         for (thread, journal) in journals.iter_mut().enumerate() {
             let returned = done[thread];
             fill_journal(journal, thread as u64, &mut seed(round, thread as u64), returned);
-            if let Err(disagreement) = journal.settle(&found) {
+            if let Err(disagreement) = journal.resolve(&found) {
                 panic!(
                     "{medium:?}, round {round}, thread {thread}, {returned} operations returned: {disagreement}"
                 );

@@ -13,7 +13,7 @@ use common::{Draws, Medium, Site, assert_sound, contents};
 use std::path::Path;
 use terrace::{ByteSize, Store};
 use terrace_medium::{MappedMedium, Pmem, Shm};
-use terrace_testkit::process::{AtPoint, Ending, Journal, Point, Victim, acknowledge, task};
+use terrace_testkit::process::{AtPoint, Journal, Point, PointAction, Victim, acknowledge, task};
 use writes::{fill_journal, op};
 
 const OPERATIONS: u64 = 120;
@@ -50,8 +50,8 @@ fn victim() {
     }
 }
 
-fn start(medium: &str, path: &Path, point: &Point, ending: Ending) -> Victim {
-    let variables = [(Point::VARIABLE, point.told(ending))];
+fn start(medium: &str, path: &Path, point: &Point, action: PointAction) -> Victim {
+    let variables = [(Point::VARIABLE, point.to_variable(action))];
     let variables: Vec<(&str, &str)> =
         variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     Victim::of_test("victim", &format!("{medium} {}", path.display()), &variables).unwrap()
@@ -73,7 +73,7 @@ fn assert_valid(medium: Medium, path: &Path, point: &Point, returned: u64) {
     let found = contents(&store);
     let mut journal = Journal::default();
     fill_journal(&mut journal, 0, &mut Draws(SEED), returned);
-    let judged = journal.settle(&found).and_then(|()| Journal::compare([&journal], &found));
+    let judged = journal.resolve(&found).and_then(|()| Journal::compare([&journal], &found));
     judged.unwrap_or_else(|wrong| panic!("{medium:?}, {point}, {returned} operations returned: {wrong}"));
     store.wait_until_collected();
     assert_sound(&store);
@@ -93,7 +93,7 @@ fn kill_at_each<M: MappedMedium>(medium: Medium, name: &str) {
     let mut reached = 0;
     for point in &points {
         let site = Site::new(medium, ByteSize::mib(16));
-        let ended = start(name, &site.path, point, Ending::Kill).wait();
+        let ended = start(name, &site.path, point, PointAction::Kill).wait();
         assert_valid(medium, &site.path, point, ended.returned(0));
         reached += usize::from(ended.killed);
     }
@@ -118,7 +118,7 @@ fn stopped_writer_holds_its_pool_and_continues() {
         points::<Shm>().into_iter().filter(|point| point.file.contains("engine")).collect();
     for point in engine.iter().step_by(3) {
         let site = Site::new(Medium::Shm, ByteSize::mib(16));
-        let victim = start("shm", &site.path, point, Ending::Stop);
+        let victim = start("shm", &site.path, point, PointAction::Stop);
         if victim.wait_until_stopped().unwrap() {
             let refused =
                 options(&site.path).open().map(drop).expect_err(&format!("{point}: the pool is in use"));

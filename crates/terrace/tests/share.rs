@@ -125,7 +125,7 @@ impl Member {
     }
 
     fn heard(&self) -> u64 {
-        self.victim.as_ref().map_or(0, Victim::heard)
+        self.victim.as_ref().map_or(0, Victim::acknowledged)
     }
 
     fn stop(&mut self) {
@@ -245,7 +245,7 @@ impl Lab<'_> {
         self.counts.kills += 1;
         self.counts.kills_of_readers += u64::from(matches!(self.members[nth].kind, Reads | OnlyReads));
         let victim = self.members[nth].victim.take().unwrap();
-        victim.strike();
+        victim.kill_nowait();
         for _ in 0..WAIT_MS {
             if victim.ended().unwrap().is_some() {
                 break;
@@ -281,7 +281,7 @@ impl Lab<'_> {
         for (thread, journal) in member.journals.iter_mut().enumerate() {
             let (returned, name) = (ended.returned(thread), member.process * THREADS + thread as u64);
             fill_journal(journal, name, &mut seed(member.round, name), returned);
-            if let Err(disagreement) = journal.settle(&found) {
+            if let Err(disagreement) = journal.resolve(&found) {
                 panic!(
                     "{:?}, round {}, writer {name}, {returned} returned: {disagreement}",
                     self.medium, member.round

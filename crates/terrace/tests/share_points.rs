@@ -21,7 +21,7 @@ use std::time::Duration;
 use terrace::{ByteSize, CloseError, Index, Store};
 use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::process::{AtPoint, Ended, Ending, Journal, Point, Victim, acknowledge, task};
+use terrace_testkit::process::{AtPoint, Ended, Journal, Point, PointAction, Victim, acknowledge, task};
 use watched::watched;
 use writes::{Whole, fill_journal, op};
 
@@ -104,8 +104,8 @@ fn run_task<M: Under>(task: &str) {
     }
 }
 
-fn start<M: Under>(what: &str, path: &Path, point: &Point, ending: Ending) -> Victim {
-    let variable = point.told(ending);
+fn start<M: Under>(what: &str, path: &Path, point: &Point, action: PointAction) -> Victim {
+    let variable = point.to_variable(action);
     let task = format!("{:?} {what} {}", M::MEDIUM, path.display());
     Victim::of_test("victim", &task, &[(Point::VARIABLE, &variable)]).unwrap()
 }
@@ -223,7 +223,7 @@ impl<M: Under> Shared<M> {
         drop(watches);
         let mut found = contents(&store);
         found.retain(|key, _| key.starts_with(b"thread 0"));
-        let judged = journal.settle(&found).and_then(|()| Journal::compare([&journal], &found));
+        let judged = journal.resolve(&found).and_then(|()| Journal::compare([&journal], &found));
         judged.unwrap_or_else(|wrong| panic!("{what}, {returned} operations returned: {wrong}"));
         store.wait_until_collected();
         // The store's own threads are readers at times.
@@ -280,7 +280,7 @@ fn kill_at<M: Under>(index: Index, points: &[Point]) -> Vec<&Point> {
         for point in points {
             let is_reached = tries(point).iter().any(|point| {
                 let shared = Shared::<M>::new(index);
-                let ended = start::<M>("write", &shared.site.path, point, Ending::Kill).wait();
+                let ended = start::<M>("write", &shared.site.path, point, PointAction::Kill).wait();
                 shared.check_survivors(&point.to_string(), &ended);
                 ended.killed
             });
@@ -321,7 +321,7 @@ fn stop_at_named_points<M: Under>() {
     watched(&progress, || {
         for point in &points {
             let shared = Shared::<M>::new(Index::Clht);
-            let victim = start::<M>("write", &shared.site.path, point, Ending::Stop);
+            let victim = start::<M>("write", &shared.site.path, point, PointAction::Stop);
             if victim.wait_until_stopped().unwrap() {
                 reached += 1;
                 // It is not treated as dead. Others can read, whatever it holds.
@@ -367,7 +367,7 @@ fn kill_during_a_recovery<M: Under>() {
 /// A process dies at the point `at`. Kills the process that recovers it, at each point that the
 /// recovery passes.
 fn kill_during_recovery_of<M: Under>(first: &First, at: &Point) {
-    let dead = |shared: &Shared<M>| start::<M>("write", &shared.site.path, at, Ending::Kill).wait();
+    let dead = |shared: &Shared<M>| start::<M>("write", &shared.site.path, at, PointAction::Kill).wait();
     let list = || {
         let shared = Shared::<M>::with_idle_participant(Index::Clht);
         dead(&shared);
@@ -384,7 +384,7 @@ fn kill_during_recovery_of<M: Under>(first: &First, at: &Point) {
             let is_reached = tries(point).iter().any(|point| {
                 let shared = Shared::<M>::with_idle_participant(Index::Clht);
                 let ended = dead(&shared);
-                let second = start::<M>("recover", &shared.site.path, point, Ending::Kill).wait();
+                let second = start::<M>("recover", &shared.site.path, point, PointAction::Kill).wait();
                 shared.check_survivors(&format!("{point}, during a recovery of {}", first.what), &ended);
                 second.killed
             });
@@ -412,7 +412,7 @@ fn stopped_process_with_lock_is_named_by_close() {
     let points = AtPoint::<Shm>::points(|| expire::<Shm>(path));
     // The point at which the entry is put into its bucket.
     let at = points.into_iter().find(|point| point.name == Some("clht.slot")).unwrap();
-    let victim = start::<Shm>("expire", path, &at, Ending::Stop);
+    let victim = start::<Shm>("expire", path, &at, PointAction::Stop);
     assert!(victim.wait_until_stopped().unwrap());
     let progress = AtomicU64::new(0);
     watched(&progress, || {

@@ -9,7 +9,7 @@ use terrace_pool::Liveness;
 
 /// A group of participants. Clones refer to the same group.
 #[derive(Clone, Default)]
-pub struct Company(Arc<Mutex<Register>>);
+pub struct ProcessGroup(Arc<Mutex<Register>>);
 
 #[derive(Default)]
 struct Register {
@@ -23,18 +23,18 @@ struct Register {
     on_crash: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
-impl Company {
+impl ProcessGroup {
     /// Adds a member, which is alive. Returns its number, counted from 0, and its view of the
     /// group.
-    pub fn join(&self) -> (u64, Arc<Member>) {
+    pub fn add(&self) -> (u64, Arc<GroupLiveness>) {
         let mut register = self.register();
         let number = register.members;
         register.members += 1;
-        (number, Arc::new(Member { company: self.clone(), number }))
+        (number, Arc::new(GroupLiveness { group: self.clone(), number }))
     }
 
     /// Declares a member dead, for good. The caller guarantees that it stores nothing more.
-    pub fn kill(&self, number: u64) {
+    pub fn declare_dead(&self, number: u64) {
         let mut register = self.register();
         register.dead.insert(number);
         register.in_open_section.take_if(|there| *there == number);
@@ -43,7 +43,7 @@ impl Company {
     /// Sets a callback for observed crashes. It is called with the number of the dead member, in
     /// each thread that learns of the crash: by a failed liveness check or by taking over the
     /// member's entry.
-    pub fn tell(&self, on_crash: impl Fn(u64) + Send + Sync + 'static) {
+    pub fn on_crash_observed(&self, on_crash: impl Fn(u64) + Send + Sync + 'static) {
         self.register().on_crash = Some(Arc::new(on_crash));
     }
 
@@ -68,53 +68,53 @@ impl Company {
 }
 
 /// One member's view of the group: the [`Liveness`] with which it opens the pool.
-pub struct Member {
-    company: Company,
+pub struct GroupLiveness {
+    group: ProcessGroup,
     number: u64,
 }
 
-impl Liveness for Member {
+impl Liveness for GroupLiveness {
     fn claim(&self, index: u32) -> io::Result<bool> {
-        let mut register = self.company.register();
+        let mut register = self.group.register();
         let holder = register.places.get(&index).copied();
         let is_free = holder.is_none_or(|holder| holder == self.number || register.dead.contains(&holder));
         if is_free {
             register.places.insert(index, self.number);
         }
-        Company::notify_if_dead(register, holder);
+        ProcessGroup::notify_if_dead(register, holder);
         Ok(is_free)
     }
 
     fn release(&self, index: u32) {
-        let mut register = self.company.register();
+        let mut register = self.group.register();
         if register.places.get(&index) == Some(&self.number) {
             register.places.remove(&index);
         }
     }
 
     fn is_alive(&self, index: u32) -> bool {
-        let register = self.company.register();
+        let register = self.group.register();
         let holder = register.places.get(&index).copied();
         let is_alive = holder.is_some_and(|holder| holder != self.number && !register.dead.contains(&holder));
-        Company::notify_if_dead(register, holder);
+        ProcessGroup::notify_if_dead(register, holder);
         is_alive
     }
 
     fn enter(&self) -> io::Result<()> {
-        while *self.company.register().in_open_section.get_or_insert(self.number) != self.number {
+        while *self.group.register().in_open_section.get_or_insert(self.number) != self.number {
             pause();
         }
         Ok(())
     }
 
     fn leave(&self) {
-        self.company.register().in_open_section.take_if(|there| *there == self.number);
+        self.group.register().in_open_section.take_if(|there| *there == self.number);
     }
 }
 
-impl Drop for Member {
+impl Drop for GroupLiveness {
     fn drop(&mut self) {
-        let mut register = self.company.register();
+        let mut register = self.group.register();
         register.places.retain(|_, holder| *holder != self.number);
         register.in_open_section.take_if(|there| *there == self.number);
     }
@@ -139,8 +139,8 @@ mod tests {
     }
 
     /// Two members that share a new pool, and their numbers.
-    fn pair(company: &Company) -> [(u64, Pool<Shared>); 2] {
-        let (medium, (first, one), (second, two)) = (medium(), company.join(), company.join());
+    fn pair(group: &ProcessGroup) -> [(u64, Pool<Shared>); 2] {
+        let (medium, (first, one), (second, two)) = (medium(), group.add(), group.add());
         let one = options().create_shared_on(medium.clone(), one).unwrap();
         [(first, one), (second, options().share_on(medium, two).unwrap())]
     }
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn pool_without_a_common_kernel_can_be_shared() {
-        let (company, medium) = (Company::default(), medium());
-        let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
-        let (second, member) = company.join();
+        let (group, medium) = (ProcessGroup::default(), medium());
+        let one = options().create_shared_on(medium.clone(), group.add().1).unwrap();
+        let (second, member) = group.add();
         assert!(!member.has_common_kernel());
         let two = options().share_on(medium.clone(), member).unwrap();
         assert_eq!((one.owner().participant, two.owner().participant, two.generation()), (0, 1, 1));
@@ -167,23 +167,23 @@ mod tests {
         let lock = Lock::of(word(&two));
         std::mem::forget(lock.acquire(&two.pin()));
         assert_eq!((one.recover_dead(), Lock::of(word(&one)).is_held(&one)), (0, true));
-        company.kill(second);
+        group.declare_dead(second);
         assert_eq!((one.recover_dead(), Lock::of(word(&one)).is_held(&one)), (1, false));
         assert!(one.other_participants().is_empty());
-        let three = options().share_on(medium.clone(), company.join().1).unwrap();
+        let three = options().share_on(medium.clone(), group.add().1).unwrap();
         assert_eq!((three.owner().participant, three.owner().incarnation), (1, 2));
         two.abandon();
         one.close().unwrap();
         three.close().unwrap();
-        let alone = options().share_on(medium, company.join().1).unwrap();
+        let alone = options().share_on(medium, group.add().1).unwrap();
         assert_eq!((alone.generation(), alone.found()), (2, terrace_pool::Start::Clean));
     }
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "it crashes while the other one is waiting for it")]
     fn memory_wait_observes_a_crash() {
-        let company = Company::default();
-        let [(_, one), (second, two)] = pair(&company);
+        let group = ProcessGroup::default();
+        let [(_, one), (second, two)] = pair(&group);
         std::mem::forget(two.pin());
         loop {
             let guard = one.pin();
@@ -193,7 +193,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(std::time::Duration::from_millis(30));
-                company.kill(second);
+                group.declare_dead(second);
             });
             assert!(one.reclaim_blocking());
         });
@@ -205,14 +205,14 @@ mod tests {
 
     #[test]
     fn elected_process_stays_until_its_crash() {
-        let company = Company::default();
-        let [(first, one), (_, two)] = pair(&company);
+        let group = ProcessGroup::default();
+        let [(first, one), (_, two)] = pair(&group);
         let (ones, twos) = (Lock::of(word(&one)), Lock::of(word(&two)));
         word(&one).store(one.medium(), 0, Relaxed);
         for _ in 0..2 {
             assert!(ones.hold_for_process(&one) && !twos.hold_for_process(&two));
         }
-        company.kill(first);
+        group.declare_dead(first);
         for _ in 0..2 {
             assert!(twos.hold_for_process(&two));
         }
@@ -222,15 +222,15 @@ mod tests {
 
     #[test]
     fn recovery_releases_only_locks_of_the_dead() {
-        let company = Company::default();
-        let [(_, one), (second, two)] = pair(&company);
+        let group = ProcessGroup::default();
+        let [(_, one), (second, two)] = pair(&group);
         let lock = Lock::of(word(&one));
         word(&one).store(one.medium(), 0, Relaxed);
         lock.recover_if_dead(&one.pin());
         std::mem::forget(Lock::of(word(&two)).acquire(&two.pin()));
         lock.recover_if_dead(&one.pin());
         assert!(lock.is_held(&one) && lock.try_acquire(&one.pin()).is_none());
-        company.kill(second);
+        group.declare_dead(second);
         lock.recover_if_dead(&one.pin());
         assert!(!lock.is_held(&one));
         lock.try_acquire(&one.pin()).unwrap().release();
@@ -240,9 +240,9 @@ mod tests {
 
     #[test]
     fn full_table_error_names_the_participants() {
-        let (company, medium) = (Company::default(), medium());
-        let first = options().create_shared_on(medium.clone(), company.join().1).unwrap();
-        let join = || options().share_on(medium.clone(), company.join().1);
+        let (group, medium) = (ProcessGroup::default(), medium());
+        let first = options().create_shared_on(medium.clone(), group.add().1).unwrap();
+        let join = || options().share_on(medium.clone(), group.add().1);
         let others: Vec<_> = (1..4).map(|_| join().unwrap()).collect();
         let refused = join().err().unwrap().problem;
         assert!(matches!(refused, Problem::Crowded(holders) if holders.len() == 4));
@@ -253,15 +253,15 @@ mod tests {
 
     #[test]
     fn liveness_check_and_takeover_observe_a_crash() {
-        let company = Company::default();
+        let group = ProcessGroup::default();
         let observed = Arc::new(Mutex::new(Vec::new()));
         let observer = observed.clone();
-        company.tell(move |dead| observer.lock().unwrap().push(dead));
-        let [(first, one), (_, two), (_, three)] = [(); 3].map(|()| company.join());
+        group.on_crash_observed(move |dead| observer.lock().unwrap().push(dead));
+        let [(first, one), (_, two), (_, three)] = [(); 3].map(|()| group.add());
         assert!(one.claim(0).unwrap() && two.claim(1).unwrap() && two.is_alive(0));
         assert!(!three.is_alive(2));
         assert_eq!(*observed.lock().unwrap(), [0; 0], "all are alive");
-        company.kill(first);
+        group.declare_dead(first);
         assert!(!two.is_alive(0));
         assert_eq!(std::mem::take(&mut *observed.lock().unwrap()), [first]);
         assert!(three.claim(0).unwrap() && two.is_alive(0));
@@ -270,14 +270,14 @@ mod tests {
 
     #[test]
     fn crash_in_the_open_section_unblocks_the_next() {
-        let company = Company::default();
-        let ((first, one), (_, two)) = (company.join(), company.join());
+        let group = ProcessGroup::default();
+        let ((first, one), (_, two)) = (group.add(), group.add());
         one.enter().unwrap();
-        company.kill(first);
+        group.declare_dead(first);
         two.enter().unwrap();
         one.leave();
-        assert_eq!(company.register().in_open_section, Some(1));
+        assert_eq!(group.register().in_open_section, Some(1));
         assert!(two.claim(3).unwrap() && !two.is_alive(3));
-        assert_eq!(company.dead(), [0].into());
+        assert_eq!(group.dead(), [0].into());
     }
 }

@@ -3,7 +3,7 @@
 //! A store is compiled once for each type of medium, which takes long. If a medium's work per
 //! access is slower than a call, it does not need a type of its own.
 
-use crate::crash::{Memory, Wrong};
+use crate::crash::{Memory, Violation};
 use crate::points;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
 /// A medium that is also notified of calls and crashes.
-pub trait Noted: MappedMedium {
+pub trait CallObserver: MappedMedium {
     /// A call begins or has returned.
     fn mark_call(&self, _mark: u64) {}
     /// A thread of a scheduler has crashed.
@@ -21,7 +21,7 @@ pub trait Noted: MappedMedium {
     /// Revokes the last store to the word at this offset; the word keeps this value.
     fn unmake(&self, _at: u64, _value: u64) {}
     /// The failure found by this layer, if any.
-    fn wrong(&self) -> Option<Wrong> {
+    fn wrong(&self) -> Option<Violation> {
         None
     }
 }
@@ -37,28 +37,28 @@ impl<const VOLATILE: bool> Clone for Layered<VOLATILE> {
 
 impl<const VOLATILE: bool> Layered<VOLATILE> {
     /// Forwards all accesses to `medium`.
-    pub fn over<M: Noted>(medium: Arc<M>) -> Self {
+    pub fn over<M: CallObserver>(medium: Arc<M>) -> Self {
         const { assert!(M::VOLATILE_CACHE == VOLATILE, "both need write-backs, or neither") };
         Self(medium)
     }
 
-    /// See [`Noted::mark_call`].
+    /// See [`CallObserver::mark_call`].
     pub fn mark_call(&self, mark: u64) {
         self.0.mark_call_all(mark);
     }
 
-    /// See [`Noted::died`].
+    /// See [`CallObserver::died`].
     pub fn died(&self, thread: usize) {
         self.0.died_all(thread);
     }
 
-    /// See [`Noted::crash_observed`].
+    /// See [`CallObserver::crash_observed`].
     pub fn crash_observed(&self, dead: usize) {
         self.0.crash_observed_all(dead);
     }
 
-    /// See [`Noted::wrong`].
-    pub fn wrong(&self) -> Option<Wrong> {
+    /// See [`CallObserver::wrong`].
+    pub fn wrong(&self) -> Option<Violation> {
         self.0.wrong_all()
     }
 }
@@ -75,10 +75,10 @@ trait Layers: Send + Sync {
     fn mark_call_all(&self, mark: u64);
     fn died_all(&self, thread: usize);
     fn crash_observed_all(&self, dead: usize);
-    fn wrong_all(&self) -> Option<Wrong>;
+    fn wrong_all(&self) -> Option<Violation>;
 }
 
-impl<M: Noted> Layers for M {
+impl<M: CallObserver> Layers for M {
     fn mapping_below(&self) -> &Mapping {
         self.mapping()
     }
@@ -109,7 +109,7 @@ impl<M: Noted> Layers for M {
     fn crash_observed_all(&self, dead: usize) {
         self.crash_observed(dead);
     }
-    fn wrong_all(&self) -> Option<Wrong> {
+    fn wrong_all(&self) -> Option<Violation> {
         self.wrong()
     }
 }

@@ -11,7 +11,7 @@
 //! - [`schedule`] runs threads in many interleavings, each from a seed, and checks their answers.
 //! - [`crash`] crashes a store after each of its stores and checks every state that a crash may
 //!   leave.
-//! - [`Company`] lets participants of one shared pool live in one process, and crash.
+//! - [`ProcessGroup`] lets participants of one shared pool live in one process, and crash.
 //! - [`simfs`] is an in-memory file system that loses unsynced data and injects failing calls.
 //! - [`process`] kills and stops real processes, and checks what they leave against what they
 //!   acknowledged.
@@ -37,14 +37,14 @@ mod slow;
 mod threads;
 mod trace;
 
-pub use company::{Company, Member};
+pub use company::{GroupLiveness, ProcessGroup};
 pub use counting::{Counting, Counts, Touched};
 pub use jittery::Jittery;
-pub use layered::{Layered, Noted};
+pub use layered::{CallObserver, Layered};
 pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
 pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};
 pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
-pub use threads::elsewhere;
+pub use threads::in_other_thread;
 pub use trace::{Event, Piece, Role, Trace, What};

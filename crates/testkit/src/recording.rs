@@ -4,7 +4,7 @@
 //! deterministic scheduler in [`Medium::before_access`] of the medium below, equal runs give equal
 //! traces.
 
-use crate::layered::Noted;
+use crate::layered::CallObserver;
 use crate::points;
 use crate::threads;
 use crate::trace::{Event, Role, Trace, What};
@@ -148,7 +148,7 @@ fn is_recorded(access: Access) -> bool {
     !matches!(access, Access::Load | Access::Read(_))
 }
 
-impl<M: MappedMedium> Noted for Recording<M> {
+impl<M: MappedMedium> CallObserver for Recording<M> {
     fn mark_call(&self, mark: u64) {
         self.mark(mark);
     }

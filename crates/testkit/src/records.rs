@@ -28,7 +28,7 @@ pub trait TestKeys: KeyKind {
     fn mark<M: MappedMedium>(guard: &Guard<'_, M>, marker: &mut Marker<'_>, word: u64);
     /// Frees the memory of a word that no index contains any more (`seen`), or that none ever
     /// contained.
-    fn give_back<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool);
+    fn free_word<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool);
 }
 
 impl TestKeys for U64 {
@@ -48,7 +48,7 @@ impl TestKeys for U64 {
 
     fn mark<M: MappedMedium>(_: &Guard<'_, M>, _: &mut Marker<'_>, _: u64) {}
 
-    fn give_back<M: MappedMedium>(_: &Guard<'_, M>, _: u64, _: bool) {}
+    fn free_word<M: MappedMedium>(_: &Guard<'_, M>, _: u64, _: bool) {}
 }
 
 /// A record that begins with the key's number and version.
@@ -120,7 +120,7 @@ impl TestKeys for Bytes<TestRecord> {
         }
     }
 
-    fn give_back<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool) {
+    fn free_word<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool) {
         let [length, ..] = TestRecord::head(guard, word).expect("the word of a record");
         let bytes = HEAD + length as usize;
         if seen { guard.retire(word, bytes) } else { guard.free(word, bytes) }

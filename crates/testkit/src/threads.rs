@@ -62,7 +62,7 @@ pub(crate) fn as_other_thread<R>(work: impl FnOnce() -> R) -> R {
 
 /// Runs `work` in another thread and waits for it: fences of this thread do not cover its unfenced
 /// write-backs.
-pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+pub fn in_other_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     /// A number that no thread of a scheduler has.
     const NUMBER: u32 = 9;
     let number_and_work = || {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use terrace::Store;
 use terrace_bench::{Bound, Row, Section, median};
 use terrace_medium::Shm;
-use terrace_testkit::process::{AtPoint, Ending, Point, Victim};
+use terrace_testkit::process::{AtPoint, Point, PointAction, Victim};
 
 /// The work of a neighbour that will be killed.
 pub(super) const HOLDS: &str = "holds";
@@ -82,7 +82,7 @@ pub(super) fn hold(path: &Path, records: u64) -> Outcome<()> {
 fn death(store: &Store, path: &Path, records: u64, point: &Point) -> Outcome<f64> {
     let mut holder = Command::new(std::env::current_exe()?);
     holder.args([NEIGHBOUR.as_ref(), HOLDS.as_ref(), path.as_os_str(), records.to_string().as_ref()]);
-    let holder = Victim::of(holder.env(Point::VARIABLE, point.told(Ending::Stop)))?;
+    let holder = Victim::of(holder.env(Point::VARIABLE, point.to_variable(PointAction::Stop)))?;
     if !holder.wait_until_stopped()? {
         return Err("the holder has ended before it held the lock".into());
     }
@@ -100,7 +100,7 @@ fn death(store: &Store, path: &Path, records: u64, point: &Point) -> Outcome<f64
         std::thread::sleep(Duration::from_millis(2));
         let has_waited = !is_through.load(SeqCst);
         let killed = Instant::now();
-        holder.strike();
+        holder.kill_nowait();
         let end = survivor.join().map_err(|_| "the survivor failed")??;
         holder.wait();
         if !has_waited {

@@ -19,7 +19,7 @@ use terrace_index::hash::Clht;
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::{MappedMedium, Mapping, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::Company;
+use terrace_testkit::ProcessGroup;
 
 /// The first argument that makes this program a neighbour: another process with the same store or
 /// pool.
@@ -265,7 +265,7 @@ fn among_hosts(bytes: u64, shared: bool) -> Outcome<Pool<Pmem>> {
     mapping.advise_huge_pages();
     let (options, medium) = (PoolOptions::anonymous(), Pmem::new(mapping));
     Ok(match shared {
-        true => options.create_shared_on(medium, Company::default().join().1)?,
+        true => options.create_shared_on(medium, ProcessGroup::default().add().1)?,
         // Its pins do not rely on the kernel either.
         false => options.reproducible().create_on(medium)?,
     })

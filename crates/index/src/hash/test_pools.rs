@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Pool, PoolOptions};
 use terrace_testkit::crash::Memory;
-use terrace_testkit::schedule::{Job, Policy, Scheduled, Slice, Stage};
+use terrace_testkit::schedule::{Job, Policy, Scheduled, Scheduler, Slice};
 use terrace_testkit::{Layered, Recording, Trace};
 
 /// The medium of such a pool.
@@ -93,7 +93,7 @@ const READS_BEFORE_YIELD: usize = 64;
 
 /// Runs `one` for `steps` steps, then `other` until it ends or waits, and so on.
 pub(super) fn interrupted(
-    stage: &Stage,
+    scheduler: &Scheduler,
     steps: u32,
     one: impl FnOnce() + Send + 'static,
     other: impl FnOnce() + Send + 'static,
@@ -101,6 +101,6 @@ pub(super) fn interrupted(
     let jobs: Vec<Job> = vec![Box::new(one), Box::new(other)];
     let others = [(1, u32::MAX); READS_BEFORE_YIELD];
     let turns = std::iter::once((0, steps)).chain(others).map(|(thread, steps)| Slice { thread, steps });
-    let ran = stage.run(jobs, &Policy::Script(turns.collect()), 0);
+    let ran = scheduler.run(jobs, &Policy::Script(turns.collect()), 0);
     assert_eq!(ran.wrong, None, "after {steps} steps");
 }

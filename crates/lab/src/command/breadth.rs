@@ -11,7 +11,7 @@ const WIDE: Limits = Limits {
     events_one_in: [64, 16],
     nested_one_in: [0; 3],
     revived_one_in: 0,
-    again_one_in: Limits::AGAIN_ONE_IN,
+    again_one_in: Limits::RECHECK_ONE_IN,
 };
 
 /// Fewer states per point, but more crashed recoveries and more kills.
@@ -21,7 +21,7 @@ const DEEP: Limits = Limits {
     events_one_in: [8, 16],
     nested_one_in: [8192, 512, 0],
     revived_one_in: 2048,
-    again_one_in: Limits::AGAIN_ONE_IN,
+    again_one_in: Limits::RECHECK_ONE_IN,
 };
 
 /// The options of `crash` and `replay`.

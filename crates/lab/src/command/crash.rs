@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 use terrace_lab::{FaultProfile, RunSeed, SUITES, Suite, suite};
-use terrace_testkit::crash::{Finding, Lab, Limits, Profile, Seen, Story};
+use terrace_testkit::crash::{Finding, FindingReport, Lab, Limits, Profile, Seen};
 
 /// Maximum number of runs for minimising a finding.
 const TRIES: usize = 400;
@@ -203,7 +203,7 @@ pub(crate) fn describe(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limi
     let operations = finding.plan.before.len() + finding.plan.ops.len();
     let finding = suite.minimise(&lab, finding, TRIES);
     let left = finding.plan.before.len() + finding.plan.ops.len();
-    let story = Story { target: suite.name, crash: seed.profile.crash(), finding: &finding };
+    let story = FindingReport { target: suite.name, crash: seed.profile.crash(), finding: &finding };
     format!(
         "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  to repeat: cargo lab replay {seed}{}    minimised from {operations} operations to {left}",
         suite.name,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use terrace_lab::{CrashKind, FaultProfile, Monitor, RunSeed, SCHEDULE_TARGETS, ScheduleSeed, Suite};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
-use terrace_testkit::schedule::Stage;
+use terrace_testkit::schedule::Scheduler;
 
 /// Number of histories that are searched for places of faults.
 const HISTORIES: u64 = 200;
@@ -155,14 +155,15 @@ impl Mutants {
     /// Every fault of every place that multi-threaded runs reach, with crashed threads or without;
     /// single-threaded histories never reach some of these places.
     fn schedule_faults(&self) -> BTreeMap<Fault, TargetNames> {
-        let stage = Stage::new();
+        let scheduler = Scheduler::new();
         let targets =
             SCHEDULE_TARGETS.iter().filter(|target| self.target == "all" || self.target == target.name);
         let mut found: BTreeMap<Fault, TargetNames> = BTreeMap::new();
         let runs = targets.flat_map(|target| self.fault_profiles().map(|it| (target, it)));
         for (target, fault_profile) in runs {
             let seed = |number| ScheduleSeed::new(target.name, fault_profile, self.seed, number);
-            let faults = (0..SCHEDULE_RUNS).flat_map(|run| target.faults(&stage, self.profile, seed(run)));
+            let faults =
+                (0..SCHEDULE_RUNS).flat_map(|run| target.faults(&scheduler, self.profile, seed(run)));
             faults.for_each(|fault| _ = found.entry(fault).or_default().insert(target.name));
         }
         found
@@ -253,7 +254,7 @@ impl Mutants {
         std::thread::scope(|scope| {
             for _ in 0..cores() {
                 scope.spawn(|| {
-                    let stage = Stage::new();
+                    let scheduler = Scheduler::new();
                     let monitor = Monitor { seen: &seen, is_over: &is_over, fault: Some(fault) };
                     while !is_over() {
                         // Without kinds, `is_over` is true before the first run.
@@ -264,7 +265,7 @@ impl Mutants {
                         }
                         let (target, fault_profile) = kinds[kind];
                         let seed = ScheduleSeed::new(target.name, fault_profile, self.seed, run);
-                        let result = target.run(&stage, &monitor, seed);
+                        let result = target.run(&scheduler, &monitor, seed);
                         if result.explored.runs > 0 {
                             reached.fetch_add(1, Relaxed);
                         }
@@ -297,7 +298,7 @@ impl Mutants {
             events_one_in: [1; 2],
             nested_one_in: [recovered, 0, 0],
             revived_one_in: killed,
-            again_one_in: Limits::AGAIN_ONE_IN,
+            again_one_in: Limits::RECHECK_ONE_IN,
         };
         Session {
             place: fault_target.place,

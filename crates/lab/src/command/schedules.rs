@@ -13,7 +13,7 @@ use terrace_lab::{
     FaultProfile, Monitor, RunResult, SCHEDULE_TARGETS, ScheduleSeed, ScheduleTarget, schedule_target,
 };
 use terrace_testkit::crash::{Explored, Seen};
-use terrace_testkit::schedule::{Finding, Stage, Story};
+use terrace_testkit::schedule::{Finding, FindingReport, Scheduler};
 
 /// Maximum number of runs for minimising a finding.
 const TRIES: usize = 3000;
@@ -136,7 +136,7 @@ impl Schedules {
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.unwrap_or_else(cores) {
                 scope.spawn(|| {
-                    let stage = Stage::new();
+                    let scheduler = Scheduler::new();
                     let is_over = || stop.load(Relaxed) || is_enough_done();
                     while !is_over() {
                         let number = next.fetch_add(1, Relaxed);
@@ -145,7 +145,7 @@ impl Schedules {
                         }
                         let seed = ScheduleSeed::new(target.name, self.crash, self.seed, number);
                         let result = target.run(
-                            &stage,
+                            &scheduler,
                             &Monitor { seen: &seen, is_over: &is_over, fault: None },
                             seed,
                         );
@@ -214,9 +214,9 @@ impl Schedules {
 fn describe(target: &ScheduleTarget, seed: ScheduleSeed, finding: Finding) -> String {
     let size = |finding: &Finding| (finding.scenario.len(), finding.turns.len());
     let (operations, turns) = size(&finding);
-    let finding = target.minimise(&Stage::new(), seed.fault_profile, finding, TRIES);
+    let finding = target.minimise(&Scheduler::new(), seed.fault_profile, finding, TRIES);
     let (operations_left, turns_left) = size(&finding);
-    let story = Story { crash: seed.fault_profile.power_loss_text(), finding: &finding };
+    let story = FindingReport { crash: seed.fault_profile.power_loss_text(), finding: &finding };
     format!(
         "\n{seed}: WRONG\n{story}\n  to repeat: cargo lab replay {seed}    minimised from {operations} operations and {turns} turns to \
          {operations_left} and {turns_left}"
@@ -229,7 +229,8 @@ pub(crate) fn replay(seed: ScheduleSeed, as_json: bool) -> ExitCode {
         return failed(&format!("there is no target {}", seed.target));
     };
     let seen = Seen::new();
-    let result = target.run(&Stage::new(), &Monitor { seen: &seen, is_over: &|| false, fault: None }, seed);
+    let result =
+        target.run(&Scheduler::new(), &Monitor { seen: &seen, is_over: &|| false, fault: None }, seed);
     let sound = result.finding.is_none();
     let text = match (as_json, result.finding) {
         (true, finding) => {

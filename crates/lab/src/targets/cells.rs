@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use terrace_medium::{Line, MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
-use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
+use terrace_testkit::crash::{Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 
 /// A pool with a block of cells.
 pub struct Cells;
@@ -45,11 +45,11 @@ impl Target for Blocks {
     type Subject<M: MappedMedium> = CellsUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
-        let mut dice = Dice::new(seed);
+        let mut dice = RandomSource::new(seed);
         let keys = 2 + dice.roll(3) as usize;
         let (mut model, mut next) = (vec![None; keys], 0);
-        let mut draw = |dice: &mut Dice, count: u64| {
-            let ops = BLOCKS_MIX.draw(dice, count as usize, &mut next, &mut model);
+        let mut draw = |dice: &mut RandomSource, count: u64| {
+            let ops = BLOCKS_MIX.random(dice, count as usize, &mut next, &mut model);
             let kind = if seed >> 5 & 1 == 0 { CALM } else { HANDED };
             let handed = |op: Op| match op {
                 Op::Background(step) => Op::Background(step & !CALM | kind),
@@ -73,13 +73,13 @@ impl Target for Cells {
     type Subject<M: MappedMedium> = CellsUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
-        let mut dice = Dice::new(seed);
+        let mut dice = RandomSource::new(seed);
         let keys = 2 + dice.roll(KEYS_MAX as u64 - 1) as usize;
         let (mut model, mut next) = (vec![None; keys], 0);
         let count = dice.roll(16) as usize;
-        let before = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let before = MIX.random(&mut dice, count, &mut next, &mut model);
         let count = 4 + dice.roll(12) as usize;
-        let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let ops = MIX.random(&mut dice, count, &mut next, &mut model);
         let after = (0..keys).map(|key| Op::Put(key, (1 << 20) + key as u64)).collect();
         Plan {
             seed,

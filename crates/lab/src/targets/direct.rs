@@ -11,7 +11,7 @@ use terrace_engine::{
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Liveness, Pool};
-use terrace_testkit::crash::{Dice, Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
+use terrace_testkit::crash::{Effect, Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 
 type Index<M> = Clht<M, Bytes<EngineKey>>;
 type Store<M> = Direct<M>;
@@ -38,14 +38,14 @@ impl Target for DirectEngine {
     type Subject<M: MappedMedium> = EngineUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
-        let mut dice = Dice::new(seed);
+        let mut dice = RandomSource::new(seed);
         let keys = 2 + dice.roll(8) as usize;
         let (mut model, mut next) = (vec![None; keys], 0);
         let count = dice.roll(12) as usize;
         let has_time = expiring::is_in(seed);
-        let mut draw = |dice: &mut Dice, count| match has_time {
-            true => expiring::draw(&MIX, dice, count, &mut next, &mut model),
-            false => MIX.draw(dice, count, &mut next, &mut model),
+        let mut draw = |dice: &mut RandomSource, count| match has_time {
+            true => expiring::random(&MIX, dice, count, &mut next, &mut model),
+            false => MIX.random(dice, count, &mut next, &mut model),
         };
         let before = draw(&mut dice, count);
         let count = 4 + dice.roll(14) as usize;
@@ -362,7 +362,7 @@ impl<M: MappedMedium> Subject<M> for EngineUnderTest<M> {
         Self::over(shared(medium, plan, liveness, first)?, plan)
     }
 
-    fn look_after(&self) {
+    fn recover_dead(&self) {
         self.store.recover_dead();
     }
 

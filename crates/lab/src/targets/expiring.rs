@@ -10,7 +10,7 @@ use std::sync::Arc;
 use terrace_engine::{Clock, ManualClock};
 use terrace_medium::MappedMedium;
 use terrace_pool::Pool;
-use terrace_testkit::crash::{Dice, Effect, Mix, Op, Plan, Version};
+use terrace_testkit::crash::{Effect, Mix, Op, Plan, RandomSource, Version};
 
 /// The time at the start of each run.
 const START: u64 = 1_000_000;
@@ -86,17 +86,17 @@ fn due(model: &[Option<Version>]) -> Vec<Effect> {
     model.iter().enumerate().filter(is_due).map(|(key, _)| (key, None)).collect()
 }
 
-/// As [`Mix::draw`], with ticks in between, some of them followed by a sweep.
-pub(super) fn draw(
+/// As [`Mix::random`], with ticks in between, some of them followed by a sweep.
+pub(super) fn random(
     mix: &Mix,
-    dice: &mut Dice,
+    dice: &mut RandomSource,
     count: usize,
     next: &mut Version,
     model: &mut [Option<Version>],
 ) -> Vec<Op> {
     let mut ops = Vec::new();
     for _ in 0..count {
-        ops.extend(mix.draw(dice, 1, next, model));
+        ops.extend(mix.random(dice, 1, next, model));
         let due = due(model);
         if !due.is_empty() && dice.roll(4) == 0 {
             let tick = Op::Batch(due);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Marker, Pool};
-use terrace_testkit::crash::{Dice, Key, Op, Plan, Reply, Subject, Target, Version};
+use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 
 /// A full pool.
 pub struct Full;
@@ -69,7 +69,7 @@ impl<M: MappedMedium> FullUnderTest<M> {
 
     /// Allocates all free extents as blocks that contain their own length.
     fn fill(&self, seed: u64) {
-        let mut dice = Dice::new(seed);
+        let mut dice = RandomSource::new(seed);
         let guard = self.pool.pin();
         self.make_spares(&guard);
         for number in 0..FILL {

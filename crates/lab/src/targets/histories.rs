@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_testkit::TestKeys;
-use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Version};
+use terrace_testkit::crash::{Key, Mix, Op, Plan, RandomSource, Version};
 
 const MIX: Mix =
     Mix { put: 30, insert: 20, update: 8, remove: 22, swap: 12, batch: 0, puts: 0, background: 10 };
@@ -15,7 +15,7 @@ const MIX: Mix =
 /// A plan that fills a few buckets until the table grows, empties a table until it shrinks, or does
 /// a little of everything.
 pub(super) fn plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
-    let mut dice = Dice::new(seed);
+    let mut dice = RandomSource::new(seed);
     let few = dice.roll(4) != 0;
     let keys = if few { 4 + dice.roll(6) } else { 5 * slots + dice.roll(2 * slots) };
     let before = if few { dice.roll(10) } else { keys * 3 / 2 + dice.roll(20) };
@@ -27,7 +27,7 @@ pub(super) fn turbo_plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
     if is_garbage_run(seed) {
         return garbage_plan::<K>(seed, slots as usize);
     }
-    let mut dice = Dice::new(seed);
+    let mut dice = RandomSource::new(seed);
     let (keys, before) = match dice.roll(3) {
         0 => (4 + dice.roll(6), dice.roll(10)),
         // The operations that may crash make the table grow, for the first or the second time.
@@ -45,14 +45,14 @@ pub(super) fn is_garbage_run(seed: u64) -> bool {
 /// deleted slots, and all keys have one home bucket. So probe paths are long, and some more
 /// removals and inserts make the shard rebuild itself at the same size, without the deleted slots.
 fn garbage_plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
-    let mut dice = Dice::new(seed);
+    let mut dice = RandomSource::new(seed);
     let keys = 3 * slots + GARBAGE_ROOM;
     let (mut live, mut next) = ((0..keys).collect::<Vec<Key>>(), keys as Version);
     let mut before: Vec<Op> = live.iter().map(|&key| Op::Put(key, key as Version + 1)).collect();
     // Deleted slots are more than an eighth of all slots.
     let mut gone: VecDeque<Key> = (0..slots * 2 / 3).map(|_| take_one(&mut dice, &mut live)).collect();
     before.extend(gone.iter().copied().map(Op::Remove));
-    let mut pairs = |dice: &mut Dice, count| {
+    let mut pairs = |dice: &mut RandomSource, count| {
         let mut ops = Vec::new();
         for _ in 0..count {
             next += 1;
@@ -76,14 +76,14 @@ fn garbage_plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
 /// Keys in the last of the four buckets of a garbage run.
 pub(super) const GARBAGE_ROOM: usize = 4;
 
-fn take_one(dice: &mut Dice, live: &mut Vec<Key>) -> Key {
+fn take_one(dice: &mut RandomSource, live: &mut Vec<Key>) -> Key {
     live.swap_remove(dice.roll(live.len() as u64) as usize)
 }
 
 /// A plan for Rewo-Hash that does a little of everything, grows a table of one or two buckets or
 /// shrinks it again, or fills two of a table's four buckets until keys are evicted.
 pub(super) fn rewo_plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
-    let mut dice = Dice::new(seed);
+    let mut dice = RandomSource::new(seed);
     if is_spare_run(seed) {
         return spare_plan::<K>(seed, &mut dice, slots as usize);
     }
@@ -121,7 +121,7 @@ pub(super) fn is_spare_run(seed: u64) -> bool {
 /// A plan for a table of four buckets that fills up until it takes a spare table and moves to it.
 /// Or the table has a spare and most keys are removed: it takes a smaller spare instead and
 /// shrinks, or a larger one again if the keys come back at once.
-fn spare_plan<K: LabKeys>(seed: u64, dice: &mut Dice, slots: usize) -> Plan {
+fn spare_plan<K: LabKeys>(seed: u64, dice: &mut RandomSource, slots: usize) -> Plan {
     let room = 4 * slots;
     let (keys, is_emptied) = (room + 4, dice.roll(2) == 0);
     let put =
@@ -148,7 +148,7 @@ pub(super) enum RewoPlan {
     Evicting,
 }
 
-pub(super) fn rewo_plan_kind(dice: &mut Dice) -> RewoPlan {
+pub(super) fn rewo_plan_kind(dice: &mut RandomSource) -> RewoPlan {
     [RewoPlan::Few, RewoPlan::Growing, RewoPlan::Evicting][dice.roll(3) as usize]
 }
 
@@ -173,8 +173,8 @@ fn is_in_two_of_four(hash: u64, _: u64) -> bool {
 /// keys are moved and it grows. Or most keys of a table of two or four units are removed until it
 /// shrinks, and perhaps some come back.
 pub(super) fn level_plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
-    let mut dice = Dice::new(seed);
-    let roll = |dice: &mut Dice, sides: usize| dice.roll(sides as u64) as usize;
+    let mut dice = RandomSource::new(seed);
+    let roll = |dice: &mut RandomSource, sides: usize| dice.roll(sides as u64) as usize;
     let (keys, put, taken) = match dice.roll(6) {
         0 => (4 + roll(&mut dice, 6), roll(&mut dice, 4), 0),
         1 | 2 => (slots + 3 + roll(&mut dice, 6), slots - 7 + roll(&mut dice, 6), 0),
@@ -200,13 +200,13 @@ pub(super) fn level_plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
 /// A plan over `keys` keys, with `count` random operations of setup, which never crash.
 fn plan_of<K: LabKeys>(
     seed: u64,
-    dice: &mut Dice,
+    dice: &mut RandomSource,
     keys: usize,
     count: usize,
     is_here: fn(u64, u64) -> bool,
 ) -> Plan {
     let (filling, mut next) = (Mix { remove: 4, ..MIX }, 0);
-    let before = filling.draw(dice, count, &mut next, &mut vec![None; keys]);
+    let before = filling.random(dice, count, &mut next, &mut vec![None; keys]);
     plan_after::<K>(seed, dice, keys, (before, next), false, is_here)
 }
 
@@ -214,7 +214,7 @@ fn plan_of<K: LabKeys>(
 /// empty it more, or fill it again.
 fn plan_after<K: LabKeys>(
     seed: u64,
-    dice: &mut Dice,
+    dice: &mut RandomSource,
     keys: usize,
     (before, mut next): (Vec<Op>, u64),
     is_emptied: bool,
@@ -224,7 +224,7 @@ fn plan_after<K: LabKeys>(
     before.iter().for_each(|op| op.do_to(&mut model));
     let mix = if dice.roll(2) == 0 { MIX } else { Mix { remove: 60, ..MIX } };
     let count = 8 + dice.roll(20) as usize;
-    let mut ops = mix.draw(dice, count, &mut next, &mut model);
+    let mut ops = mix.random(dice, count, &mut next, &mut model);
     if is_emptied {
         ops.insert(dice.roll(4) as usize, Op::Remove(0));
     }
@@ -245,7 +245,7 @@ fn plan_after<K: LabKeys>(
 
 /// Adds operations that finish resizes without writing anything, and others that reuse freed memory
 /// at once.
-fn with_memory_reuse(dice: &mut Dice, ops: Vec<Op>) -> Vec<Op> {
+fn with_memory_reuse(dice: &mut RandomSource, ops: Vec<Op>) -> Vec<Op> {
     let mut more = Vec::new();
     for op in ops {
         more.push(op);

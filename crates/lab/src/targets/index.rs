@@ -8,8 +8,8 @@ use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, T
 use terrace_index::{Bytes, CacheBounds, IndexStats, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
-use terrace_testkit::crash::{Dice, Key, Op, Plan, Reply, Subject, Target, Version};
-use terrace_testkit::{TestKeys, TestRecord, elsewhere};
+use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Reply, Subject, Target, Version};
+use terrace_testkit::{TestKeys, TestRecord, in_other_thread};
 
 const NAME: &str = "lab";
 /// Background work that forces a collection, which recounts the keys.
@@ -165,7 +165,7 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Rewo<M, K> {
     type Keys = K;
     /// One, two or four buckets, with two or four locks; often in memory that was used before.
     fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
-        let buckets_log2 = match rewo_plan_kind(&mut Dice::new(plan.seed)) {
+        let buckets_log2 = match rewo_plan_kind(&mut RandomSource::new(plan.seed)) {
             _ if is_spare_run(plan.seed) => 2,
             RewoPlan::Few => 0,
             RewoPlan::Growing => first_log2(plan.seed),
@@ -238,15 +238,15 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         let word = new.map(|version| K::word(&guard, self.key(key), number, version)).transpose()?;
         match self.index.compare_and_swap(&guard, self.key(key), old, word) {
             Ok(Swapped::Done) => {
-                old.into_iter().for_each(|old| K::give_back(&guard, old, true));
+                old.into_iter().for_each(|old| K::free_word(&guard, old, true));
                 Ok(expected)
             }
             Ok(Swapped::Found(found)) => {
-                word.into_iter().for_each(|word| K::give_back(&guard, word, false));
+                word.into_iter().for_each(|word| K::free_word(&guard, word, false));
                 Ok(found.map(|word| read_word::<M, K>(&guard, word).1))
             }
             Err(full) => {
-                word.into_iter().for_each(|word| K::give_back(&guard, word, false));
+                word.into_iter().for_each(|word| K::free_word(&guard, word, false));
                 Err(full)
             }
         }
@@ -257,7 +257,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         let retired = |word: Option<u64>| {
             word.map(|word| {
                 let version = read_word::<M, K>(&guard, word).1;
-                K::give_back(&guard, word, true);
+                K::free_word(&guard, word, true);
                 version
             })
         };
@@ -265,14 +265,14 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
             Op::Put(key, version) => {
                 let word = K::word(&guard, self.key(key), self.keys[key].0, version)?;
                 let old = self.index.upsert(&guard, self.key(key), word);
-                old.map(retired).inspect_err(|_| K::give_back(&guard, word, false))
+                old.map(retired).inspect_err(|_| K::free_word(&guard, word, false))
             }
             Op::Insert(key, version) => {
                 let word = K::word(&guard, self.key(key), self.keys[key].0, version)?;
                 match self.index.insert(&guard, self.key(key), word) {
                     Ok(Inserted::New) => Ok(None),
                     other => {
-                        K::give_back(&guard, word, false);
+                        K::free_word(&guard, word, false);
                         other.map(|present| match present {
                             Inserted::Present(word) => Some(read_word::<M, K>(&guard, word).1),
                             Inserted::New => None,
@@ -284,7 +284,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
                 let word = K::word(&guard, self.key(key), self.keys[key].0, version)?;
                 let old = self.index.update(&guard, self.key(key), word);
                 if old.is_none() {
-                    K::give_back(&guard, word, false);
+                    K::free_word(&guard, word, false);
                 }
                 Ok(retired(old))
             }
@@ -304,7 +304,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
             }
             Op::Background(step) if step % 4 == 2 && self.is_alone => {
                 drop(guard);
-                elsewhere(|| _ = self.index.maintain(&self.pool().pin()));
+                in_other_thread(|| _ = self.index.maintain(&self.pool().pin()));
                 Ok(None)
             }
             Op::Background(step) if step % 4 == 3 && self.is_alone => {
@@ -327,7 +327,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     fn end_elsewhere(&self, has_given_back: bool) {
         const STEPS: usize = 16;
         const BYTES: usize = 64;
-        elsewhere(|| {
+        in_other_thread(|| {
             if has_given_back {
                 let guard = self.pool().pin();
                 let block = guard.alloc(BYTES).map(|block| block.persist().into_offset());

@@ -4,8 +4,8 @@ use super::options::{findings, first_eight, is_unmade, options, refused_after_re
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
-use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
-use terrace_testkit::elsewhere;
+use terrace_testkit::crash::{Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
+use terrace_testkit::in_other_thread;
 
 /// A pool whose roots are the keys.
 pub struct Roots;
@@ -30,13 +30,13 @@ impl Target for Roots {
     type Subject<M: MappedMedium> = RootsUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
-        let mut dice = Dice::new(seed);
+        let mut dice = RandomSource::new(seed);
         let keys = 2 + dice.roll(6) as usize;
         let (mut model, mut next) = (vec![None; keys], 0);
         let count = dice.roll(16) as usize;
-        let before = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let before = MIX.random(&mut dice, count, &mut next, &mut model);
         let count = 4 + dice.roll(20) as usize;
-        let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let ops = MIX.random(&mut dice, count, &mut next, &mut model);
         let ops = if dice.roll(4) == 0 { in_slabs_of_others(&mut dice, ops, next, keys) } else { ops };
         let ops = if seed >> 43 & 7 == 1 { only_slabs_of_others(keys) } else { ops };
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
@@ -53,7 +53,7 @@ impl Target for Roots {
 }
 
 /// Inserts puts that take a block of a slab that another thread has just begun.
-fn in_slabs_of_others(dice: &mut Dice, ops: Vec<Op>, mut next: Version, keys: usize) -> Vec<Op> {
+fn in_slabs_of_others(dice: &mut RandomSource, ops: Vec<Op>, mut next: Version, keys: usize) -> Vec<Op> {
     let mut more = Vec::new();
     for op in ops {
         more.push(op);
@@ -173,7 +173,7 @@ impl<M: MappedMedium> RootsUnderTest<M> {
     fn begin_slab(&self, seed: u64) {
         let bytes = bytes_of(RARE + seed % RARE_BYTES.len() as u64);
         let pool = &self.pool;
-        let block = elsewhere(|| {
+        let block = in_other_thread(|| {
             let block = pool.pin().alloc(bytes).ok().map(|block| block.fenced_later().into_offset());
             pool.reclaim_blocking();
             block

@@ -48,13 +48,13 @@ where
     fn put(&self, guard: &Guard<'_, I::Medium>, number: u64) {
         let word = I::Kind::word(guard, self.key(number), number, 1).expect("room for a word");
         if let Some(old) = self.index.upsert(guard, self.key(number), word).expect("room for a key") {
-            I::Kind::give_back(guard, old, true);
+            I::Kind::free_word(guard, old, true);
         }
     }
 
     fn remove(&self, guard: &Guard<'_, I::Medium>, number: u64) -> bool {
         let word = self.index.remove(guard, self.key(number));
-        word.into_iter().for_each(|word| I::Kind::give_back(guard, word, true));
+        word.into_iter().for_each(|word| I::Kind::free_word(guard, word, true));
         word.is_some()
     }
 

@@ -105,7 +105,7 @@ where
     fn last_version(&self, guard: &Guard<'_, Medium<I>>, number: u64, word: Option<u64>) -> Option<u64> {
         let word = word?;
         let version = self.version(guard, number, word);
-        I::Kind::give_back(guard, word, true);
+        I::Kind::free_word(guard, word, true);
         Some(version)
     }
 
@@ -125,11 +125,11 @@ where
         match self.index.insert(guard, self.key(number), word) {
             Ok(Inserted::New) => Ok(None),
             Ok(Inserted::Present(present)) => {
-                I::Kind::give_back(guard, word, false);
+                I::Kind::free_word(guard, word, false);
                 Ok(Some(self.version(guard, number, present)))
             }
             Err(full) => {
-                I::Kind::give_back(guard, word, false);
+                I::Kind::free_word(guard, word, false);
                 Err(full)
             }
         }
@@ -139,7 +139,7 @@ where
         let word = self.word(guard, number, version).expect("room for a word");
         let old = self.index.update(guard, self.key(number), word);
         if old.is_none() {
-            I::Kind::give_back(guard, word, false);
+            I::Kind::free_word(guard, word, false);
         }
         self.last_version(guard, number, old)
     }
@@ -171,7 +171,7 @@ where
                 Ok(())
             }
             Swapped::Found(found) => {
-                new.into_iter().for_each(|word| I::Kind::give_back(guard, word, false));
+                new.into_iter().for_each(|word| I::Kind::free_word(guard, word, false));
                 Err(found)
             }
         }

@@ -2,9 +2,9 @@
 
 /// A generator; the same seed gives the same numbers.
 #[derive(Clone, Debug, Default)]
-pub struct Dice(u64);
+pub struct RandomSource(u64);
 
-impl Dice {
+impl RandomSource {
     /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)

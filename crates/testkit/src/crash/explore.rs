@@ -17,7 +17,7 @@
 //! If a point has more states than the limit, the search samples: all minimal, all maximal, each
 //! line alone kept or lost, then random states.
 
-use super::dice::Dice;
+use super::dice::RandomSource;
 use super::focus::Focus;
 use super::line::Pending;
 use super::memory::{Memory, WORDS};
@@ -39,7 +39,7 @@ use states::{Choice, Point, pick};
 const FOCUS_POINTS: [u64; 3] = [48, 12, 12];
 
 /// A violation, described by the judge.
-pub type Wrong = String;
+pub type Violation = String;
 
 /// Defines what is expected at each point of a trace, and checks states against it.
 pub trait Judge<const VOLATILE: bool> {
@@ -49,7 +49,7 @@ pub trait Judge<const VOLATILE: bool> {
     fn expectation(&self) -> u64;
     /// Recovers from the content of `memory` and checks the result. Deterministic for equal bytes
     /// at one point; `point` is the point's number.
-    fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong>;
+    fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Violation>;
     /// The trace of a recovery from `image`, so that crashes during it can be explored.
     fn recovery(&mut self, image: &[u64]) -> Option<Trace>;
     /// The trace of a new process that recovers from `image` while the machine stays up, reads
@@ -86,7 +86,7 @@ pub struct Limits {
 
 impl Limits {
     /// The usual value of `again_one_in`.
-    pub const AGAIN_ONE_IN: u64 = 16;
+    pub const RECHECK_ONE_IN: u64 = 16;
 }
 
 impl Default for Limits {
@@ -97,7 +97,7 @@ impl Default for Limits {
             events_one_in: [1, 16],
             nested_one_in: [32_768, 8192, 0],
             revived_one_in: 2048,
-            again_one_in: Self::AGAIN_ONE_IN,
+            again_one_in: Self::RECHECK_ONE_IN,
         }
     }
 }
@@ -145,7 +145,7 @@ pub struct ViolatingState {
     /// The lines whose stores might have been lost, with the lost and the kept stores.
     pub lines: Vec<LineFate>,
     /// The violation.
-    pub wrong: Wrong,
+    pub wrong: Violation,
     /// If a recovery was crashed, too: its trace and violating state.
     pub nested: Option<Box<(Trace, ViolatingState)>>,
 }
@@ -169,7 +169,7 @@ pub struct Explorer<'e, const VOLATILE: bool> {
     depth: usize,
     seen: &'e Seen,
     is_over: &'e dyn Fn() -> bool,
-    dice: Dice,
+    dice: RandomSource,
     lines: Vec<Option<Box<Pending>>>,
     /// Lines, except scratch, with stores that may be lost.
     open: BTreeSet<u32>,
@@ -213,7 +213,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             depth: 0,
             seen,
             is_over,
-            dice: Dice::new(0),
+            dice: RandomSource::new(0),
             lines,
             open: BTreeSet::new(),
             threads: Vec::new(),
@@ -351,7 +351,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         self.lines.resize_with(self.memory.lines(), || None);
         self.threads.clear();
         self.marks = [0; 3];
-        self.dice = Dice::new(seed);
+        self.dice = RandomSource::new(seed);
         self.knows_reads = false;
         (self.revival, self.caches) = (None, None);
         true

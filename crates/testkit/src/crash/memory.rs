@@ -12,7 +12,7 @@ mod rest;
 
 pub(super) use rest::Reads;
 
-use crate::layered::Noted;
+use crate::layered::CallObserver;
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -466,7 +466,7 @@ pub(crate) fn hash(a: u64, b: u64) -> u64 {
     (folded ^ a.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ folded >> 29
 }
 
-impl<const VOLATILE: bool> Noted for Memory<VOLATILE> {}
+impl<const VOLATILE: bool> CallObserver for Memory<VOLATILE> {}
 
 impl<const VOLATILE: bool> MappedMedium for Memory<VOLATILE> {
     fn new(mapping: Mapping) -> Self {

@@ -3,8 +3,8 @@
 //!
 //! Reading order: [`Profile`] and [`Rules`] (which stores a crash may lose), [`Target`] and
 //! [`Subject`] (the store under test), [`Lab`] (one run), [`Explorer`] (the crash states of a
-//! trace), [`Oracles`] (the conditions a recovered store must meet), [`Story`] (the report of a
-//! finding). `docs/testing.md` explains what these tests prove and what they do not.
+//! trace), [`Oracles`] (the conditions a recovered store must meet), [`FindingReport`] (the report
+//! of a finding). `docs/testing.md` explains what these tests prove and what they do not.
 
 mod dice;
 mod ends;
@@ -21,8 +21,8 @@ mod story;
 mod subject;
 mod whose;
 
-pub use dice::Dice;
-pub use explore::{Explored, Explorer, Judge, Limits, LineFate, ViolatingState, Wrong};
+pub use dice::RandomSource;
+pub use explore::{Explored, Explorer, Judge, Limits, LineFate, ViolatingState, Violation};
 pub use faults::{Fault, Kind};
 pub use memory::Memory;
 pub(crate) use memory::hash;
@@ -33,6 +33,6 @@ pub use oracles::{Expectation, Oracles, Step};
 pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;
+pub use story::{FindingReport, place};
 pub(crate) use story::{ReportedTrace, describe_lines};
-pub use story::{Story, place};
 pub use subject::{Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version, scratch};

@@ -19,7 +19,7 @@
 //! refused, and salvage returns only values that were written.
 
 use super::ends::Outcomes;
-use super::explore::{Judge, Limits, Wrong};
+use super::explore::{Judge, Limits, Violation};
 use super::faults::Fault;
 use super::memory::{Memory, hash};
 use super::rules::Profile;
@@ -52,7 +52,7 @@ impl Expectation {
     }
 
     /// Checks the content of a recovered store.
-    pub fn check(&self, found: &[Option<Version>]) -> Result<(), Wrong> {
+    pub fn check(&self, found: &[Option<Version>]) -> Result<(), Violation> {
         let effects = || self.under_way.iter().flatten().chain(&self.loose);
         for (key, (&is, &was)) in found.iter().zip(&self.before).enumerate() {
             if is != was && !effects().any(|&effect| effect == (key, is)) {
@@ -70,7 +70,7 @@ impl Expectation {
         all.join(" or ")
     }
 
-    fn check_batch(&self, batch: &[Effect], found: &[Option<Version>]) -> Result<(), Wrong> {
+    fn check_batch(&self, batch: &[Effect], found: &[Option<Version>]) -> Result<(), Violation> {
         // A key that another operation in progress may have written, or that had this value before,
         // proves nothing.
         let is_conclusive = |&&(key, to): &&Effect| {
@@ -148,7 +148,7 @@ impl CheckMode {
 }
 
 /// Checks whether a store may have this content.
-pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Wrong> + 'e;
+pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Violation> + 'e;
 
 /// The mark before operation `index`.
 pub(crate) fn mark_begin(index: usize) -> u64 {
@@ -223,11 +223,11 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         !step.effects.is_empty()
     }
 
-    fn recover<M: MappedMedium>(&self, medium: M) -> Result<Option<T::Subject<M>>, Wrong> {
+    fn recover<M: MappedMedium>(&self, medium: M) -> Result<Option<T::Subject<M>>, Violation> {
         T::Subject::recover(medium, self.plan).map_err(|why| format!("the store cannot be opened: {why}"))
     }
 
-    fn judge_all(&self, memory: &Memory<VOLATILE>, mode: CheckMode) -> Result<(), Wrong> {
+    fn judge_all(&self, memory: &Memory<VOLATILE>, mode: CheckMode) -> Result<(), Violation> {
         let expected = |found: &[Option<Version>]| self.expectation.check(found);
         self.judge_by(memory, mode, self.expectation.may_be_absent, &expected)
     }
@@ -239,7 +239,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         mode: CheckMode,
         may_be_absent: bool,
         expected: &Expected<'_>,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let Some(subject) = self.recover(memory.clone())? else {
             let absent = "the pool has no store any more".to_string();
             return if may_be_absent { Ok(()) } else { Err(absent) };
@@ -277,7 +277,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         subject: &T::Subject<M>,
         model: &[Option<Version>],
         mode: CheckMode,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         if mode != CheckMode::Brief {
             same(subject, model, "after leaked memory was collected")?;
         }
@@ -288,14 +288,14 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         &self,
         subject: &T::Subject<M>,
         model: Vec<Option<Version>>,
-    ) -> Result<Vec<Option<Version>>, Wrong> {
+    ) -> Result<Vec<Option<Version>>, Violation> {
         let after = self.change(subject, model)?;
         same(subject, &after, "after further operations")?;
         check_scan(subject, &after)?;
         Ok(after)
     }
 
-    fn judge_salvage(&self, memory: &Memory<VOLATILE>) -> Result<(), Wrong> {
+    fn judge_salvage(&self, memory: &Memory<VOLATILE>) -> Result<(), Violation> {
         let salvaged = T::Subject::salvaged(&|| memory.clone(), self.plan)?;
         let written =
             || self.steps[..self.begun.min(self.steps.len())].iter().flat_map(|step| step.op.may_write());
@@ -313,7 +313,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         &self,
         subject: &T::Subject<M>,
         mut model: Vec<Option<Version>>,
-    ) -> Result<Vec<Option<Version>>, Wrong> {
+    ) -> Result<Vec<Option<Version>>, Violation> {
         for key in (0..model.len()).filter(|key| key % 2 == 0) {
             apply_checked(subject, &Op::Remove(key), &mut model)?;
         }
@@ -324,7 +324,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     }
 
     /// Recovers a second time.
-    fn again(&self, memory: &Memory<VOLATILE>, model: &[Option<Version>]) -> Result<(), Wrong> {
+    fn again(&self, memory: &Memory<VOLATILE>, model: &[Option<Version>]) -> Result<(), Violation> {
         let subject = self.recover(memory.clone()).map_err(|wrong| format!("the second time, {wrong}"))?;
         let subject = subject.ok_or("the second time, the pool has no store")?;
         same(&subject, model, "after a second recovery")?;
@@ -362,7 +362,7 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         self.number
     }
 
-    fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong> {
+    fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Violation> {
         let mode = CheckMode::of(hash(self.plan.seed, point));
         catch_panic(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, mode) })
     }
@@ -424,7 +424,7 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
     fn record(
         &self,
         image: &[u64],
-        work: impl FnOnce(&T::Subject<Layered<VOLATILE>>) -> Result<(), Wrong>,
+        work: impl FnOnce(&T::Subject<Layered<VOLATILE>>) -> Result<(), Violation>,
     ) -> Option<Trace> {
         let bytes = image.len() * 8;
         let memory = Memory::<VOLATILE>::zeroed_reused(bytes, bytes).ok()?;
@@ -450,7 +450,7 @@ thread_local! {
 }
 
 /// Runs `work`; a panic becomes a violation.
-pub(crate) fn catch_panic<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wrong> {
+pub(crate) fn catch_panic<R>(work: impl FnOnce() -> Result<R, Violation>) -> Result<R, Violation> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -473,7 +473,7 @@ pub(crate) fn catch_panic<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<
 pub(crate) fn read<M: MappedMedium>(
     subject: &impl Subject<M>,
     keys: usize,
-) -> Result<Vec<Option<Version>>, Wrong> {
+) -> Result<Vec<Option<Version>>, Violation> {
     let mut found = Vec::with_capacity(keys);
     for key in 0..keys {
         found.push(subject.get(key).map_err(|why| format!("get(k{key}) fails: {why}"))?);
@@ -485,7 +485,7 @@ pub(super) fn same<M: MappedMedium>(
     subject: &impl Subject<M>,
     model: &[Option<Version>],
     when: &str,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let found = read(subject, model.len())?;
     match (0..model.len()).find(|&key| found[key] != model[key]) {
         Some(key) => {
@@ -498,7 +498,7 @@ pub(super) fn same<M: MappedMedium>(
 pub(crate) fn check_scan<M: MappedMedium>(
     subject: &impl Subject<M>,
     model: &[Option<Version>],
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let mut found = vec![None; model.len()];
     let mut wrong = None;
     subject.scan(&mut |key, version| match found.get_mut(key) {
@@ -516,7 +516,7 @@ pub(crate) fn check_scan<M: MappedMedium>(
 }
 
 /// Checks the store's invariants, and that the allocated memory is exactly the reachable memory.
-pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
+pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Violation> {
     if let Some(finding) = subject.verify().first() {
         return Err(format!("verify finds {finding}"));
     }
@@ -554,7 +554,7 @@ pub(crate) fn apply_checked<M: MappedMedium>(
     subject: &impl Subject<M>,
     op: &Op,
     model: &mut [Option<Version>],
-) -> Result<bool, Wrong> {
+) -> Result<bool, Violation> {
     let expected = op.answer(model);
     match subject.apply(op) {
         Reply::Found(found) if found == expected => {

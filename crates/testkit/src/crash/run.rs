@@ -1,6 +1,6 @@
 //! One run: executes and records a history once, then explores all of its crashes.
 
-use super::explore::{Explored, Explorer, Judge, Limits, ViolatingState, Wrong};
+use super::explore::{Explored, Explorer, Judge, Limits, ViolatingState, Violation};
 use super::faults::Fault;
 use super::memory::Memory;
 use super::oracles::{
@@ -34,7 +34,7 @@ pub struct History {
 }
 
 /// Executes `plan` without a crash and records it.
-pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, Wrong> {
+pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, Violation> {
     let memory = Memory::<VOLATILE>::zeroed_reused(T::BYTES.0, T::BYTES.1);
     let memory = memory.map_err(|error| error.to_string())?;
     memory.begin();
@@ -65,7 +65,7 @@ pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, W
 fn check_unharmed<M: MappedMedium>(
     subject: &impl Subject<M>,
     model: &[Option<Version>],
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     same(subject, model, "at the end")?;
     check_scan(subject, model)?;
     check_memory(subject)
@@ -81,7 +81,7 @@ pub struct Finding {
     /// The violating state; `None` if a check failed without any crash.
     pub found: Option<ViolatingState>,
     /// The violation.
-    pub wrong: Wrong,
+    pub wrong: Violation,
 }
 
 /// How the runs of one target are explored.
@@ -128,7 +128,7 @@ impl Lab<'_> {
     }
 
     /// The trace of the run of `plan`, for inspection.
-    pub fn record<T: Target>(&self, plan: &Plan) -> Result<History, Wrong> {
+    pub fn record<T: Target>(&self, plan: &Plan) -> Result<History, Violation> {
         let record = || match self.profile.has_volatile_cache() {
             true => record::<T, true>(plan),
             false => record::<T, false>(plan),

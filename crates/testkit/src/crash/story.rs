@@ -11,7 +11,7 @@ use std::panic::Location;
 const LINES_MAX: usize = 6;
 
 /// Formats a finding as a report.
-pub struct Story<'f> {
+pub struct FindingReport<'f> {
     /// The target's name.
     pub target: &'f str,
     /// What happened to the machine, in words.
@@ -20,7 +20,7 @@ pub struct Story<'f> {
     pub finding: &'f Finding,
 }
 
-impl fmt::Display for Story<'_> {
+impl fmt::Display for FindingReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (history, found) = match (&self.finding.history, &self.finding.found) {
             (Some(history), Some(found)) => (history, found),
@@ -49,7 +49,7 @@ impl fmt::Display for Story<'_> {
     }
 }
 
-impl Story<'_> {
+impl FindingReport<'_> {
     fn describe_plan(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for op in self.finding.plan.before.iter().chain(&self.finding.plan.ops) {
             writeln!(f, "  {op}")?;

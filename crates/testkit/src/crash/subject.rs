@@ -1,6 +1,6 @@
 //! The interface of a store under test, and the operations that runs apply to it.
 
-use super::dice::Dice;
+use super::dice::RandomSource;
 use std::any::Any;
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
@@ -184,7 +184,7 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
         Err("this store cannot be shared".into())
     }
     /// Recovers everything that dead processes left.
-    fn look_after(&self) {
+    fn recover_dead(&self) {
         self.pool().recover_dead();
     }
     /// The store's pool.
@@ -265,23 +265,23 @@ pub struct Mix {
 impl Mix {
     /// Generates `count` operations on the keys of `model`, the store's content, which follows
     /// them. Knowing the content, most swaps succeed.
-    pub fn draw(
+    pub fn random(
         &self,
-        dice: &mut Dice,
+        dice: &mut RandomSource,
         count: usize,
         next: &mut Version,
         model: &mut [Option<Version>],
     ) -> Vec<Op> {
         let mut ops = Vec::with_capacity(count);
         for _ in 0..count {
-            let op = self.draw_one(dice, next, model);
+            let op = self.random_one(dice, next, model);
             op.do_to(model);
             ops.push(op);
         }
         ops
     }
 
-    fn draw_one(&self, dice: &mut Dice, next: &mut Version, model: &[Option<Version>]) -> Op {
+    fn random_one(&self, dice: &mut RandomSource, next: &mut Version, model: &[Option<Version>]) -> Op {
         let shares = [
             self.put,
             self.insert,
@@ -325,7 +325,7 @@ impl Mix {
 }
 
 /// One to four distinct keys, each with a flag that is set for one in four.
-fn some_keys(dice: &mut Dice, keys: usize) -> impl Iterator<Item = (Key, bool)> + use<> {
+fn some_keys(dice: &mut RandomSource, keys: usize) -> impl Iterator<Item = (Key, bool)> + use<> {
     let count = (1 + dice.roll(4) as usize).min(keys);
     let mut chosen: Vec<(Key, bool)> = Vec::new();
     while chosen.len() < count {

@@ -79,7 +79,7 @@ impl<O: Operation> Journal<O> {
     /// # Errors
     /// If no prefix explains the keys that the operations touch. Other keys are compared by
     /// [`Journal::compare`].
-    pub fn settle(&mut self, found: &Contents) -> Result<(), Disagreement> {
+    pub fn resolve(&mut self, found: &Contents) -> Result<(), Disagreement> {
         let begun = std::mem::take(&mut self.begun);
         let touched: BTreeSet<&[u8]> = begun.iter().flat_map(Operation::keys).collect();
         let part = |of: &Contents| -> Contents {
@@ -182,7 +182,7 @@ mod tests {
             (contents(&[("a", "2"), ("b", "2"), ("c", "2")]), 3),
         ] {
             let mut journal = journal();
-            assert_eq!(journal.settle(&found), Ok(()), "{happened}");
+            assert_eq!(journal.resolve(&found), Ok(()), "{happened}");
             assert_eq!(Journal::compare([&journal], &found), Ok(()));
             assert_eq!(journal.acknowledged(), 2);
         }
@@ -195,12 +195,12 @@ mod tests {
             contents(&[("a", "1"), ("b", "2")]),
             contents(&[("a", "1"), ("b", "1"), ("c", "9")]),
         ] {
-            let message = journal().settle(&wrong).unwrap_err().to_string();
+            let message = journal().resolve(&wrong).unwrap_err().to_string();
             assert!(message.contains("no prefix of the 3 operations"), "{message}");
         }
         let mut journal = journal();
         let phantom = contents(&[("a", "1"), ("b", "1"), ("d", "1")]);
-        journal.settle(&phantom).unwrap();
+        journal.resolve(&phantom).unwrap();
         let message = Journal::compare([&journal], &phantom).unwrap_err().to_string();
         assert_eq!(message, "1 keys differ: d: expected absent, found 1 bytes `1`");
     }

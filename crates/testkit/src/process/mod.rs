@@ -13,5 +13,5 @@ mod point;
 mod victim;
 
 pub use journal::{Contents, Disagreement, Journal, Operation, State};
-pub use point::{AtPoint, Ending, Point};
+pub use point::{AtPoint, Point, PointAction};
 pub use victim::{Acknowledged, Ended, Victim, acknowledge, task};

@@ -12,7 +12,7 @@ use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
 /// The action at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum PointAction {
     /// The process is killed, as by `kill -9`.
     Kill,
     /// The process is stopped until it is resumed.
@@ -42,9 +42,9 @@ impl Point {
     }
 
     /// The value of the variable for this point.
-    pub fn told(&self, ending: Ending) -> String {
-        let ending = if ending == Ending::Kill { "kill" } else { "stop" };
-        format!("{ending} {} {} {}", self.nth, self.line, self.file)
+    pub fn to_variable(&self, action: PointAction) -> String {
+        let action = if action == PointAction::Kill { "kill" } else { "stop" };
+        format!("{action} {} {} {}", self.nth, self.line, self.file)
     }
 }
 
@@ -63,7 +63,7 @@ impl Display for Point {
 
 struct Plan {
     point: Point,
-    ending: Ending,
+    action: PointAction,
     times: AtomicU64,
 }
 
@@ -72,16 +72,16 @@ impl FromStr for Plan {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let words: Vec<&str> = text.splitn(4, ' ').collect();
-        let [ending, nth, line, file] = words[..] else { return Err(()) };
-        let ending = match ending {
-            "kill" => Ending::Kill,
-            "stop" => Ending::Stop,
+        let [action, nth, line, file] = words[..] else { return Err(()) };
+        let action = match action {
+            "kill" => PointAction::Kill,
+            "stop" => PointAction::Stop,
             _ => return Err(()),
         };
         let (nth, line) = (nth.parse().map_err(drop)?, line.parse().map_err(drop)?);
         Ok(Self {
             point: Point { file: file.into(), line, nth, name: None },
-            ending,
+            action,
             times: AtomicU64::new(0),
         })
     }
@@ -129,7 +129,7 @@ impl<M> AtPoint<M> {
         if !here || plan.times.fetch_add(1, Relaxed) + 1 != plan.point.nth {
             return;
         }
-        let signal = if plan.ending == Ending::Kill { libc::SIGKILL } else { libc::SIGSTOP };
+        let signal = if plan.action == PointAction::Kill { libc::SIGKILL } else { libc::SIGSTOP };
         // To this thread: another thread might take a signal to the process, and this one would
         // continue until then.
         // SAFETY: a signal to this thread, without a handler.

@@ -97,7 +97,7 @@ impl Victim {
     }
 
     /// Number of acknowledgements read so far.
-    pub fn heard(&self) -> u64 {
+    pub fn acknowledged(&self) -> u64 {
         self.heard.load(Relaxed)
     }
 
@@ -146,12 +146,12 @@ impl Victim {
 
     /// Kills it as by `kill -9`, stopped or not, and waits for its end.
     pub fn kill(self) -> Ended {
-        self.strike();
+        self.kill_nowait();
         self.wait()
     }
 
     /// Kills it without waiting for its end, which may take a while: see [`Victim::wait`].
-    pub fn strike(&self) {
+    pub fn kill_nowait(&self) {
         let _ = self.signal(Signal::KILL);
     }
 
@@ -171,7 +171,7 @@ impl Victim {
 impl Drop for Victim {
     fn drop(&mut self) {
         // It may have ended already.
-        self.strike();
+        self.kill_nowait();
         let _ = self.end(WaitIdOptions::empty());
         let pid = self.pid;
         // To reap it, the kernel removes its /proc entries, and spins while a preempted reader of

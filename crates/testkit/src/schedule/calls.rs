@@ -2,8 +2,8 @@
 //! covers the whole store at once, so a batch applied in part is detected.
 
 use super::causal::{self, Part as Piece};
-use super::scenario::Act;
-use crate::crash::{Effect, Key, Op, Version, Wrong};
+use super::scenario::ThreadOp;
+use crate::crash::{Effect, Key, Op, Version, Violation};
 use crate::linearizability::{Interval, final_states};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct Call {
     /// The thread that made it.
     pub thread: usize,
     /// The operation.
-    pub act: Act,
+    pub act: ThreadOp,
     /// When it began.
     pub called: u64,
     /// When it returned, and its answer; `None` if it did not return.
@@ -207,8 +207,8 @@ impl Calls {
         let mut parts: Vec<Vec<Key>> = (0..self.initial.len()).map(|key| vec![key]).collect();
         for call in &self.calls {
             let together = match &call.act {
-                Act::Do(op @ Op::Batch(_)) => op.keys(),
-                Act::Snapshot(keys) => keys.clone(),
+                ThreadOp::Do(op @ Op::Batch(_)) => op.keys(),
+                ThreadOp::Snapshot(keys) => keys.clone(),
                 _ => continue,
             };
             let (joined, rest): (Vec<_>, Vec<_>) =
@@ -221,7 +221,7 @@ impl Calls {
     }
 
     /// Checks that the store may contain `end` after all calls.
-    pub fn explain(&self, end: &Contents) -> Result<(), Wrong> {
+    pub fn explain(&self, end: &Contents) -> Result<(), Violation> {
         let outcomes = self.outcomes(u64::MAX);
         if outcomes.contains(end) {
             return Ok(());
@@ -233,7 +233,7 @@ impl Calls {
     }
 
     /// Checks that no scan found a key twice, unless another call removed it meanwhile.
-    pub(super) fn check_scans(&self) -> Result<(), Wrong> {
+    pub(super) fn check_scans(&self) -> Result<(), Violation> {
         for scan in &self.calls {
             let Some((_, Answer::Scanned(found))) = &scan.returned else { continue };
             let is_meanwhile =
@@ -249,7 +249,7 @@ impl Calls {
     }
 
     /// Checks the answers to counts, if no call changes a key.
-    pub(super) fn check_counts(&self) -> Result<(), Wrong> {
+    pub(super) fn check_counts(&self) -> Result<(), Violation> {
         let keys = self.initial.iter().flatten().count() as u64;
         let is_unchanged = self.calls.iter().all(|call| call.act.changes().is_empty());
         let wrong_count = |call: &Call| match call.returned {
@@ -265,7 +265,7 @@ impl Calls {
     }
 
     /// Describes how `end` differs from all `outcomes`.
-    pub(super) fn describe_difference(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
+    pub(super) fn describe_difference(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Violation> {
         let display = |version: Option<Version>| Answer::Found(version).to_string();
         let Some(key) = (0..end.len()).find(|&key| !outcomes.of(key).contains(&end[key])) else {
             return Err("no order of these calls leaves what the store holds".into());
@@ -295,7 +295,7 @@ impl Calls {
             let answer = call.returned.as_ref().filter(|(at, _)| *at <= until).map(|(_, answer)| answer);
             // If several puts ran out of room, some of them may have succeeded.
             let is_partial =
-                |answer: &Answer| matches!((&call.act, answer), (Act::Do(Op::Puts(_)), Answer::Full));
+                |answer: &Answer| matches!((&call.act, answer), (ThreadOp::Do(Op::Puts(_)), Answer::Full));
             let is_open = answer.is_none_or(is_partial);
             parts(&call.act, answer, self.initial.len()).into_iter().map(move |what| Piece {
                 call,
@@ -308,24 +308,24 @@ impl Calls {
 }
 
 /// The atomic parts of a call.
-fn parts(act: &Act, answer: Option<&Answer>, keys: usize) -> Vec<What> {
+fn parts(act: &ThreadOp, answer: Option<&Answer>, keys: usize) -> Vec<What> {
     match (act, answer) {
-        (Act::Get(key), Some(Answer::Found(found))) => vec![What::Read(*key, *found)],
-        (Act::Scan, Some(Answer::Scanned(found))) => {
+        (ThreadOp::Get(key), Some(Answer::Found(found))) => vec![What::Read(*key, *found)],
+        (ThreadOp::Scan, Some(Answer::Scanned(found))) => {
             let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
             (0..keys).map(|key| What::Read(key, of(key))).collect()
         }
-        (Act::Snapshot(keys), Some(Answer::Scanned(found))) => {
+        (ThreadOp::Snapshot(keys), Some(Answer::Scanned(found))) => {
             let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
             vec![What::ReadAll(keys.iter().map(|&key| (key, of(key))).collect())]
         }
-        (Act::Do(Op::Puts(puts)), _) => {
+        (ThreadOp::Do(Op::Puts(puts)), _) => {
             puts.iter().map(|&(key, version)| What::Change(Op::Put(key, version), None)).collect()
         }
-        (Act::Do(_), Some(Answer::Full)) | (Act::Do(Op::Background(_)), _) => Vec::new(),
-        (Act::Do(op @ Op::Batch(_)), _) => vec![What::Change(op.clone(), None)],
-        (Act::Do(op), Some(Answer::Found(found))) => vec![What::Change(op.clone(), Some(*found))],
-        (Act::Do(op), _) => vec![What::Change(op.clone(), None)],
+        (ThreadOp::Do(_), Some(Answer::Full)) | (ThreadOp::Do(Op::Background(_)), _) => Vec::new(),
+        (ThreadOp::Do(op @ Op::Batch(_)), _) => vec![What::Change(op.clone(), None)],
+        (ThreadOp::Do(op), Some(Answer::Found(found))) => vec![What::Change(op.clone(), Some(*found))],
+        (ThreadOp::Do(op), _) => vec![What::Change(op.clone(), None)],
         _ => Vec::new(),
     }
 }
@@ -357,14 +357,14 @@ impl Moment {
 mod tests {
     use super::*;
 
-    fn call(thread: usize, times: (u64, Option<u64>), act: Act, answer: Answer) -> Call {
+    fn call(thread: usize, times: (u64, Option<u64>), act: ThreadOp, answer: Answer) -> Call {
         Call { number: 0, thread, act, called: times.0, returned: times.1.map(|at| (at, answer)) }
     }
 
     #[test]
     fn half_of_a_batch_is_rejected() {
-        let batch = Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))]));
-        let get = |key, at, found| call(1, (at, Some(at + 1)), Act::Get(key), Answer::Found(found));
+        let batch = ThreadOp::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))]));
+        let get = |key, at, found| call(1, (at, Some(at + 1)), ThreadOp::Get(key), Answer::Found(found));
         let calls = |reads: Vec<Call>| Calls {
             apart: 0,
             initial: vec![None, None],
@@ -382,14 +382,14 @@ mod tests {
     #[test]
     fn snapshot_needs_one_instant() {
         let put =
-            |key, at, version| call(0, (at, Some(at + 1)), Act::Do(Op::Put(key, version)), Answer::Done);
+            |key, at, version| call(0, (at, Some(at + 1)), ThreadOp::Do(Op::Put(key, version)), Answer::Done);
         let calls = |found: &[(Key, Version)]| Calls {
             apart: 0,
             initial: vec![None, None],
             calls: vec![
                 put(0, 1, 5),
                 put(1, 3, 6),
-                call(1, (0, Some(9)), Act::Snapshot(vec![0, 1]), Answer::Scanned(found.to_vec())),
+                call(1, (0, Some(9)), ThreadOp::Snapshot(vec![0, 1]), Answer::Scanned(found.to_vec())),
             ],
         };
         let end = vec![Some(5), Some(6)];
@@ -399,19 +399,19 @@ mod tests {
 
     #[test]
     fn unfinished_call_is_optional_unless_it_was_seen() {
-        let put = call(0, (1, None), Act::Do(Op::Put(0, 7)), Answer::Done);
+        let put = call(0, (1, None), ThreadOp::Do(Op::Put(0, 7)), Answer::Done);
         let calls = Calls { initial: vec![None], calls: vec![put.clone()], apart: 0 };
         assert_eq!(calls.outcomes(9).of(0), [None, Some(7)].into());
         assert_eq!(calls.outcomes(0).of(0), [None].into());
-        let seen = call(1, (2, Some(3)), Act::Get(0), Answer::Found(Some(7)));
+        let seen = call(1, (2, Some(3)), ThreadOp::Get(0), Answer::Found(Some(7)));
         let calls = Calls { initial: vec![None], calls: vec![put, seen], apart: 0 };
         assert_eq!(calls.outcomes(9).of(0), [Some(7)].into(), "a reader has seen it");
     }
 
     #[test]
     fn scan_finds_a_key_twice_only_after_a_removal() {
-        let scan = call(0, (3, Some(6)), Act::Scan, Answer::Scanned(vec![(0, 7), (0, 7)]));
-        let other = |times, op| call(1, times, Act::Do(op), Answer::Done);
+        let scan = call(0, (3, Some(6)), ThreadOp::Scan, Answer::Scanned(vec![(0, 7), (0, 7)]));
+        let other = |times, op| call(1, times, ThreadOp::Do(op), Answer::Done);
         let check_scans = |calls: Vec<Call>| {
             let calls = std::iter::once(scan.clone()).chain(calls).collect();
             Calls { initial: vec![Some(7)], calls, apart: 0 }.check_scans()
@@ -427,21 +427,21 @@ mod tests {
 
     #[test]
     fn count_is_checked_unless_keys_change() {
-        let count = |keys| call(1, (2, Some(3)), Act::Count, Answer::Counted(keys));
+        let count = |keys| call(1, (2, Some(3)), ThreadOp::Count, Answer::Counted(keys));
         let check_counts = |calls: Vec<Call>| {
             Calls { initial: vec![Some(7), None, Some(8)], calls, apart: 0 }.check_counts()
         };
         assert_eq!(check_counts(vec![count(2)]), Ok(()));
         let wrong = "thread 1 counts 3 keys, but there are 2";
         assert_eq!(check_counts(vec![count(2), count(3)]), Err(wrong.to_string()));
-        let put = call(0, (1, Some(9)), Act::Do(Op::Put(1, 5)), Answer::Done);
+        let put = call(0, (1, Some(9)), ThreadOp::Do(Op::Put(1, 5)), Answer::Done);
         assert_eq!(check_counts(vec![count(3), put]), Ok(()));
     }
 
     #[test]
     fn keys_without_a_common_batch_are_independent() {
-        let put = |key, version| call(0, (1, None), Act::Do(Op::Put(key, version)), Answer::Done);
-        let batch = call(1, (1, None), Act::Do(Op::Batch(vec![(0, Some(5)), (2, None)])), Answer::Done);
+        let put = |key, version| call(0, (1, None), ThreadOp::Do(Op::Put(key, version)), Answer::Done);
+        let batch = call(1, (1, None), ThreadOp::Do(Op::Batch(vec![(0, Some(5)), (2, None)])), Answer::Done);
         let calls = vec![put(0, 3), put(1, 4), batch];
         let calls = Calls { initial: vec![None, None, Some(1)], calls, apart: 0 };
         assert_eq!(calls.parts(), [vec![1], vec![0, 2]]);

@@ -215,11 +215,11 @@ pub(super) fn is_meanwhile(call: &Call, scan: &Call, is_apart: impl Fn(usize) ->
 #[cfg(test)]
 mod tests {
     use super::super::calls::{Answer, Calls};
-    use super::super::scenario::Act;
+    use super::super::scenario::ThreadOp;
     use super::*;
 
     /// Calls of several threads, each in its own order, all within the run.
-    fn calls(initial: Contents, of_threads: &[&[(Act, Answer)]]) -> Calls {
+    fn calls(initial: Contents, of_threads: &[&[(ThreadOp, Answer)]]) -> Calls {
         let threads = of_threads.iter().enumerate();
         let calls = threads.flat_map(|(thread, calls)| {
             calls.iter().enumerate().map(move |(place, (act, answer))| {
@@ -231,17 +231,17 @@ mod tests {
         Calls { initial, calls: calls.collect(), apart: 0b1111 }
     }
 
-    fn put(key: Key, version: Version) -> (Act, Answer) {
-        (Act::Do(Op::Put(key, version)), Answer::Done)
+    fn put(key: Key, version: Version) -> (ThreadOp, Answer) {
+        (ThreadOp::Do(Op::Put(key, version)), Answer::Done)
     }
-    fn get(key: Key, found: Option<Version>) -> (Act, Answer) {
-        (Act::Get(key), Answer::Found(found))
+    fn get(key: Key, found: Option<Version>) -> (ThreadOp, Answer) {
+        (ThreadOp::Get(key), Answer::Found(found))
     }
     const END: [Option<Version>; 2] = [Some(5), Some(6)];
 
     #[test]
     fn reader_of_the_later_write_sees_the_earlier_one() {
-        let explain = |found: &[(Act, Answer)]| {
+        let explain = |found: &[(ThreadOp, Answer)]| {
             calls(vec![None, None], &[&[put(0, 5), put(1, 6)], found]).explain(&END.to_vec())
         };
         assert_eq!(explain(&[get(1, Some(6)), get(0, Some(5))]), Ok(()));
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(explain(&[get(1, None), get(0, None)]), Ok(()), "the calls are not ordered by time");
         assert!(explain(&[get(1, Some(6)), get(0, None)]).is_err());
         assert!(explain(&[get(0, Some(5)), get(0, None)]).is_err(), "each key has one order");
-        let scanned = |found: &[(Key, Version)]| (Act::Scan, Answer::Scanned(found.to_vec()));
+        let scanned = |found: &[(Key, Version)]| (ThreadOp::Scan, Answer::Scanned(found.to_vec()));
         assert_eq!(explain(&[scanned(&[(1, 6)])]), Ok(()), "it read the other key first");
         assert!(explain(&[scanned(&[(1, 6)]), get(0, None)]).is_err());
     }
@@ -275,8 +275,8 @@ mod tests {
 
     #[test]
     fn reader_of_a_removal_sees_earlier_writes() {
-        let remove = (Act::Do(Op::Remove(1)), Answer::Done);
-        let explain = |found: &[(Act, Answer)]| {
+        let remove = (ThreadOp::Do(Op::Remove(1)), Answer::Done);
+        let explain = |found: &[(ThreadOp, Answer)]| {
             let of = calls(vec![None, Some(1)], &[&[put(0, 5), remove.clone()], found]);
             of.explain(&vec![Some(5), None])
         };
@@ -287,13 +287,14 @@ mod tests {
 
     #[test]
     fn reader_of_half_a_batch_sees_the_other_half() {
-        let batch = (Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))])), Answer::Done);
-        let explain = |found: &[(Act, Answer)]| {
+        let batch = (ThreadOp::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))])), Answer::Done);
+        let explain = |found: &[(ThreadOp, Answer)]| {
             calls(vec![None, None], &[std::slice::from_ref(&batch), found]).explain(&END.to_vec())
         };
         assert_eq!(explain(&[get(0, None), get(1, Some(6))]), Ok(()));
         assert!(explain(&[get(0, Some(5)), get(1, None)]).is_err());
-        let at_once = |found: &[(Key, Version)]| (Act::Snapshot(vec![0, 1]), Answer::Scanned(found.to_vec()));
+        let at_once =
+            |found: &[(Key, Version)]| (ThreadOp::Snapshot(vec![0, 1]), Answer::Scanned(found.to_vec()));
         assert!(explain(&[at_once(&[(0, 5)])]).is_err());
         assert_eq!(explain(&[at_once(&[(0, 5), (1, 6)])]), Ok(()));
     }

@@ -17,11 +17,11 @@ use super::policy::{Policy, Slice};
 use super::reach::Reach;
 use super::run::{Run, prepare, run_on, run_threads};
 use super::scenario::Scenario;
-use super::stage::{RunResult, Stage, number};
-use super::weak::{Passed, Weakened};
+use super::stage::{RunResult, Scheduler, number};
+use super::weak::{UsedOrderings, Weakened};
 use crate::crash::{
     CheckMode, Expectation, Explored, Explorer, Fault, Judge, Limits, Memory, Oracles, Profile, Seen,
-    Subject, Target, ViolatingState, Wrong, catch_panic, read, scratch,
+    Subject, Target, ViolatingState, Violation, catch_panic, read, scratch,
 };
 use crate::{Layered, Recording, Role, Trace, What};
 use std::cell::Cell;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 const MARK_BEGIN: u64 = 1;
 
 /// The settings for runs with a power failure.
-pub struct Crashes<'c> {
+pub struct CrashLimits<'c> {
     /// The kind of memory.
     pub profile: Profile,
     /// The limits of each search.
@@ -54,7 +54,7 @@ pub const LIMITS: Limits = Limits {
     events_one_in: [4, 1],
     nested_one_in: [0, 0, 0],
     revived_one_in: 0,
-    again_one_in: Limits::AGAIN_ONE_IN,
+    again_one_in: Limits::RECHECK_ONE_IN,
 };
 
 /// As [`LIMITS`], for a search for an injected fault, which explores only where it shows.
@@ -72,7 +72,7 @@ pub struct Crash {
     /// The violating state; `None` if a check failed without a crash.
     pub found: Option<ViolatingState>,
     /// The violation.
-    pub wrong: Wrong,
+    pub wrong: Violation,
 }
 
 /// The result of a run.
@@ -88,48 +88,48 @@ pub struct CrashOutcome {
     pub finding: Option<Box<Crash>>,
 }
 
-impl Crashes<'_> {
+impl CrashLimits<'_> {
     /// Executes `scenario` once and crashes it everywhere.
     pub fn run<T: Target>(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         scenario: &Scenario,
         policy: &Policy,
         seed: u64,
     ) -> CrashOutcome {
         if self.profile.has_volatile_cache() {
-            self.run_on::<T, true>(stage, scenario, policy, seed)
+            self.run_on::<T, true>(scheduler, scenario, policy, seed)
         } else {
-            self.run_on::<T, false>(stage, scenario, policy, seed)
+            self.run_on::<T, false>(scheduler, scenario, policy, seed)
         }
     }
 
     /// The faults that can be injected into the calls of the threads of `scenario`.
     pub fn faults<T: Target>(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         scenario: &Scenario,
         policy: &Policy,
         seed: u64,
     ) -> BTreeSet<Fault> {
         let scenario = Scenario { moment: None, ..scenario.clone() };
         let recorded = match self.profile.has_volatile_cache() {
-            true => record::<T, true>(stage, &scenario, None, policy, seed),
-            false => record::<T, false>(stage, &scenario, None, policy, seed),
+            true => record::<T, true>(scheduler, &scenario, None, policy, seed),
+            false => record::<T, false>(scheduler, &scenario, None, policy, seed),
         };
         recorded.map_or_else(|_| BTreeSet::new(), |recorded| Fault::of(&recorded.trace))
     }
 
     fn run_on<T: Target, const V: bool>(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         scenario: &Scenario,
         policy: &Policy,
         seed: u64,
     ) -> CrashOutcome {
         let base = match scenario.moment {
             None => None,
-            Some(moment) => match self.first_crash::<T, V>(stage, scenario, moment, seed) {
+            Some(moment) => match self.first_crash::<T, V>(scheduler, scenario, moment, seed) {
                 Ok(image) => Some(image),
                 Err(crash) => return CrashOutcome { finding: Some(crash), ..CrashOutcome::default() },
             },
@@ -144,7 +144,7 @@ impl Crashes<'_> {
             Some(Fault { site, .. }) if !seed.is_multiple_of(4) => &Policy::Holding { at: site, rest },
             _ => policy,
         };
-        match record::<T, V>(stage, scenario, base.as_deref(), policy, seed) {
+        match record::<T, V>(scheduler, scenario, base.as_deref(), policy, seed) {
             Err(wrong) => broken(wrong),
             Ok(recorded) => {
                 self.explore::<T, V>(scenario, base.as_deref().unwrap_or_default(), recorded, seed)
@@ -157,12 +157,12 @@ impl Crashes<'_> {
     /// counts as one of the run.
     pub fn run_weak<T: Target, const V: bool>(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         (missing, reach): (Option<Weakening>, Reach),
         scenario: &Scenario,
         policy: &Policy,
         seed: u64,
-    ) -> (Result<Run, Wrong>, Passed) {
+    ) -> (Result<Run, Violation>, UsedOrderings) {
         let memory = Memory::<V>::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run");
         let recording = Recording::over(memory);
         recording.identify_threads_by(number);
@@ -176,7 +176,7 @@ impl Crashes<'_> {
             recorded.set(Some((recording().trace(), scratch)));
         };
         let medium = Layered::<V>::over(watched.clone());
-        let mut run = run_on::<T, V>(stage, medium, scenario, policy, seed, &begins, &ends);
+        let mut run = run_on::<T, V>(scheduler, medium, scenario, policy, seed, &begins, &ends);
         if let (Ok(run), Some((trace, scratch))) = (&mut run, recorded.take())
             && run.wrong.is_none()
             && passed.has_lost_stores()
@@ -193,14 +193,14 @@ impl Crashes<'_> {
     /// visible kept. Every profile allows that.
     fn first_crash<T: Target, const V: bool>(
         &self,
-        stage: &Stage,
+        scheduler: &Scheduler,
         scenario: &Scenario,
         moment: u64,
         seed: u64,
     ) -> Result<Vec<u64>, Box<Crash>> {
         let before = Scenario { threads: scenario.first.clone(), moment: None, ..scenario.clone() };
         let policy = scenario.first_policy();
-        let recorded = record::<T, V>(stage, &before, None, &policy, seed);
+        let recorded = record::<T, V>(scheduler, &before, None, &policy, seed);
         let recorded = recorded.map_err(|wrong| broken(wrong).finding.expect("it is broken"))?;
         if recorded.ran.wrong.is_some() {
             return Err(recorded.into_finding(None));
@@ -249,7 +249,7 @@ impl Crashes<'_> {
     }
 }
 
-fn broken(wrong: Wrong) -> CrashOutcome {
+fn broken(wrong: Violation) -> CrashOutcome {
     let (ran, calls, trace) = (RunResult::default(), Calls::default(), Trace::default());
     CrashOutcome {
         finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })),
@@ -281,12 +281,12 @@ impl Recorded {
 
 /// Executes `scenario` once, in zeroed memory or after a crash.
 fn record<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     scenario: &Scenario,
     base: Option<&[u64]>,
     policy: &Policy,
     seed: u64,
-) -> Result<Recorded, Wrong> {
+) -> Result<Recorded, Violation> {
     let bytes = base.map_or(T::BYTES.0, |base| base.len() * 8);
     let memory = Memory::<V>::zeroed(bytes, T::BYTES.1).map_err(|error| error.to_string())?;
     memory.set_all(base.unwrap_or_default());
@@ -296,31 +296,31 @@ fn record<T: Target, const V: bool>(
     let watched = Arc::new(Scheduled::over(recording));
     let medium = Layered::<V>::over(watched.clone());
     let (group, initial) = match base {
-        None => prepare::<T, V>(stage, medium, scenario)?,
-        Some(_) => resume::<T, V>(stage, medium, scenario)?,
+        None => prepare::<T, V>(scheduler, medium, scenario)?,
+        Some(_) => resume::<T, V>(scheduler, medium, scenario)?,
     };
     watched.below().mark(MARK_BEGIN);
-    let (ran, calls) = run_threads(stage, &group, scenario, initial, policy, seed);
+    let (ran, calls) = run_threads(scheduler, &group, scenario, initial, policy, seed);
     let trace = watched.below().trace();
     let scratch = scratch(group.of(0).pool().layout()).to_vec();
-    stage.detach_dead();
-    group.release_all(stage);
+    scheduler.detach_dead();
+    group.release_all(scheduler);
     Ok(Recorded { ran, calls, trace, scratch })
 }
 
 /// Recovers the store after a crash.
 fn resume<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     medium: Layered<V>,
     scenario: &Scenario,
-) -> Result<(PoolGroup<T, V>, Contents), Wrong> {
+) -> Result<(PoolGroup<T, V>, Contents), Violation> {
     let (below, plan) = (medium.clone(), scenario.plan.clone());
-    let recovered = stage.alone(move || {
+    let recovered = scheduler.alone(move || {
         let recovered =
             T::Subject::recover(below, &plan).map_err(|why| format!("the store cannot be opened: {why}"));
         let subject = recovered?.ok_or("the pool has no store any more")?;
         let model = read(&subject, plan.keys)?;
-        Ok::<_, Wrong>((Arc::new(subject), model))
+        Ok::<_, Violation>((Arc::new(subject), model))
     })?;
     let (subject, model) = recovered.map_err(|wrong| format!("before any thread started, {wrong}"))?;
     Ok((PoolGroup::exclusive(medium, subject), model))
@@ -336,7 +336,7 @@ struct Durable<'c, T, const V: bool> {
 }
 
 impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
-    fn new(scenario: &'c Scenario, calls: &'c Calls, crashes: &'c Crashes<'_>) -> Self {
+    fn new(scenario: &'c Scenario, calls: &'c Calls, crashes: &'c CrashLimits<'_>) -> Self {
         let oracles =
             Oracles::new(&scenario.plan, &[], crashes.profile, crashes.fault.as_ref(), &crashes.limits);
         let allowed = calls.outcomes(0);
@@ -344,7 +344,7 @@ impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
         Self { calls, scenario, oracles, allowed, number }
     }
 
-    fn check(&self, found: &[Option<u64>]) -> Result<(), Wrong> {
+    fn check(&self, found: &[Option<u64>]) -> Result<(), Violation> {
         if self.allowed.contains(found) {
             return Ok(());
         }
@@ -371,7 +371,7 @@ impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
         self.number
     }
 
-    fn judge(&mut self, memory: &Memory<V>, point: u64) -> Result<(), Wrong> {
+    fn judge(&mut self, memory: &Memory<V>, point: u64) -> Result<(), Violation> {
         let mode = CheckMode::of((self.scenario.plan.seed ^ point) >> 1);
         catch_panic(|| self.oracles.judge_by(memory, mode, false, &|found| self.check(found)))
     }

@@ -13,7 +13,7 @@ pub enum Stop {
     /// Before the access with this name, after it has done this access that many times.
     Before(&'static str, u32),
     /// Right after that access, before its next step.
-    Behind(&'static str, u32),
+    After(&'static str, u32),
     /// At a [`mark`](super::mark).
     Mark(u32),
     /// At the beginning of its call with this number, from 0 on.
@@ -26,7 +26,7 @@ pub enum Stop {
 
 /// A breakpoint: a thread runs until it stops there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cue {
+pub struct Breakpoint {
     /// The thread.
     pub thread: u8,
     /// Where it stops.
@@ -50,24 +50,24 @@ pub enum Visibility {
 }
 
 /// A thread runs until it stops there, and sees everything.
-pub fn to(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Visibility::New }
+pub fn to(thread: u8, until: Stop) -> Breakpoint {
+    Breakpoint { thread, until, sees: Visibility::New }
 }
 
 /// A thread runs until it stops there, and sees every word as stale as possible.
-pub fn late(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Visibility::StaleWord }
+pub fn late(thread: u8, until: Stop) -> Breakpoint {
+    Breakpoint { thread, until, sees: Visibility::StaleWord }
 }
 
 /// A thread runs until it stops there, and sees everything except at this access.
-pub fn old_at(thread: u8, until: Stop, point: &'static str) -> Cue {
-    Cue { thread, until, sees: Visibility::OldAt(point) }
+pub fn old_at(thread: u8, until: Stop, point: &'static str) -> Breakpoint {
+    Breakpoint { thread, until, sees: Visibility::OldAt(point) }
 }
 
 /// A thread runs until it stops there, and sees every word as stale as possible except at this
 /// access.
-pub fn old_but(thread: u8, until: Stop, point: &'static str) -> Cue {
-    Cue { thread, until, sees: Visibility::OldBut(point) }
+pub fn old_but(thread: u8, until: Stop, point: &'static str) -> Breakpoint {
+    Breakpoint { thread, until, sees: Visibility::OldBut(point) }
 }
 
 /// Before the first access with this name.
@@ -76,8 +76,8 @@ pub fn before(point: &'static str) -> Stop {
 }
 
 /// Right after the first access with this name.
-pub fn behind(point: &'static str) -> Stop {
-    Stop::Behind(point, 0)
+pub fn after(point: &'static str) -> Stop {
+    Stop::After(point, 0)
 }
 
 /// Where a thread is.
@@ -91,7 +91,7 @@ pub(super) enum At {
 
 /// Executes a script.
 pub(super) struct ScriptRunner {
-    cues: Vec<Cue>,
+    breakpoints: Vec<Breakpoint>,
     next: usize,
     /// How often the thread has reached the place of this breakpoint, and whether that was its last
     /// step.
@@ -102,8 +102,14 @@ pub(super) struct ScriptRunner {
 }
 
 impl ScriptRunner {
-    pub(super) fn new(cues: &[Cue]) -> Self {
-        Self { cues: cues.to_vec(), next: 0, times: 0, is_there: false, at: [None; Threads::BITS as usize] }
+    pub(super) fn new(breakpoints: &[Breakpoint]) -> Self {
+        Self {
+            breakpoints: breakpoints.to_vec(),
+            next: 0,
+            times: 0,
+            is_there: false,
+            at: [None; Threads::BITS as usize],
+        }
     }
 
     /// A thread reaches a place.
@@ -113,7 +119,7 @@ impl ScriptRunner {
 
     /// Whether the running thread sees stale values there.
     pub(super) fn sees_old(&self, point: Option<&str>) -> bool {
-        match self.cues.get(self.next).map(|cue| cue.sees) {
+        match self.breakpoints.get(self.next).map(|breakpoint| breakpoint.sees) {
             None | Some(Visibility::New) => false,
             Some(Visibility::StaleWord) => true,
             Some(Visibility::OldBut(at)) => point != Some(at),
@@ -124,28 +130,28 @@ impl ScriptRunner {
     /// Whether the running thread's store there takes its place before the stores of others, if
     /// that is possible.
     pub(super) fn stores_early(&self, point: Option<&str>) -> bool {
-        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Visibility::OldAt(at)) if point == Some(at))
+        matches!(self.breakpoints.get(self.next).map(|breakpoint| breakpoint.sees), Some(Visibility::OldAt(at)) if point == Some(at))
     }
 
     /// The first breakpoint that was not reached before its thread ended. All threads have ended.
     pub(super) fn unreached(&self) -> Option<String> {
-        let left = self.cues.iter().enumerate().skip(self.next);
-        let (number, cue) = left.into_iter().find(|(_, cue)| cue.until != Stop::End)?;
-        Some(format!("breakpoint {number} of the script was not reached: {cue:?}"))
+        let left = self.breakpoints.iter().enumerate().skip(self.next);
+        let (number, breakpoint) = left.into_iter().find(|(_, breakpoint)| breakpoint.until != Stop::End)?;
+        Some(format!("breakpoint {number} of the script was not reached: {breakpoint:?}"))
     }
 
     /// The thread of the next step; `None` if the script has ended or cannot continue. `last` is
     /// the thread that has reached its next step, unless it has ended.
     pub(super) fn next(&mut self, runnable: Threads, last: Option<usize>, gives_way: bool) -> Option<usize> {
         let mut is_first = true;
-        while let Some(cue) = self.cues.get(self.next) {
-            let thread = usize::from(cue.thread);
+        while let Some(breakpoint) = self.breakpoints.get(self.next) {
+            let thread = usize::from(breakpoint.thread);
             if runnable & 1 << thread == 0 {
-                if cue.until != Stop::End {
+                if breakpoint.until != Stop::End {
                     return None;
                 }
-            } else if last != Some(thread) || !is_first || !self.stops(*cue, gives_way) {
-                self.advance(*cue);
+            } else if last != Some(thread) || !is_first || !self.stops(*breakpoint, gives_way) {
+                self.advance(*breakpoint);
                 return Some(thread);
             }
             (self.next, self.times, self.is_there, is_first) = (self.next + 1, 0, false, false);
@@ -154,11 +160,11 @@ impl ScriptRunner {
     }
 
     /// Whether the thread of this breakpoint, which has reached its next step, stops there.
-    fn stops(&self, cue: Cue, gives_way: bool) -> bool {
-        let at = self.at[usize::from(cue.thread)];
-        match cue.until {
+    fn stops(&self, breakpoint: Breakpoint, gives_way: bool) -> bool {
+        let at = self.at[usize::from(breakpoint.thread)];
+        match breakpoint.until {
             Stop::Before(point, times) => is_named(at, point) && self.times == times,
-            Stop::Behind(_, times) => self.is_there && self.times == times + 1,
+            Stop::After(_, times) => self.is_there && self.times == times + 1,
             Stop::Mark(mark) => matches!(at, Some(At::Mark(there)) if there == mark),
             Stop::Call(call) => matches!(at, Some(At::Call(there)) if there == call),
             Stop::Waits => gives_way,
@@ -167,9 +173,9 @@ impl ScriptRunner {
     }
 
     /// The thread of this breakpoint continues.
-    fn advance(&mut self, cue: Cue) {
-        let at = self.at[usize::from(cue.thread)].take();
-        let (Stop::Before(point, _) | Stop::Behind(point, _)) = cue.until else { return };
+    fn advance(&mut self, breakpoint: Breakpoint) {
+        let at = self.at[usize::from(breakpoint.thread)].take();
+        let (Stop::Before(point, _) | Stop::After(point, _)) = breakpoint.until else { return };
         self.is_there = is_named(at, point);
         self.times += u32::from(self.is_there);
     }
@@ -184,8 +190,8 @@ mod tests {
     use super::*;
 
     /// The order in which threads run if each reaches `places` in turn and then ends.
-    fn order(cues: &[Cue], places: &[At]) -> (Vec<(usize, usize)>, bool) {
-        let (mut script, mut done, mut order) = (ScriptRunner::new(cues), [0; 2], Vec::new());
+    fn order(breakpoints: &[Breakpoint], places: &[At]) -> (Vec<(usize, usize)>, bool) {
+        let (mut script, mut done, mut order) = (ScriptRunner::new(breakpoints), [0; 2], Vec::new());
         let mut last = None;
         loop {
             let runnable = (0..2).fold(0, |bits, i| bits | u8::from(done[i] < places.len()) << i);
@@ -212,7 +218,7 @@ mod tests {
         let then = |end: usize| [until(end), (0..5).map(|place| (1, place)).collect()].concat();
         assert_eq!(stop(Stop::Mark(4)), (then(2), true));
         assert_eq!(stop(Stop::Before("first", 0)).0, then(1));
-        assert_eq!(stop(Stop::Behind("first", 0)).0, then(2));
+        assert_eq!(stop(Stop::After("first", 0)).0, then(2));
         assert_eq!(stop(Stop::Before("first", 1)).0, then(3));
         assert_eq!(stop(Stop::Call(4)), (then(4), true));
         assert!(!stop(Stop::Mark(5)).1, "no thread reaches it");
@@ -222,7 +228,7 @@ mod tests {
     #[test]
     fn script_tells_which_accesses_see_stale_values() {
         let sees = |sees| {
-            let mut script = ScriptRunner::new(&[Cue { thread: 0, until: Stop::End, sees }]);
+            let mut script = ScriptRunner::new(&[Breakpoint { thread: 0, until: Stop::End, sees }]);
             assert_eq!((script.next(1, None, false), script.unreached()), (Some(0), None));
             (script.sees_old(Some("here")), script.stores_early(Some("here")))
         };

@@ -1,7 +1,7 @@
 //! A crash of one thread, like that of a process killed between two of its stores, while others
 //! continue.
 
-use crate::crash::Dice;
+use crate::crash::RandomSource;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
@@ -37,9 +37,9 @@ const RECOVERY: u64 = 64;
 impl ThreadCrash {
     /// Random crashes for a run, of one thread at least and never of all. `changes` are the numbers
     /// of changes of each thread and call without crashes.
-    pub(super) fn random(dice: &mut Dice, changes: &[Vec<u64>]) -> Vec<Self> {
+    pub(super) fn random(dice: &mut RandomSource, changes: &[Vec<u64>]) -> Vec<Self> {
         let mut mortal: Vec<usize> = (0..changes.len()).collect();
-        let mut deaths = Vec::new();
+        let mut crashes = Vec::new();
         let count = match dice.roll(8) {
             0..5 => 1,
             5..7 => 2,
@@ -47,15 +47,15 @@ impl ThreadCrash {
         };
         for nth in 0..count.min(changes.len() - 1) {
             let thread = mortal.swap_remove(dice.roll(mortal.len() as u64) as usize);
-            deaths.push(Self::of(dice, thread, &changes[thread], nth > 0));
+            crashes.push(Self::of(dice, thread, &changes[thread], nth > 0));
         }
-        deaths
+        crashes
     }
 
     /// A crash of the first thread, mostly right after a request for durability: others see its
     /// stores, and a power failure may still lose them. Each place is equally likely, or rare ones
     /// (the steps of a resize) would hardly be hit.
-    pub(super) fn of_first_thread(dice: &mut Dice, changes: &[u64], sites: &[CrashSite]) -> Self {
+    pub(super) fn of_first_thread(dice: &mut RandomSource, changes: &[u64], sites: &[CrashSite]) -> Self {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
         for (death, place) in sites.iter().filter(|(it, _)| it.thread == 0 && it.call + 1 < changes.len()) {
             by_place.entry(*place).or_default().push(*death);
@@ -69,7 +69,7 @@ impl ThreadCrash {
     }
 
     /// A crash right after a store with Release, each place in the source equally likely.
-    pub(super) fn after_ordered_store(dice: &mut Dice, ordered: &[CrashSite]) -> Option<Self> {
+    pub(super) fn after_ordered_store(dice: &mut RandomSource, ordered: &[CrashSite]) -> Option<Self> {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
         ordered.iter().for_each(|(death, place)| by_place.entry(*place).or_default().push(*death));
         let places: Vec<Vec<Self>> = by_place.into_values().collect();
@@ -82,7 +82,7 @@ impl ThreadCrash {
     }
 
     /// A crash of one thread. A second crash is mostly during the recovery from the first.
-    fn of(dice: &mut Dice, thread: usize, changes: &[u64], is_later: bool) -> Self {
+    fn of(dice: &mut RandomSource, thread: usize, changes: &[u64], is_later: bool) -> Self {
         let last = changes.len().saturating_sub(1);
         if is_later && dice.roll(3) != 0 {
             return Self { thread, call: last, change: 1 + dice.roll(RECOVERY) };
@@ -99,13 +99,13 @@ impl ThreadCrash {
 /// Which threads crash in a run, and the callback that announces a crash.
 #[derive(Clone, Default)]
 pub(super) struct CrashPlan {
-    pub(super) deaths: Vec<ThreadCrash>,
+    pub(super) crashes: Vec<ThreadCrash>,
     died: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
 impl CrashPlan {
-    pub(super) fn new(deaths: Vec<ThreadCrash>, died: impl Fn(usize) + Send + Sync + 'static) -> Self {
-        Self { deaths, died: Some(Arc::new(died)) }
+    pub(super) fn new(crashes: Vec<ThreadCrash>, died: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        Self { crashes, died: Some(Arc::new(died)) }
     }
 
     /// Whether crashes are announced, i.e. whether threads are participants.

@@ -6,7 +6,7 @@ use super::policy::{Policy, Slice};
 use super::run::Run;
 use super::scenario::Scenario;
 use super::stage::{Last, Turn};
-use crate::crash::{ReportedTrace, ViolatingState, Wrong, describe_lines, place};
+use crate::crash::{ReportedTrace, ViolatingState, Violation, describe_lines, place};
 use crate::{Trace, What};
 use std::fmt;
 use terrace_medium::Access;
@@ -23,7 +23,7 @@ pub struct Finding {
     /// The crash and its trace; `None` if the run failed without one.
     pub crash: Option<(Trace, ViolatingState)>,
     /// The violation.
-    pub wrong: Wrong,
+    pub wrong: Violation,
 }
 
 impl Finding {
@@ -41,7 +41,7 @@ impl Finding {
     }
 
     /// The finding of a run that failed before its threads started.
-    pub fn without_threads(scenario: &Scenario, wrong: Wrong) -> Self {
+    pub fn without_threads(scenario: &Scenario, wrong: Violation) -> Self {
         let scenario = scenario.clone();
         Self { scenario, turns: Vec::new(), calls: Calls::default(), crash: None, wrong }
     }
@@ -116,14 +116,14 @@ fn fewer(slices: &[Slice]) -> impl Iterator<Item = Vec<Slice>> + '_ {
 const TURNS_MAX: usize = 40;
 
 /// Formats a finding as a report.
-pub struct Story<'f> {
+pub struct FindingReport<'f> {
     /// The crash of the machine, in words.
     pub crash: &'f str,
     /// The finding.
     pub finding: &'f Finding,
 }
 
-impl fmt::Display for Story<'_> {
+impl fmt::Display for FindingReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let finding = self.finding;
         let before = &finding.scenario.plan.before;
@@ -134,7 +134,7 @@ impl fmt::Display for Story<'_> {
         if finding.scenario.moment.is_some() {
             writeln!(f, "  a first crash interrupted two threads; the store was recovered.")?;
         }
-        for death in &finding.scenario.deaths {
+        for death in &finding.scenario.crashes {
             writeln!(f, "  {death}.")?;
         }
         let end = self.end();
@@ -161,7 +161,7 @@ impl fmt::Display for Story<'_> {
     }
 }
 
-impl Story<'_> {
+impl FindingReport<'_> {
     /// The time of the crash.
     fn end(&self) -> u64 {
         let Some((trace, found)) = &self.finding.crash else { return u64::MAX };

@@ -1,14 +1,15 @@
 //! A medium on which each access waits for its thread's turn.
 
 use super::stage;
-use crate::Noted;
-use crate::crash::Wrong;
+use crate::CallObserver;
+use crate::crash::Violation;
 use std::panic::Location;
 use std::ptr::NonNull;
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
-/// Before each access, write-back and fence, the thread waits until the [`Stage`](super::Stage)
-/// that runs it gives it the turn. Threads outside a scheduler do not wait.
+/// Before each access, write-back and fence, the thread waits until the
+/// [`Scheduler`](super::Scheduler) that runs it gives it the turn. Threads outside a scheduler do
+/// not wait.
 pub struct Scheduled<M>(M);
 
 impl<M: Medium> Scheduled<M> {
@@ -27,7 +28,7 @@ impl<M: Medium> Scheduled<M> {
     }
 }
 
-impl<M: Noted> Noted for Scheduled<M> {
+impl<M: CallObserver> CallObserver for Scheduled<M> {
     fn mark_call(&self, mark: u64) {
         self.0.mark_call(mark);
     }
@@ -37,7 +38,7 @@ impl<M: Noted> Noted for Scheduled<M> {
     fn crash_observed(&self, dead: usize) {
         self.0.crash_observed(dead);
     }
-    fn wrong(&self) -> Option<Wrong> {
+    fn wrong(&self) -> Option<Violation> {
         self.0.wrong()
     }
 }

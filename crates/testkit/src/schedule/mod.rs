@@ -1,12 +1,12 @@
 //! Schedule testing: threads that interleave at every access to a medium, in an order that a seed
 //! determines and repeats.
 //!
-//! Reading order: [`Stage`] (the scheduler), [`Policy`] (the choice of the next thread), [`Cue`] (a
-//! breakpoint of a script), [`Scheduled`] (the medium that yields to the scheduler), [`Scenario`]
-//! (the operations of the threads), [`Calls`] (their answers, and whether one order of the calls
-//! explains them), [`ThreadCrash`] (a thread that crashes while others continue), [`run`] (one
-//! run), [`Crashes`] (a run with power failures). `docs/testing.md` explains what these tests prove
-//! and what they do not.
+//! Reading order: [`Scheduler`] (runs one thread at a time), [`Policy`] (the choice of the next
+//! thread), [`Breakpoint`] (where a thread of a script stops), [`Scheduled`] (the medium that
+//! yields to the scheduler), [`Scenario`] (the operations of the threads), [`Calls`] (their
+//! answers, and whether one order of the calls explains them), [`ThreadCrash`] (a thread that
+//! crashes while others continue), [`run`] (one run), [`CrashLimits`] (the settings of a run with
+//! power failures). `docs/testing.md` explains what these tests prove and what they do not.
 
 mod calls;
 mod causal;
@@ -32,16 +32,16 @@ mod weak;
 mod worlds;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};
-pub use crash::{Crash, CrashOutcome, Crashes, LIMITS};
-pub use cues::{Cue, Stop, Visibility};
+pub use crash::{Crash, CrashLimits, CrashOutcome, LIMITS};
+pub use cues::{Breakpoint, Stop, Visibility};
 pub use death::{CrashSite, ThreadCrash};
-pub use finding::{Finding, Story, minimise};
+pub use finding::{Finding, FindingReport, minimise};
 pub use medium::Scheduled;
 pub use model::{Weak, Weakening, Weakenings};
 pub use policy::{Policy, Slice};
 pub use reach::{Aim, Reach};
-pub use run::{Run, rehearse, run};
-pub use scenario::{Act, Manner, Scenario};
+pub use run::{Run, run, run_unchecked};
+pub use scenario::{Scenario, ThreadOp, ThreadStart};
 pub(crate) use stage::pause;
-pub use stage::{Job, Last, RunResult, Stage, THREADS_MAX, Turn, mark};
-pub use weak::{Passed, Weakened};
+pub use stage::{Job, Last, RunResult, Scheduler, THREADS_MAX, Turn, mark};
+pub use weak::{UsedOrderings, Weakened};

@@ -6,7 +6,7 @@ use super::reach::{Choice, Number};
 use super::seen::{Ordered, Seen, View};
 use super::tail::{LateStore, PendingStores};
 use super::worlds::Variants;
-use crate::crash::Wrong;
+use crate::crash::Violation;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::panic::Location;
@@ -88,9 +88,9 @@ pub(super) struct Model {
     /// The weakening of the run.
     pub(super) missing: Option<Weakening>,
     /// The first race of the run that would not be one with all orderings.
-    pub(super) raced: Option<Wrong>,
+    pub(super) raced: Option<Violation>,
     /// The first race with all orderings.
-    pub(super) race: Option<Wrong>,
+    pub(super) race: Option<Violation>,
     /// Words that were stored to within calls, by their index in the medium.
     pub(super) words: HashMap<u64, usize>,
     pub(super) values: Vec<Vec<Value>>,

@@ -7,8 +7,8 @@
 //! finds bugs that need many switches, PCT those that need one thread to stay behind for long.
 //! Neither finds all that the other does, so runs use both.
 
-use super::cues::{At, Cue, ScriptRunner};
-use crate::crash::Dice;
+use super::cues::{At, Breakpoint, ScriptRunner};
+use crate::crash::RandomSource;
 use std::panic::Location;
 
 /// Threads, one bit each.
@@ -58,12 +58,12 @@ pub enum Policy {
     /// These slices; after the last one, each thread runs to its end.
     Script(Vec<Slice>),
     /// These breakpoints; after the last one, each thread runs to its end.
-    Cued(Vec<Cue>),
+    Cued(Vec<Breakpoint>),
 }
 
 impl Policy {
     /// A random policy for a run of about `steps` steps.
-    pub fn draw(dice: &mut Dice, steps: u64) -> Self {
+    pub fn draw(dice: &mut RandomSource, steps: u64) -> Self {
         match dice.roll(4) {
             0 => Self::Random { one_in: 2 },
             1 => Self::Random { one_in: 4 << dice.roll(4) },
@@ -74,7 +74,7 @@ impl Policy {
 
 /// Executes a policy.
 pub(crate) struct PolicyRunner {
-    dice: Dice,
+    dice: RandomSource,
     rule: Rule,
     /// A thread that requests durability here is held, or runs alone.
     hold_at: Option<&'static Location<'static>>,
@@ -97,7 +97,7 @@ enum Rule {
 
 impl PolicyRunner {
     pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut dice = RandomSource::new(seed);
         let rule = match policy {
             Policy::Holding { at, rest } => return Self { hold_at: Some(*at), ..Self::new(rest, seed) },
             Policy::Hurrying { at, rest } => {
@@ -105,7 +105,7 @@ impl PolicyRunner {
             }
             Policy::Random { one_in } => Rule::Random { one_in: *one_in },
             Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
-            Policy::Cued(cues) => Rule::Cued(ScriptRunner::new(cues)),
+            Policy::Cued(breakpoints) => Rule::Cued(ScriptRunner::new(breakpoints)),
             Policy::Script(slices) => Rule::Script {
                 slices: slices.clone(),
                 at: 0,
@@ -206,7 +206,7 @@ impl PolicyRunner {
     }
 }
 
-fn pct(dice: &mut Dice, depth: u32, steps: u64) -> Rule {
+fn pct(dice: &mut RandomSource, depth: u32, steps: u64) -> Rule {
     let lowest = 1 << 32;
     let mut priorities = [0; Threads::BITS as usize];
     priorities.iter_mut().for_each(|priority| *priority = lowest + (dice.bits() >> 8));
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn policy_runs_all_steps_and_its_script_repeats_them() {
         for seed in 0..200 {
-            let mut dice = Dice::new(seed);
+            let mut dice = RandomSource::new(seed);
             let policy = Policy::draw(&mut dice, 60);
             let order = run(&policy, seed, &[10, 20, 30]);
             assert_eq!(order.len(), 60);

@@ -1,6 +1,6 @@
 //! How many of the stale values that a thread may load it actually loads.
 
-use crate::crash::Dice;
+use crate::crash::RandomSource;
 use std::collections::HashMap;
 use std::panic::Location;
 
@@ -43,7 +43,7 @@ pub enum Aim {
     /// Of loads that all orderings together would rule out: those at one place in the source.
     Place(&'static Location<'static>),
     /// All possible loads, while a script makes the thread see stale values: see
-    /// [`Cue`](super::Cue).
+    /// [`Breakpoint`](super::Breakpoint).
     Cued,
 }
 
@@ -82,7 +82,7 @@ impl Reach {
 /// Makes the choices of a [`Reach`].
 #[derive(Default)]
 pub(super) struct Chooser {
-    dice: Dice,
+    dice: RandomSource,
     words: HashMap<u64, u32>,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Choice {
 
 impl Chooser {
     pub(super) fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed), ..Self::default() }
+        Self { dice: RandomSource::new(seed), ..Self::default() }
     }
 
     /// The stale value that a load returns, if any.
@@ -131,7 +131,7 @@ impl Chooser {
             return None;
         }
         if let Aim::Drawn { one_in, by_word, .. } = reach.aim {
-            let mut of_word = Dice::new(reach.seed ^ word << 32);
+            let mut of_word = RandomSource::new(reach.seed ^ word << 32);
             if (if by_word { &mut of_word } else { &mut self.dice }).roll(one_in) != 0 {
                 return None;
             }

@@ -13,11 +13,11 @@ use super::calls::{Answer, Call, Calls, Contents};
 use super::crew::{On, PoolGroup};
 use super::medium::Scheduled;
 use super::policy::Policy;
-use super::scenario::{Act, Manner, Scenario};
-use super::stage::{Job, RunResult, Stage, THREADS_MAX, begin_call, now, pause};
-use crate::crash::{Op, Reply, Subject, Target, Wrong};
+use super::scenario::{Scenario, ThreadOp, ThreadStart};
+use super::stage::{Job, RunResult, Scheduler, THREADS_MAX, begin_call, now, pause};
+use crate::crash::{Op, Reply, Subject, Target, Violation};
 use crate::crash::{apply_checked, check_memory, check_scan, mark_begin, mark_end, read};
-use crate::{Layered, Noted};
+use crate::{CallObserver, Layered};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,86 +32,87 @@ pub struct Run {
     /// The calls and their answers.
     pub calls: Calls,
     /// The violation, if any.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<Violation>,
 }
 
 /// Runs `scenario` once on the zeroed `medium`.
 pub fn run<T: Target, const V: bool>(
-    stage: &Stage,
-    medium: impl Noted,
+    scheduler: &Scheduler,
+    medium: impl CallObserver,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Result<Run, Wrong> {
+) -> Result<Run, Violation> {
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
-    run_on::<T, V>(stage, medium, scenario, policy, seed, &|| (), &|_| ())
+    run_on::<T, V>(scheduler, medium, scenario, policy, seed, &|| (), &|_| ())
 }
 
 /// As [`run`]. Calls `begins` before the threads start, and `ends` after they have ended, before
 /// any check.
 pub(super) fn run_on<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     medium: Layered<V>,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
     begins: &dyn Fn(),
     ends: &dyn Fn(&On<T, V>),
-) -> Result<Run, Wrong> {
-    let (mut group, initial) = prepare::<T, V>(stage, medium, scenario)?;
+) -> Result<Run, Violation> {
+    let (mut group, initial) = prepare::<T, V>(scheduler, medium, scenario)?;
     begins();
-    let (ran, calls) = run_threads(stage, &group, scenario, initial, policy, seed);
+    let (ran, calls) = run_threads(scheduler, &group, scenario, initial, policy, seed);
     ends(&group.of(0));
     let mut wrong = ran.wrong.clone().or_else(|| group.medium().wrong());
     if wrong.is_none() {
-        wrong = check_result(stage, &group, scenario, &calls, seed).err();
+        wrong = check_result(scheduler, &group, scenario, &calls, seed).err();
     }
     if wrong.is_none() && scenario.is_shared && seed % 4 == 1 {
-        wrong = close_and_reopen(stage, &mut group, scenario).err();
+        wrong = close_and_reopen(scheduler, &mut group, scenario).err();
     }
-    stage.detach_dead();
-    group.release_all(stage);
+    scheduler.detach_dead();
+    group.release_all(scheduler);
     Ok(Run { ran, calls, wrong })
 }
 
 /// As [`run`], but without checks; returns the schedule.
-pub fn rehearse<T: Target, const V: bool>(
-    stage: &Stage,
-    medium: impl Noted,
+pub fn run_unchecked<T: Target, const V: bool>(
+    scheduler: &Scheduler,
+    medium: impl CallObserver,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-) -> Result<RunResult, Wrong> {
+) -> Result<RunResult, Violation> {
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
-    let (group, initial) = prepare::<T, V>(stage, medium, scenario)?;
-    let (ran, _) = run_threads(stage, &group, scenario, initial, policy, seed);
-    stage.detach_dead();
-    group.release_all(stage);
+    let (group, initial) = prepare::<T, V>(scheduler, medium, scenario)?;
+    let (ran, _) = run_threads(scheduler, &group, scenario, initial, policy, seed);
+    scheduler.detach_dead();
+    group.release_all(scheduler);
     Ok(ran)
 }
 
 /// Creates the store and applies the operations that precede the threads.
 pub(super) fn prepare<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     medium: Layered<V>,
     scenario: &Scenario,
-) -> Result<(PoolGroup<T, V>, Contents), Wrong> {
+) -> Result<(PoolGroup<T, V>, Contents), Violation> {
     let early = |wrong| format!("before any thread started, {wrong}");
-    let group = PoolGroup::<T, V>::create(stage, medium, scenario).map_err(early)?;
+    let group = PoolGroup::<T, V>::create(scheduler, medium, scenario).map_err(early)?;
     let (subject, plan) = (group.of(0), scenario.plan.clone());
-    let before = stage.alone(move || {
+    let before = scheduler.alone(move || {
         let mut model = vec![None; plan.keys];
         plan.before.iter().try_for_each(|op| apply_checked(&*subject, op, &mut model).map(drop))?;
         Ok(model)
     });
     let initial = before.flatten().map_err(early)?;
-    let group = if scenario.is_reopened { group.reopened(stage, scenario).map_err(early)? } else { group };
+    let group =
+        if scenario.is_reopened { group.reopened(scheduler, scenario).map_err(early)? } else { group };
     Ok((group, initial))
 }
 
 /// Runs the threads. Crashed threads are not detached yet.
 pub(super) fn run_threads<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     group: &PoolGroup<T, V>,
     scenario: &Scenario,
     initial: Contents,
@@ -124,8 +125,8 @@ pub(super) fn run_threads<T: Target, const V: bool>(
     let jobs = scenario.threads.iter().enumerate().map(|(thread, acts)| {
         let (subject, calls, acts, number) = (group.of(thread), calls.clone(), acts.clone(), first);
         first += acts.len();
-        let (here, dead, is_shared) = (here.clone(), group.deaths(), scenario.is_shared);
-        let is_pinned = scenario.manner(thread) == Manner::Pinned;
+        let (here, dead, is_shared) = (here.clone(), group.crashes(), scenario.is_shared);
+        let is_pinned = scenario.manner(thread) == ThreadStart::Pinned;
         let job: Job = Box::new(move || {
             let end = acts.len();
             let mut pin = None;
@@ -151,13 +152,13 @@ pub(super) fn run_threads<T: Target, const V: bool>(
                     pause();
                 }
                 begin_call(end);
-                subject.look_after();
+                subject.recover_dead();
             }
         });
         (thread, job)
     });
     let jobs: Vec<(usize, Job)> = jobs.collect();
-    let ran = stage.run_crashing(jobs, group.crash_plan(scenario), policy, seed);
+    let ran = scheduler.run_crashing(jobs, group.crash_plan(scenario), policy, seed);
     let mut calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
     calls.sort_by_key(|(number, _)| *number);
     (
@@ -172,7 +173,7 @@ fn call<T: Target, const V: bool>(
     calls: &Mutex<Vec<(usize, Call)>>,
     thread: usize,
     number: usize,
-    act: Act,
+    act: ThreadOp,
 ) {
     let write = |call: Call| {
         let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,29 +190,29 @@ fn call<T: Target, const V: bool>(
     }
 }
 
-fn execute<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, Wrong> {
+fn execute<M: MappedMedium>(subject: &impl Subject<M>, act: &ThreadOp) -> Result<Answer, Violation> {
     Ok(match act {
-        Act::Get(key) => Answer::Found(subject.get(*key)?),
-        Act::Scan => {
+        ThreadOp::Get(key) => Answer::Found(subject.get(*key)?),
+        ThreadOp::Scan => {
             let mut found = Vec::new();
             subject.scan(&mut |key, version| found.push((key, version)))?;
             Answer::Scanned(found)
         }
-        Act::Snapshot(keys) => {
+        ThreadOp::Snapshot(keys) => {
             let found = subject.snapshot(keys)?;
             let found = keys.iter().zip(found).filter_map(|(&key, found)| Some((key, found?)));
             Answer::Scanned(found.collect())
         }
-        Act::Count => subject.count().map_or(Answer::Done, Answer::Counted),
-        Act::Collect => {
+        ThreadOp::Count => subject.count().map_or(Answer::Done, Answer::Counted),
+        ThreadOp::Collect => {
             subject.collect();
             Answer::Done
         }
-        Act::LookAfter => {
-            subject.look_after();
+        ThreadOp::RecoverDead => {
+            subject.recover_dead();
             Answer::Done
         }
-        Act::Do(op) => match subject.apply(op) {
+        ThreadOp::Do(op) => match subject.apply(op) {
             Reply::Found(found) if subject.knows_what_it_found(op) => Answer::Found(found),
             Reply::Found(_) => Answer::Done,
             Reply::Full => Answer::Full,
@@ -222,38 +223,38 @@ fn execute<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answ
 
 /// Checks what the threads left.
 fn check_result<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     group: &PoolGroup<T, V>,
     scenario: &Scenario,
     calls: &Calls,
     seed: u64,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let living = group.living(scenario.threads.len());
     let judge = living[seed as usize % living.len()];
     let (subject, keys) = (group.of(judge), scenario.plan.keys);
-    let (end, finds_once) = stage.alone_in(judge, {
+    let (end, finds_once) = scheduler.alone_in(judge, {
         let (subject, is_shared) = (subject.clone(), scenario.is_shared);
         move || {
             if is_shared {
-                subject.look_after();
+                subject.recover_dead();
             }
             let end = read(&*subject, keys)?;
             check_scan(&*subject, &end)?;
-            Ok::<_, Wrong>((end, subject.finds_once()))
+            Ok::<_, Violation>((end, subject.finds_once()))
         }
     })??;
     calls.explain(&end)?;
     if finds_once {
         calls.check_scans()?;
     }
-    if scenario.deaths.is_empty() {
+    if scenario.crashes.is_empty() {
         calls.check_counts()?;
     }
     if scenario.is_shared {
-        check_collection::<T, V>(stage, group, judge, living.len())?;
+        check_collection::<T, V>(scheduler, group, judge, living.len())?;
     }
-    drain_caches::<T, V>(stage, group, &living)?;
-    stage.alone_in(judge, {
+    drain_caches::<T, V>(scheduler, group, &living)?;
+    scheduler.alone_in(judge, {
         let (subject, is_reopened) = (subject.clone(), scenario.is_reopened);
         move || {
             if is_reopened {
@@ -264,11 +265,11 @@ fn check_result<T: Target, const V: bool>(
         }
     })??;
     if scenario.is_shared && seed.is_multiple_of(2) {
-        check_late_joiner::<T, V>(stage, group, scenario, judge, &end)?;
+        check_late_joiner::<T, V>(scheduler, group, scenario, judge, &end)?;
     }
     if seed.is_multiple_of(4) {
         let plan = scenario.plan.clone();
-        stage.alone_in(judge, move || check_further_operations(&*subject, &plan.after, end))??;
+        scheduler.alone_in(judge, move || check_further_operations(&*subject, &plan.after, end))??;
     }
     Ok(())
 }
@@ -276,13 +277,13 @@ fn check_result<T: Target, const V: bool>(
 /// Collects everything the dead participants leaked, with no other thread active. Only the `living`
 /// remain in the participant table.
 fn check_collection<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     group: &PoolGroup<T, V>,
     judge: usize,
     living: usize,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let subject = group.of(judge);
-    stage.alone_in(judge, move || {
+    scheduler.alone_in(judge, move || {
         subject.collect();
         let pool = subject.pool();
         if pool.needs_collection() {
@@ -302,19 +303,19 @@ fn check_collection<T: Target, const V: bool>(
 
 /// One more participant joins, checks the content and leaves.
 fn check_late_joiner<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     group: &PoolGroup<T, V>,
     scenario: &Scenario,
     thread: usize,
     expected: &Contents,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     if group.living(scenario.threads.len()).len() == THREADS_MAX {
         // The participant table is full.
         return Ok(());
     }
-    let another = group.add_process(stage, thread, scenario, false)?;
+    let another = group.add_process(scheduler, thread, scenario, false)?;
     let (keys, expected) = (scenario.plan.keys, expected.clone());
-    stage.alone_in(thread, move || {
+    scheduler.alone_in(thread, move || {
         let found = read(&another, keys)?;
         (found == expected).then_some(()).ok_or("a later participant finds another content".to_string())
     })?
@@ -322,16 +323,16 @@ fn check_late_joiner<T: Target, const V: bool>(
 
 /// The survivors close the pool, in order; the next opening finds it closed and complete.
 fn close_and_reopen<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     group: &mut PoolGroup<T, V>,
     scenario: &Scenario,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let survivor = group.living(scenario.threads.len())[0];
     let (subject, keys) = (group.of(survivor), scenario.plan.keys);
-    let expected = stage.alone_in(survivor, move || read(&*subject, keys))??;
-    group.close(stage)?;
+    let expected = scheduler.alone_in(survivor, move || read(&*subject, keys))??;
+    group.close(scheduler)?;
     let (medium, plan) = (group.medium().clone(), scenario.plan.clone());
-    stage.alone_in(survivor, move || {
+    scheduler.alone_in(survivor, move || {
         let subject = T::Subject::recover(medium, &plan)?
             .ok_or("the pool is empty after all participants have left")?;
         if subject.pool().found() != Start::Clean {
@@ -349,13 +350,13 @@ fn close_and_reopen<T: Target, const V: bool>(
 
 /// Each of these threads returns the memory in its caches, one after the other.
 fn drain_caches<T: Target, const V: bool>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     group: &PoolGroup<T, V>,
     threads: &[usize],
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     for &thread in threads {
         let subject = group.of(thread);
-        let drained = stage.alone_in(thread, move || _ = subject.pool().reclaim_blocking());
+        let drained = scheduler.alone_in(thread, move || _ = subject.pool().reclaim_blocking());
         drained.map_err(|wrong| format!("when the caches are drained, {wrong}"))?;
     }
     Ok(())
@@ -366,7 +367,7 @@ fn check_further_operations<M: MappedMedium>(
     subject: &impl Subject<M>,
     after: &[Op],
     mut model: Contents,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     for key in (0..model.len()).filter(|key| key % 2 == 0) {
         apply_checked(subject, &Op::Remove(key), &mut model)?;
     }

@@ -3,12 +3,12 @@
 use super::death::ThreadCrash;
 use super::policy::Policy;
 use super::stage::{RunResult, THREADS_MAX};
-use crate::crash::{Dice, Key, Op, Plan, Target, Version};
+use crate::crash::{Key, Op, Plan, RandomSource, Target, Version};
 use std::fmt;
 
 /// An operation of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ThreadOp {
     /// An operation that may change the store.
     Do(Op),
     /// A read.
@@ -22,10 +22,10 @@ pub enum Act {
     /// A collection of leaked memory.
     Collect,
     /// A recovery of dead processes.
-    LookAfter,
+    RecoverDead,
 }
 
-impl Act {
+impl ThreadOp {
     /// The versions that this may write.
     fn written(&self) -> Vec<Version> {
         match self {
@@ -56,7 +56,7 @@ impl Act {
     }
 }
 
-impl fmt::Display for Act {
+impl fmt::Display for ThreadOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Do(op) => op.fmt(f),
@@ -68,7 +68,7 @@ impl fmt::Display for Act {
             }
             Self::Count => f.write_str("count()"),
             Self::Collect => f.write_str("collect()"),
-            Self::LookAfter => f.write_str("recover_dead()"),
+            Self::RecoverDead => f.write_str("recover_dead()"),
         }
     }
 }
@@ -80,17 +80,17 @@ pub struct Scenario {
     /// after a crash.
     pub plan: Plan,
     /// The operations of each thread.
-    pub threads: Vec<Vec<Act>>,
+    pub threads: Vec<Vec<ThreadOp>>,
     /// The operations of each thread before the first crash, if there are two crashes.
-    pub first: Vec<Vec<Act>>,
+    pub first: Vec<Vec<ThreadOp>>,
     /// When that first crash happens; `None` if there is only one crash.
     pub moment: Option<u64>,
     /// Whether each thread is a participant with its own handle to a shared pool.
     pub is_shared: bool,
     /// Crashes of threads, in a shared pool.
-    pub deaths: Vec<ThreadCrash>,
+    pub crashes: Vec<ThreadCrash>,
     /// How each thread proceeds from call to call; `ByClock` for threads beyond the end.
-    pub manners: Vec<Manner>,
+    pub manners: Vec<ThreadStart>,
     /// Whether the store is killed and reopened before the threads start. One of them then collects
     /// the leaked memory.
     pub is_reopened: bool,
@@ -98,7 +98,7 @@ pub struct Scenario {
 
 /// How a thread proceeds from one call to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Manner {
+pub enum ThreadStart {
     /// With a barrier before and after each call, as if threads communicated their results. Calls
     /// are ordered by time.
     #[default]
@@ -125,8 +125,8 @@ const HOT: u64 = 3;
 impl Scenario {
     /// The scenario of this seed. Part of the target's plan runs before; the threads run operations
     /// like the rest of it.
-    pub fn draw<T: Target>(seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0x7068_7561_6c6c_2121);
+    pub fn random<T: Target>(seed: u64) -> Self {
+        let mut dice = RandomSource::new(seed ^ 0x7068_7561_6c6c_2121);
         let mut plan = T::plan(seed);
         plan.creation = false;
         plan.threads = THREADS_MAX;
@@ -145,7 +145,7 @@ impl Scenario {
             first,
             moment: None,
             is_shared: false,
-            deaths: Vec::new(),
+            crashes: Vec::new(),
             manners: Vec::new(),
             is_reopened: false,
         }
@@ -153,7 +153,7 @@ impl Scenario {
 
     /// A scenario with exactly these operations, after the plan's earlier ones. Calls are ordered
     /// by time.
-    pub fn of(mut plan: Plan, threads: Vec<Vec<Act>>) -> Self {
+    pub fn of(mut plan: Plan, threads: Vec<Vec<ThreadOp>>) -> Self {
         (plan.creation, plan.threads) = (false, THREADS_MAX);
         Self {
             plan,
@@ -161,55 +161,55 @@ impl Scenario {
             first: Vec::new(),
             moment: None,
             is_shared: false,
-            deaths: Vec::new(),
+            crashes: Vec::new(),
             manners: Vec::new(),
             is_reopened: false,
         }
     }
 
-    /// As [`Scenario::draw`], for a run without crashes. Some threads scan and then read a key that
-    /// another thread changes: no read may contradict an earlier scan.
-    pub fn draw_to_race<T: Target>(seed: u64) -> Self {
-        let mut scenario = Self::draw::<T>(seed);
-        let mut dice = Dice::new(seed ^ 0x0073_6565_6e21);
-        let changed: Vec<Key> = scenario.threads.iter().flatten().flat_map(Act::changes).collect();
+    /// As [`Scenario::random`], for a run without crashes. Some threads scan and then read a key
+    /// that another thread changes: no read may contradict an earlier scan.
+    pub fn random_to_race<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::random::<T>(seed);
+        let mut dice = RandomSource::new(seed ^ 0x0073_6565_6e21);
+        let changed: Vec<Key> = scenario.threads.iter().flatten().flat_map(ThreadOp::changes).collect();
         for acts in scenario.threads.iter_mut().filter(|_| !changed.is_empty()) {
             if dice.roll(4) == 0 {
                 let place = dice.roll(acts.len() as u64 + 1) as usize;
-                acts.splice(place..place, [Act::Scan, Act::Get(*dice.pick(&changed))]);
+                acts.splice(place..place, [ThreadOp::Scan, ThreadOp::Get(*dice.pick(&changed))]);
             }
         }
         scenario.with_snapshots::<T>(seed)
     }
 
-    /// As [`Scenario::draw`], but one or two threads remove and restore a few keys, so that memory
-    /// is soon reused, while others read these keys.
-    pub fn draw_crowd<T: Target>(seed: u64) -> Self {
-        let mut scenario = Self::draw::<T>(seed);
-        let mut dice = Dice::new(seed ^ 0x0063_726f_7764);
+    /// As [`Scenario::random`], but one or two threads remove and restore a few keys, so that
+    /// memory is soon reused, while others read these keys.
+    pub fn random_crowd<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::random::<T>(seed);
+        let mut dice = RandomSource::new(seed ^ 0x0063_726f_7764);
         let (plan, like) = (&scenario.plan, T::plan(seed).ops);
         let hot: Vec<Key> = (0..2 + dice.roll(2)).map(|_| dice.roll(plan.keys as u64) as Key).collect();
         let mut next = scenario
             .threads
             .iter()
             .flatten()
-            .flat_map(Act::written)
+            .flat_map(ThreadOp::written)
             .max()
             .unwrap_or(0)
             .max(plan.all_versions());
         let mut known = Vec::new();
-        let mut change = |dice: &mut Dice| {
+        let mut change = |dice: &mut RandomSource| {
             let key = *dice.pick(&hot);
             if like.is_empty() || dice.roll(2) == 0 {
-                return Act::Do(Op::Remove(key));
+                return ThreadOp::Do(Op::Remove(key));
             }
             let op = dice.pick(&like).moved_to(key, &mut next, &known, dice);
             known.extend(op.written());
-            Act::Do(op)
+            ThreadOp::Do(op)
         };
-        let read = |dice: &mut Dice| match dice.roll(8) {
-            0 => Act::Scan,
-            _ => Act::Get(*dice.pick(&hot)),
+        let read = |dice: &mut RandomSource| match dice.roll(8) {
+            0 => ThreadOp::Scan,
+            _ => ThreadOp::Get(*dice.pick(&hot)),
         };
         let writers = 1 + dice.roll(T::WRITERS);
         scenario.threads = (0..writers + 1 + dice.roll(THREADS_MAX as u64 - 1 - writers))
@@ -222,12 +222,12 @@ impl Scenario {
         scenario.with_snapshots::<T>(seed)
     }
 
-    /// As [`Scenario::draw`], but one thread alternates between two keys, removing one and adding
+    /// As [`Scenario::random`], but one thread alternates between two keys, removing one and adding
     /// the other, while others read both, with no barriers between calls. A table may give one
     /// key's slot to the other; a reader must not mix the two.
-    pub fn draw_exchange<T: Target>(seed: u64) -> Self {
-        let mut scenario = Self::draw::<T>(seed);
-        let mut dice = Dice::new(seed ^ 0x6578_6368);
+    pub fn random_exchange<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::random::<T>(seed);
+        let mut dice = RandomSource::new(seed ^ 0x6578_6368);
         let keys = scenario.plan.keys as u64;
         let one = dice.roll(keys) as Key;
         let other = ((one as u64 + 1 + dice.roll(keys.saturating_sub(1).max(1))) % keys) as Key;
@@ -243,47 +243,48 @@ impl Scenario {
             (absent, present)
         });
         let mut read = |_| match dice.roll(6) {
-            0 => Act::Scan,
-            number => Act::Get(if number < 4 { one } else { other }),
+            0 => ThreadOp::Scan,
+            number => ThreadOp::Get(if number < 4 { one } else { other }),
         };
         let readers = [0, 1].map(|_| (0..EXCHANGES).map(&mut read).collect());
-        scenario.threads = [vec![exchanges.into_iter().map(Act::Do).collect()], readers.to_vec()].concat();
-        let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
-        scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
+        scenario.threads =
+            [vec![exchanges.into_iter().map(ThreadOp::Do).collect()], readers.to_vec()].concat();
+        let manner = if seed >> 9 & 1 == 0 { ThreadStart::Pinned } else { ThreadStart::Apart };
+        scenario.manners = vec![ThreadStart::Apart, manner, ThreadStart::Apart];
         scenario
     }
 
-    /// As [`Scenario::draw`], but one thread runs the target's own history, which is made to evict,
-    /// move and resize. Others read, with no barriers between calls.
-    pub fn draw_history<T: Target>(seed: u64) -> Self {
-        let mut scenario = Self::draw::<T>(seed);
-        let mut dice = Dice::new(seed ^ 0x6869_7374);
+    /// As [`Scenario::random`], but one thread runs the target's own history, which is made to
+    /// evict, move and resize. Others read, with no barriers between calls.
+    pub fn random_history<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::random::<T>(seed);
+        let mut dice = RandomSource::new(seed ^ 0x6869_7374);
         let plan = T::plan(seed);
         let history: Vec<Op> = plan.ops.into_iter().take(HISTORY).collect();
         scenario.plan.before = plan.before;
         let keys: Vec<Key> = history.iter().flat_map(Op::keys).collect();
         let mut read = |_| match dice.roll(4) {
-            0 => Act::Scan,
-            1 if !keys.is_empty() => Act::Get(*dice.pick(&keys)),
-            _ => Act::Get(dice.roll(plan.keys as u64) as Key),
+            0 => ThreadOp::Scan,
+            1 if !keys.is_empty() => ThreadOp::Get(*dice.pick(&keys)),
+            _ => ThreadOp::Get(dice.roll(plan.keys as u64) as Key),
         };
         let readers = [0, 1].map(|_| (0..CROWD).map(&mut read).collect());
-        scenario.threads = [vec![history.into_iter().map(Act::Do).collect()], readers.to_vec()].concat();
-        let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
-        scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
+        scenario.threads = [vec![history.into_iter().map(ThreadOp::Do).collect()], readers.to_vec()].concat();
+        let manner = if seed >> 9 & 1 == 0 { ThreadStart::Pinned } else { ThreadStart::Apart };
+        scenario.manners = vec![ThreadStart::Apart, manner, ThreadStart::Apart];
         scenario
     }
 
     /// This scenario, but if the pool is not shared, the store is killed and reopened in one run of
     /// four.
     pub fn with_kill(mut self, seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0x6b69_6c6c);
+        let mut dice = RandomSource::new(seed ^ 0x6b69_6c6c);
         if self.is_shared || dice.roll(4) != 0 {
             return self;
         }
         let thread = dice.roll(self.threads.len() as u64) as usize;
         let place = if dice.roll(2) == 0 { 0 } else { dice.roll(self.threads[thread].len() as u64 + 1) };
-        self.threads[thread].insert(place as usize, Act::Collect);
+        self.threads[thread].insert(place as usize, ThreadOp::Collect);
         self.is_reopened = true;
         self
     }
@@ -292,24 +293,27 @@ impl Scenario {
     /// calls.
     pub fn with_manners(mut self, seed: u64) -> Self {
         // This constant was chosen so that the runs of recorded seeds stay as they were.
-        let mut dice = Dice::new(seed ^ 0x6d61_6e6e_65a8);
+        let mut dice = RandomSource::new(seed ^ 0x6d61_6e6e_65a8);
         let (kind, is_reopened) = (dice.roll(4), self.is_reopened);
-        let mut draw = |acts: &mut Vec<Act>| {
-            let reads = acts.iter().all(|act| matches!(act, Act::Get(_) | Act::Scan | Act::Snapshot(_)));
+        let mut draw = |acts: &mut Vec<ThreadOp>| {
+            let reads = acts
+                .iter()
+                .all(|act| matches!(act, ThreadOp::Get(_) | ThreadOp::Scan | ThreadOp::Snapshot(_)));
             let manner = match kind {
-                0 => Manner::ByClock,
-                1 => Manner::Pinned,
-                2 if reads => Manner::Pinned,
-                2 => Manner::Apart,
-                _ => [Manner::ByClock, Manner::Apart, Manner::Pinned][dice.roll(3) as usize],
+                0 => ThreadStart::ByClock,
+                1 => ThreadStart::Pinned,
+                2 if reads => ThreadStart::Pinned,
+                2 => ThreadStart::Apart,
+                _ => [ThreadStart::ByClock, ThreadStart::Apart, ThreadStart::Pinned][dice.roll(3) as usize],
             };
             let work = acts.iter().filter(|act| act.is_background()).count();
             // A collection waits for all pinned threads, and a thread that was refused memory waits
             // for the collection.
-            let may_pin = reads || !(is_reopened || acts.contains(&Act::Collect) || 2 * work >= acts.len());
+            let may_pin =
+                reads || !(is_reopened || acts.contains(&ThreadOp::Collect) || 2 * work >= acts.len());
             match manner {
-                Manner::Pinned if may_pin => acts.retain(|act| !act.is_background()),
-                Manner::Pinned => return Manner::Apart,
+                ThreadStart::Pinned if may_pin => acts.retain(|act| !act.is_background()),
+                ThreadStart::Pinned => return ThreadStart::Apart,
                 _ => {}
             }
             manner
@@ -319,32 +323,32 @@ impl Scenario {
     }
 
     /// How a thread proceeds from call to call.
-    pub fn manner(&self, thread: usize) -> Manner {
+    pub fn manner(&self, thread: usize) -> ThreadStart {
         self.manners.get(thread).copied().unwrap_or_default()
     }
 
     /// The threads whose calls are not ordered by time, one bit each.
     pub fn apart(&self) -> u8 {
-        let is_apart = |&thread: &usize| self.manner(thread) != Manner::ByClock;
+        let is_apart = |&thread: &usize| self.manner(thread) != ThreadStart::ByClock;
         (0..self.threads.len()).filter(is_apart).fold(0, |bits, thread| bits | 1 << thread)
     }
 
-    /// As [`Scenario::draw_crowd`], but one or two threads fill or empty the store until it grows
+    /// As [`Scenario::random_crowd`], but one or two threads fill or empty the store until it grows
     /// or shrinks, while others read a few keys.
-    pub fn draw_filling<T: Target>(seed: u64) -> Self {
-        let mut scenario = Self::draw_crowd::<T>(seed);
-        let mut dice = Dice::new(seed ^ 0x6669_6c6c_6e67);
+    pub fn random_filling<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::random_crowd::<T>(seed);
+        let mut dice = RandomSource::new(seed ^ 0x6669_6c6c_6e67);
         let keys = scenario.plan.keys as u64;
-        let mut next = scenario.threads.iter().flatten().flat_map(Act::written).max().unwrap_or(0);
+        let mut next = scenario.threads.iter().flatten().flat_map(ThreadOp::written).max().unwrap_or(0);
         next = next.max(scenario.plan.all_versions());
         let removes = dice.roll(3) == 0;
-        let is_writer = |acts: &&mut Vec<Act>| acts.iter().any(|act| matches!(act, Act::Do(_)));
+        let is_writer = |acts: &&mut Vec<ThreadOp>| acts.iter().any(|act| matches!(act, ThreadOp::Do(_)));
         for acts in scenario.threads.iter_mut().filter(is_writer) {
             let mut change = || {
                 let key = dice.roll(keys) as Key;
                 next += 1;
                 let is_removal = dice.roll(8) < if removes { 7 } else { 1 };
-                Act::Do(if is_removal { Op::Remove(key) } else { Op::Put(key, next) })
+                ThreadOp::Do(if is_removal { Op::Remove(key) } else { Op::Put(key, next) })
             };
             *acts = (0..FILLING).map(|_| change()).collect();
         }
@@ -354,87 +358,87 @@ impl Scenario {
     /// This scenario, but some reads of one key become snapshots of several, if the target supports
     /// that.
     fn with_snapshots<T: Target>(mut self, seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0x736e_6170_7368);
-        let mut hot: Vec<Key> = self.threads.iter().flatten().flat_map(Act::changes).collect();
+        let mut dice = RandomSource::new(seed ^ 0x736e_6170_7368);
+        let mut hot: Vec<Key> = self.threads.iter().flatten().flat_map(ThreadOp::changes).collect();
         hot.sort_unstable();
         hot.dedup();
         if !T::SNAPSHOTS || hot.len() < 2 {
             return self;
         }
-        for act in self.threads.iter_mut().flatten().filter(|act| matches!(act, Act::Get(_))) {
+        for act in self.threads.iter_mut().flatten().filter(|act| matches!(act, ThreadOp::Get(_))) {
             if dice.roll(2) == 0 {
                 let count = 2 + dice.roll(hot.len() as u64 - 1) as usize;
                 (1..hot.len()).for_each(|nth| hot.swap(nth, dice.roll(nth as u64 + 1) as usize));
-                *act = Act::Snapshot(hot[..count].to_vec());
+                *act = ThreadOp::Snapshot(hot[..count].to_vec());
             }
         }
         self
     }
 
-    /// As [`Scenario::draw`], for participants of a shared pool. [`Scenario::draw_deaths`] adds
-    /// crashes once the lengths of the calls are known.
-    pub fn draw_shared<T: Target>(seed: u64) -> Self {
-        let mut scenario = Self { is_shared: true, ..Self::draw::<T>(seed) };
-        let mut dice = Dice::new(seed ^ 0x6d6f_7274_616c);
+    /// As [`Scenario::random`], for participants of a shared pool. [`Scenario::random_crashes`]
+    /// adds crashes once the lengths of the calls are known.
+    pub fn random_shared<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self { is_shared: true, ..Self::random::<T>(seed) };
+        let mut dice = RandomSource::new(seed ^ 0x6d6f_7274_616c);
         for acts in &mut scenario.threads {
             if dice.roll(4) == 0 {
                 // One thread collects or recovers while others crash.
                 let place = dice.roll(acts.len() as u64 + 1) as usize;
-                acts.insert(place, if dice.roll(2) == 0 { Act::Collect } else { Act::LookAfter });
+                acts.insert(place, if dice.roll(2) == 0 { ThreadOp::Collect } else { ThreadOp::RecoverDead });
             }
         }
         scenario
     }
 
     /// This scenario with crashes of threads. `ran` is the run of this seed without crashes.
-    pub fn draw_deaths(&self, ran: &RunResult, seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0x6465_6174_6873);
+    pub fn random_crashes(&self, ran: &RunResult, seed: u64) -> Self {
+        let mut dice = RandomSource::new(seed ^ 0x6465_6174_6873);
         let changes = &ran.changes[..self.threads.len().min(ran.changes.len())];
-        Self { deaths: ThreadCrash::random(&mut dice, changes), ..self.clone() }
+        Self { crashes: ThreadCrash::random(&mut dice, changes), ..self.clone() }
     }
 
-    /// As [`Scenario::draw_deaths`], but in most runs one thread crashes right after a store with
-    /// Release.
-    pub fn draw_deaths_behind(&self, ran: &RunResult, seed: u64) -> Self {
-        let mut drawn = self.draw_deaths(ran, seed);
-        let mut dice = Dice::new(seed ^ 0x6265_6869_6e64);
+    /// As [`Scenario::random_crashes`], but in most runs one thread crashes right after a store
+    /// with Release.
+    pub fn random_crashes_after(&self, ran: &RunResult, seed: u64) -> Self {
+        let mut drawn = self.random_crashes(ran, seed);
+        let mut dice = RandomSource::new(seed ^ 0x6265_6869_6e64);
         if dice.roll(4) != 0
             && let Some(death) = ThreadCrash::after_ordered_store(&mut dice, &ran.ordered)
         {
-            drawn.deaths = vec![death];
+            drawn.crashes = vec![death];
         }
         drawn
     }
 
-    /// As [`Scenario::draw`], for a run with a power failure. One in four has an earlier crash, and
-    /// a thread that collects. In one in three a thread also scans: the result of a scan must be
-    /// durable, too.
-    pub fn draw_to_crash<T: Target>(seed: u64) -> Self {
-        let mut scenario = Self::draw::<T>(seed);
-        let mut dice = Dice::new(seed ^ 0x7477_6963_6521);
+    /// As [`Scenario::random`], for a run with a power failure. One in four has an earlier crash,
+    /// and a thread that collects. In one in three a thread also scans: the result of a scan must
+    /// be durable, too.
+    pub fn random_to_crash<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::random::<T>(seed);
+        let mut dice = RandomSource::new(seed ^ 0x7477_6963_6521);
         if dice.roll(4) == 0 {
             scenario.moment = Some(dice.bits() >> 1);
             if let Some(last) = scenario.threads.last_mut() {
-                last.insert(0, Act::Collect);
+                last.insert(0, ThreadOp::Collect);
             }
         }
         if dice.roll(3) == 0 {
             let thread = dice.roll(scenario.threads.len() as u64) as usize;
             let acts = &mut scenario.threads[thread];
-            acts.insert(dice.roll(acts.len() as u64 + 1) as usize, Act::Scan);
+            acts.insert(dice.roll(acts.len() as u64 + 1) as usize, ThreadOp::Scan);
         }
         scenario
     }
 
     /// The policy of the threads before the first crash.
     pub fn first_policy(&self) -> Policy {
-        let mut dice = Dice::new(self.plan.seed ^ self.moment.unwrap_or(0));
+        let mut dice = RandomSource::new(self.plan.seed ^ self.moment.unwrap_or(0));
         Policy::draw(&mut dice, 128)
     }
 
     /// The policy of the run with this seed.
     pub fn policy(seed: u64) -> Policy {
-        let mut dice = Dice::new(seed ^ 0x6f72_6465_7221);
+        let mut dice = RandomSource::new(seed ^ 0x6f72_6465_7221);
         let steps = 32 << dice.roll(6);
         Policy::draw(&mut dice, steps)
     }
@@ -459,7 +463,7 @@ impl Scenario {
                 if less.is_shared {
                     // A thread without operations still recovers the others. A thread that crashes
                     // does so in the same call as before.
-                    let later = less.deaths.iter_mut().filter(|it| it.thread == thread && it.call > act);
+                    let later = less.crashes.iter_mut().filter(|it| it.thread == thread && it.call > act);
                     later.for_each(|death| death.call -= 1);
                 } else {
                     let all = less
@@ -472,9 +476,9 @@ impl Scenario {
                 less
             })
         });
-        let fewer_crashes = (0..self.deaths.len()).map(|death| {
+        let fewer_crashes = (0..self.crashes.len()).map(|death| {
             let mut less = self.clone();
-            less.deaths.remove(death);
+            less.crashes.remove(death);
             less
         });
         let total = self.plan.before.len();
@@ -492,25 +496,25 @@ impl Scenario {
 /// Generates operations of `count` threads, similar to `like`, for a store that has executed
 /// `plan.before`.
 pub(super) fn random_threads(
-    dice: &mut Dice,
+    dice: &mut RandomSource,
     plan: &Plan,
     like: &[Op],
     count: usize,
     next: &mut Version,
-) -> Vec<Vec<Act>> {
+) -> Vec<Vec<ThreadOp>> {
     let hot: Vec<Key> = (0..1 + dice.roll(HOT)).map(|_| dice.roll(plan.keys as u64) as Key).collect();
     let mut known: Vec<(Key, Version)> = Vec::new();
-    let mut draw = |dice: &mut Dice| {
+    let mut draw = |dice: &mut RandomSource| {
         let key = if dice.roll(4) == 0 { dice.roll(plan.keys as u64) as Key } else { *dice.pick(&hot) };
         match dice.roll(16) {
-            0..4 => return Act::Get(key),
-            4 => return Act::Scan,
-            _ if like.is_empty() => return Act::Get(key),
+            0..4 => return ThreadOp::Get(key),
+            4 => return ThreadOp::Scan,
+            _ if like.is_empty() => return ThreadOp::Get(key),
             _ => {}
         }
         let op = dice.pick(like).moved_to(key, next, &known, dice);
         known.extend(op.written());
-        Act::Do(op)
+        ThreadOp::Do(op)
     };
     (0..count).map(|_| (0..1 + dice.roll(EACH)).map(|_| draw(dice)).collect()).collect()
 }
@@ -567,7 +571,7 @@ impl Op {
         key: Key,
         next: &mut Version,
         known: &[(Key, Version)],
-        dice: &mut Dice,
+        dice: &mut RandomSource,
     ) -> Self {
         let mut version = || {
             *next += 1;

@@ -24,7 +24,7 @@ use super::cues::At;
 use super::death::{CrashPlan, CrashSite, ThreadCrash};
 use super::policy::{Policy, PolicyRunner, Slice, Threads};
 use super::spin::Spin;
-use crate::crash::Wrong;
+use crate::crash::Violation;
 use crate::crash::{catch_panic, place};
 use crate::points;
 use std::cell::{Cell, RefCell};
@@ -75,7 +75,7 @@ pub struct RunResult {
     /// Total number of steps.
     pub steps: u64,
     /// The failure of a thread: a panic, or the reason why the run was aborted.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<Violation>,
     /// Steps other than loads, by thread and call.
     pub changes: Vec<Vec<u64>>,
     /// Crashed threads in order, each with the time of its crash.
@@ -102,7 +102,7 @@ struct State {
     turns: Vec<Turn>,
     in_a_row: u32,
     spin: Spin,
-    wrong: Option<Wrong>,
+    wrong: Option<Violation>,
     caller: Option<Thread>,
     crash_plan: CrashPlan,
     changes: Vec<Vec<u64>>,
@@ -145,9 +145,9 @@ thread_local! {
 /// Calls `act` in a thread of a scheduler, unless the thread has crashed and is being detached.
 #[inline]
 fn with_scheduler(act: impl FnOnce(&Turns, usize)) {
-    let _ = STAGE.try_with(|stage| {
-        if let Ok(stage) = stage.try_borrow()
-            && let Some((turns, me)) = &*stage
+    let _ = STAGE.try_with(|scheduler| {
+        if let Ok(scheduler) = scheduler.try_borrow()
+            && let Some((turns, me)) = &*scheduler
             && !turns.is_dead(*me)
         {
             act(turns, *me);
@@ -231,7 +231,9 @@ pub(super) fn stores_early(point: Option<&str>) -> bool {
 /// The next time on the run's clock: each call returns a new one, in increasing order. 0 outside a
 /// scheduler.
 pub(super) fn now() -> u64 {
-    STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))
+    STAGE.with_borrow(|scheduler| {
+        scheduler.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1)
+    })
 }
 
 /// Yields in a loop that waits for another thread outside the medium.
@@ -247,8 +249,8 @@ fn yield_on_wait() {
 
 /// Begins call number `call` of this thread, counted from 0. Crash points refer to these numbers.
 pub(super) fn begin_call(call: usize) {
-    STAGE.with_borrow(|stage| {
-        if let Some((turns, me)) = stage {
+    STAGE.with_borrow(|scheduler| {
+        if let Some((turns, me)) = scheduler {
             let mut state = lock(&turns.state);
             let changes = &mut state.changes[*me];
             changes.resize(call + 1, 0);
@@ -263,22 +265,22 @@ pub(super) fn begin_call(call: usize) {
 
 /// This thread's number in its scheduler.
 pub(super) fn number() -> u64 {
-    STAGE.with_borrow(|stage| stage.as_ref().map_or(u64::MAX, |(_, me)| *me as u64))
+    STAGE.with_borrow(|scheduler| scheduler.as_ref().map_or(u64::MAX, |(_, me)| *me as u64))
 }
 
 /// A scheduler with [`THREADS_MAX`] threads that run according to a policy.
-pub struct Stage {
+pub struct Scheduler {
     turns: Arc<Turns>,
     handles: Vec<JoinHandle<()>>,
 }
 
-impl Default for Stage {
+impl Default for Scheduler {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Stage {
+impl Scheduler {
     /// Starts the threads, all on one core.
     pub fn new() -> Self {
         let turns = Arc::new(Turns::new());
@@ -313,7 +315,10 @@ impl Stage {
         seed: u64,
     ) -> RunResult {
         let count = jobs.len();
-        assert!((1..=THREADS_MAX).contains(&count), "a stage runs 1 to {THREADS_MAX} threads, not {count}");
+        assert!(
+            (1..=THREADS_MAX).contains(&count),
+            "a scheduler runs 1 to {THREADS_MAX} threads, not {count}"
+        );
         let turns = &*self.turns;
         let runnable = jobs.iter().fold(0, |bits, (thread, _)| bits | 1 << thread);
         assert!(runnable & turns.dead.load(Acquire) == 0, "a crashed thread cannot run a job");
@@ -362,7 +367,10 @@ impl Stage {
     }
 
     /// Runs one job in thread 0 while all others are idle.
-    pub fn alone<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, Wrong> {
+    pub fn alone<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, Violation> {
         self.alone_in(0, work)
     }
 
@@ -371,7 +379,7 @@ impl Stage {
         &self,
         thread: usize,
         work: impl FnOnce() -> R + Send + 'static,
-    ) -> Result<R, Wrong> {
+    ) -> Result<R, Violation> {
         let result = Arc::new(Mutex::new(None));
         let place = result.clone();
         let job: Job = Box::new(move || {
@@ -399,7 +407,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Scheduler {
     fn drop(&mut self) {
         self.turns.closing.store(true, Release);
         for handle in self.handles.drain(..) {
@@ -449,7 +457,7 @@ impl State {
         let Some(call) = self.changes[thread].len().checked_sub(1) else { return false };
         let change = self.changes[thread][call] + 1;
         self.changes[thread][call] = change;
-        self.crash_plan.deaths.contains(&ThreadCrash { thread, call, change })
+        self.crash_plan.crashes.contains(&ThreadCrash { thread, call, change })
     }
 
     /// Records a step, with its `load`. Returns whether the thread must yield first.
@@ -602,7 +610,7 @@ impl Turns {
     }
 
     /// Ends the job of thread `me`.
-    fn finish(&self, me: usize, outcome: Result<(), Wrong>) {
+    fn finish(&self, me: usize, outcome: Result<(), Violation>) {
         let mut state = lock(&self.state);
         if let Err(wrong) = outcome {
             state.wrong.get_or_insert(wrong);

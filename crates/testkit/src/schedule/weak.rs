@@ -1,10 +1,10 @@
 //! A medium on which threads see each other's stores as the C11 memory model allows. One ordering
 //! of the source can be weakened.
 //!
-//! Threads run one at a time, under a [`Stage`](super::Stage), so the value of each load can be
-//! chosen. The medium holds the last value of each word, and this layer keeps the earlier ones. If
-//! a thread may still load an earlier value, that value can be put back for the duration of the
-//! load.
+//! Threads run one at a time, under a [`Scheduler`](super::Scheduler), so the value of each load
+//! can be chosen. The medium holds the last value of each word, and this layer keeps the earlier
+//! ones. If a thread may still load an earlier value, that value can be put back for the duration
+//! of the load.
 //!
 //! Each thread has a *view*: for each word, the oldest value that it may still load. A release
 //! store carries the view of its thread; an acquire load of that value adds the view to the loading
@@ -19,7 +19,8 @@
 //!
 //! If a thread crashes, stores that the weakened ordering would have kept before later ones can be
 //! lost with it: see [`tail`](super::tail). A thread sees the stores of a crashed thread when it
-//! observes the crash (see [`Company`](crate::Company)), but not because of the crash alone.
+//! observes the crash (see [`ProcessGroup`](crate::ProcessGroup)), but not because of the crash
+//! alone.
 //!
 //! Two accesses to the same bytes by different threads that nothing orders are a
 //! [race](super::races).
@@ -47,8 +48,8 @@ use super::seen::{Ordered, Seen};
 use super::stage::{THREADS_MAX, number, sees_old, stores_early};
 use super::tail::LateStore;
 use super::worlds::Variants;
-use crate::Noted;
-use crate::crash::Wrong;
+use crate::CallObserver;
+use crate::crash::Violation;
 use crate::points;
 use std::ops::Range;
 use std::panic::Location;
@@ -96,9 +97,9 @@ pub struct Weakened<M> {
 }
 
 /// The orderings that a run on a [`Weakened`] used.
-pub struct Passed(Arc<Mutex<State>>);
+pub struct UsedOrderings(Arc<Mutex<State>>);
 
-impl Passed {
+impl UsedOrderings {
     /// All of them.
     pub fn weakenings(&self) -> Weakenings {
         lock(&self.0).model.passed.clone()
@@ -132,8 +133,8 @@ impl<M: Medium> Weakened<M> {
     }
 
     /// A handle to the orderings used, which remain readable after the run.
-    pub fn passed(&self) -> Passed {
-        Passed(self.state.clone())
+    pub fn passed(&self) -> UsedOrderings {
+        UsedOrderings(self.state.clone())
     }
 
     fn word(&self, word: u64) -> &AtomicU64 {
@@ -212,7 +213,7 @@ impl<M: Medium> Weakened<M> {
     }
 }
 
-impl<M: Noted> Weakened<M> {
+impl<M: CallObserver> Weakened<M> {
     /// Removes stores of the crashed thread `dead` that may not have been made yet, as the run's
     /// choice says.
     fn lose_late_stores(&self, state: &mut State, dead: u64) {
@@ -235,7 +236,7 @@ impl<M: Noted> Weakened<M> {
     }
 }
 
-impl<M: Noted> Noted for Weakened<M> {
+impl<M: CallObserver> CallObserver for Weakened<M> {
     fn mark_call(&self, mark: u64) {
         let (me, mut state) = (number(), lock(&self.state));
         self.restore(&mut state, |_| true);
@@ -262,7 +263,7 @@ impl<M: Noted> Noted for Weakened<M> {
             state.model.observe_crash(me, dead as u64);
         }
     }
-    fn wrong(&self) -> Option<Wrong> {
+    fn wrong(&self) -> Option<Violation> {
         let state = lock(&self.state);
         match state.model.missing {
             // After a stale value was shown, the run no longer tells what would happen with all

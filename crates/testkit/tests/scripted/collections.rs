@@ -11,9 +11,9 @@ use super::{
 };
 use std::sync::Arc;
 use terrace_pool::Marker;
-use terrace_testkit::Company;
-use terrace_testkit::schedule::cues::{before, behind, late, old_but, to};
-use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
+use terrace_testkit::ProcessGroup;
+use terrace_testkit::schedule::cues::{after, before, late, old_but, to};
+use terrace_testkit::schedule::{Breakpoint, Scheduler, Stop, Weak, mark};
 
 const IS_PENDING: &str = "phase.is-unclean";
 const IS_MARKING: &str = "phase.is-marking";
@@ -80,8 +80,14 @@ enum Signal {
 
 /// One thread collects; one allocates once it learns that memory was freed; one is pinned since
 /// before the sweep, in an old epoch.
-fn scene(stage: &Stage, medium: Medium, garbage: Garbage, signal: Signal, cues: &[Cue]) -> Script {
-    let (pool, all) = prepare(stage, move || full(medium, garbage));
+fn scene(
+    scheduler: &Scheduler,
+    medium: Medium,
+    garbage: Garbage,
+    signal: Signal,
+    breakpoints: &[Breakpoint],
+) -> Script {
+    let (pool, all) = prepare(scheduler, move || full(medium, garbage));
     let of = || pool.clone();
     let (collects, asks, holds) = (of(), of(), of());
     let collector =
@@ -104,30 +110,34 @@ fn scene(stage: &Stage, medium: Medium, garbage: Garbage, signal: Signal, cues: 
     };
     Script {
         threads: vec![Box::new(collector), Box::new(asker), Box::new(holder)],
-        cues: cues.to_vec(),
+        breakpoints: breakpoints.to_vec(),
         judge: Box::new(|| Ok(())),
     }
 }
 
 /// All threads have accessed the pool, and the asking thread stops there.
-fn begun(asker: Stop) -> Vec<Cue> {
+fn begun(asker: Stop) -> Vec<Breakpoint> {
     vec![to(ASKER, Stop::Mark(1)), to(HOLDER, Stop::Mark(1)), to(ASKER, asker)]
 }
 
 /// The collector has reached the sweep; another thread is pinned, and the epoch advances; then the
 /// sweep continues to that point.
-fn swept(until: Stop) -> [Cue; 2] {
+fn swept(until: Stop) -> [Breakpoint; 2] {
     [to(HOLDER, Stop::Mark(2)), to(COLLECTOR, until)]
 }
 
 /// The asking thread continues to its end and sees stale values, except for the epoch.
-fn asks() -> Cue {
+fn asks() -> Breakpoint {
     let epoch = "epoch.read";
     old_but(ASKER, Stop::End, epoch)
 }
 
-fn play(garbage: Garbage, signal: Signal, cues: Vec<Cue>) -> impl Fn(&Stage, Medium) -> Script {
-    move |stage, medium| scene(stage, medium, garbage, signal, &cues)
+fn play(
+    garbage: Garbage,
+    signal: Signal,
+    breakpoints: Vec<Breakpoint>,
+) -> impl Fn(&Scheduler, Medium) -> Script {
+    move |scheduler, medium| scene(scheduler, medium, garbage, signal, &breakpoints)
 }
 
 const NOT_FOUND: &str = "the free memory is not found";
@@ -137,22 +147,22 @@ const OLD: Garbage = Garbage::Old { is_requested: false };
 fn completed_collection_shows_the_memory_freed() {
     // A whole collection runs between its load of the phase and its load of the pending
     // collections.
-    let mut cues = begun(before(IS_COLLECTION_PENDING));
-    cues.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
-    cues.extend(swept(behind(COLLECTED)));
-    cues.extend([to(ASKER, behind(IS_COLLECTION_PENDING)), asks()]);
-    let play = play(Garbage::New { is_first: true }, Signal::Poll, cues);
+    let mut breakpoints = begun(before(IS_COLLECTION_PENDING));
+    breakpoints.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
+    breakpoints.extend(swept(after(COLLECTED)));
+    breakpoints.extend([to(ASKER, after(IS_COLLECTION_PENDING)), asks()]);
+    let play = play(Garbage::New { is_first: true }, Signal::Poll, breakpoints);
     assert_detected(&play, IS_COLLECTION_PENDING, Weak::Acquire, NOT_FOUND);
     assert_detected(&play, COLLECTED, Weak::Release, NOT_FOUND);
 }
 
 #[test]
 fn end_of_unclean_state_shows_the_memory_freed() {
-    let mut cues = begun(before(IS_MARKING));
-    cues.push(to(COLLECTOR, before(SWEEP)));
-    cues.extend(swept(behind(END_UNCLEAN)));
-    cues.extend([to(ASKER, behind(IS_MARKING)), asks()]);
-    assert_detected(play(OLD, Signal::Poll, cues), IS_MARKING, Weak::Acquire, NOT_FOUND);
+    let mut breakpoints = begun(before(IS_MARKING));
+    breakpoints.push(to(COLLECTOR, before(SWEEP)));
+    breakpoints.extend(swept(after(END_UNCLEAN)));
+    breakpoints.extend([to(ASKER, after(IS_MARKING)), asks()]);
+    assert_detected(play(OLD, Signal::Poll, breakpoints), IS_MARKING, Weak::Acquire, NOT_FOUND);
 }
 
 /// It has checked once, and waits.
@@ -162,42 +172,42 @@ fn waits() -> Stop {
 
 #[test]
 fn waiting_for_a_collection_shows_the_memory_freed() {
-    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
-    cues.extend(begun(waits()));
-    cues.extend(swept(behind(END_UNCLEAN)));
-    cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
-    assert_detected(play(OLD, Signal::Reclaim, cues), IS_PENDING, Weak::Acquire, NOT_FOUND);
+    let mut breakpoints = vec![to(COLLECTOR, before(SWEEP))];
+    breakpoints.extend(begun(waits()));
+    breakpoints.extend(swept(after(END_UNCLEAN)));
+    breakpoints.extend([to(ASKER, after(IS_PENDING)), asks()]);
+    assert_detected(play(OLD, Signal::Reclaim, breakpoints), IS_PENDING, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
 fn waiting_for_the_collector_lock_shows_the_memory_freed() {
-    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
-    cues.extend(begun(waits()));
-    cues.extend(swept(Stop::End));
-    cues.extend([late(ASKER, behind(IS_PENDING))]);
-    cues.extend([to(ASKER, behind(IS_HELD)), asks()]);
-    assert_detected(play(OLD, Signal::Reclaim, cues), IS_HELD, Weak::Acquire, NOT_FOUND);
+    let mut breakpoints = vec![to(COLLECTOR, before(SWEEP))];
+    breakpoints.extend(begun(waits()));
+    breakpoints.extend(swept(Stop::End));
+    breakpoints.extend([late(ASKER, after(IS_PENDING))]);
+    breakpoints.extend([to(ASKER, after(IS_HELD)), asks()]);
+    assert_detected(play(OLD, Signal::Reclaim, breakpoints), IS_HELD, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
 fn start_of_a_collection_shows_the_last_ones_memory() {
-    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
-    cues.extend(begun(waits()));
-    cues.extend(swept(behind(MARKING)));
-    cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
+    let mut breakpoints = vec![to(COLLECTOR, before(SWEEP))];
+    breakpoints.extend(begun(waits()));
+    breakpoints.extend(swept(after(MARKING)));
+    breakpoints.extend([to(ASKER, after(IS_PENDING)), asks()]);
     let garbage = Garbage::Old { is_requested: true };
-    assert_detected(play(garbage, Signal::Reclaim, cues), MARKING, Weak::Release, NOT_FOUND);
+    assert_detected(play(garbage, Signal::Reclaim, breakpoints), MARKING, Weak::Release, NOT_FOUND);
 }
 
 #[test]
 fn end_of_the_next_collection_shows_its_memory_freed() {
-    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
-    cues.extend(begun(waits()));
-    cues.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
-    cues.extend(swept(behind(END_CONCURRENT)));
-    cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
+    let mut breakpoints = vec![to(COLLECTOR, before(SWEEP))];
+    breakpoints.extend(begun(waits()));
+    breakpoints.push(to(COLLECTOR, before(SWEEP_CONCURRENT)));
+    breakpoints.extend(swept(after(END_CONCURRENT)));
+    breakpoints.extend([to(ASKER, after(IS_PENDING)), asks()]);
     let garbage = Garbage::New { is_first: false };
-    assert_detected(play(garbage, Signal::Reclaim, cues), END_CONCURRENT, Weak::Release, NOT_FOUND);
+    assert_detected(play(garbage, Signal::Reclaim, breakpoints), END_CONCURRENT, Weak::Release, NOT_FOUND);
 }
 
 /// Size of blocks that are retired when limbo is full.
@@ -212,9 +222,9 @@ const LOST: &str = "lost.read";
 const REQUEST: &str = "collection.request";
 
 /// One thread leaks a block right before another collects.
-fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Script {
-    let (pool, all, small) = prepare(stage, move || {
-        let (_, member) = Company::default().join();
+fn losing(scheduler: &Scheduler, medium: Medium, breakpoints: &[Breakpoint]) -> Script {
+    let (pool, all, small) = prepare(scheduler, move || {
+        let (_, member) = ProcessGroup::default().add();
         let pool = options().create_shared_on(medium, member).expect("a pool");
         let guard = pool.pin();
         let small: Vec<u64> = (0..MANY).filter_map(|_| block(&guard, SMALL, 5)).collect();
@@ -246,20 +256,20 @@ fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Script {
     };
     Script {
         threads: vec![Box::new(collector), Box::new(loser)],
-        cues: cues.to_vec(),
+        breakpoints: breakpoints.to_vec(),
         judge: Box::new(judge),
     }
 }
 
 #[test]
 fn requested_collection_sees_the_leak_before_it() {
-    let cues = [
+    let breakpoints = [
         to(COLLECTOR, Stop::Mark(1)),
-        to(LOSER, behind(REQUEST)),
-        to(COLLECTOR, behind(REQUESTS)),
-        late(COLLECTOR, behind(LOST)),
+        to(LOSER, after(REQUEST)),
+        to(COLLECTOR, after(REQUESTS)),
+        late(COLLECTOR, after(LOST)),
     ];
-    let losing = |stage: &Stage, medium: Medium| losing(stage, medium, &cues);
+    let losing = |scheduler: &Scheduler, medium: Medium| losing(scheduler, medium, &breakpoints);
     assert_detected(losing, REQUESTS, Weak::Acquire, "bytes are counted as leaked after a full collection");
     assert_detected(losing, REQUEST, Weak::Release, "bytes are counted as leaked after a full collection");
 }

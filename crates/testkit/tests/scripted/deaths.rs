@@ -8,27 +8,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_pool::{Geometry, Lock};
-use terrace_testkit::Company;
-use terrace_testkit::schedule::cues::{before, behind, late, to};
-use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
+use terrace_testkit::ProcessGroup;
+use terrace_testkit::schedule::cues::{after, before, late, to};
+use terrace_testkit::schedule::{Scheduler, Stop, Weak, mark};
 
 /// A group of participants whose observed crashes are reported to the medium, as in the lab.
-fn company(medium: &Medium) -> Company {
-    let (company, observer) = (Company::default(), medium.clone());
-    company.tell(move |dead| observer.crash_observed(dead as usize));
-    company
+fn group(medium: &Medium) -> ProcessGroup {
+    let (group, observer) = (ProcessGroup::default(), medium.clone());
+    group.on_crash_observed(move |dead| observer.crash_observed(dead as usize));
+    group
 }
 
 /// Two participants of a new pool, and a value made with them.
 fn two<T: Send + 'static>(
-    stage: &Stage,
-    (company, medium): (&Company, &Medium),
+    scheduler: &Scheduler,
+    (group, medium): (&ProcessGroup, &Medium),
     geometry: Geometry,
     make: impl FnOnce(&[Shared; 2]) -> T + Send + 'static,
 ) -> ([Shared; 2], T) {
-    let (company, medium) = (company.clone(), medium.clone());
-    prepare(stage, move || {
-        let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
+    let (group, medium) = (group.clone(), medium.clone());
+    prepare(scheduler, move || {
+        let pools = [true, false].map(|first| join(&group, &medium, geometry, first));
         let made = make(&pools);
         (pools, made)
     })
@@ -41,8 +41,8 @@ fn two_blocks(pools: &[Shared; 2]) -> [u64; 2] {
 }
 
 /// Adds a participant; the first one creates the pool.
-fn join(company: &Company, medium: &Medium, geometry: Geometry, first: bool) -> Shared {
-    let ((_, member), options) = (company.join(), options().geometry(geometry));
+fn join(group: &ProcessGroup, medium: &Medium, geometry: Geometry, first: bool) -> Shared {
+    let ((_, member), options) = (group.add(), options().geometry(geometry));
     let opened = if first {
         options.create_shared_on(medium.clone(), member)
     } else {
@@ -61,9 +61,9 @@ const OTHER: u8 = 2;
 const LAST: u8 = 3;
 
 /// Declares a thread dead; the script has stopped it and never continues it.
-fn kill(company: &Company, medium: &Medium, dead: u8) {
+fn kill(group: &ProcessGroup, medium: &Medium, dead: u8) {
     medium.died(usize::from(dead));
-    company.kill(u64::from(dead));
+    group.declare_dead(u64::from(dead));
 }
 
 /// Size of the blocks.
@@ -78,10 +78,10 @@ fn recovery_leaves_data_that_looks_like_a_lock() {
     // A thread crashed after it recorded an intent for a lock, released the lock and freed its
     // block, and recorded another intent. The block is reused for data that looks like the lock
     // word.
-    let scene = |stage: &Stage, medium: Medium| {
-        let company = company(&medium);
+    let scene = |scheduler: &Scheduler, medium: Medium| {
+        let group = group(&medium);
         let ([survives, dies], [first, second]) =
-            two(stage, (&company, &medium), Geometry::tiny(), two_blocks);
+            two(scheduler, (&group, &medium), Geometry::tiny(), two_blocks);
         let held = Arc::new(AtomicU64::new(0));
         let looks_like = held.clone();
         let survivor = move || {
@@ -91,7 +91,7 @@ fn recovery_leaves_data_that_looks_like_a_lock() {
             let data = (0..256).map_while(|_| block(&guard, BLOCK, looks_like.load(Relaxed)));
             assert!(data.into_iter().any(|at| at == first), "the block is used again");
             mark(1);
-            kill(&company, &medium, DEAD);
+            kill(&group, &medium, DEAD);
             assert_eq!(survives.recover_dead(), 1);
             check_content(&guard, first, BLOCK);
         };
@@ -104,24 +104,24 @@ fn recovery_leaves_data_that_looks_like_a_lock() {
             std::mem::forget(lock(&dies, second).try_acquire(&guard));
             std::mem::forget(guard);
         };
-        let cues = vec![
+        let breakpoints = vec![
             to(DEAD, Stop::Mark(1)),
             to(SURVIVOR, Stop::Mark(1)),
-            to(DEAD, behind(INTENT)),
+            to(DEAD, after(INTENT)),
             to(SURVIVOR, Stop::End),
         ];
-        Script { threads: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
+        Script { threads: vec![Box::new(survivor), Box::new(dead)], breakpoints, judge: Box::new(|| Ok(())) }
     };
     assert_detected(scene, INTENT, Weak::Release, "is not as it was written");
 }
 
 #[test]
 fn reused_participant_entry_shows_the_dead_ones_stores() {
-    let scene = |stage: &Stage, medium: Medium| {
-        let company = company(&medium);
+    let scene = |scheduler: &Scheduler, medium: Medium| {
+        let group = group(&medium);
         // There is no other entry.
         let geometry = Geometry { participants: 2, ..Geometry::tiny() };
-        let ([survives, dies], [locked, data]) = two(stage, (&company, &medium), geometry, two_blocks);
+        let ([survives, dies], [locked, data]) = two(scheduler, (&group, &medium), geometry, two_blocks);
         let judged = survives.clone();
         let survivor = move || {
             let guard = survives.pin();
@@ -140,21 +140,21 @@ fn reused_participant_entry_shows_the_dead_ones_stores() {
         };
         let other = move || {
             mark(1);
-            kill(&company, &medium, DEAD);
-            let pool = join(&company, &medium, geometry, false);
+            kill(&group, &medium, DEAD);
+            let pool = join(&group, &medium, geometry, false);
             pool.abandon();
         };
         let attached = "participant.attach";
-        let cues = vec![
+        let breakpoints = vec![
             to(SURVIVOR, Stop::Mark(1)),
             to(OTHER, Stop::Mark(1)),
             to(DEAD, Stop::Mark(1)),
-            to(OTHER, behind(attached)),
+            to(OTHER, after(attached)),
             to(SURVIVOR, Stop::End),
         ];
         let threads: Vec<Box<dyn FnOnce() + Send>> =
             vec![Box::new(survivor), Box::new(dead), Box::new(other)];
-        Script { threads, cues, judge: Box::new(move || verified(&judged)) }
+        Script { threads, breakpoints, judge: Box::new(move || verified(&judged)) }
     };
     let holder = "participant.holder";
     assert_detected(scene, holder, Weak::Acquire, "a race: thread 0 accesses");
@@ -166,15 +166,15 @@ fn last_thread_slot_is_not_kept() {
     // threads skip it and take the next ones. One of them does so while the others are counted, so
     // the count is one too low. Then the second slot is taken, and the fourth by the thread that
     // skipped it.
-    let scene = |stage: &Stage, medium: Medium| {
-        let company = company(&medium);
+    let scene = |scheduler: &Scheduler, medium: Medium| {
+        let group = group(&medium);
         let geometry = Geometry::tiny();
-        let ([pool, dead], offset) = two(stage, (&company, &medium), geometry, |pools| {
+        let ([pool, dead], offset) = two(scheduler, (&group, &medium), geometry, |pools| {
             let offset = block(&pools[0].pin(), BLOCK, 0).expect("room");
             drop(pools[1].pin());
             offset
         });
-        company.kill(1);
+        group.declare_dead(1);
         dead.abandon();
         let of = || pool.clone();
         let (recovers, takes, pins, passes) = (of(), of(), of(), of());
@@ -199,7 +199,7 @@ fn last_thread_slot_is_not_kept() {
         let take = "lock.take";
         let count = "slot.count";
         let looks = "lock.is-held";
-        let cues = vec![
+        let breakpoints = vec![
             to(SURVIVOR, Stop::Mark(1)),
             to(OTHER, Stop::Mark(1)),
             to(LAST, before(take)),
@@ -208,21 +208,21 @@ fn last_thread_slot_is_not_kept() {
             to(DEAD, Stop::End),
             to(SURVIVOR, Stop::End),
             to(OTHER, Stop::End),
-            to(LAST, behind(BARRIER)),
+            to(LAST, after(BARRIER)),
             // It counts the four thread slots.
-            late(LAST, Stop::Behind(looks, 3)),
+            late(LAST, Stop::After(looks, 3)),
             to(LAST, Stop::End),
         ];
         let judge = move || {
             // No other thread runs, so a thread that waits for a slot would wait forever.
             terrace_pool::rest_with(|| panic!("a late thread waits for a slot"));
-            drop(join(&company, &medium, geometry, false).pin());
+            drop(join(&group, &medium, geometry, false).pin());
             drop(pool);
             Ok(())
         };
         let threads: Vec<Box<dyn FnOnce() + Send>> =
             vec![Box::new(recoverer), Box::new(taker), Box::new(pinner), Box::new(passer)];
-        Script { threads, cues, judge: Box::new(judge) }
+        Script { threads, breakpoints, judge: Box::new(judge) }
     };
     assert_detected(
         scene,

@@ -6,8 +6,8 @@ use super::{
     verified, visit,
 };
 use terrace_pool::Marker;
-use terrace_testkit::schedule::cues::{before, behind, late, to};
-use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::cues::{after, before, late, to};
+use terrace_testkit::schedule::{Scheduler, Stop, Weak, mark};
 
 /// The walk's load of a link, and its second load of the head.
 const LINK: &str = "walk.link";
@@ -20,8 +20,8 @@ const OTHER: u8 = 1;
 
 /// Four slabs: one is full, and three in the list have a free block each, the last one first. The
 /// first slab of the list is removed and added again, and perhaps removed `again`.
-fn scene(stage: &Stage, medium: Medium, again: bool) -> Script {
-    let (pool, blocks) = pool_with(stage, medium, options(), |pool| {
+fn scene(scheduler: &Scheduler, medium: Medium, again: bool) -> Script {
+    let (pool, blocks) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let blocks = blocks(&guard, 4 * PER_SLAB + 1);
         (1..4).for_each(|slab| guard.free(blocks[slab * PER_SLAB], BLOCK));
@@ -50,19 +50,19 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Script {
         let taken: Vec<u64> = (0..4 * PER_SLAB).filter_map(|_| block(&guard, BLOCK, 7)).collect();
         taken.into_iter().chain([second]).chain(third).for_each(|at| guard.free(at, BLOCK));
     };
-    let cues = vec![
+    let breakpoints = vec![
         to(OTHER, Stop::Mark(1)),
         to(COLLECTOR, before(LINK)),
         to(OTHER, Stop::Mark(2)),
-        to(COLLECTOR, behind(LINK)),
-        late(COLLECTOR, behind(HEAD)),
+        to(COLLECTOR, after(LINK)),
+        late(COLLECTOR, after(HEAD)),
         to(COLLECTOR, before(LINK)),
-        late(COLLECTOR, behind(LINK)),
+        late(COLLECTOR, after(LINK)),
         to(COLLECTOR, Stop::End),
     ];
     Script {
         threads: vec![Box::new(collector), Box::new(other)],
-        cues,
+        breakpoints,
         judge: Box::new(move || verified(&judged)),
     }
 }
@@ -70,7 +70,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Script {
 #[test]
 fn walk_that_follows_a_new_link_sees_the_list_changed() {
     let damage = "the count of invalid frees and damaged lists: expected 0, found 1";
-    let scene = |again| move |stage: &Stage, medium| scene(stage, medium, again);
+    let scene = |again| move |scheduler: &Scheduler, medium| scene(scheduler, medium, again);
     assert_detected(scene(false), LINK, Weak::Acquire, damage);
     assert_detected(scene(false), PUSHED_LINK, Weak::Release, damage);
     assert_detected(scene(true), OWNED_LINK, Weak::Release, damage);

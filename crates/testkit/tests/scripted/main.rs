@@ -1,5 +1,6 @@
-//! Orderings of the allocator that no search detects. A script ([`Cue`]) stops threads in the one
-//! interleaving that needs the ordering, once with all orderings and once with this one weakened.
+//! Orderings of the allocator that no search detects. A script ([`Breakpoint`]) stops threads in
+//! the one interleaving that needs the ordering, once with all orderings and once with this one
+//! weakened.
 //!
 //! The checks are those of all runs of the lab: races, blocks with wrong content, findings of
 //! `verify`, and memory that was reclaimed but is refused.
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use terrace_medium::{Offset, Word};
 use terrace_pool::{Geometry, Guard, Marker, Pool, PoolOptions};
 use terrace_testkit::Layered;
-use terrace_testkit::crash::{Memory, Wrong};
+use terrace_testkit::crash::{Memory, Violation};
 use terrace_testkit::schedule::{
-    Aim, Cue, Policy, Reach, Scheduled, Stage, Weak, Weakened, Weakening, Weakenings, mark,
+    Aim, Breakpoint, Policy, Reach, Scheduled, Scheduler, Weak, Weakened, Weakening, Weakenings, mark,
 };
 
 pub(crate) type Medium = Layered<false>;
@@ -33,9 +34,9 @@ pub(crate) const PER_SLAB: usize = 8;
 pub(crate) struct Script {
     /// The work of each thread.
     pub(crate) threads: Vec<Box<dyn FnOnce() + Send>>,
-    pub(crate) cues: Vec<Cue>,
+    pub(crate) breakpoints: Vec<Breakpoint>,
     /// The check after all threads have ended.
-    pub(crate) judge: Box<dyn FnOnce() -> Result<(), Wrong> + Send>,
+    pub(crate) judge: Box<dyn FnOnce() -> Result<(), Violation> + Send>,
 }
 
 /// The options of a pool whose pins execute a barrier.
@@ -51,16 +52,16 @@ pub(crate) fn options() -> PoolOptions {
 
 /// Runs a scripted test. Returns what failed, and the orderings used.
 fn play(
-    stage: &Stage,
-    make: &dyn Fn(&Stage, Medium) -> Script,
+    scheduler: &Scheduler,
+    make: &dyn Fn(&Scheduler, Medium) -> Script,
     missing: Option<Weakening>,
-) -> (Option<Wrong>, Weakenings) {
+) -> (Option<Violation>, Weakenings) {
     let reach = Reach { old: u32::MAX, ..Reach::at(Aim::Cued, true) };
     let memory = Memory::<false>::zeroed(BYTES, BYTES).expect("memory for a scene");
     let weakened = Weakened::over(memory, missing, reach, u8::MAX);
     let passed = weakened.passed();
     let medium = Layered::over(Arc::new(Scheduled::over(weakened)));
-    let scene = make(stage, medium.clone());
+    let scene = make(scheduler, medium.clone());
     let jobs = scene.threads.into_iter().map(|act| {
         let medium = medium.clone();
         let job: Box<dyn FnOnce() + Send> = Box::new(move || {
@@ -70,9 +71,9 @@ fn play(
         });
         job
     });
-    let ran = stage.run(jobs.collect(), &Policy::Cued(scene.cues), 1);
+    let ran = scheduler.run(jobs.collect(), &Policy::Cued(scene.breakpoints), 1);
     let judged = || {
-        let judged = stage.alone(scene.judge).and_then(|judged| judged);
+        let judged = scheduler.alone(scene.judge).and_then(|judged| judged);
         judged.err().map(|wrong| format!("in the final check, {wrong}"))
     };
     let wrong = ran.wrong.or_else(|| medium.wrong()).or_else(judged);
@@ -82,17 +83,17 @@ fn play(
 /// Asserts that the script passes with all orderings, and fails as expected if this ordering of the
 /// access with this name is weakened.
 pub(crate) fn assert_detected(
-    make: impl Fn(&Stage, Medium) -> Script,
+    make: impl Fn(&Scheduler, Medium) -> Script,
     point: &str,
     weak: Weak,
     expected: &str,
 ) {
-    let stage = Stage::new();
-    let (wrong, passed) = play(&stage, &make, None);
+    let scheduler = Scheduler::new();
+    let (wrong, passed) = play(&scheduler, &make, None);
     assert_eq!(wrong, None, "with all orderings");
     let is_meant = |it: &&Weakening| it.weak == weak && it.point == Some(point);
     let weakening = passed.iter().find(is_meant).unwrap_or_else(|| panic!("{point} has no {weak:?} here"));
-    let (wrong, _) = play(&stage, &make, Some(*weakening));
+    let (wrong, _) = play(&scheduler, &make, Some(*weakening));
     let wrong = wrong.unwrap_or_else(|| panic!("without {weak:?} at {point} nothing fails"));
     assert!(wrong.contains(expected), "{wrong}");
 }
@@ -116,18 +117,21 @@ pub(crate) fn block(guard: &Guard<'_, Medium>, bytes: usize, stamp: u64) -> Opti
 }
 
 /// Prepares the test in new memory. The first thread of the test is the one that runs this.
-pub(crate) fn prepare<T: Send + 'static>(stage: &Stage, make: impl FnOnce() -> T + Send + 'static) -> T {
-    stage.alone(make).expect("what the threads begin with")
+pub(crate) fn prepare<T: Send + 'static>(
+    scheduler: &Scheduler,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    scheduler.alone(make).expect("what the threads begin with")
 }
 
 /// As [`prepare`], with a new pool. Returns the pool as well.
 pub(crate) fn pool_with<T: Send + 'static>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     medium: Medium,
     options: PoolOptions,
     make: impl FnOnce(&Shared) -> T + Send + 'static,
 ) -> (Shared, T) {
-    prepare(stage, move || {
+    prepare(scheduler, move || {
         let pool = options.create_on(medium).expect("a pool");
         let made = make(&pool);
         (pool, made)
@@ -172,7 +176,7 @@ pub(crate) fn check_content(guard: &Guard<'_, Medium>, offset: u64, bytes: usize
 }
 
 /// Returns the first finding of `verify`.
-pub(crate) fn verified(pool: &Shared) -> Result<(), Wrong> {
+pub(crate) fn verified(pool: &Shared) -> Result<(), Violation> {
     let finding = pool.verify_superblock_and_roots().into_iter().chain(pool.verify_memory()).next();
     finding.map_or(Ok(()), |finding| Err(format!("verify finds {finding}")))
 }

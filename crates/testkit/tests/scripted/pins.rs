@@ -6,8 +6,8 @@ use super::{
     pool_with, visit, word,
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use terrace_testkit::schedule::cues::{before, behind, late, to};
-use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::cues::{after, before, late, to};
+use terrace_testkit::schedule::{Breakpoint, Scheduler, Stop, Weak, mark};
 
 const READ_EPOCH: &str = "epoch.read";
 const SET_PIN: &str = "pin.set";
@@ -34,8 +34,8 @@ fn use_again(pool: &Shared, offset: u64) {
 }
 
 /// The threads. `again` says whether the reader pins once more.
-fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Script {
-    let (pool, (slot, others)) = pool_with(stage, medium, options(), |pool| {
+fn scene(scheduler: &Scheduler, medium: Medium, again: bool, breakpoints: &[Breakpoint]) -> Script {
+    let (pool, (slot, others)) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let slot = block(&guard, 64, 0).expect("room");
         // One block more than a slab, so that a slab is full and freeing a block lists it.
@@ -85,66 +85,66 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Script {
     };
     Script {
         threads: vec![Box::new(mover), Box::new(reader), Box::new(taker), Box::new(user)],
-        cues: cues.to_vec(),
+        breakpoints: breakpoints.to_vec(),
         judge: Box::new(|| Ok(())),
     }
 }
 
 /// All threads have accessed the pool. The block is removed and retired in an epoch that ends right
 /// after that; the advancing thread does not know that any thread was pinned in it.
-fn taken_out() -> Vec<Cue> {
+fn taken_out() -> Vec<Breakpoint> {
     vec![
         to(READER, Stop::Mark(1)),
         to(TAKER, Stop::Mark(1)),
         to(USER, Stop::Mark(1)),
         to(MOVER, before(ADVANCE)),
         to(TAKER, Stop::End),
-        to(MOVER, behind(ADVANCE)),
+        to(MOVER, after(ADVANCE)),
     ]
 }
 
 /// The advancing thread checks all thread slots up to that of a thread, of which it sees the old
 /// state.
-fn sees_old_pin_of(thread: u8) -> Cue {
-    late(MOVER, Stop::Behind(CHECK_PIN, u32::from(thread)))
+fn sees_old_pin_of(thread: u8) -> Breakpoint {
+    late(MOVER, Stop::After(CHECK_PIN, u32::from(thread)))
 }
 
 #[test]
 fn pin_sees_removals_two_epochs_before() {
-    let cues = [
+    let breakpoints = [
         taken_out(),
         vec![
             sees_old_pin_of(TAKER),
-            to(MOVER, behind(BARRIER)),
-            to(MOVER, behind(ADVANCE)),
-            to(READER, behind(READ_EPOCH)),
+            to(MOVER, after(BARRIER)),
+            to(MOVER, after(ADVANCE)),
+            to(READER, after(READ_EPOCH)),
             late(READER, Stop::Mark(2)),
             to(MOVER, Stop::End),
             to(READER, Stop::End),
         ],
     ]
     .concat();
-    let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
+    let scene = |scheduler: &Scheduler, medium: Medium| scene(scheduler, medium, false, &breakpoints);
     assert_detected(scene, READ_EPOCH, Weak::Acquire, "a race: thread 1 accesses");
 }
 
 /// A reader has loaded the epoch but sets its pin one epoch late, and still sees the removed block.
 /// The thread that advances the epoch twice checks its slot before the pin is visible, and again
 /// after it was cleared.
-fn slow_reader(again: bool) -> Vec<Cue> {
+fn slow_reader(again: bool) -> Vec<Breakpoint> {
     [
         taken_out(),
         vec![
             to(READER, before(SET_PIN)),
             sees_old_pin_of(TAKER),
-            to(MOVER, behind(BARRIER)),
-            to(MOVER, behind(ADVANCE)),
-            to(READER, behind(SET_PIN)),
+            to(MOVER, after(BARRIER)),
+            to(MOVER, after(ADVANCE)),
+            to(READER, after(SET_PIN)),
             late(READER, Stop::Mark(2)),
             sees_old_pin_of(READER),
-            to(MOVER, behind(BARRIER)),
+            to(MOVER, after(BARRIER)),
             to(READER, Stop::Mark(if again { 4 } else { 3 })),
-            to(MOVER, behind(ADVANCE)),
+            to(MOVER, after(ADVANCE)),
         ],
     ]
     .concat()
@@ -152,22 +152,22 @@ fn slow_reader(again: bool) -> Vec<Cue> {
 
 #[test]
 fn advancing_the_epoch_follows_the_last_reads() {
-    let cues = [slow_reader(false), vec![to(MOVER, Stop::End)]].concat();
-    let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
+    let breakpoints = [slow_reader(false), vec![to(MOVER, Stop::End)]].concat();
+    let scene = |scheduler: &Scheduler, medium: Medium| scene(scheduler, medium, false, &breakpoints);
     assert_detected(scene, CHECK_PIN, Weak::Acquire, "a race: thread 0 accesses");
 }
 
 #[test]
 fn second_pin_passes_on_the_reads_of_the_first() {
-    let cues = [slow_reader(true), vec![to(MOVER, Stop::End)]].concat();
-    let scene = |stage: &Stage, medium: Medium| scene(stage, medium, true, &cues);
+    let breakpoints = [slow_reader(true), vec![to(MOVER, Stop::End)]].concat();
+    let scene = |scheduler: &Scheduler, medium: Medium| scene(scheduler, medium, true, &breakpoints);
     assert_detected(scene, SET_PIN, Weak::Release, "a race: thread 0 accesses");
 }
 
 #[test]
 fn observing_a_new_epoch_follows_the_last_reads() {
-    let cues = [slow_reader(false), vec![to(USER, Stop::End)]].concat();
-    let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
+    let breakpoints = [slow_reader(false), vec![to(USER, Stop::End)]].concat();
+    let scene = |scheduler: &Scheduler, medium: Medium| scene(scheduler, medium, false, &breakpoints);
     assert_detected(scene, ADVANCE, Weak::Release, "a race: thread 3 accesses");
     assert_detected(scene, READ_EPOCH, Weak::Acquire, "a race: thread 3 accesses");
 }

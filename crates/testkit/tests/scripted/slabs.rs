@@ -7,9 +7,9 @@ use super::{
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use terrace_pool::Marker;
-use terrace_testkit::crash::Wrong;
-use terrace_testkit::schedule::cues::{before, behind, late, old_at, old_but, to};
-use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
+use terrace_testkit::crash::Violation;
+use terrace_testkit::schedule::cues::{after, before, late, old_at, old_but, to};
+use terrace_testkit::schedule::{Breakpoint, Scheduler, Stop, Weak, mark};
 
 /// Blocks that fill a limbo chunk, by their bytes.
 const PER_CHUNK: usize = 5;
@@ -19,7 +19,7 @@ const UNIT: usize = 4096;
 const ALL_SIZES: [usize; 4] = [512, UNIT, 1024, 64];
 
 /// The final check: drains limbo if asked, then verifies the allocator.
-fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> + Send> {
+fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Violation> + Send> {
     let pool = pool.clone();
     Box::new(move || {
         (0..if drains { 8 } else { 0 }).for_each(|_| _ = pool.reclaim_nonblocking());
@@ -28,8 +28,8 @@ fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> +
 }
 
 /// A listed slab without taken blocks is released, and another thread takes granules of its unit.
-fn released(stage: &Stage, medium: Medium) -> Script {
-    let (pool, ()) = pool_with(stage, medium, options(), |pool| {
+fn released(scheduler: &Scheduler, medium: Medium) -> Script {
+    let (pool, ()) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, PER_SLAB + 1);
         all[..PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
@@ -42,8 +42,8 @@ fn released(stage: &Stage, medium: Medium) -> Script {
         while block(&guard, 1024, 7).is_some() {}
     };
     let early = "granules.record";
-    let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, early)];
-    Script { threads: vec![Box::new(giver), Box::new(taker)], cues, judge: judge(&pool, false) }
+    let breakpoints = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, early)];
+    Script { threads: vec![Box::new(giver), Box::new(taker)], breakpoints, judge: judge(&pool, false) }
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn granule_state_follows_the_state_of_the_slab_before() {
 
 /// The same during a concurrent collection. Nothing else is free, so the thread that released the
 /// unit takes it again.
-fn released_during_collection(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Script {
-    let (pool, (owned, rest)) = pool_with(stage, medium, options(), |pool| {
+fn released_during_collection(scheduler: &Scheduler, medium: Medium, breakpoints: Vec<Breakpoint>) -> Script {
+    let (pool, (owned, rest)) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, PER_SLAB + 1);
         let rest = fill(&guard, &ALL_SIZES);
@@ -82,7 +82,7 @@ fn released_during_collection(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> 
         new.into_iter().for_each(|at| check_content(&guard, at, UNIT));
         new.into_iter().for_each(|at| guard.free(at, UNIT));
     };
-    Script { threads: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
+    Script { threads: vec![Box::new(collector), Box::new(giver)], breakpoints, judge: judge(&pool, false) }
 }
 
 const RELEASE: &str = "unit.release";
@@ -92,14 +92,16 @@ fn inspection_sees_the_release_of_a_unit() {
     let looks = "inspect.announce";
     let state = "inspect.state";
     let marking = "phase.start-marking";
-    let cues = vec![
+    let breakpoints = vec![
         to(1, Stop::Mark(1)),
         to(0, before(looks)),
         to(1, Stop::Mark(2)),
         old_at(0, before(marking), state),
         to(1, Stop::End),
     ];
-    let play = move |stage: &Stage, medium: Medium| released_during_collection(stage, medium, cues.clone());
+    let play = move |scheduler: &Scheduler, medium: Medium| {
+        released_during_collection(scheduler, medium, breakpoints.clone())
+    };
     assert_detected(play, RELEASE, Weak::Total, "is not as it was written");
 }
 
@@ -109,21 +111,23 @@ fn release_of_a_unit_sees_its_inspection() {
     // The reserve is swept first, then this slab.
     let clears = "marks.clear";
     let marking = "phase.start-marking";
-    let cues = vec![
+    let breakpoints = vec![
         to(1, Stop::Mark(1)),
         to(0, Stop::Before(clears, 1)),
         old_at(1, Stop::Mark(2), sweeping),
         to(0, before(marking)),
         to(1, Stop::End),
     ];
-    let play = move |stage: &Stage, medium: Medium| released_during_collection(stage, medium, cues.clone());
+    let play = move |scheduler: &Scheduler, medium: Medium| {
+        released_during_collection(scheduler, medium, breakpoints.clone())
+    };
     assert_detected(play, sweeping, Weak::Total, "is not as it was written");
 }
 
 /// While one thread frees a block of a full slab, others list the slab, own it, fill it and leave
 /// it full again.
-fn full_again(stage: &Stage, medium: Medium) -> Script {
-    let (pool, all) = pool_with(stage, medium, options(), |pool| blocks(&pool.pin(), 2 * PER_SLAB + 1));
+fn full_again(scheduler: &Scheduler, medium: Medium) -> Script {
+    let (pool, all) = pool_with(scheduler, medium, options(), |pool| blocks(&pool.pin(), 2 * PER_SLAB + 1));
     let (frees, lists, fills) = (pool.clone(), pool.clone(), pool.clone());
     let (first, second, other) = (all[0], all[1], all[PER_SLAB]);
     let freer = move || {
@@ -145,11 +149,11 @@ fn full_again(stage: &Stage, medium: Medium) -> Script {
     };
     let state = "slab.free-state";
     let link = "slab.push";
-    let cues = vec![
+    let breakpoints = vec![
         to(1, Stop::Mark(1)),
         to(2, Stop::Mark(1)),
         to(3, Stop::Mark(1)),
-        to(1, behind(state)),
+        to(1, after(state)),
         to(2, Stop::Mark(2)),
         to(3, Stop::End),
         to(2, Stop::End),
@@ -158,7 +162,7 @@ fn full_again(stage: &Stage, medium: Medium) -> Script {
     let nobody = || ();
     Script {
         threads: vec![Box::new(nobody), Box::new(freer), Box::new(lister), Box::new(filler)],
-        cues,
+        breakpoints,
         judge: judge(&pool, false),
     }
 }
@@ -172,8 +176,8 @@ fn relisted_slab_gets_a_current_link() {
 const TAKE_RESERVED: &str = "reserve.take";
 
 /// A reserve is set aside while two other threads each need a chunk of it.
-fn new_reserve(stage: &Stage, medium: Medium) -> Script {
-    let (pool, all) = pool_with(stage, medium, options(), |pool| {
+fn new_reserve(scheduler: &Scheduler, medium: Medium) -> Script {
+    let (pool, all) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 2);
         fill(&guard, &ALL_SIZES);
@@ -191,17 +195,17 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Script {
         }
     };
     let look = "reserve.taken";
-    let cues = vec![
+    let breakpoints = vec![
         to(1, Stop::Mark(1)),
         to(2, Stop::Mark(1)),
         to(0, Stop::End),
-        old_at(1, behind(look), look),
+        old_at(1, after(look), look),
         old_at(1, Stop::End, TAKE_RESERVED),
         to(2, Stop::End),
     ];
     let threads: Vec<Box<dyn FnOnce() + Send>> =
         vec![Box::new(setter), Box::new(retirer(all[0])), Box::new(retirer(all[1]))];
-    Script { threads, cues, judge: judge(&pool, false) }
+    Script { threads, breakpoints, judge: judge(&pool, false) }
 }
 
 #[test]
@@ -212,8 +216,8 @@ fn new_reserve_has_a_clear_bitmap() {
 
 /// A chunk of the reserve leaves its queue right after another chunk was linked behind it, and is
 /// then reused by another thread.
-fn chunk_again(stage: &Stage, medium: Medium) -> Script {
-    let (pool, all) = pool_with(stage, medium, options(), |pool| {
+fn chunk_again(scheduler: &Scheduler, medium: Medium) -> Script {
+    let (pool, all) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 3 * PER_CHUNK);
         let rest = fill(&guard, &ALL_SIZES);
@@ -238,8 +242,8 @@ fn chunk_again(stage: &Stage, medium: Medium) -> Script {
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
     let next = "limbo.link";
-    let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, next)];
-    Script { threads: vec![Box::new(closer), Box::new(taker)], cues, judge: judge(&pool, true) }
+    let breakpoints = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, next)];
+    Script { threads: vec![Box::new(closer), Box::new(taker)], breakpoints, judge: judge(&pool, true) }
 }
 
 #[test]
@@ -248,8 +252,8 @@ fn reserve_chunk_has_no_link_of_its_old_queue() {
 }
 
 /// A thread takes a chunk of the reserve during the sweep.
-fn swept_reserve(stage: &Stage, medium: Medium) -> Script {
-    let (pool, (all, rest)) = pool_with(stage, medium, options(), |pool| {
+fn swept_reserve(scheduler: &Scheduler, medium: Medium) -> Script {
+    let (pool, (all, rest)) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, PER_CHUNK);
         let rest = fill(&guard, &ALL_SIZES);
@@ -275,14 +279,14 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Script {
     // The reserve is the very first slab.
     let look = "sweep.taken";
     let marked = "sweep.mark";
-    let cues = vec![
+    let breakpoints = vec![
         to(1, Stop::Mark(1)),
         to(0, before(look)),
         to(1, Stop::Mark(2)),
         old_at(0, Stop::End, marked),
         to(1, Stop::End),
     ];
-    Script { threads: vec![Box::new(collector), Box::new(taker)], cues, judge: judge(&pool, true) }
+    Script { threads: vec![Box::new(collector), Box::new(taker)], breakpoints, judge: judge(&pool, true) }
 }
 
 #[test]
@@ -292,8 +296,8 @@ fn reserve_chunk_taken_during_the_sweep_is_kept() {
 
 /// An owned slab has no free block, and one of its blocks is garbage. It is swept while its owner
 /// disowns it.
-fn disowned_during_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Script {
-    let (pool, all) = pool_with(stage, medium, options(), |pool| {
+fn disowned_during_sweep(scheduler: &Scheduler, medium: Medium, breakpoints: Vec<Breakpoint>) -> Script {
+    let (pool, all) = pool_with(scheduler, medium, options(), |pool| {
         let all = blocks(&pool.pin(), PER_SLAB);
         pool.request_collection();
         all
@@ -308,7 +312,7 @@ fn disowned_during_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scrip
         visit(&collects);
         collects.collect(&mut |marker: &mut Marker<'_>| mark_blocks(marker, &all[1..], BLOCK));
     };
-    Script { threads: vec![Box::new(owner), Box::new(collector)], cues, judge: judge(&pool, false) }
+    Script { threads: vec![Box::new(owner), Box::new(collector)], breakpoints, judge: judge(&pool, false) }
 }
 
 const SWEEP: &str = "sweep.free";
@@ -318,24 +322,29 @@ fn disowning_a_slab_sees_the_blocks_swept() {
     let holding = "slab.fill";
     // Before it counts bytes, which involves a barrier in all threads.
     let swept = "phase.end-concurrent";
-    let cues = vec![to(0, Stop::Mark(1)), to(1, before(swept)), late(0, behind(holding)), to(0, Stop::End)];
-    let play = move |stage: &Stage, medium: Medium| disowned_during_sweep(stage, medium, cues.clone());
+    let breakpoints =
+        vec![to(0, Stop::Mark(1)), to(1, before(swept)), late(0, after(holding)), to(0, Stop::End)];
+    let play = move |scheduler: &Scheduler, medium: Medium| {
+        disowned_during_sweep(scheduler, medium, breakpoints.clone())
+    };
     assert_detected(play, SWEEP, Weak::Total, "a slab in no list");
 }
 
 #[test]
 fn sweep_sees_that_a_slab_was_disowned() {
     let state = "sweep.state";
-    let cues = vec![to(1, before(SWEEP)), to(0, Stop::Mark(2)), old_at(1, Stop::End, state)];
-    let play = move |stage: &Stage, medium: Medium| disowned_during_sweep(stage, medium, cues.clone());
+    let breakpoints = vec![to(1, before(SWEEP)), to(0, Stop::Mark(2)), old_at(1, Stop::End, state)];
+    let play = move |scheduler: &Scheduler, medium: Medium| {
+        disowned_during_sweep(scheduler, medium, breakpoints.clone())
+    };
     assert_detected(play, state, Weak::Total, "a slab in no list");
 }
 
 /// A block is removed from its slot and leaked while the collector marks. A reader pinned one epoch
 /// later still sees it in the slot, but unpins one epoch before the last grace period ends. The
 /// thread that reuses the block has been pinned since then.
-fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Script {
-    let (pool, (slot, all)) = pool_with(stage, medium, with_barriers(), |pool| {
+fn garbage_that_was_read(scheduler: &Scheduler, medium: Medium) -> Script {
+    let (pool, (slot, all)) = pool_with(scheduler, medium, with_barriers(), |pool| {
         let guard = pool.pin();
         let slot = block(&guard, 64, 0).expect("room");
         let all = blocks(&guard, PER_SLAB);
@@ -389,26 +398,26 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Script {
     let second_grace = "granules.exclude-freed";
     let epoch = "epoch.read";
     let [user_at, reader_at, loser_at, collector_at] = [0, 1, 2, 3];
-    let cues = vec![
+    let breakpoints = vec![
         to(reader_at, Stop::Mark(1)),
         to(loser_at, Stop::Mark(1)),
         to(collector_at, before(second_grace)),
         to(loser_at, Stop::Mark(2)),
         to(collector_at, Stop::Mark(2)),
         // It knows in which epoch the last grace period begins.
-        to(collector_at, behind(epoch)),
+        to(collector_at, after(epoch)),
         to(reader_at, Stop::Mark(2)),
         late(reader_at, Stop::Mark(3)),
         to(loser_at, Stop::Mark(3)),
         to(user_at, Stop::Mark(1)),
         to(reader_at, Stop::End),
         to(loser_at, Stop::End),
-        to(collector_at, behind(SWEEP)),
+        to(collector_at, after(SWEEP)),
         to(user_at, Stop::End),
     ];
     Script {
         threads: vec![Box::new(user), Box::new(reader), Box::new(loser), Box::new(collector)],
-        cues,
+        breakpoints,
         judge: judge(&pool, false),
     }
 }
@@ -434,8 +443,8 @@ fn head_of_list(pool: &Shared, list: impl FnOnce()) -> u64 {
 
 /// One slab is marked as listed but is in no list, as after a crash; another is released while the
 /// collector walks the list.
-fn walked(stage: &Stage, medium: Medium) -> Script {
-    let (pool, all) = pool_with(stage, medium, options(), |pool| {
+fn walked(scheduler: &Scheduler, medium: Medium) -> Script {
+    let (pool, all) = pool_with(scheduler, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 2 * PER_SLAB + 1);
         let head = head_of_list(pool, || guard.free(all[0], BLOCK));
@@ -455,14 +464,14 @@ fn walked(stage: &Stage, medium: Medium) -> Script {
     let head = "walk.head";
     let state = "inspect.state";
     let reserve = "reserve.orphan";
-    let cues = vec![
+    let breakpoints = vec![
         to(1, Stop::Mark(1)),
         to(0, before(head)),
         to(1, Stop::End),
         old_but(0, before(reserve), state),
         to(0, Stop::End),
     ];
-    Script { threads: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
+    Script { threads: vec![Box::new(collector), Box::new(giver)], breakpoints, judge: judge(&pool, false) }
 }
 
 #[test]

@@ -419,7 +419,7 @@ mod tests {
     use crate::{Deferred, KeyKind, PointIndex, Stored, Swapped, U64};
     use std::sync::Arc;
     use terrace_pool::Locked;
-    use terrace_testkit::schedule::Stage;
+    use terrace_testkit::schedule::Scheduler;
 
     type Index = Clht<Medium, U64>;
 
@@ -606,7 +606,7 @@ mod tests {
     /// A thread moves a group and dies before that is durable, while another writes one of its
     /// keys. Either is delayed at every step.
     fn check_mover_dies(has_begun: bool) {
-        let stage = Stage::new();
+        let scheduler = Scheduler::new();
         for run in 2..160 {
             let power = Power::new();
             let index = Arc::new(Index::create(&power.pool, "index", 32).unwrap());
@@ -626,8 +626,8 @@ mod tests {
                 }
             };
             match run % 2 {
-                0 => interrupted(&stage, run / 2, write, moving),
-                _ => interrupted(&stage, run / 2, moving, write),
+                0 => interrupted(&scheduler, run / 2, write, moving),
+                _ => interrupted(&scheduler, run / 2, moving, write),
             }
             assert_eq!(kept(&power, key), Some(70), "run {run}");
         }

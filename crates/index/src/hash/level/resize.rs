@@ -534,7 +534,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
-    use terrace_testkit::schedule::Stage;
+    use terrace_testkit::schedule::Scheduler;
 
     #[test]
     fn unchanged_state_keeps_its_unfenced_mark() {
@@ -661,7 +661,7 @@ mod tests {
     /// while a resize begins.
     fn check_state_turns(look: impl Fn(&Level<Medium, U64>) + Clone + Send + 'static) {
         const KEY: u64 = 7;
-        let stage = Stage::new();
+        let scheduler = Scheduler::new();
         for steps in 1..100 {
             let power = Power::new();
             let table = Arc::new(Level::<Medium, U64>::create(&power.pool, "table", 0).unwrap());
@@ -677,7 +677,7 @@ mod tests {
                 look(&reader);
                 *answer.lock().unwrap() = reader.get(&reader.pool.pin(), &KEY);
             };
-            interrupted(&stage, steps, read, move || {
+            interrupted(&scheduler, steps, read, move || {
                 other.start_expanding(&other.pool.pin(), &other.view()).unwrap();
             });
             assert_eq!(*found.lock().unwrap(), Some(70));

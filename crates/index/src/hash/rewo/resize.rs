@@ -362,7 +362,7 @@ mod tests {
     use std::sync::Arc;
     use terrace_medium::Dram;
     use terrace_pool::Pool;
-    use terrace_testkit::schedule::Stage;
+    use terrace_testkit::schedule::Scheduler;
 
     #[test]
     fn table_shrinks_to_half_full() {
@@ -463,7 +463,7 @@ mod tests {
             (0..100).for_each(|_| _ = mover.len());
             drop(lock);
         };
-        interrupted(&Stage::new(), 200, hold, move || {
+        interrupted(&Scheduler::new(), 200, hold, move || {
             writer.insert(&writer.pool().pin(), &key, 1).unwrap();
         });
         assert_eq!((map.view().is_moving(), map.view().count() - before), (true, 8));

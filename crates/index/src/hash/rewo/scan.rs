@@ -246,7 +246,7 @@ mod tests {
     use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
     use terrace_testkit::Counting;
-    use terrace_testkit::schedule::Stage;
+    use terrace_testkit::schedule::Scheduler;
 
     /// A thread that begins or ends a resize may die between its store of the view and the fence
     /// behind that. Then the collector takes the replaced view.
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn scan_visits_an_evicted_key_once() {
-        let stage = Stage::new();
+        let scheduler = Scheduler::new();
         let (_, until) = before_an_eviction(&pool::<Dram>(1 << 20), None);
         let last = until - 1;
         for steps in (1..700).step_by(9) {
@@ -338,7 +338,7 @@ mod tests {
             let seen = Arc::new(Mutex::new(Vec::new()));
             let answer = seen.clone();
             let read = move || *answer.lock().unwrap() = scanned(&reader, usize::MAX);
-            interrupted(&stage, steps, read, move || {
+            interrupted(&scheduler, steps, read, move || {
                 writer.insert(&writer.pool().pin(), &last, last).unwrap();
             });
             assert_eq!(map.evictions(), 1);
@@ -446,7 +446,7 @@ mod tests {
     /// Stops an insert of key number `keys` after each of `steps`. Then another thread scans, and
     /// the power is lost.
     fn check_interrupted_insert(log2: u32, keys: u64, steps: impl Iterator<Item = u32>) {
-        let stage = Stage::new();
+        let scheduler = Scheduler::new();
         for steps in steps {
             let power = Arc::new(Power::new());
             let map = Arc::new(filled(&power.pool, log2, |_, there| there == keys).0);
@@ -454,7 +454,7 @@ mod tests {
             let seen = Arc::new(Mutex::new(None));
             let answer = seen.clone();
             let write = move || _ = writer.insert(&writer.pool().pin(), &keys, keys).unwrap();
-            interrupted(&stage, steps, write, move || {
+            interrupted(&scheduler, steps, write, move || {
                 // The scan persists what it meets.
                 let pool = off.after_power_loss();
                 *answer.lock().unwrap() = Some((pool, scanned(&reader, usize::MAX)));

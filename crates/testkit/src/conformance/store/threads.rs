@@ -1,7 +1,7 @@
 //! Several threads on one store.
 
 use super::{Site, assert_sound, contents};
-use crate::crash::Dice;
+use crate::crash::RandomSource;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use terrace::{CURSOR_LIMIT, Change, Put, Store, WriteError};
@@ -23,7 +23,7 @@ pub(super) fn increments_add_up(make: &impl Fn() -> Site) {
         for thread in 0..THREADS {
             let store = store.clone();
             scope.spawn(move || {
-                let mut draws = Dice::new(thread as u64);
+                let mut draws = RandomSource::new(thread as u64);
                 for _ in 0..10_000 {
                     store.increment(&[b'c', draws.roll(8) as u8], 1).unwrap();
                 }
@@ -112,7 +112,7 @@ fn total(store: &Store, keys: &[Vec<u8>]) -> u64 {
 
 /// Moves amounts. An account of 0 is removed, so that slots are freed and reused.
 fn transfer(store: &Store, keys: &[Vec<u8>], thread: u64) {
-    let mut draws = Dice::new(thread + 100);
+    let mut draws = RandomSource::new(thread + 100);
     for _ in 0..3000 {
         let (from, to) = (draws.roll(keys.len() as u64) as usize, draws.roll(keys.len() as u64) as usize);
         let amount = draws.roll(1500);
@@ -211,7 +211,7 @@ fn written_whole(key: &[u8], value: &[u8]) {
 }
 
 fn hammer(store: &Store, seed: u64) {
-    let mut draws = Dice::new(seed);
+    let mut draws = RandomSource::new(seed);
     for round in 0..6000 {
         let key = [b'h', draws.roll(40) as u8];
         let lens = [0, 10, 100, 4096, 4097, 9000];

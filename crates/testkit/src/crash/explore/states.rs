@@ -1,6 +1,6 @@
 //! The states of one point: their enumeration and the check of each.
 
-use super::{At, Explorer, Judge, LineFate, ViolatingState, Wrong};
+use super::{At, Explorer, Judge, LineFate, ViolatingState, Violation};
 use crate::crash::line::Content;
 use crate::crash::memory::{WORDS, hash};
 use crate::trace::Trace;
@@ -239,7 +239,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         &mut self,
         point: &Point,
         choice: &Choice,
-        wrong: Wrong,
+        wrong: Violation,
         nested: Option<Box<(Trace, ViolatingState)>>,
     ) -> ViolatingState {
         let mut lines = Vec::new();

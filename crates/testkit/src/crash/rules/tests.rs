@@ -1,7 +1,7 @@
 //! What a crash may leave of small handmade traces: every such state, and no other.
 
 use super::Profile;
-use crate::crash::explore::{Explored, Explorer, Judge, Limits, Wrong};
+use crate::crash::explore::{Explored, Explorer, Judge, Limits, Violation};
 use crate::crash::memory::{Memory, WORDS};
 use crate::crash::oracles::Expectation;
 use crate::crash::seen::Seen;
@@ -100,7 +100,7 @@ impl<const N: usize> Judge<true> for Look<N> {
     fn expectation(&self) -> u64 {
         0
     }
-    fn judge(&mut self, memory: &Memory<true>, point: u64) -> Result<(), Wrong> {
+    fn judge(&mut self, memory: &Memory<true>, point: u64) -> Result<(), Violation> {
         let region = Region::new(memory.clone());
         let load = |word| region.at::<Word>(Offset::new(8 * word)).load(region.medium(), Relaxed);
         let found = self.words.map(load);

@@ -14,13 +14,13 @@ fn record(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
 
 #[test]
 fn seed_and_script_repeat_a_run() {
-    let stage = Stage::new();
+    let scheduler = Scheduler::new();
     for seed in 0..50 {
         let policy = Policy::Random { one_in: 2 };
         let run = |policy: &Policy| {
             let order = Arc::new(Mutex::new(Vec::new()));
             let jobs = (0..3).map(|thread| record(&order, 10 + thread)).collect();
-            let ran = stage.run(jobs, policy, seed);
+            let ran = scheduler.run(jobs, policy, seed);
             assert_eq!((ran.steps, ran.wrong.clone()), (33, None));
             let order = lock(&order).clone();
             (order, ran.slices())
@@ -44,7 +44,7 @@ impl Drop for Guard {
 
 #[test]
 fn crashed_thread_stops_until_it_is_detached() {
-    let stage = Stage::new();
+    let scheduler = Scheduler::new();
     for seed in 0..50 {
         let (order, dead) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let jobs = (0..3).map(|thread| {
@@ -56,26 +56,26 @@ fn crashed_thread_stops_until_it_is_detached() {
             });
             (thread, job)
         });
-        let deaths = vec![
+        let crashes = vec![
             ThreadCrash { thread: 1, call: 0, change: 7 },
             ThreadCrash { thread: 2, call: 1, change: 1 },
         ];
         let crashed = dead.clone();
-        let crash_plan = CrashPlan::new(deaths, move |thread| lock(&crashed).push(thread));
-        let ran = stage.run_crashing(jobs.collect(), crash_plan, &Policy::Random { one_in: 2 }, seed);
+        let crash_plan = CrashPlan::new(crashes, move |thread| lock(&crashed).push(thread));
+        let ran = scheduler.run_crashing(jobs.collect(), crash_plan, &Policy::Random { one_in: 2 }, seed);
         assert_eq!(ran.died.iter().map(|died| died.0).collect::<Vec<_>>(), [1]);
         assert_eq!((ran.wrong, lock(&dead).clone()), (None, vec![1]));
         let done = |thread| lock(&order).iter().filter(|&&by| by == thread).count();
         assert_eq!((done(0), done(1), done(2)), (20, 6, 20));
-        assert_eq!(stage.alone_in(2, number), Ok(2));
-        stage.detach_dead();
-        assert_eq!((stage.alone_in(1, number), done(1)), (Ok(1), 6));
+        assert_eq!(scheduler.alone_in(2, number), Ok(2));
+        scheduler.detach_dead();
+        assert_eq!((scheduler.alone_in(1, number), done(1)), (Ok(1), 6));
     }
 }
 
 #[test]
 fn spinning_thread_yields() {
-    let stage = Stage::new();
+    let scheduler = Scheduler::new();
     for seed in 0..50 {
         let flag = Arc::new(AtomicBool::new(false));
         let (set, seen) = (flag.clone(), flag);
@@ -88,19 +88,19 @@ fn spinning_thread_yields() {
             (0..5).for_each(|_| step(None));
             set.store(true, Relaxed);
         });
-        let ran = stage.run(vec![spin, other], &Policy::Pct { depth: 2, steps: 10 }, seed);
+        let ran = scheduler.run(vec![spin, other], &Policy::Pct { depth: 2, steps: 10 }, seed);
         assert!(ran.wrong.is_none() && ran.steps < 100, "{ran:?}");
     }
 }
 
 #[test]
 fn panics_and_endless_runs_are_reported() {
-    let stage = Stage::new();
+    let scheduler = Scheduler::new();
     let panics: Job = Box::new(|| {
         step(None);
         panic!("as asked");
     });
-    let ran = stage.run(vec![panics, Box::new(|| step(None))], &Policy::Random { one_in: 2 }, 1);
+    let ran = scheduler.run(vec![panics, Box::new(|| step(None))], &Policy::Random { one_in: 2 }, 1);
     assert!(ran.wrong.is_some_and(|wrong| wrong.contains("as asked")));
     let endless = || -> Job {
         Box::new(|| {
@@ -109,7 +109,7 @@ fn panics_and_endless_runs_are_reported() {
             }
         })
     };
-    let ran = stage.run(vec![endless(), endless()], &Policy::Random { one_in: 64 }, 1);
+    let ran = scheduler.run(vec![endless(), endless()], &Policy::Random { one_in: 64 }, 1);
     assert!(ran.wrong.is_some_and(|wrong| wrong.contains("does not terminate")));
-    assert_eq!(stage.alone(|| 7), Ok(7));
+    assert_eq!(scheduler.alone(|| 7), Ok(7));
 }

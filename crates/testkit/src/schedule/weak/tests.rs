@@ -6,7 +6,7 @@ use crate::Layered;
 use crate::crash::{Memory, mark_begin, mark_end};
 use crate::schedule::death::{CrashPlan, ThreadCrash};
 use crate::schedule::stage::begin_call;
-use crate::schedule::{Cue, Job, Policy, Scheduled, Stage, Stop, Visibility, mark};
+use crate::schedule::{Breakpoint, Job, Policy, Scheduled, Scheduler, Stop, Visibility, mark};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use terrace_medium::{Offset, Region, Word, full_barrier};
@@ -18,7 +18,7 @@ const Y: Offset<Word> = Offset::new(128);
 const Z: Offset<Word> = Offset::new(192);
 
 fn run<const N: usize>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     weakening: Option<Weakening>,
     threads: [Thread; N],
     seed: u64,
@@ -36,16 +36,16 @@ fn run<const N: usize>(
             region.medium().mark_call(mark_end(number));
         })
     };
-    let ran = stage.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
+    let ran = scheduler.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
     assert_eq!(ran.wrong, None);
     (passed.weakenings(), results.map(|result| result.load(Relaxed)))
 }
 
 /// Whether these threads ever get the results `wrong`; if not, which of their orderings prevent it.
 fn is_needed<const N: usize>(threads: [Thread; N], wrong: [u64; N]) -> Option<Vec<Weak>> {
-    let stage = Stage::new();
-    let all: Weakenings = (0..50).flat_map(|seed| run(&stage, None, threads, seed).0).collect();
-    let is_reached = |weakening| (0..1000).any(|seed| run(&stage, weakening, threads, seed).1 == wrong);
+    let scheduler = Scheduler::new();
+    let all: Weakenings = (0..50).flat_map(|seed| run(&scheduler, None, threads, seed).0).collect();
+    let is_reached = |weakening| (0..1000).any(|seed| run(&scheduler, weakening, threads, seed).1 == wrong);
     if is_reached(None) {
         return None;
     }
@@ -189,7 +189,7 @@ fn global_barrier_acts_in_every_thread() {
 
 /// A thread sends, then crashes before one more store. Returns what it left with this ordering
 /// weakened.
-fn left_by_dead(stage: &Stage, missing: Option<Weakening>, seed: u64) -> (Weakenings, [u64; 2]) {
+fn left_by_dead(scheduler: &Scheduler, missing: Option<Weakening>, seed: u64) -> (Weakenings, [u64; 2]) {
     let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
     let reach = Reach { aim: Aim::Words(u64::MAX), ..Reach::of_run(seed) };
     let below = Weakened::over(memory, missing, reach, 0);
@@ -202,27 +202,28 @@ fn left_by_dead(stage: &Stage, missing: Option<Weakening>, seed: u64) -> (Weaken
         SEND(&dies);
         dies.at(Z).store(dies.medium(), 1, Relaxed);
     });
-    let deaths = vec![ThreadCrash { thread: 0, call: 0, change: 3 }];
-    let crash_plan = CrashPlan::new(deaths, move |thread| observer.medium().died(thread));
-    let ran = stage.run_crashing(vec![(0, job)], crash_plan, &Policy::Random { one_in: 2 }, seed);
+    let crashes = vec![ThreadCrash { thread: 0, call: 0, change: 3 }];
+    let crash_plan = CrashPlan::new(crashes, move |thread| observer.medium().died(thread));
+    let ran = scheduler.run_crashing(vec![(0, job)], crash_plan, &Policy::Random { one_in: 2 }, seed);
     assert_eq!((ran.died.len(), ran.wrong), (1, None));
     let left = [X, Y].map(|at| region.at(at).load(region.medium(), Relaxed));
-    stage.detach_dead();
+    scheduler.detach_dead();
     (passed.weakenings(), left)
 }
 
 #[test]
 fn release_keeps_stores_of_a_crashed_thread() {
-    let stage = Stage::new();
-    let (passed, left) = left_by_dead(&stage, None, 1);
+    let scheduler = Scheduler::new();
+    let (passed, left) = left_by_dead(&scheduler, None, 1);
     assert_eq!(left, [1, 1]);
-    let all: Vec<_> = passed.into_iter().map(|it| (it.weak, left_by_dead(&stage, Some(it), 1).1)).collect();
+    let all: Vec<_> =
+        passed.into_iter().map(|it| (it.weak, left_by_dead(&scheduler, Some(it), 1).1)).collect();
     assert_eq!(all, [(Weak::Release, [0, 1])]);
 }
 
 #[test]
 fn only_observers_of_a_crash_see_its_stores() {
-    let stage = Stage::new();
+    let scheduler = Scheduler::new();
     let found = |is_observed: bool| {
         let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
         let reach = Reach { old: 1, ..Reach::at(Aim::Cued, true) };
@@ -243,13 +244,13 @@ fn only_observers_of_a_crash_see_its_stores() {
             }
             place.store(asks.at(X).load(asks.medium(), Relaxed), Relaxed);
         });
-        let cue = |thread, until, sees| Cue { thread, until, sees };
-        let cues = vec![
-            cue(1, Stop::Mark(1), Visibility::New),
-            cue(0, Stop::End, Visibility::New),
-            cue(1, Stop::End, Visibility::StaleWord),
+        let breakpoint = |thread, until, sees| Breakpoint { thread, until, sees };
+        let breakpoints = vec![
+            breakpoint(1, Stop::Mark(1), Visibility::New),
+            breakpoint(0, Stop::End, Visibility::New),
+            breakpoint(1, Stop::End, Visibility::StaleWord),
         ];
-        assert_eq!(stage.run(vec![one, other], &Policy::Cued(cues), 1).wrong, None);
+        assert_eq!(scheduler.run(vec![one, other], &Policy::Cued(breakpoints), 1).wrong, None);
         found.load(Relaxed)
     };
     assert_eq!([false, true].map(found), [0, 1]);
@@ -302,12 +303,12 @@ fn waiting_thread_sees_the_store() {
 /// Runs these threads with this weakening and no stale values. Returns the orderings used, and the
 /// race if any.
 fn look<const N: usize>(
-    stage: &Stage,
+    scheduler: &Scheduler,
     missing: Option<Weakening>,
     threads: [Thread; N],
     apart: u8,
     seed: u64,
-) -> (Passed, Option<Wrong>) {
+) -> (UsedOrderings, Option<Violation>) {
     let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
     let below = Arc::new(Scheduled::over(Weakened::over(memory, missing, Reach::NONE, apart)));
     let passed = below.below().passed();
@@ -323,19 +324,23 @@ fn look<const N: usize>(
             }
         })
     };
-    let ran = stage.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
+    let ran = scheduler.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
     assert_eq!(ran.wrong, None);
     (passed, region.medium().wrong())
 }
 
 /// The races of these threads by weakening; there must be none with all orderings.
-fn races<const N: usize>(stage: &Stage, threads: [Thread; N], seeds: u64) -> BTreeMap<Weak, Vec<Wrong>> {
-    let mut races: BTreeMap<Weak, Vec<Wrong>> = BTreeMap::new();
+fn races<const N: usize>(
+    scheduler: &Scheduler,
+    threads: [Thread; N],
+    seeds: u64,
+) -> BTreeMap<Weak, Vec<Violation>> {
+    let mut races: BTreeMap<Weak, Vec<Violation>> = BTreeMap::new();
     for seed in 0..seeds {
-        let (passed, wrong) = look(stage, None, threads, 0b11, seed);
+        let (passed, wrong) = look(scheduler, None, threads, 0b11, seed);
         assert_eq!(wrong, None);
         for missing in passed.weakenings() {
-            let race = look(stage, Some(missing), threads, 0b11, seed).1;
+            let race = look(scheduler, Some(missing), threads, 0b11, seed).1;
             race.into_iter().for_each(|race| races.entry(missing.weak).or_default().push(race));
         }
     }
@@ -360,9 +365,9 @@ const READ_BYTES: Thread = |region| match region.at(Y).load(region.medium(), Acq
 
 #[test]
 fn bytes_read_without_acquire_are_a_race() {
-    let stage = Stage::new();
-    let races = races(&stage, [SEND_BYTES, READ_BYTES], 200);
-    let is_observed = |race: &Wrong| race.contains("thread 1 accesses at") && race.contains("written");
+    let scheduler = Scheduler::new();
+    let races = races(&scheduler, [SEND_BYTES, READ_BYTES], 200);
+    let is_observed = |race: &Violation| race.contains("thread 1 accesses at") && race.contains("written");
     assert!(races.values().flatten().all(is_observed), "{races:?}");
     assert_eq!(races.keys().copied().collect::<Vec<_>>(), [Weak::Acquire, Weak::Release]);
 }
@@ -396,10 +401,10 @@ fn bytes_rewritten_without_the_readers_release_are_a_race() {
         unsafe { region.copy_in(64, &[1; 8]) };
         8
     };
-    let stage = Stage::new();
-    let races = races(&stage, [read_once, write_behind], 100);
+    let scheduler = Scheduler::new();
+    let races = races(&scheduler, [read_once, write_behind], 100);
     assert_eq!(races.keys().copied().collect::<Vec<_>>(), [Weak::Acquire, Weak::Release]);
-    assert!((0..100).any(|seed| look(&stage, None, [read, write], 0b11, seed).1.is_some()));
+    assert!((0..100).any(|seed| look(&scheduler, None, [read, write], 0b11, seed).1.is_some()));
 }
 
 #[test]
@@ -409,7 +414,7 @@ fn thread_apart_need_not_see_earlier_calls() {
         7
     };
     let old = |apart| {
-        let stage = Stage::new();
+        let scheduler = Scheduler::new();
         (0..200).any(|seed| {
             let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
             let reach = Reach {
@@ -438,7 +443,7 @@ fn thread_apart_need_not_see_earlier_calls() {
                 other.medium().mark_call(mark_end(2));
                 found.store(if is_behind { value } else { 9 }, Relaxed);
             });
-            let ran = stage.run(vec![writes, reads], &Policy::Random { one_in: 2 }, seed);
+            let ran = scheduler.run(vec![writes, reads], &Policy::Random { one_in: 2 }, seed);
             assert_eq!(ran.wrong, None);
             result.load(Relaxed) == 0
         })
