@@ -46,13 +46,6 @@ const HEIRS: &str = "heirs";
 const WEAK: &str = "weak";
 
 impl FaultProfile {
-    /// The profiles with crashed threads, without a power failure and with one.
-    pub const DEATHS: [Self; 3] = [
-        Self::of(CrashKind::Some, None),
-        Self::of(CrashKind::Some, Some(Profile::Pmem)),
-        Self::of(CrashKind::First, Some(Profile::Pmem)),
-    ];
-
     /// A profile without weak memory.
     pub const fn of(crashes: CrashKind, power_loss: Option<Profile>) -> Self {
         Self { crashes, power_loss, is_weak: false }
