@@ -12,7 +12,7 @@ use terrace_testkit::crash::{
     Explored, Fault, Memory, Op, Plan, Profile, RandomSource, Seen, Target, Violation,
 };
 use terrace_testkit::schedule::{
-    CrashLimits, Finding, LIMITS, Policy, Reach, Run, Scenario, Scheduler, Slice, ThreadOp, UsedOrderings,
+    CrashSettings, Finding, LIMITS, Policy, Reach, Run, Scenario, Scheduler, Slice, ThreadOp, UsedOrderings,
     Weak, Weakened, Weakening, Weakenings, minimise, run, run_unchecked,
 };
 
@@ -167,7 +167,7 @@ pub struct ScheduleTarget {
     add_crashes: AddCrashes,
     run_weak_scenario: fn(&Scheduler, &Scenario, &Policy, Option<Weakening>, Reach) -> WeakRunResult,
     plan: fn(u64) -> Plan,
-    faults: fn(&CrashLimits<'_>, &Scheduler, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
+    faults: fn(&CrashSettings<'_>, &Scheduler, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
 type AddCrashes = fn(&Scheduler, FaultProfile, &Scenario, &Policy, u64) -> Result<Scenario, Violation>;
@@ -260,7 +260,7 @@ impl ScheduleTarget {
         let policy = policy(seed);
         let Ok(scenario) = self.scenario(scheduler, seed, &policy) else { return BTreeSet::new() };
         let seen = Seen::new();
-        let crashes = CrashLimits { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
+        let crashes = CrashSettings { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
         (self.faults)(&crashes, scheduler, &scenario, &policy, seed.run)
     }
 
@@ -435,7 +435,7 @@ fn run_once<T: Target>(
         return run_without_power_loss::<T>(scheduler, monitor, fault_profile, scenario, policy, seed);
     };
     let Monitor { seen, is_over, fault } = *monitor;
-    let crashes = CrashLimits { profile, limits: LIMITS, seen, is_over, fault };
+    let crashes = CrashSettings { profile, limits: LIMITS, seen, is_over, fault };
     let crashed = crashes.run::<T>(scheduler, scenario, policy, seed);
     RunResult {
         steps: crashed.slices.iter().map(|slice| u64::from(slice.steps)).sum(),
@@ -537,7 +537,7 @@ fn run_weak_on<T: Target, const V: bool>(
         // not be durable without them.
         let seen = Seen::new();
         let profile = Profile::Pmem;
-        let crashes = CrashLimits { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
+        let crashes = CrashSettings { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
         let (run, passed) = crashes.run_weak::<T, V>(scheduler, (missing, reach), scenario, policy, seed);
         return (run_result(scenario, run), passed);
     }

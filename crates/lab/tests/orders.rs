@@ -7,7 +7,7 @@ use terrace_lab::{ScheduleTarget, WeakRunResult, schedule_target};
 use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Version, Violation};
 use terrace_testkit::schedule::cues::{after, before, to};
 use terrace_testkit::schedule::{
-    Aim, Breakpoint, Policy, Reach, Scenario, Scheduler, Stop, ThreadOp, ThreadStart, Weak, Weakening,
+    Aim, Breakpoint, CallOrdering, Policy, Reach, Scenario, Scheduler, Stop, ThreadOp, Weak, Weakening,
 };
 
 /// The operations of the threads, and how far each thread runs before the next one continues.
@@ -98,11 +98,11 @@ fn acts(ops: impl IntoIterator<Item = Op>) -> Vec<ThreadOp> {
 }
 
 /// A pinned thread whose first call reads the state before the others begin.
-fn early(rest: Vec<ThreadOp>) -> (ThreadStart, Vec<ThreadOp>) {
-    (ThreadStart::Pinned, std::iter::once(ThreadOp::Get(1)).chain(rest).collect())
+fn early(rest: Vec<ThreadOp>) -> (CallOrdering, Vec<ThreadOp>) {
+    (CallOrdering::Pinned, std::iter::once(ThreadOp::Get(1)).chain(rest).collect())
 }
 
-fn scenario(plan: Plan, threads: Vec<(ThreadStart, Vec<ThreadOp>)>) -> Scenario {
+fn scenario(plan: Plan, threads: Vec<(CallOrdering, Vec<ThreadOp>)>) -> Scenario {
     let (manners, threads) = threads.into_iter().unzip();
     Scenario { manners, ..Scenario::of(plan, threads) }
 }
@@ -119,7 +119,8 @@ fn reader_of_a_newer_tier_sees_the_newer_state() {
         let fill_and_drain = (0..plan.keys).map(put).chain((4..plan.keys).rev().map(Op::Remove));
         let shrink = early(acts([Op::Remove(0), Op::Background(0), Op::Background(0)]));
         let reads = (0..plan.keys).rev().map(ThreadOp::Get).collect();
-        let threads = vec![(ThreadStart::Apart, acts(fill_and_drain)), shrink, (ThreadStart::Pinned, reads)];
+        let threads =
+            vec![(CallOrdering::Apart, acts(fill_and_drain)), shrink, (CallOrdering::Pinned, reads)];
         let breakpoints = vec![
             to(1, Stop::Call(1)),
             to(2, before(tiers)),
@@ -158,7 +159,7 @@ fn finisher_of_a_resize_has_seen_the_units_of_others() {
                 to(1, Stop::End),
                 to(2, Stop::End),
             ];
-            (scenario(plan, vec![(ThreadStart::Pinned, acts(puts)), helps, reads]), breakpoints)
+            (scenario(plan, vec![(CallOrdering::Pinned, acts(puts)), helps, reads]), breakpoints)
         })
     };
     let looks = "level.cursor";
@@ -188,8 +189,10 @@ fn scan_that_reads_a_reused_slot_sees_that_it_was_freed() {
                 [put(new), Op::Remove(new)].into_iter().chain(gone).chain([Op::Put(new, 0x2000)]).collect();
             let plan = plan.clone();
             (0..14).map(move |slot| {
-                let threads =
-                    vec![(ThreadStart::Apart, acts(ops.clone())), (ThreadStart::Apart, vec![ThreadOp::Scan])];
+                let threads = vec![
+                    (CallOrdering::Apart, acts(ops.clone())),
+                    (CallOrdering::Apart, vec![ThreadOp::Scan]),
+                ];
                 let breakpoints = vec![
                     to(0, before(copies)),
                     to(0, after(marks)),
@@ -211,8 +214,8 @@ fn reader_of_a_finished_recount_sees_all_keys() {
     let ends = "count.end";
     let scripts = lab.filled(false, TWO_UNITS).map(|plan| {
         let threads = vec![
-            (ThreadStart::Apart, acts([Op::Background(RECOUNT)])),
-            (ThreadStart::Apart, vec![ThreadOp::Count]),
+            (CallOrdering::Apart, acts([Op::Background(RECOUNT)])),
+            (CallOrdering::Apart, vec![ThreadOp::Count]),
         ];
         (scenario(plan, threads), vec![to(0, after(ends)), to(1, Stop::End)])
     });
@@ -230,7 +233,7 @@ fn key_added_during_a_second_recount_is_counted_once() {
     let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
         let adds = acts([put(plan.keys - 1)]);
         let threads =
-            vec![(ThreadStart::Apart, acts(vec![Op::Background(RECOUNT); 2])), (ThreadStart::Apart, adds)];
+            vec![(CallOrdering::Apart, acts(vec![Op::Background(RECOUNT); 2])), (CallOrdering::Apart, adds)];
         let breakpoints = vec![to(0, Stop::Call(1)), to(0, after(begins)), to(1, Stop::End)];
         (scenario(plan, threads), breakpoints)
     });
@@ -253,7 +256,7 @@ fn reader_of_a_replaced_key_sees_that_its_own_has_moved() {
         (0..there).map(move |read| {
             let more = (there..plan.keys).map(put);
             let threads =
-                vec![(ThreadStart::Apart, acts(more)), (ThreadStart::Apart, vec![ThreadOp::Get(read)])];
+                vec![(CallOrdering::Apart, acts(more)), (CallOrdering::Apart, vec![ThreadOp::Get(read)])];
             (scenario(plan.clone(), threads), vec![to(1, before(key)), to(0, Stop::End)])
         })
     });

@@ -33,7 +33,7 @@ use std::sync::Arc;
 const MARK_BEGIN: u64 = 1;
 
 /// The settings for runs with a power failure.
-pub struct CrashLimits<'c> {
+pub struct CrashSettings<'c> {
     /// The kind of memory.
     pub profile: Profile,
     /// The limits of each search.
@@ -88,7 +88,7 @@ pub struct CrashOutcome {
     pub finding: Option<Box<Crash>>,
 }
 
-impl CrashLimits<'_> {
+impl CrashSettings<'_> {
     /// Executes `scenario` once and crashes it everywhere.
     pub fn run<T: Target>(
         &self,
@@ -336,7 +336,7 @@ struct Durable<'c, T, const V: bool> {
 }
 
 impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
-    fn new(scenario: &'c Scenario, calls: &'c Calls, crashes: &'c CrashLimits<'_>) -> Self {
+    fn new(scenario: &'c Scenario, calls: &'c Calls, crashes: &'c CrashSettings<'_>) -> Self {
         let oracles =
             Oracles::new(&scenario.plan, &[], crashes.profile, crashes.fault.as_ref(), &crashes.limits);
         let allowed = calls.outcomes(0);

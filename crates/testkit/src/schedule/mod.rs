@@ -5,7 +5,7 @@
 //! thread), [`Breakpoint`] (where a thread of a script stops), [`Scheduled`] (the medium that
 //! yields to the scheduler), [`Scenario`] (the operations of the threads), [`Calls`] (their
 //! answers, and whether one order of the calls explains them), [`ThreadCrash`] (a thread that
-//! crashes while others continue), [`run`] (one run), [`CrashLimits`] (the settings of a run with
+//! crashes while others continue), [`run`] (one run), [`CrashSettings`] (the settings of a run with
 //! power failures). `docs/testing.md` explains what these tests prove and what they do not.
 
 mod calls;
@@ -32,7 +32,7 @@ mod weak;
 mod worlds;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};
-pub use crash::{Crash, CrashLimits, CrashOutcome, LIMITS};
+pub use crash::{Crash, CrashOutcome, CrashSettings, LIMITS};
 pub use cues::{Breakpoint, Stop, Visibility};
 pub use death::{CrashSite, ThreadCrash};
 pub use finding::{Finding, FindingReport, minimise};
@@ -41,7 +41,7 @@ pub use model::{Weak, Weakening, Weakenings};
 pub use policy::{Policy, Slice};
 pub use reach::{Aim, Reach};
 pub use run::{Run, run, run_unchecked};
-pub use scenario::{Scenario, ThreadOp, ThreadStart};
+pub use scenario::{CallOrdering, Scenario, ThreadOp};
 pub(crate) use stage::pause;
 pub use stage::{Job, Last, RunResult, Scheduler, THREADS_MAX, Turn, mark};
 pub use weak::{UsedOrderings, Weakened};

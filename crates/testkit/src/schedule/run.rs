@@ -13,7 +13,7 @@ use super::calls::{Answer, Call, Calls, Contents};
 use super::crew::{On, PoolGroup};
 use super::medium::Scheduled;
 use super::policy::Policy;
-use super::scenario::{Scenario, ThreadOp, ThreadStart};
+use super::scenario::{CallOrdering, Scenario, ThreadOp};
 use super::stage::{Job, RunResult, Scheduler, THREADS_MAX, begin_call, now, pause};
 use crate::crash::{Op, Reply, Subject, Target, Violation};
 use crate::crash::{apply_checked, check_memory, check_scan, mark_begin, mark_end, read};
@@ -126,7 +126,7 @@ pub(super) fn run_threads<T: Target, const V: bool>(
         let (subject, calls, acts, number) = (group.of(thread), calls.clone(), acts.clone(), first);
         first += acts.len();
         let (here, dead, is_shared) = (here.clone(), group.crashes(), scenario.is_shared);
-        let is_pinned = scenario.manner(thread) == ThreadStart::Pinned;
+        let is_pinned = scenario.manner(thread) == CallOrdering::Pinned;
         let job: Job = Box::new(move || {
             let end = acts.len();
             let mut pin = None;

@@ -90,7 +90,7 @@ pub struct Scenario {
     /// Crashes of threads, in a shared pool.
     pub crashes: Vec<ThreadCrash>,
     /// How each thread proceeds from call to call; `ByClock` for threads beyond the end.
-    pub manners: Vec<ThreadStart>,
+    pub manners: Vec<CallOrdering>,
     /// Whether the store is killed and reopened before the threads start. One of them then collects
     /// the leaked memory.
     pub is_reopened: bool,
@@ -98,7 +98,7 @@ pub struct Scenario {
 
 /// How a thread proceeds from one call to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ThreadStart {
+pub enum CallOrdering {
     /// With a barrier before and after each call, as if threads communicated their results. Calls
     /// are ordered by time.
     #[default]
@@ -249,8 +249,8 @@ impl Scenario {
         let readers = [0, 1].map(|_| (0..EXCHANGES).map(&mut read).collect());
         scenario.threads =
             [vec![exchanges.into_iter().map(ThreadOp::Do).collect()], readers.to_vec()].concat();
-        let manner = if seed >> 9 & 1 == 0 { ThreadStart::Pinned } else { ThreadStart::Apart };
-        scenario.manners = vec![ThreadStart::Apart, manner, ThreadStart::Apart];
+        let manner = if seed >> 9 & 1 == 0 { CallOrdering::Pinned } else { CallOrdering::Apart };
+        scenario.manners = vec![CallOrdering::Apart, manner, CallOrdering::Apart];
         scenario
     }
 
@@ -270,8 +270,8 @@ impl Scenario {
         };
         let readers = [0, 1].map(|_| (0..CROWD).map(&mut read).collect());
         scenario.threads = [vec![history.into_iter().map(ThreadOp::Do).collect()], readers.to_vec()].concat();
-        let manner = if seed >> 9 & 1 == 0 { ThreadStart::Pinned } else { ThreadStart::Apart };
-        scenario.manners = vec![ThreadStart::Apart, manner, ThreadStart::Apart];
+        let manner = if seed >> 9 & 1 == 0 { CallOrdering::Pinned } else { CallOrdering::Apart };
+        scenario.manners = vec![CallOrdering::Apart, manner, CallOrdering::Apart];
         scenario
     }
 
@@ -300,11 +300,13 @@ impl Scenario {
                 .iter()
                 .all(|act| matches!(act, ThreadOp::Get(_) | ThreadOp::Scan | ThreadOp::Snapshot(_)));
             let manner = match kind {
-                0 => ThreadStart::ByClock,
-                1 => ThreadStart::Pinned,
-                2 if reads => ThreadStart::Pinned,
-                2 => ThreadStart::Apart,
-                _ => [ThreadStart::ByClock, ThreadStart::Apart, ThreadStart::Pinned][dice.roll(3) as usize],
+                0 => CallOrdering::ByClock,
+                1 => CallOrdering::Pinned,
+                2 if reads => CallOrdering::Pinned,
+                2 => CallOrdering::Apart,
+                _ => {
+                    [CallOrdering::ByClock, CallOrdering::Apart, CallOrdering::Pinned][dice.roll(3) as usize]
+                }
             };
             let work = acts.iter().filter(|act| act.is_background()).count();
             // A collection waits for all pinned threads, and a thread that was refused memory waits
@@ -312,8 +314,8 @@ impl Scenario {
             let may_pin =
                 reads || !(is_reopened || acts.contains(&ThreadOp::Collect) || 2 * work >= acts.len());
             match manner {
-                ThreadStart::Pinned if may_pin => acts.retain(|act| !act.is_background()),
-                ThreadStart::Pinned => return ThreadStart::Apart,
+                CallOrdering::Pinned if may_pin => acts.retain(|act| !act.is_background()),
+                CallOrdering::Pinned => return CallOrdering::Apart,
                 _ => {}
             }
             manner
@@ -323,13 +325,13 @@ impl Scenario {
     }
 
     /// How a thread proceeds from call to call.
-    pub fn manner(&self, thread: usize) -> ThreadStart {
+    pub fn manner(&self, thread: usize) -> CallOrdering {
         self.manners.get(thread).copied().unwrap_or_default()
     }
 
     /// The threads whose calls are not ordered by time, one bit each.
     pub fn apart(&self) -> u8 {
-        let is_apart = |&thread: &usize| self.manner(thread) != ThreadStart::ByClock;
+        let is_apart = |&thread: &usize| self.manner(thread) != CallOrdering::ByClock;
         (0..self.threads.len()).filter(is_apart).fold(0, |bits, thread| bits | 1 << thread)
     }
 

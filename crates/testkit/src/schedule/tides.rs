@@ -1,7 +1,7 @@
 //! Scenarios that fill and empty the store, so that it resizes more than once while others read;
 //! and successors that continue after a participant crashed in a resize.
 
-use super::scenario::{CROWD, Scenario, ThreadOp, ThreadStart};
+use super::scenario::{CROWD, CallOrdering, Scenario, ThreadOp};
 use crate::crash::{Key, Op, RandomSource, Target};
 
 /// Maximum number of operations of the thread that fills and empties the store.
@@ -47,8 +47,8 @@ impl Scenario {
         };
         let readers = [0, 1].map(|_| (0..CROWD).map(&mut read).collect());
         scenario.threads = [vec![acts], readers.to_vec()].concat();
-        let manner = if seed >> 9 & 1 == 0 { ThreadStart::Pinned } else { ThreadStart::Apart };
-        scenario.manners = vec![ThreadStart::Apart, manner, ThreadStart::Apart];
+        let manner = if seed >> 9 & 1 == 0 { CallOrdering::Pinned } else { CallOrdering::Apart };
+        scenario.manners = vec![CallOrdering::Apart, manner, CallOrdering::Apart];
         scenario
     }
 
