@@ -11,7 +11,7 @@ struct Exemption {
     because: &'static str,
 }
 
-const LOCK_INTENTS: &str = "not tested: a lock intent is durable for the crash of a host that loses its cache, which no participant of the lab does; engine/tests/costs.rs counts its cost";
+const LOCK_INTENTS: &str = "not tested: a lock intent is durable for the crash of a host that loses its cache, which no participant of the lab does; engine/tests/all/costs.rs counts its cost";
 
 const ALL: [Exemption; 5] = [
     Exemption {

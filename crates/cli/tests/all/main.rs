@@ -1,0 +1,20 @@
+//! Tests of the program, in one program, so that what they have in common is compiled once.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bench;
+mod beside;
+mod browser;
+mod clients;
+mod huge_pages;
+mod inspect;
+mod keys;
+mod load;
+mod load_exact;
+mod memory;
+mod places;
+mod report;
+mod serve;
+mod share_seen;
+mod surroundings;

@@ -1,0 +1,16 @@
+//! Tests of indexes, in one program, so that what they have in common is compiled once.
+
+mod cache;
+mod clht_conformance;
+mod counts;
+mod cursors;
+mod damage;
+mod found;
+mod growth;
+mod level;
+mod level_conformance;
+mod rewo;
+mod rewo_conformance;
+mod stored;
+mod turbo;
+mod turbo_conformance;

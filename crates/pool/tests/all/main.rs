@@ -1,0 +1,16 @@
+//! Tests of the pool, in one program, so that what they have in common is compiled once.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../table/mod.rs"]
+mod table;
+
+mod collect;
+mod damage;
+mod doubt;
+mod memory;
+mod open;
+mod places;
+mod power;
+mod processes;
+mod refused;

@@ -1,0 +1,14 @@
+//! Tests of the server, in one program, so that what they have in common is compiled once.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../redis/mod.rs"]
+mod redis;
+
+mod commands;
+mod differential;
+mod ending;
+mod long;
+mod net_limits;
+mod net_metrics;
+mod net_serving;
