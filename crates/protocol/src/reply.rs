@@ -30,6 +30,7 @@ impl<'a> Reply<'a> {
 
     /// Removes everything since `mark`.
     pub fn rewind(&mut self, mark: usize) {
+        assert!(mark <= self.out.len(), "a mark behind the reply");
         self.out.truncate(mark);
     }
 

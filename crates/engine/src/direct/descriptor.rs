@@ -102,11 +102,14 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
 
     /// Starts to write back the lines of these entries.
     pub(super) fn write_back_entries(&self, entries: Range<usize>) {
+        assert!(entries.end <= self.count, "entries {entries:?} of {}", self.count);
         self.region.write_back_bytes(self.at + 64 + 16 * entries.start as u64, 16 * entries.len());
     }
 
     /// The batch word of the record of entry `index`.
     pub(super) fn batch_word(at: u64, index: usize) -> u64 {
+        assert!(at % 64 == 0 && at >> 6 < 1 << OFFSET_BITS, "a descriptor at {at:#x}");
+        assert!(index < ENTRIES_MAX, "entry {index} of a batch");
         at >> 6 | (index as u64) << OFFSET_BITS
     }
 
@@ -138,10 +141,12 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
     }
 
     fn new_word(&self, index: usize) -> &'p Word {
+        assert!(index < self.count, "entry {index} of {}", self.count);
         self.word(64 + 16 * index)
     }
 
     fn old_word(&self, index: usize) -> &'p Word {
+        assert!(index < self.count, "entry {index} of {}", self.count);
         self.word(64 + 16 * index + 8)
     }
 
