@@ -1,5 +1,8 @@
 //! Tests: Rewo-Hash passes the suite for indexes, with and without its cached table, on every
 //! medium and for both kinds of keys.
+//!
+//! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no parts
+//! beyond those of the medium and of the keys.
 
 use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, Stored, U64};
@@ -29,23 +32,8 @@ fn on_dram() {
 }
 
 #[test]
-fn on_shm() {
-    point_index(smallest::<Shm, U64>);
-}
-
-#[test]
-fn on_pmem() {
-    point_index(rewo::<Pmem, U64>);
-}
-
-#[test]
 fn on_counted_pmem() {
     point_index(smallest::<Counting<Pmem>, U64>);
-}
-
-#[test]
-fn byte_strings_on_dram() {
-    point_index(smallest::<Dram, Bytes<TestRecord>>);
 }
 
 #[test]
@@ -59,11 +47,6 @@ fn byte_strings_on_pmem() {
 }
 
 #[test]
-fn races_on_dram() {
-    point_index_races(rewo::<Jittery<Dram>, U64>);
-}
-
-#[test]
 fn races_on_pmem() {
     point_index_races(smallest::<Jittery<Pmem>, U64>);
 }
@@ -71,11 +54,6 @@ fn races_on_pmem() {
 #[test]
 fn races_of_byte_strings_on_dram() {
     point_index_races(smallest::<Jittery<Dram>, Bytes<TestRecord>>);
-}
-
-#[test]
-fn races_of_byte_strings_on_pmem() {
-    point_index_races(rewo::<Jittery<Pmem>, Bytes<TestRecord>>);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub fn point_index<I: Index>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
+    // One type for all closures, so that each suite is compiled once for each index.
+    let make: &dyn Fn(Setup) -> I = &make;
     model::behaves_as_a_map(&make);
     model::deferred_changes_behave_alike(&make);
     model::recovers_everything(&make);
@@ -62,6 +64,8 @@ where
     I::Kind: TestKeys,
     <I::Kind as KeyKind>::Key: Ord,
 {
+    // One type for all closures, so that each suite is compiled once for each index.
+    let make: &dyn Fn(Setup) -> I = &make;
     range::ranges_match_a_map(&make);
     range::hard_insertion_orders(&make);
     range::scans_stay_in_order_under_writes(&make);
@@ -107,6 +111,8 @@ pub fn point_index_races<I: Index>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
+    // One type for all closures, so that each suite is compiled once for each index.
+    let make: &dyn Fn(Setup) -> I = &make;
     concurrent::one_insert_wins(&make);
     concurrent::one_removal_wins(&make);
     concurrent::no_increment_is_lost(&make);
