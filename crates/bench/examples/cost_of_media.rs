@@ -212,7 +212,7 @@ fn store(shared: bool) {
     let options = options.expected_keys(KEYS).huge_pages(false).expiry_thread(false).shared(shared);
     let store = options.create().expect("room");
     let key = |i: u64| spread(i % KEYS).to_le_bytes();
-    (0..KEYS).for_each(|i| store.put(&key(i), &[7; 64]).expect("room"));
+    (0..KEYS).for_each(|i| store.put(key(i), [7; 64]).expect("room"));
     count("get", TIMES, |i| drop(black_box(store.get(black_box(&key(i))))));
-    count("put", TIMES, |i| drop(black_box(store.put(black_box(&key(i)), &[8; 64]))));
+    count("put", TIMES, |i| drop(black_box(store.put(black_box(&key(i)), [8; 64]))));
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p terrace --example watch`
 
-#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "an example shows what it does")]
 
 use std::time::Duration;
 use terrace::Store;

@@ -125,7 +125,7 @@ mod tests {
 
     fn filled(records: u32) -> Target {
         let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
-        (0..records).for_each(|n| store.put(format!("key {n}").as_bytes(), &[b'7'; 100]).unwrap());
+        (0..records).for_each(|n| store.put(format!("key {n}").as_bytes(), [b'7'; 100]).unwrap());
         Target::Pool(store)
     }
 

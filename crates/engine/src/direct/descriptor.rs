@@ -108,7 +108,7 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
 
     /// The batch word of the record of entry `index`.
     pub(super) fn batch_word(at: u64, index: usize) -> u64 {
-        assert!(at % 64 == 0 && at >> 6 < 1 << OFFSET_BITS, "a descriptor at {at:#x}");
+        assert!(at.is_multiple_of(64) && at >> 6 < 1 << OFFSET_BITS, "a descriptor at {at:#x}");
         assert!(index < ENTRIES_MAX, "entry {index} of a batch");
         at >> 6 | (index as u64) << OFFSET_BITS
     }

@@ -115,7 +115,7 @@ fn fill_and_empty(store: &Store) {
     for len in [20_000, 3000, 500, 60, 10] {
         for n in 0..3000u32 {
             let key = [&n.to_le_bytes()[..], &(len as u32).to_le_bytes()].concat();
-            if store.put(&key, &vec![0xcc; len]).is_err() {
+            if store.put(&key, vec![0xcc; len]).is_err() {
                 break;
             }
             written.push(key);

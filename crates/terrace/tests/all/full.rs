@@ -11,7 +11,7 @@ fn is_full<T>(done: &Result<T, WriteError>) -> bool {
 }
 
 fn fill(store: &Store, len: usize) -> u32 {
-    (0..).find(|n: &u32| is_full(&store.put(&n.to_le_bytes(), &vec![*n as u8; len]))).unwrap()
+    (0..).find(|n: &u32| is_full(&store.put(n.to_le_bytes(), vec![*n as u8; len]))).unwrap()
 }
 
 #[test]
@@ -24,10 +24,10 @@ fn full_pool_can_be_emptied_and_refilled() {
             assert!(first as usize * len > 1 << 20, "{first} values of {len} bytes fill 2 MiB");
             assert_eq!(store.len(), u64::from(first));
             for n in 0..first {
-                assert_eq!(store.get(&n.to_le_bytes()).unwrap().unwrap(), &vec![n as u8; len]);
+                assert_eq!(store.get(n.to_le_bytes()).unwrap().unwrap(), &vec![n as u8; len]);
             }
             for n in 0..first {
-                assert_eq!(store.remove(&n.to_le_bytes()), Ok(true), "{medium:?}, {len}: {n} of {first}");
+                assert_eq!(store.remove(n.to_le_bytes()), Ok(true), "{medium:?}, {len}: {n} of {first}");
             }
             assert!(store.is_empty());
             // Another size, so that slabs must change their class.
@@ -68,7 +68,7 @@ fn empty_during_reads(rounds: u32, empty: impl Fn(&Store)) {
         let store = site.create();
         fill(&store, 3000);
         store.clear().unwrap();
-        let put = |n: u32| store.put_expiring(&n.to_le_bytes(), &[n as u8; 100], Duration::from_secs(1));
+        let put = |n: u32| store.put_expiring(n.to_le_bytes(), [n as u8; 100], Duration::from_secs(1));
         store.put(b"held", b"").unwrap();
         (0..).find(|&n| is_full(&put(n))).unwrap();
         site.clock.advance(1000);
@@ -121,7 +121,7 @@ fn every_write_fails_unchanged_in_a_full_pool() {
             &store.modify(b"key", |_| (Change::Put { value: big.clone(), expires_at: None }, ()))
         ));
         let mut batch = store.batch();
-        batch.put(b"key", b"other").put(b"new", &big).remove(&1u32.to_le_bytes());
+        batch.put(b"key", b"other").put(b"new", &big).remove(1u32.to_le_bytes());
         assert!(is_full(&batch.commit()));
         let put = |value| Put { key: b"key", value, expires_at: None };
         let each = store.put_many(&[put(&big), put(&big)]);
@@ -129,7 +129,7 @@ fn every_write_fails_unchanged_in_a_full_pool() {
         assert!(crate::common::contents(&store) == before, "{medium:?}");
         assert_sound(&store);
         // Removals free memory.
-        (0..count).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        (0..count).for_each(|n| assert!(store.remove(n.to_le_bytes()).unwrap()));
         store.put(b"key", &big).unwrap();
         assert_eq!(store.get(b"key").unwrap().unwrap(), &big);
     }
@@ -141,11 +141,11 @@ fn full_pool_can_be_overwritten_endlessly() {
         let site = Site::new(medium, ByteSize::mib(2));
         let store = site.create();
         let count = fill(&store, 500);
-        (0..count / 10).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        (0..count / 10).for_each(|n| assert!(store.remove(n.to_le_bytes()).unwrap()));
         for round in 0..5u8 {
             for n in count / 10..count {
                 store
-                    .put(&n.to_le_bytes(), &[round; 500])
+                    .put(n.to_le_bytes(), [round; 500])
                     .unwrap_or_else(|error| panic!("{medium:?}, {round}: {error}"));
             }
         }
@@ -166,7 +166,7 @@ fn values_of_a_third_of_the_pool_can_be_overwritten() {
             for n in 0..2000u32 {
                 // An eighth of the pool in total.
                 let len = (n * 37 + round * 101) as usize % (size.as_bytes() as usize / 8000);
-                store.put(&n.to_le_bytes(), &vec![0; len]).unwrap();
+                store.put(n.to_le_bytes(), vec![0; len]).unwrap();
             }
         }
         assert_sound(&store);
@@ -201,9 +201,9 @@ fn threads_share_a_full_pool() {
                     for n in 0..3000u32 {
                         let key = (n % 1500 * 3 + thread).to_le_bytes();
                         match n % 3 {
-                            0 => _ = store.remove(&key).unwrap(),
-                            _ => match store.put(&key, &vec![thread as u8; 100 + n as usize % 2000]) {
-                                Ok(()) => drop(store.get(&key).unwrap().unwrap()),
+                            0 => _ = store.remove(key).unwrap(),
+                            _ => match store.put(key, vec![thread as u8; 100 + n as usize % 2000]) {
+                                Ok(()) => drop(store.get(key).unwrap().unwrap()),
                                 done => assert!(is_full(&done)),
                             },
                         }
@@ -228,7 +228,7 @@ fn pool_with_waiting_memory_is_not_full() {
                 scope.spawn(move || {
                     for n in 0..2000u64 {
                         let key = [thread.to_le_bytes(), (n % 4).to_le_bytes()].concat();
-                        store.put(&key, &[n as u8; 6000]).unwrap();
+                        store.put(&key, [n as u8; 6000]).unwrap();
                     }
                 });
             }
@@ -246,18 +246,18 @@ fn pool_full_of_one_size_serves_every_size() {
         let store = site.create();
         let count = fill(&store, 1000);
         let kept = |n: &u32| n.wrapping_mul(0x9e37_79b9) >> 24 < 51;
-        (0..count).filter(|n| !kept(n)).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        (0..count).filter(|n| !kept(n)).for_each(|n| assert!(store.remove(n.to_le_bytes()).unwrap()));
         store.close().unwrap();
         let store = site.open();
         for (nth, len) in [10, 100, 3000, 100_000].into_iter().enumerate() {
             for n in 0..(1 << 20) / (len as u32 + 200) {
                 let key = [nth as u32, n].map(u32::to_le_bytes).concat();
                 store
-                    .put(&key, &vec![n as u8; len])
+                    .put(&key, vec![n as u8; len])
                     .unwrap_or_else(|error| panic!("{index:?}, {len}: {error}"));
             }
         }
-        let value = |n: u32| store.get(&n.to_le_bytes()).unwrap();
+        let value = |n: u32| store.get(n.to_le_bytes()).unwrap();
         assert!((0..count).filter(kept).all(|n| value(n).unwrap() == &vec![n as u8; 1000]));
         assert_eq!(store.stats().pool.unwrap().lost_bytes, 0);
         assert_sound(&store);
@@ -270,10 +270,10 @@ fn full_pool_of_expired_entries_refuses_nothing() {
     for index in Index::ALL {
         let site = Site::new(MEDIA[1], ByteSize::mib(4)).with_index(index);
         let store = site.create();
-        let put = |n: u32| store.put_expiring(&n.to_le_bytes(), &[n as u8; 1000], Duration::from_secs(1));
+        let put = |n: u32| store.put_expiring(n.to_le_bytes(), [n as u8; 1000], Duration::from_secs(1));
         let count = (0..).find(|&n| is_full(&put(n))).unwrap();
         site.clock.advance(2000);
-        (count..2 * count).for_each(|n| store.put(&n.to_le_bytes(), &[n as u8; 900]).unwrap());
+        (count..2 * count).for_each(|n| store.put(n.to_le_bytes(), [n as u8; 900]).unwrap());
         assert_sound(&store);
     }
 }

@@ -9,7 +9,7 @@ fn store_keeps_its_index() {
         let site = Site::new(medium, ByteSize::mib(4)).with_index(index);
         let store = site.create();
         for n in 0..5000u32 {
-            store.put(&n.to_le_bytes(), b"value").unwrap();
+            store.put(n.to_le_bytes(), b"value").unwrap();
         }
         assert_eq!(store.stats().index.unwrap().name, index.name());
         store.close().unwrap();
@@ -20,7 +20,7 @@ fn store_keeps_its_index() {
         for asked in Index::ALL {
             let store = site.options().index(asked).open_or_create().unwrap();
             assert_eq!((store.stats().index.unwrap().name, store.len()), (index.name(), 5000));
-            assert!((0..5000u32).all(|n| store.get(&n.to_le_bytes()).unwrap().is_some()));
+            assert!((0..5000u32).all(|n| store.get(n.to_le_bytes()).unwrap().is_some()));
             store.put(b"another", b"value").unwrap();
             store.remove(b"another").unwrap();
             assert!(store.check(&mut |_, _| {}).findings.is_empty());
@@ -58,10 +58,9 @@ fn shared_store_has_no_index_cache() {
                     is_shared: bool,
                     value: &[u8]| {
             let store = open(&options.clone().shared(is_shared)).unwrap();
-            (0..KEYS).for_each(|n| store.put(&n.to_le_bytes(), value).unwrap());
+            (0..KEYS).for_each(|n| store.put(n.to_le_bytes(), value).unwrap());
             // Each key twice in a row: the cache has no room for all.
-            let is_there =
-                |n: u32| store.get(&n.to_le_bytes()).unwrap().is_some_and(|found| *found == *value);
+            let is_there = |n: u32| store.get(n.to_le_bytes()).unwrap().is_some_and(|found| *found == *value);
             assert!((0..KEYS).all(|n| is_there(n) && is_there(n)));
             let stats = store.stats();
             assert_eq!((stats.index.unwrap().name, stats.records), ("rewo", KEYS.into()));

@@ -140,7 +140,7 @@ fn watched_change_ends_and_read_change_repeats() {
         runs += 1;
         let read = transaction.get(b"read").unwrap().map(|entry| entry.to_vec());
         if runs < 3 {
-            store.put(b"read", &[runs]).unwrap();
+            store.put(b"read", [runs]).unwrap();
         }
         transaction.put(b"written", b"")?;
         Ok::<_, WriteError>(read)
@@ -206,7 +206,7 @@ fn transaction_rolls_back_when_closure_fails() {
     assert_untouched(&store);
     let refused = store.transaction_if(&watched, |transaction| {
         do_all(transaction)?;
-        Ok::<_, Refusal>(transaction.put(&vec![7; KEY_MAX + 1], b"")?)
+        Ok::<_, Refusal>(transaction.put(vec![7; KEY_MAX + 1], b"")?)
     });
     assert_eq!(refused, Err(Refusal::Store(WriteError::KeyTooLong)));
     assert_untouched(&store);

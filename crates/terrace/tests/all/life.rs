@@ -13,7 +13,7 @@ fn writes_survive_a_close() {
         let site = Site::new(medium, ByteSize::mib(32));
         let store = site.create();
         for n in 0..3000u32 {
-            store.put(&n.to_le_bytes(), &vec![n as u8; n as usize % 6000]).unwrap();
+            store.put(n.to_le_bytes(), vec![n as u8; n as usize % 6000]).unwrap();
         }
         store.put_expiring(b"short", b"lived", Duration::from_millis(50)).unwrap();
         let before = contents(&store);
@@ -92,12 +92,12 @@ fn open_error_states_the_reason() {
 fn store_grows_while_in_use() {
     let site = Site::new(Medium::Shm, ByteSize::mib(2));
     let store = site.create();
-    let full = (0..).find_map(|n: u32| store.put(&n.to_le_bytes(), &[7; 3000]).err()).unwrap();
+    let full = (0..).find_map(|n: u32| store.put(n.to_le_bytes(), [7; 3000]).err()).unwrap();
     assert!(matches!(full, WriteError::PoolFull { .. }), "{full}");
     let before = store.len();
     assert_eq!(store.grow(ByteSize::mib(4)).unwrap(), ByteSize::mib(4));
     for n in 10_000..10_300u32 {
-        store.put(&n.to_le_bytes(), &[7; 3000]).unwrap();
+        store.put(n.to_le_bytes(), [7; 3000]).unwrap();
     }
     assert_eq!(store.len(), before + 300);
     assert!(store.grow(ByteSize::mib(1)).unwrap_err().to_string().contains("cannot shrink"));
@@ -111,7 +111,7 @@ fn background_threads_sweep_and_end() {
     let site = Site::new(Medium::Shm, ByteSize::mib(32));
     let store = site.options().expiry_thread(true).huge_pages(true).create().unwrap();
     for n in 0..1000u32 {
-        store.put_expiring(&n.to_le_bytes(), b"value", Duration::from_millis(10)).unwrap();
+        store.put_expiring(n.to_le_bytes(), b"value", Duration::from_millis(10)).unwrap();
     }
     site.clock.advance(10);
     while !store.is_empty() {
@@ -161,9 +161,9 @@ fn niceness_of(stat: &str) -> Option<(String, i32)> {
 fn sweep_finds_few_expired_among_many() {
     let site = Site::new(Medium::Dram, ByteSize::mib(64));
     let store = site.create();
-    (0..50_000u32).for_each(|n| store.put(&n.to_le_bytes(), b"stays").unwrap());
+    (0..50_000u32).for_each(|n| store.put(n.to_le_bytes(), b"stays").unwrap());
     assert_eq!((0..100).map(|_| store.sweep_expired(4000)).sum::<u64>(), 0);
-    (0..5u32).for_each(|n| store.put_expiring(&n.to_le_bytes(), b"goes", Duration::from_millis(5)).unwrap());
+    (0..5u32).for_each(|n| store.put_expiring(n.to_le_bytes(), b"goes", Duration::from_millis(5)).unwrap());
     site.clock.advance(5);
     let swept: u64 = (0..400).map(|_| store.sweep_expired(4000)).sum();
     assert_eq!((swept, store.len()), (5, 49_995));
@@ -175,7 +175,7 @@ fn check_is_sound_during_background_sweeps() {
     let store = site.options().expiry_thread(true).create().unwrap();
     const ENTRIES: u64 = 20_000;
     for n in 0..ENTRIES {
-        store.put_expiring(&n.to_le_bytes(), b"goes", Duration::from_millis(5)).unwrap();
+        store.put_expiring(n.to_le_bytes(), b"goes", Duration::from_millis(5)).unwrap();
     }
     site.clock.advance(5);
     while store.stats().expired < ENTRIES {
@@ -187,8 +187,8 @@ fn check_is_sound_during_background_sweeps() {
 fn close_during_collection_leaves_it_pending() {
     let site = Site::new(Medium::Shm, ByteSize::mib(64));
     let store = site.create();
-    (0..100_000u32).for_each(|n| store.put(&n.to_le_bytes(), b"value").unwrap());
-    (0..50_000u32).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+    (0..100_000u32).for_each(|n| store.put(n.to_le_bytes(), b"value").unwrap());
+    (0..50_000u32).for_each(|n| assert!(store.remove(n.to_le_bytes()).unwrap()));
     // As a killed process leaves it.
     let path = site.path.with_extension("left");
     std::fs::copy(&site.path, &path).unwrap();
@@ -214,7 +214,7 @@ fn on_huge_pages(store: &Store) -> u64 {
 fn store_moves_to_huge_pages_in_background() {
     let site = Site::new(Medium::Shm, ByteSize::mib(16));
     let store = site.create();
-    (0..3000u32).for_each(|n| store.put(&n.to_le_bytes(), &[7; 3000]).unwrap());
+    (0..3000u32).for_each(|n| store.put(n.to_le_bytes(), [7; 3000]).unwrap());
     if on_huge_pages(&store) > 0 {
         eprintln!("SKIPPED: all shared memory lies on huge pages here");
         return;

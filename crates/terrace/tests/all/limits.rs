@@ -11,10 +11,10 @@ fn keys_of_every_length_are_kept() {
         let store = site.create();
         let lens = (0..100).chain([4095, 4096, 4097, KEY_MAX - 1, KEY_MAX]);
         for len in lens.clone() {
-            store.put(&vec![b'k'; len], &len.to_le_bytes()).unwrap();
+            store.put(vec![b'k'; len], len.to_le_bytes()).unwrap();
         }
         for len in lens {
-            assert_eq!(store.get(&vec![b'k'; len]).unwrap().unwrap(), &len.to_le_bytes());
+            assert_eq!(store.get(vec![b'k'; len]).unwrap().unwrap(), &len.to_le_bytes());
         }
         let long = vec![b'k'; KEY_MAX + 1];
         assert_eq!(store.put(&long, b""), Err(WriteError::KeyTooLong));
@@ -74,7 +74,7 @@ fn value_of_64_mib_is_kept_and_freed() {
     assert!(*store.get(b"large").unwrap().unwrap() == value);
     assert_sound(&store);
     assert_eq!(store.remove(b"large"), Ok(true));
-    store.put(b"larger", &vec![1; 120 << 20]).unwrap();
+    store.put(b"larger", vec![1; 120 << 20]).unwrap();
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn longest_times_are_kept() {
 #[test]
 fn foreign_version_is_a_change() {
     let [store, other] = [(); 2].map(|()| Site::new(Medium::Dram, ByteSize::mib(8)).create());
-    (0..100u8).for_each(|n| other.put(&[n], b"1").unwrap());
+    (0..100u8).for_each(|n| other.put([n], b"1").unwrap());
     store.put(b"key", b"1").unwrap();
-    let foreign = [other.version(&[99]).unwrap(), store.version(b"key").unwrap()];
+    let foreign = [other.version([99]).unwrap(), store.version(b"key").unwrap()];
     let write = |transaction: &mut Transaction<'_>| {
         transaction.put(b"a", b"1")?;
         transaction.put(b"b", b"1")

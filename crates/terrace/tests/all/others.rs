@@ -13,13 +13,13 @@ use terrace_testkit::process::{Victim, acknowledge, task};
 fn child() {
     let Some(path) = task() else { return };
     let store = shared(Path::new(&path), Medium::Shm).open().unwrap();
-    store.put(&ready_key(std::process::id()), b"").unwrap();
+    store.put(ready_key(std::process::id()), b"").unwrap();
     for n in 0u64.. {
         let done_or_full = |written| matches!(written, Ok(()) | Err(WriteError::PoolFull { .. }));
-        assert!(done_or_full(store.put(&(n % 100).to_be_bytes(), &n.to_be_bytes())));
-        assert!(done_or_full(store.put(b"newest", &n.to_be_bytes())));
+        assert!(done_or_full(store.put((n % 100).to_be_bytes(), n.to_be_bytes())));
+        assert!(done_or_full(store.put(b"newest", n.to_be_bytes())));
         let mut batch = store.batch();
-        batch.put(b"one", &n.to_be_bytes()).put(b"other", &n.to_be_bytes());
+        batch.put(b"one", n.to_be_bytes()).put(b"other", n.to_be_bytes());
         // While a process is stopped inside the store, freed memory is not reused.
         assert!(done_or_full(batch.commit()));
         if n % 1000 == 0 {
@@ -35,7 +35,7 @@ fn keeper() {
     let store = shared(Path::new(&path), Medium::Shm).open().unwrap();
     store.put(b"kept", b"").unwrap();
     let _kept = store.get(b"kept").unwrap().unwrap();
-    store.put(&ready_key(std::process::id()), b"").unwrap();
+    store.put(ready_key(std::process::id()), b"").unwrap();
     loop {
         std::thread::park();
     }
@@ -54,7 +54,7 @@ fn writer(store: &Store, path: &Path) -> Victim {
 fn process(name: &str, store: &Store, path: &Path) -> Victim {
     let mut watch = store.watch(b"here").unwrap();
     let victim = Victim::of_test(&format!("others::{name}"), &path.display().to_string(), &[]).unwrap();
-    while store.get(&ready_key(victim.pid())).unwrap().is_none() {
+    while store.get(ready_key(victim.pid())).unwrap().is_none() {
         assert!(watch.wait(Duration::from_secs(60)));
     }
     victim
@@ -172,7 +172,7 @@ fn check_is_sound_during_writes_of_others() {
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
     for n in 0..5000u64 {
-        store.put(format!("key {n}").as_bytes(), &[7; 100]).unwrap();
+        store.put(format!("key {n}").as_bytes(), [7; 100]).unwrap();
     }
     let victim = writer(&store, &path);
     for _ in 0..50 {
@@ -230,7 +230,7 @@ fn sweeper() {
     while store.stats().expired == 0 {
         std::thread::yield_now();
     }
-    store.put(&ready_key(std::process::id()), b"").unwrap();
+    store.put(ready_key(std::process::id()), b"").unwrap();
     loop {
         std::thread::park();
     }
@@ -246,7 +246,7 @@ fn survivor_takes_over_sweeping() {
     let sweeper = process("sweeper", &quiet, &path);
     let survivor = shared(&path, Medium::Shm).open().unwrap();
     for n in 0..ENTRIES {
-        survivor.put_expiring(&n.to_be_bytes(), &[7; 100], Duration::from_secs(2)).unwrap();
+        survivor.put_expiring(n.to_be_bytes(), [7; 100], Duration::from_secs(2)).unwrap();
     }
     sweeper.kill();
     let waiting = survivor.clone();
@@ -256,7 +256,7 @@ fn survivor_takes_over_sweeping() {
         }
     });
     survivor.recover_dead();
-    assert!(survivor.get(&0u64.to_be_bytes()).unwrap().is_none());
+    assert!(survivor.get(0u64.to_be_bytes()).unwrap().is_none());
     drop(quiet);
     assert_sound(&survivor);
 }
@@ -268,14 +268,14 @@ fn reader_stores_nothing_to_the_data() {
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
     for n in 0..1000u64 {
-        store.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        store.put(n.to_be_bytes(), [7; 100]).unwrap();
     }
     let reader = shared(&path, Medium::Shm).read_only(true).open().unwrap();
     for _ in 0..5 {
         let victim = writer(&store, &path);
         let mut watch = reader.watch(b"newest").unwrap();
         for n in 0..3000u64 {
-            assert!(reader.get(&(n % 1000).to_be_bytes()).unwrap().is_some());
+            assert!(reader.get((n % 1000).to_be_bytes()).unwrap().is_some());
             let (mut both, keys) = (Vec::new(), [&b"one"[..], b"other"]);
             reader.snapshot_many(&keys, &mut |_, entry| {
                 both.push(entry.unwrap().map(|entry| entry.value.to_vec()));

@@ -21,7 +21,7 @@ fn new_pool_grows_by_a_quarter_if_full() {
     let site = Site::new(Medium::Shm, SIZE);
     let store = site.create();
     let is_full = |n: &u32| {
-        let put = store.put(&n.to_le_bytes(), &[7; 3000]);
+        let put = store.put(n.to_le_bytes(), [7; 3000]);
         matches!(put, Err(WriteError::PoolFull { .. }))
     };
     let records = (0..).find(is_full).unwrap();
@@ -38,10 +38,10 @@ fn new_pool_grows_by_a_quarter_if_full() {
 fn failed_salvage_leaves_the_pool_unchanged() {
     let site = Site::new(Medium::Shm, SIZE);
     let store = site.create();
-    (0..40u32).for_each(|n| store.put(&n.to_le_bytes(), b"small").unwrap());
+    (0..40u32).for_each(|n| store.put(n.to_le_bytes(), b"small").unwrap());
     // Nearly as large as the free memory.
     let mut lens = (0..SIZE.as_bytes() as usize).rev().step_by(16 << 10);
-    lens.find(|&len| store.put(b"large", &vec![7; len]).is_ok()).unwrap();
+    lens.find(|&len| store.put(b"large", vec![7; len]).is_ok()).unwrap();
     store.close().unwrap();
     let image = std::fs::read(&site.path).unwrap();
     let refused = narrower(&site).max_size(SIZE).open().unwrap_err();
@@ -57,7 +57,7 @@ fn salvage_keeps_ten_thousand_findings() {
     const VALUE: &[u8] = b"a value to be found";
     let site = Site::new(Medium::Shm, ByteSize::mib(8));
     let store = site.create();
-    (0..RECORDS).for_each(|n| store.put(&n.to_le_bytes(), VALUE).unwrap());
+    (0..RECORDS).for_each(|n| store.put(n.to_le_bytes(), VALUE).unwrap());
     store.put(b"key", b"whole").unwrap();
     store.close().unwrap();
     let mut image = std::fs::read(&site.path).unwrap();

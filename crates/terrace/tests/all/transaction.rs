@@ -17,7 +17,7 @@ fn len_counts_writes_of_the_transaction() {
     const STEPS: usize = 300;
     for first in (0..STEPS).step_by(7) {
         let store = store();
-        (0..20u8).for_each(|n| store.put(&[n], b"old").unwrap());
+        (0..20u8).for_each(|n| store.put([n], b"old").unwrap());
         store
             .transaction(|transaction| -> Result<(), WriteError> {
                 let mut model: std::collections::BTreeSet<u8> = (0..20).collect();
@@ -25,16 +25,16 @@ fn len_counts_writes_of_the_transaction() {
                     let key = [(step * 7 % 40) as u8];
                     match step * 31 % 11 {
                         0..4 => {
-                            transaction.put(&key, b"new")?;
+                            transaction.put(key, b"new")?;
                             model.insert(key[0]);
                         }
-                        4..7 => assert_eq!(transaction.remove(&key)?, model.remove(&key[0])),
-                        7 => transaction.modify(&key, |_| (Change::Expire(Some(u64::MAX)), ()))?,
+                        4..7 => assert_eq!(transaction.remove(key)?, model.remove(&key[0])),
+                        7 => transaction.modify(key, |_| (Change::Expire(Some(u64::MAX)), ()))?,
                         8 if step > 200 && step % 5 == 0 => {
                             transaction.clear()?;
                             model.clear();
                         }
-                        _ => drop(transaction.get(&key)?),
+                        _ => drop(transaction.get(key)?),
                     }
                     if step >= first {
                         assert_eq!(

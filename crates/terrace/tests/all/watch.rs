@@ -82,7 +82,7 @@ fn watch_misses_no_change_of_another_participant() {
             let mut watch = store.watch(other).unwrap();
             threads.spawn(move || {
                 for round in 1..=1000u32 {
-                    store.put(mine, &round.to_be_bytes()).unwrap();
+                    store.put(mine, round.to_be_bytes()).unwrap();
                     while store.get(other).unwrap().is_none_or(|value| value[..] < round.to_be_bytes()[..]) {
                         assert!(watch.wait(LONG), "round {round}");
                     }

@@ -30,7 +30,7 @@ fn balance(transaction: &mut Transaction<'_>, key: &[u8]) -> i64 {
 
 /// Creates the accounts with equal balances.
 pub fn open_accounts(store: &Store) {
-    (0..ACCOUNTS).for_each(|number| store.put(&account(number), EACH.to_string().as_bytes()).unwrap());
+    (0..ACCOUNTS).for_each(|number| store.put(account(number), EACH.to_string().as_bytes()).unwrap());
 }
 
 /// The total balance at one instant.

@@ -9,7 +9,7 @@ fn check(store: &Store, keys: &[Vec<u8>]) {
     let mut model = BTreeMap::new();
     for (round, step) in [(1u8, 1), (2, 2), (3, 3)] {
         for key in keys.iter().step_by(step) {
-            store.put(key, &[round; 9]).expect("room");
+            store.put(key, [round; 9]).expect("room");
             model.insert(key.clone(), (vec![round; 9], None));
         }
         for key in keys.iter().skip(1).step_by(step + 1) {
@@ -47,6 +47,6 @@ pub(super) fn keys_of_every_length(make: &impl Fn() -> Site) {
     let keys: Vec<Vec<u8>> = lengths.map(|len| (0..len).map(|at| (at * 7 + len) as u8).collect()).collect();
     check(&make().open(), &keys);
     let store = make().open();
-    assert!(store.put(&vec![1; 65_537], b"").is_err(), "longer than the longest");
+    assert!(store.put(vec![1; 65_537], b"").is_err(), "longer than the longest");
     assert!(contents(&store).is_empty());
 }

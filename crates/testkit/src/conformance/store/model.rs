@@ -342,13 +342,13 @@ pub(super) fn many_keys_come_and_go(make: &impl Fn() -> Site) {
     let store = site.open();
     let key = |n: u32| format!("key {n}").into_bytes();
     for n in 0..20_000 {
-        store.put(&key(n), &n.to_le_bytes()).unwrap();
+        store.put(key(n), n.to_le_bytes()).unwrap();
     }
     for n in (0..20_000).step_by(2) {
-        assert_eq!(store.remove(&key(n)), Ok(true));
+        assert_eq!(store.remove(key(n)), Ok(true));
     }
     for n in 0..20_000u32 {
-        let value = store.get(&key(n)).unwrap();
+        let value = store.get(key(n)).unwrap();
         assert_eq!(value.map(|value| value.to_vec()), (n % 2 == 1).then(|| n.to_le_bytes().to_vec()));
     }
     assert_eq!(contents(&store).len(), 10_000);

@@ -25,7 +25,7 @@ pub(super) fn increments_add_up(make: &impl Fn() -> Site) {
             scope.spawn(move || {
                 let mut draws = RandomSource::new(thread as u64);
                 for _ in 0..10_000 {
-                    store.increment(&[b'c', draws.roll(8) as u8], 1).unwrap();
+                    store.increment([b'c', draws.roll(8) as u8], 1).unwrap();
                 }
             });
         }
@@ -217,16 +217,16 @@ fn hammer(store: &Store, seed: u64) {
         let lens = [0, 10, 100, 4096, 4097, 9000];
         let value = vec![draws.roll(256) as u8; lens[draws.roll(6) as usize]];
         match draws.roll(10) {
-            0..3 => store.put(&key, &value).unwrap(),
-            3 => drop(store.remove(&key).unwrap()),
+            0..3 => store.put(key, &value).unwrap(),
+            3 => drop(store.remove(key).unwrap()),
             4 => {
                 let at = Some(draws.roll(2_000_000));
-                store.modify(&key, |_| (Change::Expire(at), ())).unwrap();
+                store.modify(key, |_| (Change::Expire(at), ())).unwrap();
             }
             5 => {
                 let second = [b'h', draws.roll(40) as u8];
                 let mut batch = store.batch();
-                batch.put(&key, &value).remove(&second).put(&[b'h', 200], &value);
+                batch.put(key, &value).remove(second).put([b'h', 200], &value);
                 batch.commit().unwrap();
             }
             6 => {
@@ -246,7 +246,7 @@ fn hammer(store: &Store, seed: u64) {
                     .unwrap(),
             ),
             _ if round % 500 == 0 => drop(store.sweep_expired(100)),
-            _ => store.get(&key).unwrap().iter().for_each(|value| written_whole(&key, value)),
+            _ => store.get(key).unwrap().iter().for_each(|value| written_whole(&key, value)),
         }
     }
 }
@@ -255,7 +255,7 @@ fn hammer(store: &Store, seed: u64) {
 pub(super) fn scans_miss_no_stable_key(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
-    (0..2000u32).for_each(|n| store.put(&n.to_le_bytes(), b"stays").unwrap());
+    (0..2000u32).for_each(|n| store.put(n.to_le_bytes(), b"stays").unwrap());
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -282,10 +282,10 @@ pub(super) fn scans_miss_no_stable_key(make: &impl Fn() -> Site) {
 pub(super) fn held_value_does_not_change(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
-    store.put(b"key", &[1; 5000]).unwrap();
+    store.put(b"key", [1; 5000]).unwrap();
     let held = store.get(b"key").unwrap().unwrap();
     for n in 0..200u8 {
-        store.put(b"key", &[n; 5000]).unwrap();
+        store.put(b"key", [n; 5000]).unwrap();
     }
     assert_eq!(*held, [1; 5000]);
     drop(held);
