@@ -69,7 +69,7 @@ fn restart(pool: &Path, records: u64, round: u64) -> Outcome<f64> {
     let number = (round * 7919) % records;
     let start = Instant::now();
     let store = Store::options().path(pool).size(pool_size(records)).open()?;
-    let right = store.get(&key(number))?.is_some_and(|found| found[..] == value(number));
+    let right = store.get(key(number))?.is_some_and(|found| found[..] == value(number));
     let elapsed = start.elapsed();
     match right {
         true => Ok(elapsed.as_secs_f64() * 1e3),

@@ -104,7 +104,7 @@ fn overwrite(store: &Store, records: u64) -> Outcome<()> {
     let mut random = Random::new(records);
     loop {
         let number = random.below(records);
-        store.put(&key(number), &value(number))?;
+        store.put(key(number), value(number))?;
     }
 }
 

@@ -56,9 +56,9 @@ fn inside_a_put() -> Outcome<Point> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let path = directory.path().join("point.pool");
     let store = options(&path, 1).expiry_thread(false).open_or_create_on::<AtPoint<Shm>>()?;
-    store.put(&key(0), &value(0))?;
+    store.put(key(0), value(0))?;
     let mut put = Ok(());
-    let points = AtPoint::<Shm>::points(|| put = store.put(&key(0), &value(1)));
+    let points = AtPoint::<Shm>::points(|| put = store.put(key(0), value(1)));
     put?;
     let mut in_the_bucket = points.into_iter().filter(|point| point.file.contains("index/src/hash/clht"));
     match (in_the_bucket.next(), in_the_bucket.next()) {
@@ -74,7 +74,7 @@ pub(super) fn hold(path: &Path, records: u64) -> Outcome<()> {
     let store = options(path, records).open_or_create_on::<AtPoint<Shm>>()?;
     // It has used the store, so it owns memory that recovery must take back.
     read_some(&store, records, 1);
-    store.put(&key(0), &value(0))?;
+    store.put(key(0), value(0))?;
     Err("it should have stopped".into())
 }
 
@@ -91,7 +91,7 @@ fn death(store: &Store, path: &Path, records: u64, point: &Point) -> Outcome<f64
     std::thread::scope(|threads| {
         let survivor = threads.spawn(|| {
             let _ = waiting.send(());
-            let put = store.put(&key(0), &value(0));
+            let put = store.put(key(0), value(0));
             let end = Instant::now();
             is_through.store(true, SeqCst);
             put.map(|()| end)

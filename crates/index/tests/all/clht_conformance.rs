@@ -1,7 +1,7 @@
 //! Tests: P-CLHT passes the suite for indexes, on every medium and for both kinds of keys.
 //!
-//! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no parts
-//! beyond those of the medium and of the keys.
+//! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no
+//! parts beyond those of the medium and of the keys.
 
 use terrace_index::hash::{Clht, ClhtShape};
 use terrace_index::{Bytes, Stored, U64};

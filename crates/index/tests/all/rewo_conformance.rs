@@ -1,8 +1,8 @@
 //! Tests: Rewo-Hash passes the suite for indexes, with and without its cached table, on every
 //! medium and for both kinds of keys.
 //!
-//! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no parts
-//! beyond those of the medium and of the keys.
+//! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no
+//! parts beyond those of the medium and of the keys.
 
 use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, Stored, U64};
