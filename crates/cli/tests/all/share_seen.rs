@@ -62,12 +62,12 @@ fn readers_and_processes_that_hold_memory_up_are_reported() {
     let stats = place.run(&["stats", "--shared"]).ok();
     let line = |with: &str| stats.text().lines().find(|line| line.contains(with)).unwrap_or_default();
     assert_says(line("(a reader,"), &["shared with", &format!("process {own} "), ", which only reads"]);
-    assert!(!line("(a reader,").contains("holds up"), "{}", stats.text());
+    assert!(!line("(a reader,").contains("keeps freed memory"), "{}", stats.text());
     assert_says(
         line("(a keeper,"),
         &["shared with", &format!("process {own} "), ", which keeps freed memory from reuse"],
     );
-    assert_says(line("waits for readers"), &[" of 6", " MiB at most, held by 1 of "]);
+    assert_says(line("waiting for readers"), &[" of at most 6", " MiB, held by 1 of "]);
     let json: serde_json::Value =
         serde_json::from_slice(&place.run(&["stats", "--shared", "--json"]).ok().out).unwrap();
     let number = |name: &str| json[name].as_u64().unwrap();
@@ -133,7 +133,7 @@ fn participants_limit_the_number_of_processes() {
     let second = Served::start(&pool, SHARED);
     let refused = place.run(&["put", "--shared", "key", "value"]).fails(1, "as it has room for");
     let both = [&served, &second].map(|served| format!("process {} (terrace", served.child.id()));
-    assert_says(&refused.err, &[&both[0], &both[1], "made with room for more (--participants"]);
+    assert_says(&refused.err, &[&both[0], &both[1], "created for more (--participants"]);
     drop(second);
     place.run(&["put", "--shared", "key", "value"]).ok();
     // The flag also applies to pools that other commands create.

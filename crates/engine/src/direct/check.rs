@@ -340,7 +340,7 @@ mod tests {
         // Batch words that name no entry, or another record's entry. Behind the last entry, any
         // bytes may lie.
         assert!(store.get(b"a").is_ok());
-        descriptor.set_new(1, place);
+        store.raw(descriptor.offset() + 64 + 16).store(medium, place, Relaxed);
         for word in [word + (1 << 38), word + 1, descriptor.offset()] {
             store.raw(place + 16).store(medium, word, Relaxed);
             assert!(store.get(b"a").is_err(), "{word:#x}");
