@@ -51,7 +51,7 @@ fn trace_is_in_order_with_old_and_new_values() {
     assert!(matches!(what[6], What::StreamedCopy(piece) if (piece.at, piece.len) == (256, 128)));
     assert_eq!(what[7..], [What::Fence, What::Mark(7)]);
     assert!(trace.events().iter().all(|event| event.thread == 0));
-    assert!(trace.events().iter().all(|event| event.site.file().ends_with("tests/recording.rs")));
+    assert!(trace.events().iter().all(|event| event.site.file().ends_with("tests/all/recording.rs")));
 }
 
 #[test]
