@@ -13,15 +13,6 @@ pub enum Remedy {
     Dropped,
 }
 
-impl std::fmt::Display for Remedy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Recreated => "recreates it",
-            Self::Dropped => "drops it",
-        })
-    }
-}
-
 /// A place in a pool that differs from what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -89,11 +89,12 @@ impl<M: MappedMedium> Direct<M> {
         })
     }
 
-    /// `open_index` opens the index, or creates it for this number of expected keys.
+    /// `open_index` opens the index, or creates it for this number of expected keys. It is a plain
+    /// function, so that this is compiled once for all indexes.
     fn open_with(
         pool: Pool<M>,
         settings: Settings,
-        open_index: impl Fn(&Pool<M>, Option<u64>, CacheBounds) -> OpenedIndex<M>,
+        open_index: fn(&Pool<M>, Option<u64>, CacheBounds) -> OpenedIndex<M>,
     ) -> Result<Self, OpenError> {
         let opening = pool.initialize();
         let expected_keys = (!pool.is_read_only() && !settings.read_only).then_some(settings.expected_keys);
