@@ -1,7 +1,8 @@
 //! Changes to one key. Every write is a decision about the key's current state.
 
+use crate::Damage;
 use terrace_medium::{MappedMedium, Offset};
-use terrace_pool::{Guard, Lock};
+use terrace_pool::{Guard, Lock, PoolFull};
 
 /// The locks of deferred writes that are not durable yet.
 /// [`PointIndex::persist_deferred`](crate::PointIndex::persist_deferred) persists all of them with
@@ -36,6 +37,40 @@ pub enum Swapped {
     Done,
     /// The key was in this state instead (`None`: absent); nothing changed.
     Found(Option<u64>),
+}
+
+/// Why an index did not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeError {
+    /// An absent key must be added, and the pool is full.
+    Full(PoolFull),
+    /// The key's place depends on a record or a part of the index that is damaged.
+    Damaged(Damage),
+}
+
+impl std::fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full(full) => full.fmt(f),
+            Self::Damaged(Damage { offset, what }) => {
+                write!(f, "the index is damaged at offset {offset:#x}: {what}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {}
+
+impl From<PoolFull> for ChangeError {
+    fn from(full: PoolFull) -> Self {
+        Self::Full(full)
+    }
+}
+
+impl From<Damage> for ChangeError {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
+    }
 }
 
 /// The decision of a compare-and-swap.

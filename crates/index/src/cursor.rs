@@ -25,6 +25,47 @@
 /// size. 0 is the start; as the result of a scan it is the end.
 pub type Position = u64;
 
+/// A place in a scan of an index. A scan starts anywhere and returns where it stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Before all keys.
+    #[default]
+    Start,
+    /// A place in an index by hash.
+    Hash(Position),
+    /// Behind this key, present or not, in an index by order. An integer is eight big-endian bytes.
+    After(Box<[u8]>),
+    /// Behind all keys.
+    End,
+}
+
+impl Place {
+    /// Whether nothing is left to visit.
+    pub fn is_end(&self) -> bool {
+        *self == Self::End
+    }
+
+    /// Scans a hash index from here with `scan`, from one position to another.
+    ///
+    /// # Panics
+    /// If this is a place in an index by order.
+    #[inline]
+    pub(crate) fn scan(&self, scan: impl FnOnce(Position) -> Position) -> Self {
+        match self {
+            Self::Start => Self::at(scan(0)),
+            Self::Hash(position) => Self::at(scan(*position)),
+            Self::End => Self::End,
+            Self::After(_) => panic!("a hash index has no place behind a key"),
+        }
+    }
+
+    /// The place where a scan of a hash index stopped: at `position`, or at the end if that is 0.
+    #[inline]
+    pub fn at(position: Position) -> Self {
+        if position == 0 { Self::End } else { Self::Hash(position) }
+    }
+}
+
 /// A place in a scan as callers and clients keep it, below [`CURSOR_LIMIT`]. 0 is the start and the
 /// end.
 pub type Cursor = u64;

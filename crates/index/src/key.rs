@@ -8,6 +8,9 @@ use terrace_pool::Guard;
 pub trait KeyKind: Send + Sync + 'static {
     /// The key itself.
     type Key: ?Sized;
+    /// What an index tells of a key in a range without reading its record: an integer, and nothing
+    /// of a byte string.
+    type Told: Copy;
     /// The key's hash. It never changes: it decides where pools of any age hold the key.
     fn hash(key: &Self::Key, seed: u64) -> u64;
 }
@@ -17,6 +20,7 @@ pub struct U64;
 
 impl KeyKind for U64 {
     type Key = u64;
+    type Told = u64;
     /// One multiplication whose halves are folded together (the mixer of wyhash), keyed with the
     /// pool's seed. Its top bits, which choose the bucket, depend on every bit of the key. A second
     /// multiplication would cost gets: their speed is limited by how many of them overlap in the
@@ -33,6 +37,7 @@ pub struct Bytes<R>(PhantomData<fn() -> R>);
 
 impl<R: RecordKeys> KeyKind for Bytes<R> {
     type Key = [u8];
+    type Told = ();
     /// 64-bit XXH3, seeded: specified, stable, fast for short keys.
     #[inline(always)]
     fn hash(key: &[u8], seed: u64) -> u64 {

@@ -10,14 +10,15 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod count;
 pub mod cursor;
 pub mod hash;
 mod key;
 mod point;
 mod range;
 
-pub use change::{Decision, Deferred, Fencing, Swapped};
-pub use cursor::{CURSOR_LIMIT, Cursor, Position};
+pub use change::{ChangeError, Decision, Deferred, Fencing, Swapped};
+pub use cursor::{CURSOR_LIMIT, Cursor, Place, Position};
 pub use hash::{CacheBounds, CacheStats};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
 pub use point::{Damage, IndexStats, Inserted, Key, PointIndex, StoreError, Stored};

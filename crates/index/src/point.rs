@@ -1,8 +1,11 @@
 //! The operations of every index on single keys.
 
-use crate::change::{Decision, Deferred, Fencing, Swapped, decide_if, persist_deferred, swapped};
+use crate::change::{
+    ChangeError, Decision, Deferred, Fencing, Swapped, decide_if, persist_deferred, swapped,
+};
+use crate::cursor::UNUSED_BITS;
 use crate::hash::{CacheBounds, CacheStats};
-use crate::{KeyKind, Position};
+use crate::{KeyKind, Place};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, Pool, PoolFull, RootError};
 
@@ -42,12 +45,16 @@ pub struct IndexStats {
     pub resizes: u64,
     /// Whether a resize is in progress.
     pub resizing: bool,
+    /// Nodes of a tree by kind, the smallest kind first; 0 of a hash index. Their places for keys
+    /// and children are the `slots`.
+    pub nodes: [u64; 4],
 }
 
 impl IndexStats {
-    /// The load factor, 0 to 1.
+    /// The share of slots that are used, 0 to 1. In a tree all nodes but the root use one, too.
     pub fn load_factor(&self) -> f64 {
-        if self.slots == 0 { 0.0 } else { self.keys as f64 / self.slots as f64 }
+        let children = self.nodes.iter().sum::<u64>().saturating_sub(1);
+        if self.slots == 0 { 0.0 } else { (self.keys + children) as f64 / self.slots as f64 }
     }
 }
 
@@ -86,15 +93,19 @@ pub trait PointIndex: Send + Sync {
     /// Returns the previous state. `decide` is called at least once, the last time with the state
     /// that is returned.
     ///
+    /// A change of a present key takes no memory but what the index has set aside, so it succeeds
+    /// in a full pool.
+    ///
     /// # Errors
-    /// Nothing changed: an absent key must be added and the pool is full.
+    /// Nothing changed: an absent key must be added, and the pool is full, or the key's place
+    /// depends on something damaged.
     fn change(
         &self,
         guard: &Guard<'_, Self::Medium>,
         key: &Key<Self>,
         fencing: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Option<u64>, PoolFull>;
+    ) -> Result<Option<u64>, ChangeError>;
 
     /// Adds `key` if it is absent.
     fn insert(
@@ -102,7 +113,7 @@ pub trait PointIndex: Send + Sync {
         guard: &Guard<'_, Self::Medium>,
         key: &Key<Self>,
         word: u64,
-    ) -> Result<Inserted, PoolFull> {
+    ) -> Result<Inserted, ChangeError> {
         Ok(match self.compare_and_swap(guard, key, None, Some(word))? {
             Swapped::Done => Inserted::New,
             Swapped::Found(Some(present)) => Inserted::Present(present),
@@ -110,7 +121,8 @@ pub trait PointIndex: Send + Sync {
         })
     }
 
-    /// Gives `key` another word if it is present, and returns the previous word. Allocates nothing.
+    /// Gives `key` another word if it is present, and returns the previous word. Takes no memory but
+    /// what the index has set aside.
     fn update(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>, word: u64) -> Option<u64> {
         let present = |before: Option<u64>| before.map_or(Decision::Keep, |_| Decision::Set(Some(word)));
         self.change(guard, key, Fencing::Now, present).expect("an update takes no memory")
@@ -122,11 +134,11 @@ pub trait PointIndex: Send + Sync {
         guard: &Guard<'_, Self::Medium>,
         key: &Key<Self>,
         word: u64,
-    ) -> Result<Option<u64>, PoolFull> {
+    ) -> Result<Option<u64>, ChangeError> {
         self.change(guard, key, Fencing::Now, |_| Decision::Set(Some(word)))
     }
 
-    /// Removes `key` and returns its word. Allocates nothing.
+    /// Removes `key` and returns its word. Takes no memory but what the index has set aside.
     fn remove(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64> {
         self.change(guard, key, Fencing::Now, |_| Decision::Set(None)).expect("a removal takes no memory")
     }
@@ -138,7 +150,7 @@ pub trait PointIndex: Send + Sync {
         key: &Key<Self>,
         expected: Option<u64>,
         new: Option<u64>,
-    ) -> Result<Swapped, PoolFull> {
+    ) -> Result<Swapped, ChangeError> {
         let found = self.change(guard, key, Fencing::Now, decide_if(expected, new))?;
         Ok(swapped(found, expected))
     }
@@ -152,7 +164,7 @@ pub trait PointIndex: Send + Sync {
         expected: Option<u64>,
         new: Option<u64>,
         deferred: &mut Deferred,
-    ) -> Result<Swapped, PoolFull> {
+    ) -> Result<Swapped, ChangeError> {
         let found = self.change(guard, key, Fencing::Deferred(deferred), decide_if(expected, new))?;
         Ok(swapped(found, expected))
     }
@@ -172,28 +184,34 @@ pub trait PointIndex: Send + Sync {
     }
 
     /// Visits the words from `from` on, at least `at_least` of them unless the end comes first.
-    /// Returns where to continue, 0 at the end. Accepts any position; returns one that a
-    /// [cursor](crate::cursor) holds without loss.
+    /// Returns where to continue. An index by hash accepts any position and returns one that a
+    /// [cursor](crate::cursor) holds without loss. An index by order visits the words in the order
+    /// of their keys.
     ///
-    /// A full scan from 0 visits every key that is present throughout, through any resize. It may
-    /// or may not visit a key that is added, removed or changed meanwhile. It may visit a key twice
-    /// if the table shrinks between two calls, or if an insert moves the key (Level hashing).
+    /// A full scan visits every key that is present throughout, through any resize. It may or may
+    /// not visit a key that is added, removed or changed meanwhile. It may visit a key twice if a
+    /// hash table shrinks between two calls, or if an insert moves the key (Level hashing).
+    ///
+    /// # Panics
+    /// If `from` is a place of an index of the other sort.
     fn scan(
         &self,
         guard: &Guard<'_, Self::Medium>,
-        from: Position,
+        from: &Place,
         at_least: usize,
         each: impl FnMut(u64),
-    ) -> Position;
+    ) -> Place;
+
+    /// A place that `draw`, a random number, determines. Each key is about as likely to follow it.
+    fn random_place(&self, _guard: &Guard<'_, Self::Medium>, draw: u64) -> Place {
+        Place::Hash(draw >> UNUSED_BITS << UNUSED_BITS)
+    }
 
     /// Visits every word, in one full scan.
     fn for_each(&self, guard: &Guard<'_, Self::Medium>, mut each: impl FnMut(u64)) {
-        let mut position = 0;
-        loop {
-            position = self.scan(guard, position, usize::MAX, &mut each);
-            if position == 0 {
-                return;
-            }
+        let mut place = Place::Start;
+        while !place.is_end() {
+            place = self.scan(guard, &place, usize::MAX, &mut each);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Hash indexes.
 
 mod clht;
-mod count;
 mod level;
 mod packed;
 mod rewo;

@@ -1,15 +1,15 @@
 //! The operations on single keys.
 
-use super::super::count::{Count, STRIPES, Stripes};
 use super::bucket::{link, lock_word};
 use super::shape::{BucketShape, Probe};
 use super::table::*;
-use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position, StoreError, Stored};
+use crate::count::{Count, STRIPES, Stripes};
+use crate::{ChangeError, Damage, Decision, Fencing, IndexStats, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{Line, MappedMedium, Offset};
-use terrace_pool::{Finding, Fixed, Guard, Lock, Marker, Pool, PoolFull};
+use terrace_pool::{Finding, Fixed, Guard, Lock, Marker, Pool};
 
 /// The longest chain. Keys spread by a secret seed, so a longer chain is a loop in a damaged pool.
 const CHAIN_MAX: usize = 1 << 20;
@@ -300,16 +300,22 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Clht<M, K> {
         key: &K::Key,
         fencing: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Option<u64>, PoolFull> {
-        self.change_key(guard, key, fencing, decide)
+    ) -> Result<Option<u64>, ChangeError> {
+        Ok(self.change_key(guard, key, fencing, decide)?)
     }
 
     fn len(&self) -> u64 {
         self.count().len()
     }
 
-    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
-        self.scan_from(guard, from, at_least, each)
+    fn scan(
+        &self,
+        guard: &Guard<'_, M>,
+        from: &crate::Place,
+        at_least: usize,
+        each: impl FnMut(u64),
+    ) -> crate::Place {
+        from.scan(|position| self.scan_from(guard, position, at_least, each))
     }
 
     fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
@@ -329,6 +335,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Clht<M, K> {
         let overflow_buckets: u64 = tables.iter().flatten().map(|&table| overflow(table)).sum();
         let buckets = view.next.unwrap_or(view.current).buckets();
         IndexStats {
+            nodes: [0; 4],
             keys: self.len(),
             slots: (buckets + overflow_buckets) * K::SLOTS as u64,
             buckets,

@@ -53,7 +53,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         mut each: impl FnMut(&mut Marker<'_>, u64),
     ) {
         marker.mark(self.root.offset().raw(), size_of::<Root>());
-        marker.mark(self.stripes.offset().raw(), super::super::count::STRIPES as usize * 64);
+        marker.mark(self.stripes.offset().raw(), crate::count::STRIPES as usize * 64);
         let count = self.count();
         count.start_recount();
         let (mut position, mut total) = (0, 0);

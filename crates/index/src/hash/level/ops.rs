@@ -1,15 +1,15 @@
 //! The table, and the operations that only read.
 
-use super::super::count::{Count, STRIPES, Stripes};
 use super::bucket::{BUCKET, Bucket, Meta, lock_word, meta};
 use super::root::*;
 use super::shape::{BucketShape, Found, Probe};
-use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position};
+use crate::count::{Count, STRIPES, Stripes};
+use crate::{ChangeError, Damage, Decision, Fencing, IndexStats, PointIndex};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{MappedMedium, Offset};
-use terrace_pool::{Fixed, Guard, Lock, Marker, Pool, PoolFull};
+use terrace_pool::{Fixed, Guard, Lock, Marker, Pool};
 
 /// A hash table of two levels. See the module's head for the algorithm.
 ///
@@ -298,16 +298,22 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Level<M, K> {
         key: &K::Key,
         fencing: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Option<u64>, PoolFull> {
-        self.change_key(guard, key, fencing, decide)
+    ) -> Result<Option<u64>, ChangeError> {
+        Ok(self.change_key(guard, key, fencing, decide)?)
     }
 
     fn len(&self) -> u64 {
         self.count().len()
     }
 
-    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
-        self.scan_from(guard, from, at_least, each)
+    fn scan(
+        &self,
+        guard: &Guard<'_, M>,
+        from: &crate::Place,
+        at_least: usize,
+        each: impl FnMut(u64),
+    ) -> crate::Place {
+        from.scan(|position| self.scan_from(guard, position, at_least, each))
     }
 
     fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
@@ -327,6 +333,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Level<M, K> {
         let buckets: u64 = tiers.iter().map(|tier| tier.buckets()).sum();
         let bytes: usize = view.state.tiers().map(|log2| BUCKET << log2).sum();
         IndexStats {
+            nodes: [0; 4],
             keys: self.len(),
             slots: buckets * K::SLOTS as u64,
             buckets,

@@ -1,12 +1,12 @@
 //! Scans and the collector's walk, unit by unit in the order of positions, which is the same in a
 //! table of any size.
 
-use super::super::count::STRIPES;
 use super::bucket::{Bucket, Meta, meta};
 use super::ops::{Changed, Level};
 use super::root::*;
 use super::shape::{BucketShape, Entry};
 use crate::Position;
+use crate::count::STRIPES;
 use crate::cursor::POSITION_BITS;
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, Locked, Marker};

@@ -1,10 +1,10 @@
 //! Creating and opening a table.
 
-use super::super::count::STRIPES;
 use super::bucket::BUCKET;
 use super::ops::Level;
 use super::root::*;
 use super::shape::BucketShape;
+use crate::count::STRIPES;
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;

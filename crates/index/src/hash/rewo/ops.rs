@@ -6,13 +6,13 @@ use super::place::Place;
 use super::shape::{BucketShape, Probe};
 use super::stripes::STRIPE_BYTES;
 use super::view::*;
-use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position};
+use crate::{ChangeError, Damage, Decision, Fencing, IndexStats, PointIndex};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{BLOCK, Line, MappedMedium, Offset, external_sync};
-use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
+use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool};
 
 /// A cuckoo hash table of large data tables. See the module's head for the algorithm.
 ///
@@ -374,16 +374,22 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
         key: &K::Key,
         fencing: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Option<u64>, PoolFull> {
-        self.change_key(guard, key, fencing, decide)
+    ) -> Result<Option<u64>, ChangeError> {
+        Ok(self.change_key(guard, key, fencing, decide)?)
     }
 
     fn len(&self) -> u64 {
         self.count_keys()
     }
 
-    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
-        self.scan_from(guard, from, at_least, each)
+    fn scan(
+        &self,
+        guard: &Guard<'_, M>,
+        from: &crate::Place,
+        at_least: usize,
+        each: impl FnMut(u64),
+    ) -> crate::Place {
+        from.scan(|position| self.scan_from(guard, position, at_least, each))
     }
 
     fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
@@ -399,6 +405,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
         let directory = view.directory();
         let buckets = directory.buckets();
         IndexStats {
+            nodes: [0; 4],
             keys: self.len(),
             slots: buckets * K::SLOTS as u64,
             buckets,

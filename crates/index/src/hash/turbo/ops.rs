@@ -3,12 +3,12 @@
 use super::bucket::{Bucket, Meta, continues, has_overflowed, line_for, meta};
 use super::directory::*;
 use super::shape::{BucketShape, Found, Probe};
-use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position};
+use crate::{ChangeError, Damage, Decision, Fencing, IndexStats, PointIndex};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{BLOCK, Line, MappedMedium, Word};
-use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
+use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool};
 
 /// A hash table of small shards. See the module's head for the algorithm.
 ///
@@ -294,8 +294,8 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Turbo<M, K> {
         key: &K::Key,
         fencing: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Option<u64>, PoolFull> {
-        self.change_key(guard, key, fencing, decide)
+    ) -> Result<Option<u64>, ChangeError> {
+        Ok(self.change_key(guard, key, fencing, decide)?)
     }
 
     fn len(&self) -> u64 {
@@ -303,8 +303,14 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Turbo<M, K> {
         keys.fold(0, u64::wrapping_add)
     }
 
-    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
-        self.scan_from(guard, from, at_least, each)
+    fn scan(
+        &self,
+        guard: &Guard<'_, M>,
+        from: &crate::Place,
+        at_least: usize,
+        each: impl FnMut(u64),
+    ) -> crate::Place {
+        from.scan(|position| self.scan_from(guard, position, at_least, each))
     }
 
     fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
@@ -319,6 +325,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Turbo<M, K> {
         let medium = self.pool.medium();
         let buckets: u64 = (0..self.shards()).map(|shard| self.place(shard).buckets()).sum();
         IndexStats {
+            nodes: [0; 4],
             keys: self.len(),
             slots: buckets * K::SLOTS as u64,
             buckets,

@@ -1,10 +1,10 @@
 //! Tests of single resize steps: which groups each moves, under which locks, at what cost; and what
 //! remains of a resize after a power loss behind any of its stores.
 
-use super::super::super::count::STRIPES;
 use super::super::super::test_pools::{Medium, Place, Power, pool};
 use super::super::shape::sealed::Shape;
 use super::*;
+use crate::count::STRIPES;
 use crate::key::WordRecords;
 use crate::{Bytes, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Pmem, Shm};

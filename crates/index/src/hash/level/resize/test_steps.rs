@@ -417,7 +417,7 @@ fn levels_during_a_shrink_are_the_lower_tiers() {
     assert_eq!((stats.buckets, stats.slots, stats.resizing), (48, 336, true));
 }
 
-const STRIPES_BYTES: u64 = super::super::super::count::STRIPES * 64;
+const STRIPES_BYTES: u64 = crate::count::STRIPES * 64;
 
 #[test]
 fn recovery_resets_cursor_and_balance_once() {

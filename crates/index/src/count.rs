@@ -21,8 +21,8 @@ use terrace_medium::{Line, Medium, Word};
 const OWN: u64 = 24;
 /// Shared stripes: a power of two.
 const SHARED: u64 = 8;
-pub(super) const STRIPES: u64 = OWN + SHARED;
-pub(super) type Stripes = [Line; STRIPES as usize];
+pub(crate) const STRIPES: u64 = OWN + SHARED;
+pub(crate) type Stripes = [Line; STRIPES as usize];
 
 const MODE: usize = 0;
 const BASE: usize = 1;
@@ -33,18 +33,24 @@ const RECOUNTING: u64 = 2;
 const END: u64 = 1 << 63;
 
 /// The counters of one index.
-pub(super) struct Count<'r, M> {
-    pub(super) medium: &'r M,
+pub(crate) struct Count<'r, M> {
+    pub(crate) medium: &'r M,
     /// Its first three words are the count's.
-    pub(super) line: &'r Line,
-    pub(super) stripes: &'r Stripes,
+    pub(crate) line: &'r Line,
+    pub(crate) stripes: &'r Stripes,
 }
 
 impl<M: Medium> Count<'_, M> {
     /// Counts a key that was added (`by` 1) or removed (`by` -1). Called under the lock of its
     /// bucket.
     #[inline(always)]
-    pub(super) fn add(&self, thread_slot: u64, hash: u64, by: i64) {
+    pub(crate) fn add(&self, thread_slot: u64, hash: u64, by: i64) {
+        self.add_where(thread_slot, by, |frontier| hash >> 1 < frontier);
+    }
+
+    /// As [`Count::add`]. `passed` says for a frontier whether the walk has passed the key's place.
+    #[inline(always)]
+    pub(crate) fn add_where(&self, thread_slot: u64, by: i64, passed: impl FnOnce(u64) -> bool) {
         let mode = self.word(MODE).load(self.medium.point("count.add"), Acquire);
         let column = (mode & COLUMN) as usize;
         if mode & RECOUNTING == 0 && thread_slot < OWN {
@@ -54,23 +60,23 @@ impl<M: Medium> Count<'_, M> {
             let word = &self.stripes[thread_slot as usize].0[column];
             word.store(self.medium, word.load(self.medium, Relaxed).wrapping_add(by as u64), Relaxed);
         } else {
-            self.add_shared(thread_slot, hash, by, mode);
+            self.add_shared(thread_slot, by, mode, passed);
         }
     }
 
     #[cold]
-    fn add_shared(&self, thread_slot: u64, hash: u64, by: i64, mode: u64) {
+    fn add_shared(&self, thread_slot: u64, by: i64, mode: u64, passed: impl FnOnce(u64) -> bool) {
         let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
         let (line, column) = (&self.stripes[stripe as usize], (mode & COLUMN) as usize);
         line.0[column].fetch_add(self.medium, by as u64, Relaxed);
         if mode & RECOUNTING != 0
-            && hash >> 1 < self.word(FRONTIER).load(self.medium.point("count.frontier"), Acquire)
+            && passed(self.word(FRONTIER).load(self.medium.point("count.frontier"), Acquire))
         {
             line.0[1 - column].fetch_add(self.medium, by as u64, Relaxed);
         }
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         loop {
             let mode = self.word(MODE).load(self.medium.point("count.len"), Acquire);
             let len = self.len_in(mode);
@@ -90,7 +96,7 @@ impl<M: Medium> Count<'_, M> {
     }
 
     /// Starts a recount. The caller excludes other recounts.
-    pub(super) fn start_recount(&self) {
+    pub(crate) fn start_recount(&self) {
         self.clear();
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
         self.word(MODE).store(self.medium.point("count.begin"), column | RECOUNTING, Release);
@@ -108,13 +114,13 @@ impl<M: Medium> Count<'_, M> {
 
     /// The walk has counted every bucket up to the hash `end` (0: all of them). Called under the
     /// lock of the last one.
-    pub(super) fn advance_frontier(&self, end: u64) {
+    pub(crate) fn advance_frontier(&self, end: u64) {
         let frontier = if end == 0 { END } else { end >> 1 };
         self.word(FRONTIER).store(self.medium, frontier, Release);
     }
 
     /// Ends a recount that found `total` keys.
-    pub(super) fn finish_recount(&self, total: u64) {
+    pub(crate) fn finish_recount(&self, total: u64) {
         self.fill(total);
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
         self.word(MODE).store(self.medium.point("count.end"), COLUMN ^ column, Release);
@@ -130,7 +136,7 @@ impl<M: Medium> Count<'_, M> {
 
     /// After a crash: no recount is in progress. A column may be selected whose recount did not
     /// finish.
-    pub(super) fn recover(&self) {
+    pub(crate) fn recover(&self) {
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
         self.word(MODE).store(self.medium, column, Release);
     }
