@@ -157,10 +157,10 @@ fn each_in_pool(
     each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
 ) -> Result<(), Failure> {
     const AT_LEAST: usize = 256;
-    let mut cursor = Cursor::default();
+    let mut cursor = Cursor::START;
     loop {
         let mut more: io::Result<bool> = Ok(true);
-        let scanned = store.scan(cursor, AT_LEAST, &mut |key, entry| {
+        let scanned = store.scan(&cursor, AT_LEAST, &mut |key, entry| {
             if matches!(more, Ok(true)) && (wanted.key)(key) {
                 more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
             }
@@ -169,7 +169,7 @@ fn each_in_pool(
             Err(ReadError::Skipped { next, .. }) => next,
             scanned => scanned.map_err(Failure::new)?,
         };
-        if !more? || cursor == Cursor::default() {
+        if !more? || cursor.is_end() {
             return Ok(());
         }
     }

@@ -156,17 +156,16 @@ pub trait Engine: Send + Sync {
     /// What a write with [`Durably::Store`] survives.
     fn durability(&self) -> Durability;
 
-    /// Visits entries from `cursor` on (0: the beginning), at least about `at_least` of them, and
-    /// returns where to continue, 0 at the end. A full scan visits every key that is present
-    /// throughout. It may or may not visit a key that is added, removed or changed meanwhile, and
-    /// rarely visits a key twice. Fails with [`ReadError::InvalidCursor`] at
-    /// [`CURSOR_LIMIT`](crate::CURSOR_LIMIT) and above.
+    /// Visits entries from `cursor` on, at least about `at_least` of them, and returns where to
+    /// continue. A full scan visits every key that is present throughout. It may or may not visit a
+    /// key that is added, removed or changed meanwhile, and rarely visits a key twice. Fails with
+    /// [`ReadError::InvalidCursor`] if an index of another sort made the cursor.
     ///
     /// A damaged record does not stop a scan. The scan visits the other records and then fails with
     /// [`ReadError::Skipped`], which holds the cursor to continue with.
     fn scan(
         &self,
-        cursor: Cursor,
+        cursor: &Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError>;

@@ -1,12 +1,12 @@
 //! Errors of operations on a store.
 
 use crate::direct::{KEY_MAX, VALUE_MAX};
-use crate::{Durability, Place};
+use crate::{Cursor, Durability, Place};
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use terrace_index::StoreError;
+use terrace_index::{ChangeError, Damage, StoreError};
 use terrace_pool::{Bytes, Forked, PoolFull};
 
 /// A store could not be opened in its pool.
@@ -64,8 +64,8 @@ pub enum ReadError {
         place: Place,
         /// What is wrong there.
         what: &'static str,
-        /// The cursor to continue with; 0 at the end.
-        next: u64,
+        /// The cursor to continue with.
+        next: Cursor,
     },
     /// A file of the store could not be read.
     Io {
@@ -78,8 +78,8 @@ pub enum ReadError {
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
-    /// The cursor of a scan was none that a scan returns: see
-    /// [`CURSOR_LIMIT`](crate::CURSOR_LIMIT).
+    /// The cursor is none that a scan of this store returns: it comes from a store with an index of
+    /// another sort.
     InvalidCursor,
 }
 
@@ -171,7 +171,18 @@ impl From<PoolFull> for WriteError {
     }
 }
 
-const INVALID_CURSOR: &str = "invalid cursor: begin the scan again from 0";
+impl From<ChangeError> for WriteError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Full(full) => full.into(),
+            ChangeError::Damaged(Damage { offset, what }) => {
+                Self::Corrupt { place: Place::Pool(offset), what }
+            }
+        }
+    }
+}
+
+const INVALID_CURSOR: &str = "invalid cursor: begin the scan again from the start";
 
 fn corrupt(f: &mut fmt::Formatter<'_>, place: &Place, what: &str) -> fmt::Result {
     let damaged = match place {

@@ -7,6 +7,7 @@
 
 mod capability;
 mod clock;
+mod cursor;
 pub mod direct;
 mod durability;
 mod engine;
@@ -17,6 +18,7 @@ mod stats;
 
 pub use capability::{OnDisk, Ordered, Pooled, RangeCursor};
 pub use clock::{Clock, ManualClock};
+pub use cursor::Cursor;
 pub use direct::{KEY_MAX, VALUE_MAX};
 pub use durability::{Count, Durability, Durably, Ticket};
 pub use engine::{
@@ -26,4 +28,4 @@ pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
 pub use finding::{Finding, Place, Remedy};
 pub use stats::{Costs, IndexFigures, Memory, PoolStats, Report, Stats};
-pub use terrace_index::{CURSOR_LIMIT, CacheStats, Cursor, Direction};
+pub use terrace_index::{CURSOR_LIMIT, CacheStats, Direction};

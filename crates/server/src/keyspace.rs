@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use terrace::{Change, Entry, Put, PutOptions, ReadError, Store, Transaction};
+use terrace::{Change, Cursor, Entry, Put, PutOptions, ReadError, Store, Transaction};
 
 use crate::command::{Failure, Outcome, check_key};
 
@@ -60,9 +60,13 @@ pub trait Keyspace {
     /// or nothing. `body` may run more than once. If it fails, nothing changes.
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome;
 
-    /// Calls `each` for about `at_least` keys or more, from `cursor` on (0: the beginning). Returns
-    /// the next cursor, 0 at the end.
-    fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure>;
+    /// Calls `each` for about `at_least` keys or more, from `cursor` on. Returns the next cursor.
+    fn scan(
+        &mut self,
+        cursor: &Cursor,
+        at_least: usize,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<Cursor, Failure>;
 
     /// A random key; `None` in an empty store.
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure>;
@@ -87,11 +91,11 @@ const KEYS_PER_PIN: usize = 1024;
 
 /// Continues a scan after damaged records, so that the client sees all others. The log and the
 /// statistics count the skipped records.
-fn past_damage(scanned: Result<u64, ReadError>) -> Result<u64, Failure> {
+fn past_damage(scanned: Result<Cursor, ReadError>) -> Result<Cursor, Failure> {
     match scanned {
-        Err(ref error @ ReadError::Skipped { next, .. }) => {
+        Err(ref error @ ReadError::Skipped { ref next, .. }) => {
             log::warn!("a scan continued after damaged records: {error}");
-            Ok(next)
+            Ok(next.clone())
         }
         scanned => Ok(scanned?),
     }
@@ -161,7 +165,12 @@ impl Keyspace for StoreKeyspace<'_> {
         self.0.transaction(|transaction| body(&mut Overlay::new(self.0, transaction)))
     }
 
-    fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure> {
+    fn scan(
+        &mut self,
+        cursor: &Cursor,
+        at_least: usize,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<Cursor, Failure> {
         past_damage(self.0.scan(cursor, at_least, &mut |key, _| each(key)))
     }
 
@@ -190,7 +199,7 @@ pub struct Overlay<'a, 't> {
     candidates: Option<Vec<Vec<u8>>>,
     /// Cursor behind which the store may still have a key that the transaction did not touch;
     /// `None`: it has none. So a random key does not cost a whole scan each time.
-    unpassed: Option<u64>,
+    unpassed: Option<Cursor>,
 }
 
 impl<'a, 't> Overlay<'a, 't> {
@@ -202,7 +211,7 @@ impl<'a, 't> Overlay<'a, 't> {
             touched: BTreeSet::new(),
             cleared: false,
             candidates: None,
-            unpassed: Some(0),
+            unpassed: Some(Cursor::START),
         }
     }
 
@@ -229,7 +238,7 @@ impl<'a, 't> Overlay<'a, 't> {
 
     /// A key of the store that the transaction did not touch.
     fn any_untouched(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        while let Some(cursor) = self.unpassed.filter(|_| !self.cleared) {
+        while let Some(cursor) = self.unpassed.as_ref().filter(|_| !self.cleared) {
             let mut any = None;
             let next = self.store.scan(cursor, 16, &mut |key, _| {
                 if !self.touched.contains(key) {
@@ -239,7 +248,7 @@ impl<'a, 't> Overlay<'a, 't> {
             if any.is_some() {
                 return Ok(any);
             }
-            self.unpassed = Some(next).filter(|next| *next != 0);
+            self.unpassed = Some(next).filter(|next| !next.is_end());
         }
         Ok(None)
     }
@@ -317,14 +326,19 @@ impl Keyspace for Overlay<'_, '_> {
         body(self)
     }
 
-    fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure> {
+    fn scan(
+        &mut self,
+        cursor: &Cursor,
+        at_least: usize,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<Cursor, Failure> {
         // All keys that the transaction wrote come first, then the store's keys that it did not
         // touch.
-        if cursor == 0 {
+        if *cursor == Cursor::START {
             self.written()?.iter().for_each(|key| each(key));
         }
         if self.cleared {
-            return Ok(0);
+            return Ok(Cursor::END);
         }
         let touched = &self.touched;
         past_damage(self.store.scan(cursor, at_least, &mut |key, _| {

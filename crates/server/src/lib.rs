@@ -4,6 +4,7 @@
 pub mod clients;
 pub mod command;
 pub mod config;
+mod cursors;
 pub mod keyspace;
 pub mod net;
 pub mod server;

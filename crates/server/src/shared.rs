@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::{clients::Clients, config::Config, stats::ServerStats};
+use crate::{clients::Clients, config::Config, cursors::Cursors, stats::ServerStats};
 
 /// The shared state. One per server, behind an `Arc`.
 pub struct Shared {
@@ -20,6 +20,8 @@ pub struct Shared {
     pub clients: Clients,
     /// Counters.
     pub stats: ServerStats,
+    /// The places in scans that clients may continue.
+    pub(crate) cursors: Cursors,
     /// Commands that workers run now, or that wait for a worker.
     pub(crate) long_commands: AtomicUsize,
     stop_flag: Arc<StopFlag>,
@@ -52,6 +54,7 @@ impl Shared {
             config,
             clients: Clients::default(),
             stats: ServerStats::default(),
+            cursors: Cursors::default(),
             long_commands: AtomicUsize::new(0),
             stop_flag: Arc::default(),
             run_id: random_id(),

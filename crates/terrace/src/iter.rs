@@ -36,13 +36,12 @@ impl Pieces<'_> {
     /// Reads the next piece, unless the end was reached.
     fn read(&mut self, each: &mut dyn FnMut(&[u8], crate::Entry<'_>)) -> Result<(), ReadError> {
         let Some(cursor) = self.next.take() else { return Ok(()) };
-        let (next, read) = match self.store.scan(cursor, PIECE, each) {
-            Ok(next) => (next, Ok(())),
-            Err(error @ ReadError::Skipped { next, .. }) => (next, Err(error)),
-            Err(error) => (0, Err(error)),
+        let read = self.store.scan(&cursor, PIECE, each);
+        self.next = match &read {
+            Ok(next) | Err(ReadError::Skipped { next, .. }) if !next.is_end() => Some(next.clone()),
+            _ => None,
         };
-        self.next = (next != 0).then_some(next);
-        read
+        read.map(drop)
     }
 }
 
@@ -93,7 +92,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn iter(&self) -> Iter<'_> {
-        Iter { pieces: Pieces { store: self, next: Some(0) }, entries: VecDeque::new() }
+        Iter { pieces: Pieces { store: self, next: Some(Cursor::START) }, entries: VecDeque::new() }
     }
 
     /// Every key, in no particular order.
@@ -112,7 +111,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn keys_with_prefix(&self, prefix: impl AsRef<[u8]>) -> Keys<'_> {
-        let pieces = Pieces { store: self, next: Some(0) };
+        let pieces = Pieces { store: self, next: Some(Cursor::START) };
         Keys { pieces, prefix: prefix.as_ref().to_vec(), keys: VecDeque::new() }
     }
 }

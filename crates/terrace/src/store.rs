@@ -410,12 +410,13 @@ impl Store {
     }
 
     /// Visits entries from `cursor` on, at least about `at_least` of them, and returns where to
-    /// continue, 0 at the end.
+    /// continue.
     ///
-    /// A full scan from 0 to 0 visits every key that is present throughout, also while the store
-    /// grows. It may or may not visit a key that is added, removed or changed meanwhile, and rarely
-    /// visits a key twice. A cursor is below [`CURSOR_LIMIT`](crate::CURSOR_LIMIT), so a double
-    /// holds it exactly; it stays valid after the store was closed and opened again.
+    /// A full scan, from the start to the end, visits every key that is present throughout, also
+    /// while the store grows. It may or may not visit a key that is added, removed or changed
+    /// meanwhile, and rarely visits a key twice. A cursor stays valid after the store was closed and
+    /// opened again; a cursor of a store with another sort of index is
+    /// [`ReadError::InvalidCursor`].
     ///
     /// A damaged record does not stop a scan: it fails with [`ReadError::Skipped`] at its end,
     /// which holds the number of skipped records and the cursor to continue with.
@@ -423,23 +424,25 @@ impl Store {
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
     /// store.put(b"a", b"1")?;
-    /// let (mut cursor, mut keys) = (0, Vec::new());
-    /// loop {
-    ///     cursor = store.scan(cursor, 100, &mut |key, _| keys.push(key.to_vec()))?;
-    ///     if cursor == 0 {
-    ///         break;
-    ///     }
+    /// let (mut cursor, mut keys) = (terrace::Cursor::START, Vec::new());
+    /// while !cursor.is_end() {
+    ///     cursor = store.scan(&cursor, 100, &mut |key, _| keys.push(key.to_vec()))?;
     /// }
     /// assert_eq!(keys, [b"a"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn scan(
         &self,
-        cursor: Cursor,
+        cursor: &Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
         self.0.engine.scan(cursor, at_least, each)
+    }
+
+    /// Whether the store keeps its keys in order.
+    pub fn is_ordered(&self) -> bool {
+        self.0.engine.ordered().is_some()
     }
 
     /// A random key; `None` if the store is empty.

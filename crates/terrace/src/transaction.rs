@@ -1,6 +1,6 @@
 //! Transactions: several reads and writes at one instant.
 
-use crate::{Change, Entry, ReadError, Token, Value, Version, WriteError};
+use crate::{Change, Cursor, Entry, ReadError, Token, Value, Version, WriteError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use terrace_engine::{Commit, Durably, Engine, Expected, Write, WriteKind};
@@ -238,14 +238,14 @@ impl<'t> Transaction<'t> {
     /// cleared the store.
     fn unwritten_keys(&self) -> Result<Vec<Vec<u8>>, ReadError> {
         let mut keys = std::collections::BTreeSet::new();
-        let mut cursor = 0;
+        let mut cursor = Cursor::START;
         loop {
-            cursor = self.engine.scan(cursor, usize::MAX, &mut |key, _| {
+            cursor = self.engine.scan(&cursor, usize::MAX, &mut |key, _| {
                 if !self.written.contains_key(key) {
                     keys.insert(key.to_vec());
                 }
             })?;
-            if cursor == 0 {
+            if cursor.is_end() {
                 return Ok(keys.into_iter().collect());
             }
         }

@@ -1,19 +1,42 @@
 //! A simple, evidently correct ordered index: a `BTreeMap` behind a lock. Only the records of
 //! byte-string keys are in its pool.
 
-use crate::TestKeys;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use terrace_index::cursor::UNUSED_BITS;
 use terrace_index::{
-    Damage, Decision, Direction, Fencing, IndexStats, KeyKind, PointIndex, Position, RangeIndex,
+    Bytes, ChangeError, Damage, Decision, Direction, Fencing, IndexStats, KeyKind, Place, PointIndex,
+    RangeIndex, RecordKeys, StoreError, Stored, U64,
 };
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Marker, Pool, PoolFull};
+use terrace_pool::{Finding, Guard, Marker, Pool};
 
 type Owned<K> = <<K as KeyKind>::Key as ToOwned>::Owned;
+
+/// A kind of keys as a [`Place`] holds them.
+pub trait PlacedKeys: KeyKind {
+    /// The key as bytes, in the same order.
+    fn bytes(key: &Self::Key) -> Box<[u8]>;
+    /// What an index tells of the key.
+    fn told(key: &Self::Key) -> Self::Told;
+}
+
+impl PlacedKeys for U64 {
+    fn bytes(key: &u64) -> Box<[u8]> {
+        Box::new(key.to_be_bytes())
+    }
+    fn told(key: &u64) -> u64 {
+        *key
+    }
+}
+
+impl<R: RecordKeys> PlacedKeys for Bytes<R> {
+    fn bytes(key: &[u8]) -> Box<[u8]> {
+        key.into()
+    }
+    fn told(_: &[u8]) {}
+}
 
 /// A map of keys of kind `K`, for testing the suites.
 pub struct Reference<M: MappedMedium, K: KeyKind>
@@ -42,13 +65,13 @@ where
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The words from the `skip`th key on.
-    fn words(&self, skip: usize) -> Vec<u64> {
-        self.read().values().skip(skip).copied().collect()
+    /// All words, in the order of their keys.
+    fn words(&self) -> Vec<u64> {
+        self.read().values().copied().collect()
     }
 }
 
-impl<M: MappedMedium, K: TestKeys> PointIndex for Reference<M, K>
+impl<M: MappedMedium, K: PlacedKeys> PointIndex for Reference<M, K>
 where
     K::Key: ToOwned + Ord,
     Owned<K>: Ord + Send + Sync,
@@ -87,7 +110,7 @@ where
         key: &K::Key,
         _: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Option<u64>, PoolFull> {
+    ) -> Result<Option<u64>, ChangeError> {
         let mut map = self.write();
         let before = map.get(key).copied();
         match decide(before) {
@@ -102,17 +125,27 @@ where
         self.read().len() as u64
     }
 
-    /// A position is the number of keys before it, in the upper bits. That works while the map does
-    /// not change.
-    fn scan(&self, _: &Guard<'_, M>, from: Position, at_least: usize, mut each: impl FnMut(u64)) -> Position {
-        let before = (from >> UNUSED_BITS) as usize;
-        let words = self.words(before);
-        words.iter().take(at_least).for_each(|&word| each(word));
-        if words.len() > at_least { ((before + at_least) as u64) << UNUSED_BITS } else { 0 }
+    fn scan(&self, _: &Guard<'_, M>, from: &Place, at_least: usize, mut each: impl FnMut(u64)) -> Place {
+        let entry = |(key, word): (&Owned<K>, &u64)| (Place::After(K::bytes(key.borrow())), *word);
+        let behind = self.read().iter().map(entry).filter(|(place, _)| place > from).collect::<Vec<_>>();
+        let last = at_least.max(1) - 1;
+        behind.iter().take(last + 1).for_each(|(_, word)| each(*word));
+        behind.into_iter().nth(last).map_or(Place::End, |(place, _)| place)
+    }
+
+    fn random_place(&self, _: &Guard<'_, M>, draw: u64) -> Place {
+        let map = self.read();
+        match draw.checked_rem(map.len() as u64 + 1) {
+            None | Some(0) => Place::Start,
+            Some(nth) => {
+                let key = map.keys().nth(nth as usize - 1).expect("below the number of keys");
+                Place::After(K::bytes(key.borrow()))
+            }
+        }
     }
 
     fn trace(&self, _: &Guard<'_, M>, marker: &mut Marker<'_>, mut each: impl FnMut(&mut Marker<'_>, u64)) {
-        self.words(0).into_iter().for_each(|word| each(marker, word));
+        self.words().into_iter().for_each(|word| each(marker, word));
     }
 
     fn maintain(&self, _: &Guard<'_, M>) -> bool {
@@ -128,7 +161,7 @@ where
     }
 }
 
-impl<M: MappedMedium, K: TestKeys> RangeIndex for Reference<M, K>
+impl<M: MappedMedium, K: PlacedKeys> RangeIndex for Reference<M, K>
 where
     K::Key: ToOwned + Ord,
     Owned<K>: Ord + Send + Sync,
@@ -139,7 +172,8 @@ where
         from: Bound<&K::Key>,
         to: Bound<&K::Key>,
         direction: Direction,
-        mut each: impl FnMut(u64) -> ControlFlow<()>,
+        _expected: usize,
+        mut each: impl FnMut(K::Told, u64) -> ControlFlow<()>,
     ) {
         let after = |key: &K::Key| match from {
             Bound::Included(from) => key >= from,
@@ -154,12 +188,33 @@ where
         // `BTreeMap::range` panics if the ends are reversed; this does not, and may be slow.
         let within = |(key, word): (&Owned<K>, &u64)| {
             let key: &K::Key = key.borrow();
-            (after(key) && before(key)).then_some(*word)
+            (after(key) && before(key)).then(|| (K::told(key), *word))
         };
-        let mut words: Vec<u64> = self.read().iter().filter_map(within).collect();
+        let mut found: Vec<(K::Told, u64)> = self.read().iter().filter_map(within).collect();
         if direction == Direction::Backward {
-            words.reverse();
+            found.reverse();
         }
-        let _ = words.into_iter().try_for_each(&mut each);
+        let _ = found.into_iter().try_for_each(|(told, word)| each(told, word));
+    }
+}
+
+/// Nothing of the map is stored: a store that is opened again begins empty.
+impl<M: MappedMedium, K: PlacedKeys> Stored for Reference<M, K>
+where
+    K::Key: ToOwned + Ord,
+    Owned<K>: Ord + Send + Sync,
+{
+    type Medium = M;
+
+    fn create(pool: &Pool<M>, _name: &str, _capacity: u64) -> Result<Self, StoreError> {
+        Ok(Self::new(pool))
+    }
+
+    fn recover(_pool: &Pool<M>, _name: &str) -> Result<Option<Self>, StoreError> {
+        Ok(None)
+    }
+
+    fn verify(&self, _: &Guard<'_, M>) -> Vec<Finding> {
+        Vec::new()
     }
 }

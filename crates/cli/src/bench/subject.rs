@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, ops::Range};
 
-use terrace::{CURSOR_LIMIT, Change, Put, Store};
+use terrace::{CURSOR_LIMIT, Change, Cursor, Put, Store};
 use terrace_bench::{Random, Shape, Subject};
 
 use super::options::PREFIX;
@@ -44,8 +44,8 @@ impl Subject for OfStore<'_> {
     /// Reads `records` records from a random position in index order; the index keeps no key order.
     fn scan(&mut self, _: &[u8], records: u32) -> Result<(), Failure> {
         let look = &mut |key: &[u8], _: terrace::Entry<'_>| _ = black_box(key.first().copied());
-        self.store.scan(self.random.next() % CURSOR_LIMIT, records as usize, look).map_err(Failure::new)?;
-        Ok(())
+        let place = Cursor::from_number(self.random.next() % CURSOR_LIMIT).expect("below the limit");
+        self.store.scan(&place, records as usize, look).map(drop).map_err(Failure::new)
     }
 }
 
@@ -70,11 +70,11 @@ pub(super) fn fill(store: &Store, shape: &Shape, share: Range<u64>) -> Result<()
 
 /// Removes all keys of the benchmark.
 pub(super) fn remove(store: &Store) -> Result<(), Failure> {
-    let mut cursor = 0;
+    let mut cursor = Cursor::START;
     loop {
         let mut ours = Vec::new();
         cursor = store
-            .scan(cursor, 1000, &mut |key, _| {
+            .scan(&cursor, 1000, &mut |key, _| {
                 if key.starts_with(PREFIX.as_bytes()) {
                     ours.push(key.to_vec());
                 }
@@ -83,7 +83,7 @@ pub(super) fn remove(store: &Store) -> Result<(), Failure> {
         for key in ours {
             store.remove(&key).map_err(Failure::new)?;
         }
-        if cursor == 0 {
+        if cursor.is_end() {
             return Ok(());
         }
     }

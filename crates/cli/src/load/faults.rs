@@ -31,10 +31,10 @@ fn run<F: Files>(files: &F, path: &Path, format: Format) -> (Result<u64, Failure
     let progress = Progress::new();
     let loaded =
         Source::open(files, path, &progress).and_then(|source| load(&mut target, source, format, progress));
-    let (mut keys, mut cursor) = (BTreeSet::new(), Cursor::default());
+    let (mut keys, mut cursor) = (BTreeSet::new(), Cursor::START);
     loop {
-        cursor = store.scan(cursor, 100, &mut |key, _| _ = keys.insert(key.to_vec())).unwrap();
-        if cursor == Cursor::default() {
+        cursor = store.scan(&cursor, 100, &mut |key, _| _ = keys.insert(key.to_vec())).unwrap();
+        if cursor.is_end() {
             return (loaded, keys);
         }
     }

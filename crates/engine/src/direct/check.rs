@@ -7,6 +7,7 @@ use super::view::Record;
 use crate::engine::Salvage;
 use crate::{ReadError, Report};
 use std::ops::Range;
+use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Backoff, Finding, Guard, Remedy};
 
@@ -55,13 +56,13 @@ impl<M: MappedMedium> Direct<M> {
     /// The part of a check that is possible while other processes write: every record. Whether
     /// index and allocator are consistent can be checked only while nothing changes.
     pub(super) fn check_concurrently(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
-        let (total, mut records, mut position) = (self.index.len(), 0, 0);
+        let (total, mut records, mut place) = (self.index.len(), 0, Place::Start);
         let mut findings = Vec::new();
         loop {
             // A new guard for each piece, so that memory retired meanwhile does not wait for the
             // whole check.
             let guard = self.pool().pin();
-            position = self.index.scan(&guard, position, STEP as usize, &mut |word| {
+            place = self.index.scan(&guard, &place, STEP as usize, &mut |word| {
                 records += 1;
                 if let Some(found) =
                     self.stays_unsound(&guard, word).filter(|_| findings.len() < FINDINGS_MAX)
@@ -70,7 +71,7 @@ impl<M: MappedMedium> Direct<M> {
                 }
             });
             progress(records, total.max(records));
-            if position == 0 {
+            if place.is_end() {
                 let (buckets, roots) = (self.index.stats(&guard).buckets, self.pool().roots().len() as u64);
                 let findings = findings.into_iter().map(Into::into).collect();
                 return Report { records, buckets, roots, findings, concurrent: true };

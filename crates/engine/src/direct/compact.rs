@@ -29,7 +29,7 @@ use super::view::Record;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use terrace_index::{Deferred, Swapped};
+use terrace_index::{Deferred, Place, Swapped};
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::{Backoff, Fresh, Guard, PoolFull, Sparse};
 
@@ -275,10 +275,10 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Moves every record that can be moved.
     pub(super) fn move_each(&self) {
-        let (mut position, mut words) = (0, Vec::with_capacity(2 * FEW));
+        let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * FEW));
         loop {
             let guard = self.pool().pin();
-            position = self.index.scan(&guard, position, FEW, &mut |word| words.push(word));
+            place = self.index.scan(&guard, &place, FEW, &mut |word| words.push(word));
             for word in words.drain(..) {
                 let Resident::Linked(record) = self.resident(&guard, word) else { continue };
                 if record.shape.has_external_value() {
@@ -287,7 +287,7 @@ impl<M: MappedMedium> Direct<M> {
                     self.publish_moves(&guard, vec![(record, copy)]);
                 }
             }
-            if position == 0 {
+            if place.is_end() {
                 return;
             }
         }

@@ -10,6 +10,8 @@ use super::scan::REMOVALS;
 use super::store::Direct;
 use super::view::Record;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
+use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -45,16 +47,15 @@ impl<M: MappedMedium> Direct<M> {
     /// and how many it removed, and whether this was the end of the index.
     fn sweep_piece(&self, at_most: usize) -> (usize, usize, bool) {
         let guard = self.pool().pin();
-        let (medium, position) = (guard.pool().medium(), self.root.sweep_position());
         let (mut due, mut seen) = (Vec::new(), 0);
-        let next =
-            self.index.scan(&guard, position.load(medium, Relaxed), at_most.min(REMOVALS), &mut |word| {
-                seen += 1;
-                if self.is_due(&guard, word) {
-                    due.push(word);
-                }
-            });
-        position.store(medium, next, Relaxed);
+        let next = self.index.scan(&guard, &self.sweep_place(), at_most.min(REMOVALS), &mut |word| {
+            seen += 1;
+            if self.is_due(&guard, word) {
+                due.push(word);
+            }
+        });
+        let at_end = next.is_end();
+        self.set_sweep_place(next);
         let mut removed = 0;
         for word in due {
             removed += usize::from(self.remove_due(&guard, word));
@@ -66,7 +67,31 @@ impl<M: MappedMedium> Direct<M> {
         if removed > 0 {
             self.root.count_expired(&guard, removed as u64);
         }
-        (seen, removed, next == 0)
+        (seen, removed, at_end)
+    }
+
+    /// Where the sweep continues. A place behind a key has no room in the pool's root, so the
+    /// process keeps it; the next process that does the background work begins again.
+    fn sweep_place(&self) -> Place {
+        match self.index.ordered() {
+            Some(_) => self.swept().clone(),
+            None => Place::Hash(self.root.sweep_position().load(self.pool().medium(), Relaxed)),
+        }
+    }
+
+    fn set_sweep_place(&self, next: Place) {
+        let position = match next {
+            Place::Hash(position) => position,
+            _ => 0,
+        };
+        match self.index.ordered() {
+            Some(_) => *self.swept() = if next.is_end() { Place::Start } else { next },
+            None => self.root.sweep_position().store(self.pool().medium(), position, Relaxed),
+        }
+    }
+
+    fn swept(&self) -> MutexGuard<'_, Place> {
+        self.swept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Continues a pass over all records, if one may find something, until it has removed records
@@ -76,16 +101,16 @@ impl<M: MappedMedium> Direct<M> {
             let guard = self.pool().pin();
             (self.root.written(&guard), self.index.len(), self.root.tally(&guard).expiring)
         };
-        if pass.position == 0 {
+        if pass.place == Place::Start {
             if expiring == 0 || !pass.is_due(self.settings.clock.now_ms(), written, records) {
                 return false;
             }
-            *pass = Pass { position: 0, next: u64::MAX, written };
+            *pass = Pass { place: Place::Start, next: u64::MAX, written };
         }
         let mut removed = 0;
         while removed < bytes {
             removed += self.sweep_step(pass);
-            if pass.position == 0 {
+            if pass.place == Place::Start {
                 break;
             }
         }
@@ -97,7 +122,7 @@ impl<M: MappedMedium> Direct<M> {
     fn sweep_step(&self, pass: &mut Pass) -> u64 {
         let guard = self.pool().pin();
         let (now, mut due, mut earliest) = (self.settings.clock.now_ms(), Vec::new(), u64::MAX);
-        let next = self.index.scan(&guard, pass.position, REMOVALS, &mut |word| {
+        let next = self.index.scan(&guard, &pass.place, REMOVALS, &mut |word| {
             let expires_at = Record::at(&guard, word).ok().and_then(|record| record.body.expires_at);
             match expires_at {
                 Some(at) if at <= now => due.push(word),
@@ -111,13 +136,14 @@ impl<M: MappedMedium> Direct<M> {
                 (removed, bytes) = (removed + 1, bytes + size);
             }
             if guard.is_limbo_full() {
-                // The next step starts at the same position and finds the rest again.
+                // The next step starts at the same place and finds the rest again.
                 self.root.count_expired(&guard, removed);
                 return bytes;
             }
         }
         self.root.count_expired(&guard, removed);
-        (pass.position, pass.next) = (next, pass.next.min(earliest));
+        pass.place = if next.is_end() { Place::Start } else { next };
+        pass.next = pass.next.min(earliest);
         bytes
     }
 
@@ -142,8 +168,8 @@ impl<M: MappedMedium> Direct<M> {
 /// A pass over all records for those that have expired.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// Where it continues; 0 if it has finished.
-    position: u64,
+    /// Where it continues; the start if it has finished.
+    place: Place,
     /// The earliest expiry among the records it has visited that had not expired.
     next: u64,
     /// Number of records that had been written when it began.

@@ -12,9 +12,9 @@ use super::view::Record;
 use crate::engine::WriteKind;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Release;
-use terrace_index::{Deferred, Swapped};
+use terrace_index::{ChangeError, Deferred, Swapped};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, PoolFull};
+use terrace_pool::Guard;
 
 /// Steps that are published together and share their fences.
 pub(super) const TOGETHER: usize = 64;
@@ -253,8 +253,9 @@ impl<M: MappedMedium> Direct<M> {
                 (Status::Committed, Role::Tombstone) => None,
                 _ => old,
             };
-            // Neither takes memory. A slot with another record was finalized before.
-            let _: Result<Swapped, PoolFull> = self.index.compare_and_swap_deferred(
+            // Neither takes memory. A slot with another record was finalized before; a slot that
+            // damage hides is reported by the reads that meet it.
+            let _: Result<Swapped, ChangeError> = self.index.compare_and_swap_deferred(
                 guard,
                 record.body.key,
                 Some(new),

@@ -17,7 +17,7 @@ use super::store::Direct;
 use super::view::Record;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use terrace_index::Swapped;
+use terrace_index::{Place, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, PAGE, PoolFull, Sparse};
 
@@ -195,10 +195,10 @@ impl<M: MappedMedium> Direct<M> {
     /// Calls `each` with every record that has an extent or is one. When `each` returns false, the
     /// pin ends, and the walk continues from about there under another.
     fn each_extent(&self, mut each: impl FnMut(&Guard<'_, M>, &Record<'_>) -> bool) {
-        let (mut position, mut words) = (0, Vec::with_capacity(2 * PIECE));
+        let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * PIECE));
         loop {
             let guard = self.pool().pin();
-            let next = self.index.scan(&guard, position, PIECE, &mut |word| words.push(word));
+            let next = self.index.scan(&guard, &place, PIECE, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let Ok(record) = Record::at(&guard, word) else { return false };
                 let has_one =
@@ -209,8 +209,8 @@ impl<M: MappedMedium> Direct<M> {
                 // Records that were moved are outside the window on the next visit.
                 continue;
             }
-            position = next;
-            if next == 0 {
+            place = next;
+            if place.is_end() {
                 return;
             }
         }

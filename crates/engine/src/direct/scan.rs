@@ -2,10 +2,9 @@
 
 use super::store::Direct;
 use super::view::Record;
-use crate::{Entry, ReadError, WriteError};
+use crate::{Cursor, Entry, ReadError, WriteError};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::cursor::{cursor_at, position_of};
-use terrace_index::{Cursor, Position};
+use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -46,10 +45,10 @@ impl<M: MappedMedium> Direct<M> {
     fn scan_piece<'g>(
         &self,
         guard: &'g Guard<'_, M>,
-        from: Position,
+        from: &Place,
         at_least: usize,
         mut each: impl FnMut(u64, Result<Option<Record<'g>>, ReadError>),
-    ) -> (Position, usize) {
+    ) -> (Place, usize) {
         let mut visited = 0;
         let next = self.index.scan(guard, from, at_least, &mut |word| {
             visited += 1;
@@ -60,15 +59,15 @@ impl<M: MappedMedium> Direct<M> {
 
     pub(super) fn scan(
         &self,
-        cursor: Cursor,
+        cursor: &Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
-        let (mut position, mut left) = (position_of(cursor).ok_or(ReadError::InvalidCursor)?, at_least);
+        let (mut place, mut left) = (self.place_of(cursor)?, at_least);
         let mut skipped = Skipped::default();
         loop {
             let guard = self.pool().try_pin()?;
-            let (next, visited) = self.scan_piece(&guard, position, left.min(PIECE), |_, seen| {
+            let (next, visited) = self.scan_piece(&guard, &place, left.min(PIECE), |_, seen| {
                 let shown = seen.and_then(|record| {
                     let Some(record) = record else { return Ok(()) };
                     each(record.body.key, self.entry(&guard, &record)?);
@@ -76,36 +75,46 @@ impl<M: MappedMedium> Direct<M> {
                 });
                 shown.unwrap_or_else(|error| skipped.add(error));
             });
-            (position, left) = (next, left.saturating_sub(visited));
-            if position == 0 || left == 0 {
+            (place, left) = (next, left.saturating_sub(visited));
+            if place.is_end() || left == 0 {
                 self.skipped.fetch_add(skipped.records, Relaxed);
-                return skipped.at(cursor_at(position));
+                return skipped.at(place.into());
             }
         }
     }
 
-    /// A key from behind a random position. Damage is an error only if no key is found.
+    /// The place of a cursor, if this store's index has such places.
+    fn place_of(&self, cursor: &Cursor) -> Result<Place, ReadError> {
+        match (cursor.place(), self.index.ordered()) {
+            (Place::Hash(_), Some(_)) | (Place::After(_), None) => Err(ReadError::InvalidCursor),
+            (place, _) => Ok(place.clone()),
+        }
+    }
+
+    /// A key from behind a random place. Damage is an error only if no key is found.
     pub(super) fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         if self.index.len() == 0 {
             return Ok(None);
         }
-        let start = self.random_u64();
-        match self.random_key_between(start, 0) {
-            Ok(None) => self.random_key_between(0, start),
-            Err(damage @ ReadError::Corrupt { .. }) => match self.random_key_between(0, start)? {
-                None => Err(damage),
-                found => Ok(found),
-            },
+        let start = self.index.random_place(&self.pool().try_pin()?, self.random_u64());
+        match self.random_key_between(&start, &Place::End) {
+            Ok(None) => self.random_key_between(&Place::Start, &start),
+            Err(damage @ ReadError::Corrupt { .. }) => {
+                match self.random_key_between(&Place::Start, &start)? {
+                    None => Err(damage),
+                    found => Ok(found),
+                }
+            }
             found => found,
         }
     }
 
-    fn random_key_between(&self, from: Position, to: Position) -> Result<Option<Vec<u8>>, ReadError> {
-        let (mut position, mut first_error) = (from, Ok(None));
+    fn random_key_between(&self, from: &Place, to: &Place) -> Result<Option<Vec<u8>>, ReadError> {
+        let (mut place, mut first_error) = (from.clone(), Ok(None));
         loop {
             let guard = self.pool().try_pin()?;
             let mut found = Vec::new();
-            let (next, _) = self.scan_piece(&guard, position, 1, |_, seen| {
+            let (next, _) = self.scan_piece(&guard, &place, 1, |_, seen| {
                 match seen
                     .and_then(|record| record.map(|record| record.verify().map(|()| record)).transpose())
                 {
@@ -117,8 +126,8 @@ impl<M: MappedMedium> Direct<M> {
                 let record = &found[self.random_u64() as usize % found.len()];
                 return Ok(Some(record.body.key.to_vec()));
             }
-            position = next;
-            if next == 0 || (to != 0 && next >= to) {
+            place = next;
+            if place >= *to {
                 return first_error;
             }
         }
@@ -127,11 +136,11 @@ impl<M: MappedMedium> Direct<M> {
     /// Removes every key that is present throughout. Frees no block that it did not unlink.
     pub(super) fn clear_all(&self) -> Result<(), WriteError> {
         self.check_writable()?;
-        let (mut position, mut words) = (0, Vec::with_capacity(2 * REMOVALS));
+        let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * REMOVALS));
         let mut first_error = Ok(());
         loop {
             let guard = self.pool().try_pin()?;
-            let next = self.index.scan(&guard, position, REMOVALS, &mut |word| words.push(word));
+            let next = self.index.scan(&guard, &place, REMOVALS, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let removed = self.remove_word(&guard, word);
                 let should_end = removed.is_ok() && guard.is_limbo_full();
@@ -142,10 +151,10 @@ impl<M: MappedMedium> Direct<M> {
                 // The next scan finds the rest again, under another pin.
                 continue;
             }
-            if next == 0 {
+            place = next;
+            if place.is_end() {
                 return first_error;
             }
-            position = next;
         }
     }
 
@@ -179,14 +188,14 @@ mod tests {
         let (store, _) = store();
         (0..5000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", None));
         for at_least in [1, 100, PIECE, 3 * PIECE + 1, 10_000] {
-            let (mut cursor, mut visited) = (0, BTreeMap::new());
+            let (mut cursor, mut visited) = (Cursor::START, BTreeMap::new());
             loop {
                 let before = visited.len();
                 let mut visit = |key: &[u8], _: Entry<'_>| *visited.entry(key.to_vec()).or_insert(0) += 1;
-                cursor = store.scan(cursor, at_least, &mut visit).unwrap();
+                cursor = store.scan(&cursor, at_least, &mut visit).unwrap();
                 let more = visited.len() - before;
-                assert!(more < at_least + CHAIN && (cursor == 0 || more >= at_least), "{more}");
-                if cursor == 0 {
+                assert!(more < at_least + CHAIN && (cursor.is_end() || more >= at_least), "{more}");
+                if cursor.is_end() {
                     break;
                 }
             }
@@ -196,9 +205,9 @@ mod tests {
 
     /// The keys that a full scan visits, and how many records it skips.
     fn scan_all(store: &Store, at_least: usize) -> (BTreeSet<Vec<u8>>, u64) {
-        let (mut cursor, mut keys, mut skipped) = (0, BTreeSet::new(), 0);
+        let (mut cursor, mut keys, mut skipped) = (Cursor::START, BTreeSet::new(), 0);
         loop {
-            cursor = match store.scan(cursor, at_least, &mut |key, _| _ = keys.insert(key.to_vec())) {
+            cursor = match store.scan(&cursor, at_least, &mut |key, _| _ = keys.insert(key.to_vec())) {
                 Ok(next) => next,
                 Err(ReadError::Skipped { records, next, .. }) => {
                     skipped += records;
@@ -206,7 +215,7 @@ mod tests {
                 }
                 Err(error) => panic!("{error}"),
             };
-            if cursor == 0 {
+            if cursor.is_end() {
                 return (keys, skipped);
             }
         }
@@ -223,8 +232,10 @@ mod tests {
             assert_eq!((keys.len(), skipped), (2997, 3), "{at_least}");
         }
         assert_eq!(store.stats().damaged_records_skipped, 4 * 3);
-        let error = store.scan(0, usize::MAX, &mut |_, _| {}).unwrap_err();
-        let ReadError::Skipped { records: 3, ref place, next: 0, .. } = error else { panic!("{error:?}") };
+        let error = store.scan(&Cursor::START, usize::MAX, &mut |_, _| {}).unwrap_err();
+        let ReadError::Skipped { records: 3, ref place, next: Cursor::END, .. } = error else {
+            panic!("{error:?}")
+        };
         assert!(damaged.contains(&place.offset()) && error.to_string().starts_with("3 records were skipped"));
         assert_eq!(store.random_key().unwrap().map(|key| key.len()), Some(4));
     }
@@ -301,8 +312,10 @@ mod tests {
             let looks = count_clock_reads(&clock, || assert_eq!(store.random_key(), Ok(None)));
             assert!((KEYS..KEYS + CHAIN as u64).contains(&looks), "{looks}");
         }
-        let first = store.index.scan(&store.pool().pin(), 0, 1, &mut |_| {});
-        let looks = count_clock_reads(&clock, || assert_eq!(store.random_key_between(0, first), Ok(None)));
+        let first = store.index.scan(&store.pool().pin(), &Place::Start, 1, &mut |_| {});
+        let looks = count_clock_reads(&clock, || {
+            assert_eq!(store.random_key_between(&Place::Start, &first), Ok(None))
+        });
         assert!(looks < CHAIN as u64);
 
         store.put_entry(b"there", b"value", None);

@@ -5,7 +5,7 @@ use super::compact::Compactor;
 use super::flight::TOGETHER;
 use super::key::Key;
 use super::root::{INDEX, Root};
-use super::table::Table;
+use super::table::{Indexed, Ranges, Table};
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
 use crate::{
     Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, IndexFigures, Memory,
@@ -13,9 +13,9 @@ use crate::{
     WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
+use terrace_index::{Bytes, CacheBounds, Place, PointIndex, RangeIndex, Stored};
 use terrace_medium::{HugePages, MappedMedium};
 use terrace_pool::{GrowError, Holder, Pool, Space, Watch};
 
@@ -50,6 +50,27 @@ pub fn index_in<M: MappedMedium>(pool: &Pool<M>) -> Option<String> {
 /// An index, or `None` if there is none and none may be created.
 type OpenedIndex<M> = Result<Option<Box<dyn Table<M>>>, OpenError>;
 
+/// Opens the index, or creates it for `expected_keys` keys.
+fn open_index<M: MappedMedium, I>(
+    pool: &Pool<M>,
+    expected_keys: Option<u64>,
+    cache: CacheBounds,
+    ranges: fn(&I) -> Option<&dyn Ranges<M>>,
+) -> OpenedIndex<M>
+where
+    I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
+{
+    let mut index = match I::recover(pool, INDEX)? {
+        Some(index) => index,
+        None => match expected_keys {
+            Some(keys) => I::create(pool, INDEX, keys)?,
+            None => return Ok(None),
+        },
+    };
+    index.set_cache(cache);
+    Ok(Some(Box::new(Indexed { index, ranges })))
+}
+
 /// A store in a pool, over an index of byte keys.
 pub struct Direct<M: MappedMedium> {
     pub(super) index: Box<dyn Table<M>>,
@@ -67,25 +88,31 @@ pub struct Direct<M: MappedMedium> {
     pub(super) piece: usize,
     /// Where the next step requests huge pages.
     pub(super) collapsed: AtomicU64,
+    /// Where the sweep continues in an index by order.
+    pub(super) swept: Mutex<Place>,
 }
 
 impl<M: MappedMedium> Direct<M> {
     /// Opens the store in `pool` over the index `I`, and creates it if there is none. Finishes or
-    /// aborts the batch that a crash has interrupted.
+    /// aborts the batch that a crash has interrupted. An index by order has no ranges then: see
+    /// [`Direct::open_ordered`].
     pub fn open<I>(pool: Pool<M>, settings: Settings) -> Result<Self, OpenError>
     where
         I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
     {
         Self::open_with(pool, settings, |pool, expected_keys, cache| {
-            let mut index = match I::recover(pool, INDEX)? {
-                Some(index) => index,
-                None => match expected_keys {
-                    Some(keys) => I::create(pool, INDEX, keys)?,
-                    None => return Ok(None),
-                },
-            };
-            index.set_cache(cache);
-            Ok(Some(Box::new(index)))
+            open_index::<M, I>(pool, expected_keys, cache, |_| None)
+        })
+    }
+
+    /// As [`Direct::open`], over an index by order. The store keeps its keys in order:
+    /// [`Engine::ordered`] returns its ranges.
+    pub fn open_ordered<I>(pool: Pool<M>, settings: Settings) -> Result<Self, OpenError>
+    where
+        I: RangeIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
+    {
+        Self::open_with(pool, settings, |pool, expected_keys, cache| {
+            open_index::<M, I>(pool, expected_keys, cache, |index| Some(index))
         })
     }
 
@@ -118,6 +145,7 @@ impl<M: MappedMedium> Direct<M> {
             skipped: AtomicU64::new(0),
             piece: TOGETHER,
             collapsed: AtomicU64::new(0),
+            swept: Mutex::default(),
         };
         if !pool.is_read_only() && !pool.is_initialized() {
             store.batch_finished = store.finish_batch()?;
@@ -318,7 +346,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
     }
     fn scan(
         &self,
-        cursor: Cursor,
+        cursor: &Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {

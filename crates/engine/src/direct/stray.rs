@@ -4,7 +4,7 @@
 use super::record::{HEADER, Role, Shape, checksum, seal};
 use super::small::settings;
 use super::{Direct, Key, Kind};
-use crate::{Commit, Durably, Engine, KEY_MAX, Pooled, Put, ReadError, Write, WriteKind};
+use crate::{Commit, Cursor, Durably, Engine, KEY_MAX, Pooled, Put, ReadError, Write, WriteKind};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, PointIndex, Stored, Swapped};
 use terrace_medium::Dram;
@@ -47,7 +47,7 @@ fn put(store: &dyn Engine, key: &[u8]) {
 
 fn count(store: &dyn Engine) -> usize {
     let mut keys = 0;
-    assert_eq!(store.scan(0, usize::MAX, &mut |_, _| keys += 1), Ok(0));
+    assert_eq!(store.scan(&Cursor::START, usize::MAX, &mut |_, _| keys += 1), Ok(Cursor::END));
     keys
 }
 
@@ -111,7 +111,7 @@ fn sweep_removes_strays_but_no_damaged_ones() {
     store.damage(damaged + 64);
     (0..10).for_each(|_| _ = store.sweep_expired(100));
     let mut keys = 0;
-    let scanned = store.scan(0, usize::MAX, &mut |_, _| keys += 1);
+    let scanned = store.scan(&Cursor::START, usize::MAX, &mut |_, _| keys += 1);
     assert!(matches!(scanned, Err(ReadError::Skipped { records: 1, .. })), "{scanned:?}");
     assert_eq!((store.len().get(), keys), (6, 5));
 }

@@ -4,9 +4,13 @@
 //! medium, not once per index and medium.
 
 use super::store::Kind;
-use terrace_index::{CacheStats, Damage, Deferred, IndexStats, PointIndex, Position, Stored, Swapped};
+use std::ops::{Bound, ControlFlow};
+use terrace_index::{
+    CacheStats, ChangeError, Damage, Deferred, Direction, IndexStats, Place, PointIndex, RangeIndex, Stored,
+    Swapped,
+};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Finding, Guard, Marker, PoolFull};
+use terrace_pool::{Finding, Guard, Marker};
 
 /// An index of byte keys in a pool on `M`. Each method calls the method of [`PointIndex`] or
 /// [`Stored`] with its name.
@@ -22,7 +26,7 @@ pub(super) trait Table<M: MappedMedium>: Send + Sync {
         key: &[u8],
         expected: Option<u64>,
         new: Option<u64>,
-    ) -> Result<Swapped, PoolFull>;
+    ) -> Result<Swapped, ChangeError>;
     fn compare_and_swap_deferred(
         &self,
         guard: &Guard<'_, M>,
@@ -30,16 +34,11 @@ pub(super) trait Table<M: MappedMedium>: Send + Sync {
         expected: Option<u64>,
         new: Option<u64>,
         deferred: &mut Deferred,
-    ) -> Result<Swapped, PoolFull>;
+    ) -> Result<Swapped, ChangeError>;
     fn persist_deferred(&self, guard: &Guard<'_, M>, deferred: Deferred);
     fn len(&self) -> u64;
-    fn scan(
-        &self,
-        guard: &Guard<'_, M>,
-        from: Position,
-        at_least: usize,
-        each: &mut dyn FnMut(u64),
-    ) -> Position;
+    fn scan(&self, guard: &Guard<'_, M>, from: &Place, at_least: usize, each: &mut dyn FnMut(u64)) -> Place;
+    fn random_place(&self, guard: &Guard<'_, M>, draw: u64) -> Place;
     fn for_each(&self, guard: &Guard<'_, M>, each: &mut dyn FnMut(u64));
     fn trace(
         &self,
@@ -52,9 +51,45 @@ pub(super) trait Table<M: MappedMedium>: Send + Sync {
     fn cache(&self) -> Option<CacheStats>;
     fn damage(&self) -> Option<Damage>;
     fn verify(&self, guard: &Guard<'_, M>) -> Vec<Finding>;
+    /// Its ranges, if it is an index by order.
+    fn ordered(&self) -> Option<&dyn Ranges<M>>;
 }
 
-impl<M: MappedMedium, I> Table<M> for I
+/// An index by order. Its method calls that of [`RangeIndex`] with its name.
+pub(super) trait Ranges<M: MappedMedium> {
+    fn range(
+        &self,
+        guard: &Guard<'_, M>,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+        expected: usize,
+        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    );
+}
+
+impl<M: MappedMedium, I: RangeIndex<Medium = M, Kind = Kind>> Ranges<M> for I {
+    fn range(
+        &self,
+        guard: &Guard<'_, M>,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+        expected: usize,
+        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) {
+        RangeIndex::range(self, guard, from, to, direction, expected, |(), word| each(word));
+    }
+}
+
+/// An index as a [`Table`].
+pub(super) struct Indexed<M, I> {
+    pub(super) index: I,
+    /// How its ranges are found; there is no such conversion for any `I`.
+    pub(super) ranges: fn(&I) -> Option<&dyn Ranges<M>>,
+}
+
+impl<M: MappedMedium, I> Table<M> for Indexed<M, I>
 where
     I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M>,
 {
@@ -65,13 +100,13 @@ where
         I::FENCES_PER_INSERT
     }
     fn get(&self, guard: &Guard<'_, M>, key: &[u8]) -> Option<u64> {
-        PointIndex::get(self, guard, key)
+        self.index.get(guard, key)
     }
     fn get_sound(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, Damage> {
-        PointIndex::get_sound(self, guard, key)
+        self.index.get_sound(guard, key)
     }
     fn get_many(&self, guard: &Guard<'_, M>, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<u64>)) {
-        PointIndex::get_many(self, guard, keys.iter().copied(), each);
+        self.index.get_many(guard, keys.iter().copied(), each);
     }
     fn compare_and_swap(
         &self,
@@ -79,8 +114,8 @@ where
         key: &[u8],
         expected: Option<u64>,
         new: Option<u64>,
-    ) -> Result<Swapped, PoolFull> {
-        PointIndex::compare_and_swap(self, guard, key, expected, new)
+    ) -> Result<Swapped, ChangeError> {
+        self.index.compare_and_swap(guard, key, expected, new)
     }
     fn compare_and_swap_deferred(
         &self,
@@ -89,26 +124,23 @@ where
         expected: Option<u64>,
         new: Option<u64>,
         deferred: &mut Deferred,
-    ) -> Result<Swapped, PoolFull> {
-        PointIndex::compare_and_swap_deferred(self, guard, key, expected, new, deferred)
+    ) -> Result<Swapped, ChangeError> {
+        self.index.compare_and_swap_deferred(guard, key, expected, new, deferred)
     }
     fn persist_deferred(&self, guard: &Guard<'_, M>, deferred: Deferred) {
-        PointIndex::persist_deferred(self, guard, deferred);
+        self.index.persist_deferred(guard, deferred);
     }
     fn len(&self) -> u64 {
-        PointIndex::len(self)
+        self.index.len()
     }
-    fn scan(
-        &self,
-        guard: &Guard<'_, M>,
-        from: Position,
-        at_least: usize,
-        each: &mut dyn FnMut(u64),
-    ) -> Position {
-        PointIndex::scan(self, guard, from, at_least, each)
+    fn scan(&self, guard: &Guard<'_, M>, from: &Place, at_least: usize, each: &mut dyn FnMut(u64)) -> Place {
+        self.index.scan(guard, from, at_least, each)
+    }
+    fn random_place(&self, guard: &Guard<'_, M>, draw: u64) -> Place {
+        self.index.random_place(guard, draw)
     }
     fn for_each(&self, guard: &Guard<'_, M>, each: &mut dyn FnMut(u64)) {
-        PointIndex::for_each(self, guard, each);
+        self.index.for_each(guard, each);
     }
     fn trace(
         &self,
@@ -116,21 +148,24 @@ where
         marker: &mut Marker<'_>,
         each: &mut dyn FnMut(&mut Marker<'_>, u64),
     ) {
-        PointIndex::trace(self, guard, marker, each);
+        self.index.trace(guard, marker, each);
     }
     fn maintain(&self, guard: &Guard<'_, M>) -> bool {
-        PointIndex::maintain(self, guard)
+        self.index.maintain(guard)
     }
     fn stats(&self, guard: &Guard<'_, M>) -> IndexStats {
-        PointIndex::stats(self, guard)
+        self.index.stats(guard)
     }
     fn cache(&self) -> Option<CacheStats> {
-        PointIndex::cache(self)
+        self.index.cache()
     }
     fn damage(&self) -> Option<Damage> {
-        PointIndex::damage(self)
+        self.index.damage()
     }
     fn verify(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
-        Stored::verify(self, guard)
+        self.index.verify(guard)
+    }
+    fn ordered(&self) -> Option<&dyn Ranges<M>> {
+        (self.ranges)(&self.index)
     }
 }

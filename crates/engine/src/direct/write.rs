@@ -106,9 +106,9 @@ impl<M: MappedMedium> Direct<M> {
             match self.index.compare_and_swap(&guard, put.key, seen, Some(new)) {
                 Ok(Swapped::Done) => break,
                 Ok(Swapped::Found(now)) => seen = now,
-                Err(full) => {
+                Err(error) => {
                     self.discard(&guard, new, None);
-                    return Err(full.into());
+                    return Err(error.into());
                 }
             }
         }
@@ -201,9 +201,9 @@ impl<M: MappedMedium> Direct<M> {
             match self.index.compare_and_swap_deferred(guard, key, seen, Some(new), deferred) {
                 Ok(Swapped::Done) => return Ok(seen),
                 Ok(Swapped::Found(now)) => seen = now,
-                Err(full) => {
+                Err(error) => {
                     self.discard(guard, new, None);
-                    return Err(full.into());
+                    return Err(error.into());
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{
-    Commit, Costs, Durability, Durably, Engine, ManualClock, Pooled, Put, Write, WriteKind,
+    Commit, Costs, Cursor, Durability, Durably, Engine, ManualClock, Pooled, Put, Write, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
@@ -216,7 +216,7 @@ where
         ("many", &|| store.get_many(&keys, &mut |_, entry| assert!(entry.is_ok()))),
         ("a snapshot", &|| store.snapshot_many(&keys, &mut |_, entry| assert!(entry.is_ok()))),
         ("a version", &|| keys.iter().for_each(|key| assert!(store.version(key).is_ok()))),
-        ("a scan", &|| assert_ne!(store.scan(0, 100, &mut |_, _| {}), Ok(0))),
+        ("a scan", &|| assert_ne!(store.scan(&Cursor::START, 100, &mut |_, _| {}), Ok(Cursor::END))),
         ("any key", &|| assert!(store.random_key().unwrap().is_some())),
     ];
     for (what, read) in reads {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{
-    CURSOR_LIMIT, Change, Commit, Engine, Expected, KEY_MAX, ManualClock, Put, Version, Write, WriteError,
-    WriteKind,
+    CURSOR_LIMIT, Change, Commit, Cursor, Engine, Expected, KEY_MAX, ManualClock, Put, ReadError, Version,
+    Write, WriteError, WriteKind,
 };
 use terrace_engine::{Durability, Durably};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
@@ -36,10 +36,10 @@ fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Write<'a> {
 }
 
 fn keys(store: &dyn Engine) -> Vec<Vec<u8>> {
-    let (mut cursor, mut keys) = (0, Vec::new());
+    let (mut cursor, mut keys) = (Cursor::START, Vec::new());
     loop {
-        cursor = store.scan(cursor, 10, &mut |key, _| keys.push(key.to_vec())).unwrap();
-        if cursor == 0 {
+        cursor = store.scan(&cursor, 10, &mut |key, _| keys.push(key.to_vec())).unwrap();
+        if cursor.is_end() {
             keys.sort();
             return keys;
         }
@@ -179,19 +179,21 @@ fn sizes_and_counts_out_of_range_change_nothing() {
         assert_eq!(store.pooled().unwrap().collapse_step(u64::MAX), None, "{name}");
         store.pooled().unwrap().sweep_expired(usize::MAX);
         // A scan that asks for nothing still gets on.
-        let (mut cursor, mut keys, mut steps) = (0, 0, 0);
+        let (mut cursor, mut keys, mut steps) = (Cursor::START, 0, 0);
         loop {
-            cursor = store.scan(cursor, 0, &mut |_, _| keys += 1).unwrap();
+            cursor = store.scan(&cursor, 0, &mut |_, _| keys += 1).unwrap();
             steps += 1;
-            if cursor == 0 || steps > 100_000 {
+            if cursor.is_end() || steps > 100_000 {
                 break;
             }
         }
-        assert_eq!((keys, cursor), (1, 0), "{name}");
-        for cursor in [1, CURSOR_LIMIT - 1, CURSOR_LIMIT, u64::MAX] {
-            let scanned = store.scan(cursor, usize::MAX, &mut |_, _| {});
-            assert_eq!(scanned.is_ok(), cursor < CURSOR_LIMIT, "{name}");
+        assert_eq!((keys, cursor), (1, Cursor::END), "{name}");
+        for number in [1, CURSOR_LIMIT - 1] {
+            let cursor = Cursor::from_number(number).unwrap();
+            assert!(store.scan(&cursor, usize::MAX, &mut |_, _| {}).is_ok(), "{name}");
         }
+        let foreign = store.scan(&Cursor::after(b"key"), usize::MAX, &mut |_, _| {});
+        assert_eq!(foreign, Err(ReadError::InvalidCursor), "{name}");
         assert_usable(name, &*store, &[b"a"]);
     }
 }

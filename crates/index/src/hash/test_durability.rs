@@ -164,13 +164,13 @@ where
     let guard = pool.pin();
     (0..4000).for_each(|key| _ = index.insert(&guard, &key, word(key, 0)).unwrap());
     for at_least in [1, 7, 50] {
-        let (mut words, mut position) = (Vec::new(), 0);
+        let (mut words, mut place) = (Vec::new(), crate::Place::Start);
         loop {
             let before = words.len();
-            position = index.scan(&guard, position, at_least, |word| words.push(word));
+            place = index.scan(&guard, &place, at_least, |word| words.push(word));
             let seen = words.len() - before;
             assert!(seen < 2 * at_least + 100, "{}: {seen} of {at_least}", I::NAME);
-            if position == 0 {
+            if place.is_end() {
                 break;
             }
             assert!(seen >= at_least, "{}: {seen} of {at_least}", I::NAME);

@@ -3,6 +3,7 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
+use terrace_index::Place;
 use terrace_index::cursor::{CURSOR_LIMIT, Cursor, cursor_at, position_of};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, KeyKind, PointIndex, Stored, U64};
@@ -86,13 +87,12 @@ where
     /// One call of a scan: the stable keys that it visits are added to `seen`.
     fn step(&self, cursor: Cursor, at_least: usize, seen: &mut BTreeSet<u64>) -> Cursor {
         let guard = self.pool.pin();
-        let position = position_of(cursor).expect("a cursor that a scan has returned");
-        let next = self.index.scan(&guard, position, at_least, |word| {
+        let next = self.index.scan(&guard, &place_of(cursor), at_least, |word| {
             let (number, _) = I::Kind::read(&guard, word);
             seen.extend(Some(number).filter(|number| *number < STABLE));
         });
         // A client that keeps it as a double.
-        let next = cursor_at(next) as f64 as Cursor;
+        let next = cursor_of(&next) as f64 as Cursor;
         assert!(next < CURSOR_LIMIT);
         next
     }
@@ -107,6 +107,19 @@ where
             }
         }
         panic!("a scan of at most {} keys does not end", STABLE + CHURN);
+    }
+}
+
+fn place_of(cursor: Cursor) -> Place {
+    Place::Hash(position_of(cursor).expect("a cursor that a scan has returned"))
+}
+
+/// The cursor of the place where a scan stopped; 0 at the end.
+fn cursor_of(place: &Place) -> Cursor {
+    match *place {
+        Place::Hash(position) => cursor_at(position),
+        Place::End => 0,
+        _ => panic!("no place where a scan of a hash index stops"),
     }
 }
 
@@ -162,14 +175,11 @@ where
     // An index takes any position, also positions without a cursor.
     for _ in 0..200 {
         let guard = subject.pool.pin();
-        let (mut position, mut calls) = (random.next(), 0);
-        loop {
-            position = subject.index.scan(&guard, position, 1, |_| {});
+        let (mut place, mut calls) = (Place::Hash(random.next()), 0);
+        while !place.is_end() {
+            place = subject.index.scan(&guard, &place, 1, |_| {});
             calls += 1;
             assert!(calls < 2 * (STABLE + CHURN));
-            if position == 0 {
-                break;
-            }
         }
     }
 }
@@ -188,12 +198,12 @@ fn visits_places_whole<I: Index<Kind = U64>>() {
         subject.churn(CHURN);
         let (mut seen, mut cursor) = (BTreeSet::new(), 0);
         loop {
-            let position = position_of(cursor).unwrap();
-            let next = subject.index.scan(&subject.pool.pin(), position, at_least, |word| {
+            let next = subject.index.scan(&subject.pool.pin(), &place_of(cursor), at_least, |word| {
                 seen.insert(U64::read(&subject.pool.pin(), word).0);
             });
-            assert!(next == 0 || cursor_at(next) > cursor, "from {cursor} to {}", cursor_at(next));
-            cursor = cursor_at(next);
+            let next = cursor_of(&next);
+            assert!(next == 0 || next > cursor, "from {cursor} to {next}");
+            cursor = next;
             if cursor == 0 {
                 break;
             }

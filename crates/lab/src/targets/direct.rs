@@ -5,7 +5,7 @@ use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared}
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
 use terrace_engine::{
-    Change, Clock, Commit, Durability, Durably, Engine, Entry, Pooled, Put, Token, Write, WriteError,
+    Change, Clock, Commit, Cursor, Durability, Durably, Engine, Entry, Pooled, Put, Token, Write, WriteError,
     WriteKind,
 };
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
@@ -408,9 +408,9 @@ impl<M: MappedMedium> Subject<M> for EngineUnderTest<M> {
 
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
         let mut wrong = None;
-        let mut cursor = 0;
+        let mut cursor = Cursor::START;
         loop {
-            let next = self.store.scan(cursor, 100, &mut |bytes, entry| {
+            let next = self.store.scan(&cursor, 100, &mut |bytes, entry| {
                 let key = self.keys.iter().position(|key| key == bytes).unwrap_or(usize::MAX);
                 match version_of(key, entry) {
                     Ok(version) => each(key, version),
@@ -418,7 +418,7 @@ impl<M: MappedMedium> Subject<M> for EngineUnderTest<M> {
                 }
             });
             cursor = next.map_err(|error| error.to_string())?;
-            if cursor == 0 {
+            if cursor.is_end() {
                 return wrong.map_or(Ok(()), Err);
             }
         }

@@ -5,9 +5,11 @@ use super::options::{is_unmade, options, shared, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
-use terrace_index::{Bytes, CacheBounds, IndexStats, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
+use terrace_index::{
+    Bytes, CacheBounds, ChangeError, IndexStats, Inserted, PointIndex, StoreError, Stored, Swapped, U64,
+};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
+use terrace_pool::{Guard, Liveness, Marker, Pool};
 use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 use terrace_testkit::{TestKeys, TestRecord, in_other_thread};
 
@@ -227,7 +229,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         key: Key,
         expected: Option<Version>,
         new: Option<Version>,
-    ) -> Result<Option<Version>, PoolFull> {
+    ) -> Result<Option<Version>, ChangeError> {
         let guard = self.index.pool().pin();
         let number = self.keys[key].0;
         let old = self.index.get(&guard, self.key(key));
@@ -245,14 +247,14 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
                 word.into_iter().for_each(|word| K::free_word(&guard, word, false));
                 Ok(found.map(|word| read_word::<M, K>(&guard, word).1))
             }
-            Err(full) => {
+            Err(error) => {
                 word.into_iter().for_each(|word| K::free_word(&guard, word, false));
-                Err(full)
+                Err(error)
             }
         }
     }
 
-    fn write(&self, op: &Op) -> Result<Option<Version>, PoolFull> {
+    fn write(&self, op: &Op) -> Result<Option<Version>, ChangeError> {
         let guard = self.index.pool().pin();
         let retired = |word: Option<u64>| {
             word.map(|word| {

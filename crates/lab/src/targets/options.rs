@@ -1,8 +1,9 @@
 //! Options and helpers for the pools of all targets.
 
 use std::sync::Arc;
+use terrace_index::ChangeError;
 use terrace_medium::MappedMedium;
-use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolFull, PoolOptions, Problem};
+use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolOptions, Problem};
 use terrace_testkit::crash::{Op, Plan, Reply, Version};
 
 /// The options to create and open the pool of a run; reproducible to the byte.
@@ -76,15 +77,19 @@ pub(crate) fn first_eight(after: &[Op]) -> Vec<Op> {
 }
 
 /// Writes, and retries once if the pool was full but could reclaim something.
-pub(crate) fn written<M: MappedMedium>(
+pub(crate) fn written<M: MappedMedium, E: Into<ChangeError>>(
     pool: &Pool<M>,
-    write: impl Fn() -> Result<Option<Version>, PoolFull>,
+    write: impl Fn() -> Result<Option<Version>, E>,
 ) -> Reply {
     let mut outcome = write();
     if outcome.is_err() && pool.reclaim_blocking() {
         outcome = write();
     }
-    outcome.map_or(Reply::Full, Reply::Found)
+    match outcome.map_err(Into::into) {
+        Ok(found) => Reply::Found(found),
+        Err(ChangeError::Full(_)) => Reply::Full,
+        Err(ChangeError::Damaged(_)) => Reply::Broken("a write meets damage"),
+    }
 }
 
 /// The findings of a check of a pool's head and memory.

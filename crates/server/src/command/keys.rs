@@ -1,5 +1,6 @@
 //! KEYS pattern
 
+use terrace::Cursor;
 use terrace_protocol::{Args, Glob};
 
 use super::*;
@@ -23,11 +24,11 @@ pub(super) const TOO_MANY_STEPS: Failure =
 
 fn keys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let pattern = Glob::new(args.at(1));
-    let (mut found, mut cursor, mut too_many) = (0, 0, false);
+    let (mut found, mut cursor, mut too_many) = (0, Cursor::START, false);
     let mut body = Vec::new();
     let mut keys = terrace_protocol::Reply::new(&mut body, cx.reply.resp3());
     loop {
-        cursor = cx.keys.scan(cursor, STEP, &mut |key| match pattern.matches(key) {
+        cursor = cx.keys.scan(&cursor, STEP, &mut |key| match pattern.matches(key) {
             Ok(true) => {
                 keys.bulk(key);
                 found += 1;
@@ -38,7 +39,7 @@ fn keys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         if too_many {
             return Err(TOO_MANY_STEPS);
         }
-        if cursor == 0 {
+        if cursor.is_end() {
             break;
         }
     }

@@ -28,12 +28,13 @@ struct Options<'a> {
 const COUNT_MAX: usize = 1 << 20;
 
 fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let cursor = parse_cursor(args.at(1)).ok_or(Failure::Text("ERR invalid cursor"))?;
+    let number = parse_cursor(args.at(1)).ok_or(Failure::Text("ERR invalid cursor"))?;
     let options = Options::parse(args)?;
+    let cursor = cx.shared.cursors.place(number, &cx.shared.store)?;
     let (mut found, mut too_many) = (0, false);
     let mut body = Vec::new();
     let mut keys = Reply::new(&mut body, cx.reply.resp3());
-    let next = cx.keys.scan(cursor, options.count, &mut |key| match options.pattern.matches(key) {
+    let next = cx.keys.scan(&cursor, options.count, &mut |key| match options.pattern.matches(key) {
         Ok(true) if options.strings => {
             keys.bulk(key);
             found += 1;
@@ -44,6 +45,7 @@ fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if too_many {
         return Err(keys::TOO_MANY_STEPS);
     }
+    let next = cx.shared.cursors.number(next, cx.now_ms);
     cx.reply.array(2);
     cx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
     cx.reply.array(found);

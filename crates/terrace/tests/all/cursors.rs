@@ -15,19 +15,15 @@ fn fill(store: &Store, keys: u64) {
 }
 
 /// Scans from a cursor to the end; calls `each` with every cursor and every key's number.
-fn scan(store: &Store, from: Cursor, at_least: usize, mut each: impl FnMut(Cursor, u64)) {
+fn scan(store: &Store, from: Cursor, at_least: usize, mut each: impl FnMut(u64)) {
     let mut cursor = from;
-    loop {
-        let before = cursor;
-        let see = &mut |key: &[u8], _: terrace::Entry<'_>| {
-            each(before, u64::from_le_bytes(key.try_into().unwrap()))
-        };
+    while !cursor.is_end() {
+        let see = &mut |key: &[u8], _: terrace::Entry<'_>| each(u64::from_le_bytes(key.try_into().unwrap()));
+        let next = store.scan(&cursor, at_least, see).unwrap();
         // As a client keeps it that has only doubles.
-        cursor = store.scan(cursor, at_least, see).unwrap() as f64 as Cursor;
-        assert!(cursor < CURSOR_LIMIT, "{cursor:#x}");
-        if cursor == 0 {
-            return;
-        }
+        let number = next.number().unwrap() as f64 as u64;
+        assert!(number < CURSOR_LIMIT && (number == 0) == next.is_end(), "{number:#x}");
+        cursor = if number == 0 { Cursor::END } else { Cursor::from_number(number).unwrap() };
     }
 }
 
@@ -38,7 +34,7 @@ fn cursors_of_a_million_keys_are_below_2_to_the_53() {
         let store = Store::options().anonymous().size(ByteSize::mib(512)).index(index).create().unwrap();
         fill(&store, KEYS);
         let mut visits = vec![0u8; KEYS as usize];
-        scan(&store, 0, 10, |_, number| visits[number as usize] += 1);
+        scan(&store, Cursor::START, 10, |number| visits[number as usize] += 1);
         assert!(visits.iter().all(|&times| times == 1), "{index:?}");
     }
 }
@@ -54,15 +50,15 @@ fn scan_continues_after_a_restart() {
         };
         let store = open();
         fill(&store, 3000);
-        let (mut seen, mut cursor) = (BTreeSet::new(), 0);
+        let (mut seen, mut cursor) = (BTreeSet::new(), Cursor::START);
         for _ in 0..20 {
             let see = &mut |key: &[u8], _: terrace::Entry<'_>| _ = seen.insert(key.to_vec());
-            cursor = store.scan(cursor, 10, see).unwrap();
+            cursor = store.scan(&cursor, 10, see).unwrap();
         }
-        assert!(cursor != 0 && seen.len() < 3000);
+        assert!(!cursor.is_end() && seen.len() < 3000);
         store.close().unwrap();
         let store = open();
-        scan(&store, cursor, 10, |_, number| _ = seen.insert(number.to_le_bytes().to_vec()));
+        scan(&store, cursor, 10, |number| _ = seen.insert(number.to_le_bytes().to_vec()));
         assert_eq!(seen.len(), 3000, "{index:?}");
     }
 }
@@ -73,9 +69,12 @@ fn scan_refuses_invalid_cursors() {
         let store = Store::options().anonymous().index(index).create().unwrap();
         fill(&store, 100);
         for number in [CURSOR_LIMIT, CURSOR_LIMIT + 1, 1 << 63, u64::MAX] {
-            let refused = store.scan(number, 10, &mut |_, _| panic!("a key from {number}"));
-            assert_eq!(refused, Err(ReadError::InvalidCursor));
+            assert_eq!(Cursor::from_number(number), None);
         }
-        assert!(store.scan(CURSOR_LIMIT - 1, usize::MAX, &mut |_, _| {}).is_ok());
+        let of_ordered = Cursor::after(b"key");
+        let refused = store.scan(&of_ordered, 10, &mut |_, _| panic!("a key from behind a key"));
+        assert_eq!(refused, Err(ReadError::InvalidCursor));
+        let last = Cursor::from_number(CURSOR_LIMIT - 1).unwrap();
+        assert!(store.scan(&last, usize::MAX, &mut |_, _| {}).is_ok());
     }
 }

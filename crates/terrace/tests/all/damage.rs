@@ -61,8 +61,8 @@ fn read_all(store: &Store, model: &Model) -> (u32, bool) {
         }
     });
     store.snapshot_many(&keys, &mut |_, _| {});
-    let (mut cursor, mut steps) = (0, 0);
-    while let Ok(next) = store.scan(cursor, 16, &mut |key, entry| {
+    let (mut cursor, mut steps) = (terrace::Cursor::START, 0);
+    while let Ok(next) = store.scan(&cursor, 16, &mut |key, entry| {
         let expected = model.get(key);
         assert!(
             expected.is_some_and(|value| value == entry.value),
@@ -72,7 +72,7 @@ fn read_all(store: &Store, model: &Model) -> (u32, bool) {
     }) {
         cursor = next;
         steps += 1;
-        if next == 0 || steps > 100_000 {
+        if cursor.is_end() || steps > 100_000 {
             break;
         }
     }

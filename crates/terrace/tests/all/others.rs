@@ -318,7 +318,7 @@ fn forked_child_is_refused_by_every_call() {
             read == vec![Some(ReadError::Forked); 4],
             store.get(b"k").err() == Some(ReadError::Forked),
             store.version(b"k").err() == Some(ReadError::Forked),
-            store.scan(0, 1, &mut |_, _| {}) == Err(ReadError::Forked),
+            store.scan(&terrace::Cursor::START, 1, &mut |_, _| {}) == Err(ReadError::Forked),
             store.put(b"k", b"w") == Err(WriteError::Forked),
             store.put_many(&[put, put]) == [Err(WriteError::Forked), Err(WriteError::Forked)],
             store.remove(b"k") == Err(WriteError::Forked),

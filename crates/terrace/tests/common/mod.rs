@@ -79,14 +79,14 @@ impl Site {
 /// All entries of a store, by a scan.
 pub fn contents(store: &Store) -> std::collections::BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
     let mut found = std::collections::BTreeMap::new();
-    let mut cursor = 0;
+    let mut cursor = terrace::Cursor::START;
     loop {
         cursor = store
-            .scan(cursor, 7, &mut |key, entry| {
+            .scan(&cursor, 7, &mut |key, entry| {
                 found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
             })
             .unwrap();
-        if cursor == 0 {
+        if cursor.is_end() {
             return found;
         }
     }

@@ -6,6 +6,7 @@ use crate::TestKeys;
 use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use terrace_index::Place;
 
 const THREADS: u64 = 4;
 
@@ -201,18 +202,18 @@ where
         }
         let mut scans = 0;
         while writing.load(Relaxed) || scans == 0 {
-            let (mut found, mut position) = (vec![false; STABLE as usize], 0);
+            let (mut found, mut place) = (vec![false; STABLE as usize], Place::Start);
             loop {
                 // Pin for each step: a scan may last longer than a guard should.
                 let guard = subject.pin();
-                position = subject.index.scan(&guard, position, 1 + thread as usize * 50, |word| {
+                place = subject.index.scan(&guard, &place, 1 + thread as usize * 50, |word| {
                     let (number, version) = I::Kind::read(&guard, word);
                     assert_eq!(version, if number < STABLE { 1 } else { 2 });
                     if let Some(found) = found.get_mut(number as usize) {
                         *found = true;
                     }
                 });
-                if position == 0 {
+                if place.is_end() {
                     break;
                 }
             }

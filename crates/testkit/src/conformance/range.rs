@@ -72,7 +72,7 @@ where
         if most == 0 {
             return found;
         }
-        self.index.range(&guard, self.bound(from), self.bound(to), direction, |word| {
+        self.index.range(&guard, self.bound(from), self.bound(to), direction, most, |_, word| {
             found.push(I::Kind::read(&guard, word).0);
             if found.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

@@ -3,7 +3,7 @@
 use crate::TestKeys;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use terrace_index::{Inserted, PointIndex, Stored, Swapped};
+use terrace_index::{ChangeError, Inserted, Place, PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Guard, Pool, PoolFull, PoolOptions};
 
@@ -120,7 +120,7 @@ where
         guard: &Guard<'_, Medium<I>>,
         number: u64,
         version: u64,
-    ) -> Result<Option<u64>, PoolFull> {
+    ) -> Result<Option<u64>, ChangeError> {
         let word = self.word(guard, number, version)?;
         match self.index.insert(guard, self.key(number), word) {
             Ok(Inserted::New) => Ok(None),
@@ -128,9 +128,9 @@ where
                 I::Kind::free_word(guard, word, false);
                 Ok(Some(self.version(guard, number, present)))
             }
-            Err(full) => {
+            Err(error) => {
                 I::Kind::free_word(guard, word, false);
-                Err(full)
+                Err(error)
             }
         }
     }
@@ -179,13 +179,13 @@ where
 
     /// The version of every key, by a full scan with at least `step` words per call.
     pub(super) fn scan(&self, guard: &Guard<'_, Medium<I>>, step: usize) -> BTreeMap<u64, u64> {
-        let (mut found, mut position) = (BTreeMap::new(), 0);
+        let (mut found, mut place) = (BTreeMap::new(), Place::Start);
         loop {
-            position = self.index.scan(guard, position, step, |word| {
+            place = self.index.scan(guard, &place, step, |word| {
                 let (number, version) = I::Kind::read(guard, word);
                 found.insert(number, version);
             });
-            if position == 0 {
+            if place.is_end() {
                 return found;
             }
         }

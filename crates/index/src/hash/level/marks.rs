@@ -202,7 +202,7 @@ mod tests {
     fn scan_returns_one_copy_and_trace_keeps_the_later() {
         for_each_two(|table, key, later| {
             let (guard, mut seen) = (table.pool.pin(), 0);
-            assert_eq!(table.scan(&guard, 0, usize::MAX, |_| seen += 1), 0);
+            assert_eq!(table.scan_from(&guard, 0, usize::MAX, |_| seen += 1), 0);
             assert_eq!(seen, 1, "key {key}");
             table.pool.reachable(&mut |marker| table.trace(&guard, marker, |_, _| ()));
             assert_eq!(found(table, key), (vec![later], false), "key {key}");
@@ -232,7 +232,7 @@ mod tests {
         let table = Level::<Counting<Dram>, U64>::create(&pool, "table", 120).unwrap();
         let guard = pool.pin();
         (0..60).for_each(|key| _ = table.insert(&guard, &key, key).unwrap());
-        let (counts, _) = pool.medium().during(|| table.scan(&guard, 0, usize::MAX, |_| ()));
+        let (counts, _) = pool.medium().during(|| table.scan_from(&guard, 0, usize::MAX, |_| ()));
         // Meta, key, word, and meta again; and in each of eight units three meta words twice, the
         // view, and the lock.
         assert!(counts.loads <= 60 * 4 + 8 * 20, "{counts:?}");

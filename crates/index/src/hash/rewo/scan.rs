@@ -277,7 +277,7 @@ mod tests {
     fn scanned<M: MappedMedium>(map: &Rewo<M, U64>, at_least: usize) -> Vec<u64> {
         let (guard, mut words, mut position) = (map.pool().pin(), Vec::new(), 0);
         loop {
-            position = map.scan(&guard, position, at_least, |word| words.push(word));
+            position = map.scan_from(&guard, position, at_least, |word| words.push(word));
             if position == 0 {
                 words.sort_unstable();
                 return words;
@@ -363,7 +363,7 @@ mod tests {
             |home: u64| ScanPosition { first_cell: 0, cells_log2: 4, home: 0 }.next(home << (HOME_BITS - 4));
         let piece = |from, at_least| {
             let mut homes = Vec::new();
-            let end = map.scan(&guard, from, at_least, |home| homes.push(home));
+            let end = map.scan_from(&guard, from, at_least, |home| homes.push(home));
             homes.dedup();
             (end, homes)
         };

@@ -143,7 +143,7 @@ mod tests {
         }
         let piece = |from: u64, at_least| {
             let mut homes = Vec::new();
-            let scan = || index.scan(&guard, from << 60, at_least, |home| homes.push(home));
+            let scan = || index.scan_from(&guard, from << 60, at_least, |home| homes.push(home));
             let (counts, end) = pool.medium().during(scan);
             homes.dedup();
             // Reading the shard's place takes one more block.

@@ -592,6 +592,7 @@ mod tests {
         }
         let key = (1..).find(|key| U64::hash(key, index.seed) as u8 != 0).unwrap();
         let full = index.insert(&guard, &key, 1).expect_err("every slot has a key");
+        let crate::ChangeError::Full(full) = full else { panic!("{full}") };
         assert_eq!((full.wanted, index.place(0)), (2 * place.bytes() as u64, place));
         assert_eq!(index.get(&guard, &key), None);
     }

@@ -43,13 +43,13 @@ pub fn exact_store(make: impl Fn() -> Site) {
 /// The content of a store, by a scan.
 fn contents(store: &Store) -> BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
     let mut found = BTreeMap::new();
-    let mut cursor = 0;
+    let mut cursor = terrace::Cursor::START;
     loop {
         let mut add = |key: &[u8], entry: terrace::Entry<'_>| {
             found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
         };
-        cursor = store.scan(cursor, 7, &mut add).expect("a sound store");
-        if cursor == 0 {
+        cursor = store.scan(&cursor, 7, &mut add).expect("a sound store");
+        if cursor.is_end() {
             return found;
         }
     }

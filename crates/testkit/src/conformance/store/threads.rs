@@ -4,7 +4,7 @@ use super::{Site, assert_sound, contents};
 use crate::crash::RandomSource;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use terrace::{CURSOR_LIMIT, Change, Put, Store, WriteError};
+use terrace::{CURSOR_LIMIT, Change, Cursor, Put, Store, WriteError};
 
 const THREADS: usize = 4;
 
@@ -240,11 +240,10 @@ fn hammer(store: &Store, seed: u64) {
                     entry.unwrap().iter().for_each(|entry| written_whole(keys[nth], entry.value));
                 });
             }
-            8 => drop(
-                store
-                    .scan(draws.roll(CURSOR_LIMIT), 20, &mut |key, entry| written_whole(key, entry.value))
-                    .unwrap(),
-            ),
+            8 => {
+                let from = Cursor::from_number(draws.roll(CURSOR_LIMIT)).unwrap();
+                store.scan(&from, 20, &mut |key, entry| written_whole(key, entry.value)).unwrap();
+            }
             _ if round % 500 == 0 => drop(store.sweep_expired(100)),
             _ => store.get(key).unwrap().iter().for_each(|value| written_whole(&key, value)),
         }
