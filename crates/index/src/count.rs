@@ -2,7 +2,7 @@
 //! crash.
 //!
 //! ```text
-//!   stripes: a line a writer, by its thread slot         | column 0 | column 1 | 0 ... |
+//!   stripes: a line a writer, by its thread slot         | column 0 | column 1 | figures ... |
 //!   a line of the root                                   | mode | base | frontier | ... |
 //! ```
 //! `len` is `base`, which never changes, plus the sum of the active column. The counters are not
@@ -12,7 +12,8 @@
 //! walk's total and that column are the exact count, and the columns swap roles in one store.
 //!
 //! Mode: bit 0 is the active column, bit 1 says that a recount is in progress. The frontier is the
-//! walk's progress in hash space, halved, so that its end (2^63) differs from its start.
+//! walk's progress in hash space, halved, so that its end (2^63) differs from its start. A tree has
+//! no such space. There the word is the number of the last walk, which notes it in each node.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, Medium, Word};
@@ -27,6 +28,8 @@ pub(crate) type Stripes = [Line; STRIPES as usize];
 const MODE: usize = 0;
 const BASE: usize = 1;
 const FRONTIER: usize = 2;
+/// The first of the figures of a stripe, behind its columns.
+const FIGURES: usize = 2;
 const COLUMN: u64 = 1;
 const RECOUNTING: u64 = 2;
 /// The frontier when the walk has passed every bucket.
@@ -76,6 +79,22 @@ impl<M: Medium> Count<'_, M> {
         }
     }
 
+    /// Adds to a figure (0 to 5) that is kept beside the count: an estimate after a crash.
+    pub(crate) fn add_figure(&self, thread_slot: u64, figure: usize, by: i64) {
+        let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
+        self.stripes[stripe as usize].0[FIGURES + figure].fetch_add(self.medium, by as u64, Relaxed);
+    }
+
+    pub(crate) fn figure(&self, figure: usize) -> u64 {
+        (self.sum(FIGURES + figure) as i64).max(0) as u64
+    }
+
+    /// Corrects a figure that was counted as `found` while threads may have changed it.
+    pub(crate) fn correct_figure(&self, figure: usize, found: u64) {
+        let wrong = self.sum(FIGURES + figure).wrapping_sub(found);
+        self.stripes[OWN as usize].0[FIGURES + figure].fetch_sub(self.medium, wrong, Relaxed);
+    }
+
     pub(crate) fn len(&self) -> u64 {
         loop {
             let mode = self.word(MODE).load(self.medium.point("count.len"), Acquire);
@@ -102,11 +121,27 @@ impl<M: Medium> Count<'_, M> {
         self.word(MODE).store(self.medium.point("count.begin"), column | RECOUNTING, Release);
     }
 
+    /// As [`Count::start_recount`], for an index whose nodes keep the number of the last walk that
+    /// has passed them. Returns the number of this one. No node has it: an abandoned recount's
+    /// writers add to no cleared word.
+    pub(crate) fn start_numbered_recount(&self) -> u16 {
+        let number = self.word(FRONTIER).load(self.medium, Relaxed).wrapping_add(1) & 0xffff;
+        self.word(FRONTIER).store(self.medium, number, Relaxed);
+        self.clear_column();
+        let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
+        self.word(MODE).store(self.medium.point("count.begin"), column | RECOUNTING, Release);
+        number as u16
+    }
+
     /// Clears the inactive column. An abandoned recount may still be in progress, so the frontier
     /// is reset first: no writer then adds to a cleared word before the walk has passed. (Except
     /// writers that have already read the old frontier, at most one add a thread.)
     fn clear(&self) {
         self.word(FRONTIER).store(self.medium, 0, Relaxed);
+        self.clear_column();
+    }
+
+    fn clear_column(&self) {
         let other = 1 - (self.word(MODE).load(self.medium, Relaxed) & COLUMN) as usize;
         // ORDER: Release: see `len`.
         self.stripes.iter().for_each(|stripe| stripe.0[other].store(self.medium, 0, Release));

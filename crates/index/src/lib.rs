@@ -14,6 +14,7 @@ mod count;
 pub mod cursor;
 pub mod hash;
 mod key;
+pub mod ordered;
 mod point;
 mod range;
 

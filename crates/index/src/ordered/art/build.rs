@@ -1,0 +1,70 @@
+//! New nodes, filled before any thread can see them.
+
+use super::super::keys::OrderedKind;
+use super::super::link::Link;
+use super::node::*;
+use super::tree::Art;
+use terrace_medium::{LINE, MappedMedium};
+use terrace_pool::{Fresh, Guard, PoolFull};
+
+/// The content of a new node.
+pub(super) struct Content<'c> {
+    pub(super) level: usize,
+    pub(super) prefix: Prefix,
+    pub(super) counted: u16,
+    /// The key that ends at the node's level.
+    pub(super) here: Link,
+    pub(super) children: &'c [Link],
+}
+
+impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+    /// A new node of a kind, durable at the next fence.
+    pub(super) fn build<'g>(
+        &self,
+        guard: &'g Guard<'_, M>,
+        kind: Kind,
+        content: &Content<'_>,
+    ) -> Result<Fresh<'g, M>, PoolFull> {
+        assert!(content.children.len() <= kind.places(), "{} children of {kind:?}", content.children.len());
+        let fresh = guard.alloc(kind.bytes())?;
+        match kind {
+            Kind::Four => fresh.stream_lines(0, &image::<1>(kind, content)),
+            Kind::Sixteen => fresh.stream_lines(0, &image::<3>(kind, content)),
+            Kind::FortyEight => fresh.stream_lines(0, &image::<11>(kind, content)),
+            Kind::Full => fresh.stream_lines(0, &image::<33>(kind, content)),
+        }
+        self.count_node(guard, kind, 1);
+        Ok(fresh)
+    }
+
+    /// Counts a node that was built or retired, for statistics.
+    pub(super) fn count_node(&self, guard: &Guard<'_, M>, kind: Kind, by: i64) {
+        self.count().add_figure(guard.slot_index(), kind as usize, by);
+    }
+
+    /// Retires a node that was unlinked.
+    pub(super) fn retire_node(&self, guard: &Guard<'_, M>, node: Node<'_>) {
+        self.count_node(guard, node.kind(), -1);
+        guard.retire(node.offset(self.pool.region()), node.kind().bytes());
+    }
+}
+
+fn image<const N: usize>(kind: Kind, content: &Content<'_>) -> [[u64; LINE / 8]; N] {
+    let mut lines = [[0; LINE / 8]; N];
+    let words = lines.as_flattened_mut();
+    words[SHAPE] = Shape::new(kind, content.level, content.counted).0;
+    words[PREFIX] = content.prefix.0;
+    words[HERE] = content.here.0;
+    for (nth, child) in content.children.iter().enumerate() {
+        let place = if kind == Kind::Full { usize::from(child.byte()) } else { nth };
+        words[kind.first_link() + place] = child.0;
+        if kind == Kind::FortyEight {
+            let byte = u32::from(child.byte());
+            words[HINTS + byte as usize / 8] |= (nth as u64) << (byte % 8 * 8);
+        }
+    }
+    if matches!(kind, Kind::FortyEight | Kind::Full) {
+        words[COUNT] = (content.children.len() + usize::from(!content.here.is_empty())) as u64;
+    }
+    lines
+}

@@ -1,0 +1,239 @@
+//! Changes of single keys.
+
+use super::super::keys::{KEY_MAX, OrderedKind, pair_word};
+use super::super::link::Link;
+use super::locate::{Above, End, Spot};
+use super::node::{Kind, Node, Slot, store};
+use super::root::Holder;
+use super::tree::Art;
+use crate::{ChangeError, Decision, Fencing};
+use std::sync::atomic::Ordering::Release;
+use terrace_medium::{MappedMedium, Word};
+use terrace_pool::Guard;
+
+/// Fruitless turns of a writer after which it looks for marks of dead threads.
+const TURNS: u32 = 4;
+
+/// The outcome of a try: `None` if the tree changed meanwhile.
+pub(super) type Tried<T> = Option<T>;
+
+impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+    /// See [`PointIndex::change`](crate::PointIndex::change).
+    pub(super) fn change_key(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        mut fencing: Fencing<'_>,
+        decide: impl Fn(Option<u64>) -> Decision,
+    ) -> Result<Option<u64>, ChangeError> {
+        assert!(K::bytes(key).len() <= KEY_MAX, "a key of more than {KEY_MAX} bytes");
+        let mut turn = 0;
+        loop {
+            if let Some(found) = self.try_change(guard, key, &mut fencing, &decide)? {
+                return Ok(found);
+            }
+            turn += 1;
+            if turn % TURNS == 0 {
+                self.clear_marks(guard, key);
+            }
+        }
+    }
+
+    fn try_change(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        fencing: &mut Fencing<'_>,
+        decide: &impl Fn(Option<u64>) -> Decision,
+    ) -> Result<Tried<Option<u64>>, ChangeError> {
+        let spot = match self.locate(guard, key) {
+            Ok(Some(spot)) => spot,
+            Ok(None) => return Ok(None),
+            // What a damaged record hides cannot be changed, but for an addition it is in the way.
+            Err(damage) => {
+                return if matches!(decide(None), Decision::Set(Some(_))) {
+                    Err(damage.into())
+                } else {
+                    Ok(Some(None))
+                };
+            }
+        };
+        match (spot.end, spot.slot) {
+            (End::Key, Some(slot)) => Ok(self.change_present(guard, &spot, slot, fencing, decide)),
+            _ => match decide(None) {
+                Decision::Keep | Decision::Set(None) => Ok(Some(None)),
+                Decision::Set(Some(word)) => {
+                    assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+                    Ok(self.add(guard, key, &spot, word, fencing)?.map(|()| None))
+                }
+            },
+        }
+    }
+
+    /// Changes the key whose leaf is in `slot` as `decide` says.
+    fn change_present(
+        &self,
+        guard: &Guard<'_, M>,
+        spot: &Spot<'_>,
+        (word, link): Slot<'_>,
+        fencing: &mut Fencing<'_>,
+        decide: &impl Fn(Option<u64>) -> Decision,
+    ) -> Tried<Option<u64>> {
+        let found = K::word_of(guard, link.offset());
+        if decide(Some(found)) == Decision::Keep {
+            self.persist_pair(word, link);
+            return Some(Some(found));
+        }
+        let lock = self.lock(guard, spot.at)?;
+        if self.follow_locked(word) != link {
+            return None;
+        }
+        let found = K::word_of(guard, link.offset());
+        match decide(Some(found)) {
+            Decision::Keep => {}
+            Decision::Set(Some(new)) => {
+                assert!(K::is_word(new), "{new:#x} cannot be a word of this index");
+                self.set_word(guard, (word, link), new, fencing);
+            }
+            Decision::Set(None) => match spot.at.node {
+                Some(node) if node.len_hint(self.pool.medium()) <= 2 => {
+                    lock.release();
+                    return self.remove_with_node(guard, spot, (word, link), fencing, decide);
+                }
+                _ => {
+                    self.unlink(guard, spot.at, (word, link), fencing);
+                    lock.release();
+                    self.shrink_if_sparse(guard, spot);
+                }
+            },
+        }
+        Some(Some(found))
+    }
+
+    /// Gives a leaf's key another word. Called under the lock.
+    fn set_word(&self, guard: &Guard<'_, M>, (word, link): Slot<'_>, new: u64, fencing: &mut Fencing<'_>) {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        if K::LEAF_BYTES == 0 {
+            return self.publish(word, Link::to_leaf(link.byte(), new), fencing);
+        }
+        let Some(pair) = pair_word(guard, link.offset()) else { return };
+        if !M::VOLATILE_CACHE {
+            return pair.store(medium.point("art.word"), new, Release);
+        }
+        // ORDER: Release: a reader that sees the new word and then this link as it was sees that
+        // the word is durable; see `persist_pair`.
+        store(medium, word, link.updating());
+        pair.store(medium.point("art.word"), new, Release);
+        // PERSIST: the word. A crash before it leaves the old one.
+        region.persist(pair);
+        store(medium, word, link);
+    }
+
+    /// Removes a leaf from a holder that keeps enough entries. Called under the lock.
+    fn unlink(
+        &self,
+        guard: &Guard<'_, M>,
+        at: Holder<'_>,
+        (word, link): Slot<'_>,
+        fencing: &mut Fencing<'_>,
+    ) {
+        self.publish(word, link.removed(), fencing);
+        self.count_key(guard, at, -1);
+        at.node.inspect(|node| node.count(self.pool.medium(), -1));
+        K::retire(guard, link.offset());
+    }
+
+    /// Counts a key that was added or removed. Called under the lock of its holder.
+    pub(super) fn count_key(&self, guard: &Guard<'_, M>, at: Holder<'_>, by: i64) {
+        let passed = |number: u64| at.shape(self.pool.medium()).counted() == number as u16;
+        self.count().add_where(guard.slot_index(), by, passed);
+    }
+
+    /// Adds an absent key at the place that was found for it.
+    fn add(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        spot: &Spot<'_>,
+        word: u64,
+        fencing: &mut Fencing<'_>,
+    ) -> Result<Tried<()>, ChangeError> {
+        let leaf = K::make(guard, key, word)?;
+        let added = match (spot.end, spot.slot) {
+            (End::Other(at, byte), Some(slot)) => {
+                self.split_leaf(guard, key, spot, slot, leaf, (at, byte), fencing)
+            }
+            (End::Below(at, byte), Some(slot)) => {
+                self.split_prefix(guard, key, spot, slot, leaf, (at, byte), fencing)
+            }
+            _ => self.add_to(guard, key, spot, leaf, fencing),
+        };
+        if !matches!(added, Ok(Some(()))) {
+            K::free(guard, leaf);
+        }
+        added
+    }
+
+    /// Adds a leaf to a holder that has no link for its key.
+    fn add_to(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        spot: &Spot<'_>,
+        leaf: u64,
+        fencing: &mut Fencing<'_>,
+    ) -> Result<Tried<()>, ChangeError> {
+        if K::LEAF_BYTES > 0 {
+            // PERSIST: the pair before the link to it.
+            self.pool.region().fence();
+        }
+        let Some(lock) = self.lock(guard, spot.at) else { return Ok(None) };
+        let byte = spot.at.base.checked_sub(1).and_then(|level| K::byte(key, level));
+        let place = match (spot.at.node, byte) {
+            (None, _) => Some(self.root_link()),
+            (Some(node), None) => Some(node.here()),
+            (Some(node), Some(byte)) if self.has_child(node, byte) => return Ok(None),
+            (Some(node), Some(byte)) => self.free_place(node, byte),
+        };
+        match (place, spot.at.node, spot.above) {
+            (Some(place), node, _) => {
+                if !self.follow_locked(place).is_empty() {
+                    return Ok(None);
+                }
+                self.publish(place, Link::to_leaf(byte.unwrap_or(0), leaf), fencing);
+                self.count_key(guard, spot.at, 1);
+                node.inspect(|node| node.count(self.pool.medium(), 1));
+                Ok(Some(()))
+            }
+            (None, Some(node), Some(above)) => {
+                lock.release();
+                let link = Link::to_leaf(byte.unwrap_or(0), leaf);
+                self.grow(guard, above, (node, spot.at.base - 1), link, fencing)
+            }
+            (None, ..) => unreachable!("the root has a place"),
+        }
+    }
+
+    /// Whether a node has a child with this byte. Called under the lock.
+    pub(super) fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
+        node.child(self.pool.medium(), byte).is_some_and(|(word, _)| !self.follow_locked(word).is_empty())
+    }
+
+    /// A free place of a node for a child with this byte; its hint is noted. Called under the lock.
+    fn free_place<'g>(&self, node: Node<'g>, byte: u8) -> Option<&'g Word> {
+        let links = node.links();
+        if node.kind() == Kind::Full {
+            return Some(&links[usize::from(byte)]);
+        }
+        let place = links.iter().position(|word| self.follow_locked(word).is_empty())?;
+        node.note_place(self.pool.medium(), byte, place);
+        Some(&links[place])
+    }
+}
+
+impl<'g> Spot<'g> {
+    /// The link to the node, and the node with its level; `None` at the root.
+    pub(super) fn node_and_above(&self) -> Option<(Above<'g>, Node<'g>, usize)> {
+        Some((self.above?, self.at.node?, self.at.base - 1))
+    }
+}

@@ -1,0 +1,369 @@
+//! Walks in the order of keys, both ways.
+//!
+//! A walk keeps a stack of links that it has yet to follow, the next one on top, and a queue of
+//! leaves whose memory is being fetched. It follows links until the queue is full, then visits its
+//! first leaf. So the cache misses of up to 16 leaves overlap.
+//!
+//! A walk reads each link once. A node that is replaced meanwhile keeps its content (invariant 1).
+//! So a key that is there throughout is visited exactly once.
+
+use super::super::keys::{KeyBytes, OrderedKind};
+use super::super::link::{LEAF, Link};
+use super::node::{Kind, Node, Slot, load};
+use super::tree::Art;
+use crate::{Direction, Place};
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::collections::VecDeque;
+use std::ops::{Bound, ControlFlow};
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
+
+/// Leaves, and nodes, that are fetched ahead.
+const AHEAD: usize = 16;
+
+/// How the keys behind a link lie to an end of the range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Edge {
+    /// All are inside of it.
+    Inside,
+    /// All begin with the end's bytes up to here.
+    Along,
+    /// Unknown: each key is compared.
+    Unknown,
+}
+
+/// The edges of both ends.
+#[derive(Clone, Copy)]
+struct Edges {
+    low: Edge,
+    high: Edge,
+}
+
+/// A link that a walk has yet to follow, or the rest of a node of kind 256.
+struct Pending<'g> {
+    slot: Slot<'g>,
+    base: usize,
+    edges: Edges,
+    /// The byte of the next child, if the links before it were followed.
+    next: Option<u8>,
+}
+
+/// An end of a range, in bytes.
+struct End<'k> {
+    bytes: Option<KeyBytes<'k>>,
+    is_included: bool,
+}
+
+impl<'k> End<'k> {
+    fn of<K: OrderedKind>(bound: Bound<&'k K::Key>) -> Self {
+        match bound {
+            Bound::Included(key) => Self { bytes: Some(K::bytes(key)), is_included: true },
+            Bound::Excluded(key) => Self { bytes: Some(K::bytes(key)), is_included: false },
+            Bound::Unbounded => Self { bytes: None, is_included: true },
+        }
+    }
+
+    fn behind(bytes: &'k [u8]) -> Self {
+        Self { bytes: Some(KeyBytes::String(bytes)), is_included: false }
+    }
+
+    const NONE: Self = Self { bytes: None, is_included: true };
+
+    fn edge(&self) -> Edge {
+        if self.bytes.is_some() { Edge::Along } else { Edge::Inside }
+    }
+
+    /// The end's byte at `level`; `None` behind its last one.
+    fn byte(&self, level: usize) -> Option<u8> {
+        self.bytes.as_ref().and_then(|bytes| bytes.get(level).copied())
+    }
+
+    /// How `path`, the bytes from `base` on of all keys somewhere, compares with the end's; equal
+    /// if the end goes on behind them or ends with them.
+    fn compare(&self, path: &[u8], base: usize) -> std::cmp::Ordering {
+        let Some(bytes) = &self.bytes else { return Equal };
+        let end = bytes.get(base..).unwrap_or_default();
+        let same = &end[..end.len().min(path.len())];
+        match path[..same.len()].cmp(same) {
+            Equal if same.len() < path.len() => Greater,
+            ordering => ordering,
+        }
+    }
+
+    /// Whether a key is on the side of the end that `inside` names, or at the end and included.
+    fn admits(&self, key: &[u8], inside: std::cmp::Ordering) -> bool {
+        let Some(bytes) = &self.bytes else { return true };
+        match key.cmp(bytes) {
+            Equal => self.is_included,
+            ordering => ordering == inside,
+        }
+    }
+}
+
+/// A walk over a part of the tree.
+struct Walk<'w, 'g, M: MappedMedium, K: OrderedKind> {
+    tree: &'g Art<M, K>,
+    guard: &'g Guard<'g, M>,
+    low: End<'w>,
+    high: End<'w>,
+    direction: Direction,
+    /// Keys that the caller still expects.
+    expected: usize,
+    stack: Vec<Pending<'g>>,
+    ready: VecDeque<(Slot<'g>, Edges)>,
+}
+
+impl<'g, M: MappedMedium, K: OrderedKind> Art<M, K> {
+    /// See [`RangeIndex::range`](crate::RangeIndex::range).
+    pub(super) fn range_from_to(
+        &'g self,
+        guard: &'g Guard<'g, M>,
+        (from, to): (Bound<&K::Key>, Bound<&K::Key>),
+        direction: Direction,
+        expected: usize,
+        mut each: impl FnMut(K::Told, u64) -> ControlFlow<()>,
+    ) {
+        let mut walk = self.walk(guard, (End::of::<K>(from), End::of::<K>(to)), direction, expected);
+        while let Some(slot) = walk.next() {
+            let leaf = slot.1.offset();
+            let (told, word) = (K::told(guard, leaf), K::word_of(guard, leaf));
+            self.persist_pair(slot.0, slot.1);
+            if each(told, word).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// See [`PointIndex::scan`](crate::PointIndex::scan).
+    pub(super) fn scan_from(
+        &'g self,
+        guard: &'g Guard<'g, M>,
+        from: &Place,
+        at_least: usize,
+        mut each: impl FnMut(u64),
+    ) -> Place {
+        let low = match from {
+            Place::Start => End::NONE,
+            Place::After(key) => End::behind(key),
+            Place::End => return Place::End,
+            Place::Hash(_) => panic!("an index by order has no place of a hash"),
+        };
+        let mut walk = self.walk(guard, (low, End::NONE), Direction::Forward, at_least);
+        let mut seen = 0;
+        while let Some(slot) = walk.next() {
+            let leaf = slot.1.offset();
+            let word = K::word_of(guard, leaf);
+            self.persist_pair(slot.0, slot.1);
+            each(word);
+            seen += 1;
+            // Behind an unsound record there is no place to stop at.
+            if seen >= at_least
+                && let Some(key) = K::key_of(guard, leaf)
+            {
+                return Place::After(Box::from(&*key));
+            }
+        }
+        Place::End
+    }
+
+    fn walk<'w>(
+        &'g self,
+        guard: &'g Guard<'g, M>,
+        (low, high): (End<'w>, End<'w>),
+        direction: Direction,
+        expected: usize,
+    ) -> Walk<'w, 'g, M, K> {
+        let edges = Edges { low: low.edge(), high: high.edge() };
+        let slot = (self.root_link(), self.follow(self.root_link()));
+        let stack = vec![Pending { slot, base: 0, edges, next: None }];
+        Walk {
+            tree: self,
+            guard,
+            low,
+            high,
+            direction,
+            expected,
+            stack,
+            ready: VecDeque::with_capacity(AHEAD),
+        }
+    }
+}
+
+impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
+    /// The next leaf in the range.
+    fn next(&mut self) -> Option<Slot<'g>> {
+        loop {
+            while self.ready.len() < self.expected.clamp(1, AHEAD) && !self.stack.is_empty() {
+                self.follow_top();
+            }
+            let (slot, edges) = self.ready.pop_front()?;
+            if self.admits(slot.1, edges) {
+                self.expected = self.expected.saturating_sub(1);
+                return Some(slot);
+            }
+        }
+    }
+
+    /// Whether a leaf is in the range. A record whose key cannot be read is: the caller reports it.
+    fn admits(&self, leaf: Link, edges: Edges) -> bool {
+        if edges.low == Edge::Inside && edges.high == Edge::Inside {
+            return true;
+        }
+        let Some(key) = K::key_of(self.guard, leaf.offset()) else { return true };
+        self.low.admits(&key, Greater) && self.high.admits(&key, Less)
+    }
+
+    /// Follows the link on top of the stack.
+    fn follow_top(&mut self) {
+        let Some(pending) = self.stack.pop() else { return };
+        let (word, link) = pending.slot;
+        if link.is_empty() {
+            return;
+        }
+        if link.kind() == LEAF {
+            if !link.is_sound() {
+                self.tree.damaged_link(word);
+                return;
+            }
+            K::prefetch(self.guard, link.offset());
+            return self.ready.push_back((pending.slot, pending.edges));
+        }
+        let Ok((node, level)) = self.tree.node_below(word, link, pending.base) else { return };
+        match pending.next {
+            Some(_) => self.push_children(node, level, &pending),
+            None => {
+                let edges = self.edges_at(node, level, &pending);
+                edges.into_iter().for_each(|edges| self.enter(node, level, Pending { edges, ..pending }));
+            }
+        }
+    }
+
+    /// How the keys of a node lie to the ends; `None` if all are outside.
+    fn edges_at(&self, node: Node<'g>, level: usize, pending: &Pending<'g>) -> Option<Edges> {
+        let Pending { base, mut edges, .. } = *pending;
+        let is_bound = edges.low == Edge::Along || edges.high == Edge::Along;
+        if !is_bound || level == base {
+            return Some(edges);
+        }
+        let key = self.tree.any_key(self.guard, node);
+        let path = key.as_ref().and_then(|key| key.get(base..level));
+        if edges.low == Edge::Along {
+            match path.map(|path| self.low.compare(path, base)) {
+                Some(Less) => return None,
+                Some(Greater) => edges.low = Edge::Inside,
+                Some(Equal) => {}
+                None => edges.low = Edge::Unknown,
+            }
+        }
+        if edges.high == Edge::Along {
+            match path.map(|path| self.high.compare(path, base)) {
+                Some(Greater) => return None,
+                Some(Less) => edges.high = Edge::Inside,
+                Some(Equal) => {}
+                None => edges.high = Edge::Unknown,
+            }
+        }
+        Some(edges)
+    }
+
+    /// Puts the entries of a node on the stack: the key that ends here comes first in order.
+    fn enter(&mut self, node: Node<'g>, level: usize, pending: Pending<'g>) {
+        let here = Pending {
+            slot: (node.here(), self.tree.follow(node.here())),
+            base: level + 1,
+            edges: pending.edges,
+            next: None,
+        };
+        let first = match self.direction {
+            Direction::Forward => 0,
+            Direction::Backward => u8::MAX,
+        };
+        match self.direction {
+            Direction::Forward => {
+                self.push_children(node, level, &Pending { next: Some(first), ..pending });
+                self.stack.push(here);
+            }
+            Direction::Backward => {
+                self.stack.push(here);
+                self.push_children(node, level, &Pending { next: Some(first), ..pending });
+            }
+        }
+    }
+
+    /// Puts the children of a node on the stack, in order from the byte `pending.next` on; of a node
+    /// of kind 256 the next few, and a place for the rest below them.
+    fn push_children(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
+        let next = pending.next.unwrap_or(0);
+        let at_most = self.expected.clamp(1, AHEAD);
+        let mut children: Vec<(Slot<'g>, Edges)> = Vec::with_capacity(AHEAD);
+        let mut rest = None;
+        if let Node::Full(_) = node {
+            let mut bytes = self.bytes_from(next, level, pending.edges);
+            for byte in bytes.by_ref() {
+                if children.len() == at_most {
+                    rest = Some(byte);
+                    break;
+                }
+                children.extend(self.child(&node.links()[usize::from(byte)], level, pending.edges));
+            }
+        } else {
+            children.extend(node.links().iter().filter_map(|word| self.child(word, level, pending.edges)));
+            children.sort_unstable_by_key(|((_, link), _)| link.byte());
+            children.dedup_by_key(|((_, link), _)| link.byte());
+            if self.direction == Direction::Backward {
+                children.reverse();
+            }
+        }
+        if rest.is_some() {
+            self.stack.push(Pending { next: rest, ..*pending });
+        }
+        for (slot, edges) in children.into_iter().rev() {
+            self.prefetch(slot.1);
+            self.stack.push(Pending { slot, base: level + 1, edges, next: None });
+        }
+    }
+
+    /// The bytes of a node's children from `next` on, in order, as far as the ends allow.
+    fn bytes_from(&self, next: u8, level: usize, edges: Edges) -> Box<dyn Iterator<Item = u8>> {
+        let lowest = if edges.low == Edge::Along { self.low.byte(level).unwrap_or(0) } else { 0 };
+        let highest = if edges.high == Edge::Along { self.high.byte(level).unwrap_or(0) } else { u8::MAX };
+        match self.direction {
+            Direction::Forward => Box::new(next.max(lowest)..=highest),
+            Direction::Backward => Box::new((lowest..=next.min(highest)).rev()),
+        }
+    }
+
+    /// A child, if its keys may be in the range.
+    fn child(&self, word: &'g terrace_medium::Word, level: usize, edges: Edges) -> Option<(Slot<'g>, Edges)> {
+        let link = self.tree.followed(word, load(self.tree.pool.medium(), word));
+        if link.is_empty() {
+            return None;
+        }
+        let low = match (edges.low, self.low.byte(level)) {
+            (Edge::Along, Some(byte)) if link.byte() < byte => return None,
+            (Edge::Along, Some(byte)) if link.byte() == byte => Edge::Along,
+            (Edge::Along, _) => Edge::Inside,
+            (edge, _) => edge,
+        };
+        let high = match (edges.high, self.high.byte(level)) {
+            (Edge::Along, None) => return None,
+            (Edge::Along, Some(byte)) if link.byte() > byte => return None,
+            (Edge::Along, Some(byte)) if link.byte() == byte => Edge::Along,
+            (Edge::Along, Some(_)) => Edge::Inside,
+            (edge, _) => edge,
+        };
+        Some(((word, link), Edges { low, high }))
+    }
+
+    /// Prefetches the lines of a node that will be followed soon.
+    fn prefetch(&self, link: Link) {
+        let Some(kind) = Kind::of(link.kind()) else { return };
+        let lines = match kind {
+            Kind::Four | Kind::Sixteen => 0..kind.lines(),
+            // Its links.
+            Kind::FortyEight => 5..11,
+            Kind::Full => 0..2,
+        };
+        lines.for_each(|line| self.tree.pool.region().prefetch(link.offset() + 64 * line as u64));
+    }
+}

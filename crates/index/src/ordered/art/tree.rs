@@ -1,0 +1,207 @@
+//! The tree: its parts, and how links are followed and stored.
+
+use super::super::keys::OrderedKind;
+use super::super::link::{LEAF, Link};
+use super::node::{Kind, Node, load, store};
+use super::root::{Holder, ROOT_LINK, Root};
+use crate::Damage;
+use crate::change::Fencing;
+use crate::count::{Count, Stripes};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use terrace_medium::{MappedMedium, Word};
+use terrace_pool::{Fixed, Guard, Pool};
+
+/// The adaptive radix tree. See the module's head for the algorithm.
+///
+/// ```
+/// use terrace_index::{Direction, PointIndex, RangeIndex, Stored, U64, ordered::Art};
+/// use std::ops::{Bound, ControlFlow};
+/// use terrace_medium::Dram;
+/// use terrace_pool::Pool;
+///
+/// let pool = Pool::<Dram>::anonymous(16 << 20)?;
+/// let map = Art::<Dram, U64>::create(&pool, "map", 0)?;
+/// let guard = pool.pin();
+/// for key in [9, 3, 7] {
+///     map.insert(&guard, &key, key * 100)?;
+/// }
+/// let mut seen = Vec::new();
+/// map.range(&guard, Bound::Included(&4), Bound::Unbounded, Direction::Forward, 2, |key, word| {
+///     seen.push((key, word));
+///     ControlFlow::Continue(())
+/// });
+/// assert_eq!(seen, [(7, 700), (9, 900)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Art<M: MappedMedium, K> {
+    pub(super) pool: Pool<M>,
+    pub(super) root: Fixed<M, Root>,
+    pub(super) stripes: Fixed<M, Stripes>,
+    /// The mark of obsolete nodes in this generation of the pool, not 0.
+    pub(super) mark: u16,
+    pub(super) damage: OnceLock<Damage>,
+    pub(super) kind: PhantomData<fn() -> K>,
+}
+
+impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+    pub(super) fn count(&self) -> Count<'_, M> {
+        Count { medium: self.pool.medium(), line: &self.root[1], stripes: &self.stripes }
+    }
+
+    #[inline(always)]
+    pub(super) fn root_link(&self) -> &Word {
+        &self.root[0].0[ROOT_LINK]
+    }
+
+    pub(super) fn root_holder(&self) -> Holder<'_> {
+        Holder::root(&self.root)
+    }
+
+    #[cold]
+    pub(super) fn record_damage(&self, offset: u64, what: &'static str) -> Damage {
+        let damage = Damage { offset, what };
+        let _ = self.damage.set(damage);
+        damage
+    }
+
+    #[cold]
+    pub(super) fn damaged_link(&self, word: &Word) -> Damage {
+        self.record_damage(self.pool.region().offset_of(word).raw(), "a link does not fit its check")
+    }
+
+    /// The node of a link in a holder with this base, and its level, for readers.
+    #[inline(always)]
+    pub(super) fn node_below(
+        &self,
+        word: &Word,
+        link: Link,
+        base: usize,
+    ) -> Result<(Node<'_>, usize), Damage> {
+        let node = Kind::of(link.kind())
+            .filter(|_| link.is_sound())
+            .and_then(|kind| Node::at(self.pool.region(), kind, link.offset()));
+        let Some(node) = node else { return Err(self.damaged_link(word)) };
+        match link.skip() {
+            Some(skip) => Ok((node, base + skip)),
+            None => self.level_in_header(node, base),
+        }
+    }
+
+    #[inline(never)]
+    fn level_in_header<'g>(&self, node: Node<'g>, base: usize) -> Result<(Node<'g>, usize), Damage> {
+        let shape = node.shape(self.pool.medium());
+        if shape.is_of(node.kind()) && shape.level() >= base {
+            return Ok((node, shape.level()));
+        }
+        Err(self.record_damage(node.offset(self.pool.region()), "the head of a node does not fit its check"))
+    }
+
+    /// As [`Art::node_below`], for writers: the pool's own metadata must never be written to as a
+    /// node.
+    pub(super) fn node_to_write(
+        &self,
+        word: &Word,
+        link: Link,
+        base: usize,
+    ) -> Result<(Node<'_>, usize), Damage> {
+        let (node, level) = self.node_below(word, link, base)?;
+        if link.offset() < self.pool.layout().zones {
+            return Err(self.damaged_link(word));
+        }
+        let shape = node.shape(self.pool.medium());
+        if !shape.is_of(node.kind()) || shape.level() != level {
+            return Err(
+                self.record_damage(link.offset(), "the head of a node does not fit its check or its link")
+            );
+        }
+        Ok((node, level))
+    }
+
+    /// The link in `word`, durable: a thread returns nothing and builds upon nothing that a crash
+    /// can take back (invariant 7).
+    #[inline(always)]
+    pub(super) fn follow(&self, word: &Word) -> Link {
+        let link = load(self.pool.medium(), word);
+        self.followed(word, link)
+    }
+
+    #[inline(always)]
+    pub(super) fn followed(&self, word: &Word, link: Link) -> Link {
+        if M::VOLATILE_CACHE && link.is_dirty() { self.persist_link(word, link) } else { link }
+    }
+
+    #[cold]
+    fn persist_link(&self, word: &Word, link: Link) -> Link {
+        self.persist_found(word, link);
+        if !link.is_updating() && !self.pool.is_read_only() {
+            // ORDER: AcqRel: a thread that finds the link clean finds it durable. After a failure
+            // the link has changed, or another thread has cleared the bit.
+            let _ = word.compare_exchange(
+                self.pool.medium().point("art.clean"),
+                link.0,
+                link.clean().0,
+                AcqRel,
+                Relaxed,
+            );
+        }
+        link.clean()
+    }
+
+    fn persist_found(&self, word: &Word, link: Link) {
+        let region = self.pool.region();
+        if K::LEAF_BYTES > 0 && link.kind() == LEAF && region.holds(link.offset(), K::LEAF_BYTES) {
+            region.write_back_bytes(link.offset(), K::LEAF_BYTES);
+        }
+        region.write_back(word);
+        // PERSIST: what another thread stored and has not fenced, before this one relies on it.
+        region.fence();
+    }
+
+    /// As [`Art::follow`], under the lock of the link's holder.
+    #[inline(always)]
+    pub(super) fn follow_locked(&self, word: &Word) -> Link {
+        let medium = self.pool.medium();
+        let link = load(medium, word);
+        if M::VOLATILE_CACHE && link.is_dirty() {
+            self.persist_found(word, link);
+            store(medium, word, link.clean());
+        }
+        link.clean()
+    }
+
+    /// Stores a link, or removes the one that `link` is the rest of, and makes that durable, now or
+    /// later. Called under the lock of its holder.
+    #[inline(always)]
+    pub(super) fn publish(&self, word: &Word, link: Link, fencing: &mut Fencing<'_>) {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        if !M::VOLATILE_CACHE {
+            return store(medium, word, link.clean());
+        }
+        let dirty = link.dirty();
+        store(medium, word, dirty);
+        // PERSIST: the one write-back and fence of a change. What the link leads to is durable
+        // already. A crash without the link leaves the tree as it was.
+        region.write_back(word);
+        match fencing {
+            Fencing::Deferred(deferred) => deferred.0.extend([region.offset_of(word).raw(), dirty.0]),
+            Fencing::Now => {
+                region.fence();
+                store(medium, word, dirty.clean());
+            }
+        }
+    }
+
+    /// Clears the dirty bits of links that [`Art::publish`] left to a later fence.
+    pub(super) fn confirm(&self, guard: &Guard<'_, M>, links: &[u64]) {
+        let (region, medium) = (guard.pool().region(), guard.pool().medium());
+        // PERSIST: all deferred changes at once.
+        region.fence();
+        for pair in links.chunks_exact(2) {
+            let word: &Word = region.at(terrace_medium::Offset::new(pair[0]));
+            // ORDER: AcqRel: as in `persist_link`.
+            let _ = word.compare_exchange(medium, pair[1], Link(pair[1]).clean().0, AcqRel, Relaxed);
+        }
+    }
+}
