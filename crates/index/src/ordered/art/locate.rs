@@ -64,6 +64,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 match self.compare_prefix(guard, spot.at, (word, link), (node, level), key) {
                     Compared::Equal => {}
                     Compared::Unsure => is_unsure = true,
+                    // An earlier prefix may differ, too.
+                    Compared::Differs(..) if is_unsure => return self.end_below(guard, key, node),
                     Compared::Differs(at, byte) => {
                         return Ok(Some(Spot { end: End::Below(at, byte), ..spot }));
                     }
@@ -125,7 +127,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
     }
 
-    /// A search for `key` ended at `node`, above whose level the key ends.
+    /// A search for `key` ended at `node`, above whose level the key ends or differs.
     fn end_below<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
