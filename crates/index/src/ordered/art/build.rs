@@ -28,10 +28,10 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         assert!(content.children.len() <= kind.places(), "{} children of {kind:?}", content.children.len());
         let fresh = guard.alloc(kind.bytes())?;
         match kind {
-            Kind::Four => fresh.stream_lines(0, &image::<1>(kind, content)),
-            Kind::Sixteen => fresh.stream_lines(0, &image::<3>(kind, content)),
-            Kind::FortyEight => fresh.stream_lines(0, &image::<11>(kind, content)),
-            Kind::Full => fresh.stream_lines(0, &image::<33>(kind, content)),
+            Kind::Four => fresh.stream_lines(0, &image::<1>(kind, content, self.mark)),
+            Kind::Sixteen => fresh.stream_lines(0, &image::<3>(kind, content, self.mark)),
+            Kind::FortyEight => fresh.stream_lines(0, &image::<11>(kind, content, self.mark)),
+            Kind::Full => fresh.stream_lines(0, &image::<33>(kind, content, self.mark)),
         }
         self.count_node(guard, kind, 1);
         Ok(fresh)
@@ -49,18 +49,21 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     }
 }
 
-fn image<const N: usize>(kind: Kind, content: &Content<'_>) -> [[u64; LINE / 8]; N] {
+fn image<const N: usize>(kind: Kind, content: &Content<'_>, mark: u16) -> [[u64; LINE / 8]; N] {
     let mut lines = [[0; LINE / 8]; N];
     let words = lines.as_flattened_mut();
     words[SHAPE] = Shape::new(kind, content.level, content.counted).0;
     words[PREFIX] = content.prefix.0;
     words[HERE] = content.here.0;
+    if kind == Kind::FortyEight {
+        words[HINTS..LINKS_48].fill(u64::from(mark) << HINT_MARK_AT | NO_HINTS);
+    }
     for (nth, child) in content.children.iter().enumerate() {
         let place = if kind == Kind::Full { usize::from(child.byte()) } else { nth };
         words[kind.first_link() + place] = child.0;
         if kind == Kind::FortyEight {
-            let byte = u32::from(child.byte());
-            words[HINTS + byte as usize / 8] |= (nth as u64) << (byte % 8 * 8);
+            let hints = &mut words[HINTS + usize::from(child.byte()) / 8];
+            *hints = with_hint(*hints, child.byte(), nth);
         }
     }
     if matches!(kind, Kind::FortyEight | Kind::Full) {

@@ -216,7 +216,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
     /// Whether a node has a child with this byte. Called under the lock.
     pub(super) fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
-        node.child(self.pool.medium(), byte).is_some_and(|(word, _)| !self.follow_locked(word).is_empty())
+        node.child(self.pool.medium(), self.mark, byte)
+            .is_some_and(|(word, _)| !self.follow_locked(word).is_empty())
     }
 
     /// A free place of a node for a child with this byte; its hint is noted. Called under the lock.
@@ -226,7 +227,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             return Some(&links[usize::from(byte)]);
         }
         let place = links.iter().position(|word| self.follow_locked(word).is_empty())?;
-        node.note_place(self.pool.medium(), byte, place);
+        node.note_place(self.pool.medium(), self.mark, byte, place);
         Some(&links[place])
     }
 }

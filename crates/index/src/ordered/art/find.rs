@@ -46,7 +46,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     pub(super) fn next_link<'g>(&self, node: Node<'g>, level: usize, key: &K::Key) -> Option<Slot<'g>> {
         let medium = self.pool.medium();
         match K::byte(key, level) {
-            Some(byte) => node.child(medium, byte),
+            Some(byte) => node.child(medium, self.mark, byte),
             // A key that ends above the level is not below this node.
             None if K::bytes(key).len() == level => Some((node.here(), load(medium, node.here()))),
             None => None,

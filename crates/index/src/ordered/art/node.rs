@@ -4,16 +4,19 @@
 //!   header    | lock | shape | prefix | here |
 //!   kind 4    header, 4 links                                       1 line
 //!   kind 16   header, 16 links, 4 unused words                      3 lines
-//!   kind 48   header, count, 3 unused words, 256 hints of a byte,   11 lines
+//!   kind 48   header, count, 3 unused words, 32 words of hints,     11 lines
 //!             48 links
 //!   kind 256  header, count, 3 unused words, 256 links              33 lines
 //!
 //!   shape     | 63:48 obsolete | 47:32 counted | 27:11 level | 10:8 kind | 7:0 check |
 //!   prefix    | 63:24 bytes, the first at the top | 23:8 length | 7:0 check |
+//!   hints     | 63:48 mark | 47:42 place of byte 8i + 7 | ... | 5:0 place of byte 8i |
 //! ```
-//! Kinds 4, 16 and 48 keep their links in no order. A hint says where the link of a byte was put; a
-//! link without its hint is found by looking at all of them. Hints and counts (of children) are
-//! never persisted.
+//! Kinds 4, 16 and 48 keep their links in no order. A hint says where the link of a byte was put. It
+//! is stored before the link, so if its word has the mark of this generation of the pool, the link
+//! is there or nowhere. Hints are never persisted. Those of an earlier generation mean nothing: then
+//! a search looks at all links, and the next writer there sets them. Counts (of children) are
+//! estimates that are never persisted, either.
 //!
 //! The check of `shape` covers kind and level, which never change. `counted` is the number of the
 //! last recount that has passed the node (see `trace`).
@@ -44,6 +47,11 @@ pub(super) const SMALL_LINKS: usize = 4;
 pub(super) const HINTS: usize = 8;
 pub(super) const LINKS_48: usize = HINTS + 256 / 8;
 pub(super) const LINKS_256: usize = 8;
+
+const HINT_BITS: u32 = 6;
+pub(super) const HINT_MARK_AT: u32 = 48;
+/// No hint is a place.
+pub(super) const NO_HINTS: u64 = (1 << HINT_MARK_AT) - 1;
 
 const _: () = assert!(size_of::<[Line; 1]>() == 8 * (SMALL_LINKS + 4));
 const _: () = assert!(size_of::<[Line; 3]>() >= 8 * (SMALL_LINKS + 16));
@@ -210,11 +218,11 @@ impl<'g> Node<'g> {
     /// The place of the child with this byte, and its link; a link that is not durable, or whose
     /// removal is not, is dirty. `None` if there is none.
     #[inline(always)]
-    pub(super) fn child<M: Medium>(self, medium: &M, byte: u8) -> Option<Slot<'g>> {
+    pub(super) fn child<M: Medium>(self, medium: &M, mark: u16, byte: u8) -> Option<Slot<'g>> {
         match self {
             Self::Four(lines) => find_in(medium, &lines[0].0[SMALL_LINKS..], byte),
             Self::Sixteen(lines) => find_in(medium, &Line::words(lines)[SMALL_LINKS..SMALL_LINKS + 16], byte),
-            Self::FortyEight(lines) => find_by_hint(medium, lines, byte),
+            Self::FortyEight(lines) => find_by_hint(medium, lines, mark, byte),
             Self::Full(lines) => {
                 let word = &lines[1 + usize::from(byte) / 8].0[usize::from(byte) % 8];
                 let link = load(medium, word);
@@ -270,14 +278,23 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// Notes where the link of a byte lies. Called under the lock.
-    pub(super) fn note_place<M: Medium>(self, medium: &M, byte: u8, place: usize) {
-        if let Self::FortyEight(lines) = self {
-            let word = &Line::words(lines)[HINTS + usize::from(byte) / 8];
-            let shift = u32::from(byte) % 8 * 8;
-            let others = word.load(medium, Relaxed) & !(0xff << shift);
-            word.store(medium, others | (place as u64) << shift, Relaxed);
+    /// Notes where the link of a byte will lie. Called under the lock, before the link is stored.
+    pub(super) fn note_place<M: Medium>(self, medium: &M, mark: u16, byte: u8, place: usize) {
+        let Self::FortyEight(_) = self else { return };
+        let word = &self.words()[HINTS + usize::from(byte) / 8];
+        let mut hints = word.load(medium, Relaxed);
+        if hints >> HINT_MARK_AT != u64::from(mark) {
+            hints = u64::from(mark) << HINT_MARK_AT | NO_HINTS;
+            let same_word = |link: &Link| link.byte() / 8 == byte / 8;
+            for (place, link) in self.links().iter().map(|word| load(medium, word)).enumerate() {
+                if same_word(&link) && link != Link::NONE {
+                    hints = with_hint(hints, link.byte(), place);
+                }
+            }
         }
+        // ORDER: Release: a reader that finds the mark finds the hints, and a later link in its
+        // place.
+        word.store(medium.point("art.hint"), with_hint(hints, byte, place), Release);
     }
 
     /// The offset of the line that [`Node::child`] reads first, from the node's.
@@ -285,7 +302,7 @@ impl<'g> Node<'g> {
     pub(super) fn line_of(kind: Kind, byte: u8) -> u64 {
         match kind {
             Kind::Four | Kind::Sixteen => 0,
-            Kind::FortyEight => (HINTS as u64 * 8 + u64::from(byte)) & !63,
+            Kind::FortyEight => (HINTS as u64 + u64::from(byte) / 8) * 8 & !63,
             Kind::Full => (LINKS_256 as u64 + u64::from(byte)) * 8 & !63,
         }
     }
@@ -326,17 +343,23 @@ fn find_in<'g, M: Medium>(medium: &M, words: &'g [Word], byte: u8) -> Option<Slo
 }
 
 #[inline(always)]
-fn find_by_hint<'g, M: Medium>(medium: &M, lines: &'g [Line; 11], byte: u8) -> Option<Slot<'g>> {
+fn find_by_hint<'g, M: Medium>(medium: &M, lines: &'g [Line; 11], mark: u16, byte: u8) -> Option<Slot<'g>> {
     let words = Line::words(lines);
-    let hints = words[HINTS + usize::from(byte) / 8].load(medium, Relaxed);
-    let place = (hints >> (u32::from(byte) % 8 * 8) & 0xff) as usize;
-    if let Some(word) = words.get(LINKS_48 + place) {
-        let link = load(medium, word);
-        if link.byte() == byte && !link.is_empty() {
-            return Some((word, link));
-        }
+    // ORDER: Acquire: pairs with the Release in `note_place`.
+    let hints = words[HINTS + usize::from(byte) / 8].load(medium, Acquire);
+    if hints >> HINT_MARK_AT != u64::from(mark) {
+        return find_in(medium, &words[LINKS_48..], byte);
     }
-    find_in(medium, &words[LINKS_48..], byte)
+    let place = (hints >> (u32::from(byte) % 8 * HINT_BITS) & (1 << HINT_BITS) - 1) as usize;
+    let word = words.get(LINKS_48 + place)?;
+    let link = load(medium, word);
+    (link.byte() == byte && link != Link::NONE).then_some((word, link))
+}
+
+/// Hints with that of `byte`.
+pub(super) fn with_hint(hints: u64, byte: u8, place: usize) -> u64 {
+    let shift = u32::from(byte) % 8 * HINT_BITS;
+    hints & !(((1 << HINT_BITS) - 1) << shift) | (place as u64) << shift
 }
 
 /// The word `shape` of a node.
