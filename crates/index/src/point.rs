@@ -41,7 +41,8 @@ pub struct IndexStats {
     pub overflow_buckets: u64,
     /// Bytes of the pool that the index uses.
     pub bytes: u64,
-    /// Resizes completed since the index was created or opened.
+    /// Resizes completed since the index was created or opened; of a tree, nodes that were replaced
+    /// by one of another size.
     pub resizes: u64,
     /// Whether a resize is in progress.
     pub resizing: bool,

@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Locked, PoolFull};
 
+/// The figure of nodes that another kind replaced, behind those of the kinds.
+pub(super) const RESHAPED: usize = 4;
+
 impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     /// Adds a link to a full node: replaces it by one of the next larger kind.
     pub(super) fn grow(
@@ -140,6 +143,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let offset = fresh.fenced(&guard.fence()).into_offset();
         let link = Link::to_node(above.link.byte(), kind.bits(), level - above.holder.base, offset);
         self.swap(guard, above, (node, level), link, fencing);
+        self.count().add_figure(guard.slot_index(), RESHAPED, 1);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use super::super::keys::OrderedKind;
 use super::find::Ended;
 use super::node::KINDS;
 use super::obsolete::mark_of;
+use super::reshape::RESHAPED;
 use super::root::*;
 use super::tree::Art;
 use crate::count::STRIPES;
@@ -160,6 +161,7 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for Art<M, K> {
                 + size_of::<Root>() as u64
                 + STRIPES * 64,
             nodes,
+            resizes: self.count().figure(RESHAPED),
             ..IndexStats::default()
         }
     }
