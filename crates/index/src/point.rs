@@ -126,7 +126,7 @@ pub trait PointIndex: Send + Sync {
     /// what the index has set aside.
     fn update(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>, word: u64) -> Option<u64> {
         let present = |before: Option<u64>| before.map_or(Decision::Keep, |_| Decision::Set(Some(word)));
-        self.change(guard, key, Fencing::Now, present).expect("an update takes no memory")
+        unless_damaged(self.change(guard, key, Fencing::Now, present))
     }
 
     /// Gives `key` this word, present or not, and returns the previous word.
@@ -141,7 +141,7 @@ pub trait PointIndex: Send + Sync {
 
     /// Removes `key` and returns its word. Takes no memory but what the index has set aside.
     fn remove(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64> {
-        self.change(guard, key, Fencing::Now, |_| Decision::Set(None)).expect("a removal takes no memory")
+        unless_damaged(self.change(guard, key, Fencing::Now, |_| Decision::Set(None)))
     }
 
     /// Changes the state of `key` to `new` if it is `expected`; `None` is absence on both sides.
@@ -243,6 +243,15 @@ pub trait PointIndex: Send + Sync {
 
     /// The first damage that any operation has met. Later answers may be wrong.
     fn damage(&self) -> Option<Damage>;
+}
+
+/// The result of a change that takes no memory: nothing was found where damage is in the way.
+fn unless_damaged(changed: Result<Option<u64>, ChangeError>) -> Option<u64> {
+    match changed {
+        Ok(found) => found,
+        Err(ChangeError::Damaged(_)) => None,
+        Err(ChangeError::Full(full)) => unreachable!("a change of a present key takes no memory: {full}"),
+    }
 }
 
 /// The key type of an index.

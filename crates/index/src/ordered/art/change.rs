@@ -15,7 +15,7 @@ use terrace_pool::Guard;
 const TURNS: u32 = 4;
 
 /// The outcome of a try: `None` if the tree changed meanwhile.
-pub(super) type Tried<T> = Option<T>;
+pub(super) type Tried<T> = Result<Option<T>, ChangeError>;
 
 impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     /// See [`PointIndex::change`](crate::PointIndex::change).
@@ -45,7 +45,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         key: &K::Key,
         fencing: &mut Fencing<'_>,
         decide: &impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Tried<Option<u64>>, ChangeError> {
+    ) -> Tried<Option<u64>> {
         let spot = match self.locate(guard, key) {
             Ok(Some(spot)) => spot,
             Ok(None) => return Ok(None),
@@ -59,7 +59,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             }
         };
         match (spot.end, spot.slot) {
-            (End::Key, Some(slot)) => Ok(self.change_present(guard, &spot, slot, fencing, decide)),
+            (End::Key, Some(slot)) => self.change_present(guard, &spot, slot, fencing, decide),
             _ => match decide(None) {
                 Decision::Keep | Decision::Set(None) => Ok(Some(None)),
                 Decision::Set(Some(word)) => {
@@ -82,11 +82,11 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let found = K::word_of(guard, link.offset());
         if decide(Some(found)) == Decision::Keep {
             self.persist_pair(word, link);
-            return Some(Some(found));
+            return Ok(Some(Some(found)));
         }
-        let lock = self.lock(guard, spot.at)?;
+        let Some(lock) = self.lock(guard, spot.at)? else { return Ok(None) };
         if self.follow_locked(word) != link {
-            return None;
+            return Ok(None);
         }
         let found = K::word_of(guard, link.offset());
         match decide(Some(found)) {
@@ -103,11 +103,12 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 _ => {
                     self.unlink(guard, spot.at, (word, link), fencing);
                     lock.release();
-                    self.shrink_if_sparse(guard, spot);
+                    // The key is gone, whatever comes of this.
+                    let _ = self.shrink_if_sparse(guard, spot);
                 }
             },
         }
-        Some(Some(found))
+        Ok(Some(Some(found)))
     }
 
     /// Gives a leaf's key another word. Called under the lock.
@@ -157,7 +158,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         spot: &Spot<'_>,
         word: u64,
         fencing: &mut Fencing<'_>,
-    ) -> Result<Tried<()>, ChangeError> {
+    ) -> Tried<()> {
         let leaf = K::make(guard, key, word)?;
         let added = match (spot.end, spot.slot) {
             (End::Other(at, byte), Some(slot)) => {
@@ -182,12 +183,12 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         spot: &Spot<'_>,
         leaf: u64,
         fencing: &mut Fencing<'_>,
-    ) -> Result<Tried<()>, ChangeError> {
+    ) -> Tried<()> {
         if K::LEAF_BYTES > 0 {
             // PERSIST: the pair before the link to it.
             self.pool.region().fence();
         }
-        let Some(lock) = self.lock(guard, spot.at) else { return Ok(None) };
+        let Some(lock) = self.lock(guard, spot.at)? else { return Ok(None) };
         let byte = spot.at.base.checked_sub(1).and_then(|level| K::byte(key, level));
         let place = match (spot.at.node, byte) {
             (None, _) => Some(self.root_link()),

@@ -34,7 +34,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 LEAF => return self.read_leaf(guard, word, link, key),
                 _ => {}
             }
-            let Ok((node, level)) = self.node_below(word, link, base) else { return Ended::Damaged };
+            let Some((node, level)) = self.node_unchecked(link, base) else { return Ended::Damaged };
             let Some(next) = self.next_link(node, level, key) else { return Ended::Nothing(Some(node)) };
             (word, link) = next;
             (base, at) = (level + 1, Some(node));
@@ -91,13 +91,14 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     pub(super) fn search_soundly(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
         match self.search(guard, key) {
             Ended::Found(word) => Ok(Some(word)),
-            ended => self.absent(guard, ended),
+            ended => self.absent(guard, key, ended),
         }
     }
 
     /// A key was not found: decides whether that is certain.
     #[inline(never)]
-    fn absent(&self, guard: &Guard<'_, M>, ended: Ended<'_>) -> Result<Option<u64>, Damage> {
+    fn absent(&self, guard: &Guard<'_, M>, key: &K::Key, ended: Ended<'_>) -> Result<Option<u64>, Damage> {
+        self.check_way(key)?;
         let suspect = match ended {
             Ended::Other(link) if !K::is_sound(guard, link.offset()) => {
                 Some(Damage { offset: link.offset(), what: "a record that may be the key's is unsound" })
@@ -109,6 +110,23 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         match suspect.or(self.damage.get().copied()) {
             Some(damage) => Err(damage),
             None => Ok(None),
+        }
+    }
+
+    /// Checks the links and nodes on the way to a key.
+    fn check_way(&self, key: &K::Key) -> Result<(), Damage> {
+        let (mut word, mut base) = (self.root_link(), 0);
+        loop {
+            let link = load(self.pool.medium(), word);
+            if !link.is_whole() {
+                return Err(self.damaged_link(word));
+            }
+            if !link.is_node() {
+                return Ok(());
+            }
+            let (node, level) = self.node_below(word, link, base)?;
+            let Some(next) = self.next_link(node, level, key) else { return Ok(()) };
+            (word, base) = (next.0, level + 1);
         }
     }
 

@@ -59,7 +59,9 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             if link.kind() == LEAF {
                 return self.end_at_leaf(guard, key, (word, link), spot, is_unsure);
             }
-            let (node, level) = self.node_to_write(word, link, spot.at.base)?;
+            let (node, level) = self.node_below(word, link, spot.at.base)?;
+            // Its lock, if this is the last node: its link lies in another line.
+            self.pool.region().prefetch_to_write(link.offset());
             if level > spot.at.base {
                 match self.compare_prefix(guard, spot.at, (word, link), (node, level), key) {
                     Compared::Equal => {}
@@ -154,7 +156,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let mut slot = Some((word, self.follow(word)));
         let (mut above, mut holder) = (None, self.root_holder());
         while let Some((word, link)) = slot.filter(|(_, link)| link.is_node()) {
-            let (node, level) = self.node_to_write(word, link, holder.base)?;
+            let (node, level) = self.node_below(word, link, holder.base)?;
             if level > at {
                 let slot = Some((word, link));
                 return Ok(Some(Spot { above, at: holder, slot, end: End::Below(at, byte) }));

@@ -71,7 +71,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 });
                 return false;
             }
-            _ => self.node_below(word, link, descent.base).ok().and_then(|(node, level)| {
+            _ => self.node_unchecked(link, descent.base).and_then(|(node, level)| {
                 descent.base = level + 1;
                 self.next_link(node, level, key)
             }),

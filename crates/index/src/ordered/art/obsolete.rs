@@ -14,6 +14,7 @@ use super::super::keys::OrderedKind;
 use super::node::Node;
 use super::root::Holder;
 use super::tree::Art;
+use crate::Damage;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::{Guard, Locked};
 
@@ -37,13 +38,20 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
     /// Takes the lock of a holder; `None` if it is marked.
     #[inline(always)]
-    pub(super) fn lock<'g>(&'g self, guard: &'g Guard<'_, M>, holder: Holder<'g>) -> Option<Locked<'g, M>> {
+    pub(super) fn lock<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        holder: Holder<'g>,
+    ) -> Result<Option<Locked<'g, M>>, Damage> {
+        if let Some(node) = holder.node {
+            self.check_node(node, holder.base - 1)?;
+        }
         let lock = holder.lock.acquire(guard);
-        (!self.is_obsolete(holder)).then_some(lock)
+        Ok((!self.is_obsolete(holder)).then_some(lock))
     }
 
     /// Takes the lock of a node whose link lies in a holder that is locked and in the tree. So the
-    /// node is in the tree, too, and a mark is from a dead thread.
+    /// node is in the tree, too, and a mark is from a dead thread. The caller has checked the node.
     pub(super) fn lock_below<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,

@@ -64,6 +64,9 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         if self.pool.is_read_only() {
             return;
         }
+        if self.check_node(node, level).is_err() {
+            return;
+        }
         let Some(lock) = node.lock().try_acquire(guard) else { return };
         // While the lock is held, no writer puts a node between the two. The holder of the link is
         // looked at after that: if it is not obsolete, the link in it is the one that counts.

@@ -15,11 +15,14 @@ use crate::{Direction, Place};
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
-use terrace_medium::MappedMedium;
+use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
 
 /// Leaves, and nodes, that are fetched ahead.
 const AHEAD: usize = 16;
+
+/// Links of a usual walk that wait at a time.
+const STACK: usize = 64;
 
 /// How the keys behind a link lie to an end of the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +40,12 @@ enum Edge {
 struct Edges {
     low: Edge,
     high: Edge,
+}
+
+impl Edges {
+    fn are_inside(self) -> bool {
+        self.low == Edge::Inside && self.high == Edge::Inside
+    }
 }
 
 /// A link that a walk has yet to follow, or the rest of a node of kind 256.
@@ -175,7 +184,8 @@ impl<'g, M: MappedMedium, K: OrderedKind> Art<M, K> {
     ) -> Walk<'w, 'g, M, K> {
         let edges = Edges { low: low.edge(), high: high.edge() };
         let slot = (self.root_link(), self.follow(self.root_link()));
-        let stack = vec![Pending { slot, base: 0, edges, next: None }];
+        let mut stack = Vec::with_capacity(STACK);
+        stack.push(Pending { slot, base: 0, edges, next: None });
         Walk {
             tree: self,
             guard,
@@ -206,7 +216,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
 
     /// Whether a leaf is in the range. A record whose key cannot be read is: the caller reports it.
     fn admits(&self, leaf: Link, edges: Edges) -> bool {
-        if edges.low == Edge::Inside && edges.high == Edge::Inside {
+        if edges.are_inside() {
             return true;
         }
         let Some(key) = K::key_of(self.guard, leaf.offset()) else { return true };
@@ -233,7 +243,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
             Some(_) => self.push_children(node, level, &pending),
             None => {
                 let edges = self.edges_at(node, level, &pending);
-                edges.into_iter().for_each(|edges| self.enter(node, level, Pending { edges, ..pending }));
+                edges.into_iter().for_each(|edges| self.enter(node, level, &Pending { edges, ..pending }));
             }
         }
     }
@@ -267,78 +277,100 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     }
 
     /// Puts the entries of a node on the stack: the key that ends here comes first in order.
-    fn enter(&mut self, node: Node<'g>, level: usize, pending: Pending<'g>) {
-        let here = Pending {
-            slot: (node.here(), self.tree.follow(node.here())),
-            base: level + 1,
-            edges: pending.edges,
-            next: None,
-        };
-        let first = match self.direction {
-            Direction::Forward => 0,
-            Direction::Backward => u8::MAX,
-        };
-        match self.direction {
-            Direction::Forward => {
-                self.push_children(node, level, &Pending { next: Some(first), ..pending });
-                self.stack.push(here);
-            }
-            Direction::Backward => {
-                self.stack.push(here);
-                self.push_children(node, level, &Pending { next: Some(first), ..pending });
-            }
+    fn enter(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
+        let link = self.tree.follow(node.here());
+        let here =
+            || Pending { slot: (node.here(), link), base: level + 1, edges: pending.edges, next: None };
+        let is_first = self.direction == Direction::Forward;
+        if !is_first && !link.is_empty() {
+            self.stack.push(here());
+        }
+        let next = Some(if is_first { 0 } else { u8::MAX });
+        self.push_children(node, level, &Pending { next, ..*pending });
+        if is_first && !link.is_empty() {
+            self.stack.push(here());
         }
     }
 
-    /// Puts the children of a node on the stack, in order from the byte `pending.next` on; of a node
-    /// of kind 256 the next few, and a place for the rest below them.
+    /// Puts the children of a node on the stack, the first in order on top; of a node of kind 256
+    /// the next few from the byte `pending.next` on, above a place for the rest.
     fn push_children(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
-        let next = pending.next.unwrap_or(0);
-        let at_most = self.expected.clamp(1, AHEAD);
-        let mut children: Vec<(Slot<'g>, Edges)> = Vec::with_capacity(AHEAD);
-        let mut rest = None;
         if let Node::Full(_) = node {
-            let mut bytes = self.bytes_from(next, level, pending.edges);
-            for byte in bytes.by_ref() {
-                if children.len() == at_most {
-                    rest = Some(byte);
-                    break;
-                }
-                children.extend(self.child(&node.links()[usize::from(byte)], level, pending.edges));
-            }
-        } else {
-            children.extend(node.links().iter().filter_map(|word| self.child(word, level, pending.edges)));
-            children.sort_unstable_by_key(|((_, link), _)| link.byte());
-            children.dedup_by_key(|((_, link), _)| link.byte());
-            if self.direction == Direction::Backward {
-                children.reverse();
-            }
+            return self.push_some(node, level, pending);
         }
-        if rest.is_some() {
-            self.stack.push(Pending { next: rest, ..*pending });
+        let start = self.stack.len();
+        for word in node.links() {
+            self.push_child(word, level, pending.edges);
         }
-        for (slot, edges) in children.into_iter().rev() {
-            self.prefetch(slot.1);
-            self.stack.push(Pending { slot, base: level + 1, edges, next: None });
+        let pushed = &mut self.stack[start..];
+        let byte = |pending: &Pending<'g>| pending.slot.1.byte();
+        match self.direction {
+            Direction::Forward => pushed.sort_unstable_by_key(|pending| std::cmp::Reverse(byte(pending))),
+            Direction::Backward => pushed.sort_unstable_by_key(byte),
+        }
+        if pushed.windows(2).any(|pair| byte(&pair[0]) == byte(&pair[1])) {
+            // A child was removed in one place and added in another meanwhile.
+            let mut pushed = self.stack.split_off(start);
+            pushed.dedup_by_key(|pending| byte(pending));
+            self.stack.extend(pushed);
         }
     }
 
-    /// The bytes of a node's children from `next` on, in order, as far as the ends allow.
-    fn bytes_from(&self, next: u8, level: usize, edges: Edges) -> Box<dyn Iterator<Item = u8>> {
+    fn push_some(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
+        let at_most = self.expected.clamp(1, AHEAD);
+        let (lowest, highest) = self.bytes_of(level, pending.edges);
+        let start = self.stack.len();
+        self.stack.push(Pending { next: None, ..*pending });
+        let mut next = pending.next.map(|byte| match self.direction {
+            Direction::Forward => byte.max(lowest),
+            Direction::Backward => byte.min(highest),
+        });
+        while let Some(byte) = next.filter(|byte| (lowest..=highest).contains(byte)) {
+            if self.stack.len() - start > at_most {
+                break;
+            }
+            self.push_child(&node.links()[usize::from(byte)], level, pending.edges);
+            next = self.following(byte);
+        }
+        self.stack[start + 1..].reverse();
+        match next.filter(|byte| (lowest..=highest).contains(byte)) {
+            Some(_) => self.stack[start].next = next,
+            // The place of the rest stays, and leads nowhere.
+            None => self.stack[start].slot.1 = Link::NONE,
+        }
+    }
+
+    fn following(&self, byte: u8) -> Option<u8> {
+        match self.direction {
+            Direction::Forward => byte.checked_add(1),
+            Direction::Backward => byte.checked_sub(1),
+        }
+    }
+
+    /// The lowest and the highest byte of children whose keys may be in the range.
+    fn bytes_of(&self, level: usize, edges: Edges) -> (u8, u8) {
         let lowest = if edges.low == Edge::Along { self.low.byte(level).unwrap_or(0) } else { 0 };
         let highest = if edges.high == Edge::Along { self.high.byte(level).unwrap_or(0) } else { u8::MAX };
-        match self.direction {
-            Direction::Forward => Box::new(next.max(lowest)..=highest),
-            Direction::Backward => Box::new((lowest..=next.min(highest)).rev()),
+        (lowest, highest)
+    }
+
+    /// Puts a child on the stack, if there is one and its keys may be in the range.
+    #[inline(always)]
+    fn push_child(&mut self, word: &'g Word, level: usize, edges: Edges) {
+        let link = load(self.tree.pool.medium(), word);
+        if link == Link::NONE {
+            return;
+        }
+        let link = self.tree.followed(word, link);
+        let edges = if edges.are_inside() { Some(edges) } else { self.edges_of_child(link, level, edges) };
+        if let Some(edges) = edges.filter(|_| !link.is_empty()) {
+            self.prefetch(link);
+            self.stack.push(Pending { slot: (word, link), base: level + 1, edges, next: None });
         }
     }
 
-    /// A child, if its keys may be in the range.
-    fn child(&self, word: &'g terrace_medium::Word, level: usize, edges: Edges) -> Option<(Slot<'g>, Edges)> {
-        let link = self.tree.followed(word, load(self.tree.pool.medium(), word));
-        if link.is_empty() {
-            return None;
-        }
+    /// How the keys of a child lie to the ends; `None` if all are outside.
+    fn edges_of_child(&self, link: Link, level: usize, edges: Edges) -> Option<Edges> {
         let low = match (edges.low, self.low.byte(level)) {
             (Edge::Along, Some(byte)) if link.byte() < byte => return None,
             (Edge::Along, Some(byte)) if link.byte() == byte => Edge::Along,
@@ -352,10 +384,11 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
             (Edge::Along, Some(_)) => Edge::Inside,
             (edge, _) => edge,
         };
-        Some(((word, link), Edges { low, high }))
+        Some(Edges { low, high })
     }
 
     /// Prefetches the lines of a node that will be followed soon.
+    #[inline(always)]
     fn prefetch(&self, link: Link) {
         let Some(kind) = Kind::of(link.kind()) else { return };
         let lines = match kind {

@@ -12,7 +12,7 @@ use super::locate::{Above, Spot};
 use super::node::{Kind, Node, Prefix, Slot, load, store};
 use super::root::Holder;
 use super::tree::Art;
-use crate::{ChangeError, Decision, Fencing};
+use crate::{Damage, Decision, Fencing};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Locked, PoolFull};
@@ -29,8 +29,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         (node, level): (Node<'_>, usize),
         new: Link,
         fencing: &mut Fencing<'_>,
-    ) -> Result<Tried<()>, ChangeError> {
-        let Some(_locks) = self.lock_both(guard, above, (node, level)) else { return Ok(None) };
+    ) -> Tried<()> {
+        let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
         let mut children = self.children_of(node);
         let Some(kind) = node.kind().larger() else { return Ok(None) };
         if children.len() < node.kind().places() || children.iter().any(|child| child.byte() == new.byte()) {
@@ -44,18 +44,19 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
     /// Replaces a node by one of the next smaller kind if a removal has left few children. Does
     /// nothing if there is no memory: the node is right as it is.
-    pub(super) fn shrink_if_sparse(&self, guard: &Guard<'_, M>, spot: &Spot<'_>) {
-        let Some((above, node, level)) = spot.node_and_above() else { return };
+    pub(super) fn shrink_if_sparse(&self, guard: &Guard<'_, M>, spot: &Spot<'_>) -> Tried<()> {
+        let Some((above, node, level)) = spot.node_and_above() else { return Ok(None) };
         let sparse = node.kind().shrinks_at();
         // The key that ends here counts there, too.
         if sparse == 0 || node.len_hint(self.pool.medium()) > sparse + 1 {
-            return;
+            return Ok(None);
         }
-        let Some(_locks) = self.lock_both(guard, above, (node, level)) else { return };
+        let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
         node.recount(self.pool.medium());
         let children = self.children_of(node);
-        let Some(kind) = node.kind().smaller().filter(|_| children.len() <= sparse) else { return };
-        let _ = self.replace(guard, above, (node, level), (kind, &children), &mut Fencing::Now);
+        let Some(kind) = node.kind().smaller().filter(|_| children.len() <= sparse) else { return Ok(None) };
+        self.replace(guard, above, (node, level), (kind, &children), &mut Fencing::Now)?;
+        Ok(Some(()))
     }
 
     /// Removes a key whose node has one entry besides: that one takes the node's place. Its level
@@ -68,11 +69,11 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         fencing: &mut Fencing<'_>,
         decide: &impl Fn(Option<u64>) -> Decision,
     ) -> Tried<Option<u64>> {
-        let (above, node, level) = spot.node_and_above()?;
+        let Some((above, node, level)) = spot.node_and_above() else { return Ok(None) };
         let medium = self.pool.medium();
-        let _locks = self.lock_both(guard, above, (node, level))?;
+        let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
         if self.follow_locked(word) != link {
-            return None;
+            return Ok(None);
         }
         node.recount(medium);
         let others =
@@ -80,11 +81,11 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let found = K::word_of(guard, link.offset());
         if others().count() > 1 || decide(Some(found)) != Decision::Set(None) {
             // Not the last but one, or another decision: the next turn does what is right.
-            return None;
+            return Ok(None);
         }
         let other = others().next().map_or(Link::NONE, |(place, _)| self.follow_locked(place));
         let below = match others().next() {
-            Some((place, _)) if other.is_node() => Some(self.node_to_write(place, other, level + 1).ok()?),
+            Some((place, _)) if other.is_node() => Some(self.node_to_write(place, other, level + 1)?),
             _ => None,
         };
         let byte = above.link.byte();
@@ -102,7 +103,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             self.set_prefix(guard, below, above.holder.base);
         }
         drop(lock_below);
-        Some(Some(found))
+        Ok(Some(Some(found)))
     }
 
     /// Locks the holder of a link and the node behind it; `None` if they are no longer that.
@@ -111,12 +112,13 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         guard: &'g Guard<'_, M>,
         above: Above<'g>,
         (node, level): (Node<'g>, usize),
-    ) -> Option<(Locked<'g, M>, Locked<'g, M>)> {
-        let lock = self.lock(guard, above.holder)?;
+    ) -> Result<Option<(Locked<'g, M>, Locked<'g, M>)>, Damage> {
+        self.check_node(node, level)?;
+        let Some(lock) = self.lock(guard, above.holder)? else { return Ok(None) };
         if self.follow_locked(above.word) != above.link {
-            return None;
+            return Ok(None);
         }
-        Some((lock, self.lock_below(guard, node, level)))
+        Ok(Some((lock, self.lock_below(guard, node, level))))
     }
 
     /// A node's children, all durable. Called under the lock.

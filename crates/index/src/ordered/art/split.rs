@@ -8,7 +8,7 @@ use super::change::Tried;
 use super::locate::Spot;
 use super::node::{Kind, Prefix, Slot};
 use super::tree::Art;
-use crate::{ChangeError, Fencing};
+use crate::Fencing;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, PoolFull};
 
@@ -25,8 +25,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         leaf: u64,
         (at, byte): (usize, Option<u8>),
         fencing: &mut Fencing<'_>,
-    ) -> Result<Tried<()>, ChangeError> {
-        let Some(_lock) = self.lock(guard, spot.at) else { return Ok(None) };
+    ) -> Tried<()> {
+        let Some(_lock) = self.lock(guard, spot.at)? else { return Ok(None) };
         if self.follow_locked(word) != link {
             return Ok(None);
         }
@@ -50,8 +50,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         leaf: u64,
         (at, byte): (usize, u8),
         fencing: &mut Fencing<'_>,
-    ) -> Result<Tried<()>, ChangeError> {
-        let Some(_lock) = self.lock(guard, spot.at) else { return Ok(None) };
+    ) -> Tried<()> {
+        let Some(_lock) = self.lock(guard, spot.at)? else { return Ok(None) };
         if self.follow_locked(word) != link {
             return Ok(None);
         }

@@ -110,7 +110,8 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
     }
 
     fn lock(&self, node: Node<'g>, level: usize) -> Option<Locked<'g, M>> {
-        self.tree.lock(self.guard, Holder::node(node, level))
+        // The node was checked.
+        self.tree.lock(self.guard, Holder::node(node, level)).ok().flatten()
     }
 
     fn visit_node(&mut self, node: Node<'g>, level: usize, is_counted: bool) {

@@ -71,7 +71,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         self.record_damage(self.pool.region().offset_of(word).raw(), "a link does not fit its check")
     }
 
-    /// The node of a link in a holder with this base, and its level, for readers.
+    /// The node of a link in a holder with this base, and its level.
     #[inline(always)]
     pub(super) fn node_below(
         &self,
@@ -79,13 +79,20 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         link: Link,
         base: usize,
     ) -> Result<(Node<'_>, usize), Damage> {
-        let node = Kind::of(link.kind())
-            .filter(|_| link.is_sound())
-            .and_then(|kind| Node::at(self.pool.region(), kind, link.offset()));
-        let Some(node) = node else { return Err(self.damaged_link(word)) };
+        match self.node_unchecked(link, base) {
+            Some(node) if link.is_sound() => Ok(node),
+            _ => Err(self.damaged_link(word)),
+        }
+    }
+
+    /// As [`Art::node_below`], but does not compare the link with its check. For a search, whose
+    /// answer the key at the leaf confirms: where it finds none, it goes the way again and checks.
+    #[inline(always)]
+    pub(super) fn node_unchecked(&self, link: Link, base: usize) -> Option<(Node<'_>, usize)> {
+        let node = Node::at(self.pool.region(), Kind::of(link.kind())?, link.offset())?;
         match link.skip() {
-            Some(skip) => Ok((node, base + skip)),
-            None => self.level_in_header(node, base),
+            Some(skip) => Some((node, base + skip)),
+            None => self.level_in_header(node, base).ok(),
         }
     }
 
@@ -98,8 +105,18 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         Err(self.record_damage(node.offset(self.pool.region()), "the head of a node does not fit its check"))
     }
 
-    /// As [`Art::node_below`], for writers: the pool's own metadata must never be written to as a
-    /// node.
+    /// Checks a node before it is written to: the pool's own metadata never must be, as a node.
+    #[inline(always)]
+    pub(super) fn check_node(&self, node: Node<'_>, level: usize) -> Result<(), Damage> {
+        let offset = node.offset(self.pool.region());
+        let shape = node.shape(self.pool.medium());
+        if offset >= self.pool.layout().zones && shape.is_of(node.kind()) && shape.level() == level {
+            return Ok(());
+        }
+        Err(self.record_damage(offset, "the head of a node does not fit its check or its link"))
+    }
+
+    /// As [`Art::node_below`], for writers.
     pub(super) fn node_to_write(
         &self,
         word: &Word,
@@ -107,15 +124,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         base: usize,
     ) -> Result<(Node<'_>, usize), Damage> {
         let (node, level) = self.node_below(word, link, base)?;
-        if link.offset() < self.pool.layout().zones {
-            return Err(self.damaged_link(word));
-        }
-        let shape = node.shape(self.pool.medium());
-        if !shape.is_of(node.kind()) || shape.level() != level {
-            return Err(
-                self.record_damage(link.offset(), "the head of a node does not fit its check or its link")
-            );
-        }
+        self.check_node(node, level)?;
         Ok((node, level))
     }
 
