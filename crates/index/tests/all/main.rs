@@ -1,5 +1,6 @@
 //! Tests of indexes, in one program, so that what they have in common is compiled once.
 
+mod art;
 mod art_conformance;
 mod cache;
 mod clht_conformance;

@@ -2,6 +2,7 @@
 //! takes every integer as a key and as a word.
 
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
@@ -28,6 +29,19 @@ fn rewo<M: MappedMedium>() {
 fn level<M: MappedMedium>() {
     stored::<Level<M, U64>, Level<M, Strings>, Clht<M, U64>>();
     stored::<Level<M, Strings>, Level<M, U64>, Rewo<M, Strings>>();
+}
+
+fn art<M: MappedMedium>() {
+    stored::<Art<M, U64>, Art<M, Strings>, Clht<M, U64>>();
+    stored::<Art<M, Strings>, Art<M, U64>, Turbo<M, Strings>>();
+}
+
+#[test]
+fn art_is_reopened() {
+    art::<Dram>();
+    art::<Shm>();
+    art::<Pmem>();
+    art::<Counting<Pmem>>();
 }
 
 #[test]
@@ -73,6 +87,7 @@ fn cached<M: MappedMedium>(pool: &Pool<M>) -> Rewo<M, U64> {
 }
 
 fn check_every_integer<M: MappedMedium>() {
+    integers(create::<Art<M, U64>>);
     integers(create::<Clht<M, U64>>);
     integers(create::<Turbo<M, U64>>);
     integers(create::<Rewo<M, U64>>);
@@ -125,6 +140,7 @@ fn check_in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kin
 
 #[test]
 fn table_in_used_memory_starts_empty() {
+    check_in_used_memory::<Art<_, U64>>();
     check_in_used_memory::<Clht<_, U64>>();
     check_in_used_memory::<Level<_, U64>>();
     check_in_used_memory::<Rewo<_, U64>>();

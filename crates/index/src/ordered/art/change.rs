@@ -215,10 +215,16 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
     }
 
-    /// Whether a node has a child with this byte. Called under the lock.
-    pub(super) fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
-        node.child(self.pool.medium(), self.mark, byte)
-            .is_some_and(|(word, _)| !self.follow_locked(word).is_empty())
+    /// Whether a node has a child with this byte. Called under the lock. Trusts no hint, which
+    /// damage may have changed, but sets the child's.
+    fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
+        let medium = self.pool.medium();
+        let child = node.child_by_look(medium, byte).filter(|(word, _)| !self.follow_locked(word).is_empty());
+        let Some((child, _)) = child else { return false };
+        if let Some(place) = node.links().iter().position(|word| std::ptr::eq(word, child)) {
+            node.note_place(medium, self.mark, byte, place);
+        }
+        true
     }
 
     /// A free place of a node for a child with this byte; its hint is noted. Called under the lock.

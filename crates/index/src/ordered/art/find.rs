@@ -104,7 +104,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 Some(Damage { offset: link.offset(), what: "a record that may be the key's is unsound" })
             }
             // A changed byte in a link may have been the key's.
-            Ended::Nothing(Some(node)) => self.damaged_in(node),
+            Ended::Nothing(Some(node)) => self.damaged_in(node, key),
             _ => None,
         };
         match suspect.or(self.damage.get().copied()) {
@@ -130,13 +130,21 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
     }
 
-    /// The first of a node's links that does not fit its check and may have been any byte's. (In a
-    /// node of kind 256 each byte has its own place.)
-    fn damaged_in(&self, node: Node<'_>) -> Option<Damage> {
+    /// The first of a node's links that does not fit its check and may have been any byte's, or a
+    /// hint that hides the key's. (In a node of kind 256 each byte has its own place.)
+    fn damaged_in(&self, node: Node<'_>, key: &K::Key) -> Option<Damage> {
+        let (medium, region) = (self.pool.medium(), self.pool.region());
         if matches!(node, Node::Full(_)) {
             return None;
         }
-        let is_damaged = |word: &&Word| !load(self.pool.medium(), word).is_whole();
-        node.links().iter().find(is_damaged).map(|word| self.damaged_link(word))
+        let is_damaged = |word: &&Word| !load(medium, word).is_whole();
+        if let Some(word) = node.links().iter().find(is_damaged) {
+            return Some(self.damaged_link(word));
+        }
+        let byte = K::byte(key, node.shape(medium).level())?;
+        // A child that has come since the search has its hint.
+        let is_hidden =
+            node.child_by_look(medium, byte).is_some() && node.child(medium, self.mark, byte).is_none();
+        is_hidden.then(|| self.record_damage(node.offset(region), "a hint of a node hides a link"))
     }
 }

@@ -231,6 +231,11 @@ impl<'g> Node<'g> {
         }
     }
 
+    /// As [`Node::child`], but looks at all links, whatever the hints say.
+    pub(super) fn child_by_look<M: Medium>(self, medium: &M, byte: u8) -> Option<Slot<'g>> {
+        find_in(medium, self.links(), byte)
+    }
+
     /// Its children, in no order, with their places.
     pub(super) fn children<'m, M: Medium>(
         self,
