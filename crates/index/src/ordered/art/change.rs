@@ -3,7 +3,7 @@
 use super::super::keys::{KEY_MAX, OrderedKind, pair_word};
 use super::super::link::Link;
 use super::locate::{Above, End, Spot};
-use super::node::{Kind, Node, Slot, store};
+use super::node::{Kind, Node, Slot, load, store};
 use super::root::Holder;
 use super::tree::Art;
 use crate::{ChangeError, Decision, Fencing};
@@ -193,8 +193,10 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let place = match (spot.at.node, byte) {
             (None, _) => Some(self.root_link()),
             (Some(node), None) => Some(node.here()),
-            (Some(node), Some(byte)) if self.has_child(node, byte) => return Ok(None),
-            (Some(node), Some(byte)) => self.free_place(node, byte),
+            (Some(node), Some(byte)) => match self.place_for(node, byte) {
+                Ok(place) => place,
+                Err(Taken) => return Ok(None),
+            },
         };
         match (place, spot.at.node, spot.above) {
             (Some(place), node, _) => {
@@ -215,29 +217,32 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
     }
 
-    /// Whether a node has a child with this byte. Called under the lock. Trusts no hint, which
-    /// damage may have changed, but sets the child's.
-    fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
-        let medium = self.pool.medium();
-        let child = node.child_by_look(medium, byte).filter(|(word, _)| !self.follow_locked(word).is_empty());
-        let Some((child, _)) = child else { return false };
-        if let Some(place) = node.links().iter().position(|word| std::ptr::eq(word, child)) {
-            node.note_place(medium, self.mark, byte, place);
-        }
-        true
-    }
-
-    /// A free place of a node for a child with this byte; its hint is noted. Called under the lock.
-    fn free_place<'g>(&self, node: Node<'g>, byte: u8) -> Option<&'g Word> {
-        let links = node.links();
+    /// A free place of a node for a child with this byte, whose hint is set; `None` if the node is
+    /// full. An error if the node has such a child. Called under the lock. Trusts no hint, which
+    /// damage may have changed, but sets that of the child.
+    fn place_for<'g>(&self, node: Node<'g>, byte: u8) -> Result<Option<&'g Word>, Taken> {
+        let (medium, links) = (self.pool.medium(), node.links());
         if node.kind() == Kind::Full {
-            return Some(&links[usize::from(byte)]);
+            return Ok(Some(&links[usize::from(byte)]));
         }
-        let place = links.iter().position(|word| self.follow_locked(word).is_empty())?;
-        node.note_place(self.pool.medium(), self.mark, byte, place);
-        Some(&links[place])
+        let mut free = None;
+        for (place, word) in links.iter().enumerate() {
+            let link = load(medium, word);
+            if link.is_empty() {
+                free.get_or_insert(place);
+            } else if link.byte() == byte {
+                node.note_place(medium, self.mark, byte, place);
+                return Err(Taken);
+            }
+        }
+        let Some(place) = free else { return Ok(None) };
+        node.note_place(medium, self.mark, byte, place);
+        Ok(Some(&links[place]))
     }
 }
+
+/// A node has a child with the byte of a new one.
+struct Taken;
 
 impl<'g> Spot<'g> {
     /// The link to the node, and the node with its level; `None` at the root.

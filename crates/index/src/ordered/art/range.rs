@@ -298,52 +298,47 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         if let Node::Full(_) = node {
             return self.push_some(node, level, pending);
         }
-        let start = self.stack.len();
+        let (start, flip) =
+            (self.stack.len(), if self.direction == Direction::Forward { u8::MAX } else { 0 });
+        // Ascends in the order of the stack, on which the first child lies last.
+        let rank = |pending: &Pending<'g>| pending.slot.1.byte() ^ flip;
         for word in node.links() {
+            let mut at = self.stack.len();
             self.push_child(word, level, pending.edges);
-        }
-        let pushed = &mut self.stack[start..];
-        let byte = |pending: &Pending<'g>| pending.slot.1.byte();
-        match self.direction {
-            Direction::Forward => pushed.sort_unstable_by_key(|pending| std::cmp::Reverse(byte(pending))),
-            Direction::Backward => pushed.sort_unstable_by_key(byte),
-        }
-        if pushed.windows(2).any(|pair| byte(&pair[0]) == byte(&pair[1])) {
-            // A child was removed in one place and added in another meanwhile.
-            let mut pushed = self.stack.split_off(start);
-            pushed.dedup_by_key(|pending| byte(pending));
-            self.stack.extend(pushed);
+            if at == self.stack.len() {
+                continue;
+            }
+            while at > start && rank(&self.stack[at - 1]) > rank(&self.stack[at]) {
+                self.stack.swap(at - 1, at);
+                at -= 1;
+            }
+            if at > start && rank(&self.stack[at - 1]) == rank(&self.stack[at]) {
+                // The child was removed from one place and added in another meanwhile.
+                self.stack.remove(at);
+            }
         }
     }
 
     fn push_some(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
-        let at_most = self.expected.clamp(1, AHEAD);
-        let (lowest, highest) = self.bytes_of(level, pending.edges);
-        let start = self.stack.len();
+        let ((lowest, highest), at_most) =
+            (self.bytes_of(level, pending.edges), self.expected.clamp(1, AHEAD));
+        let next = pending.next.unwrap_or(0);
+        let (mut byte, last, step) = match self.direction {
+            Direction::Forward => (i32::from(next.max(lowest)), i32::from(highest), 1),
+            Direction::Backward => (i32::from(next.min(highest)), i32::from(lowest), -1),
+        };
+        let (start, links) = (self.stack.len(), node.links());
         self.stack.push(Pending { next: None, ..*pending });
-        let mut next = pending.next.map(|byte| match self.direction {
-            Direction::Forward => byte.max(lowest),
-            Direction::Backward => byte.min(highest),
-        });
-        while let Some(byte) = next.filter(|byte| (lowest..=highest).contains(byte)) {
-            if self.stack.len() - start > at_most {
-                break;
-            }
-            self.push_child(&node.links()[usize::from(byte)], level, pending.edges);
-            next = self.following(byte);
+        while (last - byte) * step >= 0 && self.stack.len() - start <= at_most {
+            self.push_child(&links[byte as usize], level, pending.edges);
+            byte += step;
         }
         self.stack[start + 1..].reverse();
-        match next.filter(|byte| (lowest..=highest).contains(byte)) {
-            Some(_) => self.stack[start].next = next,
+        if (last - byte) * step >= 0 {
+            self.stack[start].next = Some(byte as u8);
+        } else {
             // The place of the rest stays, and leads nowhere.
-            None => self.stack[start].slot.1 = Link::NONE,
-        }
-    }
-
-    fn following(&self, byte: u8) -> Option<u8> {
-        match self.direction {
-            Direction::Forward => byte.checked_add(1),
-            Direction::Backward => byte.checked_sub(1),
+            self.stack[start].slot.1 = Link::NONE;
         }
     }
 
