@@ -273,6 +273,24 @@ fn verify_finds_a_changed_link_or_head() {
 }
 
 #[test]
+fn collection_frees_nothing_behind_a_damaged_link() {
+    let (index, _) = tree_of_all_kinds();
+    let pool = index.pool().clone();
+    let before = pool.space().used_by_blocks;
+    let link = word(&pool, pool.roots()[0].offset.unwrap() + 16);
+    let sound = link.load(pool.medium(), Relaxed);
+    link.store(pool.medium(), sound ^ 1 << 20, Relaxed);
+    pool.request_collection();
+    let trace = |marker: &mut terrace_pool::Marker<'_>| {
+        index.trace(&pool.pin(), marker, |marker, word| marker.mark_around(word));
+    };
+    assert_eq!(pool.collect(&mut { trace }).freed, 0);
+    link.store(pool.medium(), sound, Relaxed);
+    assert_eq!(pool.space().used_by_blocks, before);
+    assert!(pool.needs_collection(), "it is left to a sound tree");
+}
+
+#[test]
 fn writers_refuse_damaged_nodes() {
     let (index, model) = tree_of_all_kinds();
     let pool = index.pool().clone();

@@ -58,8 +58,13 @@ impl<'g, M: MappedMedium, K: OrderedKind> Art<M, K> {
         while let Some(pending) = walk.stack.pop() {
             walk.visit(pending);
         }
-        self.count().finish_recount(walk.keys);
-        KINDS.iter().for_each(|&kind| self.count().correct_figure(kind as usize, walk.nodes[kind as usize]));
+        let (keys, nodes) = (walk.keys, walk.nodes);
+        if self.damage.get().is_some() {
+            // What lies behind a damaged link is not free: it can be salvaged.
+            marker.give_up();
+        }
+        self.count().finish_recount(keys);
+        KINDS.iter().for_each(|&kind| self.count().correct_figure(kind as usize, nodes[kind as usize]));
     }
 }
 
