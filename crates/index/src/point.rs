@@ -122,8 +122,8 @@ pub trait PointIndex: Send + Sync {
         })
     }
 
-    /// Gives `key` another word if it is present, and returns the previous word. Takes no memory but
-    /// what the index has set aside.
+    /// Gives `key` another word if it is present, and returns the previous word. Takes no memory
+    /// but what the index has set aside.
     fn update(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>, word: u64) -> Option<u64> {
         let present = |before: Option<u64>| before.map_or(Decision::Keep, |_| Decision::Set(Some(word)));
         unless_damaged(self.change(guard, key, Fencing::Now, present))

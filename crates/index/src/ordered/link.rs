@@ -12,13 +12,13 @@
 //! On a medium with a volatile cache, a writer stores a link with its dirty bit, writes it back,
 //! fences, and clears the bit. A thread that finds the bit persists the link itself before it
 //! returns what the link says or builds upon it. So no answer and no change depends on a link that
-//! a crash may take back. A removed link leaves a dirty word of kind 0 until its removal is durable.
-//! (RECIPE calls this the flush after certain loads, Condition #2.)
+//! a crash may take back. A removed link leaves a dirty word of kind 0 until its removal is
+//! durable. (RECIPE calls this the flush after certain loads, Condition #2.)
 //!
 //! A thread clears the bit of the very word that it has persisted. No dirty word comes back to a
 //! place while a thread that saw it there is pinned: it holds the offset of a block that was linked
-//! or unlinked there once. The exception is a leaf whose word changes in place, *updating*; only the
-//! holder of the node's lock clears its bit.
+//! or unlinked there once. The exception is a leaf whose word changes in place, *updating*; only
+//! the holder of the node's lock clears its bit.
 
 /// What a link leads to. 0 is nothing; 1 is a leaf; the others are nodes, as the tree defines them.
 pub(super) type KindBits = u64;

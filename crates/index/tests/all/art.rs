@@ -406,6 +406,7 @@ fn random_place_reaches_keys_alike() {
         };
         before[usize::from(key[0] == 0xff)] += 1;
     }
-    // Two or three of the thousand keys' two thousand places; an even choice at the root made it half.
+    // Two or three of the thousand keys' two thousand places; an even choice at the root made it
+    // half.
     assert!(before[0] > 0 && before[1] < 400, "{before:?}");
 }

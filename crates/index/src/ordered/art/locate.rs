@@ -169,8 +169,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     }
 }
 
-/// The first byte in which `there` differs from `key`, and `there`'s byte; `None` if they are equal.
-/// A key that ends differs there.
+/// The first byte in which `there` differs from `key`, and `there`'s byte; `None` if they are
+/// equal. A key that ends differs there.
 fn first_difference(key: &[u8], there: &[u8]) -> Option<(usize, Option<u8>)> {
     let same = key.iter().zip(there).take_while(|(one, other)| one == other).count();
     (same < key.len() || same < there.len()).then(|| (same, there.get(same).copied()))

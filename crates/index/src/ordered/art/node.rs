@@ -12,11 +12,11 @@
 //!   prefix    | 63:24 bytes, the first at the top | 23:8 length | 7:0 check |
 //!   hints     | 63:48 mark | 47:42 place of byte 8i + 7 | ... | 5:0 place of byte 8i |
 //! ```
-//! Kinds 4, 16 and 48 keep their links in no order. A hint says where the link of a byte was put. It
-//! is stored before the link, so if its word has the mark of this generation of the pool, the link
-//! is there or nowhere. Hints are never persisted. Those of an earlier generation mean nothing: then
-//! a search looks at all links, and the next writer there sets them. Counts (of children) are
-//! estimates that are never persisted, either.
+//! Kinds 4, 16 and 48 keep their links in no order. A hint says where the link of a byte was put.
+//! It is stored before the link, so if its word has the mark of this generation of the pool, the
+//! link is there or nowhere. Hints are never persisted. Those of an earlier generation mean
+//! nothing: then a search looks at all links, and the next writer there sets them. Counts (of
+//! children) are estimates that are never persisted, either.
 //!
 //! The check of `shape` covers kind and level, which never change. `counted` is the number of the
 //! last recount that has passed the node (see `trace`).

@@ -1,8 +1,8 @@
 //! Nodes of other kinds in the place of full and sparse ones, and the end of a node that has one
 //! entry left.
 //!
-//! Each marks the old node, swaps the link to it, and retires it, under the locks of both (invariants
-//! 2 and 5). The old node keeps its content for the readers in it.
+//! Each marks the old node, swaps the link to it, and retires it, under the locks of both
+//! (invariants 2 and 5). The old node keeps its content for the readers in it.
 
 use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};

@@ -88,8 +88,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             (Prefix::of(&bytes[spot.at.base..at]), spot.at.shape(self.pool.medium()).counted());
         let content = Content { level: at, prefix, counted, here, children };
         let fresh = self.build(guard, Kind::Four, &content)?;
-        // PERSIST: the node, and the new leaf in it, before the link to the node. A crash in between
-        // leaves blocks that the collector reclaims.
+        // PERSIST: the node, and the new leaf in it, before the link to the node. A crash in
+        // between leaves blocks that the collector reclaims.
         Ok(fresh.fenced(&guard.fence()).into_offset())
     }
 }

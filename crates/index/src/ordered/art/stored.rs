@@ -154,7 +154,8 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for Art<M, K> {
         let keys = self.len();
         IndexStats {
             keys,
-            // The root's place, and each node's places for children and for the key that ends there.
+            // The root's place, and each node's places for children and for the key that ends
+            // there.
             slots: 1 + sum(|kind| kind.places() as u64 + 1),
             bytes: sum(|kind| kind.bytes() as u64)
                 + keys * K::LEAF_BYTES as u64
