@@ -1,7 +1,7 @@
 //! Optional capabilities of engines.
 
-use crate::{Entry, Memory, ReadError, WriteError};
-use std::ops::Bound;
+use crate::{Durably, Entry, Memory, ReadError, WriteError};
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use terrace_index::Direction;
 use terrace_medium::HugePages;
@@ -65,21 +65,53 @@ pub trait Pooled {
 
 /// A store that keeps its keys in order.
 pub trait Ordered {
-    /// The entries with keys from `from` to `to`, in byte order or the reverse. A cursor holds no
-    /// lock: it visits a key that is present throughout once, and may or may not visit a key that
-    /// is added or removed meanwhile.
+    /// The entries with keys between `from` and `to`, in byte order or the reverse. `from` is the
+    /// lower end in either direction; above `to`, the range is empty. The ends may be of any
+    /// length.
+    ///
+    /// A range holds no lock and no memory of the store between two visits. It visits a key that is
+    /// present throughout exactly once, and a key that is added, removed or changed meanwhile at
+    /// most once.
     fn range(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         direction: Direction,
     ) -> Result<Box<dyn RangeCursor + '_>, ReadError>;
+
+    /// Removes the entries with keys between `from` and `to`, the lowest first, each for itself.
+    /// Stops after `at_most` keys; keys whose entries have expired count. Returns how many entries
+    /// it has removed, and the first key that is left, if any: the call may be repeated from there.
+    /// Takes no memory.
+    ///
+    /// # Errors
+    /// [`WriteError::Corrupt`] after the call has removed all that it could, if it met damage.
+    fn remove_range(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        at_most: u64,
+        how: Durably,
+    ) -> Result<(u64, Option<Box<[u8]>>), WriteError>;
 }
 
 /// A place in a range; from [`Ordered::range`].
 pub trait RangeCursor {
-    /// The next key and its entry; `None` at the end. After an error the cursor is at its end.
-    fn next(&mut self) -> Result<Option<(&[u8], Entry<'_>)>, ReadError>;
+    /// Visits the next entries, up to `at_most`, until `each` breaks. Returns whether more may be
+    /// left.
+    ///
+    /// # Errors
+    /// [`ReadError::Skipped`] after a visit that met damage: it has visited the other entries, and
+    /// the range may be continued. Its cursor is that of [`RangeCursor::position`]. After any other
+    /// error the range is at its end.
+    fn visit(
+        &mut self,
+        at_most: usize,
+        each: &mut dyn FnMut(&[u8], Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<bool, ReadError>;
+
+    /// The key behind which the range goes on, in its direction; `None` before the first one.
+    fn position(&self) -> Option<&[u8]>;
 }
 
 /// A store whose data lies in files.

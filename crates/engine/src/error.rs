@@ -55,12 +55,12 @@ pub enum ReadError {
         /// What is wrong there.
         what: &'static str,
     },
-    /// A scan met records that do not match their checksums. It has visited all other records up to
-    /// `next`, where it can continue.
+    /// A scan met records that do not match their checksums, or damage to an ordered index, which may
+    /// hide records. It has visited all other records up to `next`, where it can continue.
     Skipped {
         /// Number of records that it skipped.
         records: u64,
-        /// Where the first of them lies.
+        /// Where the first damage lies.
         place: Place,
         /// What is wrong there.
         what: &'static str,
@@ -78,6 +78,11 @@ pub enum ReadError {
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
+    /// The store's index keeps no order, so it has no ranges.
+    Unordered {
+        /// The name of the index.
+        index: &'static str,
+    },
     /// The cursor is none that a scan of this store returns: it comes from a store with an index of
     /// another sort.
     InvalidCursor,
@@ -129,6 +134,11 @@ pub enum WriteError {
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
+    /// As [`ReadError::Unordered`].
+    Unordered {
+        /// The name of the index.
+        index: &'static str,
+    },
     /// As [`ReadError::InvalidCursor`], for a scan that is part of the write.
     InvalidCursor,
     /// Writes are disabled, because something in this program failed; the reason.
@@ -143,6 +153,7 @@ impl From<ReadError> for WriteError {
             }
             ReadError::Io { file, offset, kind } => Self::Io { file, offset, kind },
             ReadError::Forked => Self::Forked,
+            ReadError::Unordered { index } => Self::Unordered { index },
             ReadError::InvalidCursor => Self::InvalidCursor,
         }
     }
@@ -184,6 +195,14 @@ impl From<ChangeError> for WriteError {
 
 const INVALID_CURSOR: &str = "invalid cursor: begin the scan again from the start";
 
+fn unordered(f: &mut fmt::Formatter<'_>, index: &str) -> fmt::Result {
+    write!(
+        f,
+        "the store's index `{index}` keeps no order of keys, so it has no ranges; create a store with an ordered \
+         index (`art`) and copy the entries into it"
+    )
+}
+
 fn corrupt(f: &mut fmt::Formatter<'_>, place: &Place, what: &str) -> fmt::Result {
     let damaged = match place {
         Place::Pool(_) => "pool",
@@ -200,6 +219,10 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Corrupt { place, what } => corrupt(f, place, what),
+            Self::Skipped { records: 0, place, what, .. } => {
+                write!(f, "entries may be missing: ")?;
+                corrupt(f, place, what)
+            }
             Self::Skipped { records: 1, place, what, .. } => {
                 write!(f, "1 record was skipped: ")?;
                 corrupt(f, place, what)
@@ -210,6 +233,7 @@ impl fmt::Display for ReadError {
             }
             Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
             Self::Forked => Forked.fmt(f),
+            Self::Unordered { index } => unordered(f, index),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
         }
     }
@@ -238,6 +262,7 @@ impl fmt::Display for WriteError {
                 "the write asks for durability `{asked}`, but the store provides at most `{most}`; open it with more"
             ),
             Self::Forked => Forked.fmt(f),
+            Self::Unordered { index } => unordered(f, index),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
             Self::Stopped(why) => write!(f, "writes are disabled: {why}; open the pool again"),
         }

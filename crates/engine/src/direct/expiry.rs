@@ -288,6 +288,22 @@ mod tests {
         assert!((0..1000u32).all(|n| store.get(&n.to_le_bytes()).unwrap().is_some() == (n % 3 != 1)));
     }
 
+    /// An index by order continues behind keys, which the process keeps.
+    #[test]
+    fn sweep_goes_through_an_ordered_store() {
+        let (store, clock) = small::ordered_store();
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", (n % 3 == 1).then_some(2000)));
+        clock.advance(5000);
+        store.root.sweep_position().store(store.pool().medium(), u64::MAX, Relaxed);
+        let gone: u64 = (0..100).map(|_| store.sweep_expired(100)).sum();
+        assert_eq!((gone, store.len().get()), (333, 667));
+        assert_eq!(store.root.sweep_position().load(store.pool().medium(), Relaxed), u64::MAX);
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", Some(6000)));
+        clock.advance(5000);
+        let mut pass = Pass::default();
+        assert!(store.sweep_for(u64::MAX, &mut pass) && store.is_empty());
+    }
+
     #[test]
     fn sweep_keeps_record_with_damaged_expiry() {
         let (store, clock) = store();

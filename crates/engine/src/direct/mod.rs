@@ -32,10 +32,12 @@ mod key;
 #[cfg(test)]
 mod one_instant;
 mod plan;
+mod range;
 mod read;
 mod record;
 mod recover;
 mod remove;
+mod remove_range;
 mod room;
 mod root;
 mod scan;

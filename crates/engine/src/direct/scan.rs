@@ -1,10 +1,10 @@
 //! Scans over all keys.
 
 use super::store::Direct;
-use super::view::Record;
+use super::view::{Record, corrupt};
 use crate::{Cursor, Entry, ReadError, WriteError};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::Place;
+use terrace_index::{Damage, Place};
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -14,21 +14,29 @@ const PIECE: usize = 1024;
 /// more of them in limbo, nor the buckets that an index retires when it shrinks.
 pub(super) const REMOVALS: usize = 8;
 
-/// The damaged records that a scan has skipped.
+/// The damage that a scan has passed.
 #[derive(Default)]
-struct Skipped {
-    records: u64,
+pub(super) struct Skipped {
+    /// Damaged records.
+    pub(super) records: u64,
     first: Option<ReadError>,
 }
 
 impl Skipped {
-    fn add(&mut self, error: ReadError) {
+    pub(super) fn add(&mut self, error: ReadError) {
         self.records += 1;
         self.first.get_or_insert(error);
     }
 
+    /// Adds damage to the index, which may hide any number of records.
+    pub(super) fn add_damage(&mut self, damage: Option<Damage>) {
+        if let Some(Damage { offset, what }) = damage {
+            self.first.get_or_insert(corrupt(offset, what));
+        }
+    }
+
     /// The result of a scan that continues at `next`.
-    fn at(self, next: Cursor) -> Result<Cursor, ReadError> {
+    pub(super) fn at(self, next: Cursor) -> Result<Cursor, ReadError> {
         match self.first {
             None => Ok(next),
             Some(ReadError::Corrupt { place, what }) => {
@@ -77,6 +85,9 @@ impl<M: MappedMedium> Direct<M> {
             });
             (place, left) = (next, left.saturating_sub(visited));
             if place.is_end() || left == 0 {
+                if self.index.ordered().is_some() {
+                    skipped.add_damage(self.index.damage());
+                }
                 self.skipped.fetch_add(skipped.records, Relaxed);
                 return skipped.at(place.into());
             }
@@ -161,12 +172,7 @@ impl<M: MappedMedium> Direct<M> {
     /// Removes the key whose word this was a moment ago.
     fn remove_word(&self, guard: &Guard<'_, M>, word: u64) -> Result<(), WriteError> {
         let key = Record::at(guard, word)?.body.key;
-        while let Some(word) = self.wait_unclaimed_word(guard, key)? {
-            if self.unlink(guard, key, word)? {
-                break;
-            }
-        }
-        Ok(())
+        self.remove_found(guard, key).map(drop)
     }
 }
 
@@ -238,6 +244,27 @@ mod tests {
         };
         assert!(damaged.contains(&place.offset()) && error.to_string().starts_with("3 records were skipped"));
         assert_eq!(store.random_key().unwrap().map(|key| key.len()), Some(4));
+    }
+
+    #[test]
+    fn scan_of_ordered_store_continues_behind_keys() {
+        let (store, _) = small::ordered_store();
+        (0..3000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", None));
+        for at_least in [1, 100, PIECE + 1] {
+            let (mut cursor, mut keys) = (Cursor::START, Vec::new());
+            while !cursor.is_end() {
+                assert_eq!(cursor.key(), keys.last().map(Vec::as_slice));
+                cursor = store.scan(&cursor, at_least, &mut |key, _| keys.push(key.to_vec())).unwrap();
+            }
+            assert!(keys.into_iter().eq((0..3000u32).map(|n| n.to_be_bytes().to_vec())), "{at_least}");
+        }
+        let found: BTreeSet<_> = (0..100).map(|_| store.random_key().unwrap()).collect();
+        assert!(found.len() > 50 && !found.contains(&None));
+        let foreign = Cursor::from_number(5).unwrap();
+        assert_eq!(store.scan(&foreign, 1, &mut |_, _| {}), Err(ReadError::InvalidCursor));
+        assert_eq!(store.scan(&Cursor::END, 1, &mut |_, _| {}), Ok(Cursor::END));
+        store.clear(Durably::Store).unwrap();
+        assert_eq!((store.len().get(), store.random_key()), (0, Ok(None)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::{Dram, MappedMedium, Offset, Word};
 use terrace_pool::Pool;
+use terrace_testkit::Reference;
 
 pub(super) type Index<M = Dram> = Clht<M, Bytes<Key>>;
 pub(super) type Store<M = Dram> = Direct<M>;
@@ -33,6 +34,14 @@ pub(super) fn store() -> (Store, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(1000));
     let settings = Settings { clock: clock.clone(), ..settings() };
     (open(Pool::anonymous(16 << 20).unwrap(), settings).unwrap(), clock)
+}
+
+/// A store that keeps its keys in order, and its clock.
+pub(super) fn ordered_store() -> (Store, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at(1000));
+    let settings = Settings { clock: clock.clone(), ..settings() };
+    let pool = Pool::anonymous(16 << 20).unwrap();
+    (Direct::open_ordered::<Reference<Dram, Bytes<Key>>>(pool, settings).unwrap(), clock)
 }
 
 /// A stopped clock that counts how often it is read: once per record that expires.

@@ -4,18 +4,20 @@ use super::chores::CHORES;
 use super::compact::Compactor;
 use super::flight::TOGETHER;
 use super::key::Key;
+use super::range::Range;
 use super::root::{INDEX, Root};
 use super::table::{Indexed, Ranges, Table};
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
 use crate::{
     Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, IndexFigures, Memory,
-    OpenError, PoolStats, Pooled, Put, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError,
-    WriteError,
+    OpenError, Ordered, PoolStats, Pooled, Put, RangeCursor, ReadError, Report, Stats, Ticket, Token, Value,
+    Version, WatchError, WriteError,
 };
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use terrace_index::{Bytes, CacheBounds, Place, PointIndex, RangeIndex, Stored};
+use terrace_index::{Bytes, CacheBounds, Direction, Place, PointIndex, RangeIndex, Stored};
 use terrace_medium::{HugePages, MappedMedium};
 use terrace_pool::{GrowError, Holder, Pool, Space, Watch};
 
@@ -399,6 +401,37 @@ impl<M: MappedMedium> Engine for Direct<M> {
     }
     fn pooled(&self) -> Option<&dyn Pooled> {
         Some(self)
+    }
+    fn ordered(&self) -> Option<&dyn Ordered> {
+        self.index.ordered().map(|_| self as &dyn Ordered)
+    }
+}
+
+impl<M: MappedMedium> Direct<M> {
+    /// The ranges of the index.
+    pub(super) fn ranges(&self) -> Result<&dyn Ranges<M>, ReadError> {
+        self.index.ordered().ok_or(ReadError::Unordered { index: self.index.name() })
+    }
+}
+
+impl<M: MappedMedium> Ordered for Direct<M> {
+    fn range(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<Box<dyn RangeCursor + '_>, ReadError> {
+        Ok(Box::new(Range::new(self, self.ranges()?, from, to, direction)))
+    }
+    fn remove_range(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        at_most: u64,
+        how: Durably,
+    ) -> Result<(u64, Option<Box<[u8]>>), WriteError> {
+        self.check_durability(how)?;
+        self.remove_between(from, to, at_most)
     }
 }
 

@@ -218,11 +218,15 @@ impl<M: MappedMedium> Direct<M> {
                 return self.word(&guard, key).map(|_| false).map_err(WriteError::from);
             };
             if self.unlink(&guard, key, word)? {
-                let was_live =
-                    self.readable_record(&guard, Some(word)).is_some_and(|record| !self.has_expired(&record));
-                return Ok(was_live);
+                return Ok(self.was_live(&guard, word));
             }
         }
+    }
+
+    /// Whether the record of a key that was removed was an entry for readers.
+    #[inline(always)]
+    pub(super) fn was_live(&self, guard: &Guard<'_, M>, word: u64) -> bool {
+        self.readable_record(guard, Some(word)).is_some_and(|record| !self.has_expired(&record))
     }
 
     /// Removes `key` if the index still has this word for it. Takes no memory.
