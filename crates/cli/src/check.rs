@@ -71,10 +71,13 @@ fn print(report: &Report, took: Duration) -> io::Result<()> {
     for finding in &report.findings {
         writeln!(out, "{finding}; --repair {}", finding.remedy)?;
     }
+    let index = match report.nodes {
+        0 => counted(report.buckets, "bucket", "buckets"),
+        nodes => counted(nodes, "node", "nodes"),
+    };
     let checked = format!(
-        "checked {}, {}, {} in {}{}",
+        "checked {}, {index}, {} in {}{}",
         counted(report.records, "record", "records"),
-        counted(report.buckets, "bucket", "buckets"),
         counted(report.roots, "root", "roots"),
         duration(took),
         if report.concurrent { BESIDE } else { "" },

@@ -92,8 +92,10 @@ pub struct IndexFigures {
     pub name: &'static str,
     /// Its size.
     pub bytes: u64,
-    /// Slots for keys.
+    /// Slots for keys; in a tree also for children.
     pub slots: u64,
+    /// Nodes of a tree by kind, the smallest kind first; 0 of a hash index.
+    pub nodes: [u64; 4],
     /// Resizes completed since the pool was created.
     pub resizes: u64,
     /// Whether it is being resized.
@@ -147,9 +149,11 @@ impl Costs {
 }
 
 impl IndexFigures {
-    /// Keys a slot, 0 to 1, of a store with `records` keys.
+    /// The share of slots that are used, 0 to 1, in a store with `records` keys. In a tree all nodes
+    /// but the root use one, too.
     pub fn load_factor(&self, records: u64) -> f64 {
-        if self.slots == 0 { 0.0 } else { records as f64 / self.slots as f64 }
+        let children = self.nodes.iter().sum::<u64>().saturating_sub(1);
+        if self.slots == 0 { 0.0 } else { (records + children) as f64 / self.slots as f64 }
     }
 }
 
@@ -166,8 +170,10 @@ impl Stats {
 pub struct Report {
     /// Records that were read and compared with their checksums.
     pub records: u64,
-    /// Buckets of the index.
+    /// Buckets of the index; 0 of a tree.
     pub buckets: u64,
+    /// Nodes of the index if it is a tree.
+    pub nodes: u64,
     /// Named roots of the pool.
     pub roots: u64,
     /// Whether other processes may have written meanwhile, so that only the records were checked:

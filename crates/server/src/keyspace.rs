@@ -1,9 +1,14 @@
 //! The keys that a command works on: the store itself, or a transaction over it. Commands are
 //! written once for both.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    ops::{Bound, ControlFlow},
+};
 
-use terrace::{Change, Cursor, Entry, Put, PutOptions, ReadError, Store, Transaction};
+use terrace::{
+    Change, Cursor, Direction, Entry, Put, PutOptions, RangeCursor, ReadError, Store, Transaction,
+};
 
 use crate::command::{Failure, Outcome, check_key};
 
@@ -24,6 +29,9 @@ impl<'a> From<Entry<'a>> for Found<'a> {
 
 /// A callback that receives a key's entry, or `None` if the key is absent.
 pub type ReadCallback<'f> = dyn FnMut(Option<Found<'_>>) + 'f;
+
+/// A callback that receives a key and its entry.
+pub type RangeCallback<'f> = dyn FnMut(&[u8], Found<'_>) -> ControlFlow<()> + 'f;
 
 /// The operations on keys that commands use. Expired entries count as absent.
 pub trait Keyspace {
@@ -68,6 +76,25 @@ pub trait Keyspace {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Cursor, Failure>;
 
+    /// Calls `each` for the entries whose keys are within `bounds`, in byte order or the reverse,
+    /// until it breaks, at most `at_most` times. The first bound is the lower one in either
+    /// direction. Returns whether more may be left. Fails if the store's index keeps no order.
+    fn range(
+        &mut self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        at_most: usize,
+        each: &mut RangeCallback<'_>,
+    ) -> Result<bool, Failure>;
+
+    /// Removes the entries whose keys are within `bounds`, the lowest first, at most `at_most` keys. Returns how many entries it has removed, and the first key that is left, if any. Fails
+    /// if the store's index keeps no order.
+    fn remove_range(
+        &mut self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        at_most: u64,
+    ) -> Result<(u64, Option<Box<[u8]>>), Failure>;
+
     /// A random key; `None` in an empty store.
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure>;
 
@@ -98,6 +125,35 @@ fn past_damage(scanned: Result<Cursor, ReadError>) -> Result<Cursor, Failure> {
             Ok(next.clone())
         }
         scanned => Ok(scanned?),
+    }
+}
+
+/// Reads from a range on past damaged records, as [`past_damage`] does.
+fn read_range(
+    mut range: Box<dyn RangeCursor + '_>,
+    at_most: usize,
+    each: &mut RangeCallback<'_>,
+) -> Result<bool, Failure> {
+    let (mut left, mut flow) = (at_most, ControlFlow::Continue(()));
+    loop {
+        let visited = range.visit(left, &mut |key, entry| {
+            left -= 1;
+            flow = each(key, entry.into());
+            flow
+        });
+        match visited {
+            Err(ref error @ ReadError::Skipped { ref next, .. }) => {
+                log::warn!("a range continued after damaged records: {error}");
+                if next.is_end() {
+                    return Ok(false);
+                }
+            }
+            Ok(true) => {}
+            visited => return Ok(visited?),
+        }
+        if left == 0 || flow.is_break() {
+            return Ok(true);
+        }
     }
 }
 
@@ -172,6 +228,24 @@ impl Keyspace for StoreKeyspace<'_> {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Cursor, Failure> {
         past_damage(self.0.scan(cursor, at_least, &mut |key, _| each(key)))
+    }
+
+    fn range(
+        &mut self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        at_most: usize,
+        each: &mut RangeCallback<'_>,
+    ) -> Result<bool, Failure> {
+        read_range(self.0.range_cursor(bounds, direction)?, at_most, each)
+    }
+
+    fn remove_range(
+        &mut self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        at_most: u64,
+    ) -> Result<(u64, Option<Box<[u8]>>), Failure> {
+        Ok(self.0.delete_range_up_to(bounds, at_most)?)
     }
 
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {
@@ -346,6 +420,37 @@ impl Keyspace for Overlay<'_, '_> {
                 each(key);
             }
         }))
+    }
+
+    fn range(
+        &mut self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        at_most: usize,
+        each: &mut RangeCallback<'_>,
+    ) -> Result<bool, Failure> {
+        read_range(self.transaction.range_cursor(bounds, direction)?, at_most, each)
+    }
+
+    fn remove_range(
+        &mut self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        at_most: u64,
+    ) -> Result<(u64, Option<Box<[u8]>>), Failure> {
+        let (mut keys, mut next) = (Vec::new(), None);
+        self.transaction.range_cursor(bounds, Direction::Forward)?.visit(usize::MAX, &mut |key, _| {
+            if keys.len() as u64 == at_most {
+                next = Some(key.into());
+                return ControlFlow::Break(());
+            }
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        for key in &keys {
+            self.touch(key);
+            self.transaction.remove(key)?;
+        }
+        Ok((keys.len() as u64, next))
     }
 
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {

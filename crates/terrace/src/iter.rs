@@ -1,6 +1,8 @@
 //! Iterators over a store.
 
-use crate::{Cursor, OwnedValue, ReadError, Store};
+use crate::bounds::of_prefix;
+use crate::range::Unread;
+use crate::{Cursor, Direction, Entry, OwnedValue, ReadError, Store};
 use std::collections::VecDeque;
 
 /// Entries that an iterator reads at a time.
@@ -20,9 +22,35 @@ pub struct Iter<'s> {
 /// Every key of a store; from [`Store::keys`] and [`Store::keys_with_prefix`]. As [`Iter`], without
 /// copying values.
 pub struct Keys<'s> {
-    pieces: Pieces<'s>,
-    prefix: Vec<u8>,
+    pieces: KeyPieces<'s>,
     keys: VecDeque<Vec<u8>>,
+}
+
+/// How the keys with a prefix are found: among all keys, or in a range of an ordered store.
+enum KeyPieces<'s> {
+    All(Pieces<'s>, Vec<u8>),
+    Range(Unread<'s>),
+}
+
+impl KeyPieces<'_> {
+    fn is_at_end(&self) -> bool {
+        match self {
+            Self::All(pieces, _) => pieces.next.is_none(),
+            Self::Range(unread) => unread.is_at_end(),
+        }
+    }
+
+    /// Reads the next piece.
+    fn read(&mut self, add: &mut dyn FnMut(&[u8])) -> Result<(), ReadError> {
+        match self {
+            Self::All(pieces, prefix) => pieces.read(&mut |key, _| {
+                if key.starts_with(prefix) {
+                    add(key);
+                }
+            }),
+            Self::Range(unread) => unread.read(Direction::Forward, PIECE, &mut |key, _| add(key)),
+        }
+    }
 }
 
 /// Where the next piece of a scan begins.
@@ -34,7 +62,7 @@ struct Pieces<'s> {
 
 impl Pieces<'_> {
     /// Reads the next piece, unless the end was reached.
-    fn read(&mut self, each: &mut dyn FnMut(&[u8], crate::Entry<'_>)) -> Result<(), ReadError> {
+    fn read(&mut self, each: &mut dyn FnMut(&[u8], Entry<'_>)) -> Result<(), ReadError> {
         let Some(cursor) = self.next.take() else { return Ok(()) };
         let read = self.store.scan(&cursor, PIECE, each);
         self.next = match &read {
@@ -64,13 +92,9 @@ impl Iterator for Keys<'_> {
     type Item = Result<Vec<u8>, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.keys.is_empty() && self.pieces.next.is_some() {
-            let (keys, prefix) = (&mut self.keys, &self.prefix);
-            let read = self.pieces.read(&mut |key, _| {
-                if key.starts_with(prefix) {
-                    keys.push_back(key.to_vec());
-                }
-            });
+        while self.keys.is_empty() && !self.pieces.is_at_end() {
+            let keys = &mut self.keys;
+            let read = self.pieces.read(&mut |key| keys.push_back(key.to_vec()));
             if let Err(error) = read {
                 return Some(Err(error));
             }
@@ -80,7 +104,7 @@ impl Iterator for Keys<'_> {
 }
 
 impl Store {
-    /// Every key and its value, copied, in no particular order.
+    /// Every key and its value, copied, in no particular order; for an order: [`Store::range`].
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -100,7 +124,8 @@ impl Store {
         self.keys_with_prefix("")
     }
 
-    /// Every key that begins with `prefix`, in no particular order. Reads all keys of the store.
+    /// Every key that begins with `prefix`. An ordered store reads only these, and returns them in
+    /// order; any other reads all its keys, and returns them in no particular order.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
@@ -111,8 +136,12 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn keys_with_prefix(&self, prefix: impl AsRef<[u8]>) -> Keys<'_> {
-        let pieces = Pieces { store: self, next: Some(Cursor::START) };
-        Keys { pieces, prefix: prefix.as_ref().to_vec(), keys: VecDeque::new() }
+        let prefix = prefix.as_ref();
+        let pieces = match self.is_ordered() {
+            true => KeyPieces::Range(Unread::new(self.source(), of_prefix(prefix))),
+            false => KeyPieces::All(Pieces { store: self, next: Some(Cursor::START) }, prefix.to_vec()),
+        };
+        Keys { pieces, keys: VecDeque::new() }
     }
 }
 
@@ -133,6 +162,6 @@ impl std::fmt::Debug for Iter<'_> {
 
 impl std::fmt::Debug for Keys<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keys").field("next", &self.pieces.next).finish_non_exhaustive()
+        f.debug_struct("Keys").field("at_end", &self.pieces.is_at_end()).finish_non_exhaustive()
     }
 }

@@ -29,13 +29,16 @@
 
 mod background;
 mod batch;
+mod bounds;
 mod clock;
 mod error;
 mod iter;
 mod keyspace;
+mod merge;
 mod options;
 mod owned;
 mod put_options;
+mod range;
 mod salvage;
 mod size;
 mod store;
@@ -43,19 +46,21 @@ mod transaction;
 mod watch;
 
 pub use batch::Batch;
+pub use bounds::KeyRange;
 pub use error::{CloseError, GrowError, IncrementError, OpenError};
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use options::{Index, Options};
 pub use owned::OwnedValue;
 pub use put_options::PutOptions;
+pub use range::Range;
 pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
 pub use store::Store;
 pub use terrace_engine::{
-    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Durability, Entry, Finding, IndexFigures,
-    KEY_MAX, ManualClock, Place, PoolStats, Put, ReadError, Remedy, Report, Stats, Ticket, Token, VALUE_MAX,
-    Value, Version, WatchError, WriteError,
+    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, Durability, Entry, Finding,
+    IndexFigures, KEY_MAX, ManualClock, Place, PoolStats, Put, RangeCursor, ReadError, Remedy, Report, Stats,
+    Ticket, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};

@@ -54,6 +54,13 @@ impl Index {
         }
     }
 
+    /// Whether it keeps keys in order, so that the store has ranges.
+    pub fn is_ordered(self) -> bool {
+        match self {
+            Self::Clht | Self::Turbo | Self::Rewo | Self::Level => false,
+        }
+    }
+
     fn not_built(self) -> OpenError {
         OpenError::NotBuilt { feature: self.name() }
     }

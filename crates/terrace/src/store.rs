@@ -440,11 +440,6 @@ impl Store {
         self.0.engine.scan(cursor, at_least, each)
     }
 
-    /// Whether the store keeps its keys in order.
-    pub fn is_ordered(&self) -> bool {
-        self.0.engine.ordered().is_some()
-    }
-
     /// A random key; `None` if the store is empty.
     pub fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         self.0.engine.random_key()

@@ -1,8 +1,14 @@
 //! Transactions: several reads and writes at one instant.
 
-use crate::{Change, Cursor, Entry, ReadError, Token, Value, Version, WriteError};
+use crate::bounds::{of_prefix, owned};
+use crate::merge::Writes;
+use crate::range::{Range, Source};
+use crate::{
+    Change, Cursor, Direction, Entry, KeyRange, RangeCursor, ReadError, Token, Value, Version, WriteError,
+};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use terrace_engine::{Commit, Durably, Engine, Expected, Write, WriteKind};
 
 /// Reads and writes of a transaction while [`Store::transaction`](crate::Store::transaction) runs
@@ -11,9 +17,14 @@ use terrace_engine::{Commit, Durably, Engine, Expected, Write, WriteKind};
 /// It sees its own writes; no other reader does before it commits. All of it then happens at one
 /// instant, if nothing that it read has changed; otherwise it runs again. Nothing of it happens if
 /// its closure returns an error or has called [`Transaction::abort`].
+///
+/// Ranges are the exception: they show the store as it is at the time, under the transaction's own
+/// writes. An entry that a range has shown may change before the transaction commits, and a key may
+/// appear in the range or vanish from it. Read the keys that a decision depends on with
+/// [`Transaction::get`], too.
 pub struct Transaction<'t> {
     engine: &'t dyn Engine,
-    written: BTreeMap<Vec<u8>, Written>,
+    written: Writes,
     read: BTreeMap<Vec<u8>, Option<Token>>,
     /// Whether a key was read in two versions: this run cannot commit.
     torn: bool,
@@ -25,7 +36,7 @@ pub struct Transaction<'t> {
 }
 
 /// The write of a transaction to a key.
-enum Written {
+pub(crate) enum Written {
     Put {
         value: Vec<u8>,
         expires_at: Option<u64>,
@@ -39,7 +50,7 @@ impl<'t> Transaction<'t> {
     pub(crate) fn new(engine: &'t dyn Engine) -> Self {
         Self {
             engine,
-            written: BTreeMap::new(),
+            written: Writes::new(),
             read: BTreeMap::new(),
             torn: false,
             cleared: false,
@@ -156,6 +167,62 @@ impl<'t> Transaction<'t> {
         self.engine.check_put(key, &[])?;
         self.write(key, Written::Removed);
         Ok(())
+    }
+
+    /// The entries whose keys are in `keys`, as this transaction sees them: see [`Store::range`].
+    ///
+    /// [`Store::range`]: crate::Store::range
+    pub fn range(&self, keys: impl KeyRange) -> Range<'_> {
+        Range::new(self.source(), owned(keys.bounds()))
+    }
+
+    /// The entries whose keys begin with `prefix`, as this transaction sees them.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range<'_> {
+        Range::new(self.source(), of_prefix(prefix.as_ref()))
+    }
+
+    /// As [`Store::range_cursor`](crate::Store::range_cursor), as this transaction sees the entries.
+    pub fn range_cursor(
+        &self,
+        keys: impl KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn RangeCursor + '_>, ReadError> {
+        self.source().cursor(keys.bounds(), direction)
+    }
+
+    /// Removes every entry in `keys` that it sees now, and returns how many. The transaction keeps
+    /// all of these keys in memory, and removes them at one instant.
+    pub fn delete_range(&mut self, keys: impl KeyRange) -> Result<u64, WriteError> {
+        self.delete_range_up_to(keys, u64::MAX).map(|(removed, _)| removed)
+    }
+
+    /// Removes every entry whose key begins with `prefix`, as [`Transaction::delete_range`].
+    pub fn delete_prefix(&mut self, prefix: impl AsRef<[u8]>) -> Result<u64, WriteError> {
+        self.delete_range(of_prefix(prefix.as_ref()))
+    }
+
+    /// As [`Transaction::delete_range`], but stops after `at_most` keys, the lowest ones. Returns
+    /// how many entries it has removed, and the first key of the range that is left.
+    pub fn delete_range_up_to(
+        &mut self,
+        keys: impl KeyRange,
+        at_most: u64,
+    ) -> Result<(u64, Option<Box<[u8]>>), WriteError> {
+        let (mut found, mut next) = (Vec::new(), None);
+        self.range_cursor(keys, Direction::Forward)?.visit(usize::MAX, &mut |key, _| {
+            if found.len() as u64 == at_most {
+                next = Some(Box::from(key));
+                return ControlFlow::Break(());
+            }
+            found.push(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        found.iter().for_each(|key| self.write(key, Written::Removed));
+        Ok((found.len() as u64, next))
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { engine: self.engine, written: Some(&self.written), cleared: self.cleared }
     }
 
     /// Removes every key.

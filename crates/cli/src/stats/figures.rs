@@ -32,6 +32,8 @@ pub(super) struct Figures {
     index: String,
     index_bytes: u64,
     index_slots: u64,
+    /// 0: the index is no tree.
+    index_nodes: u64,
     index_resizes: u64,
     index_resizing: bool,
     /// 0: no cache.
@@ -83,6 +85,7 @@ impl Figures {
             index: index.name.into(),
             index_bytes: index.bytes,
             index_slots: index.slots,
+            index_nodes: index.nodes.iter().sum(),
             index_resizes: index.resizes,
             index_resizing: index.resizing,
             index_cache_bytes: cache.bytes,
@@ -115,6 +118,7 @@ impl Figures {
             index: page.label("terrace_index_info", "name")?,
             index_bytes: count("index_bytes")?,
             index_slots: count("index_slots")?,
+            index_nodes: count("index_nodes")?,
             index_resizes: count("index_resizes_total")?,
             index_resizing: count("index_resizing")? != 0,
             index_cache_bytes: count("index_cache_bytes")?,
@@ -158,8 +162,10 @@ impl Figures {
         ratio(self.overhead_bytes as f64, self.records as f64)
     }
 
+    /// The share of the index's slots that are used; in a tree all nodes but the root use one, too.
     fn load_factor(&self) -> f64 {
-        ratio(self.records as f64, self.index_slots as f64)
+        let used = self.records + self.index_nodes.saturating_sub(1);
+        ratio(used as f64, self.index_slots as f64)
     }
 
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -179,15 +185,12 @@ impl Figures {
             }
         }
         let resizing = if self.index_resizing { ", resizing now" } else { "" };
-        let (index, resizes) = (format_size(self.index_bytes), thousands(self.index_resizes));
-        row(
-            "index",
-            format!(
-                "{}, {index}, {:.0}% full, resized {resizes} times{resizing}",
-                self.index,
-                100.0 * self.load_factor()
-            ),
-        )?;
+        let (index, percent) = (format_size(self.index_bytes), 100.0 * self.load_factor());
+        let shape = match self.index_nodes {
+            0 => format!("resized {} times{resizing}", thousands(self.index_resizes)),
+            nodes => counted(nodes, "node", "nodes"),
+        };
+        row("index", format!("{}, {index}, {percent:.0}% full, {shape}", self.index))?;
         row("index cache", self.cache())?;
         if let Some(server) = &self.server {
             server.write(&mut row)?;
@@ -262,6 +265,7 @@ impl Figures {
         field("pool_bytes", json!(self.pool_bytes));
         field("index", json!(self.index));
         field("index_bytes", json!(self.index_bytes));
+        field("index_nodes", json!(self.index_nodes));
         field("index_load_factor", json!(self.load_factor()));
         field("index_resizes", json!(self.index_resizes));
         field("index_resizing", json!(self.index_resizing));

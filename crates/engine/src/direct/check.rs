@@ -45,10 +45,20 @@ impl<M: MappedMedium> Direct<M> {
         });
         touched.report(&mut findings);
         progress(records, records);
-        let buckets = self.index.stats(&guard).buckets;
-        let (roots, findings) =
-            (self.pool().roots().len() as u64, findings.into_iter().map(Into::into).collect());
-        Report { records, buckets, roots, findings, concurrent: false }
+        self.report_of(&guard, records, findings, false)
+    }
+
+    fn report_of(
+        &self,
+        guard: &Guard<'_, M>,
+        records: u64,
+        findings: Vec<Finding>,
+        concurrent: bool,
+    ) -> Report {
+        let (index, roots) = (self.index.stats(guard), self.pool().roots().len() as u64);
+        let findings = findings.into_iter().map(Into::into).collect();
+        let (buckets, nodes) = (index.buckets, index.nodes.iter().sum());
+        Report { records, buckets, nodes, roots, findings, concurrent }
     }
 }
 
@@ -72,9 +82,7 @@ impl<M: MappedMedium> Direct<M> {
             });
             progress(records, total.max(records));
             if place.is_end() {
-                let (buckets, roots) = (self.index.stats(&guard).buckets, self.pool().roots().len() as u64);
-                let findings = findings.into_iter().map(Into::into).collect();
-                return Report { records, buckets, roots, findings, concurrent: true };
+                return self.report_of(&guard, records, findings, true);
             }
         }
     }

@@ -217,6 +217,7 @@ impl<M: MappedMedium> Direct<M> {
                 name: self.index.name(),
                 bytes: index.bytes,
                 slots: index.slots,
+                nodes: index.nodes,
                 resizes: index.resizes,
                 resizing: index.resizing,
                 cache: self.index.cache(),
