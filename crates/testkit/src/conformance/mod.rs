@@ -14,7 +14,7 @@ mod stored;
 mod subject;
 
 pub use counted::{Costs, costs_of_inserts, costs_of_single_changes, most_lines};
-pub use store::{Site, exact_store, store};
+pub use store::{Site, exact_store, ordered_store, store};
 pub use subject::{NAME, Setup};
 
 use crate::TestKeys;

@@ -3,6 +3,7 @@
 mod exact;
 mod keys;
 mod model;
+mod ordered;
 mod site;
 mod threads;
 
@@ -38,6 +39,16 @@ pub fn exact_store(make: impl Fn() -> Site) {
     store(&make);
     exact::counts_follow_each_write(&make);
     exact::counts_add_up_over_threads(&make);
+}
+
+/// The additional suite for stores that keep their keys in order. `make` returns a place for a new
+/// store each time. Panics on the first failure.
+pub fn ordered_store(make: impl Fn() -> Site) {
+    assert!(make().open().is_ordered(), "a store that keeps its keys in order");
+    ordered::ranges_match_a_map(&make);
+    ordered::many_keys_in_order(&make);
+    ordered::ranges_stay_in_order_beside_writers(&make);
+    ordered::removal_spares_neighbours(&make);
 }
 
 /// The content of a store, by a scan.

@@ -241,7 +241,10 @@ fn hammer(store: &Store, seed: u64) {
                 });
             }
             8 => {
-                let from = Cursor::from_number(draws.roll(CURSOR_LIMIT)).unwrap();
+                let from = match store.is_ordered() {
+                    true => Cursor::after(&key),
+                    false => Cursor::from_number(draws.roll(CURSOR_LIMIT)).unwrap(),
+                };
                 store.scan(&from, 20, &mut |key, entry| written_whole(key, entry.value)).unwrap();
             }
             _ if round % 500 == 0 => drop(store.sweep_expired(100)),
