@@ -9,6 +9,8 @@ use std::time::Duration;
 use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_engine::{Engine, OpenError as EngineError};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, hash};
+#[cfg(feature = "art")]
+use terrace_index::{RangeIndex, ordered};
 use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
@@ -28,11 +30,14 @@ pub enum Index {
     /// Level hashing: a hash table of two levels with buckets of 128 bytes, which fills up before
     /// it grows, in place. Keys have no order.
     Level,
+    /// Adaptive radix tree (P-ART). Keeps keys in order, so the store has ranges:
+    /// [`Store::range`].
+    Art,
 }
 
 impl Index {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Clht, Self::Turbo, Self::Rewo, Self::Level];
+    pub const ALL: [Self; 5] = [Self::Clht, Self::Turbo, Self::Rewo, Self::Level, Self::Art];
 
     /// Its name, as in commands and in [`Stats::index`](crate::Stats::index).
     pub fn name(self) -> &'static str {
@@ -41,6 +46,7 @@ impl Index {
             Self::Turbo => "turbo",
             Self::Rewo => "rewo",
             Self::Level => "level",
+            Self::Art => "art",
         }
     }
 
@@ -51,6 +57,7 @@ impl Index {
             Self::Turbo => cfg!(feature = "turbo"),
             Self::Rewo => cfg!(feature = "rewo"),
             Self::Level => cfg!(feature = "level"),
+            Self::Art => cfg!(feature = "art"),
         }
     }
 
@@ -58,6 +65,7 @@ impl Index {
     pub fn is_ordered(self) -> bool {
         match self {
             Self::Clht | Self::Turbo | Self::Rewo | Self::Level => false,
+            Self::Art => true,
         }
     }
 
@@ -430,9 +438,11 @@ impl Options {
             Some(Index::Rewo) => self.direct::<hash::Rewo<M, Bytes<Key>>, M>(pool, settings),
             #[cfg(feature = "level")]
             Some(Index::Level) => self.direct::<hash::Level<M, Bytes<Key>>, M>(pool, settings),
+            #[cfg(feature = "art")]
+            Some(Index::Art) => self.direct_ordered::<ordered::Art<M, Bytes<Key>>, M>(pool, settings),
             // If this release does not know the index, opening fails with its name.
             Some(Index::Clht) | None => self.direct::<hash::Clht<M, Bytes<Key>>, M>(pool, settings),
-            #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
+            #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level", feature = "art")))]
             Some(index) => Err(index.not_built()),
         }
     }
@@ -443,6 +453,16 @@ impl Options {
         I: PointIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
     {
         let engine = Direct::open::<I>(pool, settings).map_err(|error| self.contents(error))?;
+        Ok(Arc::new(engine))
+    }
+
+    #[cfg(feature = "art")]
+    fn direct_ordered<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn Engine>, OpenError>
+    where
+        M: MappedMedium,
+        I: RangeIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
+    {
+        let engine = Direct::open_ordered::<I>(pool, settings).map_err(|error| self.contents(error))?;
         Ok(Arc::new(engine))
     }
 

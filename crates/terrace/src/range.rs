@@ -179,11 +179,32 @@ impl Store {
     /// copies: [`Store::range_cursor`].
     ///
     /// The iterator's first item is [`ReadError::Unordered`] if the store's index keeps no order.
+    ///
+    /// ```
+    /// use terrace::{Index, Store};
+    ///
+    /// let store = Store::options().anonymous().index(Index::Art).create()?;
+    /// ["2026-07-01", "2026-06-30", "2026-07-14", "2025-12-24"].iter().for_each(|day| store.put(day, "").unwrap());
+    /// let july: Vec<_> = store.range("2026-07".."2026-08").collect::<Result<_, _>>()?;
+    /// assert_eq!((july.len(), &july[0].0[..]), (2, &b"2026-07-01"[..]));
+    /// let (latest, _) = store.range(..).rev().next().unwrap()?;
+    /// assert_eq!(latest, b"2026-07-14");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn range(&self, keys: impl KeyRange) -> Range<'_> {
         Range::new(self.source(), owned(keys.bounds()))
     }
 
     /// The entries whose keys begin with `prefix`, as [`Store::range`] returns them.
+    ///
+    /// ```
+    /// # let store = terrace::Store::options().anonymous().index(terrace::Index::Art).create()?;
+    /// store.put("user:7", "Ada")?;
+    /// store.put("user:12", "Grace")?;
+    /// store.put("job:1", "run")?;
+    /// assert_eq!(store.prefix("user:").count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range<'_> {
         Range::new(self.source(), of_prefix(prefix.as_ref()))
     }
@@ -200,6 +221,21 @@ impl Store {
 
     /// A cursor over the entries whose keys are in `keys`, which shows them without copies: the
     /// fastest way to read a range.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use terrace::{Direction, Index, Store};
+    ///
+    /// let store = Store::options().anonymous().index(Index::Art).create()?;
+    /// ["a", "b", "c"].iter().for_each(|key| store.put(key, "value").unwrap());
+    /// let (mut cursor, mut bytes) = (store.range_cursor("b".., Direction::Backward)?, 0);
+    /// let more = cursor.visit(100, &mut |key, entry| {
+    ///     bytes += key.len() + entry.value.len();
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert_eq!((bytes, more), (12, false));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn range_cursor(
         &self,
         keys: impl KeyRange,
@@ -210,6 +246,14 @@ impl Store {
 
     /// Removes every entry whose key is in `keys`, each for itself, and returns how many. A key
     /// written meanwhile may stay or go. Takes no memory.
+    ///
+    /// ```
+    /// # let store = terrace::Store::options().anonymous().index(terrace::Index::Art).create()?;
+    /// ["a", "b", "c"].iter().for_each(|key| store.put(key, "value").unwrap());
+    /// assert_eq!(store.delete_range("b"..)?, 2);
+    /// assert_eq!(store.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`WriteError::Corrupt`] after all others have been removed, if some could not be read.

@@ -1,8 +1,11 @@
 //! The store as the subject of a workload, through the same calls as a program that embeds it.
 
-use std::{hint::black_box, ops::Range};
+use std::{
+    hint::black_box,
+    ops::{ControlFlow, Range},
+};
 
-use terrace::{CURSOR_LIMIT, Change, Cursor, Put, Store};
+use terrace::{CURSOR_LIMIT, Change, Cursor, Direction, Put, Store};
 use terrace_bench::{Random, Shape, Subject};
 
 use super::options::PREFIX;
@@ -41,8 +44,17 @@ impl Subject for OfStore<'_> {
         self.store.modify(key, |entry| (change(value), entry.is_some())).map_err(Failure::new)
     }
 
-    /// Reads `records` records from a random position in index order; the index keeps no key order.
-    fn scan(&mut self, _: &[u8], records: u32) -> Result<(), Failure> {
+    /// Reads `records` records from a key on, in the order of keys; where the index keeps no order,
+    /// from a random place on in its own.
+    fn scan(&mut self, key: &[u8], records: u32) -> Result<(), Failure> {
+        if self.store.is_ordered() {
+            let mut range = self.store.range_cursor(key.., Direction::Forward).map_err(Failure::new)?;
+            let look = &mut |key: &[u8], _: terrace::Entry<'_>| {
+                black_box(key.first().copied());
+                ControlFlow::Continue(())
+            };
+            return range.visit(records as usize, look).map(drop).map_err(Failure::new);
+        }
         let look = &mut |key: &[u8], _: terrace::Entry<'_>| _ = black_box(key.first().copied());
         let place = Cursor::from_number(self.random.next() % CURSOR_LIMIT).expect("below the limit");
         self.store.scan(&place, records as usize, look).map(drop).map_err(Failure::new)

@@ -102,7 +102,7 @@ fn bad_variables_are_named_with_what_is_valid() {
         ("TERRACE_PORT", "70000", "a number from 0 to 65535"),
         ("TERRACE_PORT", "10.0.0.1:6379", "a number from 0 to 65535"),
         ("TERRACE_SIZE", "large", "a size, as in 1073741824, 512mb or 4GiB"),
-        ("TERRACE_INDEX", "btree", "clht or turbo or rewo or level"),
+        ("TERRACE_INDEX", "btree", "clht or turbo or rewo or level or art"),
         ("TERRACE_SHARED", "maybe", "yes or no"),
         ("TERRACE_UNIX_PERM", "999", "permissions in octal, as in 700, up to 777"),
         ("TERRACE_INDEX_CACHE", "2mb..1mb", "two sizes, the smaller first"),

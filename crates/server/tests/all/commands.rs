@@ -9,14 +9,14 @@ use terrace_server::{
     shared::Shared,
 };
 
-struct Client {
+pub(crate) struct Client {
     session: Session,
     shared: Arc<Shared>,
     clock: Arc<terrace::ManualClock>,
 }
 
 /// A time in 2033.
-const START_MS: u64 = 2_000_000_000_000;
+pub(crate) const START_MS: u64 = 2_000_000_000_000;
 
 impl Client {
     fn new() -> Client {
@@ -26,13 +26,13 @@ impl Client {
         Client::of(Arc::new(Shared::new(store, Config::default())), clock)
     }
 
-    fn of(shared: Arc<Shared>, clock: Arc<terrace::ManualClock>) -> Client {
+    pub(crate) fn of(shared: Arc<Shared>, clock: Arc<terrace::ManualClock>) -> Client {
         let session = Session::new(Arc::clone(&shared), Peer::default(), clock.now_ms());
         Client { session, shared, clock }
     }
 
     /// Another client of the same server.
-    fn another(&self) -> Client {
+    pub(crate) fn another(&self) -> Client {
         Client::of(Arc::clone(&self.shared), Arc::clone(&self.clock))
     }
 
@@ -44,12 +44,12 @@ impl Client {
     }
 
     /// Sends an inline command.
-    fn ask(&mut self, line: &str) -> String {
+    pub(crate) fn ask(&mut self, line: &str) -> String {
         self.send(format!("{line}\r\n").as_bytes()).0
     }
 
     /// Sends inline commands, and checks their replies.
-    fn expect(&mut self, lines: &[(&str, &str)]) {
+    pub(crate) fn expect(&mut self, lines: &[(&str, &str)]) {
         for (line, reply) in lines {
             assert_eq!(self.ask(line), *reply, "{line}");
         }
@@ -204,7 +204,7 @@ fn several_keys_are_written_all_or_none() {
 
 #[test]
 fn overlong_key_in_transaction_leaves_store_sound() {
-    for index in [terrace::Index::Clht, terrace::Index::Turbo, terrace::Index::Rewo, terrace::Index::Level] {
+    for index in terrace::Index::ALL {
         let store = terrace::Store::options().anonymous().index(index).create().expect("memory for a store");
         let clock = Arc::new(terrace::ManualClock::at(START_MS));
         let mut client = Client::of(Arc::new(Shared::new(store, Config::default())), clock);

@@ -6,6 +6,7 @@ mod common;
 mod redis;
 
 mod commands;
+mod cursors;
 mod differential;
 mod ending;
 mod long;

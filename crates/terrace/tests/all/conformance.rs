@@ -3,7 +3,7 @@
 use terrace::{Durability, Index, Options};
 use terrace_medium::{Pmem, Shm};
 use terrace_testkit::Counting;
-use terrace_testkit::conformance::{Site, exact_store};
+use terrace_testkit::conformance::{Site, exact_store, ordered_store};
 
 #[test]
 fn in_memory_of_the_process() {
@@ -51,4 +51,17 @@ fn with_level_hashing() {
         let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
         Site::in_file(|options| power(options).index(Index::Level), Options::open_or_create)
     });
+}
+
+#[test]
+fn with_the_radix_tree() {
+    let process = || Site::in_file(|options| options.index(Index::Art), Options::open_or_create);
+    let power = || {
+        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
+        Site::in_file(|options| power(options).index(Index::Art), Options::open_or_create)
+    };
+    exact_store(process);
+    ordered_store(process);
+    exact_store(power);
+    ordered_store(power);
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use terrace::{ByteSize, CURSOR_LIMIT, Cursor, Index, Put, ReadError, Store};
 
+/// The indexes whose cursors are numbers.
 const INDEXES: [Index; 4] = [Index::Clht, Index::Level, Index::Rewo, Index::Turbo];
 
 fn fill(store: &Store, keys: u64) {
@@ -77,4 +78,30 @@ fn scan_refuses_invalid_cursors() {
         let last = Cursor::from_number(CURSOR_LIMIT - 1).unwrap();
         assert!(store.scan(&last, usize::MAX, &mut |_, _| {}).is_ok());
     }
+}
+
+#[test]
+fn scan_of_an_ordered_store_continues_after_a_restart() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let open = || {
+        let options = Store::options().path(directory.path().join("pool")).size(ByteSize::mib(16));
+        options.index(Index::Art).open_or_create().unwrap()
+    };
+    let store = open();
+    fill(&store, 3000);
+    let (mut keys, mut cursor) = (Vec::new(), Cursor::START);
+    for _ in 0..20 {
+        cursor = store.scan(&cursor, 10, &mut |key, _| keys.push(key.to_vec())).unwrap();
+        assert_eq!((cursor.key(), cursor.number()), (keys.last().map(Vec::as_slice), None));
+    }
+    store.close().unwrap();
+    let store = open();
+    cursor = Cursor::after(cursor.key().unwrap());
+    while !cursor.is_end() {
+        cursor = store.scan(&cursor, 10, &mut |key, _| keys.push(key.to_vec())).unwrap();
+    }
+    assert!(keys.len() == 3000 && keys.is_sorted_by(|a, b| a < b));
+    let number = Cursor::from_number(7).unwrap();
+    let refused = store.scan(&number, 10, &mut |_, _| panic!("a key from a number"));
+    assert_eq!(refused, Err(ReadError::InvalidCursor));
 }

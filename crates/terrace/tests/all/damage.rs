@@ -76,8 +76,35 @@ fn read_all(store: &Store, model: &Model) -> (u32, bool) {
             break;
         }
     }
+    if store.is_ordered() {
+        lost += lost_in_ranges(store, model);
+    }
     let _ = (store.random_key(), store.len(), store.stats());
     (lost, reported)
+}
+
+/// Reads all ranges, both ways. Fails on a wrong entry, and on a wrong order. Returns how many
+/// present keys they left out without an error.
+fn lost_in_ranges(store: &Store, model: &Model) -> u32 {
+    type Item = Result<(Vec<u8>, terrace::OwnedValue), ReadError>;
+    let lost = |range: &mut dyn Iterator<Item = Item>| {
+        let (mut found, mut failed): (Vec<Vec<u8>>, _) = (Vec::new(), false);
+        for entry in range {
+            match entry {
+                Ok((key, value)) => {
+                    let is_right = model.get(&key).is_some_and(|expected| **expected == *value);
+                    assert!(is_right, "a wrong entry for {}", key.escape_ascii());
+                    found.push(key);
+                }
+                Err(ReadError::Corrupt { .. } | ReadError::Skipped { .. }) => failed = true,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(found.is_sorted_by(|a, b| a < b) || found.is_sorted_by(|a, b| a > b), "out of order");
+        if failed { 0 } else { (model.len() - found.len()) as u32 }
+    };
+    let prefixes = model.keys().filter(|key| store.prefix(key).next().is_none()).count() as u32;
+    lost(&mut store.range(..)) + lost(&mut store.range(..).rev()) + prefixes
 }
 
 /// Writes in every way. Checks only that it ends, and that successful writes can be read.
@@ -98,6 +125,7 @@ fn write_all(store: &Store, model: &Model) {
     batch.put(b"a", b"1").put(b"b", b"2").remove(b"key 3");
     let _ = batch.commit();
     store.sweep_expired(1000);
+    let _ = (store.delete_prefix("key 1"), store.delete_range("key 4"..));
     let _ = store.clear();
 }
 
@@ -204,6 +232,11 @@ fn changed_byte_is_an_error_or_harmless_in_turbo() {
 #[test]
 fn changed_byte_is_an_error_or_harmless_in_level() {
     change_any_byte(Index::Level);
+}
+
+#[test]
+fn changed_byte_is_an_error_or_harmless_in_art() {
+    change_any_byte(Index::Art);
 }
 
 fn change_any_byte(index: Index) {

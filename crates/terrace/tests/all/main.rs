@@ -17,6 +17,7 @@ mod life;
 mod limits;
 mod others;
 mod points;
+mod ranges;
 mod salvage;
 mod threads;
 mod transaction;
