@@ -29,6 +29,21 @@ impl<'a> Glob<'a> {
         self.pattern == b"*"
     }
 
+    /// The bytes with which everything begins that it matches: those before the first `*`, `?` or
+    /// class.
+    pub fn prefix(self) -> Vec<u8> {
+        let (mut prefix, mut rest) = (Vec::new(), self.pattern);
+        loop {
+            let (byte, taken) = match *rest {
+                [] | [b'*' | b'?' | b'[', ..] => return prefix,
+                [b'\\', escaped, ..] => (escaped, 2),
+                [plain, ..] => (plain, 1),
+            };
+            prefix.push(byte);
+            rest = &rest[taken..];
+        }
+    }
+
     /// Whether it matches the whole of `text`.
     pub fn matches(self, text: &[u8]) -> Result<bool, TooManySteps> {
         self.matches_within(text, BUDGET)
@@ -154,6 +169,23 @@ mod tests {
         assert_eq!(Glob::new(&b"*a".repeat(500)).matches(&text), Ok(true));
     }
 
+    #[test]
+    fn prefix_ends_before_the_first_special_byte() {
+        for (pattern, prefix) in [
+            ("", ""),
+            ("*", ""),
+            ("user:*:name", "user:"),
+            ("key", "key"),
+            ("a?b", "a"),
+            ("a[b]", "a"),
+            ("a]b", "a]b"),
+            ("\\*\\a\\\\b*", "*a\\b"),
+            ("a\\", "a\\"),
+        ] {
+            assert_eq!(Glob::new(pattern.as_bytes()).prefix(), prefix.as_bytes(), "{pattern}");
+        }
+    }
+
     /// Redis's own recursive definition, for short texts.
     fn reference(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
@@ -172,7 +204,10 @@ mod tests {
     proptest! {
         #[test]
         fn matches_equals_recursive_definition(pattern in "[ab*?\\[\\]^\\\\-]{0,8}", text in "[ab-]{0,8}") {
-            prop_assert_eq!(matches(&pattern, &text), reference(pattern.as_bytes(), text.as_bytes()));
+            let matched = matches(&pattern, &text);
+            prop_assert_eq!(matched, reference(pattern.as_bytes(), text.as_bytes()));
+            let begins = text.as_bytes().starts_with(&Glob::new(pattern.as_bytes()).prefix());
+            prop_assert!(begins || !matched);
         }
     }
 }

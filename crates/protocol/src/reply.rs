@@ -34,6 +34,16 @@ impl<'a> Reply<'a> {
         self.out.truncate(mark);
     }
 
+    /// Puts what `head` writes in front of everything since `mark`: for an array whose length is
+    /// known only once its elements are written.
+    pub fn in_front(&mut self, mark: usize, head: impl FnOnce(&mut Reply<'_>)) {
+        let end = self.out.len();
+        assert!(mark <= end, "a mark behind the reply");
+        head(self);
+        let len = self.out.len() - end;
+        self.out[mark..].rotate_right(len);
+    }
+
     /// `+OK`.
     pub fn ok(&mut self) {
         self.out.extend_from_slice(b"+OK\r\n");
@@ -231,5 +241,19 @@ mod tests {
         for (write, resp2, resp3) in cases {
             assert_eq!(both(write), (resp2.to_string(), resp3.to_string()));
         }
+    }
+
+    #[test]
+    fn head_is_put_in_front_of_elements() {
+        let write = |reply: &mut Reply<'_>| {
+            reply.ok();
+            let mark = reply.mark();
+            reply.integer(1);
+            reply.integer(2);
+            reply.in_front(mark, |reply| reply.map(1));
+            reply.in_front(reply.mark(), |reply| reply.array(0));
+        };
+        let expected = ["+OK\r\n*2\r\n:1\r\n:2\r\n*0\r\n", "+OK\r\n%1\r\n:1\r\n:2\r\n*0\r\n"];
+        assert_eq!(both(write), (expected[0].into(), expected[1].into()));
     }
 }

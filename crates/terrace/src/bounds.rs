@@ -79,8 +79,15 @@ pub(crate) fn owned((from, to): (Bound<&[u8]>, Bound<&[u8]>)) -> OwnedRange {
     (from.map(Box::from), to.map(Box::from))
 }
 
-/// All keys that begin with `prefix`.
-pub(crate) fn of_prefix(prefix: &[u8]) -> OwnedRange {
+/// The range of all keys that begin with `prefix`.
+///
+/// ```
+/// use terrace::{KeyRange, prefix_range};
+///
+/// assert!(prefix_range("user:").contains_key(b"user:7") && !prefix_range("user:").contains_key(b"user"));
+/// ```
+pub fn prefix_range(prefix: impl AsRef<[u8]>) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+    let prefix = prefix.as_ref();
     // The first key behind them: the last byte that can be one larger is, and ends the key.
     let end = prefix.iter().rposition(|&byte| byte != u8::MAX).map(|last| {
         let mut end = Box::<[u8]>::from(&prefix[..=last]);
@@ -112,7 +119,7 @@ mod tests {
         for prefix in prefixes {
             for key in keys.into_iter().chain(prefixes) {
                 assert_eq!(
-                    of_prefix(prefix).contains_key(key),
+                    prefix_range(prefix).contains_key(key),
                     key.starts_with(prefix),
                     "{prefix:?} {key:?}"
                 );

@@ -1,6 +1,6 @@
 //! Iterators over a store.
 
-use crate::bounds::of_prefix;
+use crate::bounds::prefix_range;
 use crate::range::Unread;
 use crate::{Cursor, Direction, Entry, OwnedValue, ReadError, Store};
 use std::collections::VecDeque;
@@ -138,7 +138,7 @@ impl Store {
     pub fn keys_with_prefix(&self, prefix: impl AsRef<[u8]>) -> Keys<'_> {
         let prefix = prefix.as_ref();
         let pieces = match self.is_ordered() {
-            true => KeyPieces::Range(Unread::new(self.source(), of_prefix(prefix))),
+            true => KeyPieces::Range(Unread::new(self.source(), prefix_range(prefix))),
             false => KeyPieces::All(Pieces { store: self, next: Some(Cursor::START) }, prefix.to_vec()),
         };
         Keys { pieces, keys: VecDeque::new() }

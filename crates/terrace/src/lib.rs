@@ -46,7 +46,7 @@ mod transaction;
 mod watch;
 
 pub use batch::Batch;
-pub use bounds::KeyRange;
+pub use bounds::{KeyRange, prefix_range};
 pub use error::{CloseError, GrowError, IncrementError, OpenError};
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;

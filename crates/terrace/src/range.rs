@@ -1,6 +1,6 @@
 //! Ranges of an ordered store: iterators over them, and their removal.
 
-use crate::bounds::{OwnedRange, of_prefix, owned};
+use crate::bounds::{OwnedRange, owned, prefix_range};
 use crate::merge::{Merged, Writes};
 use crate::{Direction, Entry, KeyRange, OwnedValue, RangeCursor, ReadError, Store, WriteError};
 use std::collections::VecDeque;
@@ -206,7 +206,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range<'_> {
-        Range::new(self.source(), of_prefix(prefix.as_ref()))
+        Range::new(self.source(), prefix_range(prefix.as_ref()))
     }
 
     /// The entry with the lowest key; `None` if the store is empty.
@@ -263,7 +263,7 @@ impl Store {
 
     /// Removes every entry whose key begins with `prefix`, as [`Store::delete_range`].
     pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, WriteError> {
-        self.delete_range(of_prefix(prefix.as_ref()))
+        self.delete_range(prefix_range(prefix.as_ref()))
     }
 
     /// As [`Store::delete_range`], but stops after `at_most` keys, the lowest ones; keys whose

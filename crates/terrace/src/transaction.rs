@@ -1,6 +1,6 @@
 //! Transactions: several reads and writes at one instant.
 
-use crate::bounds::{of_prefix, owned};
+use crate::bounds::{owned, prefix_range};
 use crate::merge::Writes;
 use crate::range::{Range, Source};
 use crate::{
@@ -178,7 +178,7 @@ impl<'t> Transaction<'t> {
 
     /// The entries whose keys begin with `prefix`, as this transaction sees them.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range<'_> {
-        Range::new(self.source(), of_prefix(prefix.as_ref()))
+        Range::new(self.source(), prefix_range(prefix.as_ref()))
     }
 
     /// As [`Store::range_cursor`](crate::Store::range_cursor), as this transaction sees the entries.
@@ -198,7 +198,7 @@ impl<'t> Transaction<'t> {
 
     /// Removes every entry whose key begins with `prefix`, as [`Transaction::delete_range`].
     pub fn delete_prefix(&mut self, prefix: impl AsRef<[u8]>) -> Result<u64, WriteError> {
-        self.delete_range(of_prefix(prefix.as_ref()))
+        self.delete_range(prefix_range(prefix.as_ref()))
     }
 
     /// As [`Transaction::delete_range`], but stops after `at_most` keys, the lowest ones. Returns

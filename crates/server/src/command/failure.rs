@@ -1,6 +1,6 @@
 //! Error replies of commands: Redis's texts where Redis has the error, Terrace's own otherwise.
 
-use terrace::{ReadError, WriteError};
+use terrace::{Index, ReadError, WriteError};
 
 /// The result of a command: its reply is written, or the error is its reply.
 pub type Outcome = Result<(), Failure>;
@@ -66,6 +66,19 @@ impl Failure {
         self.message().starts_with(b"OOM ")
     }
 
+    /// The store's index keeps no order of keys.
+    fn unordered(index: &str) -> Failure {
+        let ordered: Vec<_> =
+            Index::ALL.iter().filter(|index| index.is_ordered()).map(|index| index.name()).collect();
+        let (ordered, first) = (ordered.join(", "), ordered.first().copied().unwrap_or_default());
+        let text = format!(
+            "ERR the index of this pool, {index}, keeps no order of keys, so it has no ranges. Ordered indexes: \
+             {ordered}. Start `terrace serve --index {first}` with a new pool, and move the data with `terrace dump` \
+             and `terrace load`"
+        );
+        Failure::Made(text.into_bytes().into())
+    }
+
     /// The text of a store's error, with Redis's code for it.
     fn coded(code: &str, error: &dyn std::fmt::Display) -> Failure {
         let text = error.to_string();
@@ -76,7 +89,10 @@ impl Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
-        Failure::coded("ERR", &error)
+        match error {
+            ReadError::Unordered { index } => Failure::unordered(index),
+            error => Failure::coded("ERR", &error),
+        }
     }
 }
 
@@ -85,6 +101,7 @@ impl From<WriteError> for Failure {
         let code = match &error {
             WriteError::PoolFull { .. } => "OOM",
             WriteError::ReadOnly => "READONLY",
+            WriteError::Unordered { index } => return Failure::unordered(index),
             _ => "ERR",
         };
         Failure::coded(code, &error)

@@ -24,26 +24,22 @@ pub(super) const TOO_MANY_STEPS: Failure =
 
 fn keys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let pattern = Glob::new(args.at(1));
+    let (start, reply, prefix) = (cx.reply.mark(), &mut cx.reply, pattern.prefix());
     let (mut found, mut cursor, mut too_many) = (0, Cursor::START, false);
-    let mut body = Vec::new();
-    let mut keys = terrace_protocol::Reply::new(&mut body, cx.reply.resp3());
-    loop {
-        cursor = cx.keys.scan(&cursor, STEP, &mut |key| match pattern.matches(key) {
+    while !cursor.is_end() {
+        let mut each = |key: &[u8]| match pattern.matches(key) {
             Ok(true) => {
-                keys.bulk(key);
+                reply.bulk(key);
                 found += 1;
             }
             Ok(false) => {}
             Err(_) => too_many = true,
-        })?;
+        };
+        cursor = walk::step(cx.keys, &cx.shared.store, &cursor, &prefix, STEP, &mut each)?;
         if too_many {
             return Err(TOO_MANY_STEPS);
         }
-        if cursor.is_end() {
-            break;
-        }
     }
-    cx.reply.array(found);
-    cx.reply.raw(&body);
+    reply.in_front(start, |reply| reply.array(found));
     Ok(())
 }

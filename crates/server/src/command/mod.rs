@@ -21,6 +21,7 @@ pub use spec::{AsPut, Command, IsLong, KeySpec, Read, Run, category, flag, group
 
 mod append;
 mod auth;
+mod bounds;
 mod client;
 mod config;
 mod copy;
@@ -68,5 +69,10 @@ mod transaction;
 mod ttl;
 mod type_;
 mod wait;
+mod walk;
+mod x_count;
+mod x_del;
+mod x_next;
+mod x_range;
 
 pub(crate) use transaction::Multi;

@@ -1,6 +1,6 @@
 //! SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 
-use terrace_protocol::{Args, Glob, Reply};
+use terrace_protocol::{Args, Glob};
 
 use super::*;
 use crate::session::MANY;
@@ -32,24 +32,25 @@ fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let options = Options::parse(args)?;
     let cursor = cx.shared.cursors.place(number, &cx.shared.store)?;
     let (mut found, mut too_many) = (0, false);
-    let mut body = Vec::new();
-    let mut keys = Reply::new(&mut body, cx.reply.resp3());
-    let next = cx.keys.scan(&cursor, options.count, &mut |key| match options.pattern.matches(key) {
+    let (start, reply, prefix) = (cx.reply.mark(), &mut cx.reply, options.pattern.prefix());
+    let mut each = |key: &[u8]| match options.pattern.matches(key) {
         Ok(true) if options.strings => {
-            keys.bulk(key);
+            reply.bulk(key);
             found += 1;
         }
         Ok(_) => {}
         Err(_) => too_many = true,
-    })?;
+    };
+    let next = walk::step(cx.keys, &cx.shared.store, &cursor, &prefix, options.count, &mut each)?;
     if too_many {
         return Err(keys::TOO_MANY_STEPS);
     }
     let next = cx.shared.cursors.number(next, cx.now_ms);
-    cx.reply.array(2);
-    cx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-    cx.reply.array(found);
-    cx.reply.raw(&body);
+    cx.reply.in_front(start, |reply| {
+        reply.array(2);
+        reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+        reply.array(found);
+    });
     Ok(())
 }
 

@@ -21,7 +21,8 @@ pub struct Command {
     pub tips: &'static [&'static str],
     /// One of [`group`].
     pub group: &'static str,
-    /// The first Redis version that has the command.
+    /// The first Redis version that has the command; of the commands that only Terrace has, the
+    /// first version of Terrace.
     pub since: &'static str,
     /// Its time complexity.
     pub complexity: &'static str,

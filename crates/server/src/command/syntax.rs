@@ -98,6 +98,13 @@ static SYNTAX: &[(&str, &str)] = &[
     ("unlink", "key..."),
     ("wait", "numreplicas:integer timeout:integer"),
     ("watch", "key..."),
+    ("x.count", "start end [LIMIT:limit:integer]"),
+    ("x.delprefix", "prefix [LIMIT:limit:integer]"),
+    ("x.delrange", "start end [LIMIT:limit:integer]"),
+    ("x.next", "key"),
+    ("x.prefix", "prefix [REV] [limit=LIMIT:(offset:integer count:integer)] [WITHVALUES]"),
+    ("x.prev", "key"),
+    ("x.range", "start end [REV] [limit=LIMIT:(offset:integer count:integer)] [WITHVALUES]"),
 ];
 
 /// An argument, or a group of arguments.

@@ -74,16 +74,23 @@ pub static TABLE: [&Command; COUNT] = [
     &ttl::TTL,
     &type_::TYPE,
     &wait::WAIT,
+    &x_count::X_COUNT,
+    &x_del::X_DELPREFIX,
+    &x_del::X_DELRANGE,
+    &x_next::X_NEXT,
+    &x_next::X_PREV,
+    &x_range::X_PREFIX,
+    &x_range::X_RANGE,
 ];
 
-const COUNT: usize = 70;
+const COUNT: usize = 77;
 
 /// Slots of the hash table below: a power of two, much larger than `COUNT`, so that collisions are
 /// rare.
 const SLOTS: usize = 256;
 
 /// A name as two overlapping halves in lower case. Names that differ only in case are equal, and no
-/// others are: a command's name has only letters, and setting one bit maps only a letter's two
+/// others are: a command's name has only letters and dots, and [`lower`] maps only a letter's two
 /// cases to the same byte.
 #[derive(Clone, Copy)]
 struct Packed {
@@ -107,9 +114,7 @@ const fn by_name() -> [Slot; SLOTS] {
     let mut slots = [EMPTY; SLOTS];
     let mut place = 0;
     while place < COUNT {
-        let Some(name) = Packed::new(TABLE[place].name.as_bytes()) else {
-            panic!("a name of 3 to 16 letters")
-        };
+        let Some(name) = Packed::new(TABLE[place].name.as_bytes()) else { panic!("a name of 3 to 16 bytes") };
         let mut slot = name.hash();
         while slots[slot].name.len != 0 {
             slot = (slot + 1) % SLOTS;
@@ -121,9 +126,8 @@ const fn by_name() -> [Slot; SLOTS] {
 }
 
 impl Packed {
-    /// `None` if no command can have this name: names have 3 to 16 letters.
+    /// `None` if no command can have this name: names have 3 to 16 bytes.
     const fn new(name: &[u8]) -> Option<Packed> {
-        const LOWER: u64 = 0x2020_2020_2020_2020;
         let len = name.len();
         let (head, tail) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
             (Some(head), Some(tail)) if len <= 16 => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
@@ -138,7 +142,7 @@ impl Packed {
                 },
             },
         };
-        Some(Packed { head: head | LOWER, tail: tail | LOWER, len })
+        Some(Packed { head: lower(head), tail: lower(tail), len })
     }
 
     const fn hash(self) -> usize {
@@ -149,6 +153,11 @@ impl Packed {
     const fn is(self, other: Packed) -> bool {
         self.head == other.head && self.tail == other.tail && self.len == other.len
     }
+}
+
+/// Sets bit 5 of each byte that has bit 6: of letters, but not of a dot or a control character.
+const fn lower(bytes: u64) -> u64 {
+    bytes | (bytes & 0x4040_4040_4040_4040) >> 1
 }
 
 /// The command with this name, in any case.
@@ -223,6 +232,7 @@ mod tests {
             assert!(lookup(format!("{}x", command.name).as_bytes()).is_none());
             assert!(!command.summary.is_empty(), "{} says what it does", command.name);
         }
+        assert!(lookup(b"x.range").is_some() && lookup(b"x\x0erange").is_none());
         assert!(lookup(b"get\0").is_none() && lookup(b"get ").is_none() && lookup(b"\x07et").is_none());
         assert!(lookup(b"").is_none() && lookup(b"g").is_none() && lookup(&[b'a'; 1000]).is_none());
     }

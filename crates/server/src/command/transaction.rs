@@ -89,7 +89,9 @@ impl Multi {
         }
         self.has_long |= is_long;
         let is_put = command.as_put.is_some_and(|as_put| as_put(args, 0).is_some());
-        self.may_run_again |= !is_put && !command.keys.is_empty();
+        // X.DELRANGE and X.DELPREFIX find the keys that they read.
+        let removes_range = command.name.starts_with("x.del");
+        self.may_run_again |= !is_put && (!command.keys.is_empty() || removes_range);
         self.queue.push(args);
         Ok(())
     }

@@ -2,59 +2,8 @@
 
 use std::sync::Arc;
 
-use terrace::Clock;
-use terrace_server::{
-    config::Config,
-    session::{Flow, Peer, Session},
-    shared::Shared,
-};
-
-pub(crate) struct Client {
-    session: Session,
-    shared: Arc<Shared>,
-    clock: Arc<terrace::ManualClock>,
-}
-
-/// A time in 2033.
-pub(crate) const START_MS: u64 = 2_000_000_000_000;
-
-impl Client {
-    fn new() -> Client {
-        let clock = Arc::new(terrace::ManualClock::at(START_MS));
-        let store =
-            terrace::Store::options().anonymous().clock(clock.clone()).create().expect("memory for a store");
-        Client::of(Arc::new(Shared::new(store, Config::default())), clock)
-    }
-
-    pub(crate) fn of(shared: Arc<Shared>, clock: Arc<terrace::ManualClock>) -> Client {
-        let session = Session::new(Arc::clone(&shared), Peer::default(), clock.now_ms());
-        Client { session, shared, clock }
-    }
-
-    /// Another client of the same server.
-    pub(crate) fn another(&self) -> Client {
-        Client::of(Arc::clone(&self.shared), Arc::clone(&self.clock))
-    }
-
-    /// Sends bytes; returns the replies with their line ends as spaces.
-    fn send(&mut self, bytes: &[u8]) -> (String, Flow) {
-        let (mut input, mut output) = (bytes.to_vec(), Vec::new());
-        let flow = self.session.process(&mut input, &mut output, self.clock.now_ms());
-        (String::from_utf8_lossy(&output).replace("\r\n", " ").trim_end().to_string(), flow)
-    }
-
-    /// Sends an inline command.
-    pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.send(format!("{line}\r\n").as_bytes()).0
-    }
-
-    /// Sends inline commands, and checks their replies.
-    pub(crate) fn expect(&mut self, lines: &[(&str, &str)]) {
-        for (line, reply) in lines {
-            assert_eq!(self.ask(line), *reply, "{line}");
-        }
-    }
-}
+use crate::common::{Client, START_MS};
+use terrace_server::{config::Config, session::Flow, shared::Shared};
 
 const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range";
 const SYNTAX: &str = "-ERR syntax error";

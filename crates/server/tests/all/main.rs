@@ -13,3 +13,4 @@ mod long;
 mod net_limits;
 mod net_metrics;
 mod net_serving;
+mod ordered;

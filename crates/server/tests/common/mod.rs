@@ -1,6 +1,8 @@
 //! A server in this process, and clients that send and receive raw bytes.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+mod client;
+
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -13,6 +15,8 @@ use std::{
 use tempfile::TempDir;
 use terrace::Store;
 use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
+
+pub(crate) use client::{Client, START_MS};
 
 /// A running server that stops when dropped.
 pub(crate) struct Running {
@@ -120,6 +124,32 @@ pub(crate) fn rest(stream: &mut impl Read) -> Vec<u8> {
             Err(error) => panic!("the server did not close: {error}"),
         }
     }
+}
+
+/// Reads an array of byte strings.
+pub(crate) fn array(stream: &mut impl Read) -> Vec<Vec<u8>> {
+    let count = length(stream, b'*');
+    (0..count)
+        .map(|_| {
+            let mut bytes = vec![0; length(stream, b'$') + 2];
+            stream.read_exact(&mut bytes).unwrap();
+            bytes.truncate(bytes.len() - 2);
+            bytes
+        })
+        .collect()
+}
+
+/// Reads the head of a reply of this kind; returns its length.
+fn length(stream: &mut impl Read, kind: u8) -> usize {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        line.push(byte[0]);
+    }
+    let text = String::from_utf8_lossy(&line).into_owned();
+    assert_eq!(line[0], kind, "{text}");
+    text[1..].trim_end().parse().unwrap()
 }
 
 /// Encodes a command as an array of bulk strings.
