@@ -155,7 +155,19 @@ pub(crate) struct DelOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+A pool whose index keeps keys in order (art) is listed in their order, and only the keys of the
+range are read. --from, --to and --reverse need such a pool. Any other is read as a whole, in no order.")]
 pub(crate) struct ScanOptions {
+    /// Only this key and those after it
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// Only keys before this one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub(crate) reverse: bool,
     /// Only keys with this prefix
     #[arg(long)]
     pub(crate) prefix: Option<OsString>,

@@ -1,8 +1,8 @@
 //! The store that a command works on: the pool itself, or the server that has it open.
 
-use std::{io, time::Duration};
+use std::{io, ops::ControlFlow, time::Duration};
 
-use terrace::{Cursor, OpenError, ReadError, Store, WriteError};
+use terrace::{Cursor, Direction, OpenError, ReadError, Store, WriteError};
 use terrace_server::config::Config;
 
 use crate::{
@@ -79,6 +79,9 @@ impl Target {
         each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
     ) -> Result<(), Failure> {
         match self {
+            Target::Pool(store) if store.is_ordered() || wanted.range.order.is_some() => {
+                each_in_range(store, wanted, each)
+            }
             Target::Pool(store) => each_in_pool(store, wanted, each),
             Target::Server(client) => client.each_entry(wanted, each),
         }
@@ -151,16 +154,48 @@ fn refused(error: WriteError) -> Refused {
     }
 }
 
+/// Entries that are visited at a time.
+const PIECE: usize = 256;
+
+/// Visits the entries of an ordered store in order.
+fn each_in_range(
+    store: &Store,
+    wanted: &Wanted<'_>,
+    each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+) -> Result<(), Failure> {
+    let direction = wanted.range.order.unwrap_or(Direction::Forward);
+    let mut cursor = store.range_cursor(wanted.range.bounds(), direction).map_err(unordered)?;
+    loop {
+        let mut more: io::Result<bool> = Ok(true);
+        let visited = cursor.visit(PIECE, &mut |key, entry| {
+            if (wanted.key)(key) {
+                more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
+            }
+            if matches!(more, Ok(true)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let is_left = match visited {
+            Err(ReadError::Skipped { next, .. }) => !next.is_end(),
+            visited => visited.map_err(Failure::new)?,
+        };
+        if !more? || !is_left {
+            return Ok(());
+        }
+    }
+}
+
+fn unordered(error: ReadError) -> Failure {
+    Failure::new(error).hint("terrace dump -o all.jsonl; terrace load --index art --pool NEW all.jsonl")
+}
+
 fn each_in_pool(
     store: &Store,
     wanted: &Wanted<'_>,
     each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
 ) -> Result<(), Failure> {
-    const AT_LEAST: usize = 256;
     let mut cursor = Cursor::START;
     loop {
         let mut more: io::Result<bool> = Ok(true);
-        let scanned = store.scan(&cursor, AT_LEAST, &mut |key, entry| {
+        let scanned = store.scan(&cursor, PIECE, &mut |key, entry| {
             if matches!(more, Ok(true)) && (wanted.key)(key) {
                 more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
             }

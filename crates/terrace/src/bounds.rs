@@ -84,7 +84,8 @@ pub(crate) fn owned((from, to): (Bound<&[u8]>, Bound<&[u8]>)) -> OwnedRange {
 /// ```
 /// use terrace::{KeyRange, prefix_range};
 ///
-/// assert!(prefix_range("user:").contains_key(b"user:7") && !prefix_range("user:").contains_key(b"user"));
+/// let users = prefix_range("user:");
+/// assert!(users.contains_key(b"user:7") && !users.contains_key(b"user"));
 /// ```
 pub fn prefix_range(prefix: impl AsRef<[u8]>) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
     let prefix = prefix.as_ref();

@@ -67,6 +67,11 @@ pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, 
 pub use transaction::Transaction;
 pub use watch::Watch;
 
+/// Runs the examples of the chapter about ordered stores.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/ordered.md")]
+struct OrderedStores;
+
 /// Reads the notices of the processes that have the store at `path` open, as posted with
 /// [`Store::post_notice`], from its file, without opening the store. The notice of a process that
 /// has just died may still be there.

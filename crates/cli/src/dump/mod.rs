@@ -16,7 +16,7 @@ use crate::{
     clock,
     failure::{Failure, Outcome, say},
     record,
-    scan::Wanted,
+    scan::{Range, Wanted},
     target::Target,
     text::counted,
 };
@@ -74,22 +74,25 @@ fn write_all(target: &mut Target, format: DumpFormat, out: impl Write) -> Result
     let mut out = BufWriter::with_capacity(BUFFER, out);
     let (mut line, mut records) = (Vec::new(), 0);
     let mut seen = target.is_shared().then(Seen::default);
-    let written = target.each_entry(&Wanted { key: &|_| true, values: true }, &mut |key, found| {
-        if seen.as_mut().is_some_and(|seen| !seen.is_new(key)) {
-            return Ok(true);
-        }
-        line.clear();
-        match format {
-            DumpFormat::Jsonl => {
-                line.extend_from_slice(record::to_json(key, found.value, found.expires_at).as_bytes());
-                line.push(b'\n');
+    let written = target.each_entry(
+        &Wanted { range: Range::default(), key: &|_| true, values: true },
+        &mut |key, found| {
+            if seen.as_mut().is_some_and(|seen| !seen.is_new(key)) {
+                return Ok(true);
             }
-            DumpFormat::Resp => command(&mut line, key, found.value, found.expires_at),
-        }
-        out.write_all(&line)?;
-        records += 1;
-        Ok(true)
-    });
+            line.clear();
+            match format {
+                DumpFormat::Jsonl => {
+                    line.extend_from_slice(record::to_json(key, found.value, found.expires_at).as_bytes());
+                    line.push(b'\n');
+                }
+                DumpFormat::Resp => command(&mut line, key, found.value, found.expires_at),
+            }
+            out.write_all(&line)?;
+            records += 1;
+            Ok(true)
+        },
+    );
     written.and_then(|()| Ok(out.flush()?)).map_err(|failure| {
         failure.or_if_unread(format!(
             "the reader of the dump closed the pipe after about {}",

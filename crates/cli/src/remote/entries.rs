@@ -1,14 +1,16 @@
-//! Iteration over the entries of a served store: SCAN, then the values of its keys.
+//! Iteration over the entries of a served store: SCAN or X.RANGE, then the values of its keys.
 
 use std::io;
+
+use terrace::Direction;
 
 use super::{Answer, Client};
 use crate::{
     failure::Failure,
-    scan::{Found, Wanted},
+    scan::{Found, Range, Wanted},
 };
 
-/// Number of keys requested per SCAN.
+/// Number of keys requested at a time.
 const KEYS: &[u8] = b"512";
 /// Maximum number of bytes of commands sent before their replies are read. They fit the socket's
 /// buffers, so the send completes even if the server stops reading until its replies are read.
@@ -17,15 +19,18 @@ const SENT_AHEAD: usize = 48 << 10;
 impl Client {
     /// Calls `each` with every wanted entry until it returns false.
     ///
-    /// A key that exists throughout is visited at least once. A value and its expiry are read at
-    /// one instant, but different entries at different instants.
+    /// A key that exists throughout is visited at least once, and exactly once in a range. A value
+    /// and its expiry are read at one instant, but different entries at different instants.
     pub(crate) fn each_entry(
         &mut self,
         wanted: &Wanted<'_>,
         each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
     ) -> Result<(), Failure> {
         let before = self.skipped()?;
-        self.each_listed(wanted, each)?;
+        match wanted.range.order {
+            Some(direction) => self.each_in_range(wanted, direction, each)?,
+            None => self.each_listed(wanted, each)?,
+        }
         self.left_out = self.skipped()?.saturating_sub(before);
         Ok(())
     }
@@ -51,20 +56,68 @@ impl Client {
         let mut cursor = b"0".to_vec();
         loop {
             let (next, keys) = self.scan(&cursor, wanted)?;
-            let more = match wanted.values {
-                true => self.fetch(&keys, each)?,
-                false => pass_keys(&keys, each)?,
-            };
-            if !more || next == b"0" {
+            if !self.show(&keys, wanted, each)? || next == b"0" {
                 return Ok(());
             }
             cursor = next;
         }
     }
 
+    fn each_in_range(
+        &mut self,
+        wanted: &Wanted<'_>,
+        direction: Direction,
+        each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+    ) -> Result<(), Failure> {
+        let (mut near, far) = ends(&wanted.range, direction);
+        loop {
+            let mut keys = self.keys_between(&near, &far, direction)?;
+            let Some(last) = keys.last() else { return Ok(()) };
+            near = [b"(", &last[..]].concat();
+            keys.retain(|key| (wanted.key)(key));
+            if !self.show(&keys, wanted, each)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first keys of a range.
+    fn keys_between(
+        &mut self,
+        near: &[u8],
+        far: &[u8],
+        direction: Direction,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut words = vec![b"X.RANGE", near, far, b"LIMIT", b"0", KEYS];
+        if direction == Direction::Backward {
+            words.push(b"REV");
+        }
+        self.connection.queue(&words);
+        let answer = match self.connection.send().and_then(|()| self.connection.answer()) {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.lost(error)),
+        };
+        let Answer::Array(keys) = &answer else {
+            let text = answer.error_text();
+            return Err(self.refused(&text));
+        };
+        Ok(keys.iter().map(|key| key.last_bytes().to_vec()).collect())
+    }
+
+    /// Passes on the entries of `keys`.
+    fn show(
+        &mut self,
+        keys: &[Vec<u8>],
+        wanted: &Wanted<'_>,
+        each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+    ) -> Result<bool, Failure> {
+        if wanted.values { self.fetch(keys, each) } else { pass_keys(keys, each) }
+    }
+
     /// One step of a scan: the next cursor, and the wanted keys.
     fn scan(&mut self, cursor: &[u8], wanted: &Wanted<'_>) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
-        self.connection.queue(&[b"SCAN", cursor, b"COUNT", KEYS]);
+        let pattern = pattern_of(&wanted.range.prefix);
+        self.connection.queue(&[b"SCAN", cursor, b"COUNT", KEYS, b"MATCH", &pattern]);
         let answer = match self.connection.send().and_then(|()| self.connection.answer()) {
             Ok(answer) => answer,
             Err(error) => return Err(self.lost(error)),
@@ -148,6 +201,25 @@ impl Client {
                 Err(self.refused(&text))
             }
         }
+    }
+}
+
+/// The pattern of all keys with a prefix.
+fn pattern_of(prefix: &[u8]) -> Vec<u8> {
+    let escaped = prefix.iter().flat_map(|&byte| {
+        let is_special = matches!(byte, b'*' | b'?' | b'[' | b'\\');
+        is_special.then_some(b'\\').into_iter().chain([byte])
+    });
+    escaped.chain([b'*']).collect()
+}
+
+/// The end of a range where this direction begins, and the other one, as X.RANGE takes them.
+fn ends(range: &Range, direction: Direction) -> (Vec<u8>, Vec<u8>) {
+    let lower = [b"[", &range.from[..]].concat();
+    let upper = range.to.as_ref().map_or(b"+".to_vec(), |to| [b"(", &to[..]].concat());
+    match direction {
+        Direction::Forward => (lower, upper),
+        Direction::Backward => (upper, lower),
     }
 }
 

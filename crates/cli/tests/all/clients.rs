@@ -19,11 +19,15 @@ const PASSWORD: &str = "open sesame";
 
 /// A server with a password, and its directory, which must be dropped last.
 fn served() -> (Served, Place) {
+    served_with(&[])
+}
+
+fn served_with(arguments: &[&str]) -> (Served, Place) {
     let place = Place::new();
     let password = place.path("password");
     std::fs::write(&password, PASSWORD).unwrap();
-    let server = Served::start(&place.pool(), &["--password-file", password.to_str().unwrap()]);
-    (server, place)
+    let arguments = [&["--password-file", password.to_str().unwrap()], arguments].concat();
+    (Served::start(&place.pool(), &arguments), place)
 }
 
 /// Whether a program runs on this machine; if not, the test is skipped.
@@ -78,6 +82,31 @@ fn redis_cli() {
 }
 
 #[test]
+fn redis_cli_reads_ranges() {
+    if !have("redis-cli", &["--version"]) {
+        return;
+    }
+    let (server, _place) = served_with(&["--index", "art"]);
+    let ask = |line: &str| output(cli(&server).args(line.split(' ')), "");
+    assert_eq!(ask("mset user:1 Ada user:2 Bob user:30 Cy v 1"), "OK\n");
+    assert_eq!(ask("x.range - +"), "user:1\nuser:2\nuser:30\nv\n");
+    assert_eq!(ask("x.range [user:2 (v"), "user:2\nuser:30\n");
+    assert_eq!(ask("X.RANGE (v - REV LIMIT 1 1 WITHVALUES"), "user:2\nBob\n");
+    assert_eq!(
+        ask("-3 --json x.prefix user: WITHVALUES LIMIT 0 2"),
+        "{\"user:1\":\"Ada\",\"user:2\":\"Bob\"}\n"
+    );
+    assert_eq!(ask("x.count [user: [v LIMIT 100"), "4\n");
+    assert_eq!(ask("x.next user:2"), "user:30\nCy\n");
+    assert_eq!(ask("x.prev user:1"), "\n");
+    assert_eq!(ask("x.delprefix user: LIMIT 1"), "1\n[user:2\n");
+    assert_eq!(ask("x.delrange [user:2 + LIMIT 10"), "3\n\n");
+    assert!(ask("x.range a b").starts_with("ERR min or max"));
+    let queued = "MULTI\nSET a 1\nX.RANGE - + WITHVALUES\nEXEC\n";
+    assert_eq!(output(&mut cli(&server), queued), "OK\nQUEUED\nQUEUED\nOK\na\n1\n");
+}
+
+#[test]
 fn redis_benchmark() {
     if !have("redis-benchmark", &["--version"]) {
         return;
@@ -110,10 +139,14 @@ fn redis_py() {
     if !have("python3", &["-c", "import redis"]) {
         return;
     }
-    let (server, _place) = served();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
-    let shown = output(Command::new("python3").arg(script).args([&server.port.to_string(), PASSWORD]), "");
-    assert!(shown.contains("passed"), "{shown}");
+    for index in ["clht", "art"] {
+        let (server, _place) = served_with(&["--index", index]);
+        let mut drive = Command::new("python3");
+        drive.arg(&script).args([&server.port.to_string(), PASSWORD, index]);
+        let shown = output(&mut drive, "");
+        assert!(shown.contains("passed"), "{index}: {shown}");
+    }
 }
 
 /// php-redis holds cursors in a double, which must not change them.

@@ -13,6 +13,7 @@ mod keys;
 mod load;
 mod load_exact;
 mod memory;
+mod ordered;
 mod places;
 mod report;
 mod serve;

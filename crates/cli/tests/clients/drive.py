@@ -1,4 +1,4 @@
-"""Drives a Terrace server with redis-py: drive.py PORT PASSWORD. Fails at the first wrong reply."""
+"""Drives a Terrace server with redis-py: drive.py PORT PASSWORD INDEX. Fails at the first wrong reply."""
 
 import sys
 import threading
@@ -66,6 +66,47 @@ def watching(client):
     assert client.get("py:watched") == b"200"
 
 
+def pairs(reply):
+    """Entries of X.RANGE or X.PREFIX: a flat list in RESP2, a dictionary in RESP3."""
+    return list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2]))
+
+
+def ranges(client):
+    ask = client.execute_command
+    client.mset({f"py:range:{n:03}": n for n in range(300)})
+    keys = [b"py:range:%03d" % n for n in range(300)]
+    assert ask("X.PREFIX", "py:range:") == keys
+    assert ask("X.RANGE", "[py:range:010", "(py:range:020") == keys[10:20]
+    assert ask("X.RANGE", "(py:range:020", "[py:range:010", "REV", "LIMIT", 1, 3) == keys[18:15:-1]
+    entries = ask("X.PREFIX", "py:range:", "REV", "LIMIT", 0, 2, "WITHVALUES")
+    assert pairs(entries) == [(keys[299], b"299"), (keys[298], b"298")]
+    assert ask("X.COUNT", "[py:range:", "+", "LIMIT", 200) == 200
+    assert ask("X.NEXT", "py:range:000") == [keys[1], b"1"]
+    assert ask("X.PREV", "py:range:000x") == [keys[0], b"0"]
+    assert ask("X.NEXT", b"\xff") is None
+    start, found = "[py:range:", []
+    while part := ask("X.RANGE", start, "(py:range;", "LIMIT", 0, 70):
+        found += part
+        start = b"(" + part[-1]
+    assert found == keys
+    with client.pipeline(transaction=True) as pipe:
+        pipe.set("py:range:0005", "new").delete("py:range:299").execute_command("X.NEXT", "py:range:000")
+        pipe.execute_command("X.DELRANGE", "[py:range:1", "(py:range;", "LIMIT", 150)
+        assert pipe.execute() == [True, 1, [b"py:range:0005", b"new"], [150, b"[py:range:250"]]
+    assert ask("X.DELRANGE", b"[py:range:250", "(py:range;") == [49, None]
+    assert ask("X.DELPREFIX", "py:range:", "LIMIT", 100) == [100, b"[py:range:099"]
+    assert ask("X.DELPREFIX", "py:range:") == [1, None]
+
+
+def unordered(client):
+    try:
+        client.execute_command("X.RANGE", "-", "+")
+    except redis.ResponseError as error:
+        assert "--index art" in str(error), error
+    else:
+        raise AssertionError("a range without order")
+
+
 def errors(client):
     for call in (lambda: client.lpush("py:list", 1), lambda: client.incr("py:key"), lambda: client.execute_command("SET", "one")):
         try:
@@ -76,11 +117,12 @@ def errors(client):
 
 
 def main():
-    port, password = int(sys.argv[1]), sys.argv[2]
+    port, password, index = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     for protocol in (2, 3):
         client = redis.Redis(port=port, password=password, protocol=protocol, client_name="drive")
         client.flushall()
-        for part in (strings, expiry, pipelines, scanning, watching, errors):
+        ordered = ranges if index == "art" else unordered
+        for part in (strings, expiry, pipelines, scanning, watching, ordered, errors):
             part(client)
         assert client.info("keyspace")["db0"]["keys"] == client.dbsize()
         assert client.config_get("tcp-keepalive") == {"tcp-keepalive": "300"}

@@ -537,7 +537,6 @@ fn commands_with_many_keys_are_long() {
         "X.DELRANGE [x + LIMIT 1000",
         "X.DELPREFIX x LIMIT 1000",
         "X.RANGE - + LIMIT",
-        "X.COUNT x",
     ] {
         assert_eq!(turn(&[line]), Flow::Continue, "{line}");
     }
