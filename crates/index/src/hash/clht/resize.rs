@@ -380,7 +380,7 @@ impl<K: BucketShape> GroupImage<K> {
     /// Writes the overflow buckets and links them into the heads. Returns how many there are. If
     /// the pool is full, or has no room to retire the old ones, frees those that were allocated.
     fn chain<M: MappedMedium>(&mut self, guard: &Guard<'_, M>, old: usize) -> Result<u64, PoolFull> {
-        self.rest.sort_by_key(|&(target, _)| target);
+        sort_by_target(&mut self.rest);
         let mut blocks = Vec::new();
         for same_head in self.rest.chunk_by(|a, b| a.0 == b.0) {
             for entries in same_head.chunks(K::SLOTS) {
@@ -407,6 +407,11 @@ impl<K: BucketShape> GroupImage<K> {
         });
         Ok(chained)
     }
+}
+
+/// Not in the method, which would compile the sort for each medium.
+fn sort_by_target(entries: &mut [(usize, Entry)]) {
+    entries.sort_by_key(|&(target, _)| target);
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Keeps one of several entries with the same key: the key has just moved, or a crash has left
     /// it twice.
     fn visit_once(&self, guard: &Guard<'_, M>, entries: &mut Vec<Entry>) {
-        entries.sort_by_key(|&entry| K::sort_key(entry));
+        sort::<K>(entries);
         let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
         for &entry in &*entries {
             let alike = kept.iter().rev().take_while(|&&other| K::sort_key(other) == K::sort_key(entry));
@@ -229,6 +229,11 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             }
         }
     }
+}
+
+/// Not in the method, which would compile the sort for each medium.
+fn sort<K: BucketShape>(entries: &mut [Entry]) {
+    entries.sort_by_key(|&entry| K::sort_key(entry));
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Looks for entries with the same key, none of which is moving.
     fn verify_once(&self, guard: &Guard<'_, M>, met: &mut [SeenEntry], findings: &mut Vec<Finding>) {
-        met.sort_by_key(|met| K::sort_key(met.entry));
+        sort::<K>(met);
         for alike in met.chunk_by(|one, other| K::sort_key(one.entry) == K::sort_key(other.entry)) {
             for (nth, one) in alike.iter().enumerate() {
                 let is_same = |other: &SeenEntry| K::same_key(guard, other.entry, one.entry);
@@ -130,6 +130,11 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             }
         }
     }
+}
+
+/// Not in the method, which would compile the sort for each medium.
+fn sort<K: BucketShape>(met: &mut [SeenEntry]) {
+    met.sort_by_key(|met| K::sort_key(met.entry));
 }
 
 fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -> Finding {

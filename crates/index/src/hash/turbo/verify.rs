@@ -109,8 +109,8 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
         entries: &mut [(u64, Entry)],
         findings: &mut Vec<Finding>,
     ) {
-        let looks = |entry: Entry| (K::inner(entry, self.seed, self.shard_bits()), entry.tag);
-        entries.sort_by_key(|&(_, entry)| looks(entry));
+        let looks = |entry| looks::<K>(entry, self.seed, self.shard_bits());
+        sort_by_looks::<K>(entries, self.seed, self.shard_bits());
         for alike in entries.chunk_by(|one, other| looks(one.1) == looks(other.1)) {
             for (nth, &(index, entry)) in alike.iter().enumerate() {
                 if alike[..nth].iter().any(|&(_, other)| K::same_key(guard, other, entry)) {
@@ -120,6 +120,16 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
             }
         }
     }
+}
+
+/// What entries with the same key have in common.
+fn looks<K: BucketShape>(entry: Entry, seed: u64, shard_bits: u32) -> (u64, u8) {
+    (K::inner(entry, seed, shard_bits), entry.tag)
+}
+
+/// Not in the method, which would compile the sort for each medium.
+fn sort_by_looks<K: BucketShape>(entries: &mut [(u64, Entry)], seed: u64, shard_bits: u32) {
+    entries.sort_by_key(|&(_, entry)| looks::<K>(entry, seed, shard_bits));
 }
 
 fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -> Finding {
