@@ -43,7 +43,7 @@ pub use jittery::Jittery;
 pub use layered::{CallObserver, Layered};
 pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
 pub use recording::Recording;
-pub use records::{TestKeys, TestRecord};
+pub use records::{KeySort, TestKey, TestKeys, TestRecord};
 pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
 pub use threads::in_other_thread;

@@ -6,6 +6,58 @@ use terrace_index::{Bytes, KeyKind, RecordKeys, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, PoolFull};
 
+/// A key of any kind.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TestKey {
+    /// A key of the kind [`U64`].
+    Integer(u64),
+    /// A key of the kind [`Bytes`].
+    String(Vec<u8>),
+}
+
+impl Debug for TestKey {
+    /// At most the first bytes of a string, and its length.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 300;
+        match self {
+            Self::Integer(integer) => write!(f, "{integer:#x}"),
+            Self::String(string) => {
+                let shown = &string[..string.len().min(SHOWN)];
+                write!(f, "b\"{}\" ({} bytes)", shown.escape_ascii(), string.len())
+            }
+        }
+    }
+}
+
+/// The sort of a kind's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySort {
+    /// Integers.
+    Integers,
+    /// Byte strings.
+    Strings,
+}
+
+impl KeySort {
+    /// See [`TestKeys::key`].
+    pub fn key(self, n: u64) -> TestKey {
+        match self {
+            Self::Integers => TestKey::Integer(n),
+            Self::Strings => TestKey::String(string_key(n)),
+        }
+    }
+}
+
+/// Lengths from 1 to 100 bytes, with common prefixes.
+fn string_key(n: u64) -> Vec<u8> {
+    const LONGEST: usize = 8 + 92 + 1;
+    let mut key = Vec::with_capacity(LONGEST);
+    key.extend_from_slice(&n.to_le_bytes()[..8 - n.leading_zeros() as usize / 8]);
+    key.resize((key.len() + n as usize % 93).max(1), b'-');
+    key.push(n.leading_zeros() as u8);
+    key
+}
+
 /// A kind of key for which suites can make keys and words.
 ///
 /// A word encodes a key's number and a version, so a test can tell from the word alone which key
@@ -13,8 +65,17 @@ use terrace_pool::{Guard, Marker, PoolFull};
 pub trait TestKeys: KeyKind {
     /// A key that owns its bytes.
     type Owned: Borrow<Self::Key> + Clone + Debug + Send + Sync;
+    /// The sort of the keys.
+    const SORT: KeySort;
     /// The key for `n`; different for each `n`.
     fn key(n: u64) -> Self::Owned;
+    /// A key of this kind.
+    ///
+    /// # Panics
+    /// If it is of the other sort.
+    fn of(key: &TestKey) -> &Self::Key;
+    /// The key of which an index tells this, if that says it.
+    fn told(told: Self::Told) -> Option<u64>;
     /// A word for the key with number `number` (below 2^40), at version `version` (below 2^24).
     fn word<M: MappedMedium>(
         guard: &Guard<'_, M>,
@@ -33,9 +94,21 @@ pub trait TestKeys: KeyKind {
 
 impl TestKeys for U64 {
     type Owned = u64;
+    const SORT: KeySort = KeySort::Integers;
 
     fn key(n: u64) -> u64 {
         n
+    }
+
+    fn of(key: &TestKey) -> &u64 {
+        match key {
+            TestKey::Integer(integer) => integer,
+            TestKey::String(_) => panic!("{key:?} is no integer"),
+        }
+    }
+
+    fn told(told: u64) -> Option<u64> {
+        Some(told)
     }
 
     fn word<M: MappedMedium>(_: &Guard<'_, M>, _: &u64, number: u64, version: u64) -> Result<u64, PoolFull> {
@@ -82,15 +155,21 @@ impl RecordKeys for TestRecord {
 
 impl TestKeys for Bytes<TestRecord> {
     type Owned = Vec<u8>;
+    const SORT: KeySort = KeySort::Strings;
 
-    /// Lengths from 1 to 100 bytes, with common prefixes.
     fn key(n: u64) -> Vec<u8> {
-        const LONGEST: usize = 8 + 92 + 1;
-        let mut key = Vec::with_capacity(LONGEST);
-        key.extend_from_slice(&n.to_le_bytes()[..8 - n.leading_zeros() as usize / 8]);
-        key.resize((key.len() + n as usize % 93).max(1), b'-');
-        key.push(n.leading_zeros() as u8);
-        key
+        string_key(n)
+    }
+
+    fn of(key: &TestKey) -> &[u8] {
+        match key {
+            TestKey::String(string) => string,
+            TestKey::Integer(_) => panic!("{key:?} is no byte string"),
+        }
+    }
+
+    fn told(_: ()) -> Option<u64> {
+        None
     }
 
     fn word<M: MappedMedium>(

@@ -8,6 +8,7 @@ use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, CacheStats, Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Guard, Pool, PoolOptions};
+use terrace_testkit::conformance::spread as key;
 use terrace_testkit::{Counting, Counts, Jittery, TestKeys, TestRecord};
 
 fn pool<M: MappedMedium>() -> Pool<M> {
@@ -16,13 +17,6 @@ fn pool<M: MappedMedium>() -> Pool<M> {
 
 fn cached<M: MappedMedium>(min: u64, max: u64) -> Rewo<M, U64> {
     Rewo::with_shape(&pool(), "rewo", 10, 8).expect("room for a table").with_cache(CacheBounds { min, max })
-}
-
-/// The key with number `n`, in no order.
-fn key(n: u64) -> u64 {
-    let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 fn cache_stats(index: &impl PointIndex) -> CacheStats {

@@ -7,8 +7,11 @@ use terrace_index::hash::Level;
 use terrace_index::{Bytes, IndexStats, Inserted, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
-use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
+use terrace_testkit::conformance::{
+    costs_of_inserts, costs_of_single_changes, gets_only_read, loads_before_growth, most_lines,
+    never_flushes, spread as key,
+};
+use terrace_testkit::{Counting, Counts, TestRecord};
 
 const SLOTS: u64 = 7;
 
@@ -18,14 +21,6 @@ fn pool<M: MappedMedium>() -> Pool<M> {
 
 fn level<M: MappedMedium>(capacity: u64) -> Level<Counting<M>, U64> {
     Level::create(&pool(), "level", capacity).expect("room for a table")
-}
-
-/// The key with number `n`, in no order: a multiplicative hash spreads ordered keys better than by
-/// chance.
-fn key(n: u64) -> u64 {
-    let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 fn cost(write_backs: u64, fences: u64) -> Counts {
@@ -90,45 +85,14 @@ fn million_inserts_cost_at_most_2_5_fences_each() {
 }
 
 #[test]
-fn gets_only_read() {
-    let index = level::<Pmem>(10_000);
-    costs_of_inserts(&index, 10_000);
-    let guard = index.pool().pin();
-    let (counts, ()) =
-        index.pool().medium().during(|| (0..20_000).for_each(|key| _ = index.get(&guard, &key)));
-    let writes = Counts { loads: 0, bytes_read: 0, lines_read: 0, blocks_read: 0, ..counts };
-    assert_eq!(writes, Counts::default());
-}
-
-fn costs_no_flush<M: MappedMedium>() {
-    let index = level::<M>(0);
-    let counts = costs_of_inserts(&index, 100_000);
-    assert_eq!((counts.write_backs, counts.fences, counts.blocks_written), (0, 0, 0));
-    let removing = || (0..100_000).for_each(|key| _ = index.remove(&index.pool().pin(), &key));
-    let (counts, ()) = index.pool().medium().during(removing);
-    assert_eq!((counts.write_backs, counts.fences), (0, 0));
+fn gets_of_present_and_absent_keys_only_read() {
+    gets_only_read(&level::<Pmem>(10_000), 10_000);
 }
 
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    costs_no_flush::<Dram>();
-    costs_no_flush::<Shm>();
-}
-
-/// The load factor of a table just before it grows, each time up to the seventh.
-fn loads_before_growth(mut insert: impl FnMut(u64) -> (f64, u64)) -> Vec<f64> {
-    let (mut loads, mut load, mut buckets) = (Vec::new(), 0.0, 0);
-    for n in 0.. {
-        let (load_now, buckets_now) = insert(n);
-        if buckets_now > buckets && buckets > 0 {
-            loads.push(load);
-            if loads.len() == 7 {
-                break;
-            }
-        }
-        (load, buckets) = (load_now, buckets_now);
-    }
-    loads
+    never_flushes(&level::<Dram>(0), 100_000);
+    never_flushes(&level::<Shm>(0), 100_000);
 }
 
 fn assert_full(what: &str, loads: &[f64]) {
@@ -140,24 +104,12 @@ fn assert_full(what: &str, loads: &[f64]) {
 fn table_grows_at_nine_tenths_load() {
     for capacity in [2000, 9000] {
         let index = Level::<Dram, U64>::create(&pool(), "level", capacity).unwrap();
-        let guard = index.pool().pin();
-        let loads = loads_before_growth(|n| {
-            assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New));
-            let stats = index.stats(&guard);
-            (stats.load_factor(), stats.buckets)
-        });
+        let loads = loads_before_growth(&index, |loads, _| loads.len() == 7);
         assert_full("u64 keys", &loads);
-        assert_eq!(index.verify(&guard), []);
+        assert_eq!(index.verify(&index.pool().pin()), []);
     }
     let index = Level::<Dram, Bytes<TestRecord>>::create(&pool(), "level", 2000).unwrap();
-    let guard = index.pool().pin();
-    let loads = loads_before_growth(|number| {
-        let key = Bytes::<TestRecord>::key(number);
-        let word = Bytes::<TestRecord>::word(&guard, &key, number, 0).unwrap();
-        index.insert(&guard, &key, word).unwrap();
-        let stats = index.stats(&guard);
-        (stats.load_factor(), stats.buckets)
-    });
+    let loads = loads_before_growth(&index, |loads, _| loads.len() == 7);
     assert_full("byte strings", &loads);
 }
 

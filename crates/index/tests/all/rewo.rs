@@ -6,7 +6,9 @@ use terrace_index::hash::Rewo;
 use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
+use terrace_testkit::conformance::{
+    costs_of_inserts, costs_of_single_changes, gets_only_read, most_lines, never_flushes, spread as key,
+};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
 
 const SEED: u64 = 11;
@@ -17,14 +19,6 @@ fn pool<M: MappedMedium>() -> Pool<M> {
 
 fn rewo<M: MappedMedium>(buckets_log2: u32) -> Rewo<Counting<M>, U64> {
     Rewo::with_shape(&pool(), "rewo", 10, buckets_log2).expect("room for a table")
-}
-
-/// The key with number `n`, in no order: a multiplicative hash spreads ordered keys better than by
-/// chance.
-fn key(n: u64) -> u64 {
-    let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 fn cost(write_backs: u64, fences: u64) -> Counts {
@@ -78,29 +72,14 @@ fn million_inserts_from_nothing() {
 }
 
 #[test]
-fn gets_only_read() {
-    let index = rewo::<Pmem>(10);
-    costs_of_inserts(&index, 10_000);
-    let guard = index.pool().pin();
-    let (counts, ()) =
-        index.pool().medium().during(|| (0..20_000).for_each(|key| _ = index.get(&guard, &key)));
-    let writes = Counts { loads: 0, bytes_read: 0, lines_read: 0, blocks_read: 0, ..counts };
-    assert_eq!(writes, Counts::default());
-}
-
-fn costs_no_flush<M: MappedMedium>() {
-    let index = rewo::<M>(0);
-    let counts = costs_of_inserts(&index, 100_000);
-    assert_eq!((counts.write_backs, counts.fences, counts.blocks_written), (0, 0, 0));
-    let removing = || (0..100_000).for_each(|key| _ = index.remove(&index.pool().pin(), &key));
-    let (counts, ()) = index.pool().medium().during(removing);
-    assert_eq!((counts.write_backs, counts.fences), (0, 0));
+fn gets_of_present_and_absent_keys_only_read() {
+    gets_only_read(&rewo::<Pmem>(10), 10_000);
 }
 
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    costs_no_flush::<Dram>();
-    costs_no_flush::<Shm>();
+    never_flushes(&rewo::<Dram>(0), 100_000);
+    never_flushes(&rewo::<Shm>(0), 100_000);
 }
 
 #[test]

@@ -7,8 +7,11 @@ use terrace_index::hash::Turbo;
 use terrace_index::{Bytes, Inserted, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
-use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
+use terrace_testkit::conformance::{
+    costs_of_inserts, costs_of_single_changes, gets_only_read, loads_before_growth, most_lines,
+    never_flushes, spread as key,
+};
+use terrace_testkit::{Counting, Counts, TestRecord};
 
 fn pool<M: MappedMedium>() -> Pool<M> {
     PoolOptions::anonymous().size(256 << 20).hash_seed(11).create().expect("memory for a pool")
@@ -16,14 +19,6 @@ fn pool<M: MappedMedium>() -> Pool<M> {
 
 fn turbo<M: MappedMedium>(shards_log2: u32, capacity: u64) -> Turbo<Counting<M>, U64> {
     Turbo::with_shards(&pool(), "turbo", shards_log2, capacity).expect("room for a table")
-}
-
-/// The key with number `n`, in no order: a multiplicative hash spreads ordered keys better than by
-/// chance.
-fn key(n: u64) -> u64 {
-    let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 fn cost(write_backs: u64, fences: u64) -> Counts {
@@ -91,65 +86,22 @@ fn million_inserts_cost_at_most_2_25_fences_each() {
 }
 
 #[test]
-fn gets_only_read() {
-    let index = turbo::<Pmem>(2, 10_000);
-    costs_of_inserts(&index, 10_000);
-    let guard = index.pool().pin();
-    let (counts, ()) =
-        index.pool().medium().during(|| (0..20_000).for_each(|key| _ = index.get(&guard, &key)));
-    let writes = Counts { loads: 0, bytes_read: 0, lines_read: 0, blocks_read: 0, ..counts };
-    assert_eq!(writes, Counts::default());
-}
-
-fn costs_no_flush<M: MappedMedium>() {
-    let index = turbo::<M>(4, 0);
-    let counts = costs_of_inserts(&index, 100_000);
-    assert_eq!((counts.write_backs, counts.fences, counts.blocks_written), (0, 0, 0));
-    let removing = || (0..100_000).for_each(|key| _ = index.remove(&index.pool().pin(), &key));
-    let (counts, ()) = index.pool().medium().during(removing);
-    assert_eq!((counts.write_backs, counts.fences), (0, 0));
+fn gets_of_present_and_absent_keys_only_read() {
+    gets_only_read(&turbo::<Pmem>(2, 10_000), 10_000);
 }
 
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    costs_no_flush::<Dram>();
-    costs_no_flush::<Shm>();
-}
-
-/// The load factor of a single shard each time just before it grows.
-fn loads_before_growth(mut insert: impl FnMut(u64) -> (f64, u64)) -> Vec<f64> {
-    let (mut loads, mut load, mut buckets) = (Vec::new(), 0.0, 0);
-    for n in 0.. {
-        let (load_now, buckets_now) = insert(n);
-        if buckets_now > buckets && buckets > 0 {
-            loads.push(load);
-            if buckets_now > 4096 {
-                break;
-            }
-        }
-        (load, buckets) = (load_now, buckets_now);
-    }
-    loads
+    never_flushes(&turbo::<Dram>(4, 0), 100_000);
+    never_flushes(&turbo::<Shm>(4, 0), 100_000);
 }
 
 #[test]
 fn shard_grows_at_85_percent_load() {
-    let index = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 0, 0).unwrap();
-    let guard = index.pool().pin();
-    let pairs = loads_before_growth(|n| {
-        index.insert(&guard, &key(n), n).unwrap();
-        let stats = index.stats(&guard);
-        (stats.load_factor(), stats.buckets)
-    });
-    let index = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "turbo", 0, 0).unwrap();
-    let guard = index.pool().pin();
-    let strings = loads_before_growth(|number| {
-        let key = Bytes::<TestRecord>::key(number);
-        let word = Bytes::<TestRecord>::word(&guard, &key, number, 0).unwrap();
-        index.insert(&guard, &key, word).unwrap();
-        let stats = index.stats(&guard);
-        (stats.load_factor(), stats.buckets)
-    });
+    let pairs = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 0, 0).unwrap();
+    let pairs = loads_before_growth(&pairs, |_, buckets| buckets > 4096);
+    let strings = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "turbo", 0, 0).unwrap();
+    let strings = loads_before_growth(&strings, |_, buckets| buckets > 4096);
     println!("u64 keys: {pairs:.3?}, byte strings: {strings:.3?}");
     for loads in [pairs, strings] {
         assert!(loads.len() >= 12 && loads.iter().all(|&load| load >= 0.85), "{loads:?}");

@@ -1,8 +1,7 @@
 //! Concurrent threads: conditions on each key that hold for every schedule.
 
 use super::adversarial::look_alike;
-use super::subject::{Index, Setup, Subject};
-use crate::TestKeys;
+use super::subject::{Make, Setup, Subject};
 use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,14 +34,11 @@ fn shuffled(end: u64, thread: u64) -> impl Iterator<Item = u64> {
 
 /// All threads insert all keys: each key has one winner, and all other threads get the winner's
 /// word.
-pub(super) fn one_insert_wins<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn one_insert_wins(make: Make<'_>) {
     const KEYS: u64 = 5000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
     let outcomes = run_together(THREADS, |thread| {
-        let insert = |number| (number, subject.insert(&subject.pin(), number, thread + 1).expect("room"));
+        let insert = |number| (number, subject.pin().insert(number, thread + 1).expect("room"));
         shuffled(KEYS, thread).map(insert).collect::<BTreeMap<_, _>>()
     });
     let mut model = BTreeMap::new();
@@ -61,17 +57,14 @@ where
 }
 
 /// All threads remove all keys: each key is removed once.
-pub(super) fn one_removal_wins<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn one_removal_wins(make: Make<'_>) {
     const KEYS: u64 = 5000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
     for number in 0..KEYS {
-        subject.insert(&subject.pin(), number, number + 1).expect("room");
+        subject.pin().insert(number, number + 1).expect("room");
     }
     let outcomes = run_together(THREADS, |thread| {
-        let remove = |number| (number, subject.remove(&subject.pin(), number));
+        let remove = |number| (number, subject.pin().remove(number));
         shuffled(KEYS, thread).map(remove).collect::<BTreeMap<_, _>>()
     });
     for number in 0..KEYS {
@@ -82,10 +75,7 @@ where
 }
 
 /// Increments by compare-and-swap from several threads add up.
-pub(super) fn no_increment_is_lost<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn no_increment_is_lost(make: Make<'_>) {
     const KEYS: u64 = 16;
     const EACH: u64 = 500;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
@@ -98,25 +88,19 @@ where
 }
 
 /// Adds one to the version of a key; an absent key counts as 0.
-fn increment<I: Index>(subject: &Subject<I>, number: u64)
-where
-    I::Kind: TestKeys,
-{
+fn increment(subject: &Subject, number: u64) {
     let mut done = false;
     while !done {
-        let guard = subject.pin();
-        let word = subject.index.get(&guard, subject.key(number));
-        let version = word.map_or(0, |word| subject.version(&guard, number, word));
-        done = subject.swap(&guard, number, word, Some(version + 1)).is_ok();
+        let pin = subject.pin();
+        let word = pin.find(number);
+        let version = word.map_or(0, |word| pin.version(number, word));
+        done = pin.swap(number, word, Some(version + 1)).is_ok();
     }
 }
 
 /// Eight threads in a pool with two thread slots wait for each other, also during a resize, and
 /// lose no increment.
-pub(super) fn more_threads_than_slots<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn more_threads_than_slots(make: Make<'_>) {
     const MANY: u64 = 8;
     const KEYS: u64 = 16;
     const EACH: u64 = 60;
@@ -129,12 +113,12 @@ where
         for number in (0..EACH).flat_map(|_| shuffled(KEYS, thread)) {
             increment(&subject, number);
             if let Some(own) = own.next() {
-                assert_eq!(subject.insert(&subject.pin(), own, 1).expect("room"), None);
+                assert_eq!(subject.pin().insert(own, 1).expect("room"), None);
             }
         }
         assert_eq!(own.next(), None, "all of the growth happened among the increments");
     });
-    let stats = subject.index.stats(&subject.pin());
+    let stats = subject.pin().raw.stats();
     assert!(stats.resizes > 0 || stats.resizing, "it did not grow: {stats:?}");
     let counters = (0..KEYS).map(|number| (number, MANY * EACH));
     subject.assert_holds(&counters.chain((KEYS..subject.keys()).map(|number| (number, 1))).collect());
@@ -142,10 +126,7 @@ where
 
 /// Each thread has its own keys, in the same buckets as those of others, and they behave as in a
 /// map.
-pub(super) fn own_keys_stay_exact<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn own_keys_stay_exact(make: Make<'_>) {
     const OWN: u64 = 3000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..OWN * THREADS);
     let models = run_together(THREADS, |thread| {
@@ -156,19 +137,19 @@ where
             // Phases of mostly inserts and mostly removals, so that the table grows and shrinks.
             let removing = version / 8000 % 2 == 1;
             let number = (random >> 40) % OWN * THREADS + thread;
-            let guard = subject.pin();
+            let pin = subject.pin();
             match (random >> 33) % 8 {
-                0 => assert_eq!(subject.get(&guard, number), model.get(&number).copied()),
+                0 => assert_eq!(pin.get(number), model.get(&number).copied()),
                 1 => {
-                    assert_eq!(subject.update(&guard, number, version), model.get(&number).copied());
+                    assert_eq!(pin.update(number, version), model.get(&number).copied());
                     model.entry(number).and_modify(|old| *old = version);
                 }
                 2 if removing => {
-                    assert_eq!(subject.upsert(&guard, number, version), model.insert(number, version))
+                    assert_eq!(pin.upsert(number, version), model.insert(number, version))
                 }
-                _ if removing => assert_eq!(subject.remove(&guard, number), model.remove(&number)),
-                2 => assert_eq!(subject.remove(&guard, number), model.remove(&number)),
-                _ => assert_eq!(subject.upsert(&guard, number, version), model.insert(number, version)),
+                _ if removing => assert_eq!(pin.remove(number), model.remove(&number)),
+                2 => assert_eq!(pin.remove(number), model.remove(&number)),
+                _ => assert_eq!(pin.upsert(number, version), model.insert(number, version)),
             }
         }
         model
@@ -178,44 +159,37 @@ where
 
 /// Scans in small steps visit every key that is present throughout, while writers make the table
 /// grow and shrink.
-pub(super) fn scans_miss_nothing_through_resizes<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn scans_miss_nothing_through_resizes(make: Make<'_>) {
     const STABLE: u64 = 2000;
     const PASSING: u64 = 30_000;
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..STABLE + PASSING);
     for number in 0..STABLE {
-        subject.insert(&subject.pin(), number, 1).expect("room");
+        subject.pin().insert(number, 1).expect("room");
     }
     let writing = AtomicBool::new(true);
     let scans = run_together(3, |thread| {
         if thread == 0 {
             for _ in 0..3 {
                 (STABLE..STABLE + PASSING)
-                    .for_each(|n| assert_eq!(subject.insert(&subject.pin(), n, 2).expect("room"), None));
-                (STABLE..STABLE + PASSING)
-                    .for_each(|n| assert_eq!(subject.remove(&subject.pin(), n), Some(2)));
+                    .for_each(|n| assert_eq!(subject.pin().insert(n, 2).expect("room"), None));
+                (STABLE..STABLE + PASSING).for_each(|n| assert_eq!(subject.pin().remove(n), Some(2)));
             }
             writing.store(false, Relaxed);
             return 0;
         }
         let mut scans = 0;
         while writing.load(Relaxed) || scans == 0 {
-            let (mut found, mut place) = (vec![false; STABLE as usize], Place::Start);
-            loop {
+            let (mut found, mut place, mut is_over) = (vec![false; STABLE as usize], Place::default(), false);
+            while !is_over {
                 // Pin for each step: a scan may last longer than a guard should.
-                let guard = subject.pin();
-                place = subject.index.scan(&guard, &place, 1 + thread as usize * 50, |word| {
-                    let (number, version) = I::Kind::read(&guard, word);
+                let pin = subject.pin();
+                is_over = pin.raw.scan(&mut place, 1 + thread as usize * 50, &mut |word| {
+                    let (number, version) = pin.raw.read(word);
                     assert_eq!(version, if number < STABLE { 1 } else { 2 });
                     if let Some(found) = found.get_mut(number as usize) {
                         *found = true;
                     }
                 });
-                if place.is_end() {
-                    break;
-                }
             }
             let missed = found.iter().filter(|found| !**found).count();
             assert_eq!(missed, 0, "keys that scan {scans} of thread {thread} missed");
@@ -224,32 +198,29 @@ where
         scans
     });
     assert!(scans[1] > 0 && scans[2] > 0);
-    let stats = subject.index.stats(&subject.pin());
+    let stats = subject.pin().raw.stats();
     assert!(stats.resizes > 0, "the scans met no resize: {stats:?}");
     subject.assert_holds(&(0..STABLE).map(|number| (number, 1)).collect());
 }
 
 /// Keys of one bucket are replaced by each other, and no reader gets the word of another key.
-pub(super) fn readers_never_mix_neighbours<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn readers_never_mix_neighbours(make: Make<'_>) {
     const KEYS: u64 = 5;
     const ROUNDS: u64 = 30_000;
     let index = make(Setup::with_capacity(0));
-    let seeds = look_alike(&index, KEYS as usize);
+    let seeds = look_alike(&*index, KEYS as usize);
     let subject = Subject::new(index, seeds);
     run_together(4, |thread| {
         for round in 0..ROUNDS {
-            let (guard, number) = (subject.pin(), round % KEYS);
+            let (pin, number) = (subject.pin(), round % KEYS);
             // `get` and `remove` check that the word belongs to the key.
             if thread > 1 {
-                subject.get(&guard, number);
-                subject.get(&guard, (round * 3 + thread) % KEYS);
+                pin.get(number);
+                pin.get((round * 3 + thread) % KEYS);
             } else if round % 2 == thread {
-                subject.insert(&guard, number, round).expect("room");
+                pin.insert(number, round).expect("room");
             } else {
-                subject.remove(&guard, (number + thread) % KEYS);
+                pin.remove((number + thread) % KEYS);
             }
         }
     });

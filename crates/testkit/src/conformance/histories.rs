@@ -1,8 +1,8 @@
 //! Short histories of a few keys and threads, each checked on its own.
 
 use super::concurrent::run_together;
-use super::subject::{Index, Setup, Subject};
-use crate::{Call, Operation, TestKeys, linearizable};
+use super::subject::{Make, Setup, Subject};
+use crate::{Call, Operation, linearizable};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -12,10 +12,7 @@ const ROUNDS: u64 = 150;
 const CALLS: u64 = 72;
 
 /// The answers for each key fit one order of the calls, also during resizes.
-pub(super) fn are_linearizable<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn are_linearizable(make: Make<'_>) {
     for round in 0..ROUNDS {
         let subject = Subject::new(make(Setup::of_bytes(16 << 20)), 0..KEYS + 400);
         let clock = AtomicU64::new(0);
@@ -40,38 +37,32 @@ where
 }
 
 /// Adds and removes other keys, so that the table grows and shrinks.
-fn churn<I: Index>(subject: &Subject<I>)
-where
-    I::Kind: TestKeys,
-{
-    (KEYS..subject.keys()).for_each(|number| _ = subject.insert(&subject.pin(), number, 1));
-    (KEYS..subject.keys()).for_each(|number| _ = subject.remove(&subject.pin(), number));
+fn churn(subject: &Subject) {
+    (KEYS..subject.keys()).for_each(|number| _ = subject.pin().insert(number, 1));
+    (KEYS..subject.keys()).for_each(|number| _ = subject.pin().remove(number));
 }
 
 /// Makes a random call and returns it with its times and answer. (Words are leaked; histories are
 /// short.)
-fn call<I: Index>(subject: &Subject<I>, clock: &AtomicU64, random: &mut u64, version: u64) -> (u64, Call)
-where
-    I::Kind: TestKeys,
-{
+fn call(subject: &Subject, clock: &AtomicU64, random: &mut u64, version: u64) -> (u64, Call) {
     *random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
     let (number, choice) = ((*random >> 40) % KEYS, (*random >> 33) % 8);
-    let (index, key, guard) = (&subject.index, subject.key(number), subject.pin());
-    let word = subject.word(&guard, number, version).expect("room");
-    let seen = if choice >= 6 { index.get(&guard, key) } else { None };
+    let (key, pin) = (subject.key(number), subject.pin());
+    let (index, word) = (&pin.raw, pin.word(number, version).expect("room"));
+    let seen = if choice >= 6 { index.get(key) } else { None };
     if *random >> 60 == 0 {
         std::thread::yield_now();
     }
     let called = clock.fetch_add(1, SeqCst);
     let operation = match choice {
-        0 | 1 => Operation::Get(index.get(&guard, key)),
-        2 => Operation::Insert(word, index.insert(&guard, key, word).expect("room")),
-        3 => Operation::Update(word, index.update(&guard, key, word)),
-        4 => Operation::Upsert(word, index.upsert(&guard, key, word).expect("room")),
-        5 => Operation::Remove(index.remove(&guard, key)),
+        0 | 1 => Operation::Get(index.get(key)),
+        2 => Operation::Insert(word, index.insert(key, word).expect("room")),
+        3 => Operation::Update(word, index.update(key, word)),
+        4 => Operation::Upsert(word, index.upsert(key, word).expect("room")),
+        5 => Operation::Remove(index.remove(key)),
         choice => {
             let new = (choice == 6).then_some(word);
-            Operation::Swap(seen, new, index.compare_and_swap(&guard, key, seen, new).expect("room"))
+            Operation::Swap(seen, new, index.compare_and_swap(key, seen, new).expect("room"))
         }
     };
     let returned = clock.fetch_add(1, SeqCst);

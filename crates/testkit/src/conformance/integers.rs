@@ -1,13 +1,13 @@
 //! Every integer is a key and a word: 0, all ones, and any value that an index might use as a
 //! marker.
 
+use super::erased::{AnyIndex, Pinned};
 use super::place::{End, PoolFile};
-use super::subject::{Index, NAME};
+use super::subject::NAME;
+use crate::TestKey::Integer;
 use std::collections::BTreeMap;
-use terrace_index::{Deferred, Inserted, PointIndex, Swapped, U64};
-use terrace_pool::{Guard, Pool};
-
-type Medium<I> = <I as PointIndex>::Medium;
+use std::sync::Arc;
+use terrace_index::{Deferred, Inserted, Swapped};
 
 /// The ends of the range, single bits set, single bits clear, and their neighbours: these include
 /// pointer tags, lengths and flags.
@@ -21,14 +21,14 @@ fn extremes() -> Vec<u64> {
 }
 
 /// An index and its expected content. Words are arbitrary, not derived from keys.
-struct Pair<I> {
-    index: I,
+struct Pair {
+    index: Arc<dyn AnyIndex>,
     model: BTreeMap<u64, u64>,
 }
 
-impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
-    fn pin(&self) -> Guard<'_, Medium<I>> {
-        PointIndex::pool(&self.index).pin()
+impl Pair {
+    fn pin(&self) -> Box<dyn Pinned + '_> {
+        self.index.pin()
     }
 
     fn insert(&mut self, key: u64, word: u64) {
@@ -36,44 +36,44 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
             None => Inserted::New,
             Some(&present) => Inserted::Present(present),
         };
-        assert_eq!(self.index.insert(&self.pin(), &key, word).expect("room"), expected, "insert of {key:#x}");
+        assert_eq!(self.pin().insert(&Integer(key), word).expect("room"), expected, "insert of {key:#x}");
         self.model.entry(key).or_insert(word);
     }
 
     fn update(&mut self, key: u64, word: u64) {
         let before = self.model.get(&key).copied();
-        assert_eq!(self.index.update(&self.pin(), &key, word), before, "update of {key:#x}");
+        assert_eq!(self.pin().update(&Integer(key), word), before, "update of {key:#x}");
         self.model.entry(key).and_modify(|old| *old = word);
     }
 
     fn upsert(&mut self, key: u64, word: u64) {
         let before = self.model.insert(key, word);
-        assert_eq!(self.index.upsert(&self.pin(), &key, word).expect("room"), before, "upsert of {key:#x}");
+        assert_eq!(self.pin().upsert(&Integer(key), word).expect("room"), before, "upsert of {key:#x}");
     }
 
     fn remove(&mut self, key: u64) {
         let before = self.model.remove(&key);
-        assert_eq!(self.index.remove(&self.pin(), &key), before, "removal of {key:#x}");
+        assert_eq!(self.pin().remove(&Integer(key)), before, "removal of {key:#x}");
     }
 
     /// Fails for every state that the key is not in, then succeeds; fenced at once or deferred.
     fn swap(&mut self, key: u64, new: Option<u64>, defer: bool) {
         let state = self.model.get(&key).copied();
-        let guard = self.pin();
+        let pin = self.pin();
         let swap = |expected, new| {
             if !defer {
-                return self.index.compare_and_swap(&guard, &key, expected, new).expect("room");
+                return pin.compare_and_swap(&Integer(key), expected, new).expect("room");
             }
             let mut deferred = Deferred::default();
-            let swapped = self.index.compare_and_swap_deferred(&guard, &key, expected, new, &mut deferred);
-            self.index.persist_deferred(&guard, deferred);
+            let swapped = pin.compare_and_swap_deferred(&Integer(key), expected, new, &mut deferred);
+            pin.persist_deferred(deferred);
             swapped.expect("room")
         };
         for wrong in [None, Some(0), Some(1), Some(u64::MAX)].into_iter().filter(|wrong| *wrong != state) {
             assert_eq!(swap(wrong, new), Swapped::Found(state), "{key:#x} was expected to be {wrong:x?}");
         }
         assert_eq!(swap(state, new), Swapped::Done, "{key:#x} from {state:x?} to {new:x?}");
-        drop(guard);
+        drop(pin);
         match new {
             Some(word) => _ = self.model.insert(key, word),
             None => _ = self.model.remove(&key),
@@ -81,23 +81,24 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
     }
 
     fn assert_holds(&self) {
-        let guard = self.pin();
+        let pin = self.pin();
         for key in extremes() {
             let word = self.model.get(&key).copied();
-            assert_eq!(self.index.get(&guard, &key), word, "get of {key:#x}");
-            assert_eq!(self.index.get_sound(&guard, &key), Ok(word), "get of {key:#x}");
+            assert_eq!(pin.get(&Integer(key)), word, "get of {key:#x}");
+            assert_eq!(pin.get_sound(&Integer(key)), Ok(word), "get of {key:#x}");
         }
         let mut many = Vec::new();
-        self.index.get_many(&guard, &extremes(), |_, word| many.push(word));
+        let keys: Vec<_> = extremes().into_iter().map(Integer).collect();
+        pin.get_many(&keys, &mut |_, word| many.push(word));
         assert!(many.into_iter().eq(extremes().iter().map(|key| self.model.get(key).copied())), "get_many");
         let mut scanned = Vec::new();
-        self.index.for_each(&guard, |word| scanned.push(word));
+        pin.for_each(&mut |word| scanned.push(word));
         scanned.sort_unstable();
         let mut words: Vec<u64> = self.model.values().copied().collect();
         words.sort_unstable();
         assert_eq!(scanned, words, "a scan");
         assert_eq!(self.index.len(), self.model.len() as u64, "its length");
-        assert_eq!(self.index.verify(&guard), [], "findings of verify");
+        assert_eq!(pin.verify(), [], "findings of verify");
         assert_eq!(self.index.damage(), None, "damage met by operations");
     }
 
@@ -129,32 +130,26 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
 
 /// Every extreme key with extreme words, through every operation, and after a clean close or a
 /// kill.
-pub(super) fn are_all_keys_and_words<I: Index + PointIndex<Kind = U64>>(
-    make: &impl Fn(&Pool<Medium<I>>) -> I,
-) {
+pub(super) fn are_all_keys_and_words(make: &dyn Fn(&PoolFile) -> Arc<dyn AnyIndex>) {
     for (nth, word) in [0, u64::MAX, 1, 1 << 63].into_iter().enumerate() {
         let place = PoolFile::new();
-        let pool = place.create();
-        let mut pair = Pair { index: make(&pool), model: BTreeMap::new() };
+        let mut pair = Pair { index: make(&place), model: BTreeMap::new() };
         pair.change_all(|_| word);
         pair.remove_all();
         pair.change_all(|key| key);
-        let mut pair = reopened(&place, pair, pool, if nth % 2 == 0 { End::Closed } else { End::Killed });
+        let mut pair = reopened(&place, pair, if nth % 2 == 0 { End::Closed } else { End::Killed });
         pair.assert_holds();
         pair.change_all(|key| key.rotate_left(8) ^ word);
         pair.remove_all();
     }
 }
 
-fn reopened<I: Index + PointIndex<Kind = U64>>(
-    place: &PoolFile,
-    pair: Pair<I>,
-    pool: Pool<Medium<I>>,
-    end: End,
-) -> Pair<I> {
+fn reopened(place: &PoolFile, pair: Pair, end: End) -> Pair {
     let Pair { index, model } = pair;
+    let (of, pool) = (index.index_type(), index.pool());
     drop(index);
-    end.of(pool);
-    let index = I::recover(&place.open(), NAME).expect("a sound index").expect("an index of that name");
+    pool.end(end);
+    let pool = of.open_pool(place);
+    let index = of.recover(&*pool, NAME).expect("a sound index").expect("an index of that name");
     Pair { index, model }
 }

@@ -3,6 +3,7 @@
 mod adversarial;
 mod concurrent;
 mod counted;
+mod erased;
 mod histories;
 mod integers;
 mod model;
@@ -13,13 +14,18 @@ mod store;
 mod stored;
 mod subject;
 
-pub use counted::{Costs, costs_of_inserts, costs_of_single_changes, most_lines};
+pub use counted::{
+    Costs, costs_of_inserts, costs_of_single_changes, gets_only_read, loads_before_growth, most_lines,
+    never_flushes, spread,
+};
 pub use store::{Site, exact_store, ordered_store, store};
 pub use subject::{NAME, Setup};
 
 use crate::TestKeys;
-use subject::Index;
-use terrace_index::{KeyKind, PointIndex, RangeIndex, U64};
+use erased::Of;
+use std::sync::Arc;
+use subject::{Index, Make};
+use terrace_index::{PointIndex, RangeIndex, U64};
 use terrace_pool::Pool;
 
 /// The whole suite for maps from single keys. `make` creates an empty index called [`NAME`] in a
@@ -38,37 +44,40 @@ pub fn point_index<I: Index>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
-    // One type for all closures, so that each suite is compiled once for each index.
-    let make: &dyn Fn(Setup) -> I = &make;
-    model::behaves_as_a_map(&make);
-    model::deferred_changes_behave_alike(&make);
-    model::recovers_everything(&make);
-    adversarial::keys_that_look_alike(&make);
-    adversarial::keys_in_order(&make);
-    sizes::grows_and_shrinks(&make);
-    sizes::full_pool(&make);
-    concurrent::one_insert_wins(&make);
-    concurrent::one_removal_wins(&make);
-    concurrent::no_increment_is_lost(&make);
-    concurrent::more_threads_than_slots(&make);
-    concurrent::own_keys_stay_exact(&make);
-    concurrent::scans_miss_nothing_through_resizes(&make);
-    concurrent::readers_never_mix_neighbours(&make);
-    histories::are_linearizable(&make);
+    all_of_points(&|setup| Arc::new(make(setup)));
+}
+
+fn all_of_points(make: Make<'_>) {
+    model::behaves_as_a_map(make);
+    model::deferred_changes_behave_alike(make);
+    model::recovers_everything(make);
+    adversarial::keys_that_look_alike(make);
+    adversarial::keys_in_order(make);
+    sizes::grows_and_shrinks(make);
+    sizes::full_pool(make);
+    concurrent::one_insert_wins(make);
+    concurrent::one_removal_wins(make);
+    concurrent::no_increment_is_lost(make);
+    concurrent::more_threads_than_slots(make);
+    concurrent::own_keys_stay_exact(make);
+    concurrent::scans_miss_nothing_through_resizes(make);
+    concurrent::readers_never_mix_neighbours(make);
+    histories::are_linearizable(make);
 }
 
 /// The additional suite for ordered indexes. `make` creates an empty one in a pool of its own.
 /// Panics on the first failure.
-pub fn range_index<I: RangeIndex>(make: impl Fn(Setup) -> I)
+pub fn range_index<I: Index + RangeIndex>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
-    <I::Kind as KeyKind>::Key: Ord,
 {
-    // One type for all closures, so that each suite is compiled once for each index.
-    let make: &dyn Fn(Setup) -> I = &make;
-    range::ranges_match_a_map(&make);
-    range::hard_insertion_orders(&make);
-    range::scans_stay_in_order_under_writes(&make);
+    all_of_ranges(&|setup| Arc::new(make(setup)));
+}
+
+fn all_of_ranges(make: range::Make<'_>) {
+    range::ranges_match_a_map(make);
+    range::hard_insertion_orders(make);
+    range::scans_stay_in_order_under_writes(make);
 }
 
 /// The suite for indexes that are closed and reopened by name, in a pool in a file. `OtherKeys` is
@@ -89,20 +98,21 @@ where
     OtherKeys::Kind: TestKeys,
     OtherIndex::Kind: TestKeys,
 {
-    stored::reopens_with_its_content::<I>();
-    stored::can_be_opened_twice::<I>();
-    stored::missing_name_is_no_index::<I>();
-    stored::refuses::<I, OtherKeys>();
-    stored::refuses::<OtherKeys, I>();
-    stored::refuses::<I, OtherIndex>();
-    stored::refuses::<OtherIndex, I>();
+    let of = Of::<I>::TYPE;
+    stored::reopens_with_its_content(of);
+    stored::can_be_opened_twice(of);
+    stored::missing_name_is_no_index(of);
+    for other in [Of::<OtherKeys>::TYPE, Of::<OtherIndex>::TYPE] {
+        stored::refuses(of, other);
+        stored::refuses(other, of);
+    }
 }
 
 /// Checks that every integer can be a key and a word, above all the ends of the range. `make`
 /// creates an empty index called [`NAME`] in the given pool, which is in a file and is closed and
 /// reopened. Panics on the first failure.
 pub fn integers<I: Index + PointIndex<Kind = U64>>(make: impl Fn(&Pool<<I as PointIndex>::Medium>) -> I) {
-    integers::are_all_keys_and_words(&make);
+    integers::are_all_keys_and_words(&|place| Arc::new(make(&place.create())));
 }
 
 /// The concurrent part of [`point_index`], for a [`Jittery`](crate::Jittery) medium, on which the
@@ -111,11 +121,13 @@ pub fn point_index_races<I: Index>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
-    // One type for all closures, so that each suite is compiled once for each index.
-    let make: &dyn Fn(Setup) -> I = &make;
-    concurrent::one_insert_wins(&make);
-    concurrent::one_removal_wins(&make);
-    concurrent::no_increment_is_lost(&make);
-    concurrent::readers_never_mix_neighbours(&make);
-    histories::are_linearizable(&make);
+    races_of_points(&|setup| Arc::new(make(setup)));
+}
+
+fn races_of_points(make: Make<'_>) {
+    concurrent::one_insert_wins(make);
+    concurrent::one_removal_wins(make);
+    concurrent::no_increment_is_lost(make);
+    concurrent::readers_never_mix_neighbours(make);
+    histories::are_linearizable(make);
 }

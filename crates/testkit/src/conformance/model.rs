@@ -1,14 +1,13 @@
 //! Random operations compared with a `BTreeMap`.
 
-use super::subject::{Index, NAME, Setup, Subject};
-use crate::TestKeys;
+use super::subject::{Make, NAME, Setup, Subject};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
-use terrace_index::{Deferred, PointIndex, Stored, Swapped};
+use terrace_index::{Deferred, Swapped};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -36,72 +35,63 @@ const OPS: [Op; 9] = [
 ];
 
 /// A subject and its expected content.
-struct Run<I: Index>
-where
-    I::Kind: TestKeys,
-{
-    subject: Subject<I>,
+struct Run {
+    subject: Subject,
     model: BTreeMap<u64, u64>,
     version: u64,
 }
 
-impl<I: Index> Run<I>
-where
-    I::Kind: TestKeys,
-{
-    fn new(index: I, keys: u64) -> Self {
-        Self { subject: Subject::new(index, 0..keys), model: BTreeMap::new(), version: 0 }
+impl Run {
+    fn new(subject: Subject) -> Self {
+        Self { subject, model: BTreeMap::new(), version: 0 }
     }
 
     fn apply(&mut self, op: Op, number: u64) {
         let Self { subject, model, .. } = self;
-        let guard = subject.pin();
+        let pin = subject.pin();
         self.version += 1;
         let (version, before) = (self.version, model.get(&number).copied());
         match op {
-            Op::Get => assert_eq!(subject.get(&guard, number), before),
+            Op::Get => assert_eq!(pin.get(number), before),
             Op::Insert => {
-                assert_eq!(subject.insert(&guard, number, version).expect("room"), before);
+                assert_eq!(pin.insert(number, version).expect("room"), before);
                 model.entry(number).or_insert(version);
             }
             Op::Update => {
-                assert_eq!(subject.update(&guard, number, version), before);
+                assert_eq!(pin.update(number, version), before);
                 model.entry(number).and_modify(|old| *old = version);
             }
             Op::Upsert => {
-                assert_eq!(subject.upsert(&guard, number, version), before);
+                assert_eq!(pin.upsert(number, version), before);
                 model.insert(number, version);
             }
-            Op::Remove => assert_eq!(subject.remove(&guard, number), model.remove(&number)),
+            Op::Remove => assert_eq!(pin.remove(number), model.remove(&number)),
             Op::SwapAsExpected => {
-                let word = subject.index.get(&guard, subject.key(number));
-                assert_eq!(subject.swap(&guard, number, word, Some(version)), Ok(()));
+                let word = pin.find(number);
+                assert_eq!(pin.swap(number, word, Some(version)), Ok(()));
                 model.insert(number, version);
             }
             Op::SwapToNothing => {
-                let word = subject.index.get(&guard, subject.key(number));
-                assert_eq!(subject.swap(&guard, number, word, None), Ok(()));
+                let word = pin.find(number);
+                assert_eq!(pin.swap(number, word, None), Ok(()));
                 model.remove(&number);
             }
             Op::SwapUnexpected => {
-                let word = subject.index.get(&guard, subject.key(number));
+                let word = pin.find(number);
                 let other = if word.is_some() { None } else { Some(8) };
-                assert_eq!(subject.swap(&guard, number, other, Some(version)), Err(word));
+                assert_eq!(pin.swap(number, other, Some(version)), Err(word));
             }
-            Op::Maintain => drop(subject.index.maintain(&guard)),
+            Op::Maintain => drop(pin.raw.maintain()),
         }
     }
 }
 
 /// Single operations answer as a map does, through growth and shrinking.
-pub(super) fn behaves_as_a_map<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn behaves_as_a_map(make: Make<'_>) {
     for (keys, length, cases) in [(8u64, 100usize, 60), (400, 2000, 12)] {
         let ops = vec((prop::sample::select(&OPS[..]), 0..keys), 1..length);
         check(cases, &ops, |ops| {
-            let mut run = Run::new(make(Setup::with_capacity(0)), keys);
+            let mut run = Run::new(Subject::new(make(Setup::with_capacity(0)), 0..keys));
             ops.into_iter().for_each(|(op, number)| run.apply(op, number));
             run.subject.assert_holds(&run.model);
         });
@@ -109,70 +99,50 @@ where
 }
 
 /// Deferred changes are visible at once, mix with others, and stay the same once persisted.
-pub(super) fn deferred_changes_behave_alike<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn deferred_changes_behave_alike(make: Make<'_>) {
     let batches = vec(vec((0..40u64, any::<bool>()), 1..30), 1..12);
     check(20, &batches, |batches| {
         let subject = Subject::new(make(Setup::with_capacity(0)), 0..40);
         let (mut model, mut version) = (BTreeMap::new(), 0);
         for batch in batches {
-            let guard = subject.pin();
+            let pin = subject.pin();
             let mut deferred = Deferred::default();
             for (number, put) in batch {
                 version += 1;
-                let before = subject.index.get(&guard, subject.key(number));
-                let new = put.then(|| subject.word(&guard, number, version).expect("room"));
-                let swapped = subject.index.compare_and_swap_deferred(
-                    &guard,
-                    subject.key(number),
-                    before,
-                    new,
-                    &mut deferred,
-                );
+                let before = pin.find(number);
+                let new = put.then(|| pin.word(number, version).expect("room"));
+                let key = subject.key(number);
+                let swapped = pin.raw.compare_and_swap_deferred(key, before, new, &mut deferred);
                 assert_eq!(swapped.expect("room"), Swapped::Done);
                 if put {
                     model.insert(number, version)
                 } else {
                     model.remove(&number)
                 };
-                assert_eq!(
-                    subject.get(&guard, number),
-                    model.get(&number).copied(),
-                    "before it is persisted"
-                );
+                assert_eq!(pin.get(number), model.get(&number).copied(), "before it is persisted");
             }
             if version % 2 == 0 {
-                assert_eq!(
-                    subject.upsert(&guard, 0, version),
-                    model.insert(0, version),
-                    "a write in between"
-                );
+                assert_eq!(pin.upsert(0, version), model.insert(0, version), "a write in between");
             }
-            subject.index.persist_deferred(&guard, deferred);
+            pin.raw.persist_deferred(deferred);
         }
         subject.assert_holds(&model);
     });
 }
 
 /// A reopened index has its content, also in the middle of a resize.
-pub(super) fn recovers_everything<I: Index>(make: &impl Fn(Setup) -> I)
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn recovers_everything(make: Make<'_>) {
     for keys in [0u64, 1, 30, 1000, 1500, 5000] {
         let subject = Subject::new(make(Setup::with_capacity(0)), 0..keys);
-        let guard = subject.pin();
+        let pin = subject.pin();
         for number in 0..keys {
-            assert_eq!(subject.insert(&guard, number, 1).expect("room"), None);
+            assert_eq!(pin.insert(number, 1).expect("room"), None);
         }
-        drop(guard);
-        let pool = PointIndex::pool(&subject.index).clone();
+        drop(pin);
+        let (of, pool) = (subject.index.index_type(), subject.index.pool());
         drop(subject);
-        let index =
-            <I as Stored>::recover(&pool, NAME).expect("a sound index").expect("an index of that name");
-        assert!(<I as Stored>::recover(&pool, "another").expect("a sound pool").is_none());
+        let index = of.recover(&*pool, NAME).expect("a sound index").expect("an index of that name");
+        assert!(of.recover(&*pool, "another").expect("a sound pool").is_none());
         Subject::new(index, 0..keys).assert_holds(&(0..keys).map(|number| (number, 1)).collect());
     }
 }

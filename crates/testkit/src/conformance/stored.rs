@@ -1,38 +1,34 @@
 //! An index that is created, closed and reopened by name.
 
+use super::erased::{AnyIndex, AnyPool, IndexType};
 use super::place::{End, PoolFile};
-use super::subject::{Index, NAME, Subject};
-use crate::TestKeys;
+use super::subject::{NAME, Subject};
 use std::collections::BTreeMap;
-use terrace_index::{PointIndex, StoreError};
-use terrace_pool::{Pool, RootError};
+use std::sync::Arc;
+use terrace_index::StoreError;
+use terrace_pool::RootError;
 
-type Medium<I> = <I as PointIndex>::Medium;
-
-fn find<I: Index>(pool: &Pool<Medium<I>>) -> I {
-    I::recover(pool, NAME).expect("a sound index").expect("an index of that name")
+fn find(of: &dyn IndexType, pool: &dyn AnyPool) -> Arc<dyn AnyIndex> {
+    of.recover(pool, NAME).expect("a sound index").expect("an index of that name")
 }
 
 /// An index is reopened with its exact content after a clean close or a kill, also in the middle of
 /// a resize. It then works as usual, and is reopened with its later changes, too.
-pub(super) fn reopens_with_its_content<I: Index>()
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn reopens_with_its_content(of: &dyn IndexType) {
     for (nth, keys) in [0u64, 1, 30, 1000, 1500, 5000].into_iter().enumerate() {
         let ends = [[End::Closed, End::Killed], [End::Killed, End::Closed]][nth % 2];
         let place = PoolFile::new();
-        let mut pool = place.create();
-        let index = I::create(&pool, NAME, 0).expect("room for an index");
-        let mut subject = Subject::new(index, 0..keys + 500);
+        let mut pool = of.create_pool(&place);
+        let mut subject = Subject::new(of.create(&*pool), 0..keys + 500);
         let mut model = BTreeMap::new();
         put(&subject, &mut model, 0..keys, 1);
         for (round, end) in ends.into_iter().enumerate() {
             drop(subject);
-            end.of(pool);
-            pool = place.open();
-            subject = Subject::new(find::<I>(&pool), 0..keys + 500);
-            collect(&subject);
+            pool.end(end);
+            pool = of.open_pool(&place);
+            subject = Subject::new(find(of, &*pool), 0..keys + 500);
+            // It must mark what the index contains, or that would be collected.
+            subject.index.collect();
             subject.assert_holds(&model);
             remove(&subject, &mut model, (0..keys).step_by(3 + round));
             put(&subject, &mut model, (0..keys + 500).step_by(2 + round), 2 + round as u64);
@@ -41,59 +37,33 @@ where
     }
 }
 
-fn put<I: Index>(
-    subject: &Subject<I>,
-    model: &mut BTreeMap<u64, u64>,
-    numbers: impl Iterator<Item = u64>,
-    version: u64,
-) where
-    I::Kind: TestKeys,
-{
+fn put(subject: &Subject, model: &mut BTreeMap<u64, u64>, numbers: impl Iterator<Item = u64>, version: u64) {
     for number in numbers {
-        assert_eq!(subject.upsert(&subject.pin(), number, version), model.insert(number, version));
+        assert_eq!(subject.pin().upsert(number, version), model.insert(number, version));
     }
 }
 
-fn remove<I: Index>(subject: &Subject<I>, model: &mut BTreeMap<u64, u64>, numbers: impl Iterator<Item = u64>)
-where
-    I::Kind: TestKeys,
-{
+fn remove(subject: &Subject, model: &mut BTreeMap<u64, u64>, numbers: impl Iterator<Item = u64>) {
     for number in numbers {
-        assert_eq!(subject.remove(&subject.pin(), number), model.remove(&number));
+        assert_eq!(subject.pin().remove(number), model.remove(&number));
     }
-}
-
-/// The background work of a store after an open. It must mark what the index contains, or that
-/// would be collected.
-fn collect<I: Index>(subject: &Subject<I>)
-where
-    I::Kind: TestKeys,
-{
-    let pool = PointIndex::pool(&subject.index);
-    pool.collect(&mut |marker| {
-        let guard = pool.pin();
-        subject.index.trace(&guard, marker, |marker, word| I::Kind::mark(&guard, marker, word));
-    });
 }
 
 /// Opening an index twice is harmless: both handles are the same index.
-pub(super) fn can_be_opened_twice<I: Index>()
-where
-    I::Kind: TestKeys,
-{
+pub(super) fn can_be_opened_twice(of: &dyn IndexType) {
     const KEYS: u64 = 2000;
     for end in [End::Closed, End::Killed] {
         let place = PoolFile::new();
-        let pool = place.create();
-        let subject = Subject::new(I::create(&pool, NAME, 0).expect("room for an index"), 0..KEYS + 1);
+        let pool = of.create_pool(&place);
+        let subject = Subject::new(of.create(&*pool), 0..KEYS + 1);
         let mut model = BTreeMap::new();
         put(&subject, &mut model, 0..KEYS, 1);
         drop(subject);
-        end.of(pool);
+        pool.end(end);
 
-        let pool = place.open();
-        let first = Subject::new(find::<I>(&pool), 0..KEYS + 1);
-        let second = Subject::new(find::<I>(&pool), 0..KEYS + 1);
+        let pool = of.open_pool(&place);
+        let first = Subject::new(find(of, &*pool), 0..KEYS + 1);
+        let second = Subject::new(find(of, &*pool), 0..KEYS + 1);
         first.assert_holds(&model);
         second.assert_holds(&model);
         put(&first, &mut model, [KEYS, 0].into_iter(), 2);
@@ -101,51 +71,48 @@ where
         second.assert_holds(&model);
         drop((first, second));
         // Once more, as the first operation after an open.
-        End::Killed.of(pool);
-        let pool = place.open();
-        drop(find::<I>(&pool));
-        Subject::new(find::<I>(&pool), 0..KEYS + 1).assert_holds(&model);
+        pool.end(End::Killed);
+        let pool = of.open_pool(&place);
+        drop(find(of, &*pool));
+        Subject::new(find(of, &*pool), 0..KEYS + 1).assert_holds(&model);
     }
 }
 
 /// Names without an index, one of them a prefix of an existing name.
-pub(super) fn missing_name_is_no_index<I: Index>() {
+pub(super) fn missing_name_is_no_index(of: &dyn IndexType) {
     let place = PoolFile::new();
-    let pool: Pool<Medium<I>> = place.create();
-    let is_missing = |pool: &Pool<Medium<I>>, name| I::recover(pool, name).expect("a sound pool").is_none();
-    assert!(is_missing(&pool, NAME), "in a new pool");
-    drop(I::create(&pool, NAME, 0).expect("room for an index"));
-    assert!(is_missing(&pool, "another") && is_missing(&pool, "conformanc"));
-    assert!(!is_missing(&pool, NAME));
-    pool.close().expect("the last handle");
-    let pool = place.open();
-    assert!(is_missing(&pool, "another") && is_missing(&pool, "conformanc"), "after reopening");
-    assert!(!is_missing(&pool, NAME));
+    let pool = of.create_pool(&place);
+    let is_missing = |pool: &dyn AnyPool, name| of.recover(pool, name).expect("a sound pool").is_none();
+    assert!(is_missing(&*pool, NAME), "in a new pool");
+    drop(of.create(&*pool));
+    assert!(is_missing(&*pool, "another") && is_missing(&*pool, "conformanc"));
+    assert!(!is_missing(&*pool, NAME));
+    pool.end(End::Closed);
+    let pool = of.open_pool(&place);
+    assert!(is_missing(&*pool, "another") && is_missing(&*pool, "conformanc"), "after reopening");
+    assert!(!is_missing(&*pool, NAME));
 }
 
-/// An index of the kind `Other` under its name is refused, not misread, and is intact afterwards.
-pub(super) fn refuses<I: Index, Other: Index + PointIndex<Medium = Medium<I>>>()
-where
-    Other::Kind: TestKeys,
-{
+/// An index of type `other` under its name is refused, not misread, and is intact afterwards.
+pub(super) fn refuses(of: &dyn IndexType, other: &dyn IndexType) {
     const KEYS: u64 = 100;
     let (place, numbers) = (PoolFile::new(), 0..KEYS);
-    let pool = place.create();
-    let subject = Subject::new(Other::create(&pool, NAME, 0).expect("room for an index"), numbers);
+    let pool = other.create_pool(&place);
+    let subject = Subject::new(other.create(&*pool), numbers);
     let mut model = BTreeMap::new();
     put(&subject, &mut model, 0..KEYS, 1);
-    let refused = |pool: &Pool<Medium<I>>| {
+    let refused = |pool: &dyn AnyPool| {
         let refused = matches!(
-            I::recover(pool, NAME),
+            of.recover(pool, NAME),
             Err(StoreError::Root(RootError::Kind { .. }) | StoreError::Damaged(_))
         );
-        assert!(refused, "{} of {} keys", Other::NAME, std::any::type_name::<Other::Kind>());
+        assert!(refused, "{} of {:?}", other.name(), other.keys());
     };
-    refused(&pool);
+    refused(&*pool);
     subject.assert_holds(&model);
     drop(subject);
-    pool.close().expect("the last handle");
-    let pool = place.open();
-    refused(&pool);
-    Subject::new(find::<Other>(&pool), 0..KEYS).assert_holds(&model);
+    pool.end(End::Closed);
+    let pool = of.open_pool(&place);
+    refused(&*pool);
+    Subject::new(find(other, &*pool), 0..KEYS).assert_holds(&model);
 }

@@ -1,11 +1,12 @@
 //! An index under test, with keys identified by number and words by version.
 
-use crate::TestKeys;
-use std::borrow::Borrow;
+use super::erased::{AnyIndex, Pinned};
+use crate::TestKey;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use terrace_index::{ChangeError, Inserted, Place, PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Geometry, Guard, Pool, PoolFull, PoolOptions};
+use terrace_pool::{Geometry, Pool, PoolOptions};
 
 /// The name of the index in all suites.
 pub const NAME: &str = "conformance";
@@ -47,180 +48,179 @@ impl Setup {
 }
 
 /// An index that can be created and reopened, on one medium.
-pub trait Index: PointIndex + Stored<Medium = <Self as PointIndex>::Medium> {}
-impl<I: PointIndex + Stored<Medium = <I as PointIndex>::Medium>> Index for I {}
+pub trait Index: PointIndex + Stored<Medium = <Self as PointIndex>::Medium> + 'static {}
+impl<I: PointIndex + Stored<Medium = <I as PointIndex>::Medium> + 'static> Index for I {}
 
-type Medium<I> = <I as PointIndex>::Medium;
+/// Makes an empty index, according to the setup.
+pub(super) type Make<'m> = &'m dyn Fn(Setup) -> Arc<dyn AnyIndex>;
 
-pub(super) struct Subject<I: Index>
-where
-    I::Kind: TestKeys,
-{
-    pub(super) index: I,
-    keys: Vec<<I::Kind as TestKeys>::Owned>,
+pub(super) struct Subject {
+    pub(super) index: Arc<dyn AnyIndex>,
+    keys: Vec<TestKey>,
 }
 
-impl<I: Index> Subject<I>
-where
-    I::Kind: TestKeys,
-{
+impl Subject {
     /// An index and keys made from `seeds`; a key's number is its position among them.
-    pub(super) fn new(index: I, seeds: impl IntoIterator<Item = u64>) -> Self {
-        Self { index, keys: seeds.into_iter().map(I::Kind::key).collect() }
+    pub(super) fn new(index: Arc<dyn AnyIndex>, seeds: impl IntoIterator<Item = u64>) -> Self {
+        let sort = index.index_type().keys();
+        Self::of(index, seeds.into_iter().map(|seed| sort.key(seed)).collect())
+    }
+
+    /// An index and its keys; a key's number is its position among them.
+    pub(super) fn of(index: Arc<dyn AnyIndex>, keys: Vec<TestKey>) -> Self {
+        Self { index, keys }
     }
 
     pub(super) fn keys(&self) -> u64 {
         self.keys.len() as u64
     }
 
-    pub(super) fn pin(&self) -> Guard<'_, Medium<I>> {
-        PointIndex::pool(&self.index).pin()
+    pub(super) fn key(&self, number: u64) -> &TestKey {
+        &self.keys[number as usize]
     }
 
-    pub(super) fn key(&self, number: u64) -> &<I::Kind as terrace_index::KeyKind>::Key {
-        self.keys[number as usize].borrow()
+    pub(super) fn pin(&self) -> Pin<'_> {
+        Pin { subject: self, raw: self.index.pin() }
     }
 
-    pub(super) fn word(
-        &self,
-        guard: &Guard<'_, Medium<I>>,
-        number: u64,
-        version: u64,
-    ) -> Result<u64, PoolFull> {
-        I::Kind::word(guard, self.key(number), number, version)
+    /// Asserts that the index contains exactly `model`, by every kind of query.
+    pub(super) fn assert_holds(&self, model: &BTreeMap<u64, u64>) {
+        let pin = self.pin();
+        assert_eq!(self.index.len(), model.len() as u64, "its length");
+        assert_eq!(self.index.is_empty(), model.is_empty());
+        assert_eq!(pin.raw.stats().keys, model.len() as u64, "its length in statistics");
+        assert_eq!(&pin.scan(1), model, "a scan in small steps");
+        let mut walked = BTreeMap::new();
+        pin.raw.for_each(&mut |word| {
+            let (number, version) = pin.raw.read(word);
+            assert!(walked.insert(number, version).is_none(), "a quiet walk visits key {number} once");
+        });
+        assert_eq!(&walked, model, "a walk");
+        let mut many = Vec::new();
+        pin.raw.get_many(&self.keys, &mut |place, word| {
+            assert_eq!(place, many.len(), "get_many answers in order");
+            many.push(word.map(|word| pin.version(place as u64, word)));
+        });
+        assert_eq!(many.len(), self.keys.len(), "get_many answers for every key");
+        for (number, key) in (0..).zip(&self.keys) {
+            let expected = model.get(&number).copied();
+            assert_eq!(pin.get(number), expected, "get of key {key:?}");
+            assert_eq!(pin.get_sound(number), expected, "a sound get of key {key:?}");
+            assert_eq!(many[number as usize], expected, "get_many of key {key:?}");
+        }
+        assert_eq!(pin.raw.verify(), [], "findings of verify");
+        assert_eq!(self.index.damage(), None, "damage met by operations");
+    }
+}
+
+/// A pinned thread at a subject.
+pub(super) struct Pin<'s> {
+    subject: &'s Subject,
+    /// The operations by keys and words.
+    pub(super) raw: Box<dyn Pinned + 's>,
+}
+
+impl Pin<'_> {
+    pub(super) fn word(&self, number: u64, version: u64) -> Result<u64, ChangeError> {
+        self.raw.word(self.subject.key(number), number, version)
     }
 
     /// The version in a word that the index has for key `number`.
-    pub(super) fn version(&self, guard: &Guard<'_, Medium<I>>, number: u64, word: u64) -> u64 {
-        let (of, version) = I::Kind::read(guard, word);
-        assert_eq!(
-            of, number,
-            "key {:?} has the word of key {:?}",
-            self.keys[number as usize], self.keys[of as usize]
-        );
+    pub(super) fn version(&self, number: u64, word: u64) -> u64 {
+        let (of, version) = self.raw.read(word);
+        let key = |number: u64| self.subject.keys.get(number as usize);
+        assert_eq!(of, number, "key {:?} has the word of key {:?}", key(number), key(of));
         version
     }
 
-    /// As [`Subject::version`], for a word that the index no longer contains; frees the word.
-    fn last_version(&self, guard: &Guard<'_, Medium<I>>, number: u64, word: Option<u64>) -> Option<u64> {
+    /// As [`Pin::version`], for a word that the index no longer contains; frees the word.
+    fn last_version(&self, number: u64, word: Option<u64>) -> Option<u64> {
         let word = word?;
-        let version = self.version(guard, number, word);
-        I::Kind::free_word(guard, word, true);
+        let version = self.version(number, word);
+        self.raw.free_word(word, true);
         Some(version)
     }
 
-    pub(super) fn get(&self, guard: &Guard<'_, Medium<I>>, number: u64) -> Option<u64> {
-        let word = self.index.get(guard, self.key(number))?;
-        Some(self.version(guard, number, word))
+    /// The key's word.
+    pub(super) fn find(&self, number: u64) -> Option<u64> {
+        self.raw.get(self.subject.key(number))
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<u64> {
+        Some(self.version(number, self.find(number)?))
+    }
+
+    fn get_sound(&self, number: u64) -> Option<u64> {
+        let word = self.raw.get_sound(self.subject.key(number)).expect("no damage");
+        Some(self.version(number, word?))
     }
 
     /// Inserts a version, and returns the version already present, if any.
-    pub(super) fn insert(
-        &self,
-        guard: &Guard<'_, Medium<I>>,
-        number: u64,
-        version: u64,
-    ) -> Result<Option<u64>, ChangeError> {
-        let word = self.word(guard, number, version)?;
-        match self.index.insert(guard, self.key(number), word) {
+    pub(super) fn insert(&self, number: u64, version: u64) -> Result<Option<u64>, ChangeError> {
+        let word = self.word(number, version)?;
+        match self.raw.insert(self.subject.key(number), word) {
             Ok(Inserted::New) => Ok(None),
             Ok(Inserted::Present(present)) => {
-                I::Kind::free_word(guard, word, false);
-                Ok(Some(self.version(guard, number, present)))
+                self.raw.free_word(word, false);
+                Ok(Some(self.version(number, present)))
             }
-            Err(error) => {
-                I::Kind::free_word(guard, word, false);
-                Err(error)
+            Err(refused) => {
+                self.raw.free_word(word, false);
+                Err(refused)
             }
         }
     }
 
-    pub(super) fn update(&self, guard: &Guard<'_, Medium<I>>, number: u64, version: u64) -> Option<u64> {
-        let word = self.word(guard, number, version).expect("room for a word");
-        let old = self.index.update(guard, self.key(number), word);
+    pub(super) fn update(&self, number: u64, version: u64) -> Option<u64> {
+        let word = self.word(number, version).expect("room for a word");
+        let old = self.raw.update(self.subject.key(number), word);
         if old.is_none() {
-            I::Kind::free_word(guard, word, false);
+            self.raw.free_word(word, false);
         }
-        self.last_version(guard, number, old)
+        self.last_version(number, old)
     }
 
-    pub(super) fn upsert(&self, guard: &Guard<'_, Medium<I>>, number: u64, version: u64) -> Option<u64> {
-        let word = self.word(guard, number, version).expect("room for a word");
-        let old = self.index.upsert(guard, self.key(number), word).expect("room for a key");
-        self.last_version(guard, number, old)
+    pub(super) fn upsert(&self, number: u64, version: u64) -> Option<u64> {
+        let word = self.word(number, version).expect("room for a word");
+        let old = self.raw.upsert(self.subject.key(number), word).expect("room for a key");
+        self.last_version(number, old)
     }
 
-    pub(super) fn remove(&self, guard: &Guard<'_, Medium<I>>, number: u64) -> Option<u64> {
-        let old = self.index.remove(guard, self.key(number));
-        self.last_version(guard, number, old)
+    pub(super) fn remove(&self, number: u64) -> Option<u64> {
+        let old = self.raw.remove(self.subject.key(number));
+        self.last_version(number, old)
     }
 
     /// Sets the key to version `new` (`None`: removes it) if its word is `expected`. Otherwise
     /// returns the word found.
     pub(super) fn swap(
         &self,
-        guard: &Guard<'_, Medium<I>>,
         number: u64,
         expected: Option<u64>,
         new: Option<u64>,
     ) -> Result<(), Option<u64>> {
-        let new = new.map(|version| self.word(guard, number, version).expect("room for a word"));
-        match self.index.compare_and_swap(guard, self.key(number), expected, new).expect("room for a key") {
+        let new = new.map(|version| self.word(number, version).expect("room for a word"));
+        let key = self.subject.key(number);
+        match self.raw.compare_and_swap(key, expected, new).expect("room for a key") {
             Swapped::Done => {
-                self.last_version(guard, number, expected);
+                self.last_version(number, expected);
                 Ok(())
             }
             Swapped::Found(found) => {
-                new.into_iter().for_each(|word| I::Kind::free_word(guard, word, false));
+                new.into_iter().for_each(|word| self.raw.free_word(word, false));
                 Err(found)
             }
         }
     }
 
     /// The version of every key, by a full scan with at least `step` words per call.
-    pub(super) fn scan(&self, guard: &Guard<'_, Medium<I>>, step: usize) -> BTreeMap<u64, u64> {
-        let (mut found, mut place) = (BTreeMap::new(), Place::Start);
-        loop {
-            place = self.index.scan(guard, &place, step, |word| {
-                let (number, version) = I::Kind::read(guard, word);
-                found.insert(number, version);
-            });
-            if place.is_end() {
-                return found;
-            }
-        }
-    }
-
-    /// Asserts that the index contains exactly `model`, by every kind of query.
-    pub(super) fn assert_holds(&self, model: &BTreeMap<u64, u64>) {
-        let guard = self.pin();
-        assert_eq!(self.index.len(), model.len() as u64, "its length");
-        assert_eq!(self.index.is_empty(), model.is_empty());
-        assert_eq!(self.index.stats(&guard).keys, model.len() as u64, "its length in statistics");
-        assert_eq!(&self.scan(&guard, 1), model, "a scan in small steps");
-        let mut walked = BTreeMap::new();
-        self.index.for_each(&guard, |word| {
-            let (number, version) = I::Kind::read(&guard, word);
-            assert!(walked.insert(number, version).is_none(), "a quiet walk visits key {number} once");
-        });
-        assert_eq!(&walked, model, "a walk");
-        let numbers = 0..self.keys();
-        let mut many = BTreeMap::new();
-        self.index.get_many(&guard, self.keys.iter().map(|key| key.borrow()), |place, word| {
-            assert_eq!(place, many.len(), "get_many answers in order");
-            many.insert(place, word.map(|word| self.version(&guard, place as u64, word)));
-        });
-        for number in numbers {
-            let expected = model.get(&number).copied();
-            assert_eq!(self.get(&guard, number), expected, "get of key {:?}", self.keys[number as usize]);
-            assert_eq!(
-                many[&(number as usize)],
-                expected,
-                "get_many of key {:?}",
-                self.keys[number as usize]
-            );
-        }
-        assert_eq!(self.index.verify(&guard), [], "findings of verify");
-        assert_eq!(self.index.damage(), None, "damage met by operations");
+    fn scan(&self, step: usize) -> BTreeMap<u64, u64> {
+        let (mut found, mut place) = (BTreeMap::new(), Place::default());
+        let mut add = |word| {
+            let (number, version) = self.raw.read(word);
+            found.insert(number, version);
+        };
+        while !self.raw.scan(&mut place, step, &mut add) {}
+        found
     }
 }
