@@ -15,7 +15,7 @@
 //! - [`simfs`] is an in-memory file system that loses unsynced data and injects failing calls.
 //! - [`process`] kills and stops real processes, and checks what they leave against what they
 //!   acknowledged.
-//! - [`Reference`] is a simple, evidently correct ordered index.
+//! - [`Reference`] is a simple, evidently correct ordered index, with faults if a test wants some.
 //! - [`conformance`] contains the suites: one call runs all tests on an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 

@@ -1,7 +1,7 @@
 //! A simple, evidently correct ordered index: a `BTreeMap` behind a lock. Only the records of
-//! byte-string keys are in its pool.
+//! byte-string keys are in its pool. It can be given a fault, to test the suites.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -45,7 +45,13 @@ where
 {
     pool: Pool<M>,
     map: RwLock<BTreeMap<Owned<K>, u64>>,
+    confuse: Option<fn(&K::Key) -> Owned<K>>,
+    garble: Option<Box<Garble<K>>>,
 }
+
+/// Changes the words that a range visits, each with what it tells of its key.
+type Garble<K> = dyn Fn(&mut Vec<Visited<K>>) + Send + Sync;
+type Visited<K> = (<K as KeyKind>::Told, u64);
 
 impl<M: MappedMedium, K: KeyKind> Reference<M, K>
 where
@@ -54,7 +60,22 @@ where
 {
     /// An empty map; `pool` holds its records.
     pub fn new(pool: &Pool<M>) -> Self {
-        Self { pool: pool.clone(), map: RwLock::default() }
+        Self { pool: pool.clone(), map: RwLock::default(), confuse: None, garble: None }
+    }
+
+    /// Makes it use another key in place of each key.
+    pub fn confusing_keys(self, confuse: fn(&K::Key) -> Owned<K>) -> Self {
+        Self { confuse: Some(confuse), ..self }
+    }
+
+    /// Makes its ranges visit other words.
+    pub fn garbling_ranges(self, garble: impl Fn(&mut Vec<Visited<K>>) + Send + Sync + 'static) -> Self {
+        Self { garble: Some(Box::new(garble)), ..self }
+    }
+
+    /// The key that it uses.
+    fn used<'k>(&self, key: &'k K::Key) -> Cow<'k, K::Key> {
+        self.confuse.map_or(Cow::Borrowed(key), |confuse| Cow::Owned(confuse(key)))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Owned<K>, u64>> {
@@ -86,7 +107,7 @@ where
     }
 
     fn get(&self, _: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        self.read().get(key).copied()
+        self.read().get(&*self.used(key)).copied()
     }
 
     fn get_sound(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
@@ -111,12 +132,12 @@ where
         _: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, ChangeError> {
-        let mut map = self.write();
-        let before = map.get(key).copied();
+        let (mut map, key) = (self.write(), self.used(key));
+        let before = map.get(&*key).copied();
         match decide(before) {
             Decision::Keep => None,
-            Decision::Set(Some(word)) => map.insert(key.to_owned(), word),
-            Decision::Set(None) => map.remove(key),
+            Decision::Set(Some(word)) => map.insert(key.into_owned(), word),
+            Decision::Set(None) => map.remove(&*key),
         };
         Ok(before)
     }
@@ -175,14 +196,15 @@ where
         _expected: usize,
         mut each: impl FnMut(K::Told, u64) -> ControlFlow<()>,
     ) {
-        let after = |key: &K::Key| match from {
-            Bound::Included(from) => key >= from,
-            Bound::Excluded(from) => key > from,
+        let (from, to) = (from.map(|key| self.used(key)), to.map(|key| self.used(key)));
+        let after = |key: &K::Key| match &from {
+            Bound::Included(from) => key >= &**from,
+            Bound::Excluded(from) => key > &**from,
             Bound::Unbounded => true,
         };
-        let before = |key: &K::Key| match to {
-            Bound::Included(to) => key <= to,
-            Bound::Excluded(to) => key < to,
+        let before = |key: &K::Key| match &to {
+            Bound::Included(to) => key <= &**to,
+            Bound::Excluded(to) => key < &**to,
             Bound::Unbounded => true,
         };
         // `BTreeMap::range` panics if the ends are reversed; this does not, and may be slow.
@@ -190,9 +212,12 @@ where
             let key: &K::Key = key.borrow();
             (after(key) && before(key)).then(|| (K::told(key), *word))
         };
-        let mut found: Vec<(K::Told, u64)> = self.read().iter().filter_map(within).collect();
+        let mut found: Vec<Visited<K>> = self.read().iter().filter_map(within).collect();
         if direction == Direction::Backward {
             found.reverse();
+        }
+        if let Some(garble) = &self.garble {
+            garble(&mut found);
         }
         let _ = found.into_iter().try_for_each(|(told, word)| each(told, word));
     }

@@ -10,7 +10,7 @@ use terrace_index::{
 };
 use terrace_medium::{Dram, MappedMedium, Offset, Pmem, Shm, Word};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::costs_of_inserts;
+use terrace_testkit::conformance::{costs_of_inserts, never_flushes};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
 
 type Strings = Bytes<TestRecord>;
@@ -123,17 +123,10 @@ fn gets_and_ranges_only_read() {
     assert_eq!(writes, (0, 0, 0, 0, 0));
 }
 
-fn costs_no_flush<M: MappedMedium>() {
-    let index = art::<Counting<M>, U64>(64 << 20);
-    assert_eq!(flushes(costs_of_inserts(&index, 100_000)), (0, 0));
-    let removing = || (0..100_000).for_each(|key| _ = index.remove(&index.pool().pin(), &key));
-    assert_eq!(flushes(index.pool().medium().during(removing).0), (0, 0));
-}
-
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    costs_no_flush::<Dram>();
-    costs_no_flush::<Shm>();
+    never_flushes(&art::<Counting<Dram>, U64>(64 << 20), 100_000);
+    never_flushes(&art::<Counting<Shm>, U64>(64 << 20), 100_000);
 }
 
 /// A get reads a line of each node, a line of a leaf, and the root's.

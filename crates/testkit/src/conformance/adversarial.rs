@@ -1,7 +1,9 @@
 //! Keys that are hard for an index.
 
 use super::erased::AnyIndex;
+use super::families::{Family, families};
 use super::subject::{Make, Setup, Subject};
+use crate::KeySort;
 use std::collections::BTreeMap;
 
 /// Keys whose hashes share their top 14 bits (so one bucket of any table in a test), and the ends
@@ -26,6 +28,13 @@ pub(super) fn keys_in_order(make: Make<'_>) {
     fill_and_empty(Subject::new(make(Setup::with_capacity(0)), 0..3000));
     fill_and_empty(Subject::new(make(Setup::with_capacity(0)), (0..2000).map(|n| n << 40)));
     fill_and_empty(Subject::new(make(Setup::with_capacity(100)), (0..64).map(|bit| 1 << bit).chain([0])));
+}
+
+/// Keys that share their bytes in hard ways, among them the empty one and some of 64 KiB.
+pub(super) fn keys_of_each_family(sort: KeySort, make: Make<'_>) {
+    for Family { keys, .. } in families(sort) {
+        fill_and_empty(Subject::of(make(Setup::with_capacity(0)), keys));
+    }
 }
 
 fn fill_and_empty(subject: Subject) {

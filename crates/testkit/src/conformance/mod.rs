@@ -1,9 +1,11 @@
 //! The conformance suites: one for each trait, run on every implementation.
 
 mod adversarial;
+mod beside;
 mod concurrent;
 mod counted;
 mod erased;
+mod families;
 mod histories;
 mod integers;
 mod model;
@@ -21,7 +23,7 @@ pub use counted::{
 pub use store::{Site, exact_store, ordered_store, store};
 pub use subject::{NAME, Setup};
 
-use crate::TestKeys;
+use crate::{KeySort, TestKeys};
 use erased::Of;
 use std::sync::Arc;
 use subject::{Index, Make};
@@ -44,15 +46,16 @@ pub fn point_index<I: Index>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
-    all_of_points(&|setup| Arc::new(make(setup)));
+    all_of_points(I::Kind::SORT, &|setup| Arc::new(make(setup)));
 }
 
-fn all_of_points(make: Make<'_>) {
+fn all_of_points(sort: KeySort, make: Make<'_>) {
     model::behaves_as_a_map(make);
     model::deferred_changes_behave_alike(make);
     model::recovers_everything(make);
     adversarial::keys_that_look_alike(make);
     adversarial::keys_in_order(make);
+    adversarial::keys_of_each_family(sort, make);
     sizes::grows_and_shrinks(make);
     sizes::full_pool(make);
     concurrent::one_insert_wins(make);
@@ -65,19 +68,28 @@ fn all_of_points(make: Make<'_>) {
     histories::are_linearizable(make);
 }
 
-/// The additional suite for ordered indexes. `make` creates an empty one in a pool of its own.
-/// Panics on the first failure.
+/// The additional suite for ordered indexes, over families of keys that share their bytes in hard
+/// ways. `make` creates an empty index in a pool of its own. Panics on the first failure.
 pub fn range_index<I: Index + RangeIndex>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
-    all_of_ranges(&|setup| Arc::new(make(setup)));
+    all_of_ranges(I::Kind::SORT, &|setup| Arc::new(make(setup)));
 }
 
-fn all_of_ranges(make: range::Make<'_>) {
-    range::ranges_match_a_map(make);
-    range::hard_insertion_orders(make);
-    range::scans_stay_in_order_under_writes(make);
+fn all_of_ranges(sort: KeySort, make: range::Make<'_>) {
+    model::each_family_is_a_map(sort, &|setup| make(setup));
+    range::ranges_match_a_map(sort, make);
+    range::hard_insertion_orders(sort, make);
+    beside::ranges_beside_writers(sort, make);
+}
+
+/// The concurrent part of [`range_index`], for a [`Jittery`](crate::Jittery) medium.
+pub fn range_index_races<I: Index + RangeIndex>(make: impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    beside::ranges_beside_writers(I::Kind::SORT, &|setup| Arc::new(make(setup)));
 }
 
 /// The suite for indexes that are closed and reopened by name, in a pool in a file. `OtherKeys` is

@@ -1,6 +1,8 @@
 //! Random operations compared with a `BTreeMap`.
 
+use super::families::{Family, families};
 use super::subject::{Make, NAME, Setup, Subject};
+use crate::KeySort;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -98,6 +100,23 @@ pub(super) fn behaves_as_a_map(make: Make<'_>) {
     }
 }
 
+/// As [`behaves_as_a_map`], for the keys of each family: for all of them, and for some that follow
+/// each other in order.
+pub(super) fn each_family_is_a_map(sort: KeySort, make: Make<'_>) {
+    const NEIGHBOURS: usize = 30;
+    for Family { name, keys } in families(sort) {
+        for (width, length, cases) in [(keys.len(), 600, 4), (NEIGHBOURS.min(keys.len()), 150, 8)] {
+            let ops = vec((prop::sample::select(&OPS[..]), 0..width as u64), 1..length);
+            check_family(name, cases, &(0..=keys.len() - width, ops), |(first, ops)| {
+                let keys = keys[first..first + width].to_vec();
+                let mut run = Run::new(Subject::of(make(Setup::with_capacity(0)), keys));
+                ops.into_iter().for_each(|(op, number)| run.apply(op, number));
+                run.subject.assert_holds(&run.model);
+            });
+        }
+    }
+}
+
 /// Deferred changes are visible at once, mix with others, and stay the same once persisted.
 pub(super) fn deferred_changes_behave_alike(make: Make<'_>) {
     let batches = vec(vec((0..40u64, any::<bool>()), 1..30), 1..12);
@@ -150,6 +169,19 @@ pub(super) fn recovers_everything(make: Make<'_>) {
 /// Runs `test` on `cases` values of `strategy`; on failure reports the smallest failing one. The
 /// values are the same each time, unless [`Longer`] is set.
 pub(super) fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
+    if let Some(failure) = failure(cases, strategy, test) {
+        panic!("{failure}");
+    }
+}
+
+/// As [`check`], for keys of the family of this name.
+pub(super) fn check_family<S: Strategy>(name: &str, cases: u32, strategy: &S, test: impl Fn(S::Value)) {
+    if let Some(failure) = failure(cases, strategy, test) {
+        panic!("{name}: {failure}");
+    }
+}
+
+fn failure<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) -> Option<String> {
     let longer = Longer::from_environment();
     let cases = cases.saturating_mul(longer.map_or(1, |longer| longer.times));
     let config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -157,12 +189,11 @@ pub(super) fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Valu
         test(value);
         Ok(())
     });
-    if let Err(failure) = outcome {
-        match longer {
-            None => panic!("{failure}"),
-            Some(Longer { times, seed }) => panic!("{failure}\nto repeat it: {TIMES}={times} {SEED}={seed}"),
-        }
-    }
+    let failure = outcome.err()?;
+    Some(match longer {
+        None => failure.to_string(),
+        Some(Longer { times, seed }) => format!("{failure}\nto repeat it: {TIMES}={times} {SEED}={seed}"),
+    })
 }
 
 /// How many times the usual number of values to test.
