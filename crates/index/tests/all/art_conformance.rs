@@ -4,7 +4,9 @@
 use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races, range_index};
+use terrace_testkit::conformance::{
+    NAME, Setup, point_index, point_index_races, range_index, range_index_races,
+};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
 fn art<M: MappedMedium, K: OrderedKind>(setup: Setup) -> Art<M, K> {
@@ -59,4 +61,14 @@ fn races_on_dram() {
 #[test]
 fn races_of_byte_strings_on_pmem() {
     point_index_races(art::<Jittery<Pmem>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_of_ranges_on_dram() {
+    range_index_races(art::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn races_of_ranges_of_byte_strings_on_pmem() {
+    range_index_races(art::<Jittery<Pmem>, Bytes<TestRecord>>);
 }
