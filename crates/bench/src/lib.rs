@@ -24,7 +24,10 @@ mod workers;
 mod workload;
 mod zipfian;
 
-pub use baselines::{Baseline, Bch, Cceh, PathHashing, Pfht, Space, SpaceFull};
+pub use baselines::{
+    Baseline, Bch, Cceh, FastFair, IntegerKeys, KeyForm, OrderedBaseline, PathHashing, Pfht, Space,
+    SpaceFull, StringKeys, Woart,
+};
 pub use choice::Choice;
 pub use drive::{Drive, Seen, Subject, drive};
 pub use keys::{Random, ScrambledZipfian, Sequence, spread};

@@ -29,10 +29,10 @@
 //! * **Empty memory is an empty slot** (keys are stored inverted), so a new segment need not be
 //!   filled with marks first. The key of all ones cannot be stored.
 
-use super::{Baseline, Space, SpaceFull, hashes};
+use super::{Baseline, Space, SpaceFull, hashes, held};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_medium::{LINE, Line, Medium, Offset};
 
 const BUCKETS: u64 = 256;
@@ -82,10 +82,6 @@ fn hash(key: u64) -> u64 {
 struct Search {
     found: Option<(u64, usize)>,
     free: Option<(u64, usize)>,
-}
-
-fn held(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<M: Medium> Cceh<M> {

@@ -1,34 +1,41 @@
-//! Hash tables to measure against: those that the papers of Terrace's hash indexes compare with.
+//! Hash tables and trees to measure against: those that the papers of Terrace's indexes compare
+//! with.
 //!
-//! Generic over the medium; keys and values of 8 bytes. The head of each file has the table's
-//! picture and source, and says what was repaired and why: a baseline that is worse than necessary
-//! is worth nothing.
+//! Generic over the medium; keys and values of 8 bytes, the trees' keys also byte strings. The head
+//! of each file or folder has the picture and source, and says what was repaired and why: a
+//! baseline that is worse than necessary is worth nothing.
 //!
 //! All of them use two facts that our indexes use, too. A line survives a crash as a prefix of its
 //! stores, so stores within a line need no fence in between. A value is one word, so an update is
 //! one store in place; the undo log for larger values (*Level Hashing*, section 3.3.4) is not
-//! needed. They write in an order that survives a crash, and pay for that; recovery is not
-//! implemented.
+//! needed. They write in an order that survives a crash, and pay for that. The hash tables'
+//! recovery is not implemented; the trees repair what a crash left as they meet it.
 //!
-//! [`Bch`], [`Pfht`] and [`PathHashing`] are for one thread, as in their papers; [`Cceh`] is for
-//! any number.
+//! [`Bch`], [`Pfht`] and [`PathHashing`] are for one thread, as in their papers; [`Cceh`] and the
+//! trees, [`FastFair`] and [`Woart`], are for any number.
 
 mod bch;
 mod bucket;
 mod cceh;
+mod fast_fair;
+mod key_form;
 mod path;
 mod pfht;
 mod space;
 #[cfg(test)]
 mod tests;
+mod woart;
 
 pub use bch::Bch;
 pub use cceh::Cceh;
+pub use fast_fair::FastFair;
+pub use key_form::{IntegerKeys, KeyForm, StringKeys};
 pub use path::PathHashing;
 pub use pfht::Pfht;
 pub use space::{Space, SpaceFull};
+pub use woart::Woart;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_medium::Medium;
 
 /// A table of a fixed size, for one thread.
@@ -67,6 +74,35 @@ pub trait Baseline<M: Medium>: Sized {
 
     /// Removes `key` and returns its value.
     fn remove(&mut self, key: u64) -> Option<u64>;
+}
+
+/// A tree that grows, for any number of threads.
+pub trait OrderedBaseline<M: Medium, K: KeyForm>: Sized + Send + Sync {
+    /// Its name in its paper.
+    const NAME: &'static str;
+
+    /// An empty tree.
+    fn create(space: Arc<Space<M>>) -> Result<Self, SpaceFull>;
+
+    /// Bytes of its memory, with that of records of keys.
+    fn bytes(&self) -> u64;
+
+    /// The value of `key`.
+    fn get(&self, key: &K::Key) -> Option<u64>;
+
+    /// Adds `key` if it is absent. Returns whether it was.
+    fn insert(&self, key: &K::Key, value: u64) -> Result<bool, SpaceFull>;
+
+    /// Replaces the value of `key`, if it is present.
+    fn update(&self, key: &K::Key, value: u64) -> bool;
+
+    /// Calls `each` with the values of `most` keys from `from` on, in the order of keys, or of all
+    /// that are left.
+    fn scan(&self, from: &K::Key, most: usize, each: &mut dyn FnMut(u64));
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Two independent hashes of a key.

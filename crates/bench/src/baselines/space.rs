@@ -12,6 +12,9 @@ pub struct Space<M> {
     next: AtomicU64,
 }
 
+/// The first offset that is allocated; 0 is null.
+pub(super) const FIRST: u64 = BLOCK as u64;
+
 /// The table or its memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceFull;
@@ -30,18 +33,34 @@ impl<M: Medium> Space<M> {
     pub fn anonymous(bytes: u64, medium: impl FnOnce(Mapping) -> M) -> Result<Self, MapError> {
         let mapping = Mapping::anonymous(bytes as usize, bytes as usize)?;
         mapping.advise_huge_pages();
-        let region = Region::new(medium(mapping));
-        touch(&region);
-        // Offset 0 is null.
-        Ok(Self { region, next: AtomicU64::new(BLOCK as u64) })
+        let space = Self::over(medium(mapping), FIRST);
+        touch(&space.region);
+        Ok(space)
+    }
+
+    /// A medium whose memory before `next` is in use, and zeroed from there on.
+    pub(super) fn over(medium: M, next: u64) -> Self {
+        Self { region: Region::new(medium), next: AtomicU64::new(next) }
+    }
+
+    /// Bytes that were allocated, with what alignment left unused.
+    pub fn used(&self) -> u64 {
+        self.next.load(Relaxed) - FIRST
     }
 
     /// Zeroed memory that starts at a media block.
     pub(super) fn alloc(&self, bytes: u64) -> Result<u64, SpaceFull> {
-        let bytes = bytes.next_multiple_of(BLOCK as u64);
+        self.alloc_aligned(bytes.next_multiple_of(BLOCK as u64), BLOCK as u64)
+    }
+
+    /// Zeroed memory that starts at a multiple of `align`, a power of two.
+    pub(super) fn alloc_aligned(&self, bytes: u64, align: u64) -> Result<u64, SpaceFull> {
+        assert!(align.is_power_of_two() && align >= 8, "words at multiples of {align} bytes");
         let end = (self.region.medium().len() / LINE * LINE) as u64;
-        let take = |next: u64| next.checked_add(bytes).filter(|&after| after <= end);
-        self.next.fetch_update(Relaxed, Relaxed, take).map_err(|_| SpaceFull)
+        let start = |next: u64| next.checked_next_multiple_of(align);
+        let take = |next: u64| start(next)?.checked_add(bytes).filter(|&after| after <= end);
+        let next = self.next.fetch_update(Relaxed, Relaxed, take).map_err(|_| SpaceFull)?;
+        start(next).ok_or(SpaceFull)
     }
 
     #[inline(always)]

@@ -1,13 +1,16 @@
 //! Tests: each baseline behaves as a map, gets as full as its paper says, and costs the fences that
 //! its head states.
 
+pub(super) mod crash;
+mod ordered;
+
 use super::*;
 use crate::{Random, spread};
 use std::collections::BTreeMap;
 use terrace_medium::{Dram, MappedMedium, Pmem};
 use terrace_testkit::Counting;
 
-fn space<M: MappedMedium>(bytes: u64) -> Arc<Space<M>> {
+pub(super) fn space<M: MappedMedium>(bytes: u64) -> Arc<Space<M>> {
     Arc::new(Space::anonymous(bytes, M::new).expect("memory"))
 }
 
