@@ -14,6 +14,8 @@ pub enum KeyShape {
         /// Bytes; more if prefix and number need more.
         bytes: usize,
     },
+    /// 24 bytes, as YCSB makes them: `user` and a number in 20 decimal digits. Without the prefix.
+    Ycsb,
 }
 
 /// How records look.
@@ -40,6 +42,7 @@ impl Shape {
         match self.keys {
             KeyShape::Integer => 8,
             KeyShape::String { bytes } => bytes.max(self.prefix.len() + 16),
+            KeyShape::Ycsb => 24,
         }
     }
 
@@ -59,6 +62,7 @@ impl Shape {
                 let _ = write!(key, "{}{:016x}", self.prefix, spread(record));
                 key.resize(self.key_bytes(), b'.');
             }
+            KeyShape::Ycsb => _ = write!(key, "user{:020}", spread(record)),
         }
     }
 
@@ -86,6 +90,7 @@ mod tests {
             (KeyShape::Integer, 8),
             (KeyShape::String { bytes: 40 }, 40),
             (KeyShape::String { bytes: 1 }, 21),
+            (KeyShape::Ycsb, 24),
         ] {
             let shape = Shape::new(keys, "user:", 0..=0);
             let mut seen = HashSet::new();
@@ -95,6 +100,16 @@ mod tests {
                 assert_eq!(key.len(), length);
                 assert!(seen.insert(key));
             }
+        }
+    }
+
+    #[test]
+    fn ycsb_key_is_user_and_decimal_digits() {
+        let (shape, mut key) = (Shape::new(KeyShape::Ycsb, "user:", 0..=0), Vec::new());
+        for record in 0..1000 {
+            shape.key(record, &mut key);
+            let digits = key.strip_prefix(b"user").unwrap();
+            assert_eq!((key.len(), digits.iter().all(u8::is_ascii_digit)), (shape.key_bytes(), true));
         }
     }
 

@@ -3,6 +3,11 @@
 //!
 //! YCSB: B. Cooper et al., Benchmarking Cloud Serving Systems with YCSB, SoCC 2010; the mixes are
 //! those of its core package.
+//!
+//! RECIPE: S. Lee et al., RECIPE: Converting Concurrent DRAM Indexes to Persistent-Memory Indexes,
+//! SOSP 2019. It measures mixes like YCSB's A, B, C and E, but all records are equally likely, and
+//! each write inserts a new record. Its first workload, inserts into an empty store, is
+//! `random-int`, or `ycsb-load` with other keys.
 
 use crate::choice::{Choice, Chooser, Chosen};
 use crate::{Random, spread};
@@ -48,9 +53,14 @@ const fn workload(name: &'static str, about: &'static str, mix: Mix, choice: Cho
     Workload { name, about, mix, choice, from_nothing: false, integer_keys: false }
 }
 
+/// A workload of RECIPE: integer keys by default, all records equally likely.
+const fn recipe(name: &'static str, about: &'static str, mix: Mix) -> Workload {
+    Workload { integer_keys: true, ..workload(name, about, mix, Choice::Uniform) }
+}
+
 impl Workload {
     /// All named workloads.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self {
             from_nothing: true,
             ..workload(
@@ -112,6 +122,22 @@ impl Workload {
             "95% reads, 5% updates; 80% of them on 20% of the records",
             Mix { reads: 95, updates: 5, ..NO },
             HOT,
+        ),
+        recipe(
+            "recipe-a",
+            "half reads, half inserts, as RECIPE measures A",
+            Mix { reads: 50, inserts: 50, ..NO },
+        ),
+        recipe(
+            "recipe-b",
+            "95% reads, 5% inserts, as RECIPE measures B",
+            Mix { reads: 95, inserts: 5, ..NO },
+        ),
+        recipe("recipe-c", "reads only, as RECIPE measures C", Mix { reads: 100, ..NO }),
+        recipe(
+            "recipe-e",
+            "95% scans of 1 to 100 records, 5% inserts, as RECIPE measures E",
+            Mix { scans: 95, inserts: 5, ..NO },
         ),
     ];
 
@@ -308,10 +334,39 @@ mod tests {
     }
 
     #[test]
+    fn recipe_writes_only_new_records_and_reads_all_alike() {
+        for letter in ["a", "b", "c", "e"] {
+            let workload = Workload::named(&format!("recipe-{letter}")).unwrap();
+            let ycsb = Workload::named(&format!("ycsb-{letter}")).unwrap();
+            assert_eq!(workload.mix.inserts, ycsb.mix.inserts + ycsb.mix.updates, "{letter}");
+            assert_eq!(
+                (workload.mix.reads, workload.mix.scans),
+                (ycsb.mix.reads, ycsb.mix.scans),
+                "{letter}"
+            );
+            let (mut written, mut asked) = (HashSet::new(), [0u32; 100]);
+            for operation in Operations::new(workload, 100, 0, 1, 3).take(100_000) {
+                match operation.kind {
+                    Kind::Insert => assert!(operation.record >= 100 && written.insert(operation.record)),
+                    Kind::Read | Kind::Scan if operation.record < 100 => {
+                        asked[operation.record as usize] += 1
+                    }
+                    Kind::Read | Kind::Scan => assert!(written.contains(&operation.record)),
+                    other => panic!("{other:?} in {letter}"),
+                }
+            }
+            let mean = asked.iter().sum::<u32>() / 100;
+            assert!(asked.iter().all(|count| count.abs_diff(mean) < mean / 3 + 12), "{letter}: {asked:?}");
+        }
+    }
+
+    #[test]
     fn scans_and_negative_reads_stay_in_range() {
-        let scans = Operations::new(Workload::named("ycsb-e").unwrap(), 100, 0, 1, 1).take(20_000);
-        let lengths: HashSet<u32> = scans.filter(|o| o.kind == Kind::Scan).map(|o| o.records).collect();
-        assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&1), Some(&100)));
+        for workload in ["ycsb-e", "recipe-e"] {
+            let scans = Operations::new(Workload::named(workload).unwrap(), 100, 0, 1, 1).take(20_000);
+            let lengths: HashSet<u32> = scans.filter(|o| o.kind == Kind::Scan).map(|o| o.records).collect();
+            assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&1), Some(&100)));
+        }
         let negative = Operations::new(Workload::named("negative").unwrap(), 100, 0, 1, 1).take(1000);
         assert!({ negative }.all(|operation| operation.record >= NEVER));
     }

@@ -29,7 +29,8 @@ pub(crate) struct BenchOptions {
     /// Bytes of a string key
     #[arg(long, default_value = "32", value_parser = clap::value_parser!(u64).range(30..=(64 << 10)))]
     key_bytes: u64,
-    /// Strings, or integers of 8 bytes; integers only without --pool
+    /// Strings, integers of 8 bytes, or YCSB's strings of 24 bytes; the last two only without
+    /// --pool
     #[arg(long, value_name = "KIND")]
     keys: Option<Keys>,
     /// Percentage of reads; all other operations are updates
@@ -85,6 +86,7 @@ enum Distribution {
 enum Keys {
     String,
     Integer,
+    Ycsb,
 }
 
 fn after_help() -> String {
@@ -134,16 +136,19 @@ impl BenchOptions {
         }
     }
 
-    /// The shape of the records. Integer keys are refused for a user's pool: they have no prefix
-    /// that tells them from the user's.
+    /// The shape of the records. Keys without a prefix that tells them from the user's are refused
+    /// for a user's pool.
     pub(super) fn shape(&self, own_pool: bool) -> Result<Shape, Failure> {
-        let integers = self.keys.map_or(self.workload().integer_keys && own_pool, |k| k == Keys::Integer);
-        if integers && !own_pool {
-            return Err(Failure::usage("integer keys could overwrite existing keys of this pool")
+        let usual = if self.workload().integer_keys && own_pool { Keys::Integer } else { Keys::String };
+        let keys = match self.keys.unwrap_or(usual) {
+            Keys::String => KeyShape::String { bytes: usize::try_from(self.key_bytes).unwrap_or(0) },
+            Keys::Integer => KeyShape::Integer,
+            Keys::Ycsb => KeyShape::Ycsb,
+        };
+        if !own_pool && !matches!(keys, KeyShape::String { .. }) {
+            return Err(Failure::usage("keys of this kind could overwrite existing keys of this pool")
                 .hint("to measure a temporary pool, omit --pool; in this pool, use --keys string"));
         }
-        let bytes = usize::try_from(self.key_bytes).unwrap_or(0);
-        let keys = if integers { KeyShape::Integer } else { KeyShape::String { bytes } };
         Ok(Shape::new(keys, PREFIX, self.value_bytes.clone()))
     }
 

@@ -26,6 +26,10 @@ fn every_workload_runs_and_finds_its_keys() {
         "random-int",
         "negative",
         "hot-set",
+        "recipe-a",
+        "recipe-b",
+        "recipe-c",
+        "recipe-e",
     ] {
         let measured = measured(&[
             "--workload",
@@ -82,7 +86,19 @@ fn measurement_leaves_a_users_pool_unchanged() {
         assert_eq!(measured["missed"], 0);
     }
     assert!(lines() == before);
-    place.run(&["bench", "--keys", "integer"]).fails(2, "overwrite existing keys");
+    for keys in ["integer", "ycsb"] {
+        place.run(&["bench", "--keys", keys]).fails(2, "overwrite existing keys");
+    }
+}
+
+#[test]
+fn ycsb_keys_have_24_bytes_and_recipe_integers_8() {
+    let key_bytes = |keys: &[&str]| {
+        let arguments =
+            ["--workload", "recipe-a", "--records", "500", "--operations", "500", "--threads", "1"];
+        measured(&[&arguments, keys].concat())["key_bytes"].clone()
+    };
+    assert_eq!((key_bytes(&["--keys", "ycsb"]), key_bytes(&[])), (24.into(), 8.into()));
 }
 
 #[test]
