@@ -211,10 +211,10 @@ impl<'s, M: Medium> Node<'s, M> {
     /// Searches for a key. Nothing, if what it read changed meanwhile.
     ///
     /// Of two equal keys in a row the right one counts: the left one is about to be overwritten, or
-    /// has a value that is not its own. What a search answers depends on two neighbours only, the
-    /// last key up to the searched one and the first beyond it. If they are the same before and
-    /// after it reads the value, and no shift changed its direction, then the three belong together:
-    /// in one direction, the keys of a slot only fall or only rise.
+    /// has a value that is not its own. The answer of a search depends on two neighbours only, the
+    /// last key up to the searched one and the first beyond it. They belong together, and to the
+    /// value, if both are the same before and after the search reads it, and no shift changed its
+    /// direction. In one direction, the keys of a slot only fall or only rise.
     #[inline(always)]
     fn try_search<K: KeyForm>(self, key: &K::Key) -> Option<Seen> {
         let (turns, high) = (self.load(TURNS), self.load(HIGH));

@@ -30,7 +30,8 @@
 //! * **Depths have 12 bits** instead of 8: keys have up to 4,095 bytes.
 //! * **The root's word is durable** before any use.
 //!
-//! There is no removal: no measurement here needs it.
+//! There is no removal: no measurement here needs it. A random insert costs 2.6 write-backs and 2.4
+//! fences with integers.
 
 mod child;
 mod header;
