@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use terrace_server::{config::Config, shared::Shared};
 
-use crate::commands::{Client, START_MS};
+use crate::common::{Client, START_MS};
 
 /// A client of a server whose store keeps keys in order, and holds `keys` keys.
 fn ordered_client(keys: u32) -> Client {
