@@ -37,7 +37,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
 /// `most`: the fences that an insert and an update may cost.
 fn changes<I>(section: &mut Section, name: &str, make: impl Fn() -> Outcome<I>, most: [f64; 2]) -> Outcome<()>
 where
-    I: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>>,
+    I: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>> + 'static,
 {
     let costs = conformance::costs_of_single_changes(&make()?, KEYS);
     let [insert, update] = most.map(|most| Some(Bound::AtMost(most)));
@@ -61,7 +61,7 @@ where
 
 fn absent<I>(section: &mut Section, name: &str, index: &I, most: f64)
 where
-    I: PointIndex<Medium = Counting<Dram>, Kind = U64> + Stored<Medium = Counting<Dram>>,
+    I: PointIndex<Medium = Counting<Dram>, Kind = U64> + Stored<Medium = Counting<Dram>> + 'static,
 {
     (0..FILLED).for_each(|n| add(index, spread(n), n));
     let guard = index.pool().pin();
