@@ -1,8 +1,8 @@
 //! The multi-threaded targets, by name, and the seed that repeats a run.
 
 use crate::targets::{
-    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes,
-    TurboU64,
+    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes,
+    RewoU64, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use std::fmt;
@@ -312,7 +312,7 @@ impl ScheduleTarget {
 }
 
 /// All multi-threaded targets.
-pub static SCHEDULE_TARGETS: [ScheduleTarget; 11] = [
+pub static SCHEDULE_TARGETS: [ScheduleTarget; 13] = [
     ScheduleTarget::of::<ClhtU64>(),
     ScheduleTarget::of::<ClhtBytes>(),
     ScheduleTarget::of::<Cells>(),
@@ -324,6 +324,8 @@ pub static SCHEDULE_TARGETS: [ScheduleTarget; 11] = [
     ScheduleTarget::of::<RewoBytes>(),
     ScheduleTarget::of::<LevelU64>(),
     ScheduleTarget::of::<LevelBytes>(),
+    ScheduleTarget::of::<ArtU64>(),
+    ScheduleTarget::of::<ArtBytes>(),
 ];
 
 /// The multi-threaded target with this name.
@@ -341,6 +343,8 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         RewoBytes::NAME => random_scenario::<RewoBytes>(seed),
         LevelU64::NAME => random_scenario::<LevelU64>(seed),
         LevelBytes::NAME => random_scenario::<LevelBytes>(seed),
+        ArtU64::NAME => random_scenario::<ArtU64>(seed),
+        ArtBytes::NAME => random_scenario::<ArtBytes>(seed),
         Cells::NAME => random_scenario::<Cells>(seed),
         Blocks::NAME => random_scenario::<Blocks>(seed),
         DirectEngine::NAME => random_scenario::<DirectEngine>(seed),
@@ -349,13 +353,14 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
 }
 
 fn random_scenario<T: Target>(seed: ScheduleSeed) -> Scenario {
-    match seed.fault_profile {
+    let scenario = match seed.fault_profile {
         FaultProfile { crashes: CrashKind::Some, .. } => Scenario::random_shared::<T>(seed.run),
         FaultProfile { crashes: CrashKind::First, .. } => Scenario::random_successor::<T>(seed.run),
         FaultProfile { power_loss: Some(_), .. } => Scenario::random_to_crash::<T>(seed.run),
         FaultProfile { is_weak: true, .. } => random_weak_scenario::<T>(seed.run, seed.run),
         FaultProfile { power_loss: None, .. } => Scenario::random_to_race::<T>(seed.run),
-    }
+    };
+    scenario.with_ranges::<T>(seed.run)
 }
 
 /// A scenario for weak memory. In most of them threads crowd on few keys, as only threads that

@@ -1,8 +1,8 @@
 //! The single-threaded targets, by name.
 
 use crate::targets::{
-    ClhtBytes, ClhtU64, DirectEngine, Full, LevelBytes, LevelU64, RewoBytes, RewoU64, Roots, TurboBytes,
-    TurboU64,
+    ArtBytes, ArtU64, ClhtBytes, ClhtU64, DirectEngine, Full, LevelBytes, LevelU64, RewoBytes, RewoU64,
+    Roots, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
@@ -55,7 +55,7 @@ const MEMORY_AND_FILE: &[Profile] =
 
 /// All targets. Their indices are part of the seeds of findings, so new ones are appended. Not a
 /// constant, which each crate that names it would compile again.
-pub static SUITES: [Suite; 11] = [
+pub static SUITES: [Suite; 13] = [
     Suite::of::<ClhtU64>(MEMORY),
     Suite::of::<ClhtBytes>(MEMORY),
     Suite::of::<Roots>(MEMORY_AND_FILE),
@@ -67,6 +67,8 @@ pub static SUITES: [Suite; 11] = [
     Suite::of::<LevelU64>(MEMORY),
     Suite::of::<LevelBytes>(MEMORY),
     Suite::of::<Full>(MEMORY),
+    Suite::of::<ArtU64>(MEMORY),
+    Suite::of::<ArtBytes>(MEMORY),
 ];
 
 /// The target with this name, and its index.

@@ -1,8 +1,9 @@
-//! The lab's histories cover what they are made for: resizes, also after a recovery, and garbage
-//! collection of deleted slots.
+//! The lab's histories cover what they are made for: resizes, also after a recovery, garbage
+//! collection of deleted slots, and each change of a tree's structure.
 
 use terrace_lab::targets::{
-    ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, Roots, TurboBytes, TurboU64,
+    ArtBytes, ArtU64, ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, Roots,
+    TurboBytes, TurboU64,
 };
 use terrace_lab::{RunSeed, suite};
 use terrace_testkit::crash::{Memory, Op, Plan, Profile, Subject, Target};
@@ -114,6 +115,52 @@ fn rewo_runs_use_spare_tables() {
             [taken, partly_cleared, grown, shrunk].into_iter().all(|runs| runs >= 5),
             "{spares:?} of 200"
         );
+    }
+}
+
+/// Numbers of runs of a tree in whose part that may crash a leaf or prefix is split, a path is
+/// merged, and nodes grow and shrink, by their kinds.
+#[derive(Debug, Default)]
+struct Reshaped {
+    split: usize,
+    merged: usize,
+    grown: [usize; 3],
+    shrunk: [usize; 3],
+}
+
+fn reshaped<T: Target>(runs: u64) -> Reshaped
+where
+    Store<T>: Resized,
+{
+    let mut reshaped = Reshaped::default();
+    for plan in plans::<T>(runs) {
+        let (mut done, mut before, mut had) = (0, [0; 4], Reshaped::default());
+        after_history::<T>(&plan, |store| {
+            let (now, sum) = (store.stats().nodes, |nodes: [u64; 4]| nodes.iter().sum::<u64>());
+            let is_counted = done >= plan.before.len();
+            let count = |what: &mut usize, is_so: bool| *what |= usize::from(is_counted && is_so);
+            count(&mut had.split, sum(now) > sum(before));
+            count(&mut had.merged, sum(now) < sum(before));
+            for kind in 0..3 {
+                count(&mut had.grown[kind], now[kind] < before[kind] && now[kind + 1] > before[kind + 1]);
+                count(&mut had.shrunk[kind], now[kind] > before[kind] && now[kind + 1] < before[kind + 1]);
+            }
+            (before, done) = (now, done + 1);
+        });
+        reshaped.split += had.split;
+        reshaped.merged += had.merged;
+        (0..3).for_each(|kind| reshaped.grown[kind] += had.grown[kind]);
+        (0..3).for_each(|kind| reshaped.shrunk[kind] += had.shrunk[kind]);
+    }
+    reshaped
+}
+
+#[test]
+fn art_runs_change_the_structure() {
+    for reshaped in [reshaped::<ArtU64>(200), reshaped::<ArtBytes>(200)] {
+        let Reshaped { split, merged, grown, shrunk } = reshaped;
+        assert!(split >= 50 && merged >= 50, "{reshaped:?} of 200");
+        assert!(grown.into_iter().chain(shrunk).all(|runs| runs >= 5), "{reshaped:?} of 200");
     }
 }
 

@@ -45,10 +45,12 @@ where
 {
     pool: Pool<M>,
     map: RwLock<BTreeMap<Owned<K>, u64>>,
-    confuse: Option<fn(&K::Key) -> Owned<K>>,
+    confuse: Option<Confuse<K>>,
     garble: Option<Box<Garble<K>>>,
 }
 
+/// Takes a key for another.
+type Confuse<K> = fn(&<K as KeyKind>::Key) -> Owned<K>;
 /// Changes the words that a range visits, each with what it tells of its key.
 type Garble<K> = dyn Fn(&mut Vec<Visited<K>>) + Send + Sync;
 type Visited<K> = (<K as KeyKind>::Told, u64);

@@ -17,8 +17,9 @@
 //!
 //! A thread clears the bit of the very word that it has persisted. No dirty word comes back to a
 //! place while a thread that saw it there is pinned: it holds the offset of a block that was linked
-//! or unlinked there once. The exception is a leaf whose word changes in place, *updating*; only
-//! the holder of the node's lock clears its bit.
+//! or unlinked there once. The exceptions are *held*, and only the holder of the node's lock clears
+//! their bits: a leaf whose word changes in place, and a link that comes back to a place where it
+//! may have been. A held link to a node tells no skip, as one with a large skip.
 
 /// What a link leads to. 0 is nothing; 1 is a leaf; the others are nodes, as the tree defines them.
 pub(super) type KindBits = u64;
@@ -37,8 +38,8 @@ const OFFSET: u64 = (1 << KIND_AT) - 1;
 /// The largest skip that a link tells; a node says a larger one itself.
 pub(super) const SKIP_MAX: usize = 6;
 const SKIP_IN_NODE: u64 = 7;
-/// A leaf has no skip; there the lowest bit says that its word changes.
-const UPDATING: u64 = 1 << SKIP_AT;
+/// A leaf has no skip; there the lowest bit says that the link is held.
+const HELD: u64 = 1 << SKIP_AT;
 
 /// A link. See the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,16 +95,21 @@ impl Link {
         Self(self.0 & (0xff << BYTE_AT | OFFSET) | DIRTY)
     }
 
-    /// This link to a leaf while the leaf's word changes and is not durable.
+    /// This link, dirty, if only the holder of the lock may clear it.
     #[inline(always)]
-    pub(super) fn updating(self) -> Self {
-        debug_assert!(self.kind() == LEAF);
-        Self::sealed(self.0 & !(CHECK | DIRTY) | UPDATING).dirty()
+    pub(super) fn held(self) -> Self {
+        let held = if self.kind() == LEAF { HELD } else { SKIP_IN_NODE << SKIP_AT };
+        Self::sealed(self.0 & !(CHECK | DIRTY) | held).dirty()
     }
 
+    /// Whether only the holder of the lock may clear the dirty bit.
     #[inline(always)]
-    pub(super) fn is_updating(self) -> bool {
-        self.kind() == LEAF && self.0 & UPDATING != 0
+    pub(super) fn is_held(self) -> bool {
+        match self.kind() {
+            EMPTY => false,
+            LEAF => self.0 & HELD != 0,
+            _ => self.skip().is_none(),
+        }
     }
 
     /// This link once it is durable.
@@ -111,7 +117,7 @@ impl Link {
     pub(super) fn clean(self) -> Self {
         match self.kind() {
             EMPTY => Self::NONE,
-            LEAF if self.is_updating() => Self::sealed(self.0 & !(CHECK | DIRTY | UPDATING)),
+            LEAF if self.is_held() => Self::sealed(self.0 & !(CHECK | DIRTY | HELD)),
             _ => Self(self.0 & !DIRTY),
         }
     }
@@ -190,9 +196,12 @@ mod tests {
         let leaf = Link::to_leaf(3, 64);
         assert_eq!((leaf.kind(), leaf.removed().kind(), leaf.removed().byte()), (LEAF, EMPTY, 3));
         assert_eq!((leaf.removed().is_dirty(), leaf.removed().clean()), (true, Link::NONE));
-        let updating = leaf.updating();
-        assert!(updating.is_updating() && updating.is_dirty() && updating.is_sound());
-        assert_eq!((updating.offset(), updating.clean(), leaf.is_updating()), (64, leaf, false));
+        let held = leaf.held();
+        assert!(held.is_held() && held.is_dirty() && held.is_sound());
+        assert_eq!((held.offset(), held.clean(), leaf.is_held()), (64, leaf, false));
+        let (node, far) = (Link::to_node(3, 2, 1, 64), Link::to_node(3, 2, 7, 64));
+        assert!(!node.is_held() && node.held().is_held() && node.held() != node.dirty());
+        assert_eq!((node.held().clean(), node.held().is_sound()), (far, true));
     }
 
     #[test]

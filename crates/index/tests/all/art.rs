@@ -320,7 +320,7 @@ fn link_into_pool_metadata_is_refused() {
     let before = own();
     let sound = word(&pool, link).load(pool.medium(), Relaxed);
     for target in [64, 4096, 8192u64] {
-        let bits = sound & !(0xff << 48 | (1 << 41) - 1) | target >> 3;
+        let bits = (sound & !(0xff << 48 | ((1 << 41) - 1))) | target >> 3;
         let check = (0..8).fold(0, |check, byte| check ^ bits >> (8 * byte) & 0xff);
         word(&pool, link).store(pool.medium(), bits | check << 48, Relaxed);
         assert!(matches!(index.insert(&guard, &9, 9), Err(ChangeError::Damaged(_))), "{target:#x}");

@@ -63,7 +63,7 @@ impl Target for Blocks {
         let ops = draw(&mut dice, count);
         let after = (0..keys).map(|key| Op::Put(key, (1 << 20) + key as u64)).collect();
         let (names, revived) = (Arc::new(()), Vec::new());
-        Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation: false }
+        Plan { seed, keys, hot: 0..keys, threads: 1, names, before, ops, after, revived, creation: false }
     }
 }
 
@@ -84,6 +84,7 @@ impl Target for Cells {
         Plan {
             seed,
             keys,
+            hot: 0..keys,
             threads: 1,
             names: Arc::new(()),
             before,

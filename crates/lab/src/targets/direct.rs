@@ -62,7 +62,7 @@ impl Target for DirectEngine {
         let names = Arc::new(names);
         let creation = dice.roll(16) == 0;
         let revived = revived(keys);
-        Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation }
+        Plan { seed, keys, hot: 0..keys, threads: 1, names, before, ops, after, revived, creation }
     }
 }
 

@@ -39,6 +39,7 @@ impl Target for Full {
         Plan {
             seed,
             keys: 2,
+            hot: 0..2,
             threads: 1,
             names: Arc::new(()),
             before: Vec::new(),

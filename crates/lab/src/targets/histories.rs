@@ -240,7 +240,7 @@ fn plan_after<K: LabKeys>(
     let ops = if seed >> 43 & 7 == 1 { with_resizes_finished_elsewhere(seed, &ops) } else { ops };
     let names = Arc::new(crowd::<K>(seed, keys, is_here));
     let revived = first_eight(&after);
-    Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation }
+    Plan { seed, keys, hot: 0..keys, threads: 1, names, before, ops, after, revived, creation }
 }
 
 /// Adds operations that finish resizes without writing anything, and others that reuse freed memory

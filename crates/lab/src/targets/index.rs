@@ -1,12 +1,16 @@
-//! The hash tables, each with inline keys and with byte strings.
+//! The indexes, each with integers and with byte strings as keys.
 
 use super::histories::*;
 use super::options::{is_unmade, options, shared, written};
+use super::trees;
 use std::borrow::Borrow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
+use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{
-    Bytes, CacheBounds, ChangeError, IndexStats, Inserted, PointIndex, StoreError, Stored, Swapped, U64,
+    Bytes, CacheBounds, ChangeError, Deferred, Direction, IndexStats, Inserted, KeyKind, PointIndex,
+    RangeIndex, StoreError, Stored, Swapped, U64,
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool};
@@ -33,6 +37,10 @@ pub struct RewoBytes;
 pub struct LevelU64;
 /// Level hashing with byte strings.
 pub struct LevelBytes;
+/// P-ART with `u64` keys.
+pub struct ArtU64;
+/// P-ART with byte strings.
+pub struct ArtBytes;
 
 impl Target for ClhtU64 {
     const NAME: &'static str = "clht";
@@ -114,6 +122,42 @@ impl Target for LevelBytes {
     }
 }
 
+impl Target for ArtU64 {
+    const NAME: &'static str = "art";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<Art<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<U64>(seed)
+    }
+}
+
+impl Target for ArtBytes {
+    const NAME: &'static str = "art-bytes";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Index<Art<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<Bytes<TestRecord>>(seed)
+    }
+}
+
+impl ArtBytes {
+    /// A plan over these keys, which are in order, for a script: without operations.
+    pub fn plan_over(seed: u64, keys: &[&[u8]]) -> Plan {
+        trees::plan_over::<Bytes<TestRecord>>(seed, keys)
+    }
+}
+
+impl ArtU64 {
+    /// A plan over these keys, which are in order, for a script: without operations.
+    pub fn plan_over(seed: u64, keys: &[u64]) -> Plan {
+        let bytes: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
+        let bytes: Vec<&[u8]> = bytes.iter().map(|bytes| &bytes[..]).collect();
+        trees::plan_over::<U64>(seed, &bytes)
+    }
+}
+
 /// Fills free memory of the sizes of small tables with ones: new memory is zero, which would hide
 /// that a table is not cleared.
 fn dirty_free_memory<M: MappedMedium>(pool: &Pool<M>) {
@@ -130,17 +174,30 @@ fn dirty_free_memory<M: MappedMedium>(pool: &Pool<M>) {
 }
 
 /// The kinds of keys that the indexes and the test kit support.
-pub trait LabKeys: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape {}
-impl<K: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape> LabKeys for K {}
+pub trait LabKeys: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape + OrderedKind {}
+impl<K: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape + OrderedKind> LabKeys for K {}
 
 /// An index that is a target of the lab.
 pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as PointIndex>::Medium> {
     /// The kind of its keys.
     type Keys: LabKeys;
+    /// Sizes of blocks that it allocates.
+    const BLOCKS: [usize; 4] = [64, 576, 120, 1088];
+    /// Whether it visits ranges of keys.
+    const RANGES: bool = false;
     /// Creates the index in a new pool.
     fn make(pool: &Pool<<Self as PointIndex>::Medium>, plan: &Plan) -> Result<Self, StoreError>;
     /// Sets volatile options, after the index was created or opened.
     fn configure(&mut self, _plan: &Plan) {}
+    /// Visits the words of the keys between two, both included.
+    fn visit_range(
+        &self,
+        _guard: &Guard<'_, <Self as PointIndex>::Medium>,
+        _ends: (&<Self::Keys as KeyKind>::Key, &<Self::Keys as KeyKind>::Key),
+        _direction: Direction,
+        _each: &mut dyn FnMut(u64),
+    ) {
+    }
 }
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
@@ -192,6 +249,29 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Level<M, K> {
     /// One unit.
     fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
         Self::create(pool, NAME, 0)
+    }
+}
+
+impl<M: MappedMedium, K: LabKeys> LabIndex for Art<M, K> {
+    type Keys = K;
+    /// Those of a pair, and of nodes of the kinds 4, 16 and 48.
+    const BLOCKS: [usize; 4] = [16, 64, 192, 704];
+    const RANGES: bool = true;
+    /// An empty tree.
+    fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
+        Self::create(pool, NAME, 0)
+    }
+    fn visit_range(
+        &self,
+        guard: &Guard<'_, M>,
+        (from, to): (&K::Key, &K::Key),
+        direction: Direction,
+        each: &mut dyn FnMut(u64),
+    ) {
+        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
+            each(word);
+            ControlFlow::Continue(())
+        });
     }
 }
 
@@ -316,11 +396,39 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
                 self.scribble(step >> 32);
                 Ok(None)
             }
-            Op::Batch(_) | Op::Puts(_) | Op::Background(_) => {
+            Op::Puts(ref puts) => self.put_many(&guard, puts).map(|()| None),
+            Op::Batch(_) | Op::Background(_) => {
                 self.index.maintain(&guard);
                 Ok(None)
             }
         }
+    }
+
+    /// Puts several keys with one fence at the end.
+    fn put_many(&self, guard: &Guard<'_, M>, puts: &[(Key, Version)]) -> Result<(), ChangeError> {
+        let (mut deferred, mut replaced) = (Deferred::default(), Vec::new());
+        let done = puts.iter().try_for_each(|&(key, version)| {
+            let word = K::word(guard, self.key(key), self.keys[key].0, version)?;
+            let mut old = self.index.get(guard, self.key(key));
+            loop {
+                let swapped = self.index.compare_and_swap_deferred(
+                    guard,
+                    self.key(key),
+                    old,
+                    Some(word),
+                    &mut deferred,
+                );
+                match swapped.inspect_err(|_| K::free_word(guard, word, false))? {
+                    Swapped::Done => break,
+                    Swapped::Found(found) => old = found,
+                }
+            }
+            replaced.extend(old);
+            Ok(())
+        });
+        self.index.persist_deferred(guard, deferred);
+        replaced.into_iter().for_each(|old| K::free_word(guard, old, true));
+        done
     }
 
     /// Another thread finishes a resize and does nothing else, so it executes no further fence. If
@@ -343,7 +451,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     /// a thread that still needs the old content has freed it too early. In turn, blocks of all
     /// sizes, or many unfenced blocks of one size, so that they include the block freed last.
     fn scribble(&self, sizes: u64) {
-        const SIZES: [usize; 4] = [64, 576, 120, 1088];
+        const LONGEST: usize = 1088;
         // A bucket of ones looks moved, one of zeros looks empty.
         let junk = if sizes >> 20 & 1 == 0 { 0 } else { 0xff };
         let is_one_size = sizes >> 21 & 1 == 1;
@@ -353,9 +461,10 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         // onwards, and reaches the blocks freed last at the end.
         let all = if sizes >> 22 & 1 == 1 { 90 } else { 14 };
         for turn in 0..if is_one_size { all } else { 6 } {
-            let bytes = SIZES[(sizes >> if is_one_size { 0 } else { 2 * turn }) as usize % SIZES.len()];
+            let bytes =
+                I::BLOCKS[(sizes >> if is_one_size { 0 } else { 2 * turn }) as usize % I::BLOCKS.len()];
             let Ok(block) = guard.alloc(bytes) else { continue };
-            block.write(0, &[junk; SIZES[3]][..bytes]);
+            block.write(0, &[junk; LONGEST][..bytes]);
             block.write_back();
             blocks.push((block, bytes));
         }
@@ -445,11 +554,29 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         self.index.damage().map_or(Ok(()), |damage| Err(damage.what.into()))
     }
 
-    /// False for Level hashing, whose inserts move keys, and for a resized table, which may have
-    /// shrunk.
+    /// False for Level hashing, whose inserts move keys, and for a resized hash table, which may
+    /// have shrunk.
     fn finds_once(&self) -> bool {
         let stats = self.index.stats(&self.pool().pin());
-        I::NAME != <Level<M, K> as PointIndex>::NAME && stats.resizes == 0 && !stats.resizing
+        let is_resized = stats.resizes != 0 || stats.resizing;
+        I::RANGES || I::NAME != <Level<M, K> as PointIndex>::NAME && !is_resized
+    }
+
+    const RANGES: bool = I::RANGES;
+
+    fn range(
+        &self,
+        from: Key,
+        to: Key,
+        direction: Direction,
+        each: &mut dyn FnMut(Key, Version),
+    ) -> Result<(), String> {
+        let (guard, ends) = (self.pool().pin(), (self.key(from), self.key(to)));
+        self.index.visit_range(&guard, ends, direction, &mut |word| {
+            let (number, version) = read_word::<M, K>(&guard, word);
+            each(number as Key, version);
+        });
+        self.index.damage().map_or(Ok(()), |damage| Err(damage.what.into()))
     }
 
     fn count(&self) -> Option<u64> {

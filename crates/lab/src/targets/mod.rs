@@ -8,11 +8,13 @@ mod histories;
 mod index;
 mod options;
 mod pool;
+mod trees;
 
 pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
 pub use full::Full;
 pub use index::{
-    ClhtBytes, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes, RewoU64, TurboBytes, TurboU64,
+    ArtBytes, ArtU64, ClhtBytes, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes, RewoU64,
+    TurboBytes, TurboU64,
 };
 pub use pool::Roots;

@@ -81,11 +81,12 @@ pub(crate) fn written<M: MappedMedium, E: Into<ChangeError>>(
     pool: &Pool<M>,
     write: impl Fn() -> Result<Option<Version>, E>,
 ) -> Reply {
-    let mut outcome = write();
-    if outcome.is_err() && pool.reclaim_blocking() {
-        outcome = write();
+    let outcome = write();
+    let mut outcome = outcome.map_err(Into::into);
+    if matches!(outcome, Err(ChangeError::Full(_))) && pool.reclaim_blocking() {
+        outcome = write().map_err(Into::into);
     }
-    match outcome.map_err(Into::into) {
+    match outcome {
         Ok(found) => Reply::Found(found),
         Err(ChangeError::Full(_)) => Reply::Full,
         Err(ChangeError::Damaged(_)) => Reply::Broken("a write meets damage"),

@@ -48,7 +48,18 @@ impl Target for Roots {
         let creation = dice.roll(16) == 0;
         let names: Vec<String> = (0..keys).map(|key| format!("r{key}")).collect();
         let revived = first_eight(&after);
-        Plan { seed, keys, threads: 1, names: Arc::new(names), before, ops, after, revived, creation }
+        Plan {
+            seed,
+            keys,
+            hot: 0..keys,
+            threads: 1,
+            names: Arc::new(names),
+            before,
+            ops,
+            after,
+            revived,
+            creation,
+        }
     }
 }
 

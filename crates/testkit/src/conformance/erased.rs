@@ -72,8 +72,8 @@ pub(super) trait Pinned {
 
 /// An ordered index.
 pub(super) trait AnyOrdered: AnyIndex {
-    /// See [`RangeIndex::range`]. Pins the thread. `each` gets the key, if it is an integer, and the
-    /// word.
+    /// See [`RangeIndex::range`]. Pins the thread. `each` gets the key, if it is an integer, and
+    /// the word.
     fn range(
         &self,
         from: Bound<&TestKey>,

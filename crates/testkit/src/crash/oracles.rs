@@ -3,7 +3,8 @@
 //! 1. The store opens; nothing panics or loops forever.
 //! 2. Each key holds the result of its last acknowledged operation, or of one in progress; a batch
 //!    applies as a whole or not at all.
-//! 3. A scan finds the same keys, each once, and no others.
+//! 3. A scan finds the same keys, each once, and no others. So do ranges in both directions, in
+//!    order.
 //! 4. After a collection: the same answers; `verify` finds nothing; reachable blocks do not
 //!    overlap, and their total is exactly what the allocator has in use. So nothing leaks and
 //!    nothing is allocated twice.
@@ -29,6 +30,7 @@ use crate::{Layered, Recording, Trace};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use terrace_index::Direction;
 use terrace_medium::MappedMedium;
 
 /// The states that a crash may leave.
@@ -512,7 +514,33 @@ pub(crate) fn check_scan<M: MappedMedium>(
             Some(format!("a scan finds {scanned} for k{key}, a get finds {read}"))
         });
     }
-    wrong.map_or(Ok(()), Err)
+    wrong.map_or(Ok(()), Err)?;
+    check_ranges(subject, model)
+}
+
+/// Checks ranges of all keys and of some, in both directions.
+fn check_ranges<M: MappedMedium, S: Subject<M>>(
+    subject: &S,
+    model: &[Option<Version>],
+) -> Result<(), Violation> {
+    let last = model.len().saturating_sub(1);
+    let ends = [(0, last), (last / 3, last - last / 3)];
+    for (from, to) in ends.into_iter().filter(|_| S::RANGES && !model.is_empty()) {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut found = Vec::new();
+            subject.range(from, to, direction, &mut |key, version| found.push((key, version)))?;
+            let mut expected: Vec<_> = (from..=to).filter_map(|key| Some((key, model[key]?))).collect();
+            if direction == Direction::Backward {
+                expected.reverse();
+            }
+            if found != expected {
+                return Err(format!(
+                    "a range from k{from} to k{to}, {direction:?}, finds {found:?}, gets find {expected:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks the store's invariants, and that the allocated memory is exactly the reachable memory.

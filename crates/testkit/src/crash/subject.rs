@@ -2,7 +2,9 @@
 
 use super::dice::RandomSource;
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
+use terrace_index::Direction;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Layout, Liveness, Pool};
 
@@ -126,6 +128,8 @@ pub struct Plan {
     pub seed: u64,
     /// Number of keys.
     pub keys: usize,
+    /// The keys on which threads conflict.
+    pub hot: Range<Key>,
     /// Number of threads that use the store at once.
     pub threads: usize,
     /// The target's own names of the keys, made once for all recoveries of the run. See
@@ -152,6 +156,11 @@ impl Plan {
     /// If the target gave the plan names of another type.
     pub fn names<N: Any + Send + Sync>(&self) -> Arc<N> {
         self.names.clone().downcast().expect("names of the type that the target made")
+    }
+
+    /// A random one of the hot keys.
+    pub(crate) fn hot_key(&self, dice: &mut RandomSource) -> Key {
+        self.hot.start + dice.roll(self.hot.len() as u64) as Key
     }
 }
 
@@ -209,6 +218,19 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     fn finds_once(&self) -> bool {
         false
     }
+    /// Whether it visits ranges of keys. Its keys are then in the order of their numbers.
+    const RANGES: bool = false;
+    /// Calls `each` for every key of a range, both ends included, with its version. Only for a
+    /// store with [`Subject::RANGES`].
+    fn range(
+        &self,
+        _from: Key,
+        _to: Key,
+        _direction: Direction,
+        _each: &mut dyn FnMut(Key, Version),
+    ) -> Result<(), String> {
+        Err("its keys have no order".into())
+    }
     /// The store's own count of its keys, if it keeps one.
     fn count(&self) -> Option<u64> {
         None
@@ -230,7 +252,7 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
 
 /// The parts of a pool, as ranges of bytes, that recovery resets whatever their content:
 /// participants, thread slots, and those of the allocator's words that restart from zero.
-pub fn scratch(layout: &Layout) -> [std::ops::Range<u64>; 4] {
+pub fn scratch(layout: &Layout) -> [Range<u64>; 4] {
     // Line 1 of the allocator's words holds the reserve, line 2 the hints; recovery keeps both.
     let lists = layout.allocator + 3 * 64;
     [

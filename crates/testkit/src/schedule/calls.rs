@@ -315,6 +315,10 @@ fn parts(act: &ThreadOp, answer: Option<&Answer>, keys: usize) -> Vec<What> {
             let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
             (0..keys).map(|key| What::Read(key, of(key))).collect()
         }
+        (&ThreadOp::Range(from, to, _), Some(Answer::Scanned(found))) => {
+            let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
+            (from..=to).map(|key| What::Read(key, of(key))).collect()
+        }
         (ThreadOp::Snapshot(keys), Some(Answer::Scanned(found))) => {
             let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
             vec![What::ReadAll(keys.iter().map(|&key| (key, of(key))).collect())]

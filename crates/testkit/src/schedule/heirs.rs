@@ -36,7 +36,7 @@ impl Scenario {
         let like = T::plan(seed).ops;
         let plan = &scenario.plan;
         let mut next = plan.all_versions() + 0x1000;
-        let key = dice.roll(plan.keys as u64) as Key;
+        let key = plan.hot_key(&mut dice);
         let mut dead = random_last_ops(&mut dice, plan, &like, key, &mut next);
         // A separate generator, so that the runs of other recorded seeds stay as they were.
         let mut emptying = RandomSource::new(seed ^ 0x656d_7074_7921);
@@ -86,7 +86,7 @@ fn random_last_ops(
     let is_many = dice.roll(2) == 0;
     let count = if is_many { MANY_OPS / 2 + dice.roll(MANY_OPS / 2) } else { 1 + dice.roll(LAST_OPS) };
     let one = |_| {
-        let key = if is_many || dice.roll(4) == 0 { dice.roll(plan.keys as u64) as Key } else { hot };
+        let key = if is_many || dice.roll(4) == 0 { plan.hot_key(dice) } else { hot };
         *next += 1;
         match like {
             [] => ThreadOp::Do(Op::Put(key, *next)),
@@ -100,7 +100,7 @@ fn random_last_ops(
 /// Many removals, and sometimes other operations.
 fn random_removals(dice: &mut RandomSource, plan: &Plan, like: &[Op], next: &mut Version) -> Vec<ThreadOp> {
     let one = |_| {
-        let key = dice.roll(plan.keys as u64) as Key;
+        let key = plan.hot_key(dice);
         match like {
             [_, ..] if dice.roll(4) == 0 => ThreadOp::Do(dice.pick(like).moved_to(key, next, &[], dice)),
             _ => ThreadOp::Do(Op::Remove(key)),

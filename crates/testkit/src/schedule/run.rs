@@ -15,12 +15,13 @@ use super::medium::Scheduled;
 use super::policy::Policy;
 use super::scenario::{CallOrdering, Scenario, ThreadOp};
 use super::stage::{Job, RunResult, Scheduler, THREADS_MAX, begin_call, now, pause};
-use crate::crash::{Op, Reply, Subject, Target, Violation};
+use crate::crash::{Key, Op, Reply, Subject, Target, Version, Violation};
 use crate::crash::{apply_checked, check_memory, check_scan, mark_begin, mark_end, read};
 use crate::{CallObserver, Layered};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, PoisonError};
+use terrace_index::Direction;
 use terrace_medium::MappedMedium;
 use terrace_pool::Start;
 
@@ -196,6 +197,19 @@ fn execute<M: MappedMedium>(subject: &impl Subject<M>, act: &ThreadOp) -> Result
         ThreadOp::Scan => {
             let mut found = Vec::new();
             subject.scan(&mut |key, version| found.push((key, version)))?;
+            Answer::Scanned(found)
+        }
+        &ThreadOp::Range(from, to, direction) => {
+            let mut found: Vec<(Key, Version)> = Vec::new();
+            subject.range(from, to, direction, &mut |key, version| found.push((key, version)))?;
+            let is_inside = found.iter().all(|(key, _)| (from..=to).contains(key));
+            let in_order = |pair: &[(Key, Version)]| match direction {
+                Direction::Forward => pair[0].0 < pair[1].0,
+                Direction::Backward => pair[0].0 > pair[1].0,
+            };
+            if !is_inside || !found.windows(2).all(in_order) {
+                return Err(format!("it finds {}", Answer::Scanned(found)));
+            }
             Answer::Scanned(found)
         }
         ThreadOp::Snapshot(keys) => {

@@ -3,8 +3,9 @@
 use super::death::ThreadCrash;
 use super::policy::Policy;
 use super::stage::{RunResult, THREADS_MAX};
-use crate::crash::{Key, Op, Plan, RandomSource, Target, Version};
+use crate::crash::{Key, Memory, Op, Plan, RandomSource, Subject, Target, Version};
 use std::fmt;
+use terrace_index::Direction;
 
 /// An operation of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub enum ThreadOp {
     Get(Key),
     /// A scan.
     Scan,
+    /// A scan of a range of keys, both ends included.
+    Range(Key, Key, Direction),
     /// A read of several keys at one instant.
     Snapshot(Vec<Key>),
     /// A count of the keys.
@@ -62,6 +65,8 @@ impl fmt::Display for ThreadOp {
             Self::Do(op) => op.fmt(f),
             Self::Get(key) => write!(f, "get(k{key})"),
             Self::Scan => f.write_str("scan()"),
+            Self::Range(from, to, Direction::Forward) => write!(f, "range(k{from} to k{to})"),
+            Self::Range(from, to, Direction::Backward) => write!(f, "range(k{to} back to k{from})"),
             Self::Snapshot(keys) => {
                 let keys: Vec<String> = keys.iter().map(|key| format!("k{key}")).collect();
                 write!(f, "snapshot({})", keys.join(", "))
@@ -188,7 +193,7 @@ impl Scenario {
         let mut scenario = Self::random::<T>(seed);
         let mut dice = RandomSource::new(seed ^ 0x0063_726f_7764);
         let (plan, like) = (&scenario.plan, T::plan(seed).ops);
-        let hot: Vec<Key> = (0..2 + dice.roll(2)).map(|_| dice.roll(plan.keys as u64) as Key).collect();
+        let hot: Vec<Key> = (0..2 + dice.roll(2)).map(|_| plan.hot_key(&mut dice)).collect();
         let mut next = scenario
             .threads
             .iter()
@@ -228,9 +233,11 @@ impl Scenario {
     pub fn random_exchange<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::random::<T>(seed);
         let mut dice = RandomSource::new(seed ^ 0x6578_6368);
-        let keys = scenario.plan.keys as u64;
-        let one = dice.roll(keys) as Key;
-        let other = ((one as u64 + 1 + dice.roll(keys.saturating_sub(1).max(1))) % keys) as Key;
+        let hot = scenario.plan.hot.clone();
+        let keys = hot.len() as u64;
+        let one = dice.roll(keys);
+        let other = (one + 1 + dice.roll(keys.saturating_sub(1).max(1))) % keys;
+        let [one, other] = [one, other].map(|key| hot.start + key as Key);
         let mut next = scenario.plan.all_versions();
         let mut put = |key| {
             next += 1;
@@ -296,9 +303,9 @@ impl Scenario {
         let mut dice = RandomSource::new(seed ^ 0x6d61_6e6e_65a8);
         let (kind, is_reopened) = (dice.roll(4), self.is_reopened);
         let mut draw = |acts: &mut Vec<ThreadOp>| {
-            let reads = acts
-                .iter()
-                .all(|act| matches!(act, ThreadOp::Get(_) | ThreadOp::Scan | ThreadOp::Snapshot(_)));
+            let reads = acts.iter().all(|act| {
+                matches!(act, ThreadOp::Get(_) | ThreadOp::Scan | ThreadOp::Range(..) | ThreadOp::Snapshot(_))
+            });
             let manner = match kind {
                 0 => CallOrdering::ByClock,
                 1 => CallOrdering::Pinned,
@@ -340,14 +347,14 @@ impl Scenario {
     pub fn random_filling<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::random_crowd::<T>(seed);
         let mut dice = RandomSource::new(seed ^ 0x6669_6c6c_6e67);
-        let keys = scenario.plan.keys as u64;
+        let plan = &scenario.plan;
         let mut next = scenario.threads.iter().flatten().flat_map(ThreadOp::written).max().unwrap_or(0);
-        next = next.max(scenario.plan.all_versions());
+        next = next.max(plan.all_versions());
         let removes = dice.roll(3) == 0;
         let is_writer = |acts: &&mut Vec<ThreadOp>| acts.iter().any(|act| matches!(act, ThreadOp::Do(_)));
         for acts in scenario.threads.iter_mut().filter(is_writer) {
             let mut change = || {
-                let key = dice.roll(keys) as Key;
+                let key = plan.hot_key(&mut dice);
                 next += 1;
                 let is_removal = dice.roll(8) < if removes { 7 } else { 1 };
                 ThreadOp::Do(if is_removal { Op::Remove(key) } else { Op::Put(key, next) })
@@ -372,6 +379,29 @@ impl Scenario {
                 let count = 2 + dice.roll(hot.len() as u64 - 1) as usize;
                 (1..hot.len()).for_each(|nth| hot.swap(nth, dice.roll(nth as u64 + 1) as usize));
                 *act = ThreadOp::Snapshot(hot[..count].to_vec());
+            }
+        }
+        self
+    }
+
+    /// This scenario, but if the store visits ranges of keys, most scans become ranges, as do some
+    /// reads.
+    pub fn with_ranges<T: Target>(mut self, seed: u64) -> Self {
+        if !<T::Subject<Memory<false>> as Subject<Memory<false>>>::RANGES {
+            return self;
+        }
+        let mut dice = RandomSource::new(seed ^ 0x7261_6e67_6573);
+        for act in self.threads.iter_mut().chain(&mut self.first).flatten() {
+            let is_range = match act {
+                ThreadOp::Scan => dice.roll(4) != 0,
+                ThreadOp::Get(_) => dice.roll(4) == 0,
+                _ => false,
+            };
+            let mut end = || dice.roll(self.plan.keys as u64) as Key;
+            let (one, other) = (end(), end());
+            let direction = if dice.roll(2) == 0 { Direction::Forward } else { Direction::Backward };
+            if is_range {
+                *act = ThreadOp::Range(one.min(other), one.max(other), direction);
             }
         }
         self
@@ -504,7 +534,7 @@ pub(super) fn random_threads(
     count: usize,
     next: &mut Version,
 ) -> Vec<Vec<ThreadOp>> {
-    let hot: Vec<Key> = (0..1 + dice.roll(HOT)).map(|_| dice.roll(plan.keys as u64) as Key).collect();
+    let hot: Vec<Key> = (0..1 + dice.roll(HOT)).map(|_| plan.hot_key(dice)).collect();
     let mut known: Vec<(Key, Version)> = Vec::new();
     let mut draw = |dice: &mut RandomSource| {
         let key = if dice.roll(4) == 0 { dice.roll(plan.keys as u64) as Key } else { *dice.pick(&hot) };

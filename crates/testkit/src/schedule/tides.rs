@@ -63,7 +63,7 @@ impl Scenario {
         };
         let mut scenario = Self { is_shared: true, manners: Vec::new(), ..scenario };
         let mut next = scenario.plan.all_versions() + 0x2000;
-        let keys = scenario.plan.keys as u64;
+        let plan = &scenario.plan;
         if dice.roll(2) == 0 {
             // The second thread repeats what the first one does, or did before its crash.
             let first = scenario.threads[0].iter().take(REPEATED_OPS).filter_map(|act| match act {
@@ -82,8 +82,8 @@ impl Scenario {
             next += 1;
             match dice.roll(4) {
                 0 => {}
-                1 => *act = ThreadOp::Do(Op::Remove(dice.roll(keys) as Key)),
-                _ => *act = ThreadOp::Do(Op::Put(dice.roll(keys) as Key, next)),
+                1 => *act = ThreadOp::Do(Op::Remove(plan.hot_key(&mut dice))),
+                _ => *act = ThreadOp::Do(Op::Put(plan.hot_key(&mut dice), next)),
             }
         }
         scenario

@@ -56,7 +56,7 @@ fn image<const N: usize>(kind: Kind, content: &Content<'_>, mark: u16) -> [[u64;
     words[PREFIX] = content.prefix.0;
     words[HERE] = content.here.0;
     if kind == Kind::FortyEight {
-        words[HINTS..LINKS_48].fill(u64::from(mark) << HINT_MARK_AT | NO_HINTS);
+        words[HINTS..LINKS_48].fill(u64::from(mark) << MARK_AT | NO_HINTS);
     }
     for (nth, child) in content.children.iter().enumerate() {
         let place = if kind == Kind::Full { usize::from(child.byte()) } else { nth };
@@ -67,7 +67,8 @@ fn image<const N: usize>(kind: Kind, content: &Content<'_>, mark: u16) -> [[u64;
         }
     }
     if matches!(kind, Kind::FortyEight | Kind::Full) {
-        words[COUNT] = (content.children.len() + usize::from(!content.here.is_empty())) as u64;
+        let count = content.children.len() + usize::from(!content.here.is_empty());
+        words[COUNT] = u64::from(mark) << MARK_AT | count as u64;
     }
     lines
 }

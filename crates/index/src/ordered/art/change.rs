@@ -96,15 +96,18 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 self.set_word(guard, (word, link), new, fencing);
             }
             Decision::Set(None) => match spot.at.node {
-                Some(node) if node.len_hint(self.pool.medium()) <= 2 => {
+                Some(node) if node.len_hint(self.pool.medium(), self.mark) <= 2 => {
                     lock.release();
-                    return self.remove_with_node(guard, spot, (word, link), fencing, decide);
+                    return self.remove_with_node(guard, spot, (word, link), decide);
                 }
                 _ => {
                     self.unlink(guard, spot.at, (word, link), fencing);
+                    let is_sparse = self.is_sparse(spot.at);
                     lock.release();
-                    // The key is gone, whatever comes of this.
-                    let _ = self.shrink_if_sparse(guard, spot);
+                    if is_sparse {
+                        // The key is gone, whatever comes of this.
+                        let _ = self.shrink(guard, spot);
+                    }
                 }
             },
         }
@@ -123,7 +126,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
         // ORDER: Release: a reader that sees the new word and then this link as it was sees that
         // the word is durable; see `persist_pair`.
-        store(medium, word, link.updating());
+        store(medium, word, link.held());
         pair.store(medium.point("art.word"), new, Release);
         // PERSIST: the word. A crash before it leaves the old one.
         region.persist(pair);
@@ -138,9 +141,14 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         (word, link): Slot<'_>,
         fencing: &mut Fencing<'_>,
     ) {
-        self.publish(word, link.removed(), fencing);
+        at.node.inspect(|node| node.count(self.pool.medium(), self.mark, -1));
+        if K::LEAF_BYTES > 0 {
+            // Durable before the pair is retired, whose memory others will use.
+            self.publish(word, link.removed(), &mut Fencing::Now);
+        } else {
+            self.publish(word, link.removed(), fencing);
+        }
         self.count_key(guard, at, -1);
-        at.node.inspect(|node| node.count(self.pool.medium(), -1));
         K::retire(guard, link.offset());
     }
 
@@ -205,13 +213,13 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 }
                 self.publish(place, Link::to_leaf(byte.unwrap_or(0), leaf), fencing);
                 self.count_key(guard, spot.at, 1);
-                node.inspect(|node| node.count(self.pool.medium(), 1));
+                node.inspect(|node| node.count(self.pool.medium(), self.mark, 1));
                 Ok(Some(()))
             }
             (None, Some(node), Some(above)) => {
                 lock.release();
                 let link = Link::to_leaf(byte.unwrap_or(0), leaf);
-                self.grow(guard, above, (node, spot.at.base - 1), link, fencing)
+                self.grow(guard, above, (node, spot.at.base - 1), link)
             }
             (None, ..) => unreachable!("the root has a place"),
         }
@@ -228,8 +236,11 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let mut free = None;
         for (place, word) in links.iter().enumerate() {
             let link = load(medium, word);
+            // The place of such a child, if its removal is not durable: otherwise a crash could
+            // leave both.
+            let was_its_own = link != Link::NONE && link.byte() == byte;
             if link.is_empty() {
-                free.get_or_insert(place);
+                free = if was_its_own { Some(place) } else { free.or(Some(place)) };
             } else if link.byte() == byte {
                 node.note_place(medium, self.mark, byte, place);
                 return Err(Taken);

@@ -142,9 +142,10 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             return Some(self.damaged_link(word));
         }
         let byte = K::byte(key, node.shape(medium).level())?;
-        // A child that has come since the search has its hint.
-        let is_hidden =
-            node.child_by_look(medium, byte).is_some() && node.child(medium, self.mark, byte).is_none();
+        let (word, link) = node.child_by_look(medium, byte).filter(|(_, link)| !link.is_empty())?;
+        // A child that has come since the search has its hint. One that has gone since the look has
+        // left its place, and does not come back to it while this thread is pinned.
+        let is_hidden = node.child(medium, self.mark, byte).is_none() && load(medium, word) == link;
         is_hidden.then(|| self.record_damage(node.offset(region), "a hint of a node hides a link"))
     }
 }

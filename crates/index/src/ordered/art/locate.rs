@@ -107,7 +107,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             return Ok(Some(Spot { end: End::Other(at, byte), ..spot }));
         }
         match byte {
-            Some(byte) if is_unsure => self.locate_below(key, at, byte),
+            Some(_) if is_unsure => self.locate_below(guard, key, at),
             // Its bytes on the way were compared, or decided the way: the record has changed.
             _ => Err(unsound()),
         }
@@ -124,7 +124,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     ) -> Result<Option<Spot<'g>>, Damage> {
         let there = self.any_key_of(guard, node)?;
         match first_difference(&K::bytes(key), &there) {
-            Some((at, Some(byte))) if at + 1 < spot.at.base => self.locate_below(key, at, byte),
+            Some((at, Some(_))) if at + 1 < spot.at.base => self.locate_below(guard, key, at),
             _ => Ok(Some(spot)),
         }
     }
@@ -138,28 +138,44 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     ) -> Result<Option<Spot<'g>>, Damage> {
         let there = self.any_key_of(guard, node)?;
         match first_difference(&K::bytes(key), &there) {
-            Some((at, Some(byte))) => self.locate_below(key, at, byte),
-            _ => Ok(None),
+            Some((at, Some(_))) => self.locate_below(guard, key, at),
+            _ => Err(self.unsound_below(node)),
         }
     }
 
     fn any_key_of<'g>(&self, guard: &'g Guard<'_, M>, node: Node<'_>) -> Result<KeyBytes<'g>, Damage> {
-        let offset = node.offset(self.pool.region());
-        let unsound = Damage { offset, what: "a node has no sound record to compare a key with" };
-        self.any_key(guard, node).ok_or(unsound)
+        self.any_key(guard, node).ok_or_else(|| self.unsound_below(node))
     }
 
-    /// The place of `key` above the first node on its way with a level over `at`, where the node's
-    /// keys have `byte`.
-    fn locate_below<'g>(&'g self, key: &K::Key, at: usize, byte: u8) -> Result<Option<Spot<'g>>, Damage> {
+    fn unsound_below(&self, node: Node<'_>) -> Damage {
+        let offset = node.offset(self.pool.region());
+        Damage { offset, what: "a node has no sound record to compare a key with" }
+    }
+
+    /// The place of `key` above the first node on its way with a level over `at`, from which byte
+    /// on it differs from a key there.
+    fn locate_below<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        key: &K::Key,
+        at: usize,
+    ) -> Result<Option<Spot<'g>>, Damage> {
         let word = self.root_link();
         let mut slot = Some((word, self.follow(word)));
         let (mut above, mut holder) = (None, self.root_holder());
         while let Some((word, link)) = slot.filter(|(_, link)| link.is_node()) {
             let (node, level) = self.node_below(word, link, holder.base)?;
             if level > at {
-                let slot = Some((word, link));
-                return Ok(Some(Spot { above, at: holder, slot, end: End::Below(at, byte) }));
+                // The difference may have been found in a tree that was another. All keys of this
+                // node have the same bytes above its level as long as it exists.
+                let there = self.any_key_of(guard, node)?;
+                return Ok(match first_difference(&K::bytes(key), &there) {
+                    Some((at, Some(byte))) if (holder.base..level).contains(&at) => {
+                        let slot = Some((word, link));
+                        Some(Spot { above, at: holder, slot, end: End::Below(at, byte) })
+                    }
+                    _ => None,
+                });
             }
             slot = self.next_link(node, level, key).map(|(word, link)| (word, self.followed(word, link)));
             above = Some(Above { holder, word, link });

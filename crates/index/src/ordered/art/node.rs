@@ -10,13 +10,15 @@
 //!
 //!   shape     | 63:48 obsolete | 47:32 counted | 27:11 level | 10:8 kind | 7:0 check |
 //!   prefix    | 63:24 bytes, the first at the top | 23:8 length | 7:0 check |
+//!   count     | 63:48 mark | 47:0 entries, or fewer if a thread has died |
 //!   hints     | 63:48 mark | 47:42 place of byte 8i + 7 | ... | 5:0 place of byte 8i |
 //! ```
 //! Kinds 4, 16 and 48 keep their links in no order. A hint says where the link of a byte was put.
 //! It is stored before the link, so if its word has the mark of this generation of the pool, the
 //! link is there or nowhere. Hints are never persisted. Those of an earlier generation mean
 //! nothing: then a search looks at all links, and the next writer there sets them. Counts (of
-//! children) are estimates that are never persisted, either.
+//! entries) are never persisted, either. They have the mark, too: without it, the next removal
+//! counts anew.
 //!
 //! The check of `shape` covers kind and level, which never change. `counted` is the number of the
 //! last recount that has passed the node (see `trace`).
@@ -49,9 +51,9 @@ pub(super) const LINKS_48: usize = HINTS + 256 / 8;
 pub(super) const LINKS_256: usize = 8;
 
 const HINT_BITS: u32 = 6;
-pub(super) const HINT_MARK_AT: u32 = 48;
+pub(super) const MARK_AT: u32 = 48;
 /// No hint is a place.
-pub(super) const NO_HINTS: u64 = (1 << HINT_MARK_AT) - 1;
+pub(super) const NO_HINTS: u64 = (1 << MARK_AT) - 1;
 
 const _: () = assert!(size_of::<[Line; 1]>() == 8 * (SMALL_LINKS + 4));
 const _: () = assert!(size_of::<[Line; 3]>() >= 8 * (SMALL_LINKS + 16));
@@ -253,13 +255,21 @@ impl<'g> Node<'g> {
         std::iter::once(here).filter(|(_, link)| *link != Link::NONE).chain(self.children(medium))
     }
 
-    /// Number of entries, the key that ends here included, as far as the counts say: at least this
-    /// many if the node is small, an estimate otherwise. Called under the lock.
-    pub(super) fn len_hint<M: Medium>(self, medium: &M) -> usize {
-        match self.kind() {
-            Kind::Four | Kind::Sixteen => self.len(medium),
-            _ => self.head().0[COUNT].load(medium, Relaxed) as usize,
+    /// Number of entries, the key that ends here included: exact in a small node, and never too
+    /// high in a large one. Called under the lock.
+    pub(super) fn len_hint<M: Medium>(self, medium: &M, mark: u16) -> usize {
+        match self.counted(medium, mark) {
+            Some(count) => count as usize,
+            None => self.recount(medium, mark),
         }
+    }
+
+    /// The count of a large node, if it is of this generation.
+    #[inline(always)]
+    fn counted<M: Medium>(self, medium: &M, mark: u16) -> Option<u64> {
+        let (Self::FortyEight(_) | Self::Full(_)) = self else { return None };
+        let count = self.head().0[COUNT].load(medium, Relaxed);
+        (count >> MARK_AT == u64::from(mark)).then_some(count & ((1 << MARK_AT) - 1))
     }
 
     /// Number of entries, the key that ends here included.
@@ -267,20 +277,23 @@ impl<'g> Node<'g> {
         self.entries(medium).filter(|(_, link)| !link.is_empty()).count()
     }
 
-    /// Counts entries that were added or removed. Called under the lock.
+    /// Counts an entry that was added, or that will be removed: so a thread that dies in between
+    /// leaves too low a count. Called under the lock.
     #[inline(always)]
-    pub(super) fn count<M: Medium>(self, medium: &M, by: i64) {
-        if matches!(self, Self::FortyEight(_) | Self::Full(_)) {
-            let count = &self.head().0[COUNT];
-            count.store(medium, count.load(medium, Relaxed).wrapping_add(by as u64), Relaxed);
+    pub(super) fn count<M: Medium>(self, medium: &M, mark: u16, by: i64) {
+        if let Some(count) = self.counted(medium, mark) {
+            let count = u64::from(mark) << MARK_AT | count.saturating_add_signed(by);
+            self.head().0[COUNT].store(medium, count, Relaxed);
         }
     }
 
-    /// Corrects the count. Called under the lock.
-    pub(super) fn recount<M: Medium>(self, medium: &M) {
+    /// Counts the entries anew. Called under the lock.
+    pub(super) fn recount<M: Medium>(self, medium: &M, mark: u16) -> usize {
+        let len = self.len(medium);
         if matches!(self, Self::FortyEight(_) | Self::Full(_)) {
-            self.head().0[COUNT].store(medium, self.len(medium) as u64, Relaxed);
+            self.head().0[COUNT].store(medium, u64::from(mark) << MARK_AT | len as u64, Relaxed);
         }
+        len
     }
 
     /// Notes where the link of a byte will lie. Called under the lock, before the link is stored.
@@ -288,13 +301,15 @@ impl<'g> Node<'g> {
         let Self::FortyEight(_) = self else { return };
         let word = &self.words()[HINTS + usize::from(byte) / 8];
         let mut hints = word.load(medium, Relaxed);
-        if hints >> HINT_MARK_AT != u64::from(mark) {
-            hints = u64::from(mark) << HINT_MARK_AT | NO_HINTS;
-            let same_word = |link: &Link| link.byte() / 8 == byte / 8;
-            for (place, link) in self.links().iter().map(|word| load(medium, word)).enumerate() {
-                if same_word(&link) && link != Link::NONE {
-                    hints = with_hint(hints, link.byte(), place);
-                }
+        if hints >> MARK_AT != u64::from(mark) {
+            hints = u64::from(mark) << MARK_AT | NO_HINTS;
+            let links = self.links().iter().map(|word| load(medium, word)).enumerate();
+            let is_here = |link: Link| link != Link::NONE && link.byte() / 8 == byte / 8;
+            let links: Vec<(usize, Link)> = links.filter(|&(_, link)| is_here(link)).collect();
+            // Of a link and a removed one of the same byte, the link counts.
+            let (removed, whole): (Vec<_>, Vec<_>) = links.iter().partition(|(_, link)| link.is_empty());
+            for (place, link) in removed.into_iter().chain(whole) {
+                hints = with_hint(hints, link.byte(), place);
             }
         }
         // ORDER: Release: a reader that finds the mark finds the hints, and a later link in its
@@ -307,8 +322,8 @@ impl<'g> Node<'g> {
     pub(super) fn line_of(kind: Kind, byte: u8) -> u64 {
         match kind {
             Kind::Four | Kind::Sixteen => 0,
-            Kind::FortyEight => (HINTS as u64 + u64::from(byte) / 8) * 8 & !63,
-            Kind::Full => (LINKS_256 as u64 + u64::from(byte)) * 8 & !63,
+            Kind::FortyEight => ((HINTS as u64 + u64::from(byte) / 8) * 8) & !63,
+            Kind::Full => ((LINKS_256 as u64 + u64::from(byte)) * 8) & !63,
         }
     }
 }
@@ -352,10 +367,10 @@ fn find_by_hint<'g, M: Medium>(medium: &M, lines: &'g [Line; 11], mark: u16, byt
     let words = Line::words(lines);
     // ORDER: Acquire: pairs with the Release in `note_place`.
     let hints = words[HINTS + usize::from(byte) / 8].load(medium, Acquire);
-    if hints >> HINT_MARK_AT != u64::from(mark) {
+    if hints >> MARK_AT != u64::from(mark) {
         return find_in(medium, &words[LINKS_48..], byte);
     }
-    let place = (hints >> (u32::from(byte) % 8 * HINT_BITS) & (1 << HINT_BITS) - 1) as usize;
+    let place = (hints >> (u32::from(byte) % 8 * HINT_BITS) & ((1 << HINT_BITS) - 1)) as usize;
     let word = words.get(LINKS_48 + place)?;
     let link = load(medium, word);
     (link.byte() == byte && link != Link::NONE).then_some((word, link))

@@ -10,6 +10,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
 
+/// Looks for a key below a node: more than other threads can make fail by their changes.
+const LOOKS: u32 = 16;
+
 /// How a key compares with a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Compared {
@@ -100,7 +103,9 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     /// The key of any leaf below a node; `None` if no sound one was found.
     pub(super) fn any_key<'g>(&self, guard: &'g Guard<'_, M>, node: Node<'_>) -> Option<KeyBytes<'g>> {
         let medium = self.pool.medium();
-        node.entries(medium).find_map(|(word, _)| self.first_key_behind(guard, word))
+        let look = |_| node.entries(medium).find_map(|(word, _)| self.first_key_behind(guard, word));
+        // A look may miss keys that come to places it has passed, before others go.
+        (0..LOOKS).find_map(look)
     }
 
     /// The key of the first leaf that is found behind a link.

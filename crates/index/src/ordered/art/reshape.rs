@@ -28,7 +28,6 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         above: Above<'_>,
         (node, level): (Node<'_>, usize),
         new: Link,
-        fencing: &mut Fencing<'_>,
     ) -> Tried<()> {
         let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
         let mut children = self.children_of(node);
@@ -37,25 +36,29 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             return Ok(None);
         }
         children.push(new);
-        self.replace(guard, above, (node, level), (kind, &children), fencing)?;
+        self.replace(guard, above, (node, level), (kind, &children))?;
         self.count_key(guard, Holder::node(node, level), 1);
         Ok(Some(()))
     }
 
-    /// Replaces a node by one of the next smaller kind if a removal has left few children. Does
-    /// nothing if there is no memory: the node is right as it is.
-    pub(super) fn shrink_if_sparse(&self, guard: &Guard<'_, M>, spot: &Spot<'_>) -> Tried<()> {
+    /// Whether a node has so few children that a smaller one may do. Called under the lock.
+    pub(super) fn is_sparse(&self, holder: Holder<'_>) -> bool {
+        // The key that ends here counts there, too.
+        let is_sparse =
+            |node: Node<'_>, at| at != 0 && node.len_hint(self.pool.medium(), self.mark) <= at + 1;
+        holder.node.is_some_and(|node| is_sparse(node, node.kind().shrinks_at()))
+    }
+
+    /// Replaces a node by one of the next smaller kind if it has few children. Does nothing if
+    /// there is no memory: the node is right as it is.
+    pub(super) fn shrink(&self, guard: &Guard<'_, M>, spot: &Spot<'_>) -> Tried<()> {
         let Some((above, node, level)) = spot.node_and_above() else { return Ok(None) };
         let sparse = node.kind().shrinks_at();
-        // The key that ends here counts there, too.
-        if sparse == 0 || node.len_hint(self.pool.medium()) > sparse + 1 {
-            return Ok(None);
-        }
         let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
-        node.recount(self.pool.medium());
+        node.recount(self.pool.medium(), self.mark);
         let children = self.children_of(node);
         let Some(kind) = node.kind().smaller().filter(|_| children.len() <= sparse) else { return Ok(None) };
-        self.replace(guard, above, (node, level), (kind, &children), &mut Fencing::Now)?;
+        self.replace(guard, above, (node, level), (kind, &children))?;
         Ok(Some(()))
     }
 
@@ -66,7 +69,6 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         guard: &Guard<'_, M>,
         spot: &Spot<'_>,
         (word, link): Slot<'_>,
-        fencing: &mut Fencing<'_>,
         decide: &impl Fn(Option<u64>) -> Decision,
     ) -> Tried<Option<u64>> {
         let Some((above, node, level)) = spot.node_and_above() else { return Ok(None) };
@@ -75,7 +77,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         if self.follow_locked(word) != link {
             return Ok(None);
         }
-        node.recount(medium);
+        node.recount(medium, self.mark);
         let others =
             || node.entries(medium).filter(|(other, link)| !std::ptr::eq(*other, word) && !link.is_empty());
         let found = K::word_of(guard, link.offset());
@@ -85,6 +87,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
         let other = others().next().map_or(Link::NONE, |(place, _)| self.follow_locked(place));
         let below = match others().next() {
+            // The new link will fit its check.
+            Some((place, _)) if !other.is_sound() => return Err(self.damaged_link(place).into()),
             Some((place, _)) if other.is_node() => Some(self.node_to_write(place, other, level + 1)?),
             _ => None,
         };
@@ -96,7 +100,11 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         };
         let lock_below = below.map(|(heir, lower)| self.lock_below(guard, heir, lower));
         self.count_moved(guard, (above.holder, Holder::node(node, level)), other);
-        self.swap(guard, above, (node, level), heir, fencing);
+        // It was in this place before the node was, and a thread may have seen it there, dirty.
+        self.swap(guard, above, (node, level), if heir.is_empty() { heir } else { heir.held() });
+        if below.is_some() {
+            store(medium, above.word, heir);
+        }
         self.count_key(guard, Holder::node(node, level), -1);
         K::retire(guard, link.offset());
         if let Some(below) = below {
@@ -112,13 +120,13 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         guard: &'g Guard<'_, M>,
         above: Above<'g>,
         (node, level): (Node<'g>, usize),
-    ) -> Result<Option<(Locked<'g, M>, Locked<'g, M>)>, Damage> {
+    ) -> Result<Option<[Locked<'g, M>; 2]>, Damage> {
         self.check_node(node, level)?;
         let Some(lock) = self.lock(guard, above.holder)? else { return Ok(None) };
         if self.follow_locked(above.word) != above.link {
             return Ok(None);
         }
-        Ok(Some((lock, self.lock_below(guard, node, level))))
+        Ok(Some([lock, self.lock_below(guard, node, level)]))
     }
 
     /// A node's children, all durable. Called under the lock.
@@ -135,7 +143,6 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         above: Above<'_>,
         (node, level): (Node<'_>, usize),
         (kind, children): (Kind, &[Link]),
-        fencing: &mut Fencing<'_>,
     ) -> Result<(), PoolFull> {
         let medium = self.pool.medium();
         let prefix = Prefix(node.prefix_word().load(medium, Acquire));
@@ -144,24 +151,18 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         // PERSIST: the node before the link to it.
         let offset = fresh.fenced(&guard.fence()).into_offset();
         let link = Link::to_node(above.link.byte(), kind.bits(), level - above.holder.base, offset);
-        self.swap(guard, above, (node, level), link, fencing);
+        self.swap(guard, above, (node, level), link);
         self.count().add_figure(guard.slot_index(), RESHAPED, 1);
         Ok(())
     }
 
     /// Puts another link in the place of the one to a node, and retires the node. Called under both
     /// locks.
-    fn swap(
-        &self,
-        guard: &Guard<'_, M>,
-        above: Above<'_>,
-        (node, level): (Node<'_>, usize),
-        link: Link,
-        fencing: &mut Fencing<'_>,
-    ) {
+    fn swap(&self, guard: &Guard<'_, M>, above: Above<'_>, (node, level): (Node<'_>, usize), link: Link) {
         self.set_obsolete(node, level);
         self.soil_leaves(node);
-        self.publish(above.word, link, fencing);
+        // Durable before the node is retired, whose memory others will use.
+        self.publish(above.word, link, &mut Fencing::Now);
         self.retire_node(guard, node);
     }
 
@@ -175,7 +176,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let medium = self.pool.medium();
         node.entries(medium).filter(|(_, link)| link.kind() == LEAF).for_each(|(word, _)| {
             let link = load(medium, word).clean();
-            store(medium, word, link.updating());
+            store(medium, word, link.held());
         });
     }
 

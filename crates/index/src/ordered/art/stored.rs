@@ -147,11 +147,12 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for Art<M, K> {
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
-        let nodes = KINDS.map(|kind| self.count().figure(kind as usize));
+        // Figures are not checked: damage may have made them anything below this.
+        let nodes = KINDS.map(|kind| self.count().figure(kind as usize).min(1 << 40));
         let sum = |each: fn(super::node::Kind) -> u64| -> u64 {
             KINDS.iter().map(|&kind| nodes[kind as usize] * each(kind)).sum()
         };
-        let keys = self.len();
+        let keys = self.len().min(1 << 40);
         IndexStats {
             keys,
             // The root's place, and each node's places for children and for the key that ends

@@ -2,9 +2,9 @@
 //!
 //! The walk visits parents before children. It notes its number in each node, under the node's
 //! lock, when it has counted the node's leaves. So a writer under that lock knows whether the walk
-//! has passed. A new node gets the number of the one that it comes from. So a node with the walk's
-//! number never lies below one without it, and a leaf that moves up may pass from the walk's future
-//! into its past (see `count_moved`).
+//! has passed. A new node gets the number of the one that it comes from, so the walk never counts
+//! the leaves of a node that has its number. Such a node never lies below one without it, and a
+//! leaf that moves up may pass from the walk's future into its past (see `count_moved`).
 //!
 //! A node that was replaced before the walk came to it has a successor: the first node on the way
 //! to any of its keys whose level is not above its own. The walk goes on there. Only one leaf may
@@ -23,8 +23,6 @@ use terrace_pool::{Guard, Locked, Marker};
 struct Pending<'g> {
     slot: Slot<'g>,
     base: usize,
-    /// Whether its leaves are counted already, by their writers.
-    is_counted: bool,
 }
 
 /// A walk in progress.
@@ -84,11 +82,11 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
         holder.set_shape(medium.point("art.counted"), holder.shape(medium).with_counted(self.number));
     }
 
-    /// Visits a leaf, or keeps a node for later.
+    /// Visits a leaf, which its writer may have counted already, or keeps a node for later.
     fn put(&mut self, slot: Slot<'g>, base: usize, is_counted: bool) {
         let (word, link) = slot;
         if link.is_node() {
-            self.stack.push(Pending { slot, base, is_counted });
+            self.stack.push(Pending { slot, base });
         } else if link.kind() == LEAF && !link.is_sound() {
             self.tree.damaged_link(word);
         } else if link.kind() == LEAF {
@@ -100,14 +98,11 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
         }
     }
 
-    fn visit(&mut self, Pending { slot: (word, link), base, is_counted }: Pending<'g>) {
+    fn visit(&mut self, Pending { slot: (word, link), base }: Pending<'g>) {
         let Ok((node, level)) = self.tree.node_to_write(word, link, base) else { return };
-        if is_counted {
-            return self.visit_node(node, level, true);
-        }
         match self.lock(node, level) {
             Some(lock) => {
-                self.visit_node(node, level, false);
+                self.visit_node(node, level);
                 lock.release();
             }
             None => self.visit_successor(node, level),
@@ -119,19 +114,23 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
         self.tree.lock(self.guard, Holder::node(node, level)).ok().flatten()
     }
 
-    fn visit_node(&mut self, node: Node<'g>, level: usize, is_counted: bool) {
+    /// Visits a node whose lock is held.
+    fn visit_node(&mut self, node: Node<'g>, level: usize) {
         let (medium, region) = (self.tree.pool.medium(), self.tree.pool.region());
         self.marker.mark(node.offset(region), node.kind().bytes());
         self.nodes[node.kind() as usize] += 1;
+        let is_counted = self.has_passed(Holder::node(node, level));
         let words = std::iter::once(node.here()).chain(node.links());
         for word in words {
-            let link = self.tree.follow(word);
+            let link = self.tree.follow_locked(word);
             self.put((word, link), level + 1, is_counted);
         }
-        if !is_counted {
-            node.recount(medium);
-            self.note(Holder::node(node, level));
-        }
+        node.recount(medium, self.tree.mark);
+        self.note(Holder::node(node, level));
+    }
+
+    fn has_passed(&self, holder: Holder<'g>) -> bool {
+        holder.shape(self.tree.pool.medium()).counted() == self.number
     }
 
     /// Visits what has come into the place of a node that is marked.
@@ -139,21 +138,21 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
     fn visit_successor(&mut self, node: Node<'g>, level: usize) {
         let Some(key) = self.tree.any_key(self.guard, node) else {
             // Its records are damaged. What it had is kept; the count may be wrong.
-            return self.visit_node(node, level, true);
+            return self.visit_node(node, level);
         };
         let Some(key) = K::owned(&key) else { return };
         let key = std::borrow::Borrow::borrow(&key);
         loop {
-            let Some((slot, base, holder_passed)) = self.successor(key, level) else { return };
+            let Some((slot, base)) = self.successor(key, level) else { return };
             let (word, link) = slot;
             if !link.is_node() {
-                // The last leaf, which its writer has counted when it moved up.
-                return self.put(slot, base, holder_passed);
+                // The last leaf, which its writer has counted when it moved up: the walk has passed
+                // all nodes on the way here.
+                return self.put(slot, base, true);
             }
             let Ok((heir, level)) = self.tree.node_to_write(word, link, base) else { return };
             if let Some(lock) = self.lock(heir, level) {
-                let shape = heir.shape(self.tree.pool.medium());
-                self.visit_node(heir, level, shape.counted() == self.number);
+                self.visit_node(heir, level);
                 return lock.release();
             }
             self.tree.clear_marks(self.guard, key);
@@ -161,25 +160,23 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
     }
 
     /// The first link on the way to `key` that leads to a leaf, or to a node whose level is not
-    /// above `level`; with its holder's base, and whether the walk has passed the holder.
-    fn successor(&self, key: &K::Key, level: usize) -> Option<(Slot<'g>, usize, bool)> {
-        let medium = self.tree.pool.medium();
-        let (mut holder, mut word): (_, &'g Word) = (self.tree.root_holder(), self.tree.root_link());
+    /// above `level`; with its holder's base.
+    fn successor(&self, key: &K::Key, level: usize) -> Option<(Slot<'g>, usize)> {
+        let (mut base, mut word): (_, &'g Word) = (0, self.tree.root_link());
         loop {
             let link: Link = self.tree.follow(word);
-            let passed = holder.shape(medium).counted() == self.number;
             if link.is_empty() {
                 return None;
             }
             if link.kind() == LEAF {
-                return Some(((word, link), holder.base, passed));
+                return Some(((word, link), base));
             }
-            let (node, found) = self.tree.node_to_write(word, link, holder.base).ok()?;
+            let (node, found) = self.tree.node_to_write(word, link, base).ok()?;
             if found >= level {
-                return Some(((word, link), holder.base, passed));
+                return Some(((word, link), base));
             }
             word = self.tree.next_link(node, found, key)?.0;
-            holder = Holder::node(node, found);
+            base = found + 1;
         }
     }
 }
