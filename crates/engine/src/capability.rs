@@ -63,6 +63,9 @@ pub trait Pooled {
     fn memory(&self) -> Memory;
 }
 
+/// How many entries a removal has removed from a range, and the first key that is left, if any.
+pub type RangeRemoved = (u64, Option<Box<[u8]>>);
+
 /// A store that keeps its keys in order.
 pub trait Ordered {
     /// The entries with keys between `from` and `to`, in byte order or the reverse. `from` is the
@@ -92,7 +95,7 @@ pub trait Ordered {
         to: Bound<&[u8]>,
         at_most: u64,
         how: Durably,
-    ) -> Result<(u64, Option<Box<[u8]>>), WriteError>;
+    ) -> Result<RangeRemoved, WriteError>;
 }
 
 /// A place in a range; from [`Ordered::range`].

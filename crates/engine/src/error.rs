@@ -55,8 +55,8 @@ pub enum ReadError {
         /// What is wrong there.
         what: &'static str,
     },
-    /// A scan met records that do not match their checksums, or damage to an ordered index, which may
-    /// hide records. It has visited all other records up to `next`, where it can continue.
+    /// A scan met records that do not match their checksums, or damage to an ordered index, which
+    /// may hide records. It has visited all other records up to `next`, where it can continue.
     Skipped {
         /// Number of records that it skipped.
         records: u64,

@@ -16,7 +16,7 @@ mod error;
 mod finding;
 mod stats;
 
-pub use capability::{OnDisk, Ordered, Pooled, RangeCursor};
+pub use capability::{OnDisk, Ordered, Pooled, RangeCursor, RangeRemoved};
 pub use clock::{Clock, ManualClock};
 pub use cursor::Cursor;
 pub use direct::{KEY_MAX, VALUE_MAX};

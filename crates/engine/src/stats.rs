@@ -149,11 +149,17 @@ impl Costs {
 }
 
 impl IndexFigures {
-    /// The share of slots that are used, 0 to 1, in a store with `records` keys. In a tree all nodes
-    /// but the root use one, too.
+    /// Number of nodes of a tree; 0 of a hash index.
+    pub fn all_nodes(&self) -> u64 {
+        // Damage may have made the counts anything.
+        self.nodes.iter().fold(0, |all, &nodes| all.saturating_add(nodes))
+    }
+
+    /// The share of slots that are used, 0 to 1, in a store with `records` keys. In a tree all
+    /// nodes but the root use one, too.
     pub fn load_factor(&self, records: u64) -> f64 {
-        let children = self.nodes.iter().sum::<u64>().saturating_sub(1);
-        if self.slots == 0 { 0.0 } else { (records + children) as f64 / self.slots as f64 }
+        let children = self.all_nodes().saturating_sub(1);
+        if self.slots == 0 { 0.0 } else { records.saturating_add(children) as f64 / self.slots as f64 }
     }
 }
 

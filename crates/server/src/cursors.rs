@@ -1,8 +1,8 @@
 //! The numbers by which clients know places in a scan.
 //!
-//! Many clients keep a cursor in a double, so it is a number below 2^53. Where the index orders keys
-//! by their hashes, a place is such a number already. Where it orders the keys themselves, a place
-//! is a key, and a ring in this process holds the last few thousand of them by number:
+//! Many clients keep a cursor in a double, so it is a number below 2^53. Where the index orders
+//! keys by their hashes, a place is such a number already. Where it orders the keys themselves, a
+//! place is a key, and a ring in this process holds the last few thousand of them by number:
 //!
 //! ```text
 //!   number: | counter, never 0, 16 bits | seconds, 16 bits | hash of the key, 21 bits |

@@ -7,7 +7,8 @@ use std::{
 };
 
 use terrace::{
-    Change, Cursor, Direction, Entry, Put, PutOptions, RangeCursor, ReadError, Store, Transaction,
+    Change, Cursor, Direction, Entry, Put, PutOptions, RangeCursor, RangeRemoved, ReadError, Store,
+    Transaction,
 };
 
 use crate::command::{Failure, Outcome, check_key};
@@ -87,13 +88,14 @@ pub trait Keyspace {
         each: &mut RangeCallback<'_>,
     ) -> Result<bool, Failure>;
 
-    /// Removes the entries whose keys are within `bounds`, the lowest first, at most `at_most` keys. Returns how many entries it has removed, and the first key that is left, if any. Fails
+    /// Removes the entries whose keys are within `bounds`, the lowest first, at most `at_most`
+    /// keys. Returns how many entries it has removed, and the first key that is left, if any. Fails
     /// if the store's index keeps no order.
     fn remove_range(
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         at_most: u64,
-    ) -> Result<(u64, Option<Box<[u8]>>), Failure>;
+    ) -> Result<RangeRemoved, Failure>;
 
     /// A random key; `None` in an empty store.
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure>;
@@ -244,7 +246,7 @@ impl Keyspace for StoreKeyspace<'_> {
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         at_most: u64,
-    ) -> Result<(u64, Option<Box<[u8]>>), Failure> {
+    ) -> Result<RangeRemoved, Failure> {
         Ok(self.0.delete_range_up_to(bounds, at_most)?)
     }
 
@@ -436,7 +438,7 @@ impl Keyspace for Overlay<'_, '_> {
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         at_most: u64,
-    ) -> Result<(u64, Option<Box<[u8]>>), Failure> {
+    ) -> Result<RangeRemoved, Failure> {
         let (mut keys, mut next) = (Vec::new(), None);
         self.transaction.range_cursor(bounds, Direction::Forward)?.visit(usize::MAX, &mut |key, _| {
             if keys.len() as u64 == at_most {

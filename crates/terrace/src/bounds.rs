@@ -72,7 +72,7 @@ impl<K: AsRef<[u8]>> KeyRange for (Bound<K>, Bound<K>) {
 }
 
 /// A range that owns its ends.
-pub(crate) type OwnedRange = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+pub type OwnedRange = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 
 /// The range with copies of its ends.
 pub(crate) fn owned((from, to): (Bound<&[u8]>, Bound<&[u8]>)) -> OwnedRange {
@@ -87,7 +87,7 @@ pub(crate) fn owned((from, to): (Bound<&[u8]>, Bound<&[u8]>)) -> OwnedRange {
 /// let users = prefix_range("user:");
 /// assert!(users.contains_key(b"user:7") && !users.contains_key(b"user"));
 /// ```
-pub fn prefix_range(prefix: impl AsRef<[u8]>) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+pub fn prefix_range(prefix: impl AsRef<[u8]>) -> OwnedRange {
     let prefix = prefix.as_ref();
     // The first key behind them: the last byte that can be one larger is, and ends the key.
     let end = prefix.iter().rposition(|&byte| byte != u8::MAX).map(|last| {

@@ -46,7 +46,7 @@ mod transaction;
 mod watch;
 
 pub use batch::Batch;
-pub use bounds::{KeyRange, prefix_range};
+pub use bounds::{KeyRange, OwnedRange, prefix_range};
 pub use error::{CloseError, GrowError, IncrementError, OpenError};
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
@@ -59,8 +59,8 @@ pub use size::{ByteSize, ByteSizeError};
 pub use store::Store;
 pub use terrace_engine::{
     CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, Durability, Entry, Finding,
-    IndexFigures, KEY_MAX, ManualClock, Place, PoolStats, Put, RangeCursor, ReadError, Remedy, Report, Stats,
-    Ticket, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
+    IndexFigures, KEY_MAX, ManualClock, Place, PoolStats, Put, RangeCursor, RangeRemoved, ReadError, Remedy,
+    Report, Stats, Ticket, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};

@@ -46,12 +46,15 @@ impl<'t> Merged<'t> {
     }
 }
 
+/// Writes in the order of a range.
+type WritesIn<'t> = Box<dyn Iterator<Item = (&'t [u8], &'t Written)> + 't>;
+
 /// The writes in what is left of a range, in its direction.
 fn writes_in<'t>(
     written: &'t Writes,
     range: (Bound<&[u8]>, Bound<&[u8]>),
     direction: Direction,
-) -> Box<dyn Iterator<Item = (&'t [u8], &'t Written)> + 't> {
+) -> WritesIn<'t> {
     if is_empty(range) {
         return Box::new(std::iter::empty());
     }
@@ -64,7 +67,7 @@ fn writes_in<'t>(
 
 /// A visit of a merged range.
 struct Visit<'v, 't> {
-    writes: Peekable<Box<dyn Iterator<Item = (&'t [u8], &'t Written)> + 't>>,
+    writes: Peekable<WritesIn<'t>>,
     direction: Direction,
     now_ms: u64,
     /// Entries that it may still show.

@@ -2,7 +2,9 @@
 
 use crate::bounds::{OwnedRange, owned, prefix_range};
 use crate::merge::{Merged, Writes};
-use crate::{Direction, Entry, KeyRange, OwnedValue, RangeCursor, ReadError, Store, WriteError};
+use crate::{
+    Direction, Entry, KeyRange, OwnedValue, RangeCursor, RangeRemoved, ReadError, Store, WriteError,
+};
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::ops::{Bound, ControlFlow};
@@ -99,9 +101,9 @@ impl<'s> Unread<'s> {
 /// turn.
 ///
 /// Reads the store piece by piece, so it delays no other thread between two pieces. It visits a key
-/// that is present throughout exactly once, and a key that is added, removed or changed meanwhile at
-/// most once. After [`ReadError::Skipped`] it continues behind the damage; after any other error it
-/// is at its end.
+/// that is present throughout exactly once, and a key that is added, removed or changed meanwhile
+/// at most once. After [`ReadError::Skipped`] it continues behind the damage; after any other error
+/// it is at its end.
 pub struct Range<'s> {
     unread: Unread<'s>,
     /// Entries that were read from the lower end, in order.
@@ -183,12 +185,11 @@ impl Store {
     /// ```
     /// use terrace::{Index, Store};
     ///
-    /// let store = Store::options().anonymous().index(Index::Art).create()?;
-    /// ["2026-07-01", "2026-06-30", "2026-07-14", "2025-12-24"].iter().for_each(|day| store.put(day, "").unwrap());
-    /// let july: Vec<_> = store.range("2026-07".."2026-08").collect::<Result<_, _>>()?;
-    /// assert_eq!((july.len(), &july[0].0[..]), (2, &b"2026-07-01"[..]));
-    /// let (latest, _) = store.range(..).rev().next().unwrap()?;
-    /// assert_eq!(latest, b"2026-07-14");
+    /// let store = Store::options().anonymous().index(Index::Art).create()?; ["2026-07-01",
+    /// "2026-06-30", "2026-07-14", "2025-12-24"].iter().for_each(|day| store.put(day,
+    /// "").unwrap()); let july: Vec<_> = store.range("2026-07".."2026-08").collect::<Result<_,
+    /// _>>()?; assert_eq!((july.len(), &july[0].0[..]), (2, &b"2026-07-01"[..])); let (latest, _) =
+    /// store.range(..).rev().next().unwrap()?; assert_eq!(latest, b"2026-07-14");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn range(&self, keys: impl KeyRange) -> Range<'_> {
@@ -267,13 +268,9 @@ impl Store {
     }
 
     /// As [`Store::delete_range`], but stops after `at_most` keys, the lowest ones; keys whose
-    /// entries have expired count. Returns how many entries it has removed, and the first key of the
-    /// range that is left.
-    pub fn delete_range_up_to(
-        &self,
-        keys: impl KeyRange,
-        at_most: u64,
-    ) -> Result<(u64, Option<Box<[u8]>>), WriteError> {
+    /// entries have expired count. Returns how many entries it has removed, and the first key of
+    /// the range that is left.
+    pub fn delete_range_up_to(&self, keys: impl KeyRange, at_most: u64) -> Result<RangeRemoved, WriteError> {
         let (from, to) = keys.bounds();
         ordered(&**self.engine())?.remove_range(from, to, at_most, Durably::Store)
     }

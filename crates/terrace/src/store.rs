@@ -414,8 +414,8 @@ impl Store {
     ///
     /// A full scan, from the start to the end, visits every key that is present throughout, also
     /// while the store grows. It may or may not visit a key that is added, removed or changed
-    /// meanwhile, and rarely visits a key twice. A cursor stays valid after the store was closed and
-    /// opened again; a cursor of a store with another sort of index is
+    /// meanwhile, and rarely visits a key twice. A cursor stays valid after the store was closed
+    /// and opened again; a cursor of a store with another sort of index is
     /// [`ReadError::InvalidCursor`].
     ///
     /// A damaged record does not stop a scan: it fails with [`ReadError::Skipped`] at its end,

@@ -4,7 +4,8 @@ use crate::bounds::{owned, prefix_range};
 use crate::merge::Writes;
 use crate::range::{Range, Source};
 use crate::{
-    Change, Cursor, Direction, Entry, KeyRange, RangeCursor, ReadError, Token, Value, Version, WriteError,
+    Change, Cursor, Direction, Entry, KeyRange, RangeCursor, RangeRemoved, ReadError, Token, Value, Version,
+    WriteError,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -181,7 +182,8 @@ impl<'t> Transaction<'t> {
         Range::new(self.source(), prefix_range(prefix.as_ref()))
     }
 
-    /// As [`Store::range_cursor`](crate::Store::range_cursor), as this transaction sees the entries.
+    /// As [`Store::range_cursor`](crate::Store::range_cursor), as this transaction sees the
+    /// entries.
     pub fn range_cursor(
         &self,
         keys: impl KeyRange,
@@ -207,7 +209,7 @@ impl<'t> Transaction<'t> {
         &mut self,
         keys: impl KeyRange,
         at_most: u64,
-    ) -> Result<(u64, Option<Box<[u8]>>), WriteError> {
+    ) -> Result<RangeRemoved, WriteError> {
         let (mut found, mut next) = (Vec::new(), None);
         self.range_cursor(keys, Direction::Forward)?.visit(usize::MAX, &mut |key, _| {
             if found.len() as u64 == at_most {

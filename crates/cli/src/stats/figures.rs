@@ -85,7 +85,7 @@ impl Figures {
             index: index.name.into(),
             index_bytes: index.bytes,
             index_slots: index.slots,
-            index_nodes: index.nodes.iter().sum(),
+            index_nodes: index.all_nodes(),
             index_resizes: index.resizes,
             index_resizing: index.resizing,
             index_cache_bytes: cache.bytes,
@@ -164,7 +164,7 @@ impl Figures {
 
     /// The share of the index's slots that are used; in a tree all nodes but the root use one, too.
     fn load_factor(&self) -> f64 {
-        let used = self.records + self.index_nodes.saturating_sub(1);
+        let used = self.records.saturating_add(self.index_nodes.saturating_sub(1));
         ratio(used as f64, self.index_slots as f64)
     }
 

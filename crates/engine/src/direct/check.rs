@@ -57,8 +57,8 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Report {
         let (index, roots) = (self.index.stats(guard), self.pool().roots().len() as u64);
         let findings = findings.into_iter().map(Into::into).collect();
-        let (buckets, nodes) = (index.buckets, index.nodes.iter().sum());
-        Report { records, buckets, nodes, roots, findings, concurrent }
+        let nodes = index.nodes.iter().fold(0u64, |all, &nodes| all.saturating_add(nodes));
+        Report { records, buckets: index.buckets, nodes, roots, findings, concurrent }
     }
 }
 

@@ -4,7 +4,7 @@ use super::range::{DISORDER, borrowed};
 use super::scan::REMOVALS;
 use super::store::Direct;
 use super::view::{Record, corrupt};
-use crate::{ReadError, WriteError};
+use crate::{RangeRemoved, ReadError, WriteError};
 use std::ops::{Bound, ControlFlow, RangeBounds};
 use terrace_index::Direction;
 use terrace_medium::MappedMedium;
@@ -27,7 +27,7 @@ impl<M: MappedMedium> Direct<M> {
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         at_most: u64,
-    ) -> Result<(u64, Option<Box<[u8]>>), WriteError> {
+    ) -> Result<RangeRemoved, WriteError> {
         self.check_writable()?;
         let (mut from, mut left, mut removed) = (from.map(Box::from), at_most, 0);
         let mut damage = None;

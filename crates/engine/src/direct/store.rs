@@ -10,8 +10,8 @@ use super::table::{Indexed, Ranges, Table};
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
 use crate::{
     Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, IndexFigures, Memory,
-    OpenError, Ordered, PoolStats, Pooled, Put, RangeCursor, ReadError, Report, Stats, Ticket, Token, Value,
-    Version, WatchError, WriteError,
+    OpenError, Ordered, PoolStats, Pooled, Put, RangeCursor, RangeRemoved, ReadError, Report, Stats, Ticket,
+    Token, Value, Version, WatchError, WriteError,
 };
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -430,7 +430,7 @@ impl<M: MappedMedium> Ordered for Direct<M> {
         to: Bound<&[u8]>,
         at_most: u64,
         how: Durably,
-    ) -> Result<(u64, Option<Box<[u8]>>), WriteError> {
+    ) -> Result<RangeRemoved, WriteError> {
         self.check_durability(how)?;
         self.remove_between(from, to, at_most)
     }

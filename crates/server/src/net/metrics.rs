@@ -186,7 +186,7 @@ impl Source {
         page.info("index", "The index of the pool", &[("name", index.name.into())])?;
         page.gauge("index_bytes", "Size of the index", index.bytes)?;
         page.gauge("index_slots", "Slots of the index", index.slots)?;
-        page.gauge("index_nodes", "Nodes of the index; 0: it is no tree", index.nodes.iter().sum())?;
+        page.gauge("index_nodes", "Nodes of the index; 0: it is no tree", index.all_nodes())?;
         page.counter("index_resizes", "Resizes of the index since the pool was created", index.resizes)?;
         page.gauge("index_resizing", "Whether the index is being resized", u64::from(index.resizing))?;
         let cache = index.cache.unwrap_or_default();
