@@ -46,18 +46,9 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         fencing: &mut Fencing<'_>,
         decide: &impl Fn(Option<u64>) -> Decision,
     ) -> Tried<Option<u64>> {
-        let spot = match self.locate(guard, key) {
-            Ok(Some(spot)) => spot,
-            Ok(None) => return Ok(None),
-            // What a damaged record hides cannot be changed, but for an addition it is in the way.
-            Err(damage) => {
-                return if matches!(decide(None), Decision::Set(Some(_))) {
-                    Err(damage.into())
-                } else {
-                    Ok(Some(None))
-                };
-            }
-        };
+        // What damage hides is neither there nor absent: a caller that was told that it is absent
+        // would try for ever to change what a read finds.
+        let Some(spot) = self.locate(guard, key)? else { return Ok(None) };
         match (spot.end, spot.slot) {
             (End::Key, Some(slot)) => self.change_present(guard, &spot, slot, fencing, decide),
             _ => match decide(None) {
