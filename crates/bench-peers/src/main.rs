@@ -9,6 +9,7 @@ mod family;
 mod hash;
 mod maps;
 mod memory;
+mod ordered;
 mod ours;
 mod plan;
 mod pmem;
@@ -55,7 +56,7 @@ struct Arguments {
     /// Only rows whose name contains this, for instance "hash get"
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
-    /// Keys of the tables of `hash`, instead of 10 million.
+    /// Keys of `hash` and `ordered`, instead of 10 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
 }
@@ -66,6 +67,9 @@ enum Suite {
     Foundation,
     /// The hash indexes beside each other and beside Rust's concurrent maps.
     Hash,
+    /// The ordered indexes beside ordered maps and the trees of the RECIPE paper; ranges of the
+    /// store and the server.
+    Ordered,
     /// The index and the store on slow memory: Optane, CXL, phase-change memory.
     Slow,
     /// Several processes on one store.
@@ -127,6 +131,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
     let measure = match arguments.suite {
         Suite::Foundation => foundation,
         Suite::Hash => family::sections,
+        Suite::Ordered => ordered::sections,
         Suite::Slow => slow::sections,
         Suite::Share => share::sections,
     };

@@ -1,6 +1,7 @@
 //! A child process of this program that fills a store, so that a parent can kill it or measure its
 //! memory.
 
+use crate::ordered;
 use crate::records::{key, value};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,6 +11,9 @@ use terrace_bench::Random;
 
 /// The first argument that makes this program a worker.
 pub(crate) const WORKER: &str = "worker-of-cargo-peers";
+
+/// The first argument of a worker that fills a map in its own memory.
+pub(crate) const MAP: &str = "map";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -26,9 +30,8 @@ impl Worker {
     /// what the pool uses. With `load` it then overwrites records until it is killed. Returns once
     /// it has printed.
     pub(crate) fn start(pool: &Path, index: Index, records: u64, load: bool) -> Outcome<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = command()?
             .args([
-                WORKER.as_ref(),
                 pool.as_os_str(),
                 index.name().as_ref(),
                 records.to_string().as_ref(),
@@ -68,8 +71,21 @@ pub(crate) fn pool_size(records: u64) -> ByteSize {
     ByteSize::mib(64 + records * 300 / (1 << 20))
 }
 
-/// Runs a worker. `arguments`: the pool, its index, the number of records, whether to overwrite.
+/// A command that runs this program as a worker, without arguments yet.
+pub(crate) fn command() -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(WORKER);
+    Ok(command)
+}
+
+/// Runs a worker. `arguments`: the pool, its index, the number of records, whether to overwrite; or
+/// [`MAP`] and those of a map.
 pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
+    if let [first, rest @ ..] = arguments
+        && first == MAP
+    {
+        return ordered::run(rest);
+    }
     let [pool, index, records, load] = arguments else { return Err("a worker takes four arguments".into()) };
     let index = Index::named(index).ok_or("a worker knows no such index")?;
     let (records, load) = (records.parse::<u64>()?, load.parse::<bool>()?);

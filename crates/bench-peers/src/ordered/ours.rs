@@ -1,0 +1,95 @@
+//! P-ART as one of the compared trees, over integers and over the smallest records.
+
+use super::keys::Keys;
+use super::maps::{Map, Tree};
+use std::hint::black_box;
+use std::ops::Bound::{Included, Unbounded};
+use std::ops::ControlFlow;
+use terrace_bench::touch;
+use terrace_index::ordered::Art;
+use terrace_index::{Direction, Inserted, PointIndex, RangeIndex, Stored};
+use terrace_medium::{Dram, MappedMedium};
+use terrace_pool::{Pool, PoolOptions};
+
+/// P-ART on a medium.
+pub(super) struct ArtMap<K: Keys, M: MappedMedium = Dram> {
+    pub(super) index: Art<M, K::Kind>,
+}
+
+/// Bytes of memory for a tree of `keys` keys, with what its changes retire.
+pub(super) fn pool_bytes<K: Keys>(keys: u64) -> u64 {
+    (128 << 20) + keys * (64 + K::RECORD_BYTES)
+}
+
+impl<K: Keys, M: MappedMedium> ArtMap<K, M> {
+    /// An empty tree in a pool.
+    pub(super) fn on(pool: &Pool<M>) -> Self {
+        Self { index: Art::create(pool, "tree", 0).expect("room for an index") }
+    }
+
+    /// An empty tree for `keys` keys in anonymous memory.
+    pub(super) fn anonymous(keys: u64, is_huge: bool) -> Self {
+        let options = PoolOptions::anonymous().size(pool_bytes::<K>(keys)).huge_pages(is_huge);
+        Self::on(&options.create().expect("memory for a pool"))
+    }
+
+    /// Number of the keys that are present.
+    pub(super) fn get_many<'k>(&self, keys: impl IntoIterator<Item = &'k K::Key>) -> u64
+    where
+        K::Key: 'k,
+    {
+        let (guard, mut found, mut all) = (self.index.pool().pin(), 0, 0);
+        self.index.get_many(&guard, keys, |_, word| {
+            if let Some(word) = word {
+                (found, all) = (found + 1, all ^ K::value(&guard, word));
+            }
+        });
+        black_box(all);
+        found
+    }
+}
+
+impl<K: Keys, M: MappedMedium> Tree<K> for ArtMap<K, M> {
+    #[inline]
+    fn get(&self, key: &K::Key) -> Option<u64> {
+        let guard = self.index.pool().pin();
+        self.index.get(&guard, key).map(|word| K::value(&guard, word))
+    }
+    #[inline]
+    fn insert(&self, key: &K::Key, value: u64) -> bool {
+        let guard = self.index.pool().pin();
+        let word = K::word(&guard, key, value);
+        matches!(self.index.insert(&guard, key, word), Ok(Inserted::New))
+    }
+    #[inline]
+    fn update(&self, key: &K::Key, value: u64) -> bool {
+        let guard = self.index.pool().pin();
+        let old = self.index.update(&guard, key, K::word(&guard, key, value));
+        old.map(|old| K::retire(&guard, old)).is_some()
+    }
+    #[inline]
+    fn scan(&self, from: &K::Key, most: usize) -> usize {
+        let guard = self.index.pool().pin();
+        let (mut found, mut all) = (0, 0);
+        let each = |told, word| {
+            (found, all) = (found + 1, all ^ K::seen(&guard, told, word));
+            if found < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.index.range(&guard, Included(from), Unbounded, Direction::Forward, most, each);
+        black_box(all);
+        found
+    }
+}
+
+impl<K: Keys> Map<K> for ArtMap<K> {
+    fn new(keys: u64) -> Self {
+        let map = Self::anonymous(keys, true);
+        touch(map.index.pool().region());
+        map
+    }
+    #[inline]
+    fn remove(&self, key: &K::Key) -> bool {
+        let guard = self.index.pool().pin();
+        self.index.remove(&guard, key).map(|word| K::retire(&guard, word)).is_some()
+    }
+}
