@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use terrace::Index;
 use terrace_bench::{Bound, Measure, Measured, Row, Section, median, process_cpu_seconds, processor};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -119,13 +120,13 @@ pub(crate) fn terrace_program() -> Outcome<PathBuf> {
     }
 }
 
-/// Terrace with a new pool in /dev/shm.
-pub(crate) fn terrace() -> Outcome<Server> {
+/// Terrace with a new pool in /dev/shm, made with `index`.
+pub(crate) fn terrace(index: Index) -> Outcome<Server> {
     let files = tempfile::tempdir_in("/dev/shm")?;
     let port = free_port()?;
     let mut command = pinned(0, terrace_program()?);
     command.arg("serve").arg("--pool").arg(files.path().join("server.pool"));
-    command.arg("--unix").arg(socket(&files));
+    command.arg("--unix").arg(socket(&files)).args(["--index", index.name()]);
     command.args([
         "--size",
         "2GiB",
@@ -159,32 +160,42 @@ pub(crate) fn redis(mode: RedisMode) -> Outcome<Server> {
 
 /// Sets the first `records` keys, pipelined.
 pub(crate) fn fill(server: &Server, records: u64) -> Outcome<()> {
+    send_each(server, records, b"+OK\r\n", |request, number| {
+        request.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
+        request.extend_from_slice(&key(number));
+        write!(request, "\r\n${VALUE_BYTES}\r\n")?;
+        request.extend_from_slice(&value(number));
+        Ok(request.extend_from_slice(b"\r\n"))
+    })
+}
+
+/// Sends the requests that `add` makes for the numbers below `requests`, pipelined. Each must be
+/// answered with `expected`.
+pub(crate) fn send_each(
+    server: &Server,
+    requests: u64,
+    expected: &[u8],
+    add: impl Fn(&mut Vec<u8>, u64) -> std::io::Result<()>,
+) -> Outcome<()> {
     const BATCH: u64 = 500;
-    const OK: &[u8] = b"+OK\r\n";
     let mut stream = server.connect()?;
-    let (mut request, mut replies) = (Vec::new(), vec![0; BATCH as usize * OK.len()]);
-    for first in (0..records).step_by(BATCH as usize) {
-        let numbers = first..records.min(first + BATCH);
-        let replies = &mut replies[..(numbers.end - numbers.start) as usize * OK.len()];
+    let (mut request, mut replies) = (Vec::new(), vec![0; BATCH as usize * expected.len()]);
+    for first in (0..requests).step_by(BATCH as usize) {
+        let mut numbers = first..requests.min(first + BATCH);
+        let replies = &mut replies[..(numbers.end - numbers.start) as usize * expected.len()];
         request.clear();
-        for number in numbers {
-            request.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
-            request.extend_from_slice(&key(number));
-            write!(request, "\r\n${VALUE_BYTES}\r\n")?;
-            request.extend_from_slice(&value(number));
-            request.extend_from_slice(b"\r\n");
-        }
+        numbers.try_for_each(|number| add(&mut request, number))?;
         stream.write_all(&request)?;
         stream.read_exact(replies)?;
-        if !replies.chunks(OK.len()).all(|reply| reply == OK) {
-            return Err("a server did not answer SET with OK".into());
+        if !replies.chunks(expected.len()).all(|reply| reply == expected) {
+            return Err("a server gave another answer than the expected one".into());
         }
     }
     Ok(())
 }
 
 /// Waits, at most a minute, until the server does nothing on its own any more (huge pages, files).
-fn wait_until_idle(server: &Server) -> Outcome<()> {
+pub(crate) fn wait_until_idle(server: &Server) -> Outcome<()> {
     let cpu = || process_cpu_seconds(server.pid()).ok_or("a server is gone");
     for _ in 0..120 {
         let before = cpu()?;
@@ -213,36 +224,33 @@ impl Load {
 
 /// Requests a second, and the server's processor seconds for a million requests.
 fn drive(server: &Server, load: Load) -> Outcome<(f64, f64)> {
+    let [keys, value] = [load.keys, VALUE_BYTES].map(|n| n.to_string());
+    let command = load.command.to_lowercase();
+    benchmark(server, load.pipeline, load.requests, &["-r", &keys, "-d", &value, "-t", &command])
+}
+
+/// Runs redis-benchmark with `arguments` on a processor of its own, with 50 clients. Returns
+/// requests a second, and the server's processor seconds for a million requests.
+pub(crate) fn benchmark(
+    server: &Server,
+    pipeline: u64,
+    requests: u64,
+    arguments: &[&str],
+) -> Outcome<(f64, f64)> {
     let cpu = || process_cpu_seconds(server.pid()).ok_or("a server is gone");
     let before = cpu()?;
-    let [port, pipeline, requests, keys, value] =
-        [server.port.into(), load.pipeline, load.requests, load.keys, VALUE_BYTES]
-            .map(|n: u64| n.to_string());
+    let port = server.port.to_string();
     let output = pinned(1, "redis-benchmark")
-        .args([
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &port,
-            "-c",
-            "50",
-            "-P",
-            &pipeline,
-            "-n",
-            &requests,
-            "-r",
-            &keys,
-            "-d",
-            &value,
-        ])
-        .args(["-t", &load.command.to_lowercase(), "--csv"])
+        .args(["-h", "127.0.0.1", "-p", &port, "-c", "50", "-P", &pipeline.to_string()])
+        .args(["-n", &requests.to_string(), "--csv"])
+        .args(arguments)
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("\"{}\",\"", load.command)));
-    let rate = line.and_then(|rest| rest.split('"').next()?.parse::<f64>().ok());
+    // A line of names, and one of figures: what was done, requests a second, latencies.
+    let rate = text.lines().last().and_then(|line| line.split("\",\"").nth(1)?.parse::<f64>().ok());
     let rate = rate
         .ok_or_else(|| format!("redis-benchmark said: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
-    Ok((rate, (cpu()? - before) * 1e6 / load.requests as f64))
+    Ok((rate, (cpu()? - before) * 1e6 / requests as f64))
 }
 
 const PEERS: [&str; 3] = ["redis no", "everysec", "always"];
@@ -270,7 +278,7 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
 }
 
 fn rows(plan: &Plan, load: Load) -> Outcome<(Row, Row)> {
-    let mut servers = vec![terrace()?, redis(RedisMode::No)?];
+    let mut servers = vec![terrace(Index::Clht)?, redis(RedisMode::No)?];
     // A get costs Redis the same in every mode.
     if load.command == "SET" {
         servers.push(redis(RedisMode::EverySecond)?);
@@ -280,18 +288,32 @@ fn rows(plan: &Plan, load: Load) -> Outcome<(Row, Row)> {
         fill(server, load.keys)?;
         wait_until_idle(server)?;
     }
-    let (costs, failure) =
-        (RefCell::new(vec![Vec::<f64>::new(); servers.len()]), RefCell::new(None::<String>));
+    let (rates, costs) = alternate(plan, servers.len(), |nth| drive(&servers[nth], load))?;
+    let (rate, cost) = if load.pipeline == 1 { (1.0, 0.9) } else { (1.5, 0.6) };
+    Ok((
+        Row::from_measured(load.name(), rates).against(0, Bound::AtLeast(rate)),
+        Row::from_measured(load.name(), costs).against(0, Bound::AtMost(cost)),
+    ))
+}
+
+/// Measures servers alternately by `drive`, which returns requests a second and their cost. Returns
+/// the rates and the costs.
+pub(crate) fn alternate(
+    plan: &Plan,
+    servers: usize,
+    drive: impl Fn(usize) -> Outcome<(f64, f64)>,
+) -> Outcome<(Measured, Measured)> {
+    let (costs, failure) = (RefCell::new(vec![Vec::<f64>::new(); servers]), RefCell::new(None));
     let mut sides = Vec::<Measure<'_>>::new();
-    for (i, server) in servers.iter().enumerate() {
-        let (costs, failure) = (&costs, &failure);
-        sides.push(Box::new(move || match drive(server, load) {
+    for nth in 0..servers {
+        let (costs, failure, drive) = (&costs, &failure, &drive);
+        sides.push(Box::new(move || match drive(nth) {
             Ok((rate, cost)) => {
-                costs.borrow_mut()[i].push(cost);
+                costs.borrow_mut()[nth].push(cost);
                 rate
             }
             Err(error) => {
-                *failure.borrow_mut() = Some(error.to_string());
+                *failure.borrow_mut() = Some(error);
                 f64::NAN
             }
         }));
@@ -299,14 +321,10 @@ fn rows(plan: &Plan, load: Load) -> Outcome<(Row, Row)> {
     let measured = plan.runner().row(&mut sides);
     drop(sides);
     if let Some(failure) = failure.into_inner() {
-        return Err(failure.into());
+        return Err(failure);
     }
     let figures = costs.into_inner();
     let medians = figures.iter().map(|figures| median(figures)).collect();
     let costs = Measured { medians, figures, ..measured.clone() };
-    let (rate, cost) = if load.pipeline == 1 { (1.0, 0.9) } else { (1.5, 0.6) };
-    Ok((
-        Row::from_measured(load.name(), measured).against(0, Bound::AtLeast(rate)),
-        Row::from_measured(load.name(), costs).against(0, Bound::AtMost(cost)),
-    ))
+    Ok((measured, costs))
 }

@@ -1,19 +1,28 @@
 //! The ordered indexes beside Rust's ordered maps, beside the trees that RECIPE compares with, and
 //! below the store and the server.
 //!
-//! Counts (write-backs, fences, modelled waits) are the same in every run, and so are judged in a
-//! quick run, too. Timed figures alternate with those that they are compared with.
+//! Counts (write-backs, fences, modelled waits) are the same in every run. Timed figures alternate
+//! with those that they are compared with. A quick run judges only write-backs and fences, which it
+//! counts at full size.
 
 mod bytes;
+mod counted;
 mod keys;
 mod maps;
+mod optane;
 mod ours;
+mod server;
+mod store;
+mod theirs;
 mod times;
 mod work;
 
 use crate::plan::{Plan, say};
+use crate::share::notes;
 pub(crate) use bytes::run;
-use terrace_bench::{Bound, Row, Section};
+use terrace_bench::Section;
+use terrace_index::{U64, ordered::Art};
+use terrace_medium::{Pmem, Shm};
 
 const NAME: &str = "ordered";
 
@@ -23,6 +32,16 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let mut sections = times::sections(plan);
     sections.push(bytes::section(plan)?);
+    sections.extend(optane::sections(plan)?);
+    sections.push(notes::section::<Art<Shm, U64>, Art<Pmem, U64>>(plan, "P-ART", NAME)?);
+    sections.extend(store::sections(plan)?);
+    sections.extend(server::sections(plan)?);
+    if plan.quick {
+        // The figures of so few operations mean nothing, and noise must not fail a check.
+        let rows = sections.iter_mut().flat_map(|section| &mut section.rows);
+        rows.for_each(|row| row.target = None);
+    }
+    sections.extend(counted::sections(plan)?);
     sections.retain(|section| !section.rows.is_empty());
     Ok(sections)
 }
@@ -34,11 +53,4 @@ fn wants(plan: &Plan, row: &str) -> bool {
         say(&format!("{NAME} {row}"));
     }
     wanted
-}
-
-/// Judges a timed row against one of its peers, unless the run is too short for its times to mean
-/// anything.
-fn judged(plan: &Plan, row: Row, peer: usize, bound: Bound) -> Row {
-    let row = row.against(peer, bound);
-    if plan.quick { Row { target: None, ..row } } else { row }
 }

@@ -33,6 +33,13 @@ impl<K: Keys, M: MappedMedium> ArtMap<K, M> {
         Self::on(&options.create().expect("memory for a pool"))
     }
 
+    /// Removes a present key.
+    #[inline]
+    pub(super) fn remove_key(&self, key: &K::Key) -> bool {
+        let guard = self.index.pool().pin();
+        self.index.remove(&guard, key).map(|word| K::retire(&guard, word)).is_some()
+    }
+
     /// Number of the keys that are present.
     pub(super) fn get_many<'k>(&self, keys: impl IntoIterator<Item = &'k K::Key>) -> u64
     where
@@ -89,7 +96,6 @@ impl<K: Keys> Map<K> for ArtMap<K> {
     }
     #[inline]
     fn remove(&self, key: &K::Key) -> bool {
-        let guard = self.index.pool().pin();
-        self.index.remove(&guard, key).map(|word| K::retire(&guard, word)).is_some()
+        self.remove_key(key)
     }
 }

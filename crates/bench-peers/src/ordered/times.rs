@@ -4,7 +4,7 @@ use super::keys::Keys;
 use super::maps::{Congee, Locked, Map, Masstree, SkipList};
 use super::ours::ArtMap;
 use super::work::{SCANNED, Size, Work, filled, insert, remove, run, run_many};
-use super::{judged, wants};
+use super::{wants};
 use crate::hash::named;
 use crate::plan::{Plan, say};
 use std::marker::PhantomData;
@@ -178,18 +178,18 @@ fn rows<K: Keys>(plan: &Plan, sides: &[Side], full: &[Box<dyn Full>], line: &Lin
             });
         }
         let row = Row::from_measured(named(line.what, threads), plan.runner().row(&mut measures));
-        rows.extend(against(plan, sides, row, line.least, nth));
+        rows.extend(against(sides, row, line.least, nth));
     }
     rows
 }
 
 /// The row, judged against the first peer, and a copy for each of the others.
-fn against(plan: &Plan, sides: &[Side], row: Row, least: &[Least], nth: usize) -> Vec<Row> {
+fn against(sides: &[Side], row: Row, least: &[Least], nth: usize) -> Vec<Row> {
     let peer = |name: &str| sides.iter().position(|side| side.name == name).map_or(0, |at| at - 1);
     let mut rows: Vec<Row> = (least.iter())
         .map(|(name, least)| {
             let row = Row { name: format!("{}: {name}", row.name), ..row.clone() };
-            judged(plan, row, peer(name), Bound::AtLeast(least[nth]))
+            row.against(peer(name), Bound::AtLeast(least[nth]))
         })
         .collect();
     if rows.is_empty() {
@@ -226,7 +226,7 @@ fn own(plan: &Plan) -> Section {
             let name = named(what, threads);
             if wants(plan, &name) {
                 let row = Row::from_measured(name, plan.runner().row(&mut sides));
-                section.rows.push(judged(plan, row, 0, Bound::AtLeast(least)));
+                section.rows.push(row.against(0, Bound::AtLeast(least)));
             }
         }
     }

@@ -4,7 +4,8 @@ use super::{NAME, Neighbour, Outcome, answer_each, filled, rate, read_some, writ
 use crate::plan::{Plan, say};
 use crate::records::{key, value};
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
+use std::ops::Bound::{Included, Unbounded};
 use std::path::Path;
 use terrace_bench::{Bound, Measure, Row, Section};
 
@@ -29,7 +30,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
     let store = filled(&path, records)?;
     std::fs::create_dir(&theirs)?;
     let lmdb = Lmdb::open(&theirs, records)?;
-    lmdb.fill(records)?;
+    lmdb.fill(0..records)?;
     for (name, ours, other, at_least) in wanted {
         say(&format!("{NAME} lmdb {name}"));
         let mut near = Neighbour::start(ours, &path, records)?;
@@ -58,14 +59,15 @@ pub(super) fn run(work: &str, path: &Path, records: u64) -> Outcome<()> {
     answer_each(|seed| lmdb.work(work, records, seed))
 }
 
-struct Lmdb {
+/// An LMDB environment of one database.
+pub(crate) struct Lmdb {
     env: Env,
     database: Database<Bytes, Bytes>,
 }
 
 impl Lmdb {
     #[allow(unsafe_code, reason = "LMDB's map is memory that other processes write")]
-    fn open(path: &Path, records: u64) -> Outcome<Self> {
+    pub(crate) fn open(path: &Path, records: u64) -> Outcome<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(((1 << 30) + records as usize * 400).next_multiple_of(1 << 20));
         // SAFETY: only LMDB writes to its files, and this process opens them once. Without NOSYNC's
@@ -77,11 +79,36 @@ impl Lmdb {
         Ok(Self { env, database })
     }
 
-    fn fill(&self, records: u64) -> Outcome<()> {
+    /// Puts the records with these numbers, in this order, in one transaction.
+    pub(crate) fn fill(&self, numbers: impl Iterator<Item = u64>) -> Outcome<()> {
         let mut transaction = self.env.write_txn()?;
-        (0..records)
-            .try_for_each(|number| self.database.put(&mut transaction, &key(number), &value(number)))?;
+        for number in numbers {
+            self.database.put(&mut transaction, &key(number), &value(number))?;
+        }
         Ok(transaction.commit()?)
+    }
+
+    /// A transaction that reads.
+    pub(crate) fn snapshot(&self) -> heed::Result<RoTxn<'_, WithTls>> {
+        self.env.read_txn()
+    }
+
+    /// Calls `each` with up to `most` records in the order of their keys, from `from` on. Returns how
+    /// many there were.
+    pub(crate) fn range(
+        &self,
+        snapshot: &RoTxn<'_>,
+        from: &[u8],
+        most: usize,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> heed::Result<usize> {
+        let mut found = 0;
+        for entry in self.database.range(snapshot, &(Included(from), Unbounded))?.take(most) {
+            let (key, value) = entry?;
+            each(key, value);
+            found += 1;
+        }
+        Ok(found)
     }
 
     /// Million operations a second.

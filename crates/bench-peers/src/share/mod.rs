@@ -2,7 +2,8 @@
 //! how long a crash blocks the others.
 
 mod deaths;
-mod lmdb;
+pub(crate) mod lmdb;
+pub(crate) mod notes;
 
 use crate::plan::{Plan, say};
 use crate::records::{VALUE_BYTES, key, value};
@@ -13,13 +14,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
-use terrace::{Options, Put, Store};
+use terrace::{Index, Options, Put, Store};
 use terrace_bench::{Bound, Measure, Random, Row, Section};
-use terrace_index::hash::Clht;
-use terrace_index::{PointIndex, Stored, U64};
-use terrace_medium::{MappedMedium, Mapping, Pmem, Shm};
-use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::ProcessGroup;
+use terrace_index::{U64, hash::Clht};
+use terrace_medium::{Pmem, Shm};
 
 /// The first argument that makes this program a neighbour: another process with the same store or
 /// pool.
@@ -30,8 +28,9 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// All tables of results.
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
-    let mut sections =
-        vec![reads(plan)?, sockets(plan)?, lmdb::section(plan)?, notes(plan)?, deaths::section(plan)?];
+    let mut sections = vec![reads(plan)?, sockets(plan)?, lmdb::section(plan)?];
+    sections.push(notes::section::<Clht<Shm, U64>, Clht<Pmem, U64>>(plan, "P-CLHT", NAME)?);
+    sections.push(deaths::section(plan)?);
     sections.retain(|section| !section.rows.is_empty());
     Ok(sections)
 }
@@ -128,7 +127,7 @@ fn answer_each(work: impl Fn(u64) -> f64) -> Outcome<()> {
 
 /// Million calls of `each` a second, with random records. The records are chosen before the time is
 /// taken.
-fn rate(operations: u64, records: u64, seed: u64, mut each: impl FnMut(&[u8], &[u8]) -> bool) -> f64 {
+pub(crate) fn rate(operations: u64, records: u64, seed: u64, mut each: impl FnMut(&[u8], &[u8]) -> bool) -> f64 {
     const CHOSEN: u64 = 1000;
     let mut random = Random::new(seed);
     let (mut seconds, mut done) = (0.0, 0);
@@ -193,7 +192,7 @@ fn sockets(plan: &Plan) -> Outcome<Section> {
     let mut section = Section::new(title, "M/s", &["through the socket"]).ours_named("shared");
     let records = plan.count(1_000_000);
     for (name, start) in
-        [("Terrace", server::terrace as fn() -> _), ("Redis", || server::redis(RedisMode::No))]
+        [("Terrace", (|| server::terrace(Index::Clht)) as fn() -> _), ("Redis", || server::redis(RedisMode::No))]
     {
         if !plan.wants(NAME, &format!("socket of {name}")) {
             continue;
@@ -234,101 +233,3 @@ fn ask_some(socket: &mut UnixStream, records: u64, seed: u64) -> std::io::Result
 }
 
 const REPLY_HEAD: &[u8] = b"$64\r\n";
-
-/// The cost of lock intents: the same work in a shared and in an exclusive pool.
-fn notes(plan: &Plan) -> Outcome<Section> {
-    let title = "P-CLHT, one thread, uniform 8-byte keys, each update with a record of 256 bytes: a shared pool, in which every lock is noted before it is tried, rate_together one that is not. \
-                 Paper: file 004, 5.2.2. Among hosts: a note is made durable before its lock is tried; pins have a barrier of their own on both sides";
-    let mut section = Section::new(title, "M/s", &["not shared"]).ours_named("shared");
-    for (updates, [with_gpf, without]) in [(100, [1.5, 3.4]), (50, [1.3, 2.3]), (5, [1.02, 1.2])] {
-        section.rows.extend(notes_on::<Shm>(plan, "Shm", updates, with_gpf, in_a_file)?);
-        section.rows.extend(notes_on::<Pmem>(plan, "Pmem", updates, without, in_a_file)?);
-        section.rows.extend(notes_on::<Pmem>(plan, "Pmem among hosts", updates, without, among_hosts)?);
-    }
-    Ok(section)
-}
-
-const RECORD: usize = 256;
-
-/// Makes a pool of some bytes, shared or exclusive.
-type MakePool<M> = fn(u64, bool) -> Outcome<Pool<M>>;
-
-fn in_a_file<M: MappedMedium>(bytes: u64, shared: bool) -> Outcome<Pool<M>> {
-    let directory = tempfile::tempdir_in("/dev/shm")?;
-    let options = PoolOptions::at(directory.path().join("pool")).size(bytes).assume_persistent(true);
-    // The mapping survives the removal of the file's name.
-    Ok(options.shared(shared).huge_pages(true).create()?)
-}
-
-fn among_hosts(bytes: u64, shared: bool) -> Outcome<Pool<Pmem>> {
-    let mapping = Mapping::anonymous(bytes as usize, 0)?;
-    mapping.advise_huge_pages();
-    let (options, medium) = (PoolOptions::anonymous(), Pmem::new(mapping));
-    Ok(match shared {
-        true => options.create_shared_on(medium, ProcessGroup::default().add().1)?,
-        // Its pins do not rely on the kernel either.
-        false => options.reproducible().create_on(medium)?,
-    })
-}
-
-fn notes_on<M: MappedMedium>(
-    plan: &Plan,
-    medium: &str,
-    updates: u64,
-    at_most: f64,
-    make: MakePool<M>,
-) -> Outcome<Option<Row>> {
-    let name = format!("{medium}, {updates}% updates");
-    if !plan.wants(NAME, &format!("notes {name}")) {
-        return Ok(None);
-    }
-    say(&format!("{NAME} notes {name}"));
-    let keys = plan.count(1_000_000);
-    let fill = |shared: bool| -> Outcome<Clht<M, U64>> {
-        let pool = make((256 << 20) + keys * 800, shared)?;
-        let index = Clht::create(&pool, "notes", keys).map_err(|error| error.to_string())?;
-        (0..keys).try_for_each(|key| update(&index, key))?;
-        Ok(index)
-    };
-    // Two of each: the machine treats their memory with larger differences than the intents cost.
-    let (shared, alone) = (fill(true)?, fill(false)?);
-    let (alone, shared) = ([alone, fill(false)?], [shared, fill(true)?]);
-    let mut measure = [&shared, &alone].map(|indexes| -> Measure<'_> {
-        let mut round = 0;
-        Box::new(move || {
-            round += 1;
-            let rates = indexes.each_ref().map(|index| mixed(index, keys, updates, round));
-            2.0 / rates.map(f64::recip).iter().sum::<f64>()
-        })
-    });
-    let row = Row::from_measured(name, plan.runner().row(&mut measure));
-    Ok(Some(row.against(0, Bound::AtLeast((1000.0 / at_most).round() / 1000.0))))
-}
-
-/// Gives `key` a new record, and retires the old one.
-fn update<M: MappedMedium>(index: &Clht<M, U64>, key: u64) -> Outcome<()> {
-    let guard = index.pool().pin();
-    let record = guard.alloc(RECORD).map_err(|full| full.to_string())?;
-    record.stream_lines(0, &[[key; 8]; RECORD / 64]);
-    let record = record.fenced(&guard.fence()).into_offset();
-    if let Some(old) = index.upsert(&guard, &key, record).map_err(|full| full.to_string())? {
-        guard.retire(old, RECORD);
-    }
-    Ok(())
-}
-
-fn mixed<M: MappedMedium>(index: &Clht<M, U64>, keys: u64, updates: u64, seed: u64) -> f64 {
-    const OPERATIONS: u64 = 500_000;
-    let mut random = Random::new(seed);
-    let start = Instant::now();
-    let mut done = 0;
-    for _ in 0..OPERATIONS {
-        let key = random.below(keys);
-        done += u64::from(match random.below(100) < updates {
-            true => update(index, key).is_ok(),
-            false => index.get(&index.pool().pin(), &key).is_some(),
-        });
-    }
-    let rate = OPERATIONS as f64 / start.elapsed().as_secs_f64() / 1e6;
-    if done == OPERATIONS { rate } else { f64::NAN }
-}
