@@ -143,11 +143,14 @@ const FIGURES: [&str; 2] = ["write-backs", "fences"];
 
 pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let title = |what: &str| {
-        format!("Counted on Pmem, random keys, the record of a byte string included (one write-back and one fence of ours): {what}")
+        format!(
+            "Counted on Pmem, random keys, the record of a byte string included (one write-back and one fence of ours): {what}"
+        )
     };
     let columns = |what: &str| Section::new(&title(what), "a change", &PEERS).ours_named("ART");
-    let mut outside =
-        columns(&format!("the mean of changes that make and replace no node, in a tree of up to {SINGLE} keys"));
+    let mut outside = columns(&format!(
+        "the mean of changes that make and replace no node, in a tree of up to {SINGLE} keys"
+    ));
     let mut all = columns(&format!("the mean of {ALL} inserts into an empty tree"));
     let mut add = |[of_outside, of_all]: [Vec<Row>; 2]| {
         outside.rows.extend(of_outside);
@@ -164,8 +167,11 @@ pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
 
 /// The rows of both tables. `most`: the costs that ours may have.
 fn rows<K: Keys>(most: [f64; 3], most_of_all: Option<Cost>) -> Outcome<[Vec<Row>; 2]> {
-    let sides =
-        [costs(art::<K>)?, costs(baseline::<K, FastFair<Counted, K>>)?, costs(baseline::<K, Woart<Counted, K>>)?];
+    let sides = [
+        costs(art::<K>)?,
+        costs(baseline::<K, FastFair<Counted, K>>)?,
+        costs(baseline::<K, Woart<Counted, K>>)?,
+    ];
     let row = |name: String, figures: [Option<f64>; 3], bound: Option<f64>| {
         let row = Row { ours: figures[0], peers: figures[1..].to_vec(), ..Row::new(name) };
         match bound {

@@ -153,13 +153,16 @@ pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
         )
     };
     let unit = "million operations/s, modelled";
-    let section = |what: &str, unit: &str, peers: &[&str]| {
-        Section::new(&title(what), unit, peers).ours_named("ART")
-    };
+    let section =
+        |what: &str, unit: &str, peers: &[&str]| Section::new(&title(what), unit, peers).ours_named("ART");
     let mut tables = [
         section("one thread", unit, &PEERS),
         section("two threads, of which WOART's lock lets one work", unit, &PEERS[1..]),
-        section("one thread, lines an operation that pass the modelled cache of 512 KiB", "media lines", &PEERS),
+        section(
+            "one thread, lines an operation that pass the modelled cache of 512 KiB",
+            "media lines",
+            &PEERS,
+        ),
     ];
     if wants(plan, "optane: integers") {
         rows::<IntegerKeys>(&mut tables, size)?;

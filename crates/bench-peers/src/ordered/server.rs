@@ -22,7 +22,8 @@ pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
          loopback; server and client each on a processor of its own"
     );
     let mut rates = Section::new(&title, "requests/s", &["redis"]);
-    let mut costs = Section::new("The server's processor time for ranges", "CPU s a million requests", &["redis"]);
+    let mut costs =
+        Section::new("The server's processor time for ranges", "CPU s a million requests", &["redis"]);
     if !plan.wants(NAME, &format!("server: {ROW}")) {
         return Ok(Vec::new());
     }

@@ -1,8 +1,8 @@
 //! The baselines as compared trees: FAST & FAIR and WOART.
 
+use super::Outcome;
 use super::keys::Keys;
 use super::maps::Tree;
-use super::Outcome;
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use super::keys::Keys;
 use super::maps::{Congee, Locked, Map, Masstree, SkipList};
 use super::ours::ArtMap;
+use super::wants;
 use super::work::{SCANNED, Size, Work, filled, insert, remove, run, run_many};
-use super::{wants};
 use crate::hash::named;
 use crate::plan::{Plan, say};
 use std::marker::PhantomData;
@@ -40,7 +40,11 @@ struct Side {
 
 impl Side {
     const fn of<K: Keys, T: Map<K> + 'static>(name: &'static str) -> Self {
-        Self { name, fill: |keys| Box::new(FullMap(filled::<K, T>(keys), PhantomData)), insert: insert::<K, T> }
+        Self {
+            name,
+            fill: |keys| Box::new(FullMap(filled::<K, T>(keys), PhantomData)),
+            insert: insert::<K, T>,
+        }
     }
 }
 
@@ -128,8 +132,10 @@ fn beside<K: Keys>(plan: &Plan, sides: &[Side], lines: &[Line]) -> [Section; 2] 
         let title = format!("P-ART on DRAM beside Rust's ordered maps, {what}: {keys} {records}; {fair}");
         Section::new(&title, unit, &peers).ours_named(sides[0].name)
     };
-    let (mut operations, mut scans) =
-        (table("single keys", UNIT), table("50 keys and values in order, from a random key on", "million scans/s"));
+    let (mut operations, mut scans) = (
+        table("single keys", UNIT),
+        table("50 keys and values in order, from a random key on", "million scans/s"),
+    );
     let scan = Line { what: SCAN, task: Task::Full(Work::Scan), least: SCAN_LEAST };
     let wanted = |line: &&Line| {
         THREADS.iter().any(|&threads| plan.wants(super::NAME, &name_of::<K>(line.what, threads)))
@@ -206,7 +212,8 @@ fn own(plan: &Plan) -> Section {
     );
     let mut section = Section::new(&title, UNIT, &["beside"]);
     let names = ["integers: get_many of 16", "strings: get_many of 16", "strings over integers"];
-    if !names.iter().any(|what| THREADS.iter().any(|&threads| plan.wants(super::NAME, &named(what, threads)))) {
+    if !names.iter().any(|what| THREADS.iter().any(|&threads| plan.wants(super::NAME, &named(what, threads))))
+    {
         return section;
     }
     let keys = plan.records();

@@ -127,7 +127,12 @@ fn answer_each(work: impl Fn(u64) -> f64) -> Outcome<()> {
 
 /// Million calls of `each` a second, with random records. The records are chosen before the time is
 /// taken.
-pub(crate) fn rate(operations: u64, records: u64, seed: u64, mut each: impl FnMut(&[u8], &[u8]) -> bool) -> f64 {
+pub(crate) fn rate(
+    operations: u64,
+    records: u64,
+    seed: u64,
+    mut each: impl FnMut(&[u8], &[u8]) -> bool,
+) -> f64 {
     const CHOSEN: u64 = 1000;
     let mut random = Random::new(seed);
     let (mut seconds, mut done) = (0.0, 0);
@@ -191,9 +196,10 @@ fn sockets(plan: &Plan) -> Outcome<Section> {
                  16-byte keys, 64-byte values";
     let mut section = Section::new(title, "M/s", &["through the socket"]).ours_named("shared");
     let records = plan.count(1_000_000);
-    for (name, start) in
-        [("Terrace", (|| server::terrace(Index::Clht)) as fn() -> _), ("Redis", || server::redis(RedisMode::No))]
-    {
+    for (name, start) in [
+        ("Terrace", (|| server::terrace(Index::Clht)) as fn() -> _),
+        ("Redis", || server::redis(RedisMode::No)),
+    ] {
         if !plan.wants(NAME, &format!("socket of {name}")) {
             continue;
         }
