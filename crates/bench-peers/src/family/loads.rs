@@ -4,7 +4,7 @@ use super::{ClhtHash, LevelHash, NAME, Outcome, RewoHash, TurboHash, add, figure
 use crate::ours::Ours;
 use crate::plan::Plan;
 use terrace_bench::{Bound, Row, Section, spread};
-use terrace_index::{IndexStats, PointIndex, Stored, U64};
+use terrace_index::{IndexStats, PointIndex, Stored, U64, ordered::Art};
 use terrace_medium::Dram;
 
 const EXPANSIONS: usize = 6;
@@ -65,7 +65,7 @@ fn load_row<I: PointIndex<Kind = U64>>(
 fn bytes(plan: &Plan) -> Section {
     let keys = plan.records() * 2 / 5;
     let title = format!(
-        "Bytes of table a record of 8 + 8 bytes, those 16 included, while a table grows from nothing to {keys} keys, from a hundredth of them on"
+        "Bytes of table (of tree) a record of 8 + 8 bytes, those 16 included, while a table grows from nothing to {keys} keys, from a hundredth of them on"
     );
     let columns = ["mean", "most"];
     let mut section = Section::new(&title, "bytes a record", &columns).ours_named("just before growth");
@@ -80,6 +80,9 @@ fn bytes(plan: &Plan) -> Section {
     }
     if plan.wants(NAME, "bytes of CLHT") {
         section.rows.push(bytes_row::<ClhtHash<Dram>>(plan, "CLHT", keys, None));
+    }
+    if plan.wants(NAME, "bytes of ART") {
+        section.rows.push(bytes_row::<Art<Dram, U64>>(plan, "ART", keys, None));
     }
     section
 }

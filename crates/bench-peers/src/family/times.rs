@@ -7,18 +7,21 @@ use crate::ours::Ours;
 use crate::plan::{Plan, say};
 use crate::workload::{Size, Workload, insert, run, run_many};
 use terrace_bench::{Bound, Measure, Row, Section};
+use terrace_index::{U64, ordered::Art};
 use terrace_medium::Dram;
 
-const PEERS: [&str; 6] = ["CLHT", "Level", "Rewo", "papaya", "dashmap", "scc"];
+const PEERS: [&str; 7] = ["CLHT", "Level", "Rewo", "ART", "papaya", "dashmap", "scc"];
 const CLHT: usize = 0;
 /// The first peer that is not ours.
-const OTHERS: usize = 3;
+const OTHERS: usize = 4;
 const THREADS: [usize; 2] = [1, 2];
 
 type TurboMap = Ours<Dram, TurboHash<Dram>>;
 type ClhtMap = Ours<Dram, ClhtHash<Dram>>;
 type LevelMap = Ours<Dram, LevelHash<Dram>>;
 type RewoMap = Ours<Dram, RewoHash<Dram>>;
+/// Of the ordered indexes, to show what order costs.
+type ArtMap = Ours<Dram, Art<Dram, U64>>;
 
 pub(super) fn sections(plan: &Plan) -> [Section; 2] {
     let keys = plan.records();
@@ -29,7 +32,7 @@ pub(super) fn sections(plan: &Plan) -> [Section; 2] {
         )
     };
     let unit = "million operations/s";
-    let mut ours = Section::new(&title("our other hash indexes"), unit, &PEERS[..OTHERS]).ours_named("Turbo");
+    let mut ours = Section::new(&title("our other hash indexes and P-ART"), unit, &PEERS[..OTHERS]).ours_named("Turbo");
     let mut others =
         Section::new(&title("Rust's concurrent maps"), unit, &PEERS[OTHERS..]).ours_named("Turbo");
     for judged in filled(plan, keys).into_iter().chain(inserts(plan, keys)) {
@@ -58,20 +61,22 @@ fn filled(plan: &Plan, keys: u64) -> Vec<Judged> {
     {
         return rows;
     }
-    say("filling seven maps");
+    say("filling eight maps");
     let (turbo, clht): (TurboMap, ClhtMap) = (filled_map(keys), filled_map(keys));
-    let (level, rewo): (LevelMap, RewoMap) = (filled_map(keys), filled_map(keys));
+    let (level, rewo, art): (LevelMap, RewoMap, ArtMap) =
+        (filled_map(keys), filled_map(keys), filled_map(keys));
     let (papaya, dashmap, scc) =
         (filled_map::<Papaya>(keys), filled_map::<DashMap>(keys), filled_map::<Scc>(keys));
     let size = |threads| Size { keys, operations: plan.count(5_000_000), threads };
     for (what, workload, over_clht) in FILLED {
         for threads in THREADS {
             let size = size(threads);
-            let mut sides: [Measure<'_>; 7] = [
+            let mut sides: [Measure<'_>; 8] = [
                 Box::new(|| run(&turbo, workload, size)),
                 Box::new(|| run(&clht, workload, size)),
                 Box::new(|| run(&level, workload, size)),
                 Box::new(|| run(&rewo, workload, size)),
+                Box::new(|| run(&art, workload, size)),
                 Box::new(|| run(&papaya, workload, size)),
                 Box::new(|| run(&dashmap, workload, size)),
                 Box::new(|| run(&scc, workload, size)),
@@ -86,11 +91,12 @@ fn filled(plan: &Plan, keys: u64) -> Vec<Judged> {
     }
     for threads in THREADS {
         let size = size(threads);
-        let mut sides: [Measure<'_>; 4] = [
+        let mut sides: [Measure<'_>; 5] = [
             Box::new(|| run_many(&turbo, size)),
             Box::new(|| run_many(&clht, size)),
             Box::new(|| run_many(&level, size)),
             Box::new(|| run_many(&rewo, size)),
+            Box::new(|| run_many(&art, size)),
         ];
         rows.extend(
             measure(plan, named(many, threads), &mut sides)
@@ -129,11 +135,12 @@ fn inserts(plan: &Plan, keys: u64) -> Vec<Judged> {
                 insert::<DashMap>(size, presized),
                 insert::<Scc>(size, presized),
             );
-            let mut sides: [Measure<'_>; 7] = [
+            let mut sides: [Measure<'_>; 8] = [
                 Box::new(|| insert::<TurboMap>(size, presized)),
                 Box::new(|| insert::<ClhtMap>(size, presized)),
                 Box::new(|| insert::<LevelMap>(size, presized)),
                 Box::new(|| insert::<RewoMap>(size, presized)),
+                Box::new(|| insert::<ArtMap>(size, presized)),
                 Box::new(|| insert::<Papaya>(size, presized)),
                 Box::new(|| insert::<DashMap>(size, presized)),
                 Box::new(|| insert::<Scc>(size, presized)),
