@@ -15,9 +15,11 @@ use terrace_pool::{Finding, Guard, Marker, Pool};
 type Owned<K> = <<K as KeyKind>::Key as ToOwned>::Owned;
 
 /// A kind of keys as a [`Place`] holds them.
-pub trait PlacedKeys: KeyKind {
+pub trait PlacedKeys: KeyKind<Key: ToOwned> {
     /// The key as bytes, in the same order.
     fn bytes(key: &Self::Key) -> Box<[u8]>;
+    /// The key of these bytes.
+    fn key(bytes: &[u8]) -> Cow<'_, Self::Key>;
     /// What an index tells of the key.
     fn told(key: &Self::Key) -> Self::Told;
 }
@@ -25,6 +27,9 @@ pub trait PlacedKeys: KeyKind {
 impl PlacedKeys for U64 {
     fn bytes(key: &u64) -> Box<[u8]> {
         Box::new(key.to_be_bytes())
+    }
+    fn key(bytes: &[u8]) -> Cow<'_, u64> {
+        Cow::Owned(u64::from_be_bytes(bytes.try_into().expect("eight bytes")))
     }
     fn told(key: &u64) -> u64 {
         *key
@@ -34,6 +39,9 @@ impl PlacedKeys for U64 {
 impl<R: RecordKeys> PlacedKeys for Bytes<R> {
     fn bytes(key: &[u8]) -> Box<[u8]> {
         key.into()
+    }
+    fn key(bytes: &[u8]) -> Cow<'_, [u8]> {
+        Cow::Borrowed(bytes)
     }
     fn told(_: &[u8]) {}
 }
@@ -149,11 +157,22 @@ where
     }
 
     fn scan(&self, _: &Guard<'_, M>, from: &Place, at_least: usize, mut each: impl FnMut(u64)) -> Place {
-        let entry = |(key, word): (&Owned<K>, &u64)| (Place::After(K::bytes(key.borrow())), *word);
-        let behind = self.read().iter().map(entry).filter(|(place, _)| place > from).collect::<Vec<_>>();
-        let last = at_least.max(1) - 1;
-        behind.iter().take(last + 1).for_each(|(_, word)| each(*word));
-        behind.into_iter().nth(last).map_or(Place::End, |(place, _)| place)
+        let start = match from {
+            Place::Start => Bound::Unbounded,
+            Place::After(bytes) => Bound::Excluded(K::key(bytes)),
+            Place::End => return Place::End,
+            Place::Hash(_) => panic!("an ordered index has no place by hash"),
+        };
+        let start = start.as_ref().map(|key| &**key);
+        let (mut words, mut last) = (Vec::new(), Place::End);
+        for (key, word) in self.read().range::<K::Key, _>((start, Bound::Unbounded)).take(at_least.max(1)) {
+            words.push(*word);
+            if words.len() == at_least.max(1) {
+                last = Place::After(K::bytes(key.borrow()));
+            }
+        }
+        words.into_iter().for_each(&mut each);
+        last
     }
 
     fn random_place(&self, _: &Guard<'_, M>, draw: u64) -> Place {

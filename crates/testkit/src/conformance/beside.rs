@@ -5,7 +5,7 @@ use super::families::{Family, families};
 use super::range::{BOTH, EVERYTHING, Make, Ordered, Range, contains, in_order};
 use crate::KeySort;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use terrace_index::Direction;
+use terrace_index::{Direction, Place};
 
 const WRITERS: u64 = 2;
 const READERS: u64 = 2;
@@ -13,8 +13,8 @@ const READERS: u64 = 2;
 const ROUNDS: u64 = 6;
 const SCANS: u64 = 20;
 
-/// Ranges visit each key that is there throughout exactly once, in order, each other key at most
-/// once, and none that is absent throughout.
+/// Ranges and scans visit each key that is there throughout exactly once, in order, each other key
+/// at most once, and none that is absent throughout.
 pub(super) fn ranges_beside_writers(sort: KeySort, make: Make<'_>) {
     for Family { name, keys } in families(sort) {
         // With few keys that stay, nodes grow to their largest kind and vanish again.
@@ -131,8 +131,10 @@ impl Beside {
             };
             let most = if nth % 3 == 2 { 1 + below(40) as usize } else { usize::MAX };
             for direction in BOTH {
-                self.check_scan(range, direction, most);
+                self.check(range, direction, most, &|| self.ordered.scan(range, direction, most));
             }
+            let step = 1 + below(30) as usize;
+            self.check(EVERYTHING, Direction::Forward, usize::MAX, &|| self.ordered.walk(Place::Start, step));
             nth += 1;
             if nth == SCANS {
                 drop(part.take());
@@ -140,20 +142,21 @@ impl Beside {
         }
     }
 
-    fn check_scan(&self, range: Range, direction: Direction, most: usize) {
+    /// Checks what `scan` finds of the first `most` keys of a range.
+    fn check(&self, range: Range, direction: Direction, most: usize, scan: &dyn Fn() -> Vec<(u64, u64)>) {
         let states = || self.states.iter().map(|state| state.load(SeqCst)).collect::<Vec<u64>>();
         let before = states();
-        let found = self.ordered.scan(range, direction, most);
+        let found = scan();
         let after = states();
-        let what = format!("{}: {range:?}, {direction:?}, {most} at most: {found:?}", self.name);
+        let what = || format!("{}: {range:?}, {direction:?}, {most} at most: {found:?}", self.name);
         let is_rising = match direction {
             Direction::Forward => found.is_sorted_by(|one, next| one.0 < next.0),
             Direction::Backward => found.is_sorted_by(|one, next| one.0 > next.0),
         };
-        assert!(is_rising, "out of order, or twice: {what}");
+        assert!(is_rising, "out of order, or twice: {}", what());
         let mut is_found = vec![false; before.len()];
         for &(number, version) in &found {
-            assert!(contains(range, number), "key {number} is out of the range: {what}");
+            assert!(contains(range, number), "key {number} is out of the range: {}", what());
             assert!(matches!(version, 1 | 2), "no one has written version {version} of key {number}");
             is_found[number as usize] = true;
         }
@@ -168,7 +171,7 @@ impl Beside {
             let nth = number as usize;
             if before[nth] == after[nth] && before[nth] & 3 != State::Changing as u64 {
                 let is_there = before[nth] & 3 == State::Present as u64;
-                assert_eq!(is_found[nth], is_there, "key {number} throughout: {what}");
+                assert_eq!(is_found[nth], is_there, "key {number} throughout: {}", what());
             }
         }
     }

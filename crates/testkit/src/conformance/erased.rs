@@ -60,6 +60,7 @@ pub(super) trait Pinned {
     fn persist_deferred(&self, deferred: Deferred);
     /// Scans on from `place` and moves it. Returns whether it is at the end.
     fn scan(&self, place: &mut Place, at_least: usize, each: &mut dyn FnMut(u64)) -> bool;
+    fn random_place(&self, draw: u64) -> Place;
     fn for_each(&self, each: &mut dyn FnMut(u64));
     fn maintain(&self) -> bool;
     fn stats(&self) -> IndexStats;
@@ -254,6 +255,9 @@ where
     fn scan(&self, place: &mut Place, at_least: usize, each: &mut dyn FnMut(u64)) -> bool {
         *place = self.index.scan(&self.guard, place, at_least, each);
         place.is_end()
+    }
+    fn random_place(&self, draw: u64) -> Place {
+        self.index.random_place(&self.guard, draw)
     }
     fn for_each(&self, each: &mut dyn FnMut(u64)) {
         self.index.for_each(&self.guard, each);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use terrace_index::Direction;
+use terrace_index::{Direction, Place};
 
 /// Makes an empty ordered index, according to the setup.
 pub(super) type Make<'m> = &'m dyn Fn(Setup) -> Arc<dyn AnyOrdered>;
@@ -58,9 +58,41 @@ impl Ordered {
         found
     }
 
-    /// Asserts that scans of everything, and of single keys and none, find exactly `model`.
+    /// The numbers and versions of the keys behind `place`, by a scan in steps, each under a pin of
+    /// its own.
+    pub(super) fn walk(&self, mut place: Place, step: usize) -> Vec<(u64, u64)> {
+        let (mut found, mut is_over) = (Vec::new(), place.is_end());
+        while !is_over {
+            let pin = self.subject.pin();
+            is_over = pin.raw.scan(&mut place, step, &mut |word| found.push(pin.raw.read(word)));
+        }
+        found
+    }
+
+    /// Asserts that scans from any place find the keys behind it, in order.
+    fn assert_walks(&self, model: &BTreeMap<u64, u64>) {
+        let all = expected(model, EVERYTHING, Direction::Forward, usize::MAX);
+        for step in [1, 7, usize::MAX] {
+            assert_eq!(self.walk(Place::Start, step), all, "a scan in steps of {step}");
+        }
+        for number in (0..self.subject.keys()).step_by(61) {
+            let behind = match self.subject.key(number) {
+                TestKey::Integer(key) => key.to_be_bytes().into(),
+                TestKey::String(key) => key.as_slice().into(),
+            };
+            let first = all.partition_point(|found| found.0 <= number);
+            assert_eq!(self.walk(Place::After(behind), 9), all[first..], "a scan from behind key {number}");
+            let draw = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let found = self.walk(self.subject.pin().raw.random_place(draw), 9);
+            assert_eq!(found, all[all.len() - found.len()..], "a scan from the place of {draw:#x}");
+        }
+    }
+
+    /// Asserts that scans, and ranges of everything, of single keys and of none, find exactly
+    /// `model`.
     fn assert_holds(&self, model: &BTreeMap<u64, u64>) {
         self.subject.assert_holds(model);
+        self.assert_walks(model);
         for direction in BOTH {
             let every = |range, most| {
                 assert_eq!(
