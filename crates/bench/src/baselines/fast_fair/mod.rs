@@ -321,7 +321,14 @@ impl<M: Medium, K: KeyForm> FastFair<M, K> {
 
     /// Merges the leaf of a key with a neighbour under the same parent, if they have few entries.
     fn merge_near(&self, key: &K::Key) {
-        let Some([left, right]) = self.neighbours(key) else { return };
+        if let Some([left, right]) = self.neighbours(key) {
+            self.merge(left, right);
+        }
+    }
+
+    /// Merges two leaves, the first one to the left of the other, unless threads have changed that
+    /// meanwhile.
+    fn merge(&self, left: u64, right: u64) {
         let left = self.lock(self.node(left));
         let mut right = self.lock(self.node(right));
         if left.state.is_merged || right.state.is_merged {

@@ -1,93 +1,12 @@
-//! The faults that the thesis found in the published tree, and crashes at every store.
+//! Crashes at every store, in one process and in several in a row.
 
-use super::node::TURNS;
-use super::*;
+use super::super::node::TURNS;
+use super::super::*;
 use crate::Random;
 use crate::baselines::StringKeys;
 use crate::baselines::tests::crash::{Crashing, History, Left, Recovers, opened, shuffled};
-use crate::baselines::tests::space;
 use std::collections::HashSet;
-use terrace_medium::Dram;
 use terrace_testkit::crash::Op;
-
-impl<M: Medium, K: KeyForm> FastFair<M, K> {
-    /// Number of nodes that a search for `key` reads.
-    fn steps(&self, key: &K::Key) -> u64 {
-        let (mut node, mut steps) = (self.root(), 1);
-        loop {
-            let seen = node.search::<K>(key);
-            node = match seen.right.filter(|&right| self.is_beyond(key, right)) {
-                Some(right) => self.node(right.at),
-                None if node.level() == 0 => return steps,
-                None => self.node(seen.value),
-            };
-            steps += 1;
-        }
-    }
-
-    /// Inserts `key` as a thread that waited for the key's leaf while `meanwhile` ran.
-    fn insert_late(&self, key: &K::Key, value: u64, meanwhile: impl FnOnce()) -> Result<bool, SpaceFull> {
-        let leaf = self.descend(0, key, Intent::Write);
-        meanwhile();
-        self.insert_from(leaf, key, value)
-    }
-}
-
-impl Recovers<IntegerKeys> for FastFair<Crashing> {
-    fn open(space: Arc<Space<Crashing>>, root: u64) -> Option<Self> {
-        (space.load(root) != 0).then(|| Self::over(space, root, true))
-    }
-    fn remove(&self, key: &u64) -> Option<u64> {
-        self.remove(key)
-    }
-    fn key(number: usize) -> u64 {
-        number as u64
-    }
-}
-
-impl Recovers<StringKeys> for FastFair<Crashing, StringKeys> {
-    fn open(space: Arc<Space<Crashing>>, root: u64) -> Option<Self> {
-        (space.load(root) != 0).then(|| Self::over(space, root, true))
-    }
-    fn remove(&self, key: &[u8]) -> Option<u64> {
-        self.remove(key)
-    }
-    fn key(number: usize) -> Vec<u8> {
-        format!("a common beginning {number:03}{}", &"of any length"[..number % 14]).into_bytes()
-    }
-}
-
-fn tree() -> FastFair<Dram> {
-    FastFair::create(space(1 << 20)).expect("room for a tree")
-}
-
-#[test]
-fn late_insert_finds_the_right_half_of_a_split() {
-    let tree = tree();
-    (0..CAPACITY as u64).for_each(|n| assert_eq!(tree.insert(&(10 * n), n), Ok(true)));
-    // The leaf's right half has moved by the time the thread gets its lock.
-    let split = || assert_eq!(tree.insert(&1, 1), Ok(true));
-    assert_eq!(tree.insert_late(&255, 255, split), Ok(true));
-    assert_eq!(tree.root().level(), 1);
-    assert_eq!(tree.get(&255), Some(255));
-    assert_eq!(tree.insert(&255, 0), Ok(false));
-}
-
-#[test]
-fn late_insert_finds_the_leaf_that_absorbed_its_own() {
-    let tree = tree();
-    (0..=CAPACITY as u64).for_each(|n| assert_eq!(tree.insert(&(10 * n), n), Ok(true)));
-    let merge = || {
-        assert_eq!(tree.root().count(), 1);
-        (2..CAPACITY as u64).for_each(|n| assert_eq!(tree.remove(&(10 * n)), Some(n)));
-        assert_eq!(tree.root().count(), 0, "one leaf has absorbed the other");
-    };
-    assert_eq!(tree.insert_late(&255, 255, merge), Ok(true));
-    assert_eq!(tree.get(&255), Some(255));
-    let mut all = Vec::new();
-    tree.scan(&0, 100, &mut |value| all.push(value));
-    assert_eq!(all, [0, 1, 255, 30]);
-}
 
 /// What the next process does: it removes some keys, so that leaves are merged, and adds others.
 fn then(keys: usize) -> Vec<Op> {
