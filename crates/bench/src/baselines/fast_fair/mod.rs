@@ -243,9 +243,8 @@ impl<M: Medium, K: KeyForm> FastFair<M, K> {
         }
         let right = Node::create(&self.space, left.level())?;
         left.copy_half(right);
-        // Locked until it has the new entry, so that no writer changes it before the cut.
-        let _right = self.lock(right);
         left.link_half(right);
+        // The right half needs no lock: only the left one names it, and a writer locks that first.
         match place.checked_sub(MIDDLE + 1) {
             None => left.insert(place, MIDDLE, key, value),
             Some(more) => {

@@ -140,9 +140,17 @@ fn tree_of_two_parents() -> FastFair<Dram> {
 }
 
 #[test]
-fn late_insert_names_no_leaf_twice() {
+fn parent_is_told_about_each_node_once() {
+    let tree = tree_of_two_parents();
+    for level in [0, 1] {
+        tree.chain(level).into_iter().for_each(|node| tree.tell_parent(tree.lock(node)));
+        tree.verify();
+    }
+}
+
+#[test]
+fn late_inserts_find_leaves_that_were_split_again() {
     let tree = tree();
-    // The key's leaf is split, and later the right half becomes the first child of a parent.
     let ascending =
         |from: u64, to: u64| (from..to).for_each(|n| assert_eq!(tree.insert(&(10 * n), n), Ok(true)));
     for late in (0..(CAPACITY * CAPACITY) as u64).step_by(CAPACITY / 2 + 1) {
