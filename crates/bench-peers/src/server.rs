@@ -165,7 +165,8 @@ pub(crate) fn fill(server: &Server, records: u64) -> Outcome<()> {
         request.extend_from_slice(&key(number));
         write!(request, "\r\n${VALUE_BYTES}\r\n")?;
         request.extend_from_slice(&value(number));
-        Ok(request.extend_from_slice(b"\r\n"))
+        request.extend_from_slice(b"\r\n");
+        Ok(())
     })
 }
 

@@ -79,6 +79,18 @@ fn level_bytes() {
 }
 
 #[test]
+fn art() {
+    explore("art", None, 200);
+    explore("art", Some(Profile::Pmem), 8);
+}
+
+#[test]
+fn art_bytes() {
+    explore("art-bytes", None, 150);
+    explore("art-bytes", Some(Profile::Pmem), 6);
+}
+
+#[test]
 fn cells() {
     explore("cells", None, 200);
     explore("cells", Some(Profile::Pmem), 8);

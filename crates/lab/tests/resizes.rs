@@ -181,6 +181,8 @@ fn tables_are_resized_after_a_recovery() {
         resized_after::<RewoBytes>(),
         resized_after::<LevelU64>(),
         resized_after::<LevelBytes>(),
+        resized_after::<ArtU64>(),
+        resized_after::<ArtBytes>(),
     ];
     assert!(shares.into_iter().all(|share| share >= 25), "{shares:?} of 100");
 }

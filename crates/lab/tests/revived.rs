@@ -51,6 +51,12 @@ fn level_survives_a_kill_and_then_a_power_failure() {
 }
 
 #[test]
+fn art_survives_a_kill_and_then_a_power_failure() {
+    assert_survives("art", 0..3, 32);
+    assert_survives("art-bytes", 0..2, 32);
+}
+
+#[test]
 fn pool_survives_a_kill_and_then_a_power_failure() {
     assert_survives("pool", 0..3, 32);
     // An open trusted a superblock that was not durable yet, and overwrote the other copy.

@@ -114,6 +114,18 @@ fn level_bytes() {
 }
 
 #[test]
+fn art() {
+    explore("art", "none", 2000);
+    explore("art", "pmem", 50);
+}
+
+#[test]
+fn art_bytes() {
+    explore("art-bytes", "none", 1000);
+    explore("art-bytes", "shm", 50);
+}
+
+#[test]
 fn cells() {
     explore("cells", "none", 2000);
 }

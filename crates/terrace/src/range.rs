@@ -185,11 +185,14 @@ impl Store {
     /// ```
     /// use terrace::{Index, Store};
     ///
-    /// let store = Store::options().anonymous().index(Index::Art).create()?; ["2026-07-01",
-    /// "2026-06-30", "2026-07-14", "2025-12-24"].iter().for_each(|day| store.put(day,
-    /// "").unwrap()); let july: Vec<_> = store.range("2026-07".."2026-08").collect::<Result<_,
-    /// _>>()?; assert_eq!((july.len(), &july[0].0[..]), (2, &b"2026-07-01"[..])); let (latest, _) =
-    /// store.range(..).rev().next().unwrap()?; assert_eq!(latest, b"2026-07-14");
+    /// let store = Store::options().anonymous().index(Index::Art).create()?;
+    /// for day in ["2026-07-01", "2026-06-30", "2026-07-14", "2025-12-24"] {
+    ///     store.put(day, "")?;
+    /// }
+    /// let july: Vec<_> = store.range("2026-07".."2026-08").collect::<Result<_, _>>()?;
+    /// assert_eq!((july.len(), &july[0].0[..]), (2, &b"2026-07-01"[..]));
+    /// let (latest, _) = store.range(..).rev().next().unwrap()?;
+    /// assert_eq!(latest, b"2026-07-14");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn range(&self, keys: impl KeyRange) -> Range<'_> {

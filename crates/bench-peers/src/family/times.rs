@@ -32,7 +32,8 @@ pub(super) fn sections(plan: &Plan) -> [Section; 2] {
         )
     };
     let unit = "million operations/s";
-    let mut ours = Section::new(&title("our other hash indexes and P-ART"), unit, &PEERS[..OTHERS]).ours_named("Turbo");
+    let mut ours =
+        Section::new(&title("our other hash indexes and P-ART"), unit, &PEERS[..OTHERS]).ours_named("Turbo");
     let mut others =
         Section::new(&title("Rust's concurrent maps"), unit, &PEERS[OTHERS..]).ours_named("Turbo");
     for judged in filled(plan, keys).into_iter().chain(inserts(plan, keys)) {

@@ -15,6 +15,12 @@ use terrace_bench::{Bound, Measure, Row, Section};
 /// Records of a range.
 const RANGED: usize = 50;
 
+/// Reads a range from a key on; returns how many records it has.
+type Ranged<'s> = dyn Fn(&[u8]) -> usize + 's;
+
+/// An operation on a key, with a value to put; returns whether it has succeeded.
+type Work = fn(&Store, &[u8], &[u8]) -> bool;
+
 pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let records = plan.count(10_000_000);
     let title = format!(
@@ -68,7 +74,7 @@ fn ranges_of(plan: &Plan, names: [String; 2], records: u64, step: u64) -> Outcom
     let operations = plan.count(200_000);
     // The last ranges are shorter.
     let rate = |seed, each: &dyn Fn(&[u8]) -> usize| rate(operations, records, seed, |key, _| each(key) > 0);
-    let ours: [&dyn Fn(&[u8]) -> usize; 2] = [&|from| by_cursor(&store, from), &|from| copied(&store, from)];
+    let ours: [&Ranged<'_>; 2] = [&|from| by_cursor(&store, from), &|from| copied(&store, from)];
     let cursor = |from: &[u8]| {
         let mut all = 0;
         let found = lmdb.range(&snapshot, from, RANGED, |key, value| all ^= fold(key, value));
@@ -136,7 +142,7 @@ fn puts(plan: &Plan, records: u64) -> Outcome<Section> {
     let store = |index: Index| filled(&directory.path().join(index.name()), index, records, STEP);
     let stores = [store(Index::Art)?, store(Index::Clht)?];
     let operations = plan.count(1_000_000);
-    let works: [fn(&Store, &[u8], &[u8]) -> bool; 2] = [
+    let works: [Work; 2] = [
         |store, key, value| store.put(key, value).is_ok(),
         |store, key, _| matches!(store.get(key), Ok(Some(_))),
     ];

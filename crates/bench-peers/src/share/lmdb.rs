@@ -93,8 +93,8 @@ impl Lmdb {
         self.env.read_txn()
     }
 
-    /// Calls `each` with up to `most` records in the order of their keys, from `from` on. Returns how
-    /// many there were.
+    /// Calls `each` with up to `most` records in the order of their keys, from `from` on. Returns
+    /// how many there were.
     pub(crate) fn range(
         &self,
         snapshot: &RoTxn<'_>,

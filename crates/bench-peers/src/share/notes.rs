@@ -10,8 +10,8 @@ use terrace_testkit::ProcessGroup;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// The costs on an index of this name, `S` on shared memory and `P` on persistent memory. `suite` is
-/// the name of the suite.
+/// The costs on an index of this name, `S` on shared memory and `P` on persistent memory. `suite`
+/// is the name of the suite.
 pub(crate) fn section<S, P>(plan: &Plan, index: &str, suite: &str) -> Outcome<Section>
 where
     S: PointIndex<Medium = Shm, Kind = U64> + Stored<Medium = Shm>,

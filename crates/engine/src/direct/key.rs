@@ -31,6 +31,7 @@ mod tests {
     use crate::direct::{Direct, Kind};
     use crate::{Durably, Engine, Put};
     use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+    use terrace_index::ordered::Art;
     use terrace_index::{PointIndex, Stored};
     use terrace_medium::Dram;
     use terrace_pool::PoolOptions;
@@ -65,5 +66,6 @@ mod tests {
         damaged_key_is_an_error::<Level<Dram, Kind>>();
         damaged_key_is_an_error::<Rewo<Dram, Kind>>();
         damaged_key_is_an_error::<Turbo<Dram, Kind>>();
+        damaged_key_is_an_error::<Art<Dram, Kind>>();
     }
 }

@@ -87,34 +87,17 @@ impl<'s, M: MappedMedium> Range<'s, M> {
     ) -> Result<(usize, bool), ReadError> {
         let guard = self.engine.pool().try_pin()?;
         let (from, to) = self.rest();
-        let mut piece = Piece {
-            engine: self.engine,
-            guard: &guard,
-            direction: self.direction,
-            ahead: VecDeque::with_capacity(AHEAD),
-            left: at_most,
-            last: self.position.as_deref(),
-            is_last_sound: true,
-            shown: 0,
-            ended: None,
-            skipped,
-            each,
-        };
+        let mut piece = Piece::new(self, &guard, at_most, skipped, each);
         self.index.range(&guard, from, to, self.direction, at_most, &mut |word| piece.take(word));
         if piece.ended.is_none() {
             let _ = piece.show_all();
         }
         let (shown, ended) = (piece.shown, piece.ended);
         let position = piece.last.map(<[u8]>::to_vec);
-        self.position = position;
+        (self.position, self.at_end) = (position, ended.is_none());
         match ended {
             Some(Ended::Disorder(word)) => Err(corrupt(word, DISORDER)),
-            Some(Ended::Full) => Ok((shown, false)),
-            Some(Ended::Break) => Ok((shown, true)),
-            None => {
-                self.at_end = true;
-                Ok((shown, false))
-            }
+            ended => Ok((shown, matches!(ended, Some(Ended::Break)))),
         }
     }
 }
@@ -147,6 +130,30 @@ struct Piece<'p, 'f, M: MappedMedium> {
     ended: Option<Ended>,
     skipped: &'f mut Skipped,
     each: &'f mut Each<'f>,
+}
+
+impl<'p, 'f, M: MappedMedium> Piece<'p, 'f, M> {
+    fn new(
+        range: &'p Range<'_, M>,
+        guard: &'p Guard<'p, M>,
+        at_most: usize,
+        skipped: &'f mut Skipped,
+        each: &'f mut Each<'f>,
+    ) -> Self {
+        Self {
+            engine: range.engine,
+            guard,
+            direction: range.direction,
+            ahead: VecDeque::with_capacity(AHEAD),
+            left: at_most,
+            last: range.position.as_deref(),
+            is_last_sound: true,
+            shown: 0,
+            ended: None,
+            skipped,
+            each,
+        }
+    }
 }
 
 impl<M: MappedMedium> Piece<'_, '_, M> {

@@ -8,6 +8,7 @@ use terrace_engine::{
     Commit, Costs, Cursor, Durability, Durably, Engine, ManualClock, Pooled, Put, Write, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Offset, Pmem, Shm, Word};
 use terrace_pool::{Geometry, Liveness, Lock, Pool, PoolOptions};
@@ -171,10 +172,12 @@ fn batch_of_500_costs_no_more_than_500_puts() {
     check::<Pmem, Turbo<_, Bytes<Key>>>();
     check::<Pmem, Rewo<_, Bytes<Key>>>();
     check::<Pmem, Level<_, Bytes<Key>>>();
+    check::<Pmem, Art<_, Bytes<Key>>>();
     check::<Shm, Clht<_, Bytes<Key>>>();
     check::<Shm, Turbo<_, Bytes<Key>>>();
     check::<Shm, Rewo<_, Bytes<Key>>>();
     check::<Shm, Level<_, Bytes<Key>>>();
+    check::<Shm, Art<_, Bytes<Key>>>();
 }
 
 #[test]
@@ -235,6 +238,7 @@ fn shared_reads_store_to_own_slot_only() {
     assert_readers_store_to_own_slot_only::<Turbo<Counting<Shm>, Bytes<Key>>>();
     assert_readers_store_to_own_slot_only::<Rewo<Counting<Shm>, Bytes<Key>>>();
     assert_readers_store_to_own_slot_only::<Level<Counting<Shm>, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Art<Counting<Shm>, Bytes<Key>>>();
 }
 
 /// Liveness for a process without others, on this machine or on another one.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::ordered::Art;
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions};
@@ -57,4 +58,9 @@ fn rewo() {
 #[test]
 fn turbo() {
     finds_table_beyond_the_old_end::<Turbo<Shm, U64>>();
+}
+
+#[test]
+fn art() {
+    finds_table_beyond_the_old_end::<Art<Shm, U64>>();
 }

@@ -8,13 +8,14 @@ use terrace_engine::{
 };
 use terrace_engine::{Durability, Durably};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 use terrace_testkit::Reference;
 
 /// An empty store with each index, by the index's name. The clock is at 1000.
-fn stores() -> [(&'static str, Arc<dyn Engine>); 5] {
+fn stores() -> [(&'static str, Arc<dyn Engine>); 6] {
     let pool = || Pool::<Dram>::anonymous(16 << 20).unwrap();
     let settings = || Settings {
         expected_keys: 100,
@@ -29,6 +30,7 @@ fn stores() -> [(&'static str, Arc<dyn Engine>); 5] {
         ("turbo", Arc::new(Direct::open::<Turbo<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         ("rewo", Arc::new(Direct::open::<Rewo<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         ("level", Arc::new(Direct::open::<Level<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
+        ("art", Arc::new(Direct::open_ordered::<Art<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         (
             "ordered",
             Arc::new(Direct::open_ordered::<Reference<Dram, Bytes<Key>>>(pool(), settings()).unwrap()),

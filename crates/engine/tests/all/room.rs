@@ -8,6 +8,7 @@ use terrace_engine::{
     Commit, Durability, Durably, Engine, ManualClock, Pooled, Put, Write, WriteError, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::ordered::Art;
 use terrace_index::{CacheBounds, PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -90,6 +91,7 @@ fn pool_full_of_one_size_serves_others_in_each_index() {
     const OTHERS: [usize; 5] = [3000, 10, 100_000, 100, 1100];
     serves_other_sizes::<Clht<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Level<Dram, Kind>>(16 << 20, 1000, &OTHERS);
+    serves_other_sizes::<Art<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Rewo<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Turbo<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Clht<Pmem, Kind>>(16 << 20, 1000, &OTHERS);
@@ -101,6 +103,7 @@ fn pool_full_of_large_values_serves_others_in_each_index() {
     const OTHERS: [usize; 4] = [10, 300_000, 1000, 60_000];
     serves_other_sizes::<Clht<Dram, Kind>>(16 << 20, 6000, &OTHERS);
     serves_other_sizes::<Level<Dram, Kind>>(16 << 20, 6000, &OTHERS);
+    serves_other_sizes::<Art<Dram, Kind>>(16 << 20, 6000, &OTHERS);
     serves_other_sizes::<Rewo<Dram, Kind>>(16 << 20, 6000, &OTHERS);
     serves_other_sizes::<Turbo<Dram, Kind>>(16 << 20, 6000, &OTHERS);
 }
@@ -126,6 +129,7 @@ fn sizes_drift<I: Tested>() {
 fn drifting_sizes_are_served_in_each_index() {
     sizes_drift::<Clht<Dram, Kind>>();
     sizes_drift::<Level<Dram, Kind>>();
+    sizes_drift::<Art<Dram, Kind>>();
     sizes_drift::<Rewo<Dram, Kind>>();
     sizes_drift::<Turbo<Dram, Kind>>();
 }
@@ -148,6 +152,7 @@ fn expired_make_room<I: Tested>() {
 fn pool_whose_keys_have_all_expired_serves_at_once() {
     expired_make_room::<Clht<Dram, Kind>>();
     expired_make_room::<Level<Dram, Kind>>();
+    expired_make_room::<Art<Dram, Kind>>();
     expired_make_room::<Rewo<Dram, Kind>>();
     expired_make_room::<Turbo<Dram, Kind>>();
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings, index_in};
 use terrace_engine::{Clock, Durability, Durably, Engine, ManualClock, OpenError, Pooled, Put, WriteError};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -99,6 +100,7 @@ fn put_costs_follow_from_the_index() {
     }
     costs::<Clht<Pmem, Bytes<Key>>>();
     costs::<Level<Pmem, Bytes<Key>>>();
+    costs::<Art<Pmem, Bytes<Key>>>();
     costs::<Rewo<Pmem, Bytes<Key>>>();
     costs::<Turbo<Pmem, Bytes<Key>>>();
 }

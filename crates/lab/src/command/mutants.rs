@@ -57,7 +57,8 @@ impl Effort {
 
 #[derive(Args)]
 pub(crate) struct Mutants {
-    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, direct,
+    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, art,
+    /// art-bytes, direct,
     /// full, or all.
     target: String,
     /// Number of distinct states of each target after which a mutant has survived.

@@ -2,11 +2,12 @@
 
 use super::super::keys::{KEY_MAX, OrderedKind, pair_word};
 use super::super::link::Link;
+use super::find::Ended;
 use super::locate::{Above, End, Spot};
 use super::node::{Kind, Node, Slot, load, store};
 use super::root::Holder;
 use super::tree::Art;
-use crate::{ChangeError, Decision, Fencing};
+use crate::{ChangeError, Damage, Decision, Fencing};
 use std::sync::atomic::Ordering::Release;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
@@ -52,12 +53,30 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         match (spot.end, spot.slot) {
             (End::Key, Some(slot)) => self.change_present(guard, &spot, slot, fencing, decide),
             _ => match decide(None) {
-                Decision::Keep | Decision::Set(None) => Ok(Some(None)),
+                Decision::Keep | Decision::Set(None) => {
+                    self.check_absent(guard, key, spot.end)?;
+                    Ok(Some(None))
+                }
                 Decision::Set(Some(word)) => {
                     assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                     Ok(self.add(guard, key, &spot, word, fencing)?.map(|()| None))
                 }
             },
+        }
+    }
+
+    /// A key that a prefix excludes is absent, unless a read, which compares no prefix, finds it.
+    /// Then its record is not the one that was added there: an error, or the caller would try for
+    /// ever to change what it has read.
+    fn check_absent(&self, guard: &Guard<'_, M>, key: &K::Key, end: End) -> Result<(), Damage> {
+        if !matches!(end, End::Below(..)) {
+            return Ok(());
+        }
+        match self.search(guard, key) {
+            Ended::Found(word) if !K::is_sound(guard, word) => {
+                Err(Damage { offset: word, what: "a record at another key's place is unsound" })
+            }
+            _ => Ok(()),
         }
     }
 

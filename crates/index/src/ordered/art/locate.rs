@@ -103,6 +103,9 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let Some((at, byte)) = first_difference(&K::bytes(key), &there) else {
             return Ok(Some(Spot { end: End::Key, ..spot }));
         };
+        if !K::is_sound(guard, link.offset()) {
+            return Err(unsound());
+        }
         if at >= spot.at.base {
             return Ok(Some(Spot { end: End::Other(at, byte), ..spot }));
         }

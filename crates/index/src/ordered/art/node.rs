@@ -468,6 +468,7 @@ impl Prefix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_medium::{Dram, MappedMedium, Mapping};
 
     #[test]
     fn shape_keeps_its_parts() {
@@ -494,6 +495,40 @@ mod tests {
             let changes = (0..8).flat_map(|byte| (1..256u64).map(move |change| change << (8 * byte)));
             assert!(changes.map(|change| Prefix(prefix.0 ^ change)).all(|changed| !changed.is_sound()));
         }
+    }
+
+    /// A node of kind 48 in new memory.
+    fn with_node(test: impl FnOnce(&Dram, Node<'_>)) {
+        let region = Region::new(Dram::new(Mapping::anonymous(1 << 16, 1 << 16).unwrap()));
+        test(region.medium(), Node::at(&region, Kind::FortyEight, 64).unwrap());
+    }
+
+    #[test]
+    fn new_hints_find_a_link_beside_a_removed_one() {
+        with_node(|medium, node| {
+            let (removed, link) = (Link::to_leaf(17, 64).removed(), Link::to_leaf(17, 128));
+            store(medium, &node.links()[5], removed);
+            assert_eq!(node.child(medium, 1, 17).unwrap().1, removed);
+            store(medium, &node.links()[2], link);
+            assert_eq!(node.child(medium, 1, 17).unwrap().1, link, "without hints");
+            node.note_place(medium, 1, 18, 0);
+            assert_eq!(node.child(medium, 1, 17).unwrap().1, link, "with hints");
+            assert!(node.child(medium, 1, 18).is_none());
+        });
+    }
+
+    #[test]
+    fn count_of_another_generation_means_nothing() {
+        with_node(|medium, node| {
+            (0..3).for_each(|nth| store(medium, &node.links()[nth], Link::to_leaf(nth as u8, 64)));
+            assert_eq!(node.recount(medium, 1), 3);
+            node.count(medium, 1, 1);
+            assert_eq!(node.len_hint(medium, 1), 4);
+            node.count(medium, 2, 1);
+            assert_eq!(node.len_hint(medium, 2), 3);
+            (0..4).for_each(|_| node.count(medium, 2, -1));
+            assert_eq!(node.len_hint(medium, 2), 0, "never too high");
+        });
     }
 
     #[test]

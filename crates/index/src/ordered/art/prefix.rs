@@ -100,7 +100,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         region.persist(word);
     }
 
-    /// The key of any leaf below a node; `None` if no sound one was found.
+    /// The key of any leaf below a node; `None` if no sound one was found. (A prefix of a damaged
+    /// key would hide the keys below it from writers.)
     pub(super) fn any_key<'g>(&self, guard: &'g Guard<'_, M>, node: Node<'_>) -> Option<KeyBytes<'g>> {
         let medium = self.pool.medium();
         let look = |_| node.entries(medium).find_map(|(word, _)| self.first_key_behind(guard, word));
@@ -115,7 +116,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         loop {
             let (word, link) = slot;
             if link.kind() == LEAF {
-                return K::key_of(guard, link.offset()).filter(|_| link.is_sound());
+                let is_sound = link.is_sound() && K::is_sound(guard, link.offset());
+                return K::key_of(guard, link.offset()).filter(|_| is_sound);
             }
             if link.is_empty() || base > KEY_MAX {
                 return None;
