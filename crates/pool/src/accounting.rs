@@ -232,12 +232,16 @@ impl<M: MappedMedium> Inner<M> {
                     .map(|count| count.load(self.medium(), Relaxed));
             [small, large, freed, retired, self.cached(slot)]
         };
-        let counts = self.used_slots().map(count).collect();
-        // ORDER: a thread that was pinned since and is not seen below has counted nothing that was
-        // read above. What threads did whose pins are seen cleared is visible, too
-        // (`is_pinned_before`).
+        let counts = || self.used_slots().map(count).collect::<Vec<_>>();
+        let before = counts();
+        // ORDER: what threads did whose pins are seen cleared is visible (`is_pinned_before`).
         full_barrier(self.medium());
-        (!is_anyone_pinned()).then_some(counts)
+        if is_anyone_pinned() {
+            return None;
+        }
+        // A thread may have been pinned meanwhile, for all of it. Then the first counts may be
+        // those of half a change, and what it has freed or taken since tells them from these.
+        (counts() == before).then_some(before)
     }
 
     /// Bytes in limbo.
