@@ -36,6 +36,12 @@ impl<M: MappedMedium> Pool<M> {
         }
         Ok(())
     }
+
+    /// Whether this process must not store to the zones, since it only reads: the pool is open
+    /// read-only, or its data is protected.
+    pub fn refuses_stores(&self) -> bool {
+        self.is_read_only() || self.0.protected.lock().is_some()
+    }
 }
 
 impl WriteProtection {

@@ -304,6 +304,34 @@ fn writers_refuse_damaged_nodes() {
     assert_eq!(index.remove(&guard, key), Some(model[&key[..]]));
 }
 
+/// Readers make a dirty link durable and clear its bit, but a process that only reads leaves it.
+#[test]
+fn protected_reader_leaves_dirty_links() {
+    const DIRTY: u64 = 1 << 47;
+    let index = art::<Pmem, U64>(4 << 20);
+    let pool = index.pool().clone();
+    let guard = pool.pin();
+    (0..4).for_each(|key| _ = index.insert(&guard, &key, key + 10).unwrap());
+    let link = word(&pool, pool.roots()[0].offset.unwrap() + 16);
+    let make_dirty = || {
+        let clean = link.load(pool.medium(), Relaxed);
+        link.store(pool.medium(), clean | DIRTY, Relaxed);
+        clean
+    };
+    let clean = make_dirty();
+    assert_eq!(index.get(&guard, &1), Some(11));
+    assert_eq!(link.load(pool.medium(), Relaxed), clean);
+    make_dirty();
+    assert!(!pool.refuses_stores());
+    pool.protect_data().unwrap();
+    assert!(pool.refuses_stores());
+    assert_eq!(index.get(&guard, &1), Some(11));
+    let mut found = Vec::new();
+    index.get_many(&guard, &[1, 3], &mut |_, word| found.push(word));
+    assert_eq!(found, [Some(11), Some(13)]);
+    assert_eq!(link.load(pool.medium(), Relaxed), clean | DIRTY);
+}
+
 #[test]
 fn link_into_pool_metadata_is_refused() {
     let index = art::<Dram, U64>(4 << 20);

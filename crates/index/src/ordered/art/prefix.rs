@@ -64,7 +64,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         (word, link): Slot<'_>,
         (node, level): (Node<'_>, usize),
     ) {
-        if self.pool.is_read_only() {
+        if self.pool.refuses_stores() {
             return;
         }
         if self.check_node(node, level).is_err() {

@@ -144,7 +144,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     #[cold]
     fn persist_link(&self, word: &Word, link: Link) -> Link {
         self.persist_found(word, link);
-        if !link.is_held() && !self.pool.is_read_only() {
+        if !link.is_held() && !self.pool.refuses_stores() {
             // ORDER: AcqRel: a thread that finds the link clean finds it durable. After a failure
             // the link has changed, or another thread has cleared the bit.
             let _ = word.compare_exchange(
