@@ -20,6 +20,15 @@ impl Plan {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 
+    /// As [`Plan::wants`]; says the row's name if it is wanted, since it begins now.
+    pub(crate) fn begins(&self, section: &str, row: &str) -> bool {
+        let is_wanted = self.wants(section, row);
+        if is_wanted {
+            say(&format!("{section} {row}"));
+        }
+        is_wanted
+    }
+
     /// `full`, or 1/100 of it in a quick run.
     pub(crate) fn count(&self, full: u64) -> u64 {
         if self.quick { full / 100 } else { full }

@@ -1,6 +1,6 @@
 //! Terrace's server and Debian's redis-server, driven by redis-benchmark on loopback.
 
-use crate::plan::{Plan, say};
+use crate::plan::Plan;
 use crate::records::{VALUE_BYTES, key, value};
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -267,8 +267,7 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
         for command in ["SET", "GET"] {
             let requests = plan.count(if pipeline == 1 { 300_000 } else { 2_000_000 });
             let load = Load { command, pipeline, requests, keys: plan.count(1_000_000) };
-            if plan.wants("server", &load.name()) {
-                say(&format!("server {}", load.name()));
+            if plan.begins("server", &load.name()) {
                 let (rate, cost) = rows(plan, load)?;
                 rates.rows.push(rate);
                 costs.rows.push(cost);

@@ -14,7 +14,7 @@ mod pauses;
 mod resize;
 mod times;
 
-use crate::plan::{Plan, say};
+use crate::plan::Plan;
 use terrace_bench::{Bound, Row, Section};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Inserted, PointIndex, U64};
@@ -46,11 +46,7 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
 
 /// Whether the row is wanted; if so, prints its name.
 fn wants(plan: &Plan, row: &str) -> bool {
-    let wanted = plan.wants(NAME, row);
-    if wanted {
-        say(&format!("{NAME} {row}"));
-    }
-    wanted
+    plan.begins(NAME, row)
 }
 
 /// A pool of `mib` MiB.

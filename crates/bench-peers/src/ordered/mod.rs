@@ -17,7 +17,7 @@ mod theirs;
 mod times;
 mod work;
 
-use crate::plan::{Plan, say};
+use crate::plan::Plan;
 use crate::share::notes;
 pub(crate) use bytes::run;
 use terrace_bench::Section;
@@ -48,9 +48,5 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
 
 /// Whether the row is wanted; if so, prints its name.
 fn wants(plan: &Plan, row: &str) -> bool {
-    let wanted = plan.wants(NAME, row);
-    if wanted {
-        say(&format!("{NAME} {row}"));
-    }
-    wanted
+    plan.begins(NAME, row)
 }

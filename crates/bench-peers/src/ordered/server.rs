@@ -2,7 +2,7 @@
 //! ordered collection of byte strings.
 
 use super::{NAME, Outcome};
-use crate::plan::{Plan, say};
+use crate::plan::Plan;
 use crate::records::key;
 use crate::server::{self, RedisMode, Server, alternate, benchmark, send_each, wait_until_idle};
 use std::io::Write;
@@ -24,10 +24,9 @@ pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let mut rates = Section::new(&title, "requests/s", &["redis"]);
     let mut costs =
         Section::new("The server's processor time for ranges", "CPU s a million requests", &["redis"]);
-    if !plan.wants(NAME, &format!("server: {ROW}")) {
+    if !plan.begins(NAME, &format!("server: {ROW}")) {
         return Ok(Vec::new());
     }
-    say(&format!("{NAME} server: {ROW}"));
     let servers = [server::terrace(Index::Art)?, server::redis(RedisMode::No)?];
     server::fill(&servers[0], keys)?;
     fill_set(&servers[1], keys)?;

@@ -200,10 +200,9 @@ fn sockets(plan: &Plan) -> Outcome<Section> {
         ("Terrace", (|| server::terrace(Index::Clht)) as fn() -> _),
         ("Redis", || server::redis(RedisMode::No)),
     ] {
-        if !plan.wants(NAME, &format!("socket of {name}")) {
+        if !plan.begins(NAME, &format!("socket of {name}")) {
             continue;
         }
-        say(&format!("{NAME} socket of {name}"));
         let directory = tempfile::tempdir_in("/dev/shm")?;
         let path = directory.path().join("share.pool");
         let _store = filled(&path, records)?;

@@ -1,6 +1,6 @@
 //! The cost of lock intents: the same work in a shared and in an exclusive pool, on any index.
 
-use crate::plan::{Plan, say};
+use crate::plan::Plan;
 use std::time::Instant;
 use terrace_bench::{Bound, Measure, Random, Row, Section, spread};
 use terrace_index::{PointIndex, Stored, U64};
@@ -25,8 +25,7 @@ where
     for (updates, [with_gpf, without]) in [(100, [1.5, 3.4]), (50, [1.3, 2.3]), (5, [1.02, 1.2])] {
         let mut add = |medium: &str, row: &dyn Fn(String) -> Outcome<Row>| -> Outcome<()> {
             let name = format!("{medium}, {updates}% updates");
-            if plan.wants(suite, &format!("notes {name}")) {
-                say(&format!("{suite} notes {name}"));
+            if plan.begins(suite, &format!("notes {name}")) {
                 section.rows.push(row(name)?);
             }
             Ok(())
