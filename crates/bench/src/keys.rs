@@ -11,6 +11,16 @@ pub const fn spread(i: u64) -> u64 {
     z ^ z >> 31
 }
 
+/// YCSB's key of a record, 24 bytes: `user` and 20 decimal digits of its spread number.
+pub fn ycsb_key(record: u64) -> [u8; 24] {
+    let (mut key, mut rest) = (*b"user00000000000000000000", spread(record));
+    for digit in key[4..].iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
 /// Random numbers: SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);

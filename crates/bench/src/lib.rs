@@ -30,7 +30,7 @@ pub use baselines::{
 };
 pub use choice::Choice;
 pub use drive::{Drive, Seen, Subject, drive};
-pub use keys::{Random, ScrambledZipfian, Sequence, spread};
+pub use keys::{Random, ScrambledZipfian, Sequence, spread, ycsb_key};
 pub use limits::{Limits, LimitsSize, Probe};
 pub use machine::{
     Machine, page_faults, process_cpu_seconds, process_private_bytes, process_resident_bytes, touch,

@@ -1,6 +1,6 @@
 //! The keys and values of records, computed from the records' numbers.
 
-use crate::{Random, spread};
+use crate::{Random, spread, ycsb_key};
 use std::io::Write;
 use std::ops::RangeInclusive;
 
@@ -62,7 +62,7 @@ impl Shape {
                 let _ = write!(key, "{}{:016x}", self.prefix, spread(record));
                 key.resize(self.key_bytes(), b'.');
             }
-            KeyShape::Ycsb => _ = write!(key, "user{:020}", spread(record)),
+            KeyShape::Ycsb => key.extend_from_slice(&ycsb_key(record)),
         }
     }
 
@@ -108,6 +108,7 @@ mod tests {
         let (shape, mut key) = (Shape::new(KeyShape::Ycsb, "user:", 0..=0), Vec::new());
         for record in 0..1000 {
             shape.key(record, &mut key);
+            assert_eq!(key, format!("user{:020}", spread(record)).as_bytes());
             let digits = key.strip_prefix(b"user").unwrap();
             assert_eq!((key.len(), digits.iter().all(u8::is_ascii_digit)), (shape.key_bytes(), true));
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::ops::BitXor;
-use terrace_bench::{IntegerKeys, KeyForm, StringKeys, spread};
+use terrace_bench::{IntegerKeys, KeyForm, StringKeys, spread, ycsb_key};
 use terrace_index::ordered::OrderedKind;
 use terrace_index::{Bytes, KeyKind, RecordKeys, U64};
 use terrace_medium::MappedMedium;
@@ -68,14 +68,8 @@ impl Keys for StringKeys {
     type Drawn = [u8; STRING];
     type Kind = Bytes<Record>;
 
-    /// `user` and 20 decimal digits.
     fn key(number: u64) -> [u8; STRING] {
-        let (mut key, mut rest) = (*b"user00000000000000000000", spread(number));
-        for digit in key[4..].iter_mut().rev() {
-            *digit += (rest % 10) as u8;
-            rest /= 10;
-        }
-        key
+        ycsb_key(number)
     }
 
     #[inline]
