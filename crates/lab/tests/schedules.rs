@@ -67,6 +67,18 @@ fn explore(name: &str, fault_profile: &str, runs: u64) {
     );
 }
 
+/// As [`explore`], for an index over integers: many runs without faults, a few with a medium's.
+fn explore_integers(name: &str) {
+    explore(name, "none", 2000);
+    explore(name, "pmem", 50);
+}
+
+/// The same over byte strings.
+fn explore_strings(name: &str) {
+    explore(name, "none", 1000);
+    explore(name, "shm", 50);
+}
+
 #[test]
 fn clht() {
     explore("clht", "none", 2000);
@@ -79,50 +91,42 @@ fn clht_bytes() {
 
 #[test]
 fn turbo() {
-    explore("turbo", "none", 2000);
-    explore("turbo", "pmem", 50);
+    explore_integers("turbo");
 }
 
 #[test]
 fn turbo_bytes() {
-    explore("turbo-bytes", "none", 1000);
-    explore("turbo-bytes", "shm", 50);
+    explore_strings("turbo-bytes");
 }
 
 #[test]
 fn rewo() {
-    explore("rewo", "none", 2000);
-    explore("rewo", "pmem", 50);
+    explore_integers("rewo");
 }
 
 #[test]
 fn rewo_bytes() {
-    explore("rewo-bytes", "none", 1000);
-    explore("rewo-bytes", "shm", 50);
+    explore_strings("rewo-bytes");
 }
 
 #[test]
 fn level() {
-    explore("level", "none", 2000);
-    explore("level", "pmem", 50);
+    explore_integers("level");
 }
 
 #[test]
 fn level_bytes() {
-    explore("level-bytes", "none", 1000);
-    explore("level-bytes", "shm", 50);
+    explore_strings("level-bytes");
 }
 
 #[test]
 fn art() {
-    explore("art", "none", 2000);
-    explore("art", "pmem", 50);
+    explore_integers("art");
 }
 
 #[test]
 fn art_bytes() {
-    explore("art-bytes", "none", 1000);
-    explore("art-bytes", "shm", 50);
+    explore_strings("art-bytes");
 }
 
 #[test]
