@@ -1,10 +1,12 @@
 //! Tests: files on the operating system's file system, and on one that transfers little at a time.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Mutex;
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile, SystemFiles, Unpublished, directory_of};
+use terrace_medium::files::{
+    DIRECT_BLOCK, Files, Purpose, Replace, StoredFile, SystemFile, SystemFiles, Unpublished, directory_of,
+};
 
 /// A file that transfers two bytes at a time, and is interrupted before each transfer but the
 /// first.
@@ -45,6 +47,9 @@ impl StoredFile for Choppy {
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
     fn length(&self) -> io::Result<u64> {
         Ok(self.bytes.lock().unwrap().len() as u64)
     }
@@ -83,10 +88,12 @@ fn system_files_never_replace_unless_asked() {
     let path = |name: &str| directory.path().join(name);
     let files = SystemFiles;
     let file = files.create(&path("one")).unwrap();
-    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(file.as_system().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(kind(files.create(&path("one"))), Some(ErrorKind::AlreadyExists));
     file.write_all_at(b"one", 0).unwrap();
     file.sync().unwrap();
+    file.sync_data().unwrap();
+    file.forget();
     assert_eq!((file.length().unwrap(), file.as_system().is_some()), (3, true));
     file.set_length(2).unwrap();
     let mut text = String::new();
@@ -133,12 +140,12 @@ fn is_taken_finds_every_kind_of_entry() {
 
 #[test]
 fn allocate_provides_storage() {
-    let file = tempfile::tempfile_in("/dev/shm").unwrap();
-    StoredFile::allocate(&file, 1 << 20).unwrap();
-    assert!(file.metadata().unwrap().blocks() * 512 >= 1 << 20);
-    assert_eq!(kind(StoredFile::allocate(&file, 1 << 60)), Some(ErrorKind::StorageFull));
-    let read = std::fs::File::open("/proc/self/exe").unwrap();
-    assert!(kind(StoredFile::allocate(&read, 1 << 20)).is_some_and(|kind| kind != ErrorKind::StorageFull));
+    let file = SystemFile::from(tempfile::tempfile_in("/dev/shm").unwrap());
+    file.allocate(1 << 20).unwrap();
+    assert!(file.as_system().unwrap().metadata().unwrap().blocks() * 512 >= 1 << 20);
+    assert_eq!(kind(file.allocate(1 << 60)), Some(ErrorKind::StorageFull));
+    let read = SystemFiles.open(Path::new("/proc/self/exe"), Purpose::Read).unwrap();
+    assert!(kind(read.allocate(1 << 20)).is_some_and(|kind| kind != ErrorKind::StorageFull));
 }
 
 #[test]
@@ -147,7 +154,7 @@ fn unnamed_file_gets_a_name_or_vanishes() {
     let path = directory.path().join("named");
     let file = SystemFiles.create_unnamed(directory.path()).unwrap().expect("tmpfs has such files");
     file.write_all_at(b"whole", 0).unwrap();
-    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(file.as_system().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(SystemFiles.list(directory.path()).unwrap().len(), 0);
     SystemFiles.name(&file, &path).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"whole");
@@ -194,4 +201,139 @@ fn directory_of_a_bare_name_is_the_current_one() {
     assert_eq!(directory_of(Path::new("name")), Path::new("."));
     assert_eq!(directory_of(Path::new("some/name")), Path::new("some"));
     assert_eq!(directory_of(Path::new("/")), Path::new("."));
+}
+
+#[test]
+fn directories_are_private_and_removed_when_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let files = SystemFiles;
+    files.create_directory(&path("one")).unwrap();
+    assert_eq!(path("one").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(kind(files.create_directory(&path("one"))), Some(ErrorKind::AlreadyExists));
+    files.create(&path("one/file")).unwrap();
+    assert_eq!(kind(files.create_directory(&path("one/file"))), Some(ErrorKind::AlreadyExists));
+    assert!(files.is_directory(&path("one")).unwrap());
+    for other in ["nothing", "one/file", "one/file/below"] {
+        assert!(!files.is_directory(&path(other)).unwrap(), "{other}");
+    }
+    assert!(files.is_directory(&path(&"x".repeat(300))).is_err());
+    assert_eq!(kind(files.remove_directory(&path("one"))), Some(ErrorKind::DirectoryNotEmpty));
+    assert_eq!(kind(files.remove_directory(&path("one/file"))), Some(ErrorKind::NotADirectory));
+    assert!(files.remove(&path("one")).is_err());
+    files.rename(&path("one"), &path("two"), Replace::No).unwrap();
+    files.remove(&path("two/file")).unwrap();
+    files.remove_directory(&path("two")).unwrap();
+    assert_eq!(kind(files.remove_directory(&path("two"))), Some(ErrorKind::NotFound));
+}
+
+#[test]
+fn links_share_bytes_until_the_last_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (files, [one, two]) = (SystemFiles, ["one", "two"].map(path));
+    let file = files.create(&one).unwrap();
+    files.link(&one, &two).unwrap();
+    assert_eq!(kind(files.link(&one, &two)), Some(ErrorKind::AlreadyExists));
+    assert_eq!(kind(files.link(&path("nothing"), &path("three"))), Some(ErrorKind::NotFound));
+    file.write_all_at(b"bytes", 0).unwrap();
+    files.rename(&one, &two, Replace::Yes).unwrap();
+    assert_eq!(files.list(directory.path()).unwrap().len(), 2, "names of one file are not renamed");
+    files.remove(&one).unwrap();
+    assert_eq!(std::fs::read(&two).unwrap(), b"bytes");
+}
+
+#[test]
+fn lock_excludes_others_until_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lock");
+    assert_eq!(kind(SystemFiles.lock(&path)), Some(ErrorKind::NotFound));
+    let file = SystemFiles.create(&path).unwrap();
+    let held = SystemFiles.lock(&path).unwrap().expect("nothing else has it");
+    assert!(SystemFiles.lock(&path).unwrap().is_none());
+    // Another process; its program need not be installed.
+    if let Ok(status) = std::process::Command::new("flock").arg("-n").arg(&path).arg("true").status() {
+        assert!(!status.success());
+    }
+    file.write_all_at(b"x", 0).unwrap();
+    drop(held);
+    assert!(SystemFiles.lock(&path).unwrap().is_some());
+}
+
+#[test]
+fn free_bytes_are_those_of_the_file_system() {
+    let free = SystemFiles.free_bytes(Path::new("/dev/shm")).unwrap();
+    let system = rustix::fs::statvfs("/dev/shm").unwrap();
+    assert!(free > 0 && free <= system.f_blocks * system.f_frsize, "{free}");
+    assert_eq!(kind(SystemFiles.free_bytes(Path::new("/dev/nowhere"))), Some(ErrorKind::NotFound));
+}
+
+/// Whether reads of a file go past the page cache.
+fn is_direct(file: &SystemFile) -> bool {
+    rustix::fs::fcntl_getfl(file.as_system().unwrap()).unwrap().contains(rustix::fs::OFlags::DIRECT)
+}
+
+/// On a disk, and on tmpfs, which refuses direct reads on some kernels.
+#[test]
+fn direct_reads_give_the_same_bytes_as_plain_ones() {
+    for directory in [
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        tempfile::tempdir_in("/dev/shm").unwrap(),
+    ] {
+        let path = directory.path().join("file");
+        let bytes: Vec<u8> = (0..3 * DIRECT_BLOCK as u32 + 100).map(|n| (n ^ n >> 8) as u8).collect();
+        let written = SystemFiles.create(&path).unwrap();
+        written.write_all_at(&bytes, 0).unwrap();
+        let direct = SystemFiles.open(&path, Purpose::ReadDirect).unwrap();
+        let points = [0, 1, 511, 512, 4095, 4096, 4097, 8192, 12288, 12300, 12387, 12388, 12389, 20000];
+        let mut memory = vec![0; 40000];
+        let aligned = memory.as_ptr().align_offset(DIRECT_BLOCK);
+        for (at, length, shift) in points
+            .iter()
+            .flat_map(|&at| points.iter().flat_map(move |&length| [(at, length, 0), (at, length, 1)]))
+        {
+            let buffer = &mut memory[aligned + shift..][..length];
+            let there = bytes.get(at..).unwrap_or_default();
+            let read = direct.read_at(buffer, at as u64).unwrap();
+            assert_eq!(&buffer[..read], &there[..length.min(there.len())], "{length} bytes from {at} on");
+        }
+        written.write_all_at(b"later", 5000).unwrap();
+        let (mut one, mut two) = ([0; 5], [0; 9000]);
+        direct.read_many(&mut [(5000, &mut one), (10, &mut two)]).unwrap();
+        assert_eq!((&one, &two[4990..4995]), (b"later", &b"later"[..]));
+        let past = kind(direct.read_many(&mut [(12385, &mut one)]));
+        assert_eq!(past, Some(ErrorKind::UnexpectedEof));
+        assert!(direct.write_at(b"x", 0).is_err());
+    }
+    let nowhere = SystemFiles.open(Path::new("/dev/shm/nowhere"), Purpose::ReadDirect);
+    assert_eq!(kind(nowhere), Some(ErrorKind::NotFound));
+}
+
+#[test]
+fn refused_direct_reads_become_plain_ones() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    SystemFiles.create(&path).unwrap().write_all_at(&[7; 5000], 0).unwrap();
+    let file = SystemFiles.open(&path, Purpose::ReadDirect).unwrap();
+    let possible = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).is_ok();
+    assert_eq!(is_direct(&file), possible);
+    let mut read = [0; 5000];
+    file.read_exact_at(&mut read, 0).unwrap();
+    // The kernel's answer to this offset is its answer to a direct read that it refuses.
+    assert_eq!(kind(file.read_at(&mut read, 1 << 63)), Some(ErrorKind::InvalidInput));
+    assert!(!is_direct(&file));
+    read = [0; 5000];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(read, [7; 5000]);
+}
+
+#[test]
+fn long_direct_reads_are_completed() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n / 4096) as u8).collect();
+    SystemFiles.create(&path).unwrap().write_all_at(&bytes, 0).unwrap();
+    let mut read = vec![0; bytes.len() - 3];
+    SystemFiles.open(&path, Purpose::ReadDirect).unwrap().read_exact_at(&mut read, 3).unwrap();
+    assert!(read == bytes[3..]);
 }

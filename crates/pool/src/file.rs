@@ -10,7 +10,7 @@ use rustix::fs::fstatfs;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use terrace_medium::files::{StoredFile, directory_of};
 use terrace_medium::{MapError, MappedMedium, Mapping, Protection, Region, Shm};

@@ -1,14 +1,16 @@
 //! The contract between code that keeps data in files and the file system below.
 //!
 //! A file system promises little. Only the following may be relied upon:
-//! - Bytes written to a file survive a power loss once [`StoredFile::sync`] has returned. Until
-//!   then any part of them may survive.
+//! - Bytes written to a file survive a power loss once [`StoredFile::sync`] or
+//!   [`StoredFile::sync_data`] has returned. Until then any part of them may survive.
 //! - A new, changed or removed name survives once [`Files::sync_directory`] of its directory has
 //!   returned; syncing the file does not do it. Until then any of these changes may survive without
-//!   the others, but each one as a whole.
+//!   the others, but each one as a whole. A directory is a name in its parent: a new one, with all
+//!   names in it, is durable once the parent is synced as well.
 //! - Reads and writes may transfer less than asked for.
 //! - Any call may fail. After a failed sync it is unknown what is durable, even if a later sync
-//!   succeeds.
+//!   succeeds: the kernel may have dropped the bytes that it could not write, and reads may show
+//!   them all the same until the power loss.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -19,9 +21,16 @@ use std::path::Path;
 pub enum Purpose {
     /// Reading.
     Read,
+    /// Reading past the page cache where the file system can; elsewhere as [`Purpose::Read`]. Reads
+    /// of any offset and length give the same bytes as a plain read. Those of whole blocks of
+    /// [`DIRECT_BLOCK`] bytes into memory aligned to them are not copied.
+    ReadDirect,
     /// Reading and writing.
     Write,
 }
+
+/// What offsets, lengths and memory are multiples of in a direct read that needs no copy.
+pub const DIRECT_BLOCK: usize = 4096;
 
 /// What a rename does if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +49,10 @@ pub trait StoredFile: Send + Sync {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
     /// Waits until everything written so far survives a power loss.
     fn sync(&self) -> io::Result<()>;
+    /// Waits until the bytes written so far survive a power loss, and the length as far as reading
+    /// them needs it. It need not keep anything else, such as a shorter length or the time of the
+    /// last change; so it is cheaper than [`StoredFile::sync`] in space that is allocated already.
+    fn sync_data(&self) -> io::Result<()>;
     /// The file's length in bytes.
     fn length(&self) -> io::Result<u64>;
     /// Truncates the file, or extends it with zeros.
@@ -53,7 +66,17 @@ pub trait StoredFile: Send + Sync {
         None
     }
 
-    /// Writes all of `bytes` at `at`.
+    /// Tells that the page cache need not keep this file's bytes. It may keep them all the same,
+    /// and always keeps those that are not synced. Later reads give the same bytes.
+    fn forget(&self) {}
+
+    /// Fills each buffer with the bytes from its offset on. After an error the content of all
+    /// buffers is unspecified.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        reads.iter_mut().try_for_each(|(at, buffer)| self.read_exact_at(buffer, *at))
+    }
+
+    /// Writes all of `bytes` at `at`. After an error, any part of them may have been written.
     fn write_all_at(&self, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write_at(bytes, at) {
@@ -90,6 +113,8 @@ pub trait StoredFile: Send + Sync {
 pub trait Files: Clone + Send + Sync + 'static {
     /// An open file.
     type File: StoredFile;
+    /// A lock on a file, held until it is dropped.
+    type Lock: Send + Sync + 'static;
 
     /// Creates an empty file at `path`, accessible to its owner only. Fails with `AlreadyExists`.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
@@ -103,9 +128,30 @@ pub trait Files: Clone + Send + Sync + 'static {
     /// Opens `path` for reading from its beginning: a file, or a pipe or device that can be read
     /// once. With its length, if known.
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)>;
-    /// Renames a file.
+    /// Creates an empty directory at `path`, accessible to its owner only. Fails with
+    /// `AlreadyExists` if an entry of any kind has this name. The directory survives a power loss
+    /// once its parent is synced.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory. Fails with `DirectoryNotEmpty` if it holds a name.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// Whether `path` is a directory, or a symbolic link to one. `false` if it does not exist.
+    fn is_directory(&self, path: &Path) -> io::Result<bool>;
+    /// Gives the file at `from` a second name, on the same file system (a hard link): both names
+    /// lead to the same bytes, which stay until the last name is removed. Fails with
+    /// `AlreadyExists`. The new name survives a power loss once its directory is synced.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Locks the existing file at `path` against all other callers of this function, in this
+    /// process and in others, until the returned lock is dropped or this process ends, however it
+    /// ends. `None` if another holder has the lock. The caller must be allowed to write to the
+    /// file. The lock does not prevent reads, writes, renames or the removal of the file.
+    fn lock(&self, path: &Path) -> io::Result<Option<Self::Lock>>;
+    /// How many bytes an ordinary user can still write to the file system of `directory`. An
+    /// estimate: others write too, and the file system needs some bytes for itself.
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
+    /// Renames a file or a directory. The new name replaces a file or an empty directory if
+    /// `replace` says so. If both names belong to the same file, it does nothing.
     fn rename(&self, from: &Path, to: &Path, replace: Replace) -> io::Result<()>;
-    /// Removes a name, and the file with its last name.
+    /// Removes a name of a file, and the file with its last name. Fails for a directory.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>>;

@@ -1,9 +1,10 @@
 //! Files: what an engine may ask of a file system, as a trait, so that a test can replace it.
 
+mod direct;
 mod layer;
 mod publish;
 mod system;
 
-pub use layer::{Files, Purpose, Replace, StoredFile, directory_of};
+pub use layer::{DIRECT_BLOCK, Files, Purpose, Replace, StoredFile, directory_of};
 pub use publish::{Appender, Unpublished};
-pub use system::SystemFiles;
+pub use system::{SystemFile, SystemFiles};

@@ -1,72 +1,118 @@
 //! The operating system's file system.
 
-use super::{Files, Purpose, Replace, StoredFile};
+use super::{Files, Purpose, Replace, StoredFile, direct};
 use crate::{MapError, Mapping};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, renameat_with};
+use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{fadvise, linkat, renameat_with, statvfs};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemFiles;
 
-impl StoredFile for File {
+/// An open file of the operating system.
+#[derive(Debug)]
+pub struct SystemFile {
+    file: File,
+    /// Whether reads go past the page cache, and so must be aligned.
+    direct: AtomicBool,
+}
+
+impl From<File> for SystemFile {
+    fn from(file: File) -> Self {
+        Self { file, direct: AtomicBool::new(false) }
+    }
+}
+
+impl SystemFile {
+    /// Opens a file for reads past the page cache, or for plain ones if the file system refuses.
+    fn open_direct(path: &Path) -> io::Result<Self> {
+        match OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path) {
+            Ok(file) => Ok(Self { file, direct: AtomicBool::new(true) }),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(File::open(path)?.into()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl StoredFile for SystemFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        FileExt::read_at(self, buffer, at)
+        if self.direct.load(Relaxed) {
+            if let Some(read) = direct::read_at(&self.file, buffer, at)? {
+                return Ok(read);
+            }
+            direct::give_up(&self.file)?;
+            self.direct.store(false, Relaxed);
+        }
+        self.file.read_at(buffer, at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
-        FileExt::write_at(self, bytes, at)
+        self.file.write_at(bytes, at)
     }
     fn sync(&self) -> io::Result<()> {
-        self.sync_all()
+        self.file.sync_all()
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
     fn length(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
     fn set_length(&self, bytes: u64) -> io::Result<()> {
-        self.set_len(bytes)
+        self.file.set_len(bytes)
     }
     fn allocate(&self, bytes: u64) -> io::Result<()> {
-        Mapping::allocate(self, bytes).map_err(|error| match error {
+        Mapping::allocate(&self.file, bytes).map_err(|error| match error {
             MapError::Os(_, error) => error,
             MapError::NoSpace { .. } => ErrorKind::StorageFull.into(),
             other => io::Error::other(other),
         })
     }
+    fn forget(&self) {
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
     fn as_system(&self) -> Option<&File> {
-        Some(self)
+        Some(&self.file)
     }
 }
 
 impl Files for SystemFiles {
-    type File = File;
+    type File = SystemFile;
+    type Lock = File;
 
-    fn create(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+    fn create(&self, path: &Path) -> io::Result<SystemFile> {
+        let mut options = OpenOptions::new();
+        Ok(options.read(true).write(true).create_new(true).mode(0o600).open(path)?.into())
     }
 
-    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<File>> {
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<SystemFile>> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
             // Naming an unnamed file needs /proc.
-            Ok(file) if Path::new("/proc/self/fd").exists() => Ok(Some(file.into())),
+            Ok(file) if Path::new("/proc/self/fd").exists() => Ok(Some(File::from(file).into())),
             Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn name(&self, file: &File, path: &Path) -> io::Result<()> {
-        let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fn name(&self, file: &SystemFile, path: &Path) -> io::Result<()> {
+        let unnamed = format!("/proc/self/fd/{}", file.file.as_raw_fd());
         Ok(linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<File> {
-        OpenOptions::new().read(true).write(purpose == Purpose::Write).open(path)
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<SystemFile> {
+        match purpose {
+            Purpose::Read => Ok(File::open(path)?.into()),
+            Purpose::ReadDirect => SystemFile::open_direct(path),
+            Purpose::Write => Ok(OpenOptions::new().read(true).write(true).open(path)?.into()),
+        }
     }
 
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
@@ -77,6 +123,42 @@ impl Files for SystemFiles {
         }
         let length = metadata.is_file().then_some(metadata.len());
         Ok((Box::new(file), length))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        match path.metadata() {
+            Ok(metadata) => Ok(metadata.is_dir()),
+            Err(error) if is_absence(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<File>> {
+        // A handle of its own: handles that are copies of each other share a lock. Network file
+        // systems grant an exclusive lock only to a handle that may write.
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let system = statvfs(directory)?;
+        Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
 
     fn rename(&self, from: &Path, to: &Path, replace: Replace) -> io::Result<()> {
@@ -97,7 +179,7 @@ impl Files for SystemFiles {
     fn is_taken(&self, path: &Path) -> io::Result<bool> {
         match path.symlink_metadata() {
             Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(error) if is_absence(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -110,4 +192,9 @@ impl Files for SystemFiles {
             synced => synced,
         }
     }
+}
+
+/// Whether the error says that a path leads to nothing.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

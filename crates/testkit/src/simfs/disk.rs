@@ -1,156 +1,279 @@
-//! The content of the simulated file system, and the durable part of it.
+//! Names, directories and files of the simulated file system, and what is durable of them.
 
+use super::content::{Content, Draw};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::mem::take;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use terrace_medium::files::directory_of;
 
-/// Size of the smallest unit that a disk writes atomically.
-const SECTOR: usize = 512;
+/// Identifies a file or a directory, whatever its names.
+pub(super) type NodeId = u64;
+/// A name in a directory.
+pub(super) type Entry = (NodeId, OsString);
 
-pub(super) type FileId = u64;
-
-/// A file: its visible and its durable content.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Content {
-    pub(super) now: Vec<u8>,
-    kept: Vec<u8>,
-    /// Sectors whose visible and durable content may differ.
-    unsynced: BTreeSet<usize>,
-}
-
-/// A change of names that is not durable yet.
+/// A change of names that is not durable yet. It survives as a whole or not at all.
 #[derive(Clone, Debug)]
-enum Change {
-    Made(PathBuf, FileId),
-    Removed(PathBuf),
-    Renamed(PathBuf, PathBuf, FileId),
+struct Change {
+    gone: Option<Entry>,
+    made: Option<(Entry, NodeId)>,
 }
 
-/// Names, and the files with a name or an open handle. The next crash removes files without a name.
+/// A file.
 #[derive(Debug, Default)]
-pub(super) struct Disk {
-    pub(super) files: BTreeMap<FileId, Content>,
-    pub(super) names: BTreeMap<PathBuf, FileId>,
-    kept_names: BTreeMap<PathBuf, FileId>,
-    changes: Vec<Change>,
-    pub(super) directories: BTreeSet<PathBuf>,
-    next: FileId,
+pub(super) struct Node {
+    pub(super) content: Arc<Content>,
+    /// Shared by all open handles of this life; a crash replaces it.
+    pub(super) handle: Arc<()>,
+    /// The lock, as long as it is held.
+    pub(super) lock: Weak<()>,
 }
 
-impl Content {
-    pub(super) fn write(&mut self, bytes: &[u8], at: usize) {
-        let end = at + bytes.len();
-        if end > self.now.len() {
-            self.set_length(end);
-        }
-        self.now[at..end].copy_from_slice(bytes);
-        self.touch(at, end);
+/// Directories, names, and the files with a name or an open handle.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    pub(super) files: BTreeMap<NodeId, Node>,
+    pub(super) directories: BTreeSet<NodeId>,
+    /// The directories that were there from the start.
+    roots: BTreeMap<PathBuf, NodeId>,
+    names: BTreeMap<Entry, NodeId>,
+    kept_names: BTreeMap<Entry, NodeId>,
+    changes: Vec<Change>,
+    next: NodeId,
+    /// Bytes that all files together may have; `None` if there is no limit.
+    pub(super) capacity: Option<u64>,
+    pub(super) syncs: u64,
+    pub(super) sync_faults: BTreeMap<u64, SyncFault>,
+}
+
+/// What a chosen sync does instead of keeping anything.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SyncFault {
+    /// Returns success.
+    Skip,
+    /// Fails, and what it should have kept is lost for later syncs too.
+    Lose,
+}
+
+/// A copy has the same content, but no open handle and no lock.
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        Self { content: self.content.clone(), ..Self::default() }
+    }
+}
+
+impl Change {
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.gone.iter().chain(self.made.iter().map(|(entry, _)| entry))
     }
 
-    pub(super) fn set_length(&mut self, bytes: usize) {
-        let (least, most) = (bytes.min(self.now.len()), bytes.max(self.now.len()));
-        self.now.resize(bytes, 0);
-        self.touch(least, most);
+    fn apply(self, names: &mut BTreeMap<Entry, NodeId>) {
+        self.gone.map(|entry| names.remove(&entry));
+        self.made.map(|(entry, id)| names.insert(entry, id));
     }
 
-    fn touch(&mut self, from: usize, to: usize) {
-        self.unsynced.extend(from / SECTOR..to.div_ceil(SECTOR));
-    }
-
-    pub(super) fn sync(&mut self) {
-        self.kept = self.now.clone();
-        self.unsynced.clear();
-    }
-
-    /// Loses part of the unsynced data. The length afterwards is the old one, the new one, or one
-    /// in between at a unit boundary.
-    fn crash(&mut self, unit: usize, draw: &mut dyn FnMut(u64) -> u64) {
-        let old = std::mem::take(&mut self.kept);
-        let (least, most) = (old.len().min(self.now.len()), old.len().max(self.now.len()));
-        let length = match draw(3) {
-            0 => old.len(),
-            1 => self.now.len(),
-            _ => (least + draw((most - least) as u64 + 1) as usize).next_multiple_of(unit).min(most),
-        };
-        let mut kept = old;
-        kept.resize(length, 0);
-        let units: BTreeSet<usize> = self.unsynced.iter().map(|sector| sector * SECTOR / unit).collect();
-        for nth in units {
-            let (from, to) = (nth * unit, ((nth + 1) * unit).min(length).min(self.now.len()));
-            if from < to && draw(2) == 1 {
-                kept[from..to].copy_from_slice(&self.now[from..to]);
-            }
-        }
-        self.now = kept.clone();
-        self.kept = kept;
-        self.unsynced.clear();
-    }
-
-    pub(super) fn flip_bit(&mut self, bit: u64) {
-        let byte = (bit / 8) as usize;
-        if byte < self.now.len() {
-            self.now[byte] ^= 1 << (bit % 8);
-            self.kept = self.now.clone();
+    /// Whether it changes these names, and does not rename what is not there.
+    fn has_effect(&self, names: &BTreeMap<Entry, NodeId>) -> bool {
+        let gone = self.gone.as_ref().map(|entry| names.get(entry));
+        match &self.made {
+            None => gone.flatten().is_some(),
+            Some((entry, id)) => gone.is_none_or(|gone| gone == Some(id)) && names.get(entry) != Some(id),
         }
     }
 }
 
 impl Disk {
-    pub(super) fn make(&mut self) -> FileId {
+    pub(super) fn with_roots(roots: impl Iterator<Item = PathBuf>) -> Self {
+        let mut disk = Self::default();
+        disk.roots = roots.map(|path| (path, disk.make_directory())).collect();
+        disk
+    }
+
+    pub(super) fn make(&mut self) -> NodeId {
         self.next += 1;
-        self.files.insert(self.next, Content::default());
+        self.files.insert(self.next, Node::default());
         self.next
     }
 
-    pub(super) fn give_name(&mut self, path: &Path, id: FileId) {
-        self.names.insert(path.into(), id);
-        self.changes.push(Change::Made(path.into(), id));
+    pub(super) fn make_directory(&mut self) -> NodeId {
+        self.next += 1;
+        self.directories.insert(self.next);
+        self.next
     }
 
-    pub(super) fn rename(&mut self, from: &Path, to: &Path, id: FileId) {
-        self.names.remove(from);
-        self.names.insert(to.into(), id);
-        self.changes.push(Change::Renamed(from.into(), to.into(), id));
+    pub(super) fn find(&self, path: &Path) -> Option<NodeId> {
+        self.roots.get(path).copied().or_else(|| self.names.get(&self.entry(path).ok()?).copied())
     }
 
-    pub(super) fn remove(&mut self, path: &Path) {
-        if self.names.remove(path).is_some() {
-            self.changes.push(Change::Removed(path.into()));
-        }
+    pub(super) fn find_file(&self, path: &Path) -> io::Result<NodeId> {
+        let id = self.find(path).ok_or(ErrorKind::NotFound)?;
+        if self.directories.contains(&id) { Err(ErrorKind::IsADirectory.into()) } else { Ok(id) }
     }
 
-    /// Makes the names in `directory` durable.
-    pub(super) fn sync_directory(&mut self, directory: &Path) {
-        let within = |path: &Path| path.parent() == Some(directory);
-        self.kept_names.retain(|path, _| !within(path));
-        let names = self.names.iter().filter(|(path, _)| within(path));
-        self.kept_names.extend(names.map(|(path, id)| (path.clone(), *id)));
-        self.changes.retain(|change| match change {
-            Change::Made(path, _) | Change::Removed(path) => !within(path),
-            Change::Renamed(from, to, _) => !within(from) && !within(to),
-        });
+    pub(super) fn find_directory(&self, path: &Path) -> io::Result<NodeId> {
+        let id = self.find(path).ok_or(ErrorKind::NotFound)?;
+        if self.directories.contains(&id) { Ok(id) } else { Err(ErrorKind::NotADirectory.into()) }
     }
 
-    /// Leaves a state that a power failure might leave.
-    pub(super) fn crash(&mut self, draw: &mut dyn FnMut(u64) -> u64) {
-        for change in std::mem::take(&mut self.changes) {
-            if draw(2) == 0 {
-                continue;
-            }
-            match change {
-                Change::Made(path, id) => _ = self.kept_names.insert(path, id),
-                Change::Removed(path) => _ = self.kept_names.remove(&path),
-                Change::Renamed(from, to, id) => {
-                    self.kept_names.remove(&from);
-                    self.kept_names.insert(to, id);
+    /// The place of a name, in a directory that exists.
+    pub(super) fn entry(&self, path: &Path) -> io::Result<Entry> {
+        let directory = directory_of(path);
+        let name = path.file_name().ok_or(ErrorKind::NotFound)?;
+        Ok((self.find_directory(directory)?, name.into()))
+    }
+
+    /// The place of a name that does not exist yet.
+    pub(super) fn free_entry(&self, path: &Path) -> io::Result<Entry> {
+        if self.find(path).is_some() { Err(ErrorKind::AlreadyExists.into()) } else { self.entry(path) }
+    }
+
+    /// The names in a directory.
+    pub(super) fn list(&self, directory: NodeId) -> impl Iterator<Item = (&OsString, NodeId)> {
+        let names = self.names.range((directory, OsString::new())..);
+        names.take_while(move |((of, _), _)| *of == directory).map(|((_, name), id)| (name, *id))
+    }
+
+    /// All paths.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        let mut to_list: Vec<(PathBuf, NodeId)> = self.roots.clone().into_iter().collect();
+        while let Some((path, directory)) = to_list.pop() {
+            for (name, id) in self.list(directory) {
+                paths.push(path.join(name));
+                if self.directories.contains(&id) {
+                    to_list.push((path.join(name), id));
                 }
             }
         }
-        self.names = self.kept_names.clone();
-        let named: BTreeSet<FileId> = self.names.values().copied().collect();
-        self.files.retain(|id, _| named.contains(id));
-        for content in self.files.values_mut() {
-            let unit = if draw(2) == 0 { SECTOR } else { 8 * SECTOR };
-            content.crash(unit, draw);
+        paths.sort();
+        paths
+    }
+
+    pub(super) fn give_name(&mut self, entry: Entry, id: NodeId) {
+        self.change(Change { gone: None, made: Some((entry, id)) });
+    }
+
+    pub(super) fn rename(&mut self, from: Entry, to: Entry, id: NodeId) {
+        self.change(Change { gone: Some(from), made: Some((to, id)) });
+    }
+
+    pub(super) fn remove(&mut self, entry: Entry) {
+        self.change(Change { gone: Some(entry), made: None });
+    }
+
+    fn change(&mut self, change: Change) {
+        change.clone().apply(&mut self.names);
+        self.changes.push(change);
+    }
+
+    /// Counts a sync, and says how it fails.
+    pub(super) fn next_sync(&mut self) -> Option<SyncFault> {
+        self.syncs += 1;
+        self.sync_faults.get(&(self.syncs - 1)).copied()
+    }
+
+    /// Makes the names in `directory` durable.
+    pub(super) fn sync_directory(&mut self, directory: NodeId) {
+        for change in self.take_changes(directory) {
+            change.apply(&mut self.kept_names);
         }
+        self.collect();
+    }
+
+    /// A failed sync: the changes in `directory` count as durable, but are not.
+    pub(super) fn lose_names(&mut self, directory: NodeId) {
+        self.take_changes(directory);
+    }
+
+    /// Takes the changes of names in `directory`, in their order. A rename from or to another
+    /// directory survives as a whole, so earlier changes of the name there come with it.
+    fn take_changes(&mut self, directory: NodeId) -> Vec<Change> {
+        let mut entries = BTreeSet::new();
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        for change in take(&mut self.changes).into_iter().rev() {
+            if change.entries().any(|entry| entry.0 == directory || entries.contains(entry)) {
+                entries.extend(change.entries().cloned());
+                taken.push(change);
+            } else {
+                left.push(change);
+            }
+        }
+        taken.reverse();
+        left.reverse();
+        self.changes = left;
+        taken
+    }
+
+    /// The content of a file that exists, to change it.
+    pub(super) fn content(&mut self, id: NodeId) -> &mut Content {
+        Arc::make_mut(&mut self.files.entry(id).or_default().content)
+    }
+
+    /// Whether a rename of `id` may replace `other`.
+    pub(super) fn check_replaceable(&self, id: NodeId, other: NodeId) -> io::Result<()> {
+        match (self.directories.contains(&id), self.directories.contains(&other)) {
+            (true, false) => Err(ErrorKind::NotADirectory.into()),
+            (false, true) => Err(ErrorKind::IsADirectory.into()),
+            (true, true) if self.list(other).next().is_some() => Err(ErrorKind::DirectoryNotEmpty.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves a state that a power failure might leave, without handles and locks. For `units` see
+    /// [`Content::crash`].
+    pub(super) fn crash(&mut self, units: &[usize], draw: Draw) {
+        for change in take(&mut self.changes) {
+            if change.has_effect(&self.kept_names) && draw(2) == 1 {
+                change.apply(&mut self.kept_names);
+            }
+        }
+        self.files.values_mut().for_each(|node| *node = node.clone());
+        self.drop_unreachable();
+        self.names = self.kept_names.clone();
+        self.collect();
+        for node in self.files.values_mut().filter(|node| !node.content.is_synced()) {
+            Arc::make_mut(&mut node.content).crash(units, draw);
+        }
+    }
+
+    /// Drops the durable names that no path from a root leads to: their directory is lost.
+    fn drop_unreachable(&mut self) {
+        let mut reached: BTreeSet<NodeId> = self.roots.values().copied().collect();
+        loop {
+            let within = self.kept_names.iter().filter(|((of, _), id)| {
+                reached.contains(of) && self.directories.contains(id) && !reached.contains(id)
+            });
+            let found: Vec<NodeId> = within.map(|(_, id)| *id).collect();
+            if found.is_empty() {
+                break;
+            }
+            reached.extend(found);
+        }
+        self.kept_names.retain(|(of, _), _| reached.contains(of));
+    }
+
+    /// Drops what has no name, will have none after a crash, and is not open.
+    fn collect(&mut self) {
+        let made = self.changes.iter().filter_map(|change| change.made.as_ref().map(|(_, id)| id));
+        let names = self.names.values().chain(self.kept_names.values());
+        let used: BTreeSet<NodeId> = names.chain(self.roots.values()).chain(made).copied().collect();
+        self.files.retain(|id, node| used.contains(id) || node.is_open());
+        self.directories.retain(|id| used.contains(id));
+    }
+
+    /// How many more bytes files may have.
+    pub(super) fn room(&self) -> u64 {
+        let Some(capacity) = self.capacity else { return u64::MAX };
+        let named: BTreeSet<NodeId> = self.names.values().copied().collect();
+        let files = self.files.iter().filter(|(id, node)| named.contains(id) || node.is_open());
+        capacity.saturating_sub(files.map(|(_, node)| node.content.now.len() as u64).sum())
+    }
+}
+
+impl Node {
+    fn is_open(&self) -> bool {
+        Arc::strong_count(&self.handle) > 1
     }
 }

@@ -1,6 +1,6 @@
 //! A file system with injected failures.
 
-use super::files::draws;
+use super::states::draws;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
@@ -107,6 +107,7 @@ impl<F: Files> Faulty<F> {
 
 impl<F: Files> Files for Faulty<F> {
     type File = FaultyFile<F::File>;
+    type Lock = F::Lock;
 
     fn create(&self, path: &Path) -> io::Result<Self::File> {
         self.plan.call()?;
@@ -131,6 +132,30 @@ impl<F: Files> Files for Faulty<F> {
         self.plan.call()?;
         let (below, length) = self.below.stream(path)?;
         Ok((Box::new(FaultyStream { below, plan: self.plan.clone() }), length))
+    }
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.create_directory(path)
+    }
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.remove_directory(path)
+    }
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        self.plan.call()?;
+        self.below.is_directory(path)
+    }
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.link(from, to)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Self::Lock>> {
+        self.plan.call()?;
+        self.below.lock(path)
+    }
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        self.plan.call()?;
+        self.below.free_bytes(directory)
     }
     fn rename(&self, from: &Path, to: &Path, replace: Replace) -> io::Result<()> {
         self.plan.call()?;
@@ -174,6 +199,10 @@ impl<T: StoredFile> StoredFile for FaultyFile<T> {
         self.plan.call()?;
         self.below.sync()
     }
+    fn sync_data(&self) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.sync_data()
+    }
     fn length(&self) -> io::Result<u64> {
         self.plan.call()?;
         self.below.length()
@@ -185,6 +214,10 @@ impl<T: StoredFile> StoredFile for FaultyFile<T> {
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         self.plan.call()?;
         self.below.allocate(bytes)
+    }
+    fn forget(&self) {
+        // It cannot fail, so it is not counted.
+        self.below.forget();
     }
     fn as_system(&self) -> Option<&std::fs::File> {
         self.below.as_system()

@@ -5,4 +5,6 @@ mod pool_files;
 mod range_index;
 mod recording;
 mod simfs;
+mod simfs_names;
+mod simfs_states;
 mod slow;

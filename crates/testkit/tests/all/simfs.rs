@@ -115,6 +115,45 @@ fn short_reads_and_writes_are_completed() {
     assert!(files.calls() > 10, "{}", files.calls());
 }
 
+type Call = fn(&Faulty<SimFs>) -> io::Result<()>;
+
+#[test]
+fn faulty_calls_are_forwarded_or_fail() {
+    let calls: [Call; 6] = [
+        |files| files.create_directory(path("/d/in")),
+        |files| files.remove_directory(path("/d/empty")),
+        |files| files.is_directory(path("/d")).map(|is| assert!(is)),
+        |files| files.link(path("/d/a"), path("/d/b")),
+        |files| files.lock(path("/d/a")).map(|lock| assert!(lock.is_some())),
+        |files| files.free_bytes(path("/d")).map(|free| assert_eq!(free, 99)),
+    ];
+    let make = || {
+        let files = disk();
+        files.put(path("/d/a"), b"a");
+        files.create_directory(path("/d/empty")).unwrap();
+        files.set_capacity(100);
+        files
+    };
+    for call in calls {
+        let (done, failed) = (make(), make());
+        call(&Faulty::counting(done.clone())).unwrap();
+        let faulty = Faulty::failing(failed.clone(), 0, Fault::Device);
+        assert_eq!(call(&faulty).unwrap_err().raw_os_error(), Some(5));
+        assert_eq!((faulty.calls(), failed.names()), (1, make().names()));
+    }
+    let files = make();
+    let file =
+        Faulty::failing(files.clone(), 1, Fault::Device).open(path("/d/a"), Purpose::ReadDirect).unwrap();
+    file.forget();
+    assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(5));
+    assert_eq!(files.sync_count(), 0);
+    file.sync_data().unwrap();
+    assert_eq!(files.sync_count(), 1);
+    let (mut one, mut two) = ([0], [0; 2]);
+    file.read_many(&mut [(0, &mut one)]).unwrap();
+    assert_eq!((one, file.read_many(&mut [(0, &mut one), (0, &mut two)]).is_err()), (*b"a", true));
+}
+
 /// Publishes 5,000 bytes, in pieces.
 fn publish<F: Files>(files: &F, path: &Path) -> io::Result<()> {
     let new = Unpublished::new(files, path, 1)?;
