@@ -1,0 +1,235 @@
+//! Replaying a log. See the head of the [module](super) for what ends it.
+
+use super::Position;
+use super::head::{HEAD, Head, read_head};
+use super::record::{Chain, Owner};
+use super::records::{Records, Rest};
+use super::segment::{Begun, MAGIC, number_of, path_of};
+use crate::DiskError;
+use std::path::{Path, PathBuf};
+use terrace_medium::files::{Files, Purpose};
+
+/// A record of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its first sequence number, and how many it has.
+    pub first_seq: u64,
+    /// How many sequence numbers it has.
+    pub count: u32,
+    /// The position behind it.
+    pub end: Position,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// The part of a log that a power loss tore. No sync had covered it, as far as the log knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// The number of the segment where it begins.
+    pub segment: u64,
+    /// Its offset there.
+    pub offset: u64,
+    /// Its length up to the last byte that is not zero, with later segments.
+    pub bytes: u64,
+}
+
+/// What a replay has found.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// Number of records.
+    pub records: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// The highest sequence number; 0 if there is none.
+    pub last_seq: u64,
+    /// What was torn behind the last record, if anything was.
+    pub tail: Option<Tail>,
+    /// The number of the segment that the writer begins next.
+    pub next_segment: u64,
+    /// The position behind the last record.
+    pub end: Position,
+    /// The segments that count, the oldest first.
+    pub(super) begun: Vec<Begun>,
+    /// The segments behind them, to be removed.
+    pub(super) surplus: Vec<u64>,
+    /// The end of the chain of records.
+    pub(super) chain: Chain,
+    /// A position up to which the log is known to be synced.
+    pub(super) durable: Position,
+    /// Bytes of the last segment that are not zero.
+    pub(super) used: u64,
+}
+
+/// A segment that was found in the directory.
+struct Listed {
+    number: u64,
+    path: PathBuf,
+    head: Option<Head>,
+}
+
+/// Where the records of a segment stop.
+enum Stop {
+    /// Where the next segment says, or at an end record.
+    End { follows: bool },
+    /// Before something that is no record, at this offset.
+    Bad(u64),
+}
+
+/// Hands all records of the log in `directory` to `each`, in order, and changes nothing.
+///
+/// Records may be handed out before an error behind them is found.
+///
+/// # Errors
+/// A segment is damaged, missing, of another store or of a later format; it cannot be read; or
+/// `each` failed.
+pub fn replay<F: Files>(
+    files: &F,
+    directory: &Path,
+    store: u64,
+    each: &mut dyn FnMut(Record<'_>) -> Result<(), DiskError>,
+) -> Result<Replayed, DiskError> {
+    let listed = list(files, directory, store)?;
+    let first = listed.first();
+    let mut replayed = Replayed {
+        records: 0,
+        bytes: 0,
+        last_seq: 0,
+        tail: None,
+        next_segment: first.map_or(1, |first| first.number),
+        end: 0,
+        begun: Vec::new(),
+        surplus: Vec::new(),
+        chain: first.and_then(|first| first.head).map_or(Chain::default(), |head| head.before),
+        durable: 0,
+        used: 0,
+    };
+    for (nth, segment) in listed.iter().enumerate() {
+        let next = listed.get(nth + 1);
+        match replayed.read(files, store, segment, next, each)? {
+            Stop::End { follows: true } if next.is_none() => {
+                let what = "the segment of the log behind this one is missing";
+                return Err(DiskError::corrupt(&segment.path, replayed.used, what));
+            }
+            Stop::End { .. } => {}
+            Stop::Bad(offset) => {
+                replayed.look_behind(files, store, &listed[nth..], offset)?;
+                break;
+            }
+        }
+    }
+    replayed.end = replayed.chain.end;
+    Ok(replayed)
+}
+
+/// The segments in the directory, with their heads.
+fn list<F: Files>(files: &F, directory: &Path, store: u64) -> Result<Vec<Listed>, DiskError> {
+    let names = files.list(directory).map_err(DiskError::io("list", directory))?;
+    let numbers = names.iter().filter_map(|name| number_of(name.to_str()?));
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable();
+    if let Some(gap) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
+        let missing = path_of(directory, gap[0] + 1);
+        return Err(DiskError::corrupt(&missing, 0, "this segment of the log is missing"));
+    }
+    let listed = numbers.into_iter().map(|number| {
+        let path = path_of(directory, number);
+        let file = files.open(&path, Purpose::Read).map_err(DiskError::io("open", &path))?;
+        let head = read_head(&file, &path, MAGIC, Owner { store, file: number })?;
+        Ok(Listed { number, path, head })
+    });
+    let listed: Vec<Listed> = listed.collect::<Result<_, DiskError>>()?;
+    // Older segments are removed only once the head of the next one is durable.
+    match listed.first() {
+        Some(first) if first.head.is_none() && first.number > 1 => {
+            Err(DiskError::corrupt(&first.path, 0, "the head of the log's first segment is not valid"))
+        }
+        _ => Ok(listed),
+    }
+}
+
+impl Replayed {
+    /// Reads the records of a segment.
+    fn read<F: Files>(
+        &mut self,
+        files: &F,
+        store: u64,
+        segment: &Listed,
+        next: Option<&Listed>,
+        each: &mut dyn FnMut(Record<'_>) -> Result<(), DiskError>,
+    ) -> Result<Stop, DiskError> {
+        let Some(head) = segment.head.filter(|head| head.before == self.chain) else {
+            return Ok(Stop::Bad(0));
+        };
+        let path = &segment.path;
+        let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
+        let owner = Owner { store, file: segment.number };
+        let mut records = Records::new(&file, path, owner, HEAD, head.after)?;
+        let mut begun = Begun::new(segment.number, head.base);
+        self.durable = self.durable.max(head.durable);
+        let limit = next.and_then(|next| next.head).map(|next| next.before.end);
+        let stop = loop {
+            let end = records.chain().end;
+            if limit == Some(end) {
+                break Stop::End { follows: false };
+            }
+            let Some((header, payload)) = records.next()? else { break Stop::Bad(records.offset()) };
+            self.durable = self.durable.max(header.durable);
+            if header.is_end() {
+                break Stop::End { follows: header.count > 0 };
+            }
+            if let Some(last) = header.last_seq() {
+                begun.add(header.first_seq, last);
+                self.last_seq = self.last_seq.max(last);
+            }
+            self.records += 1;
+            self.bytes += u64::from(header.bytes);
+            let (first_seq, count, end) = (header.first_seq, header.count, end + header.size());
+            each(Record { first_seq, count, end, payload })?;
+        };
+        self.chain = records.chain();
+        self.used = records.offset();
+        begun.end = self.chain.end;
+        self.begun.push(begun);
+        self.next_segment = segment.number + 1;
+        Ok(stop)
+    }
+
+    /// Tells whether what lies behind the last record, at `offset` of the first of `segments`, is a
+    /// torn tail or damage.
+    fn look_behind<F: Files>(
+        &mut self,
+        files: &F,
+        store: u64,
+        segments: &[Listed],
+        offset: u64,
+    ) -> Result<(), DiskError> {
+        let (mut durable, mut bytes) = (0, 0);
+        let first = &segments[0];
+        for (nth, segment) in segments.iter().enumerate() {
+            let from = if nth == 0 { offset } else { 0 };
+            let rest = rest(files, store, segment, from)?;
+            if nth == 0 && from > 0 {
+                self.used = self.used.max(rest.used);
+            }
+            durable = durable.max(rest.durable);
+            bytes += rest.used.saturating_sub(from);
+            if from == 0 {
+                self.surplus.push(segment.number);
+                durable = durable.max(segment.head.map_or(0, |head| head.durable));
+            }
+            if durable > self.chain.end {
+                let what = "a part of the log is not valid, though a later part shows that it was synced";
+                return Err(DiskError::corrupt(&first.path, offset, what));
+            }
+        }
+        self.tail = (bytes > 0).then_some(Tail { segment: first.number, offset, bytes });
+        Ok(())
+    }
+}
+
+fn rest<F: Files>(files: &F, store: u64, segment: &Listed, from: u64) -> Result<Rest, DiskError> {
+    let path = &segment.path;
+    let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
+    let owner = Owner { store, file: segment.number };
+    Records::new(&file, path, owner, from, Chain::default())?.rest()
+}

@@ -1,0 +1,279 @@
+//! The log's writer.
+
+use super::Position;
+use super::head::HEAD;
+use super::record::{HEADER, Header, PAYLOAD_MAX, payload_sum, size};
+use super::segment::{self, Failure};
+use super::state::{Chunk, State};
+use crate::DiskError;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use terrace_medium::files::{Files, StoredFile};
+
+/// Bytes of the largest buffer that is used again.
+const BUFFER_MAX: usize = 4 << 20;
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// Bytes of a segment. A record that is longer gets a segment of its own.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20 }
+    }
+}
+
+/// A log that takes records from many threads.
+///
+/// A record is durable against the end of the process once [`Log::write`] has returned, and against
+/// a loss of power once [`Log::sync`] has. One thread writes or syncs for all that wait.
+pub struct Log<F: Files> {
+    pub(super) files: F,
+    pub(super) directory: PathBuf,
+    pub(super) store: u64,
+    pub(super) options: LogOptions,
+    pub(super) state: Mutex<State<F::File>>,
+    /// Signalled when a thread has made a segment, has written, or has synced.
+    made: Condvar,
+    wrote: Condvar,
+    synced: Condvar,
+    /// Held while segments are removed.
+    pub(super) releasing: Mutex<()>,
+}
+
+pub(super) type Guard<'l, F> = MutexGuard<'l, State<<F as Files>::File>>;
+
+impl<F: Files> Log<F> {
+    pub(super) fn with_state(
+        files: F,
+        directory: PathBuf,
+        store: u64,
+        options: LogOptions,
+        state: State<F::File>,
+    ) -> Self {
+        let (made, wrote, synced) = Default::default();
+        let (state, releasing) = (Mutex::new(state), Mutex::new(()));
+        Self { files, directory, store, options, state, made, wrote, synced, releasing }
+    }
+
+    pub(super) fn lock(&self) -> Guard<'_, F> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a record behind the others, into memory, and returns the position behind it. The record
+    /// has `count` sequence numbers from `first_seq` on, and the parts together as its payload.
+    ///
+    /// # Panics
+    /// If the payload is longer than [`LOG_PAYLOAD_MAX`](crate::LOG_PAYLOAD_MAX), or `count` has
+    /// more than 32 bits.
+    ///
+    /// # Errors
+    /// The log has failed; or the record needs a new segment, and there is no room for one: then
+    /// the log is as before.
+    pub fn append(&self, first_seq: u64, count: u64, parts: &[&[u8]]) -> Result<Position, DiskError> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(len <= PAYLOAD_MAX, "a record of {len} bytes, at most {PAYLOAD_MAX}");
+        let count = u32::try_from(count).expect("a record has fewer than 2^32 sequence numbers");
+        assert!(first_seq.checked_add(count.into()).is_some(), "sequence numbers have 64 bits");
+        let sum = payload_sum(self.store, parts);
+        let mut state = self.lock();
+        loop {
+            state.failure()?;
+            if state.fits(size(len)) || state.go_on(HEAD + size(len) + HEADER) {
+                let header = Header { first_seq, durable: state.durable, bytes: len as u32, count };
+                return Ok(state.put(header, sum, parts));
+            }
+            state = self.make(state, HEAD + size(len) + HEADER)?;
+        }
+    }
+
+    /// Returns once everything up to `to`, and whatever else was appended, has reached the files.
+    ///
+    /// # Errors
+    /// The log has failed; or there was no room and the record that ends at `to` was taken out.
+    ///
+    /// # Panics
+    /// If `to` is a position that no record has reached.
+    pub fn write(&self, to: Position) -> Result<(), DiskError> {
+        self.write_up_to(self.lock(), to).1
+    }
+
+    /// Returns once everything up to `to`, and whatever else was written, survives a power loss.
+    ///
+    /// # Errors
+    /// As [`Log::write`]. A failed sync ends the log.
+    ///
+    /// # Panics
+    /// As [`Log::write`].
+    pub fn sync(&self, to: Position) -> Result<(), DiskError> {
+        let mut state = self.lock();
+        loop {
+            state.check(to)?;
+            if state.durable >= to {
+                return Ok(());
+            }
+            if state.is_syncing {
+                state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.is_syncing = true;
+            // Whatever else is pending, so that this sync covers it.
+            let all = if state.is_writing { to } else { state.end() };
+            let (written, result) = self.write_up_to(state, all);
+            state = written;
+            if result.is_ok() {
+                state = self.sync_written(state);
+            }
+            state.is_syncing = false;
+            self.synced.notify_all();
+        }
+    }
+
+    /// Makes the next segment ahead of time, if half of the current one is used. Returns whether it
+    /// did.
+    ///
+    /// # Errors
+    /// The log has failed, or there is no room.
+    pub fn prepare(&self) -> Result<bool, DiskError> {
+        let state = self.lock();
+        state.failure()?;
+        if state.is_making || !state.spare.is_empty() || !state.is_half_full() {
+            return Ok(false);
+        }
+        drop(self.make(state, self.options.segment_bytes)?);
+        Ok(true)
+    }
+
+    /// The position behind the last record.
+    pub fn end(&self) -> Position {
+        self.lock().end()
+    }
+
+    /// The position up to which the files have everything.
+    pub fn written(&self) -> Position {
+        self.lock().written
+    }
+
+    /// The position up to which everything survives a power loss.
+    pub fn durable(&self) -> Position {
+        self.lock().durable
+    }
+
+    /// Makes the next segment with at least `bytes` bytes, or waits for a thread that makes one.
+    /// The caller looks again whether it has what it needs.
+    pub(super) fn make<'l>(&'l self, mut state: Guard<'l, F>, bytes: u64) -> Result<Guard<'l, F>, DiskError> {
+        if state.is_making {
+            return Ok(self.made.wait(state).unwrap_or_else(PoisonError::into_inner));
+        }
+        state.is_making = true;
+        // A spare segment in the way is made larger: numbers have no gap.
+        let old = state.spare.pop_front().map(|spare| spare.segment);
+        let number = old.as_ref().map_or(state.number + 1, |old| old.number);
+        drop(state);
+        let bytes = bytes.max(self.options.segment_bytes);
+        let made = segment::make(&self.files, &self.directory, number, old.clone(), bytes);
+        let mut state = self.lock();
+        state.is_making = false;
+        self.made.notify_all();
+        match made {
+            Ok(spare) => state.add_spare(spare),
+            Err(Failure { error, is_final }) => {
+                if let Some(segment) = old {
+                    state.add_spare(segment::Spare { segment, size: 0 });
+                }
+                if is_final {
+                    state.fail(&error);
+                    self.wake_all();
+                }
+                return Err(error);
+            }
+        }
+        Ok(state)
+    }
+
+    /// As [`Log::write`], with the state locked before and after.
+    fn write_up_to<'l>(
+        &'l self,
+        mut state: Guard<'l, F>,
+        to: Position,
+    ) -> (Guard<'l, F>, Result<(), DiskError>) {
+        loop {
+            let result = state.check(to);
+            if result.is_err() || state.written >= to {
+                return (state, result);
+            }
+            state = if state.is_writing {
+                self.wrote.wait(state).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.write_pending(state)
+            };
+        }
+    }
+
+    /// Writes everything that is pending.
+    fn write_pending<'l>(&'l self, mut state: Guard<'l, F>) -> Guard<'l, F> {
+        state.is_writing = true;
+        let mut chunks = std::mem::take(&mut state.pending);
+        assert!(!chunks.is_empty(), "what is appended is written or pending");
+        drop(state);
+        let write = |chunk: &Chunk<F::File>| chunk.segment.file.write_all_at(&chunk.bytes, chunk.offset);
+        let failed = chunks.iter().enumerate().find_map(|(nth, chunk)| Some((nth, write(chunk).err()?)));
+        let written = failed.as_ref().map_or(chunks.len(), |(nth, _)| *nth);
+        let failed = failed.map(|(nth, error)| {
+            let error = DiskError::room("write", &chunks[nth].segment.path)(error);
+            let cut = if matches!(error, DiskError::Full { .. }) { cut(&chunks[nth]) } else { Ok(()) };
+            cut.err().unwrap_or(error)
+        });
+        let mut state = self.lock();
+        chunks[..written].iter().for_each(|chunk| state.wrote(chunk));
+        match failed {
+            Some(error @ DiskError::Full { .. }) => state.take_out(&chunks[written..], error),
+            Some(error) => {
+                state.fail(&error);
+                self.wake_all();
+            }
+            None if chunks[0].bytes.capacity() <= BUFFER_MAX => {
+                state.buffer = std::mem::take(&mut chunks[0].bytes);
+                state.buffer.clear();
+            }
+            None => {}
+        }
+        state.is_writing = false;
+        self.wrote.notify_all();
+        state
+    }
+
+    /// Syncs everything that is written.
+    fn sync_written<'l>(&'l self, mut state: Guard<'l, F>) -> Guard<'l, F> {
+        let (to, segments) = (state.written, std::mem::take(&mut state.unsynced));
+        drop(state);
+        let sync = |segment: &segment::Segment<F::File>| {
+            segment.file.sync_data().map_err(DiskError::io("sync", &segment.path))
+        };
+        let result = segments.iter().try_for_each(|segment| sync(segment));
+        let mut state = self.lock();
+        match result {
+            Ok(()) => state.durable = to,
+            Err(error) => {
+                state.fail(&error);
+                self.wake_all();
+            }
+        }
+        state
+    }
+
+    /// Wakes all that wait, because the log has failed.
+    pub(super) fn wake_all(&self) {
+        [&self.made, &self.wrote, &self.synced].iter().for_each(|changed| changed.notify_all());
+    }
+}
+
+/// Cuts a segment to where a chunk began, so that nothing of the chunk is ever found.
+fn cut<T: StoredFile>(chunk: &Chunk<T>) -> Result<(), DiskError> {
+    let path = &chunk.segment.path;
+    chunk.segment.file.set_length(chunk.offset).map_err(DiskError::io("cut", path))?;
+    chunk.segment.file.sync().map_err(DiskError::io("sync", path))
+}

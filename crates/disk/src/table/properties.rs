@@ -1,0 +1,179 @@
+//! What a table has, in numbers and samples: for decisions that do not read it.
+
+use super::sketch::{self, Sketch};
+use crate::codec::{Reader, put_bytes, put_varint};
+use crate::item::{Content, Item};
+
+/// Samples of keys that are kept at most.
+const SAMPLES_MAX: usize = 128;
+
+/// What a table has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// Versions of keys.
+    pub items: u64,
+    /// Of these, versions that say that a key is absent.
+    pub tombstones: u64,
+    /// Bytes of keys and values.
+    pub data_bytes: u64,
+    /// The lowest and the highest sequence number; 0 and 0 of an empty table.
+    pub seqs: (u64, u64),
+    /// The lowest key.
+    pub first_key: Vec<u8>,
+    /// The highest key.
+    pub last_key: Vec<u8>,
+    /// The earliest expiry in unix milliseconds, and how many items expire.
+    pub expiring: (u64, u64),
+    /// Blocks whose items are mostly tombstones: reading them finds little.
+    pub sparse_blocks: u64,
+    /// Some of the keys, in order, at about even distances of bytes.
+    pub samples: Vec<Vec<u8>>,
+    /// Bytes from one sample to the next.
+    pub sample_bytes: u64,
+    /// The keys, to tell how many of them other tables have, too.
+    pub keys: Sketch,
+}
+
+impl Properties {
+    /// Adds an item, which comes after all others, and whose key has this hash. The last key is for
+    /// the caller to enter.
+    pub(super) fn add(&mut self, item: &Item<'_>, hash: u64) {
+        self.keys.add(hash);
+        let bytes = match item.content {
+            Content::Tombstone => {
+                self.tombstones += 1;
+                item.key.len()
+            }
+            Content::Put { value, expires_at } => {
+                if let Some(at) = expires_at {
+                    let earliest = if self.expiring.1 == 0 { at } else { self.expiring.0.min(at) };
+                    self.expiring = (earliest, self.expiring.1 + 1);
+                }
+                item.key.len() + value.len()
+            }
+        };
+        if self.items == 0 {
+            self.first_key = item.key.to_vec();
+            self.seqs = (item.seq, item.seq);
+            self.sample_bytes = 1 << 10;
+        }
+        let seqs = (self.seqs.0.min(item.seq), self.seqs.1.max(item.seq));
+        (self.seqs, self.items, self.data_bytes) = (seqs, self.items + 1, self.data_bytes + bytes as u64);
+        if self.data_bytes / self.sample_bytes > self.samples.len() as u64 {
+            self.sample(item.key);
+        }
+    }
+
+    /// Keeps a key as a sample. When there are too many, every other one goes, and the next ones
+    /// are twice as far apart.
+    fn sample(&mut self, key: &[u8]) {
+        self.samples.push(key.to_vec());
+        if self.samples.len() == SAMPLES_MAX {
+            let mut nth = 0;
+            self.samples.retain(|_| {
+                nth += 1;
+                nth % 2 == 0
+            });
+            self.sample_bytes *= 2;
+        }
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let numbers = [
+            self.items,
+            self.tombstones,
+            self.data_bytes,
+            self.seqs.0,
+            self.seqs.1,
+            self.expiring.0,
+            self.expiring.1,
+            self.sparse_blocks,
+            self.sample_bytes,
+            self.samples.len() as u64,
+        ];
+        numbers.iter().for_each(|&number| put_varint(out, number));
+        [&self.first_key, &self.last_key]
+            .into_iter()
+            .chain(&self.samples)
+            .for_each(|key| put_bytes(out, key));
+        out.extend_from_slice(self.keys.bytes());
+    }
+
+    /// The properties of these bytes; `None` if they are none.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let mut numbers = [0; 10];
+        for number in &mut numbers {
+            *number = reader.varint()?;
+        }
+        let [
+            items,
+            tombstones,
+            data_bytes,
+            low,
+            high,
+            earliest,
+            expiring,
+            sparse_blocks,
+            sample_bytes,
+            count,
+        ] = numbers;
+        let mut key = || reader.bytes().map(<[u8]>::to_vec);
+        let (first_key, last_key) = (key()?, key()?);
+        let samples = (0..count).map(|_| key()).collect::<Option<Vec<_>>>()?;
+        let keys = Sketch::read(reader.take(sketch::BYTES)?)?;
+        let (seqs, expiring) = ((low, high), (earliest, expiring));
+        Some(Self {
+            items,
+            tombstones,
+            data_bytes,
+            seqs,
+            first_key,
+            last_key,
+            expiring,
+            sparse_blocks,
+            samples,
+            sample_bytes,
+            keys,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::hash;
+
+    #[test]
+    fn samples_split_data_evenly() {
+        for items in [0u64, 1, 10, 1000, 300_000] {
+            let mut properties = Properties::default();
+            let keys: Vec<[u8; 8]> = (0..items).map(u64::to_be_bytes).collect();
+            keys.iter().for_each(|key| properties.add(&Item::put(key, 7, &[1; 24]), hash(key)));
+            properties.last_key = keys.last().map_or(Vec::new(), |key| key.to_vec());
+            let mut bytes = Vec::new();
+            properties.write(&mut bytes);
+            assert_eq!(Properties::read(&bytes).as_ref(), Some(&properties));
+            let samples = properties.samples.len() as u64;
+            assert!(samples < SAMPLES_MAX as u64 && samples >= (items / 32).min(SAMPLES_MAX as u64 / 2 - 1));
+            assert!(properties.samples.is_sorted());
+            let places: Vec<u64> = properties
+                .samples
+                .iter()
+                .map(|key| u64::from_be_bytes(key[..].try_into().unwrap()))
+                .collect();
+            let gaps = places.windows(2).map(|pair| pair[1] - pair[0]);
+            assert!(gaps.clone().max().unwrap_or(0) <= 2 * gaps.min().unwrap_or(1), "{places:?}");
+        }
+    }
+
+    #[test]
+    fn properties_refuse_what_is_cut_short() {
+        let mut properties = Properties::default();
+        (0..100u8).for_each(|n| properties.add(&Item::tombstone(&[n], u64::from(n)), hash(&[n])));
+        let mut bytes = Vec::new();
+        properties.write(&mut bytes);
+        assert!((0..bytes.len()).all(|cut| Properties::read(&bytes[..cut]).is_none()));
+        assert_eq!((properties.tombstones, properties.seqs), (100, (0, 99)));
+    }
+}
