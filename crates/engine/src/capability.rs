@@ -1,8 +1,9 @@
 //! Optional capabilities of engines.
 
-use crate::{Durably, Entry, Memory, ReadError, WriteError};
+use crate::{Durability, Durably, Entry, Memory, ReadError, WriteError};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
+use std::time::Duration;
 use terrace_index::Direction;
 use terrace_medium::HugePages;
 use terrace_pool::{GrowError, Holder};
@@ -122,11 +123,23 @@ pub trait OnDisk {
     /// Writes what is only in memory to tables, so that the log can be cut.
     fn flush(&self) -> Result<(), WriteError>;
 
-    /// Makes a copy of the store, as it is at one instant, in a new directory. Files are linked
-    /// where the file system can.
+    /// Makes a copy of the store, as it is at one instant, in a new directory on the same file
+    /// system. Its files are links, so it takes room only for what the store removes later.
     fn checkpoint(&self, directory: &Path) -> Result<(), WriteError>;
 
     /// Merges all tables with keys from `from` to `to`, so that what was overwritten or removed
     /// takes no room.
     fn compact(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<(), WriteError>;
+
+    /// Makes every write so far survive a loss of power.
+    fn sync(&self) -> Result<(), WriteError>;
+
+    /// Sets what a write with [`Durably::Store`](crate::Durably::Store) survives from now on.
+    fn set_durability(&self, durability: Durability);
+
+    /// Posts a text for processes that have not opened the store. Returns whether it was written.
+    fn post_notice(&self, text: &str) -> bool;
+
+    /// Waits until there may be background work to do, for `time` at most.
+    fn wait_for_work(&self, time: Duration);
 }

@@ -16,6 +16,16 @@ pub enum Durability {
     Power,
 }
 
+impl Durability {
+    /// All levels, the weakest first.
+    pub const ALL: [Self; 4] = [Self::None, Self::Process, Self::Interval, Self::Power];
+
+    /// The level with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.to_string() == name)
+    }
+}
+
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

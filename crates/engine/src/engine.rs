@@ -76,6 +76,12 @@ pub enum Chore {
     Maintain,
     /// Moves used memory to huge pages.
     HugePages,
+    /// Writes memory that is full of writes to files.
+    Flush,
+    /// Merges files, so that reads look into few of them.
+    Merge,
+    /// Prepares the log's next segment, and lets go of what is not needed any more.
+    Log,
 }
 
 /// What a step of a chore leaves to do.

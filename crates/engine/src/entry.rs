@@ -98,11 +98,11 @@ pub enum Change {
     Remove,
 }
 
-/// A value in the pool, read without a copy.
+/// A value that was read: in a pool without a copy.
 ///
-/// It stays as it was read, whatever happens to its key. Meanwhile no memory that the store frees
-/// can be reused: drop it soon, and copy what you keep for longer. It stays with the thread that
-/// read it.
+/// It stays as it was read, whatever happens to its key. Meanwhile no memory that a store in a pool
+/// frees can be reused: drop it soon, and copy what you keep for longer. It stays with the thread
+/// that read it.
 pub struct Value<'a> {
     pub(crate) bytes: Bytes<'a>,
     pub(crate) expires_at: Option<u64>,
@@ -112,6 +112,7 @@ pub struct Value<'a> {
 pub(crate) enum Bytes<'a> {
     Pinned(PinnedBytes<'a>),
     Borrowed(&'a [u8]),
+    Owned(Vec<u8>),
 }
 
 impl<'a> Value<'a> {
@@ -150,6 +151,7 @@ impl std::ops::Deref for Value<'_> {
         match &self.bytes {
             Bytes::Pinned(bytes) => bytes,
             Bytes::Borrowed(bytes) => bytes,
+            Bytes::Owned(bytes) => bytes,
         }
     }
 }

@@ -96,6 +96,8 @@ pub enum WriteError {
     KeyTooLong,
     /// The value is longer than 512 MiB.
     ValueTooLong,
+    /// The writes that are to happen at one instant have more than 4 GiB together.
+    BatchTooLong,
     /// The pool has no room. Reads and removals still work.
     PoolFull {
         /// Bytes that were asked for.
@@ -141,6 +143,10 @@ pub enum WriteError {
     },
     /// As [`ReadError::InvalidCursor`], for a scan that is part of the write.
     InvalidCursor,
+    /// The store lies in a pool, and only one on a disk has the operation.
+    NotOnDisk,
+    /// A checkpoint cannot be made: something is at its path, or in its way. The reason.
+    Checkpoint(String),
     /// Writes are disabled, because something in this program failed; the reason.
     Stopped(String),
 }
@@ -212,6 +218,10 @@ fn corrupt(f: &mut fmt::Formatter<'_>, place: &Place, what: &str) -> fmt::Result
 }
 
 fn failed(f: &mut fmt::Formatter<'_>, file: &Path, offset: u64, kind: io::ErrorKind) -> fmt::Result {
+    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        let file = file.display();
+        return write!(f, "the disk has no room for {file}: {kind}; writes go on when there is some");
+    }
     write!(f, "I/O error at offset {offset:#x} of {}: {kind}", file.display())
 }
 
@@ -244,6 +254,7 @@ impl fmt::Display for WriteError {
         match self {
             Self::KeyTooLong => write!(f, "the key is longer than {} KiB", KEY_MAX >> 10),
             Self::ValueTooLong => write!(f, "the value is longer than {} MiB", VALUE_MAX >> 20),
+            Self::BatchTooLong => write!(f, "the batch has more than 4 GiB; divide it"),
             Self::PoolFull { wanted, size, longest, waiting } => {
                 write!(f, "the pool is full: no room for {} in {}", Bytes(*wanted), Bytes(*size))?;
                 if let Some(longest) = longest {
@@ -264,7 +275,9 @@ impl fmt::Display for WriteError {
             Self::Forked => Forked.fmt(f),
             Self::Unordered { index } => unordered(f, index),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
-            Self::Stopped(why) => write!(f, "writes are disabled: {why}; open the pool again"),
+            Self::NotOnDisk => write!(f, "the store lies in a pool; only a store in a directory can do this"),
+            Self::Checkpoint(why) => write!(f, "no checkpoint was made: {why}"),
+            Self::Stopped(why) => write!(f, "writes are disabled: {why}; open the store again"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] is the core that every store has; [`Pooled`], [`Ordered`] and [`OnDisk`] are optional
 //! capabilities. The facade holds an engine behind `dyn`, so the medium and the index are chosen
-//! when a store is opened. [`direct`] keeps every record in a pool.
+//! when a store is opened. [`direct`] keeps every record in a pool, [`wip`] in files.
 #![forbid(unsafe_code)]
 
 mod capability;
@@ -15,6 +15,7 @@ mod entry;
 mod error;
 mod finding;
 mod stats;
+pub mod wip;
 
 pub use capability::{OnDisk, Ordered, Pooled, RangeCursor, RangeRemoved};
 pub use clock::{Clock, ManualClock};
@@ -27,5 +28,5 @@ pub use engine::{
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
 pub use finding::{Finding, Place, Remedy};
-pub use stats::{Costs, IndexFigures, Memory, PoolStats, Report, Stats};
+pub use stats::{Costs, DiskStats, IndexFigures, Memory, PoolStats, Report, Stats};
 pub use terrace_index::{CURSOR_LIMIT, CacheStats, Direction};

@@ -28,6 +28,47 @@ pub struct Stats {
     pub pool: Option<PoolStats>,
     /// The index, if the engine has one.
     pub index: Option<IndexFigures>,
+    /// The files, if the store's data lies in files.
+    pub disk: Option<DiskStats>,
+}
+
+/// Statistics of a store in files. Sizes in bytes; counts since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskStats {
+    /// Ranges of keys with tables of their own.
+    pub buckets: u64,
+    /// Tables of each level, the first level first.
+    pub tables: [u64; 3],
+    /// Bytes of all tables.
+    pub table_bytes: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// Memory of writes that no table has yet.
+    pub memtable_bytes: u64,
+    /// Memory of the block cache.
+    pub cache_bytes: u64,
+    /// Blocks of tables that were read from files.
+    pub blocks_read: u64,
+    /// Bytes of keys and values that were written since the store was opened.
+    pub written_bytes: u64,
+    /// Bytes that were written to the log since the store was opened.
+    pub log_bytes_written: u64,
+    /// Writes that had to wait for flushes or merges since the store was opened, and how long they
+    /// waited together, in milliseconds.
+    pub stalls: u64,
+    /// See `stalls`.
+    pub stalled_ms: u64,
+    /// Bytes that were written to tables since the store was opened.
+    pub table_bytes_written: u64,
+    /// MemTables that were written to tables.
+    pub flushes: u64,
+    /// Merges of tables.
+    pub compactions: u64,
+    /// Buckets that were split.
+    pub splits: u64,
+    /// Sequence numbers that readers hold.
+    pub snapshots: u64,
 }
 
 /// Statistics of the pool of a store. Sizes in bytes.
@@ -164,6 +205,22 @@ impl IndexFigures {
 }
 
 impl Stats {
+    /// Statistics of a store in files.
+    pub(crate) fn of_disk(records: u64, data_bytes: u64, overhead_bytes: u64) -> Self {
+        Self {
+            records,
+            expiring: 0,
+            data_bytes,
+            overhead_bytes,
+            expired: 0,
+            damaged_records_skipped: 0,
+            costs: Costs::PROCESS,
+            pool: None,
+            index: None,
+            disk: None,
+        }
+    }
+
     /// Average number of bytes per record beyond key and value.
     pub fn overhead_per_record(&self) -> f64 {
         if self.records == 0 { 0.0 } else { self.overhead_bytes as f64 / self.records as f64 }

@@ -20,6 +20,10 @@ const SWEEP_CHORES: [(Chore, Duration); 3] = [
     (Chore::Compact, Duration::from_millis(8)),
     (Chore::Maintain, Duration::ZERO),
 ];
+/// The chores of the thread that flushes.
+const FLUSH_CHORES: [Chore; 2] = [Chore::Flush, Chore::Log];
+/// Time after which threads of a store on a disk look for work although none was announced.
+const WORK_EVERY: Duration = Duration::from_millis(100);
 /// Time between two rounds of requesting huge pages for new data.
 const HUGE_PAGES_EVERY: Duration = Duration::from_secs(30);
 
@@ -39,6 +43,8 @@ pub(crate) struct Work {
     pub(crate) sweep: bool,
     /// Move used memory to huge pages.
     pub(crate) huge_pages: bool,
+    /// Flush and merge files.
+    pub(crate) disk: bool,
 }
 
 /// The running threads; dropping it ends them.
@@ -138,6 +144,12 @@ impl Background {
         }
         if work.huge_pages {
             background.spawn("terrace-huge", use_huge_pages)?;
+        }
+        if work.disk {
+            background
+                .spawn("terrace-flush", |engine, signal| work_on_disk(engine, signal, &FLUSH_CHORES))?;
+            background
+                .spawn("terrace-merge", |engine, signal| work_on_disk(engine, signal, &[Chore::Merge]))?;
         }
         Ok(background)
     }
@@ -304,6 +316,22 @@ fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> Rest) {
         };
         if rest == Rest::Idle || began.elapsed() >= time || signal.stops_within(Duration::ZERO) {
             return;
+        }
+    }
+}
+
+/// Does steps of chores while there is more to do, and waits for work otherwise.
+fn work_on_disk(engine: &dyn Engine, signal: &Signal, chores: &[Chore]) {
+    while !signal.is_stopping() {
+        let mut rest = Rest::Idle;
+        for &chore in chores {
+            let _changing = signal.change();
+            if engine.step(chore, &|| signal.is_stopping()) == Rest::More {
+                rest = Rest::More;
+            }
+        }
+        if rest == Rest::Idle {
+            engine.on_disk().inspect(|disk| disk.wait_for_work(WORK_EVERY));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Change, Store, Transaction, WriteError};
 use std::time::Duration;
-use terrace_engine::{Commit, Durably, Write, WriteKind};
+use terrace_engine::{Commit, Write, WriteKind};
 
 /// Collects writes that happen all at one instant or not at all, for every reader and through a
 /// crash.
@@ -104,7 +104,7 @@ impl<'s> Batch<'s> {
         if self.steps.iter().any(|step| matches!(step.what, StepKind::Expire(_))) {
             return self.commit_over_reads(&writes);
         }
-        let done = self.store.engine().commit(&writes, &[], Durably::Store)?;
+        let done = self.store.engine().commit(&writes, &[], self.store.how())?;
         assert_eq!(done, Commit::Done, "nothing was expected");
         Ok(())
     }
@@ -134,7 +134,7 @@ impl<'s> Batch<'s> {
     /// Reads the values whose expiry changes. Starts over if one of them changes before the commit.
     fn commit_over_reads(&self, writes: &[Write<'_>]) -> Result<(), WriteError> {
         loop {
-            let mut transaction = Transaction::new(&**self.store.engine());
+            let mut transaction = Transaction::new(&**self.store.engine(), self.store.how());
             for &Write { key, what } in writes {
                 match what {
                     WriteKind::Put { value, expires_at } => {

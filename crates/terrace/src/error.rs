@@ -1,7 +1,8 @@
 //! Errors of a store as a whole, and of an increment.
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
+use terrace_disk::DiskError;
 use terrace_engine::{Durability, WriteError};
 use terrace_pool::Holder;
 
@@ -34,27 +35,42 @@ pub enum OpenError {
     },
     /// A store of this kind cannot provide this durability.
     Durability(Durability),
+    /// A store on a disk could not be created or opened.
+    Disk(DiskError),
     /// A thread of the store could not be started.
     Thread(io::Error),
 }
 
 impl OpenError {
-    /// Whether another process has the pool open. That process may be about to exit.
+    /// Whether another process has the store open. That process may be about to exit.
     pub fn is_in_use(&self) -> bool {
-        matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::InUse(_)))
+        match self {
+            Self::Pool(error) => matches!(error.problem, terrace_pool::Problem::InUse(_)),
+            Self::Disk(error) => matches!(error, DiskError::Locked { .. }),
+            _ => false,
+        }
     }
 
-    /// Whether there is no pool at the path.
+    /// Whether there is no store at the path.
     pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::Missing))
+        match self {
+            Self::Pool(error) => matches!(error.problem, terrace_pool::Problem::Missing),
+            Self::Disk(error) => matches!(error, DiskError::NoStore { .. }),
+            _ => false,
+        }
     }
 
-    /// Whether this user may not open the pool in this way: not at all, or not for writing.
+    /// Whether this user may not open the store in this way: not at all, or not for writing.
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Pool(error) if matches!(
-            error.problem,
-            terrace_pool::Problem::Denied(_) | terrace_pool::Problem::ReadOnlyFileSystem
-        ))
+        let is_denied = |kind| matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem);
+        match self {
+            Self::Pool(error) => matches!(
+                error.problem,
+                terrace_pool::Problem::Denied(_) | terrace_pool::Problem::ReadOnlyFileSystem
+            ),
+            Self::Disk(DiskError::Io { error, .. }) => is_denied(error.kind()),
+            _ => false,
+        }
     }
 
     /// Whether the pool can only be read by sharing it, because it cannot be read without changing
@@ -84,8 +100,13 @@ impl fmt::Display for OpenError {
                  crate `terrace`"
             ),
             Self::Durability(asked) => {
-                write!(f, "a pool cannot be opened with durability `{asked}`\n  choose `process` or `power`")
+                write!(
+                    f,
+                    "a store of this kind cannot have the durability `{asked}`\n  a pool has `process` or `power`, a \
+                 directory `interval` too"
+                )
             }
+            Self::Disk(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "a background thread could not be started: {error}"),
         }
     }
@@ -96,8 +117,15 @@ impl std::error::Error for OpenError {
         match self {
             Self::Pool(error) => error.source(),
             Self::Thread(error) => Some(error),
+            Self::Disk(error) => error.source(),
             _ => None,
         }
+    }
+}
+
+impl From<DiskError> for OpenError {
+    fn from(error: DiskError) -> Self {
+        Self::Disk(error)
     }
 }
 

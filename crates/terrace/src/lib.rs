@@ -31,6 +31,7 @@ mod background;
 mod batch;
 mod bounds;
 mod clock;
+mod disk;
 mod error;
 mod iter;
 mod keyspace;
@@ -50,7 +51,7 @@ pub use bounds::{KeyRange, OwnedRange, prefix_range};
 pub use error::{CloseError, GrowError, IncrementError, OpenError};
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
-pub use options::{Index, Options};
+pub use options::{Engine, Index, Options};
 pub use owned::OwnedValue;
 pub use put_options::PutOptions;
 pub use range::Range;
@@ -58,9 +59,9 @@ pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
 pub use store::Store;
 pub use terrace_engine::{
-    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, Durability, Entry, Finding,
-    IndexFigures, KEY_MAX, ManualClock, Place, PoolStats, Put, RangeCursor, RangeRemoved, ReadError, Remedy,
-    Report, Stats, Ticket, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
+    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, DiskStats, Durability, Entry,
+    Finding, IndexFigures, KEY_MAX, ManualClock, Place, PoolStats, Put, RangeCursor, RangeRemoved, ReadError,
+    Remedy, Report, Stats, Ticket, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};
@@ -72,8 +73,13 @@ pub use watch::Watch;
 #[doc = include_str!("../../../docs/ordered.md")]
 struct OrderedStores;
 
+/// Runs the examples of the chapter about stores on a disk.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/disk.md")]
+struct StoresOnADisk;
+
 /// Reads the notices of the processes that have the store at `path` open, as posted with
-/// [`Store::post_notice`], from its file, without opening the store. The notice of a process that
+/// [`Store::post_notice`], from its files, without opening the store. The notice of a process that
 /// has just died may still be there.
 ///
 /// ```
@@ -85,5 +91,9 @@ struct OrderedStores;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn notices(path: impl AsRef<std::path::Path>) -> Result<Vec<String>, OpenError> {
+    let path = path.as_ref();
+    if path.is_dir() {
+        return Ok(disk::notice(path).into_iter().collect());
+    }
     Ok(terrace_pool::notices(path)?)
 }

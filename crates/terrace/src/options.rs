@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::direct::{self, Direct, Key, Settings};
-use terrace_engine::{Engine, OpenError as EngineError};
+use terrace_engine::{Engine as AnyEngine, OpenError as EngineError};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, hash};
 #[cfg(feature = "art")]
 use terrace_index::{RangeIndex, ordered};
@@ -79,6 +79,36 @@ impl Index {
     }
 }
 
+/// How a store keeps its entries. Chosen when the store is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Engine {
+    /// In a pool of memory that outlives the process.
+    #[default]
+    Direct,
+    /// In files of a directory, in the order of their keys: for data larger than memory, durable on
+    /// any disk.
+    Wip,
+}
+
+impl Engine {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Direct, Self::Wip];
+
+    /// Its name, as in commands.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Wip => "wip",
+        }
+    }
+
+    /// The engine with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|engine| engine.name() == name)
+    }
+}
+
 /// Options for creating or opening a store; from [`Store::options`].
 ///
 /// ```
@@ -96,16 +126,19 @@ impl Index {
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    path: Option<PathBuf>,
+    pub(crate) path: Option<PathBuf>,
     anonymous: bool,
+    pub(crate) engine: Engine,
+    pub(crate) memory: ByteSize,
+    pub(crate) sync_interval: Duration,
     size: ByteSize,
     max_size: Option<ByteSize>,
-    durability: Durability,
+    pub(crate) durability: Durability,
     assume_persistent: bool,
     index: Index,
     expected_keys: u64,
     index_cache: (ByteSize, ByteSize),
-    read_only: bool,
+    pub(crate) read_only: bool,
     shared: bool,
     end_stopped_after: Option<Duration>,
     salvage: bool,
@@ -115,12 +148,12 @@ pub struct Options {
     participants: Option<u32>,
     program: Option<String>,
     boot_id: Option<u128>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Whether to create the store, to open it, or either.
 #[derive(Clone, Copy)]
-enum How {
+pub(crate) enum How {
     Create,
     Open,
     OpenOrCreate,
@@ -131,6 +164,9 @@ impl Options {
         Self {
             path: None,
             anonymous: false,
+            engine: Engine::default(),
+            memory: ByteSize::mib(256),
+            sync_interval: Duration::from_secs(1),
             size: ByteSize::gib(1),
             max_size: None,
             durability: Durability::Process,
@@ -155,6 +191,44 @@ impl Options {
     /// Sets the pool's file, or a device-DAX device.
     pub fn path(mut self, path: impl AsRef<Path>) -> Self {
         self.path = Some(path.as_ref().into());
+        self
+    }
+
+    /// Sets the engine of a store that is created. An existing store knows its own.
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// Sets the directory of a store on a disk: the path, and [`Engine::Wip`].
+    ///
+    /// ```
+    /// use terrace::{ByteSize, Durability, Store};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let options = Store::options().directory(&path).memory(ByteSize::mib(32));
+    /// let store = options.durability(Durability::Power).create()?;
+    /// store.put("key", "value")?;
+    /// store.close()?;
+    /// assert_eq!(options.open()?.get("key")?.unwrap(), b"value");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn directory(self, path: impl AsRef<Path>) -> Self {
+        self.path(path).engine(Engine::Wip)
+    }
+
+    /// Sets how much memory a store on a disk uses for what is not in tables yet and for a cache of
+    /// what is; default 256 MiB.
+    pub fn memory(mut self, size: ByteSize) -> Self {
+        self.memory = size;
+        self
+    }
+
+    /// Sets how often a store on a disk with [`Durability::Interval`] makes its writes durable;
+    /// default every second.
+    pub fn sync_interval(mut self, interval: Duration) -> Self {
+        self.sync_interval = interval;
         self
     }
 
@@ -352,18 +426,22 @@ impl Options {
 
     fn start(&self, how: How) -> Result<Store, OpenError> {
         if !self.salvage || self.read_only {
-            return self.start_threads(self.engine(how)?, None);
+            return self.start_threads(self.opened(how)?, None);
         }
         let is_there = |path: &&Path| !self.anonymous && !matches!(how, How::Create) && path.exists();
         let damaged = self.path.as_deref().filter(is_there);
         let salvaged = damaged.map(|path| crate::salvage::salvage(self, path)).transpose()?;
         // The pool that is there now can be trusted.
         let trusting = self.clone().salvage(false);
-        trusting.start_threads(trusting.engine(how)?, salvaged)
+        trusting.start_threads(trusting.opened(how)?, salvaged)
     }
 
     /// Starts the store's threads.
-    fn start_threads(&self, engine: Arc<dyn Engine>, salvaged: Option<Salvaged>) -> Result<Store, OpenError> {
+    fn start_threads(
+        &self,
+        engine: Arc<dyn AnyEngine>,
+        salvaged: Option<Salvaged>,
+    ) -> Result<Store, OpenError> {
         let writes = !self.read_only;
         let work = Work {
             collect: writes && engine.pooled().is_some_and(|pool| pool.needs_collection()),
@@ -371,8 +449,9 @@ impl Options {
             // process.
             recover_dead: writes && self.shared,
             end_stopped: self.end_stopped_after.filter(|_| self.shared),
-            sweep: writes && self.expiry_thread,
-            huge_pages: self.huge_pages && writes,
+            sweep: writes && self.expiry_thread && engine.pooled().is_some(),
+            huge_pages: self.huge_pages && writes && engine.pooled().is_some(),
+            disk: writes && engine.on_disk().is_some(),
         };
         let background = Background::start(&engine, work).map_err(OpenError::Thread)?;
         let path = if self.anonymous { None } else { self.path.clone() };
@@ -380,8 +459,8 @@ impl Options {
     }
 
     /// Opens the damaged pool for reading only.
-    pub(crate) fn damaged_engine(&self) -> Result<Arc<dyn Engine>, OpenError> {
-        self.engine(How::Open)
+    pub(crate) fn damaged_engine(&self) -> Result<Arc<dyn AnyEngine>, OpenError> {
+        self.opened(How::Open)
     }
 
     /// Options for creating the same store at `path`.
@@ -390,7 +469,10 @@ impl Options {
         same.size(ByteSize::bytes(size)).expected_keys(keys)
     }
 
-    fn engine(&self, how: How) -> Result<Arc<dyn Engine>, OpenError> {
+    fn opened(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
+        if !self.anonymous && self.is_on_disk() {
+            return self.disk_engine(how);
+        }
         match (self.anonymous, self.durability) {
             (true, _) => self.engine_on::<Dram>(how),
             (false, Durability::None | Durability::Process) => self.engine_on::<Shm>(how),
@@ -411,7 +493,7 @@ impl Options {
         }
     }
 
-    fn engine_on<M: MappedMedium>(&self, how: How) -> Result<Arc<dyn Engine>, OpenError> {
+    fn engine_on<M: MappedMedium>(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
         if !matches!(how, How::Open) && !self.index.is_built() {
             return Err(self.index.not_built());
         }
@@ -447,7 +529,7 @@ impl Options {
         }
     }
 
-    fn direct<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn Engine>, OpenError>
+    fn direct<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn AnyEngine>, OpenError>
     where
         M: MappedMedium,
         I: PointIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
@@ -457,7 +539,7 @@ impl Options {
     }
 
     #[cfg(feature = "art")]
-    fn direct_ordered<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn Engine>, OpenError>
+    fn direct_ordered<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn AnyEngine>, OpenError>
     where
         M: MappedMedium,
         I: RangeIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,

@@ -9,7 +9,8 @@ use terrace_engine::{Count, Durably, Put};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
     expiry: Expiry,
-    how: Durably,
+    /// `None`: as the store's handle.
+    how: Option<Durably>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,14 +43,14 @@ impl PutOptions {
     /// The put returns once it survives this as well. Fails with [`WriteError::Durability`] if the
     /// store cannot provide it.
     pub fn durable(mut self, durability: Durability) -> Self {
-        self.how = Durably::AtLeast(durability);
+        self.how = Some(Durably::AtLeast(durability));
         self
     }
 
     /// The put returns once it is visible; [`Store::settle`] makes it durable, together with
     /// others.
     pub fn deferred(mut self) -> Self {
-        self.how = Durably::Later;
+        self.how = Some(Durably::Later);
         self
     }
 }
@@ -77,13 +78,14 @@ impl Store {
             Expiry::After(time) => Some(later(self.now_ms(), time)),
             Expiry::At(unix_ms) => Some(unix_ms),
         };
-        self.engine().put(Put { key: key.as_ref(), value: value.as_ref(), expires_at }, options.how)
+        let put = Put { key: key.as_ref(), value: value.as_ref(), expires_at };
+        self.engine().put(put, options.how.unwrap_or(self.how()))
     }
 
     /// Removes `key` without reporting whether it was present. On an engine whose data lies on disk
     /// this reads nothing.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), WriteError> {
-        self.engine().delete(key.as_ref(), Durably::Store)
+        self.engine().delete(key.as_ref(), self.how())
     }
 
     /// What a write that has returned survives, unless it asks for more.

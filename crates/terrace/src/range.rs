@@ -8,7 +8,7 @@ use crate::{
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::ops::{Bound, ControlFlow};
-use terrace_engine::{Durably, Engine, Ordered};
+use terrace_engine::{Engine, Ordered};
 
 /// Entries that an iterator reads first. It reads four times as many each time, up to
 /// [`PIECE_MAX`]: a caller may want only the first ones.
@@ -275,6 +275,6 @@ impl Store {
     /// the range that is left.
     pub fn delete_range_up_to(&self, keys: impl KeyRange, at_most: u64) -> Result<RangeRemoved, WriteError> {
         let (from, to) = keys.bounds();
-        ordered(&**self.engine())?.remove_range(from, to, at_most, Durably::Store)
+        ordered(&**self.engine())?.remove_range(from, to, at_most, self.how())
     }
 }

@@ -3,13 +3,12 @@
 use crate::{ByteSize, Entry, Finding, Index, OpenError, Options, Put, WriteError};
 use std::fs;
 use std::path::{Path, PathBuf};
-use terrace_engine::Durably;
 
 /// Maximum number of findings kept; the rest are only counted.
 const LISTED_MAX: usize = 10_000;
 
 /// The result of a salvage.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Salvaged {
     /// Number of records in the new pool.
@@ -22,14 +21,69 @@ pub struct Salvaged {
     pub damaged: PathBuf,
 }
 
-/// Copies the records of the pool at `path` that their checksums prove to a new pool in its place.
+impl Salvaged {
+    fn drop_one(&mut self, finding: Finding) {
+        self.dropped += 1;
+        if self.findings.len() < LISTED_MAX {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// Copies the records of the store at `path` that their checksums prove to a new one in its place.
 pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
+    if path.is_dir() { salvage_directory(options, path) } else { salvage_pool(options, path) }
+}
+
+/// As [`salvage`], for a store in a directory.
+fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
+    let failed = |what: String| OpenError::Salvage { pool: path.into(), what };
+    let new_path = sibling(path, "salvaging");
+    let _ = fs::remove_dir_all(&new_path);
+    let mut salvaged = Salvaged::default();
+    let copied = (|| {
+        let store = options.clone().salvage(false).directory(&new_path).create()?;
+        let mut copy_result = Ok(());
+        let later = store.deferring();
+        crate::disk::salvage(path, &mut |found| match found {
+            Ok((key, entry)) if copy_result.is_ok() => {
+                copy_result = copy(&later, key, entry);
+                salvaged.kept += u64::from(copy_result.is_ok());
+            }
+            Ok(_) => {}
+            Err(finding) => salvaged.drop_one(finding),
+        })?;
+        copy_result.map_err(|error| failed(format!("its records could not be copied: {error}")))?;
+        drop(later);
+        store.flush().and_then(|()| store.sync()).map_err(|error| failed(error.to_string()))?;
+        store.close().map_err(|error| failed(error.to_string()))?;
+        let mut damaged = sibling(path, "damaged");
+        let mut nth = 0;
+        while damaged.exists() {
+            nth += 1;
+            damaged = sibling(path, &format!("damaged-{nth}"));
+        }
+        fs::rename(path, &damaged).map_err(|error| failed(error.to_string()))?;
+        fs::rename(&new_path, path).map_err(|error| failed(error.to_string()))?;
+        Ok(damaged)
+    })();
+    match copied {
+        Ok(damaged) => Ok(Salvaged { damaged, ..salvaged }),
+        Err(error) => {
+            let _ = fs::remove_dir_all(&new_path);
+            Err(error)
+        }
+    }
+}
+
+/// As [`salvage`], for a pool.
+fn salvage_pool(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let engine = options.damaged_engine()?;
     let (stats, failed) = (engine.stats(), |what: String| OpenError::Salvage { pool: path.into(), what });
     let pool = stats.pool.expect("a salvaged store lies in a pool");
     let new_path = sibling(path, "salvaging");
     let _ = fs::remove_file(&new_path);
-    let mut salvaged = Salvaged { kept: 0, dropped: 0, findings: Vec::new(), damaged: PathBuf::new() };
+    let mut salvaged = Salvaged::default();
     let copied = (|| {
         let index = stats.index.and_then(|index| Index::named(index.name)).unwrap_or_default();
         let store = options.successor(&new_path, index, pool.size_bytes, stats.records).create()?;
@@ -37,12 +91,7 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
         engine.salvage(&mut |found| match found {
             Ok((key, entry)) if copy_result.is_ok() => copy_result = copy(&store, key, entry),
             Ok(_) => {}
-            Err(finding) => {
-                salvaged.dropped += 1;
-                if salvaged.findings.len() < LISTED_MAX {
-                    salvaged.findings.push(finding);
-                }
-            }
+            Err(finding) => salvaged.drop_one(finding),
         });
         copy_result.map_err(|error| failed(format!("its records could not be copied: {error}")))?;
         // A key that was visited twice counts once.
@@ -63,7 +112,7 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
 fn copy(store: &crate::Store, key: &[u8], entry: Entry<'_>) -> Result<(), WriteError> {
     let put = Put { key, value: entry.value, expires_at: entry.expires_at };
     loop {
-        match store.engine().put(put, Durably::Store) {
+        match store.engine().put(put, store.how()) {
             Err(WriteError::PoolFull { size, .. })
                 if store.grow(ByteSize::bytes(size + size / 4)).is_ok() => {}
             done => return done,

@@ -19,7 +19,11 @@ use terrace_pool::Backoff;
 /// survives what the store's [`Durability`](crate::Durability) says. An expired entry is absent for
 /// all of them.
 #[derive(Clone)]
-pub struct Store(Arc<Inner>);
+pub struct Store {
+    inner: Arc<Inner>,
+    /// How durable a write of this handle is when it returns.
+    how: Durably,
+}
 
 struct Inner {
     // Dropped before `engine`, so that no thread runs when the pool is closed.
@@ -32,7 +36,7 @@ struct Inner {
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store")
-            .field("path", &self.0.path)
+            .field("path", &self.inner.path)
             .field("records", &self.len())
             .finish_non_exhaustive()
     }
@@ -50,26 +54,48 @@ impl Store {
         path: Option<PathBuf>,
         salvaged: Option<Salvaged>,
     ) -> Self {
-        Self(Arc::new(Inner { background, engine, path, salvaged }))
+        let inner = Arc::new(Inner { background, engine, path, salvaged });
+        Self { inner, how: Durably::Store }
     }
 
     pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
-        &self.0.engine
+        &self.inner.engine
+    }
+
+    /// How durable a write of this handle is when it returns.
+    pub(crate) fn how(&self) -> Durably {
+        self.how
+    }
+
+    /// Another handle of this store, whose writes return once they are visible; [`Store::settle`]
+    /// makes them durable, together with others. In a pool, they are durable at once.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// let later = store.deferring();
+    /// later.put("a", "1")?;
+    /// later.put("b", "2")?;
+    /// store.settle(store.ticket())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn deferring(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), how: Durably::Later }
     }
 
     /// The operations of a store in a pool.
     fn pooled(&self) -> Option<&dyn Pooled> {
-        self.0.engine.pooled()
+        self.inner.engine.pooled()
     }
 
     /// The pool's file; `None` for anonymous memory.
     pub fn path(&self) -> Option<&Path> {
-        self.0.path.as_deref()
+        self.inner.path.as_deref()
     }
 
     /// The result of the salvage, if the store was opened with [`Options::salvage`].
     pub fn salvaged(&self) -> Option<&Salvaged> {
-        self.0.salvaged.as_ref()
+        self.inner.salvaged.as_ref()
     }
 
     /// The entry of `key`, without a copy.
@@ -87,7 +113,7 @@ impl Store {
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>, ReadError> {
         let key = key.as_ref();
-        self.0.engine.get(key)
+        self.inner.engine.get(key)
     }
 
     /// Reads the entries of `keys`; their cache misses overlap, so this is much faster than single
@@ -105,13 +131,13 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn get_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
-        self.0.engine.get_many(keys, each);
+        self.inner.engine.get_many(keys, each);
     }
 
     /// Reads the entries of `keys`, all as they were at one instant. Calls `each` once per key, in
     /// order.
     pub fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
-        self.0.engine.snapshot_many(keys, each);
+        self.inner.engine.snapshot_many(keys, each);
     }
 
     /// Whether `key` is present.
@@ -123,7 +149,7 @@ impl Store {
     /// The version of `key`'s entry, to detect later changes; `None` if it is absent.
     pub fn token(&self, key: impl AsRef<[u8]>) -> Result<Option<Token>, ReadError> {
         let key = key.as_ref();
-        self.0.engine.token(key)
+        self.inner.engine.token(key)
     }
 
     /// The present state of `key`, for [`Store::transaction_if`] to detect later changes. An absent
@@ -142,7 +168,7 @@ impl Store {
     /// ```
     pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Version, ReadError> {
         let key = key.as_ref();
-        self.0.engine.version(key)
+        self.inner.engine.version(key)
     }
 
     /// Gives `key` this value, without expiry.
@@ -152,7 +178,7 @@ impl Store {
     /// is unchanged.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), WriteError> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.0.engine.put(Put { key, value, expires_at: None }, Durably::Store)
+        self.inner.engine.put(Put { key, value, expires_at: None }, self.how)
     }
 
     /// Gives `key` this value, which expires `after` this time.
@@ -170,7 +196,7 @@ impl Store {
         after: Duration,
     ) -> Result<(), WriteError> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.0.engine.put(Put { key, value, expires_at: Some(later(self.now_ms(), after)) }, Durably::Store)
+        self.inner.engine.put(Put { key, value, expires_at: Some(later(self.now_ms(), after)) }, self.how)
     }
 
     /// Makes several puts, each atomic by itself; they share the cost of making them durable.
@@ -185,14 +211,14 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn put_many(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>> {
-        self.0.engine.put_many(puts, Durably::Store)
+        self.inner.engine.put_many(puts, self.how)
     }
 
     /// Removes `key` and returns whether it was present. Takes no memory, so it also works when the
     /// pool is full.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, WriteError> {
         let key = key.as_ref();
-        self.0.engine.remove(key, Durably::Store)
+        self.inner.engine.remove(key, self.how)
     }
 
     /// Removes `keys` at one instant, for every reader and through a crash, and returns how many
@@ -206,7 +232,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn remove_all(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
-        self.0.engine.remove_all(keys, Durably::Store)
+        self.inner.engine.remove_all(keys, self.how)
     }
 
     /// Makes all of `puts` at one instant, for every reader and through a crash, or none of them.
@@ -215,7 +241,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`]; nothing has changed.
     pub fn put_all(&self, puts: &[Put<'_>]) -> Result<(), WriteError> {
-        self.0.engine.commit(&writes(puts), &[], Durably::Store).map(drop)
+        self.inner.engine.commit(&writes(puts), &[], self.how).map(drop)
     }
 
     /// As [`Store::put_all`], but only if all of the keys are absent. Returns whether it wrote.
@@ -232,7 +258,7 @@ impl Store {
     /// ```
     pub fn put_all_new(&self, puts: &[Put<'_>]) -> Result<bool, WriteError> {
         let absent: Vec<_> = puts.iter().map(|put| (put.key, Version::from(None))).collect();
-        Ok(self.0.engine.commit(&writes(puts), &absent, Durably::Store)? == Commit::Done)
+        Ok(self.inner.engine.commit(&writes(puts), &absent, self.how)? == Commit::Done)
     }
 
     /// Changes `key`'s entry to what `change` returns for the present one (`None` if absent).
@@ -264,7 +290,7 @@ impl Store {
             last = Some(result);
             change
         };
-        self.0.engine.modify(key, &mut step, Durably::Store)?;
+        self.inner.engine.modify(key, &mut step, self.how)?;
         Ok(last.expect("the engine has called `change`"))
     }
 
@@ -398,7 +424,7 @@ impl Store {
         }
         let mut backoff = Backoff::new();
         loop {
-            let mut transaction = Transaction::new(&**self.engine());
+            let mut transaction = Transaction::new(&**self.engine(), self.how);
             let result = body(&mut transaction);
             match transaction.end(watched, result.is_err()) {
                 Ok(Commit::Done) => return result.map(Some),
@@ -437,17 +463,17 @@ impl Store {
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
-        self.0.engine.scan(cursor, at_least, each)
+        self.inner.engine.scan(cursor, at_least, each)
     }
 
     /// A random key; `None` if the store is empty.
     pub fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
-        self.0.engine.random_key()
+        self.inner.engine.random_key()
     }
 
     /// Removes every key that is present now. A key written meanwhile may stay or go.
     pub fn clear(&self) -> Result<(), WriteError> {
-        self.0.engine.clear(Durably::Store)
+        self.inner.engine.clear(self.how)
     }
 
     /// Number of keys, including those that have expired but were not removed yet.
@@ -487,7 +513,7 @@ impl Store {
 
     /// Statistics of the store.
     pub fn stats(&self) -> Stats {
-        self.0.engine.stats()
+        self.inner.engine.stats()
     }
 
     /// How much of the pool lies on huge pages, as the kernel reports it. Reads a file of the
@@ -513,7 +539,7 @@ impl Store {
     /// records are checked, while others work; the report says so. Calls `progress` with the number
     /// of records checked and of all records.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
-        let inner = &*self.0;
+        let inner = &*self.inner;
         // The concurrent check needs no pause, and a thread of the store may be waiting for a
         // stopped process.
         if inner.engine.keeps_entries() || !self.other_processes().is_empty() {
@@ -533,7 +559,11 @@ impl Store {
     /// while this process has the store open. Returns whether there was room: for
     /// [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
     pub fn post_notice(&self, text: &str) -> bool {
-        self.pooled().is_some_and(|pool| pool.post_notice(text))
+        let engine = &self.inner.engine;
+        match engine.on_disk() {
+            Some(disk) => text.len() <= crate::NOTICE_MAX && disk.post_notice(text),
+            None => self.pooled().is_some_and(|pool| pool.post_notice(text)),
+        }
     }
 
     /// Recovers now what dead processes of a shared store held, including their memory. Returns the
@@ -544,14 +574,14 @@ impl Store {
     /// that thread.
     pub fn recover_dead(&self) -> u32 {
         let Some(pool) = self.pooled() else { return 0 };
-        if self.0.engine.keeps_entries() {
+        if self.inner.engine.keeps_entries() {
             return pool.recover_dead();
         }
         // A recovery that the store's own thread has begun is complete when this returns.
-        let _paused = self.0.background.pause();
+        let _paused = self.inner.background.pause();
         let dead = pool.recover_dead();
         if pool.needs_collection() {
-            pool.collect(&|| is_another_stopped(&*self.0.engine));
+            pool.collect(&|| is_another_stopped(&*self.inner.engine));
         }
         dead
     }
@@ -561,18 +591,18 @@ impl Store {
     #[doc(hidden)]
     pub fn memory(&self) -> terrace_engine::Memory {
         self.recover_dead();
-        let _paused = self.0.background.pause();
+        let _paused = self.inner.background.pause();
         self.pooled().expect("a store in a pool").memory()
     }
 
     /// Waits until the background collection after an unclean stop is complete.
     pub fn wait_until_collected(&self) {
-        self.0.background.wait_until_collected();
+        self.inner.background.wait_until_collected();
     }
 
     /// The time that decides what has expired, in unix milliseconds.
     pub fn now_ms(&self) -> u64 {
-        self.0.engine.now_ms()
+        self.inner.engine.now_ms()
     }
 
     /// Closes the store. Returns whether everything reached its file; dropping the last handle does
@@ -583,7 +613,7 @@ impl Store {
     /// thread of the store has waited for two seconds for another process, which is stopped: the
     /// error names that process, and the store is closed when the thread ends.
     pub fn close(self) -> Result<(), CloseError> {
-        let mut inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
+        let mut inner = Arc::into_inner(self.inner).ok_or(CloseError::StillOpen)?;
         if let Some(holder) = inner.background.end() {
             return Err(CloseError::BlockedBy(holder));
         }

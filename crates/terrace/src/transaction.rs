@@ -25,6 +25,8 @@ use terrace_engine::{Commit, Durably, Engine, Expected, Write, WriteKind};
 /// [`Transaction::get`], too.
 pub struct Transaction<'t> {
     engine: &'t dyn Engine,
+    /// How durable its writes are when it has committed.
+    how: Durably,
     written: Writes,
     read: BTreeMap<Vec<u8>, Option<Token>>,
     /// Whether a key was read in two versions: this run cannot commit.
@@ -48,9 +50,10 @@ pub(crate) enum Written {
 }
 
 impl<'t> Transaction<'t> {
-    pub(crate) fn new(engine: &'t dyn Engine) -> Self {
+    pub(crate) fn new(engine: &'t dyn Engine, how: Durably) -> Self {
         Self {
             engine,
+            how,
             written: Writes::new(),
             read: BTreeMap::new(),
             torn: false,
@@ -300,7 +303,7 @@ impl<'t> Transaction<'t> {
             .map(|(key, written)| Write { key, what: written.what() })
             .chain(removals)
             .collect();
-        self.engine.commit(&writes, &expected, Durably::Store)
+        self.engine.commit(&writes, &expected, self.how)
     }
 
     /// The keys of the store that this transaction has not written. It removes them if it has

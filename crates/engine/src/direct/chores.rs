@@ -33,6 +33,8 @@ impl<M: MappedMedium> Direct<M> {
             Chore::Compact => self.is_elected() && self.compact_step(),
             Chore::Maintain => self.is_elected() && self.maintain_step(),
             Chore::HugePages => self.collapse_next(),
+            // Of stores in files.
+            Chore::Flush | Chore::Merge | Chore::Log => false,
         };
         if more { Rest::More } else { Rest::Idle }
     }

@@ -222,6 +222,7 @@ impl<M: MappedMedium> Direct<M> {
                 resizing: index.resizing,
                 cache: self.index.cache(),
             }),
+            disk: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use terrace::{Durability, Index, Options};
 use terrace_medium::{Pmem, Shm};
 use terrace_testkit::Counting;
-use terrace_testkit::conformance::{Site, exact_store, ordered_store};
+use terrace_testkit::conformance::{Site, exact_store, ordered_store, store};
 
 #[test]
 fn in_memory_of_the_process() {
@@ -64,4 +64,10 @@ fn with_the_radix_tree() {
     ordered_store(process);
     exact_store(power);
     ordered_store(power);
+}
+
+#[test]
+fn on_a_disk() {
+    store(Site::disk);
+    ordered_store(Site::disk);
 }

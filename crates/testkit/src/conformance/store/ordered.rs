@@ -305,7 +305,8 @@ pub(super) fn many_keys_in_order(make: &impl Fn() -> Site) {
     assert!(read(&mut store.range(..)).iter().eq(left.iter().filter(|&&n| n >= 10_000)));
     assert_sound(&store);
     store.delete_range(..).unwrap();
-    assert_eq!((store.first(), store.last(), store.len()), (Ok(None), Ok(None), 0));
+    assert_eq!((store.first(), store.last()), (Ok(None), Ok(None)));
+    assert!(!store.count().is_exact() || store.is_empty());
     assert_sound(&store);
 }
 
@@ -376,6 +377,7 @@ pub(super) fn removal_spares_neighbours(make: &impl Fn() -> Site) {
         }
     });
     assert_eq!((store.delete_prefix(b"a"), store.delete_prefix(b"c")), (Ok(200), Ok(200)));
-    assert_eq!((store.prefix(b"b").count(), store.len()), (20_000, 20_000));
+    assert_eq!(store.prefix(b"b").count(), 20_000);
+    assert!(!store.count().is_exact() || store.len() == 20_000);
     assert_sound(&store);
 }

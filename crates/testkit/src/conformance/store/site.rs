@@ -40,6 +40,12 @@ impl Site {
         Self::in_file(|options| options.assume_persistent(true), Options::open_or_create_on::<M>)
     }
 
+    /// A directory of files, with little memory, so that it has tables.
+    pub fn disk() -> Self {
+        let memory = |options: Options| options.engine(terrace::Engine::Wip).memory(ByteSize::mib(4));
+        Self::in_file(memory, Options::open_or_create)
+    }
+
     /// A file in shared memory, with further options. `open` opens the store, or creates it if
     /// there is none.
     pub fn in_file(more: impl FnOnce(Options) -> Options, open: Open) -> Self {

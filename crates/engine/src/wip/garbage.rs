@@ -1,0 +1,68 @@
+//! Garbage: what tables keep although no reader sees it any more, and when it is removed.
+//!
+//! Each table has a sketch of its keys. The sketches of a bucket together tell about how many keys
+//! it has, so the rest of its items are older versions, or tombstones and what they hide. The paper
+//! removes them when levels fill up and buckets are split (thesis 2.3.5), so a bucket whose keys
+//! are overwritten would grow to its full size. Here a bucket is merged whole when its garbage is
+//! worth it: more than half of the live data, or more than a fifth once nobody writes.
+
+use super::state::Bucket;
+use terrace_disk::Sketch;
+use terrace_medium::files::Files;
+
+/// Where a sketch cannot tell a sum from a union: its error, twice and a little more.
+const SURE: f64 = 0.88;
+
+/// What a bucket's tables have, about.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Content {
+    /// Versions of keys.
+    pub(super) items: f64,
+    /// Keys that readers see.
+    pub(super) live: f64,
+    /// Bytes of all tables, and of those but the oldest.
+    bytes: u64,
+    recent_bytes: u64,
+}
+
+impl Content {
+    pub(super) fn of<F: Files>(bucket: &Bucket<F>) -> Self {
+        let mut keys = Sketch::default();
+        let (mut items, mut tombstones) = (0, 0);
+        for (_, table) in bucket.tables() {
+            let properties = table.properties();
+            keys.join(&properties.keys);
+            items += properties.items;
+            tombstones += properties.tombstones;
+        }
+        let (items, union) = (items as f64, keys.estimate());
+        let distinct = if union > SURE * items { items } else { union };
+        let oldest = bucket.levels.iter().rev().find_map(|level| level.tables.first());
+        let bytes = bucket.bytes();
+        // A tombstone hides a version of its key in an older table, or is of no use any more.
+        let hidden = if union > SURE * items { 2.0 } else { 1.0 } * tombstones as f64;
+        Self {
+            items,
+            live: (distinct - hidden).max(0.0),
+            bytes,
+            recent_bytes: bytes - oldest.map_or(0, |table| table.bytes()),
+        }
+    }
+
+    /// The garbage a byte of live data.
+    fn ratio(&self) -> f64 {
+        (self.items - self.live) / self.live.max(1.0)
+    }
+
+    /// Whether to merge the bucket whole. A table that was written so may keep versions for a
+    /// snapshot, so it is not merged again before enough has come.
+    pub(super) fn is_worth(&self, is_idle: bool) -> bool {
+        let (garbage, recent) = if is_idle { (0.2, 16) } else { (0.5, 5) };
+        self.ratio() > garbage && self.recent_bytes > self.bytes / recent
+    }
+
+    /// Whether it cannot wait for other merges.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.ratio() > 1.0 && self.is_worth(false)
+    }
+}

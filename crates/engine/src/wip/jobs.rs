@@ -1,0 +1,327 @@
+//! Background work: which job comes next, and how jobs go on step by step.
+//!
+//! - A *flush* writes the oldest frozen MemTable of a bucket to a table of its first level.
+//! - A *merge* makes one table of the next level of all tables of a level, or of those of the last
+//!   level one table in their place.
+//! - A *collection* merges all tables of a bucket that has much garbage (`garbage`).
+//! - A *division* ends the split of a bucket: it merges all its tables into one for each of the
+//!   buckets that it was split into.
+//!
+//! A thread does a step of some job: a flush as a whole, or about a MiB of a merge. Between two
+//! steps any thread may go on with the job. A bucket has one merge or division at a time, and one
+//! flush.
+
+use super::garbage::Content;
+use super::merging::Merging;
+use super::state::{Bucket, LEVELS, State};
+use super::store::Wip;
+use crate::{Rest, WriteError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use terrace_medium::files::Files;
+
+/// Tables of a level from which on reads can bring its compaction forward (thesis 2.3.7).
+const MIN_COUNT: usize = 4;
+/// Tables of a level that is compacted before all others.
+const MAX_COUNT: usize = 20;
+/// Merges that take turns at most.
+const WAITING_MAX: usize = 4;
+/// Milliseconds without a write after which the store counts as idle.
+const IDLE_MS: u64 = 10_000;
+/// How much more reads count than the number of tables.
+const READ_WEIGHT: f64 = 10.0;
+
+/// The jobs of a store.
+pub(super) struct Jobs<F: Files> {
+    state: Mutex<Known<F>>,
+    /// Something has changed: there may be work, or room.
+    changed: Condvar,
+}
+
+struct Known<F: Files> {
+    /// Merges that no thread works on at the moment.
+    waiting: VecDeque<Merging<F>>,
+    /// Buckets that have a merge or a division, and buckets that are being flushed.
+    merging: BTreeSet<u64>,
+    flushing: BTreeSet<u64>,
+    /// Buckets with a damaged table: their tables stay as they are, for a salvage.
+    damaged: BTreeSet<u64>,
+    /// The number of the last write, and since when it has been the last, as far as known.
+    quiet: (u64, u64),
+    /// Counts announcements.
+    announced: u64,
+}
+
+impl<F: Files> Known<F> {
+    /// Whether a merge of the bucket may begin.
+    fn is_free(&self, id: u64) -> bool {
+        !self.merging.contains(&id) && !self.damaged.contains(&id)
+    }
+}
+
+impl<F: Files> Default for Jobs<F> {
+    fn default() -> Self {
+        let known = Known {
+            waiting: VecDeque::new(),
+            merging: BTreeSet::new(),
+            flushing: BTreeSet::new(),
+            damaged: BTreeSet::new(),
+            quiet: (0, 0),
+            announced: 0,
+        };
+        Self { state: Mutex::new(known), changed: Condvar::new() }
+    }
+}
+
+impl<F: Files> Jobs<F> {
+    fn known(&self) -> MutexGuard<'_, Known<F>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the threads that wait for work or for room.
+    pub(super) fn announce(&self) {
+        self.known().announced += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for an announcement, for `time` at most.
+    pub(super) fn wait(&self, time: Duration) {
+        let known = self.known();
+        let before = known.announced;
+        let _ = self.changed.wait_timeout_while(known, time, |known| known.announced == before);
+    }
+
+    /// Notes a merge of a bucket. Returns false if it has one.
+    pub(super) fn claim(&self, id: u64) -> bool {
+        self.known().merging.insert(id)
+    }
+
+    /// Ends what [`Jobs::claim`] has noted.
+    pub(super) fn release(&self, id: u64) {
+        self.known().merging.remove(&id);
+        self.announce();
+    }
+
+    /// Whether a thread is at a job.
+    fn is_busy(&self) -> bool {
+        let known = self.known();
+        !known.merging.is_empty() || !known.flushing.is_empty()
+    }
+}
+
+impl<F: Files> Wip<F> {
+    /// Flushes a frozen MemTable, if there is one that no thread flushes.
+    pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
+        let Some((bucket, is_parent)) = self.take_flush() else { return Ok(Rest::Idle) };
+        let flushed = self.flush(&bucket, is_parent);
+        self.jobs.known().flushing.remove(&bucket.id);
+        self.jobs.announce();
+        flushed.map(|()| Rest::More)
+    }
+
+    /// The bucket with the largest frozen MemTable that no thread flushes, and whether it is a
+    /// parent.
+    fn take_flush(&self) -> Option<(Arc<Bucket<F>>, bool)> {
+        let mut known = self.jobs.known();
+        let state = self.state.load();
+        let parents = state.buckets.iter().filter_map(|bucket| bucket.parent.as_ref());
+        let all =
+            state.buckets.iter().map(|bucket| (bucket, false)).chain(parents.map(|parent| (parent, true)));
+        let waiting =
+            all.filter(|(bucket, _)| !bucket.frozen.is_empty() && !known.flushing.contains(&bucket.id));
+        let (bucket, is_parent) = waiting.max_by_key(|(bucket, _)| bucket.frozen[0].memory())?;
+        known.flushing.insert(bucket.id);
+        Some((Arc::clone(bucket), is_parent))
+    }
+
+    /// Does a step of a merge, a division, or the beginning of a split.
+    pub(super) fn step_merge(&self) -> Result<Rest, WriteError> {
+        let Some(mut merging) = self.take_merge()? else { return Ok(Rest::Idle) };
+        let done = self.go_on(&mut merging);
+        let mut known = self.jobs.known();
+        match done {
+            Ok(false) => known.waiting.push_back(merging),
+            ref done => {
+                let id = merging.bucket_id();
+                known.merging.remove(&id);
+                if let Err(WriteError::Corrupt { .. }) = done {
+                    known.damaged.insert(id);
+                }
+                drop(known);
+                self.jobs.announce();
+            }
+        }
+        done.map(|_| Rest::More)
+    }
+
+    /// A merge that was begun, or another one. Those that were begun take turns, and small ones may
+    /// join them at any time.
+    fn take_merge(&self) -> Result<Option<Merging<F>>, WriteError> {
+        if let Some(full) = self.full_bucket() {
+            let begun = self.begin_split(&full);
+            self.jobs.known().merging.remove(&full.id);
+            begun?;
+        }
+        let mut known = self.jobs.known();
+        let state = self.state.load();
+        let chosen = match known.waiting.len() {
+            0 => self
+                .next_division(&state, &known)
+                .or_else(|| self.next_whole(&state, &known, Content::is_urgent))
+                .or_else(|| self.next_merge(&state, &known))
+                .or_else(|| self.next_collection(&state, &mut known)),
+            1..WAITING_MAX => self.next_merge(&state, &known).filter(Merging::is_small),
+            _ => None,
+        };
+        Ok(match chosen {
+            Some(chosen) => {
+                known.merging.insert(chosen.bucket_id());
+                Some(chosen)
+            }
+            None => known.waiting.pop_front(),
+        })
+    }
+
+    /// A merge of all tables of the bucket that has most of what `is_worth` looks for.
+    fn next_whole(
+        &self,
+        state: &State<F>,
+        known: &Known<F>,
+        is_worth: impl Fn(&Content) -> bool,
+    ) -> Option<Merging<F>> {
+        let free = state.buckets.iter().filter(|bucket| bucket.parent.is_none() && known.is_free(bucket.id));
+        let bucket = free.into_iter().find(|bucket| is_worth(&bucket.content()))?;
+        Some(Merging::whole(bucket))
+    }
+
+    /// A merge that makes room, when no other is due.
+    fn next_collection(&self, state: &State<F>, known: &mut Known<F>) -> Option<Merging<F>> {
+        let (now, written) = (self.settings.clock.now_ms(), self.visible.load(Relaxed));
+        if known.quiet.0 != written || now < known.quiet.1 {
+            known.quiet = (written, now);
+        }
+        let is_idle = now - known.quiet.1 >= IDLE_MS;
+        self.next_whole(state, known, |content| content.is_worth(is_idle))
+    }
+
+    /// A bucket that is to be split, noted as one that has a job.
+    fn full_bucket(&self) -> Option<Arc<Bucket<F>>> {
+        let mut known = self.jobs.known();
+        let state = self.state.load();
+        let limit = self.settings.bucket_bytes();
+        let full = state
+            .buckets
+            .iter()
+            .find(|bucket| bucket.bytes() >= limit && bucket.parent.is_none() && known.is_free(bucket.id))?;
+        known.merging.insert(full.id);
+        Some(Arc::clone(full))
+    }
+
+    /// The division of a parent whose MemTables have been flushed.
+    fn next_division(&self, state: &State<F>, known: &Known<F>) -> Option<Merging<F>> {
+        let parents = state.buckets.iter().filter_map(|bucket| bucket.parent.as_ref());
+        let ready = parents.filter(|parent| parent.frozen.is_empty() && parent.active.is_empty());
+        let parent = ready.into_iter().find(|parent| known.is_free(parent.id))?;
+        let children = state
+            .buckets
+            .iter()
+            .filter(|bucket| bucket.parent.as_ref().is_some_and(|other| other.id == parent.id));
+        Some(Merging::division(parent, children.map(|child| (child.id, Arc::clone(&child.low))).collect()))
+    }
+
+    /// The merge of the level that is most worth it.
+    fn next_merge(&self, state: &State<F>, known: &Known<F>) -> Option<Merging<F>> {
+        let free = state.buckets.iter().filter(|bucket| known.is_free(bucket.id));
+        let levels = free.flat_map(|bucket| (0..LEVELS).map(move |level| (bucket, level)));
+        let eligible: Vec<Candidate<'_, F>> = levels
+            .filter_map(|(bucket, level)| Candidate::new(bucket, level))
+            .filter(|candidate| candidate.count >= self.least_tables(candidate))
+            .collect();
+        let mean = |of: fn(&Candidate<'_, F>) -> f64| {
+            eligible.iter().map(of).sum::<f64>() / eligible.len().max(1) as f64
+        };
+        let (reads, counts) = (mean(|one| one.reads), mean(|one| one.count as f64));
+        let worth = |one: &Candidate<'_, F>| one.worth(reads, counts);
+        let best = eligible.iter().max_by(|one, other| worth(one).total_cmp(&worth(other)))?;
+        Some(Merging::of_level(best.bucket, best.level))
+    }
+
+    /// The tables from which on a level is merged.
+    fn least_tables(&self, candidate: &Candidate<'_, F>) -> usize {
+        let fanout = self.settings.fanout as usize;
+        match candidate.level + 1 < LEVELS {
+            true if self.settings.read_aware && candidate.reads > 0.0 => MIN_COUNT.min(fanout),
+            true => fanout,
+            // The bucket is split when its last level has so many full ones.
+            false => MAX_COUNT.max(fanout + 1),
+        }
+    }
+
+    /// Waits for room for a write: does a part of the background work that makes it, if no thread
+    /// does.
+    pub(super) fn make_room(&self, drafts: &[super::write::Draft<'_>]) -> Result<(), WriteError> {
+        let Some(first) = drafts.first() else { return Ok(()) };
+        if self.frozen_bytes() > self.settings.memory / 4 {
+            let began = self.settings.clock.now_ms();
+            self.wait_for_room()?;
+            self.counters.stalls.fetch_add(1, Relaxed);
+            let took = self.settings.clock.now_ms().saturating_sub(began);
+            self.counters.stalled_ms.fetch_add(took, Relaxed);
+        }
+        let mut is_first = true;
+        let tables = || self.state.load().bucket(first.key).levels[0].tables.len();
+        while is_first && tables() >= 2 * MAX_COUNT {
+            is_first = false;
+            // Where it fails, others tell: the write itself needs no merge.
+            let _ = self.step_merge();
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) -> Result<(), WriteError> {
+        while self.frozen_bytes() > self.settings.memory / 4 {
+            self.check_writable()?;
+            if self.step_flush()? == Rest::Idle {
+                self.jobs.wait(Duration::from_millis(100));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of MemTables that are to be flushed.
+    pub(super) fn frozen_bytes(&self) -> u64 {
+        self.state.load().frozen_bytes
+    }
+
+    /// Whether nothing is to be done, and nobody does anything.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.jobs.is_busy() && self.frozen_bytes() == 0
+    }
+}
+
+/// A level that may be merged.
+struct Candidate<'s, F: Files> {
+    bucket: &'s Arc<Bucket<F>>,
+    level: usize,
+    count: usize,
+    reads: f64,
+}
+
+impl<'s, F: Files> Candidate<'s, F> {
+    fn new(bucket: &'s Arc<Bucket<F>>, level: usize) -> Option<Self> {
+        let count = bucket.levels[level].tables.len();
+        let reads = bucket.levels[level].reads.load(Relaxed) as f64;
+        (count > 1).then_some(Self { bucket, level, count, reads })
+    }
+
+    /// The paper's priority (2.3.7). `reads` and `counts` are the averages over all candidates.
+    fn worth(&self, reads: f64, counts: f64) -> f64 {
+        if self.count >= MAX_COUNT {
+            return f64::INFINITY;
+        }
+        let by_reads = if reads > 0.0 { self.reads / reads } else { 0.0 };
+        READ_WEIGHT * by_reads + self.count as f64 / counts
+    }
+}

@@ -1,0 +1,150 @@
+//! Salvage: reads what is sound of a damaged store, without opening it.
+//!
+//! Every item has a sequence number, so the newest version of a key is known without the structure
+//! that the manifest describes. A damaged block hides the versions that it had: older ones of the
+//! same keys may come to light, and keys that were deleted. The findings name each such range.
+
+use super::edit::Edit;
+use super::lossy::{Damages, Lossy, finding};
+use super::memtable::MemTable;
+use super::open::{NAME, Plan};
+use super::range::Items;
+use super::store::Wip;
+use super::table;
+use super::write::read_drafts;
+use crate::engine::Salvage;
+use crate::{Entry, Finding};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use terrace_disk::{
+    Directory, DiskError, Item, Manifest, Merge, TableCache, TableReader, Visible, salvage_log,
+};
+use terrace_medium::files::{Files, Purpose};
+
+/// Bytes of memory for pieces of tables.
+const CACHE: u64 = 8 << 20;
+
+impl<F: Files> Wip<F> {
+    /// Visits every entry of the store at `path` that its checksums prove, and every damage.
+    ///
+    /// # Errors
+    /// There is no store, or another process has it open.
+    pub fn salvage_from(files: &F, path: &Path, each: &mut Salvage<'_>) -> Result<(), DiskError> {
+        let mut findings = Vec::new();
+        let directory = match Directory::open(files, path, NAME, true) {
+            Err(error @ DiskError::Corrupt { .. }) => {
+                note(&mut findings, &error, "identity");
+                None
+            }
+            opened => Some(opened?),
+        };
+        let known = directory.as_ref().map(|directory| directory.identity().store);
+        let store = known.or_else(|| Directory::identify(files, path)).unwrap_or_default();
+        let (plan, is_whole) = read_plan(files, path, store, &mut findings);
+        let damages = Damages::default();
+        let plan_of_tables = is_whole.then_some(&plan);
+        let mut sources = open_tables(files, (path, store), plan_of_tables, &damages, &mut findings)?;
+        for memtable in read_log(files, path, store, &plan, &mut findings) {
+            sources.push(Items::Memory(Arc::new(memtable).cursor()));
+        }
+        if let Err(error) = visit(sources, plan.cleared_at, each) {
+            note(&mut findings, &error, "store");
+        }
+        let damaged = damages.take();
+        findings.extend(damaged.iter().map(|damage| finding(&damage.error, "table", Some(&damage.keys))));
+        findings.into_iter().for_each(|finding| each(Err(finding)));
+        Ok(())
+    }
+}
+
+/// Hands the newest version of each key to `each`.
+fn visit<F: Files>(sources: Vec<Items<F>>, cleared_at: u64, each: &mut Salvage<'_>) -> Result<(), DiskError> {
+    let mut entries = Visible::new(Merge::new(sources), u64::MAX);
+    entries.seek_first()?;
+    while let Some(entry) = entries.entry() {
+        if entry.seq >= cleared_at {
+            let token = super::read::token(entry.seq);
+            each(Ok((entry.key, Entry { value: entry.value, expires_at: entry.expires_at, token })));
+        }
+        entries.next()?;
+    }
+    Ok(())
+}
+
+/// The manifest as far as it can be read, and whether that is all of it.
+fn read_plan<F: Files>(files: &F, path: &Path, store: u64, findings: &mut Vec<Finding>) -> (Plan, bool) {
+    let mut plan = Plan::default();
+    let read = Manifest::read(files, path, store, &mut |bytes: &[u8]| {
+        let added = Edit::read(bytes).ok_or("it is no edit of this engine").and_then(|edit| plan.add(edit));
+        added.map_err(|what| DiskError::Corrupt { path: path.into(), offset: 0, what })
+    });
+    if let Err(error) = &read {
+        note(findings, error, "manifest");
+    }
+    (plan, read.is_ok())
+}
+
+/// Cursors for the tables of the plan, or for all in the directory.
+fn open_tables<F: Files>(
+    files: &F,
+    (path, store): (&Path, u64),
+    plan: Option<&Plan>,
+    damages: &Damages,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<Items<F>>, DiskError> {
+    let cache = TableCache::new(CACHE);
+    let names = files.list(path).map_err(|error| super::merging::io("list", path, error))?;
+    let found: BTreeSet<u64> = names.iter().filter_map(|name| table::number_of(name.to_str()?)).collect();
+    let wanted = plan.map_or(found, |plan| plan.tables().collect());
+    let mut sources = Vec::new();
+    for number in wanted {
+        let path = table::path_of(path, number);
+        let opened = files
+            .open(&path, Purpose::ReadDirect)
+            .map_err(|error| super::merging::io("open", &path, error))
+            .and_then(|file| TableReader::open(file, &path, &cache))
+            .and_then(|reader| match reader.store() == store {
+                true => Ok(reader),
+                false => Err(DiskError::Foreign { path: path.clone() }),
+            });
+        match opened {
+            Ok(reader) => {
+                sources.push(Items::Table(Lossy::new(Arc::new(reader).cursor_for_merge(), damages)));
+            }
+            Err(error) => note(findings, &error, "table"),
+        }
+    }
+    Ok(sources)
+}
+
+/// The items of the log, in MemTables.
+fn read_log<F: Files>(
+    files: &F,
+    path: &Path,
+    store: u64,
+    plan: &Plan,
+    findings: &mut Vec<Finding>,
+) -> Vec<MemTable> {
+    let mut memtables = vec![MemTable::new(store)];
+    salvage_log(files, path, store, &mut |record| {
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => return note(findings, &error, "log"),
+        };
+        for (draft, seq) in read_drafts(record.payload).zip(record.first_seq..) {
+            let Some(draft) = draft.filter(|_| seq >= plan.cleared_at) else { continue };
+            let item = Item { key: draft.key, seq, content: draft.content };
+            if !memtables.last().is_some_and(|last| last.add(&item)) {
+                let next = MemTable::new(store);
+                assert!(next.add(&item), "an empty MemTable has room for an item");
+                memtables.push(next);
+            }
+        }
+    });
+    memtables
+}
+
+fn note(findings: &mut Vec<Finding>, error: &DiskError, what: &'static str) {
+    findings.push(finding(error, what, None));
+}

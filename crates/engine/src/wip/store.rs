@@ -1,0 +1,213 @@
+//! The store: its parts, its locks, and what the [`Engine`](crate::Engine) trait asks of it.
+//!
+//! # Locks
+//! In this order: the manifest's, the writer's, the structure's. The manifest's is held for the
+//! sync of an edit and for the change of the state that follows from it, so edits and states have
+//! one order. The writer's is held for no sync, but when the store is cleared or a bucket begins to
+//! be split. The structure's is held for a change of the state alone.
+
+use super::jobs::Jobs;
+use super::memtable::MemTable;
+use super::removals::Removals;
+use super::snapshots::Snapshots;
+use super::state::{Bucket, State};
+use super::structure::Structure;
+use super::watches::Watches;
+use crate::{Clock, Durability, WriteError};
+use arc_swap::ArcSwap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use terrace_disk::{Directory, Log, TableCache};
+use terrace_medium::files::Files;
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Settings {
+    /// Bytes of memory for MemTables and the block cache together.
+    pub memory: u64,
+    /// Bytes at which a MemTable is frozen, at most; drawn from half of it up for each.
+    pub memtable_bytes: u64,
+    /// Tables of a level that are merged into one of the next (the paper's T).
+    pub fanout: u64,
+    /// Buckets that a full one is split into (the paper's N).
+    pub split_into: usize,
+    /// Whether levels that are read often are compacted first (thesis 2.3.7).
+    pub read_aware: bool,
+    /// Whether blocks are compressed by LZ4.
+    pub compress: bool,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Bytes of log from which on the MemTables that keep its tail are flushed.
+    pub log_bytes: u64,
+    /// What a write survives when it returns, at first.
+    pub durability: Durability,
+    /// With [`Durability::Interval`], milliseconds after which the log is synced.
+    pub interval_ms: u64,
+    /// Whether nothing is changed.
+    pub read_only: bool,
+    /// Tells what has expired.
+    pub clock: Arc<dyn Clock>,
+    /// A number that nobody can guess, another one each time.
+    pub chance: u64,
+}
+
+impl Settings {
+    /// Settings for so many bytes of memory.
+    pub fn with_memory(memory: u64, clock: Arc<dyn Clock>, chance: u64) -> Self {
+        Self {
+            memory,
+            memtable_bytes: (memory / 48).clamp(64 << 10, 2 << 20),
+            fanout: 8,
+            split_into: 8,
+            read_aware: true,
+            compress: true,
+            segment_bytes: 64 << 20,
+            log_bytes: memory.clamp(128 << 20, 2 << 30),
+            durability: Durability::Process,
+            interval_ms: 1000,
+            read_only: false,
+            clock,
+            chance,
+        }
+    }
+
+    /// Bytes of tables of a full bucket: of each level, as many tables as are merged into one of
+    /// the next (thesis 2.3.5).
+    pub(super) fn bucket_bytes(&self) -> u64 {
+        let of_level = |level| self.memtable_bytes * self.fanout.pow(level + 1);
+        (0..super::state::LEVELS as u32).map(of_level).sum()
+    }
+}
+
+/// What the writer keeps.
+pub(super) struct Writer {
+    pub(super) next_seq: u64,
+    /// What comes before values in the log; kept for its memory.
+    pub(super) heads: Vec<u8>,
+}
+
+/// An ordered store on a disk, after WipDB (thesis ch. 2).
+pub struct Wip<F: Files> {
+    pub(super) files: F,
+    pub(super) directory: Directory<F>,
+    pub(super) settings: Settings,
+    pub(super) cache: Arc<TableCache>,
+    pub(super) log: Log<F>,
+    pub(super) state: ArcSwap<State<F>>,
+    /// The number of the last write that readers see.
+    pub(super) visible: AtomicU64,
+    /// Everything with a lower number is gone.
+    pub(super) cleared_at: AtomicU64,
+    pub(super) snapshots: Snapshots,
+    pub(super) removals: Removals,
+    pub(super) watches: Arc<Watches>,
+    pub(super) jobs: Jobs<F>,
+    pub(super) structure: Structure<F>,
+    pub(super) writer: Mutex<Writer>,
+    /// What a write survives when it returns: a number of [`Durability::ALL`].
+    pub(super) durability: AtomicUsize,
+    /// When the log was last synced by [`Durability::Interval`], in unix milliseconds.
+    pub(super) synced_at: AtomicU64,
+    /// The last number that was drawn.
+    pub(super) chance: AtomicU64,
+    pub(super) is_stopped: OnceLock<String>,
+    pub(super) counters: Counters,
+}
+
+/// Numbers since the store was opened.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Bytes of keys and values that were written by users.
+    pub(super) written: AtomicU64,
+    /// Bytes of records of the log.
+    pub(super) log: AtomicU64,
+    /// Writes that waited for flushes or merges, and for how many milliseconds.
+    pub(super) stalls: AtomicU64,
+    pub(super) stalled_ms: AtomicU64,
+    /// Bytes that flushes and merges wrote to tables since the store was created, and before it was
+    /// opened.
+    pub(super) tables: AtomicU64,
+    pub(super) tables_before: u64,
+    pub(super) flushes: AtomicU64,
+    pub(super) compactions: AtomicU64,
+    pub(super) splits: AtomicU64,
+}
+
+impl<F: Files> Wip<F> {
+    /// The number of the store, which all its files name.
+    pub(super) fn id(&self) -> u64 {
+        self.directory.identity().store
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What a write survives when it returns.
+    pub(super) fn promises(&self) -> Durability {
+        Durability::ALL[self.durability.load(Relaxed)]
+    }
+
+    pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that nobody can guess.
+    pub(super) fn draw(&self) -> u64 {
+        let drawn = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        mix(drawn)
+    }
+
+    /// An empty MemTable, and the bytes at which it is frozen.
+    pub(super) fn new_memtable(&self) -> (MemTable, u64) {
+        let half = self.settings.memtable_bytes / 2;
+        (MemTable::new(self.draw()), half + self.draw() % (half + 1))
+    }
+
+    /// Freezes the active MemTable of a bucket, and gives it an empty one. Called under the
+    /// writer's lock.
+    pub(super) fn freeze(&self, _: &mut Writer, id: u64) {
+        let (fresh, freeze_at) = self.new_memtable();
+        self.structure.change(&self.state, |state| {
+            let nth = state.position(id)?;
+            let mut bucket = Bucket::clone(&state.buckets[nth]);
+            if bucket.active.is_empty() {
+                return None;
+            }
+            let full = std::mem::replace(&mut bucket.active, Arc::new(fresh));
+            bucket.frozen.push(full);
+            bucket.freeze_at = freeze_at;
+            Some(state.with(bucket))
+        });
+        self.jobs.announce();
+    }
+
+    pub(super) fn check_writable(&self) -> Result<(), WriteError> {
+        match self.is_stopped.get() {
+            _ if self.settings.read_only => Err(WriteError::ReadOnly),
+            Some(why) => Err(WriteError::Stopped(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn check_sizes(&self, key: &[u8], value: usize) -> Result<(), WriteError> {
+        match () {
+            () if key.len() > crate::KEY_MAX => Err(WriteError::KeyTooLong),
+            () if value > crate::VALUE_MAX => Err(WriteError::ValueTooLong),
+            () => Ok(()),
+        }
+    }
+
+    /// Makes every later write fail, for this reason.
+    pub(super) fn stop_writes(&self, why: String) {
+        let _ = self.is_stopped.set(why);
+    }
+}
+
+/// Mixes the bits of a number (SplitMix64).
+pub(super) fn mix(mut number: u64) -> u64 {
+    number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}

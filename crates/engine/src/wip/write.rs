@@ -1,0 +1,346 @@
+//! Writes: a record of the log, items of MemTables, and one number that makes them visible.
+//!
+//! One writer at a time, under a lock that it holds for no I/O but the log's buffer. It gives the
+//! items of a write consecutive sequence numbers, appends them to the log's buffer as one record,
+//! adds them to the active MemTables, and then stores the last number as the visible one. So all
+//! items of a write become visible at once, in any number of buckets. After the lock the write
+//! waits for the log as its durability asks; writers that wait at the same time share one system
+//! call.
+//!
+//! A write that depends on what it has read reads before the lock, and asks under the lock whether
+//! one of its keys has been written since: that takes memory only.
+
+use super::state::State;
+use super::store::{Wip, Writer};
+use crate::durability::Durably;
+use crate::engine::{Commit, Expected, Write, WriteKind};
+use crate::{Change, Durability, Entry, Put, ReadError, WriteError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_disk::codec::put_varint;
+use terrace_disk::{Content, Item, LOG_PAYLOAD_MAX};
+use terrace_medium::files::Files;
+
+/// A write of one key.
+#[derive(Clone, Copy)]
+pub(super) struct Draft<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) content: Content<'a>,
+}
+
+impl<'a> From<Put<'a>> for Draft<'a> {
+    fn from(put: Put<'a>) -> Self {
+        Self { key: put.key, content: Content::Put { value: put.value, expires_at: put.expires_at } }
+    }
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn removal(key: &'a [u8]) -> Self {
+        Self { key, content: Content::Tombstone }
+    }
+
+    /// Bytes of its key and value.
+    fn bytes(&self) -> usize {
+        let value = if let Content::Put { value, .. } = self.content { value.len() } else { 0 };
+        self.key.len() + value
+    }
+}
+
+impl<F: Files> Wip<F> {
+    /// Makes all writes at one instant if `admit` says so; returns what it said. Each key at most
+    /// once.
+    pub(super) fn apply(
+        &self,
+        drafts: &[Draft<'_>],
+        how: Durably,
+        admit: impl FnOnce(&State<F>) -> bool,
+    ) -> Result<bool, WriteError> {
+        let durability = self.promised(how)?;
+        let bytes: usize = drafts.iter().map(|draft| draft.bytes() + HEAD_MAX).sum();
+        if bytes > LOG_PAYLOAD_MAX {
+            return Err(WriteError::BatchTooLong);
+        }
+        self.make_room(drafts)?;
+        let mut writer = self.writer();
+        self.check_writable()?;
+        let state = self.state.load_full();
+        if !admit(&state) {
+            return Ok(false);
+        }
+        if drafts.is_empty() {
+            return Ok(true);
+        }
+        let first = writer.next_seq;
+        let end = self.append(&mut writer, first, drafts)?;
+        self.add(&mut writer, &state, first, drafts);
+        drop(writer);
+        self.wait_for_log(end, durability)?;
+        Ok(true)
+    }
+
+    /// Appends a record to the log.
+    fn append(&self, writer: &mut Writer, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
+        writer.heads.clear();
+        let mut ends = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            put_head(&mut writer.heads, draft);
+            ends.push(writer.heads.len());
+        }
+        let mut parts = Vec::with_capacity(2 * drafts.len());
+        let mut start = 0;
+        for (draft, end) in drafts.iter().zip(ends) {
+            parts.push(&writer.heads[start..end]);
+            if let Content::Put { value, .. } = draft.content {
+                parts.push(value);
+            }
+            start = end;
+        }
+        let before = self.log.end();
+        let end = self.log.append(first, drafts.len() as u64, &parts).map_err(|error| self.failed(error))?;
+        self.counters.log.fetch_add(end - before, Relaxed);
+        Ok(end)
+    }
+
+    /// Adds items to MemTables, and makes them visible.
+    fn add(&self, writer: &mut Writer, state: &State<F>, first: u64, drafts: &[Draft<'_>]) {
+        for draft in drafts.iter().filter(|draft| matches!(draft.content, Content::Tombstone)) {
+            self.removals.count(draft.key);
+        }
+        let mut full = Vec::new();
+        for (draft, seq) in drafts.iter().zip(first..) {
+            let item = Item { key: draft.key, seq, content: draft.content };
+            let bucket = state.bucket(draft.key);
+            if !bucket.active.add(&item) {
+                self.freeze(writer, bucket.id);
+                let is_added = self.state.load().bucket(draft.key).active.add(&item);
+                assert!(is_added, "an empty MemTable has room for an item");
+            } else if bucket.active.memory() >= bucket.freeze_at && full.last() != Some(&bucket.id) {
+                full.push(bucket.id);
+            }
+        }
+        let bytes: usize = drafts.iter().map(Draft::bytes).sum();
+        self.counters.written.fetch_add(bytes as u64, Relaxed);
+        writer.next_seq = first + drafts.len() as u64;
+        // ORDER: Release: a reader that sees this number sees the items.
+        self.visible.store(writer.next_seq - 1, Release);
+        self.watches.report(drafts.iter().map(|draft| draft.key));
+        full.into_iter().for_each(|id| self.freeze(writer, id));
+    }
+
+    /// Whether no key of these has been written behind the number `since`. Called under the
+    /// writer's lock. May say no for a key that has not: then the caller tries again.
+    pub(super) fn are_unchanged<'k>(
+        &self,
+        state: &State<F>,
+        since: u64,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        self.cleared_at.load(Relaxed) <= since
+            && keys.all(|key| {
+                let bucket = state.bucket(key);
+                let parent = bucket.parent.iter().flat_map(|parent| parent.memtables());
+                match bucket.memtables().chain(parent).find_map(|memtable| memtable.newest(key)) {
+                    Some(seq) => seq <= since,
+                    // It may have been flushed meanwhile.
+                    None => {
+                        let parent = bucket.parent.iter().flat_map(|parent| parent.tables());
+                        bucket.tables().chain(parent).all(|(_, table)| table.properties().seqs.1 <= since)
+                    }
+                }
+            })
+    }
+
+    /// Writes that do not depend on what is there.
+    pub(super) fn write(&self, drafts: &[Draft<'_>], how: Durably) -> Result<(), WriteError> {
+        self.apply(drafts, how, |_| true).map(drop)
+    }
+
+    pub(super) fn remove_key(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
+        loop {
+            let since = self.visible.load(Acquire);
+            if self.live(self.newest(key)?).is_none() {
+                self.check_writable()?;
+                self.promised(how)?;
+                return Ok(false);
+            }
+            let admit = |state: &State<F>| self.are_unchanged(state, since, [key].into_iter());
+            if self.apply(&[Draft::removal(key)], how, admit)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    pub(super) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
+        let mut distinct = keys.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        loop {
+            let since = self.visible.load(Acquire);
+            let mut present = Vec::new();
+            for &key in &distinct {
+                if self.live(self.newest(key)?).is_some() {
+                    present.push(Draft::removal(key));
+                }
+            }
+            let admit = |state: &State<F>| self.are_unchanged(state, since, distinct.iter().copied());
+            if self.apply(&present, how, admit)? {
+                return Ok(present.len() as u64);
+            }
+        }
+    }
+
+    pub(super) fn modify_key(
+        &self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        how: Durably,
+    ) -> Result<(), WriteError> {
+        self.check_sizes(key, 0)?;
+        self.check_writable()?;
+        self.promised(how)?;
+        loop {
+            let since = self.visible.load(Acquire);
+            let live = self.live(self.newest(key)?);
+            let entry = live.as_ref().map(super::read::Live::entry);
+            let changed = change(entry);
+            let content = match &changed {
+                Change::Put { value, expires_at } => {
+                    self.check_sizes(key, value.len())?;
+                    Content::Put { value, expires_at: *expires_at }
+                }
+                Change::Expire(at) => match &live {
+                    Some(live) if live.expires_at != *at => {
+                        Content::Put { value: &live.value, expires_at: *at }
+                    }
+                    _ => return Ok(()),
+                },
+                Change::Remove if live.is_some() => Content::Tombstone,
+                Change::Remove | Change::Keep => return Ok(()),
+            };
+            let admit = |state: &State<F>| self.are_unchanged(state, since, [key].into_iter());
+            if self.apply(&[Draft { key, content }], how, admit)? {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn commit_all(
+        &self,
+        writes: &[Write<'_>],
+        expected: &[Expected<'_>],
+        how: Durably,
+    ) -> Result<Commit, WriteError> {
+        for write in writes {
+            let len = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
+            self.check_sizes(write.key, len)?;
+        }
+        loop {
+            let since = self.visible.load(Acquire);
+            for (nth, (key, version)) in expected.iter().enumerate() {
+                if !self.present_version(key)?.meets(version) {
+                    return Ok(Commit::Changed(nth));
+                }
+            }
+            let kept = self.values_to_keep(writes)?;
+            let mut kept = kept.iter();
+            let drafts: Vec<Draft<'_>> = writes.iter().filter_map(|write| draft(write, &mut kept)).collect();
+            let admit = |state: &State<F>| {
+                let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
+                let keys = expected.iter().map(|(key, _)| *key).chain(expiring.map(|write| write.key));
+                self.are_unchanged(state, since, keys)
+            };
+            if self.apply(&drafts, how, admit)? {
+                return Ok(Commit::Done);
+            }
+        }
+    }
+
+    /// The values of the keys whose expiry changes.
+    fn values_to_keep(&self, writes: &[Write<'_>]) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
+        let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
+        expiring.map(|write| Ok(self.live(self.newest(write.key)?).map(|live| live.value))).collect()
+    }
+
+    /// What `how` promises beyond visibility; `None` for nothing yet.
+    pub(super) fn promised(&self, how: Durably) -> Result<Option<Durability>, WriteError> {
+        let most = self.promises();
+        match how {
+            Durably::Later => Ok(None),
+            Durably::Store => Ok(Some(most)),
+            // Any file can be synced, so a single write may ask for more than the store promises.
+            Durably::AtLeast(asked) => Ok(Some(asked.max(most))),
+        }
+    }
+
+    /// Waits until the log up to `end` survives what was promised.
+    pub(super) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
+        let done = match durability {
+            None | Some(Durability::None) => Ok(()),
+            Some(Durability::Process | Durability::Interval) => self.log.write(end),
+            Some(Durability::Power) => self.log.sync(end),
+        };
+        // The items are visible already. So also a lack of room is final here; segments have theirs
+        // beforehand, on all file systems but those that write elsewhere each time.
+        done.map_err(|error| {
+            self.stop_writes(error.to_string());
+            error.into()
+        })
+    }
+}
+
+fn draft<'a>(write: &Write<'a>, kept: &mut std::slice::Iter<'a, Option<Vec<u8>>>) -> Option<Draft<'a>> {
+    let content = match write.what {
+        WriteKind::Put { value, expires_at } => Content::Put { value, expires_at },
+        WriteKind::Remove => Content::Tombstone,
+        WriteKind::Expire(expires_at) => {
+            let value = kept.next().expect("one for each").as_deref()?;
+            Content::Put { value, expires_at }
+        }
+    };
+    Some(Draft { key: write.key, content })
+}
+
+/// Bytes of an item in the log beside its key and value, at most.
+const HEAD_MAX: usize = 24;
+const EXPIRES: u8 = 1;
+const TOMBSTONE: u8 = 2;
+
+/// Appends what comes before an item's value in the log: flags, expiry, lengths, key.
+fn put_head(out: &mut Vec<u8>, draft: &Draft<'_>) {
+    let (flags, expires_at, len) = match draft.content {
+        Content::Tombstone => (TOMBSTONE, None, 0),
+        Content::Put { value, expires_at: None } => (0, None, value.len()),
+        Content::Put { value, expires_at } => (EXPIRES, expires_at, value.len()),
+    };
+    out.push(flags);
+    expires_at.into_iter().for_each(|at| put_varint(out, at));
+    put_varint(out, draft.key.len() as u64);
+    put_varint(out, len as u64);
+    out.extend_from_slice(draft.key);
+}
+
+/// The items of a record of the log, without their sequence numbers; `None` where the bytes are no
+/// such record.
+pub(super) fn read_drafts(bytes: &[u8]) -> impl Iterator<Item = Option<Draft<'_>>> {
+    let mut reader = terrace_disk::codec::Reader(bytes);
+    let mut is_over = false;
+    std::iter::from_fn(move || {
+        if is_over || reader.is_empty() {
+            return None;
+        }
+        let mut read = || {
+            let flags = reader.u8()?;
+            let expires_at = if flags & EXPIRES != 0 { Some(reader.varint()?) } else { None };
+            let (key_len, value_len) = (reader.size()?, reader.size()?);
+            let (key, value) = (reader.take(key_len)?, reader.take(value_len)?);
+            let content = match flags {
+                TOMBSTONE if value_len == 0 => Content::Tombstone,
+                0 | EXPIRES => Content::Put { value, expires_at },
+                _ => return None,
+            };
+            Some(Draft { key, content })
+        };
+        let draft = read();
+        is_over = draft.is_none();
+        Some(draft)
+    })
+}

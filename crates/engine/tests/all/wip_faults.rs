@@ -1,0 +1,117 @@
+//! Tests: the disk engine when syncs are left out, calls fail, and the disk is full.
+
+use crate::wip::{Model, PATH};
+use crate::wip_script::{Step, contents, create, history, open};
+use std::collections::BTreeSet;
+use terrace_engine::wip::Wip;
+use terrace_engine::{Durably, Engine, Put, WriteError};
+use terrace_testkit::simfs::{Fault, Faulty, SimFs};
+
+/// Whether a power failure now loses or invents something.
+fn is_noticed(files: &SimFs, path: &str, model: &Model) -> bool {
+    (0..8).any(|seed| {
+        let after = files.fork();
+        after.crash(seed);
+        open(after, path).map_err(drop).and_then(|store| contents(&store).map_err(drop)).as_ref() != Ok(model)
+    })
+}
+
+#[test]
+fn acknowledged_writes_survive_a_crash_after_any_step() {
+    let files = SimFs::new(["/data"]);
+    let store = create(files.clone()).unwrap();
+    let mut model = Model::new();
+    let mut copies: Vec<(String, Model)> = Vec::new();
+    for step in history(11, 400) {
+        step.run(&store).unwrap();
+        step.apply(&mut model);
+        if let Step::Checkpoint(path) = &step {
+            copies.push((path.to_str().expect("text").into(), model.clone()));
+        }
+        assert!(!is_noticed(&files, PATH, &model), "{step:?}");
+        assert!(copies.iter().all(|(path, model)| !is_noticed(&files, path, model)), "{step:?}");
+    }
+}
+
+/// Runs the history with one failing call. What was acknowledged must be there when the store is
+/// opened again, and of what has failed all or nothing.
+fn try_fault(nth: u64, fault: Fault) -> bool {
+    let files = SimFs::new(["/data"]);
+    let faulty = Faulty::failing(files.clone(), nth, fault);
+    let mut allowed = BTreeSet::from([Model::new()]);
+    {
+        let Ok(store) = create(faulty.clone()) else {
+            drop(
+                create(files.clone())
+                    .or_else(|_| open(files.clone(), PATH))
+                    .expect("a second attempt succeeds"),
+            );
+            return true;
+        };
+        for step in history(5, 150) {
+            let result = step.run(&store);
+            // What was possible before still is, with the step; without it, too, if it has failed.
+            let with = |mut model: Model| {
+                step.apply(&mut model);
+                model
+            };
+            match result {
+                Ok(()) => allowed = allowed.into_iter().map(with).collect(),
+                Err(WriteError::Stopped(_)) => {}
+                Err(_) => allowed.extend(allowed.clone().into_iter().map(with)),
+            }
+            // The failing call may be one of these reads.
+            let seen = contents(&store).or_else(|_| contents(&store));
+            let seen = seen.unwrap_or_else(|error| panic!("call {nth}: reads go on: {error}"));
+            assert!(allowed.contains(&seen), "call {nth} {fault:?}, after {step:?}: readers see neither");
+        }
+    }
+    for crash in [None, Some(1), Some(2)] {
+        let after = files.fork();
+        crash.into_iter().for_each(|seed| after.crash(seed));
+        let store = open(after, PATH).unwrap_or_else(|error| panic!("call {nth} {fault:?}: {error}"));
+        let found = contents(&store).unwrap();
+        assert!(allowed.contains(&found), "call {nth} {fault:?}, crash {crash:?}: {} entries", found.len());
+    }
+    faulty.calls() > nth
+}
+
+#[test]
+fn failing_calls_lose_nothing_acknowledged() {
+    for fault in Fault::ALL {
+        let mut nth = 0;
+        while try_fault(nth, fault) {
+            nth += 1;
+        }
+        assert!(nth > 700, "{nth} calls");
+    }
+}
+
+#[test]
+fn full_disk_refuses_writes_and_goes_on_when_there_is_room() {
+    let files = SimFs::new(["/data"]);
+    let store = create(files.clone()).unwrap();
+    files.set_capacity(300 << 10);
+    let mut model = Model::new();
+    let mut put = |store: &Wip<SimFs>, number: u64| {
+        let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 500]);
+        let put = store.put(Put { key: &key, value: &value, expires_at: None }, Durably::Store);
+        if put.is_ok() {
+            model.insert(key, (value, None));
+        }
+        (put, model.clone())
+    };
+    let refused = (0..).find_map(|number| put(&store, number).0.err()).expect("the disk runs full");
+    assert!(matches!(&refused, WriteError::Io { kind: std::io::ErrorKind::StorageFull, .. }), "{refused:?}");
+    let (_, expected) = put(&store, 1 << 40);
+    assert!(contents(&store).unwrap() == expected, "reads go on");
+    files.set_capacity(64 << 20);
+    for number in 1 << 41..(1 << 41) + 2000 {
+        put(&store, number).0.expect("there is room again");
+    }
+    let (_, expected) = put(&store, 1 << 42);
+    assert!(contents(&store).unwrap() == expected);
+    drop(store);
+    files.crash(3);
+    assert!(contents(&open(files, PATH).unwrap()).unwrap() == expected);
+}

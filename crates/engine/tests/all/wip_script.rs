@@ -1,0 +1,121 @@
+//! A fixed history of writes and background work, for tests that repeat it with one fault each.
+
+use crate::wip::{Draws, Model, PATH, settings};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use terrace_disk::DiskError;
+use terrace_engine::wip::Wip;
+use terrace_engine::{
+    Chore, Cursor, Durability, Durably, Engine, ManualClock, OnDisk, Put, ReadError, Write, WriteError,
+    WriteKind,
+};
+use terrace_medium::files::Files;
+
+/// A step of a history.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    Batch(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
+    Clear,
+    /// Freezes and flushes every MemTable, and merges what is due.
+    Flush,
+    Work(Chore),
+    /// Makes a checkpoint with this name.
+    Checkpoint(PathBuf),
+}
+
+/// A history that has everything in it.
+pub(crate) fn history(seed: u64, steps: usize) -> Vec<Step> {
+    let mut draws = Draws(seed);
+    let mut all: Vec<Step> = (0..steps).map(|nth| step(&mut draws, nth)).collect();
+    all.insert(steps / 3, Step::Checkpoint("/data/copy-one".into()));
+    all.insert(steps / 2, Step::Clear);
+    all.push(Step::Flush);
+    all.push(Step::Checkpoint("/data/copy-two".into()));
+    all
+}
+
+fn step(draws: &mut Draws, nth: usize) -> Step {
+    let key = |draws: &mut Draws| format!("key {:03}", draws.roll(300)).into_bytes();
+    let value = |draws: &mut Draws| {
+        let len = [3, 40, 700, 5000][draws.roll(4) as usize];
+        vec![nth as u8; len]
+    };
+    match draws.roll(20) {
+        0..9 => Step::Put(key(draws), value(draws)),
+        9..11 => Step::Remove(key(draws)),
+        11..14 => Step::Batch(
+            (0..1 + draws.roll(8)).map(|_| (key(draws), (draws.roll(4) > 0).then(|| value(draws)))).collect(),
+        ),
+        14 if draws.roll(4) == 0 => Step::Flush,
+        14..16 => Step::Work(Chore::Flush),
+        16..19 => Step::Work(Chore::Merge),
+        _ => Step::Work(Chore::Log),
+    }
+}
+
+impl Step {
+    /// Does it to the map.
+    pub(crate) fn apply(&self, model: &mut Model) {
+        match self {
+            Self::Put(key, value) => _ = model.insert(key.clone(), (value.clone(), None)),
+            Self::Remove(key) => _ = model.remove(key),
+            Self::Batch(batch) => batch.iter().for_each(|(key, value)| match value {
+                Some(value) => _ = model.insert(key.clone(), (value.clone(), None)),
+                None => _ = model.remove(key),
+            }),
+            Self::Clear => model.clear(),
+            Self::Flush | Self::Work(_) | Self::Checkpoint(_) => {}
+        }
+    }
+
+    /// Does it to the store.
+    pub(crate) fn run<F: Files>(&self, store: &Wip<F>) -> Result<(), WriteError> {
+        match self {
+            Self::Put(key, value) => store.put(Put { key, value, expires_at: None }, Durably::Store),
+            Self::Remove(key) => store.remove(key, Durably::Store).map(drop),
+            Self::Batch(batch) => {
+                let put = |value| WriteKind::Put { value, expires_at: None };
+                let writes: Vec<Write<'_>> = batch
+                    .iter()
+                    .map(|(key, value)| Write { key, what: value.as_deref().map_or(WriteKind::Remove, put) })
+                    .collect();
+                store.commit(&writes, &[], Durably::Store).map(drop)
+            }
+            Self::Clear => store.clear(Durably::Store),
+            Self::Flush => OnDisk::flush(store),
+            Self::Work(chore) => {
+                let _ = store.step(*chore, &|| false);
+                Ok(())
+            }
+            Self::Checkpoint(path) => store.checkpoint(path),
+        }
+    }
+}
+
+/// Creates the store that the tests use.
+pub(crate) fn create<F: Files>(files: F) -> Result<Wip<F>, DiskError> {
+    Wip::create(files, Path::new(PATH), of(Durability::Power))
+}
+
+/// Opens the store at `path`.
+pub(crate) fn open<F: Files>(files: F, path: &str) -> Result<Wip<F>, DiskError> {
+    Wip::open(files, Path::new(path), of(Durability::Power))
+}
+
+pub(crate) fn of(durability: Durability) -> terrace_engine::wip::Settings {
+    settings(durability, &Arc::new(ManualClock::at(1000)))
+}
+
+/// All entries of a store.
+pub(crate) fn contents<F: Files>(store: &Wip<F>) -> Result<Model, ReadError> {
+    let (mut found, mut cursor) = (Model::new(), Cursor::START);
+    while !cursor.is_end() {
+        cursor = store.scan(&cursor, 50, &mut |key, entry| {
+            found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
+        })?;
+    }
+    Ok(found)
+}
