@@ -15,6 +15,8 @@ use std::{
     },
 };
 
+use terrace::Durability;
+
 pub use table::{Key, Setting, TABLE, setting};
 pub use value::{Kind, format_size, parse_size, parse_sizes};
 
@@ -22,10 +24,14 @@ pub use value::{Kind, format_size, parse_size, parse_sizes};
 pub struct Config {
     values: Vec<Value>,
     grow: OnceLock<Grow>,
+    promise: OnceLock<Promise>,
 }
 
 /// Grows the pool to a size and returns its new size. The error is a text for the user.
 type Grow = Box<dyn Fn(u64) -> Result<u64, String> + Send + Sync>;
+
+/// Sets what an answered write survives from now on. The error is a text for the user.
+type Promise = Box<dyn Fn(Durability) -> Result<(), String> + Send + Sync>;
 
 struct Value {
     number: AtomicU64,
@@ -43,7 +49,7 @@ impl Default for Config {
             };
             Value { number: number.into(), text: text.into(), given: false.into() }
         });
-        Config { values: values.collect(), grow: OnceLock::new() }
+        Config { values: values.collect(), grow: OnceLock::new(), promise: OnceLock::new() }
     }
 }
 
@@ -89,6 +95,10 @@ impl Config {
         let Some((key, parsed)) = self.read(name, value)? else { return Ok(()) };
         let parsed = match (key, parsed) {
             (Key::Size, value::Parsed::Number(bytes)) => value::Parsed::Number(self.grow(bytes)?),
+            (Key::AppendFsync, value::Parsed::Text(word)) => {
+                self.promise(&word)?;
+                value::Parsed::Text(word)
+            }
             (_, parsed) => parsed,
         };
         self.store(key, parsed);
@@ -169,6 +179,41 @@ impl Config {
             Some(grow) => grow(bytes).map_err(SetError::Invalid),
             None => Err(invalid("this store cannot grow")),
         }
+    }
+
+    /// Sets the function by which CONFIG SET appendfsync changes what an answered write survives.
+    /// Only the first call counts.
+    pub fn set_promise(&self, promise: impl Fn(Durability) -> Result<(), String> + Send + Sync + 'static) {
+        let _ = self.promise.set(Box::new(promise));
+    }
+
+    /// Changes the durability to that which `word` stands for in Redis.
+    fn promise(&self, word: &str) -> Result<(), SetError> {
+        let durability = match word.to_ascii_lowercase().as_str() {
+            "always" => Durability::Power,
+            "everysec" => Durability::Interval,
+            _ => Durability::Process,
+        };
+        match self.promise.get() {
+            _ if durability.to_string() == self.text(Key::Durability) => {}
+            Some(promise) => promise(durability).map_err(SetError::Invalid)?,
+            None => {
+                return Err(invalid("the durability of a pool is chosen when it is opened, by --durability"));
+            }
+        }
+        self.record_durability(durability);
+        Ok(())
+    }
+
+    /// Records what an answered write survives.
+    pub fn record_durability(&self, durability: Durability) {
+        let word = match durability {
+            Durability::Power => "always",
+            Durability::Interval => "everysec",
+            Durability::None | Durability::Process => "no",
+        };
+        self.record_text(Key::Durability, &durability.to_string());
+        self.record_text(Key::AppendFsync, word);
     }
 
     fn store(&self, key: Key, parsed: value::Parsed) {

@@ -12,8 +12,10 @@ use crate::{clients::Clients, config::Config, cursors::Cursors, stats::ServerSta
 
 /// The shared state. One per server, behind an `Arc`.
 pub struct Shared {
-    /// The store.
+    /// The store. With `defers`, a write is durable once [`terrace::Store::settle`] says so.
     pub store: terrace::Store,
+    /// Whether the writes of many clients are made durable together, before any of their replies.
+    pub(crate) defers: bool,
     /// The settings, for CONFIG GET and SET.
     pub config: Config,
     /// The connected clients.
@@ -49,8 +51,10 @@ impl StopFlag {
 impl Shared {
     /// The shared state of a server without connections.
     pub fn new(store: terrace::Store, config: Config) -> Shared {
+        let defers = store.is_on_disk();
         Shared {
-            store,
+            store: if defers { store.deferring() } else { store },
+            defers,
             config,
             clients: Clients::default(),
             stats: ServerStats::default(),

@@ -25,6 +25,9 @@ pub struct ServerStats {
     pub bytes_in: AtomicU64,
     /// Bytes written to clients.
     pub bytes_out: AtomicU64,
+    /// Unix milliseconds when SAVE or BGSAVE last made a checkpoint, and how many they have made.
+    pub(crate) saved_at_ms: AtomicU64,
+    pub(crate) saves: AtomicU64,
     /// The highest `used_memory` seen so far, bytes.
     pub memory_peak: AtomicU64,
     /// The store's counters at the last CONFIG RESETSTAT.

@@ -101,6 +101,8 @@ impl From<WriteError> for Failure {
         let code = match &error {
             WriteError::PoolFull { .. } => "OOM",
             WriteError::ReadOnly => "READONLY",
+            // Redis's code for a disk that does not take writes.
+            WriteError::Io { .. } | WriteError::Stopped(_) => "MISCONF",
             WriteError::Unordered { index } => return Failure::unordered(index),
             _ => "ERR",
         };

@@ -232,11 +232,14 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 }
 
 fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    // RDB and AOF do not exist here, so both are reported as off with nothing to save. The lines
-    // `terrace_*` name what Terrace has instead. Before its first save, Redis too reports its start
-    // time here.
-    // ORDER: Relaxed: a statistic.
-    let started = cx.shared.stats.started_at_ms.load(Relaxed) / 1000;
+    // A pool needs neither RDB nor AOF, so both are reported as off with nothing to save. The log
+    // of a store on a disk is its AOF, and a checkpoint its RDB. The lines `terrace_*` name what
+    // Terrace has instead. Before its first save, Redis too reports its start time here.
+    // ORDER: Relaxed: statistics.
+    let saves = cx.shared.stats.saves.load(Relaxed);
+    let saved_at = durability::saved_at_ms(cx.shared) / 1000;
+    let is_on_disk = cx.shared.store.is_on_disk();
+    let place = cx.shared.config.text(if is_on_disk { Key::Dir } else { Key::Pool });
     fields(
         out,
         &[
@@ -246,13 +249,13 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
             ("current_cow_size", &0),
             ("rdb_changes_since_last_save", &0),
             ("rdb_bgsave_in_progress", &0),
-            ("rdb_last_save_time", &started),
+            ("rdb_last_save_time", &saved_at),
             ("rdb_last_bgsave_status", &"ok"),
             ("rdb_last_bgsave_time_sec", &-1),
             ("rdb_current_bgsave_time_sec", &-1),
-            ("rdb_saves", &0),
+            ("rdb_saves", &saves),
             ("rdb_last_cow_size", &0),
-            ("aof_enabled", &0),
+            ("aof_enabled", &u8::from(is_on_disk)),
             ("aof_rewrite_in_progress", &0),
             ("aof_rewrite_scheduled", &0),
             ("aof_last_rewrite_time_sec", &-1),
@@ -263,7 +266,7 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
             ("module_fork_in_progress", &0),
             ("module_fork_last_cow_size", &0),
             ("terrace_durability", &cx.shared.config.text(Key::Durability)),
-            ("terrace_pool", &cx.shared.config.text(Key::Pool)),
+            (if is_on_disk { "terrace_dir" } else { "terrace_pool" }, &place),
         ],
     )
 }

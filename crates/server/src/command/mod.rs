@@ -72,6 +72,7 @@ mod wait;
 mod walk;
 mod x_count;
 mod x_del;
+mod x_disk;
 mod x_next;
 mod x_range;
 

@@ -74,7 +74,10 @@ pub static TABLE: [&Command; COUNT] = [
     &ttl::TTL,
     &type_::TYPE,
     &wait::WAIT,
+    &durability::WAITAOF,
     &x_count::X_COUNT,
+    &x_disk::X_CHECKPOINT,
+    &x_disk::X_COMPACT,
     &x_del::X_DELPREFIX,
     &x_del::X_DELRANGE,
     &x_next::X_NEXT,
@@ -83,7 +86,7 @@ pub static TABLE: [&Command; COUNT] = [
     &x_range::X_RANGE,
 ];
 
-const COUNT: usize = 77;
+const COUNT: usize = 80;
 
 /// Slots of the hash table below: a power of two, much larger than `COUNT`, so that collisions are
 /// rare.

@@ -30,6 +30,8 @@ pub(super) struct Turn<'a> {
     pub(super) sample: u32,
     /// Whether a client asked the server to stop.
     pub(super) shutdown: bool,
+    /// Whether replies wait until the writes of the turn are durable.
+    pub(super) holds: bool,
 }
 
 /// A loop's two buffers. Both are empty between turns, and keep their memory.
@@ -68,6 +70,10 @@ pub(super) struct Connection {
     began: Option<u64>,
     /// The connection broke while a worker had the session.
     broken: bool,
+    /// The backlog waits until the writes of this turn are durable.
+    held: bool,
+    /// The connection waits for its backlog to shrink before it reads on.
+    stalled: bool,
 }
 
 /// Replies that the socket has not accepted yet.
@@ -158,6 +164,8 @@ impl Connection {
             resets: 0,
             began: None,
             broken: false,
+            held: false,
+            stalled: false,
         }
     }
 
@@ -174,7 +182,7 @@ impl Connection {
 
     /// Executes the input and writes replies, for at most [`ROUNDS`] rounds.
     pub(super) fn serve(&mut self, turn: &mut Turn<'_>) -> Next {
-        if self.writable && !self.flush(turn) {
+        if self.writable && !self.held && !self.flush(turn) {
             self.broken = true;
         }
         if self.is_with_worker() {
@@ -200,6 +208,29 @@ impl Connection {
         } else {
             next
         }
+    }
+
+    /// Whether replies wait for [`Connection::release`].
+    pub(super) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Sends the replies that were held.
+    pub(super) fn release(&mut self, turn: &mut Turn<'_>) -> Next {
+        self.held = false;
+        if self.writable && !self.flush(turn) {
+            self.broken = true;
+            // A worker gives its session back first.
+            return if self.is_with_worker() { Next::Wait } else { Next::Close };
+        }
+        let goes_on = std::mem::take(&mut self.stalled) || self.closing != Closing::No;
+        if goes_on && self.backlog.is_empty() && !self.is_with_worker() { Next::Again } else { Next::Wait }
+    }
+
+    /// Drops the replies that were held, and closes the connection once a worker gives its session
+    /// back.
+    pub(super) fn break_off(&mut self) {
+        (self.held, self.broken, self.backlog) = (false, true, Backlog::default());
     }
 
     /// Whether a worker has the session.
@@ -234,7 +265,7 @@ impl Connection {
 
     /// Makes the poll report that the socket accepts bytes while, and only while, a backlog exists.
     pub(super) fn update_interest(&mut self, registry: &Registry, token: Token) -> std::io::Result<()> {
-        let wants = !self.backlog.is_empty();
+        let wants = !self.backlog.is_empty() && !self.held;
         if wants == self.polls_writable {
             return Ok(());
         }
@@ -265,6 +296,7 @@ impl Connection {
             return Round::Then(self.close_step(turn));
         }
         if self.backlog.len() as u64 > turn.shared.config.number(Key::ClientOutputBuffer) {
+            self.stalled = self.held;
             return Round::Then(Next::Wait);
         }
         if !self.more && !self.readable {
@@ -397,12 +429,14 @@ impl Connection {
         self.unauthenticated_output <= UNAUTHENTICATED_OUTPUT
     }
 
-    /// Writes replies once, and keeps what the socket did not accept. False: the connection broke.
+    /// Writes replies once, and keeps what the socket did not accept; or holds them all. False: the
+    /// connection broke.
     fn write(&mut self, output: &mut Vec<u8>, turn: &mut Turn<'_>) -> bool {
         if output.is_empty() {
             return true;
         }
-        if !self.backlog.is_empty() {
+        self.held |= turn.holds;
+        if self.held || !self.backlog.is_empty() {
             self.backlog.append(output);
             return true;
         }
@@ -551,6 +585,7 @@ mod tests {
             bytes_out: 0,
             sample: Counters::SAMPLE,
             shutdown: false,
+            holds: false,
         };
         let mut connection = connect(&shared, turn.now);
         ask(&mut connection, &mut turn, "AUTH secret", "+OK\r\n");

@@ -4,6 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use mio::{Events, Poll, Token};
 use slab::Slab;
+use terrace::Ticket;
 
 use super::{
     accept::Acceptor,
@@ -30,6 +31,10 @@ pub(crate) struct EventLoop {
     connections: Slab<Connection>,
     /// Connections that need another turn although no event will report them.
     again: Vec<usize>,
+    /// Connections whose replies wait until the writes of this turn are durable.
+    held: Vec<usize>,
+    /// Everything that this ticket covers is durable.
+    settled: Ticket,
     /// Only loop 0 accepts.
     acceptor: Option<Acceptor>,
     checked_at: u64,
@@ -71,6 +76,8 @@ impl EventLoop {
             poll,
             connections: Slab::new(),
             again: Vec::new(),
+            held: Vec::new(),
+            settled: Ticket::default(),
             acceptor: None,
             checked_at: coarse_ms(),
             peak_at: 0,
@@ -97,6 +104,7 @@ impl EventLoop {
             bytes_out: 0,
             sample: Counters::SAMPLE,
             shutdown: false,
+            holds: shared.defers,
         };
         let mut events = Events::with_capacity(EVENTS);
         while !shared.is_shutting_down() {
@@ -146,13 +154,58 @@ impl EventLoop {
         for key in again {
             self.serve(key, turn);
         }
+        self.settle(turn);
         self.add_counts(turn);
+    }
+
+    /// Makes the writes of this turn durable, all of them together, and sends the replies that
+    /// waited for it.
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        if self.held.is_empty() {
+            return;
+        }
+        // Another loop's writes count, too: a reply here may tell of them.
+        let ticket = turn.shared.store.ticket();
+        let settled = if ticket > self.settled { turn.shared.store.settle(ticket) } else { Ok(()) };
+        let held = std::mem::take(&mut self.held);
+        // After an error, too: the store takes no more writes, and what it has is answered.
+        self.settled = ticket;
+        match settled {
+            Ok(()) => {}
+            Err(error) => {
+                // The replies say what is not so. A client without a reply knows that it does not
+                // know.
+                log::error!("closed {} connections without a reply: {error}", held.len());
+                return held.into_iter().for_each(|key| self.drop_held(key));
+            }
+        }
+        for key in held {
+            let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_held()) else { continue };
+            let next = connection.release(turn);
+            self.apply_next(key, next);
+        }
+    }
+
+    fn drop_held(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_held()) else { return };
+        match connection.is_with_worker() {
+            true => connection.break_off(),
+            false => self.close(key),
+        }
     }
 
     fn serve(&mut self, key: usize, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let next = connection.serve(turn);
+        self.note_held(key);
         self.apply_next(key, next);
+    }
+
+    /// Notes a connection if its replies are held; perhaps more than once.
+    fn note_held(&mut self, key: usize) {
+        if self.connections.get(key).is_some_and(Connection::is_held) {
+            self.held.push(key);
+        }
     }
 
     /// Continues the connections whose sessions workers have sent back.
@@ -164,6 +217,7 @@ impl EventLoop {
                 continue;
             };
             let next = connection.take_session_back(job, turn);
+            self.note_held(key);
             self.apply_next(key, next);
         }
     }
@@ -272,8 +326,11 @@ impl EventLoop {
             for key in keys {
                 let next = self.connections[key].finish(turn);
                 waiting &= next != Next::Again;
+                self.note_held(key);
                 self.apply_next(key, next);
             }
+            waiting &= self.held.is_empty();
+            self.settle(turn);
             self.again.clear();
             let timeout = if waiting { Duration::from_millis(50) } else { Duration::ZERO };
             if !self.connections.is_empty() {
@@ -284,6 +341,7 @@ impl EventLoop {
                     }
                 });
                 self.resume_served(turn);
+                self.settle(turn);
             }
             turn.now = coarse_ms();
         }

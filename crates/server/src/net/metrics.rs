@@ -18,7 +18,7 @@ use super::{
     hub::Hub,
 };
 use crate::{config::Key, shared::Shared};
-use terrace::{Costs, Holder};
+use terrace::{Costs, DiskStats, Holder};
 
 /// The metrics of one server.
 pub(crate) struct Metrics {
@@ -158,7 +158,8 @@ impl Source {
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
         let stats = self.shared.store.stats();
         let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
-        page.info("pool", "The pool that is served", &[("path", self.shared.config.text(Key::Pool))])?;
+        let place = if stats.disk.is_some() { Key::Dir } else { Key::Pool };
+        page.info("pool", "The store that is served", &[("path", self.shared.config.text(place))])?;
         let shared = self.shared.config.is_on(Key::Shared);
         page.gauge("pool_shared", "Whether other processes may have the pool open too", u64::from(shared))?;
         page.gauge("records", "Keys, including expired ones that are not removed yet", stats.records)?;
@@ -194,6 +195,9 @@ impl Source {
         page.counter("index_cache_hits", "Searches answered by the index's cache", cache.hits)?;
         page.counter("index_cache_misses", "Searches that the cache could not answer", cache.misses)?;
         page.gauge("huge_page_bytes", "Bytes of the pool on huge pages", self.huge_page_bytes())?;
+        if let Some(disk) = stats.disk {
+            disk_figures(page, &disk)?;
+        }
         self.costs(page, stats.costs)
     }
 
@@ -231,6 +235,34 @@ impl Source {
         ];
         gauges.into_iter().try_for_each(|(name, help, count)| page.gauge(name, help, count.into()))
     }
+}
+
+/// The figures of a store on a disk.
+fn disk_figures(page: &mut Page<'_>, disk: &DiskStats) -> fmt::Result {
+    page.gauge("disk_buckets", "Ranges of keys with tables of their own", disk.buckets)?;
+    for (level, tables) in disk.tables.iter().enumerate() {
+        page.gauge(&format!("disk_tables_{level}"), "Tables of a level", *tables)?;
+    }
+    let gauges = [
+        ("disk_table_bytes", "Bytes of all tables", disk.table_bytes),
+        ("disk_log_bytes", "Bytes of the log", disk.log_bytes),
+        ("disk_memtable_bytes", "Memory of writes that no table has yet", disk.memtable_bytes),
+        ("disk_cache_bytes", "Memory of cached blocks", disk.cache_bytes),
+        ("disk_snapshots", "Snapshots that readers hold", disk.snapshots),
+    ];
+    gauges.into_iter().try_for_each(|(name, help, value)| page.gauge(name, help, value))?;
+    let counters = [
+        ("disk_blocks_read", "Blocks read from files", disk.blocks_read),
+        ("disk_written_bytes", "Bytes of keys and values written", disk.written_bytes),
+        ("disk_table_written_bytes", "Bytes written to tables", disk.table_bytes_written),
+        ("disk_log_written_bytes", "Bytes written to the log", disk.log_bytes_written),
+        ("disk_flushes", "Memory tables written to files", disk.flushes),
+        ("disk_compactions", "Merges of tables", disk.compactions),
+        ("disk_splits", "Buckets split", disk.splits),
+        ("disk_stalls", "Writes that waited for background work", disk.stalls),
+        ("disk_stalled_ms", "Milliseconds that writes waited for background work", disk.stalled_ms),
+    ];
+    counters.into_iter().try_for_each(|(name, help, value)| page.counter(name, help, value))
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{Client, START_MS};
+use crate::common::{Client, START_MS, is_on_disk};
 use terrace_server::{config::Config, session::Flow, shared::Shared};
 
 const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range";
@@ -154,7 +154,7 @@ fn several_keys_are_written_all_or_none() {
 #[test]
 fn overlong_key_in_transaction_leaves_store_sound() {
     for index in terrace::Index::ALL {
-        let store = terrace::Store::options().anonymous().index(index).create().expect("memory for a store");
+        let store = crate::common::fresh().index(index).create().expect("memory for a store");
         let clock = Arc::new(terrace::ManualClock::at(START_MS));
         let mut client = Client::of(Arc::new(Shared::new(store, Config::default())), clock);
         let long = "k".repeat(65_537);
@@ -184,7 +184,8 @@ fn overlong_key_in_transaction_leaves_store_sound() {
 
 #[test]
 fn names_of_keys() {
-    Client::new().expect(&[
+    let mut client = Client::new();
+    client.expect(&[
         ("SET a 1 EX 100", "+OK"),
         ("RENAME a b", "+OK"),
         ("TTL b", ":100"),
@@ -215,14 +216,16 @@ fn names_of_keys() {
         ("SCAN 0 TYPE string", "*2 $1 0 *1 $4 only"),
         ("SCAN x", "-ERR invalid cursor"),
         ("FLUSHALL", "+OK"),
-        // Numbers below 2^53 lead to the end; a scan never returns larger ones.
-        ("SCAN 9007199254740991", "*2 $1 0 *0"),
         ("SCAN 9007199254740992", "-ERR invalid cursor: begin the scan again from 0"),
         ("SCAN 18446744073709551615", "-ERR invalid cursor: begin the scan again from 0"),
         ("SCAN -1", "-ERR invalid cursor: begin the scan again from 0"),
         ("SCAN 18446744073709551616", "-ERR invalid cursor"),
         ("DBSIZE", ":0"),
     ]);
+    // Numbers below 2^53 lead to the end of a store without order; a scan never returns larger
+    // ones.
+    let unordered = if is_on_disk() { "-ERR unknown cursor" } else { "*2 $1 0 *0" };
+    assert!(client.ask("SCAN 9007199254740991").starts_with(unordered));
 }
 
 #[test]
@@ -504,15 +507,10 @@ fn missing_features_are_refused() {
         "{hash}"
     );
     assert!(hash.contains("Terrace holds strings"), "{hash}");
-    for line in [
-        "SAVE",
-        "BGSAVE",
-        "BGREWRITEAOF",
-        "LASTSAVE",
-        "SHUTDOWN SAVE",
-        "CONFIG SET appendonly yes",
-        "CONFIG SET save \"60 1\"",
-    ] {
+    let of_disk = ["SAVE", "BGSAVE", "LASTSAVE", "WAITAOF 1 0 0"];
+    let of_none = ["BGREWRITEAOF", "SHUTDOWN SAVE", "CONFIG SET appendonly yes", "CONFIG SET save \"60 1\""];
+    let of_disk = of_disk.into_iter().filter(|_| !is_on_disk());
+    for line in of_none.into_iter().chain(of_disk) {
         assert!(client.ask(line).starts_with("-ERR "), "{line} is not answered OK");
     }
     assert_eq!(client.send(b"SHUTDOWN\r\nPING\r\n"), (String::new(), Flow::Shutdown));
@@ -698,6 +696,10 @@ fn info_counts_calls_errors_and_times() {
 
 #[test]
 fn resetstat_resets_counts_of_the_store() {
+    if is_on_disk() {
+        // Merges remove what has expired, some time.
+        return;
+    }
     let mut client = Client::new();
     client.ask("SET k v PX 10");
     client.clock.advance(11);

@@ -56,7 +56,7 @@ fn now_ms() -> u64 {
 }
 
 fn shared() -> Arc<Shared> {
-    let store = terrace::Store::options().anonymous().create().expect("memory for a store");
+    let store = crate::common::fresh().create().expect("memory for a store");
     Arc::new(Shared::new(store, Config::default()))
 }
 
@@ -512,6 +512,13 @@ fn run_seed(seed: u64, rounds: usize, redis: &Redis) {
         let mut commands: Vec<Command> = Vec::new();
         while commands.len() < len {
             let command = command(&mut random);
+            let is_first_scan = is(&command, "scan") && command.get(1).is_some_and(|cursor| *cursor == b"0");
+            if crate::common::is_on_disk()
+                && (is(&command, "dbsize") || is(&command, "scan") && !is_first_scan)
+            {
+                // On a disk, the one is an estimate, and the other's cursors are no hashes.
+                continue;
+            }
             if is(&command, "dbsize") || is(&command, "memory") {
                 // Redis counts expired keys until they are accessed.
                 commands
@@ -594,8 +601,9 @@ fn command_info_equals_redis() {
     for protocol in ["2", "3"] {
         both.send(&[vec![word("hello"), word(protocol)]], 0);
         for command in terrace_server::command::table::TABLE {
-            // Containers have other subcommands here; Redis has neither DELIFEQ nor the ranges.
-            let is_ours = command.name == "delifeq" || command.name.starts_with("x.");
+            // Containers have other subcommands here; Redis 7.0 has neither DELIFEQ nor the ranges.
+            let is_ours =
+                command.name == "delifeq" || command.name.starts_with("x.") || command.since >= "7.1";
             if command.subcommands.is_empty() && !is_ours {
                 both.send(&[["command", "info", command.name].map(word).to_vec()], 0);
             }
@@ -631,7 +639,10 @@ fn scans_and_large_pipelines_equal_redis() {
         "get",
     ];
     both.send(&(0..900).map(|n| line(mixed[n % 9].to_string())).collect::<Vec<_>>(), 0);
-    both.send(&[line("keys key:*".into()), line("keys *9".into()), line("dbsize".into())], 0);
+    both.send(&[line("keys key:*".into()), line("keys *9".into())], 0);
+    if !crate::common::is_on_disk() {
+        both.send(&[line("dbsize".into())], 0);
+    }
     let mut keys = std::collections::BTreeSet::new();
     let mut cursor = b"0".to_vec();
     loop {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread};
 
-use terrace::{ByteSize, Store};
+use terrace::ByteSize;
 use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
 
 #[test]
@@ -15,7 +15,7 @@ fn stopper_does_not_keep_store_open() {
             config.assign(name, value).unwrap();
         }
         let listeners = Listeners::bind(&config).unwrap();
-        let store = Store::options().anonymous().size(ByteSize::mib(2)).create().unwrap();
+        let store = crate::common::fresh().size(ByteSize::mib(2)).create().unwrap();
         let shared = Arc::new(Shared::new(store.clone(), config));
         let server = Server::start(Arc::clone(&shared), listeners).unwrap();
         let stopper = server.stopper();

@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Client, Running, START_MS, ask, command};
-use terrace::{ByteSize, Clock, Index, ManualClock, Store};
+use crate::common::{Client, Running, START_MS, ask, command, is_on_disk};
+use terrace::{ByteSize, Clock, Index, ManualClock};
 use terrace_server::{
     config::Config,
     session::{Flow, Peer, Session},
@@ -234,6 +234,9 @@ fn invalid_ranges_are_refused() {
 
 #[test]
 fn hash_index_names_the_ordered_ones() {
+    if is_on_disk() {
+        return;
+    }
     const UNORDERED: &str = "-ERR the index of this pool, turbo, keeps no order of keys, so it has no ranges. Ordered \
                              indexes: art. Start `terrace serve --index art` with a new pool, and move the data with \
                              `terrace dump` and `terrace load`";
@@ -384,7 +387,8 @@ fn expired_entries_are_in_no_range() {
     client.expect(&[
         ("X.RANGE + - REV WITHVALUES", "*4 $2 ca $4 caca $1 a $2 aa"),
         ("X.DELRANGE - +", "*2 :2 $-1"),
-        ("DBSIZE", ":0"),
+        // On a disk, expired keys count until a merge removes them.
+        ("DBSIZE", if is_on_disk() { ":3" } else { ":0" }),
     ]);
     assert_eq!(client.clock.now_ms(), START_MS + 60);
 }
@@ -402,9 +406,12 @@ impl Clock for CountingClock {
 
 #[test]
 fn patterns_with_a_prefix_visit_only_its_keys() {
+    if is_on_disk() {
+        return;
+    }
     let visits = |index: Index, line: &str| {
         let clock = Arc::new(CountingClock::default());
-        let options = Store::options().anonymous().index(index).clock(clock.clone()).expiry_thread(false);
+        let options = crate::common::fresh().index(index).clock(clock.clone()).expiry_thread(false);
         let store = options.size(ByteSize::mib(64)).create().unwrap();
         for n in 0..3000 {
             store.put_expiring(format!("user:{n:04}"), "v", Duration::from_secs(1 << 30)).unwrap();
@@ -502,7 +509,7 @@ fn commands_for_ranges_describe_themselves() {
 
 #[test]
 fn commands_with_many_keys_are_long() {
-    let options = Store::options().anonymous().index(Index::Art).clock(Arc::new(ManualClock::at(1000)));
+    let options = crate::common::fresh().index(Index::Art).clock(Arc::new(ManualClock::at(1000)));
     let store = options.size(ByteSize::mib(64)).create().unwrap();
     (0..3000).for_each(|n| store.put(format!("key:{n}"), "v").unwrap());
     let shared = Arc::new(Shared::new(store, Config::default()));
@@ -552,7 +559,7 @@ fn commands_with_many_keys_are_long() {
 #[test]
 fn ranges_beside_writers_have_each_key_that_stays() {
     const STAY: usize = 2000;
-    let store = Store::options().anonymous().index(Index::Art).size(ByteSize::mib(128)).create().unwrap();
+    let store = crate::common::fresh().index(Index::Art).size(ByteSize::mib(128)).create().unwrap();
     (0..STAY).for_each(|n| store.put(format!("key:{n:04}"), "stays").unwrap());
     let server = Running::start_with(store.clone(), &[("threads", "2")]);
     let is_over = AtomicBool::new(false);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use terrace::{Clock, Index, ManualClock, Store};
+use terrace::{Clock, Index, ManualClock};
 use terrace_server::{
     config::Config,
     session::{Flow, Peer, Session},
@@ -27,7 +27,7 @@ impl Client {
     /// A client of a store with this index.
     pub(crate) fn with_index(index: Index) -> Client {
         let clock = Arc::new(ManualClock::at(START_MS));
-        let options = Store::options().anonymous().index(index).clock(clock.clone());
+        let options = super::fresh().index(index).clock(clock.clone());
         let store = options.create().expect("memory for a store");
         Client::of(Arc::new(Shared::new(store, Config::default())), clock)
     }

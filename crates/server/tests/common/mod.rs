@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 mod client;
+mod fresh;
 
 use std::{
     io::{Read, Write},
@@ -17,6 +18,7 @@ use terrace::Store;
 use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
 
 pub(crate) use client::{Client, START_MS};
+pub(crate) use fresh::{fresh, is_on_disk};
 
 /// A running server that stops when dropped.
 pub(crate) struct Running {
@@ -37,7 +39,7 @@ pub(crate) fn free_port() -> u16 {
 impl Running {
     /// Starts a server with these settings, a Unix socket and a TCP port.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Running {
-        let store = Store::options().anonymous().size(terrace::ByteSize::mib(512)).create().unwrap();
+        let store = fresh().size(terrace::ByteSize::mib(512)).create().unwrap();
         Running::start_with(store, settings)
     }
 
