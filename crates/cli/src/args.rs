@@ -47,6 +47,15 @@ pub(crate) enum Command {
     Dump(DumpOptions),
     /// Verify a pool, or repair it: prints one line per finding; exit code 1 if there are any
     Check(CheckOptions),
+    /// Make a copy of a store in a directory, as it is now, on the same file system; takes no room
+    /// at first
+    Checkpoint(CopyOptions),
+    /// Copy a store in a directory, as it is now, to another disk, and verify the copy
+    Backup(CopyOptions),
+    /// Verify a checkpoint or a backup, and copy it to the directory of a new store
+    Restore(CopyOptions),
+    /// Write a store in a directory anew, without what was overwritten or removed
+    Compact(CompactOptions),
     /// Show a pool's contents and costs
     Stats(StatsOptions),
     /// Measure a store on this machine
@@ -67,6 +76,10 @@ impl Command {
             Command::Load(options) => options.pool.name_pool(pool),
             Command::Dump(options) => options.pool.name_pool(pool),
             Command::Check(options) => options.pool.name_pool(pool),
+            Command::Checkpoint(options) | Command::Backup(options) | Command::Restore(options) => {
+                options.pool.name_pool(pool)
+            }
+            Command::Compact(options) => options.pool.name_pool(pool),
             Command::Stats(options) => options.pool.name_pool(pool),
             Command::Bench(options) => options.pool.name_pool(pool),
             Command::Report(_) => {
@@ -264,8 +277,8 @@ pub(crate) enum DumpFormat {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 One line per finding: where, what was expected, what was found, the keys of the affected records, and what --repair does
-about it. A repair copies every record whose checksums match to a new pool, which replaces the old one. The old pool is
-kept as <POOL>.damaged-<N>, so there must be space for both.
+about it. A repair copies every record whose checksums match to a new store, which replaces the old one. The old one is
+kept as <POOL>.damaged-<N> or <DIR>.damaged, so there must be space for both.
 
 Exit code 0: the pool is sound, or was repaired; 1: it is damaged.")]
 pub(crate) struct CheckOptions {
@@ -274,6 +287,33 @@ pub(crate) struct CheckOptions {
     pub(crate) repair: bool,
     #[command(flatten)]
     pub(crate) pool: Settings<OfReader>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+If a server has the store open, the checkpoint is made by it, of what it has answered so far.
+A checkpoint and a backup are stores: --dir of any command takes their paths.")]
+pub(crate) struct CopyOptions {
+    /// The path of the copy, which must not exist; for restore, that of the checkpoint or backup
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfChange>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompactOptions {
+    /// Only this key and those after it
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// Only keys before this one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfChange>,
 }
 
 #[derive(Debug, Args)]

@@ -76,9 +76,14 @@ fn print(report: &Report, took: Duration) -> io::Result<()> {
         nodes => counted(nodes, "node", "nodes"),
     };
     let checked = format!(
-        "checked {}, {index}, {} in {}{}",
+        "checked {}, {index}{} in {}{}",
         counted(report.records, "record", "records"),
-        counted(report.roots, "root", "roots"),
+        // A store in a directory has none.
+        if report.roots > 0 {
+            format!(", {}", counted(report.roots, "root", "roots"))
+        } else {
+            String::new()
+        },
         duration(took),
         if report.concurrent { BESIDE } else { "" },
     );

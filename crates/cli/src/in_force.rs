@@ -8,9 +8,34 @@ use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
 /// setting that has no effect.
 pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     let mut warnings = Vec::new();
+    config.record_durability(store.durability());
+    if store.is_on_disk() {
+        config.record_text(Key::AppendOnly, "yes");
+        warn_without_effect(config, OF_POOL, "with --dir: the store lies in no pool", &mut warnings);
+        return warnings;
+    }
+    warn_without_effect(config, OF_DIRECTORY, "without --dir", &mut warnings);
     record_fixed(config, store, &mut warnings);
     record_dependent(config, store, &mut warnings);
     warnings
+}
+
+/// Settings of a pool only, and of a directory only.
+const OF_POOL: &[Key] = &[
+    Key::Size,
+    Key::MaxSize,
+    Key::Index,
+    Key::IndexCache,
+    Key::HugePages,
+    Key::Shared,
+    Key::Participants,
+    Key::EndStopped,
+];
+const OF_DIRECTORY: &[Key] = &[Key::Memory, Key::SyncInterval];
+
+fn warn_without_effect(config: &Config, keys: &[Key], why: &str, warnings: &mut Vec<String>) {
+    let given = keys.iter().filter(|key| config.is_explicit(**key));
+    warnings.extend(given.map(|key| format!("{} has no effect {why}", flag(*key))));
 }
 
 /// Settings that are fixed when a pool is created.

@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod check;
 mod clock;
+mod copies;
 mod dump;
 mod environment;
 mod failure;
@@ -67,6 +68,10 @@ fn run(command: Command) -> Outcome {
         Command::Load(options) => load::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Check(options) => check::run(&options),
+        Command::Checkpoint(options) => copies::checkpoint(&options),
+        Command::Backup(options) => copies::backup(&options),
+        Command::Restore(options) => copies::restore(&options),
+        Command::Compact(options) => copies::compact(&options),
         Command::Stats(options) => stats::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Report(options) => report::run(&options),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use terrace::{ByteSize, Durability, Index, OpenError, Options, Problem, Store};
+use terrace::{ByteSize, Durability, Engine, Index, OpenError, Options, Problem, Store};
 use terrace_server::config::{Config, Key, TABLE, parse_sizes};
 
 use crate::{
@@ -27,6 +27,8 @@ pub(crate) struct Opened {
     pub(crate) took: Duration,
     /// Why the new pool is smaller than by default.
     pub(crate) note: Option<String>,
+    /// Whether there was nothing at its path.
+    pub(crate) is_new: bool,
 }
 
 /// Opens an existing pool read-only; its file does not change. Where a private mapping is
@@ -71,6 +73,10 @@ pub(crate) fn failure(config: &Config, error: OpenError) -> Failure {
         return Failure::new(error);
     }
     let path = path(config);
+    if is_on_disk(config) {
+        return Failure::new(error)
+            .hint("terrace serve, terrace put and terrace load create a store: --dir DIR");
+    }
     let failure = Failure::new(format!("there is no pool {}", path.display()))
         .hint("terrace serve, terrace put and terrace load create one; --pool PATH names another");
     if path.starts_with("/dev/shm") {
@@ -82,8 +88,10 @@ pub(crate) fn failure(config: &Config, error: OpenError) -> Failure {
 /// Replaces a damaged pool by a new one with all sound records.
 pub(crate) fn repair(config: &Config) -> Outcome {
     let path = path(config);
-    // The new pool is as large as the old one, which is kept.
-    room::refuse(&path, path.metadata().map_or(0, |file| file.len()))?;
+    if !is_on_disk(config) {
+        // The new pool is as large as the old one, which is kept.
+        room::refuse(&path, path.metadata().map_or(0, |file| file.len()))?;
+    }
     let store = patiently(config, || options(config).salvage(true).open())?;
     report_salvage(&store);
     close(store)
@@ -96,25 +104,26 @@ pub(crate) fn report_salvage(store: &Store) {
     let kept = counted(salvaged.kept, "record", "records");
     let dropped = counted(salvaged.dropped, "record", "records");
     say(&format!(
-        "salvaged {kept}, dropped {dropped}; the damaged pool is now {}",
+        "salvaged {kept}, dropped {dropped}; the damaged store is now {}",
         salvaged.damaged.display()
     ));
 }
 
 /// Opens a pool, or creates it if there is none.
 pub(crate) fn or_create(config: &Config) -> Result<Opened, Failure> {
+    let is_new = !path(config).exists();
     let note = prepare(config)?;
     let began = clock::start();
     let store = patiently(config, || or_create_once(config))?;
     report_salvage(&store);
-    Ok(Opened { store, took: began.elapsed(), note })
+    Ok(Opened { store, took: began.elapsed(), note, is_new })
 }
 
 /// If there is no pool, creates the default directory and chooses a size. Returns why the size is
 /// smaller than the default.
 pub(crate) fn prepare(config: &Config) -> Result<Option<String>, Failure> {
     let path = path(config);
-    if path.exists() {
+    if path.exists() || is_on_disk(config) {
         return Ok(None);
     }
     make_default_directory(&path)?;
@@ -139,9 +148,14 @@ pub(crate) fn close(store: Store) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pool's path.
+/// Whether the store lies in a directory.
+pub(crate) fn is_on_disk(config: &Config) -> bool {
+    !config.text(Key::Dir).is_empty()
+}
+
+/// The path of the store's directory, or of its pool.
 pub(crate) fn path(config: &Config) -> PathBuf {
-    config.text(Key::Pool).into()
+    config.text(if is_on_disk(config) { Key::Dir } else { Key::Pool }).into()
 }
 
 fn options(config: &Config) -> Options {
@@ -150,11 +164,10 @@ fn options(config: &Config) -> Options {
         .path(path(config))
         .program("terrace")
         .size(ByteSize::bytes(config.number(Key::Size)))
-        .durability(if config.text(Key::Durability) == "power" {
-            Durability::Power
-        } else {
-            Durability::Process
-        })
+        .engine(if is_on_disk(config) { Engine::Wip } else { Engine::Direct })
+        .memory(ByteSize::bytes(config.number(Key::Memory)))
+        .durability(Durability::named(&config.text(Key::Durability)).unwrap_or(Durability::Process))
+        .sync_interval(Duration::from_millis(config.number(Key::SyncInterval)))
         .index(Index::named(&config.text(Key::Index)).unwrap_or_default())
         .index_cache(ByteSize::bytes(least), ByteSize::bytes(most))
         .huge_pages(config.is_on(Key::HugePages))

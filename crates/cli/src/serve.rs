@@ -41,7 +41,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     if let Some(path) = file {
         read_password(&config, &path)?;
     }
-    make_pool_path_absolute(&config)?;
+    make_path_absolute(&config)?;
     log_to_stderr(&config);
     log_ignored_kubernetes_variables();
     let stopper = handle_signals()?;
@@ -50,7 +50,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     let opened = open::or_create(&config)?;
     let store = opened.store.clone();
     in_force::record(&config, &store).iter().for_each(|text| log::warn!("{text}"));
-    connect_growth(&config, &store);
+    connect_settings(&config, &store);
     let places = places(&listeners);
     let shared = Arc::new(Shared::new(store.clone(), config));
     let contact = contact(&listeners, shared.run_id());
@@ -58,7 +58,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     let _ = stopper.set(server.stopper());
     if !store.post_notice(&contact.to_notice()) {
         log::warn!(
-            "the pool has no room for this server's address: commands such as terrace get will not find it"
+            "the store has no room for this server's address: commands such as terrace get will not find it"
         );
     }
     // The reader of the output may be gone; the server runs nevertheless.
@@ -70,15 +70,16 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     closed
 }
 
-/// Makes the pool's path absolute: INFO and the metrics show it to processes in other directories.
-fn make_pool_path_absolute(config: &Config) -> Result<(), Failure> {
+/// Makes the store's path absolute: INFO and the metrics show it to processes in other directories.
+fn make_path_absolute(config: &Config) -> Result<(), Failure> {
     let path = open::path(config);
     if path.is_absolute() {
         return Ok(());
     }
     let absolute = std::path::absolute(path)?;
     // A path that is not UTF-8 stays relative.
-    absolute.to_str().map_or(Ok(()), |path| config.assign("pool", path)).map_err(Failure::new)
+    let name = if open::is_on_disk(config) { "dir" } else { "pool" };
+    absolute.to_str().map_or(Ok(()), |path| config.assign(name, path)).map_err(Failure::new)
 }
 
 /// Listens; retries for a second, as a killed server keeps its ports until the kernel has released
@@ -115,11 +116,22 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let indent = " ".repeat(heading.len());
     let mut out = io::stdout().lock();
     let stats = opened.store.stats();
-    let (pool, size) = (config.text(Key::Pool), format_size(stats.pool.unwrap_or_default().size_bytes));
-    let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));
-    writeln!(out, "{heading}pool {pool} ({size}{}, {})", pages.unwrap_or_default(), promise(config))?;
+    let path = open::path(config);
+    let kind = match &stats.pool {
+        None => {
+            let memory = format_size(config.number(Key::Memory));
+            writeln!(out, "{heading}directory {} ({memory} of memory, {})", path.display(), promise(config))?;
+            format!("engine {}", config.text(Key::Engine))
+        }
+        Some(pool) => {
+            let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));
+            let (size, pages) = (format_size(pool.size_bytes), pages.unwrap_or_default());
+            writeln!(out, "{heading}pool {} ({size}{pages}, {})", path.display(), promise(config))?;
+            format!("index {}", stats.index.unwrap_or_default().name)
+        }
+    };
     let threads = counted(config.number(Key::Threads), "thread", "threads");
-    writeln!(out, "{indent}index {} · {threads} · {places}", stats.index.unwrap_or_default().name)?;
+    writeln!(out, "{indent}{kind} · {threads} · {places}")?;
     writeln!(out, "{indent}{}", found(opened, &stats))?;
     if let Some(note) = &opened.note {
         writeln!(out, "{indent}{note}")?;
@@ -130,8 +142,15 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
 
 /// Describes the failures that data survives.
 fn promise(config: &Config) -> &'static str {
-    if config.text(Key::Durability) == "power" {
-        return "keeps data through a crash of the process, of the machine, and a loss of power";
+    match config.text(Key::Durability).as_str() {
+        "power" => return "keeps data through a crash of the process, of the machine, and a loss of power",
+        "interval" => {
+            return "keeps data through a crash of the process; a loss of power takes the last writes";
+        }
+        _ if open::is_on_disk(config) => {
+            return "keeps data through a crash of the process, not of the machine: --durability power does";
+        }
+        _ => {}
     }
     "keeps data through a crash of the process, not of the machine: --durability power does, on a DAX file system"
 }
@@ -148,6 +167,11 @@ fn on_huge_pages(pages: io::Result<HugePages>) -> &'static str {
 /// Describes how the pool was opened.
 fn found(opened: &Opened, stats: &Stats) -> String {
     let (records, took) = (counted(stats.records, "record", "records"), duration(opened.took));
+    match stats.disk {
+        Some(_) if opened.is_new => return "created a new store".into(),
+        Some(_) => return format!("opened about {records} in {took}"),
+        None => {}
+    }
     let others = opened.store.other_processes().len() as u64;
     match stats.pool.unwrap_or_default().found {
         _ if others > 0 => {
@@ -208,9 +232,16 @@ fn log_to_stderr(config: &Config) {
     log::set_max_level(config.log_level());
 }
 
-/// Makes CONFIG SET size grow the pool.
-fn connect_growth(config: &Config, store: &Store) {
+/// Makes CONFIG SET size grow the pool, and CONFIG SET appendfsync change what an answered write
+/// survives.
+fn connect_settings(config: &Config, store: &Store) {
     let (store, path) = (store.clone(), open::path(config));
+    if store.is_on_disk() {
+        config.set_promise(move |durability| {
+            store.set_durability(durability).map_err(|error| error.to_string())
+        });
+        return;
+    }
     config.set_grow(move |bytes| {
         let more = bytes.saturating_sub(store.stats().pool.unwrap_or_default().size_bytes);
         room::refuse(&path, more).map_err(|failure| failure.one_line())?;

@@ -16,7 +16,10 @@ const POOL: &[Key] = &[
     Key::Index,
     Key::IndexCache,
     Key::Engine,
+    Key::Dir,
+    Key::Memory,
     Key::Durability,
+    Key::SyncInterval,
     Key::HugePages,
     Key::Salvage,
     Key::Shared,
@@ -25,7 +28,8 @@ const POOL: &[Key] = &[
 ];
 
 /// Settings that affect a command that only reads a pool.
-const READING: &[Key] = &[Key::Pool, Key::Durability, Key::Salvage, Key::Shared, Key::EndStopped];
+const READING: &[Key] =
+    &[Key::Pool, Key::Dir, Key::Memory, Key::Durability, Key::Salvage, Key::Shared, Key::EndStopped];
 
 /// The given settings of a pool ([`OfPool`], [`OfChange`], [`OfReader`]), or of a server and its
 /// pool ([`OfServer`]).
@@ -158,12 +162,34 @@ impl<W: Wanted> Settings<W> {
                 .assign(setting.name, value)
                 .map_err(|error| Failure::usage(format!("--{} {value}: {error}", setting.flag)))?;
         }
+        self.choose_place(&config)?;
         Ok(config)
+    }
+
+    /// Whether the store lies in a pool or in a directory. What the command line names counts
+    /// before what the environment names.
+    fn choose_place(&self, config: &Config) -> Result<(), Failure> {
+        let is_on_line = |key| self.on_line.contains(&key);
+        match (self.is_given(Key::Dir), config.text(Key::Engine).as_str()) {
+            (true, _) if is_on_line(Key::Dir) && is_on_line(Key::Pool) => {
+                Err(Failure::usage("a store lies in a pool or in a directory: give --pool or --dir"))
+            }
+            (true, _) if is_on_line(Key::Pool) => config.assign("dir", "").map_err(Failure::new),
+            (true, "direct") if self.is_given(Key::Engine) => Err(Failure::usage(
+                "the engine direct keeps a store in a pool: --engine wip, or --pool instead of --dir",
+            )),
+            (true, _) => config.assign("engine", "wip").map_err(Failure::new),
+            (false, "wip") => {
+                Err(Failure::usage("the engine wip keeps a store in a directory: name it with --dir"))
+            }
+            (false, _) => Ok(()),
+        }
     }
 
     /// Sets the pool that the command line names before the command.
     pub(crate) fn name_pool(&mut self, pool: &str) -> Result<(), Failure> {
-        if self.on_line.contains(&Key::Pool) {
+        self.on_line.push(Key::Pool);
+        if self.on_line.iter().filter(|key| **key == Key::Pool).count() > 1 {
             return Err(Failure::usage("--pool is given twice"));
         }
         self.given.retain(|(setting, _)| setting.key != Key::Pool);

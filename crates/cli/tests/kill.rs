@@ -189,18 +189,35 @@ fn path() -> String {
     given.unwrap_or_else(|| env!("CARGO_BIN_EXE_terrace").to_owned())
 }
 
+/// Where the store lies.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Pool,
+    /// In files, with so little memory that MemTables are flushed and tables merged all the time.
+    Disk,
+}
+
+impl Kind {
+    /// Adds the arguments that name the store.
+    fn name(self, command: &mut Command, directory: &std::path::Path) {
+        match self {
+            Kind::Pool => command.args(["--size", "512MiB", "--pool"]).arg(directory.join("kill.pool")),
+            Kind::Disk => command.args(["--memory", "4MiB", "--dir"]).arg(directory.join("kill.store")),
+        };
+    }
+}
+
 impl Server {
-    fn start(directory: &std::path::Path) -> Self {
+    fn start(kind: Kind, directory: &std::path::Path) -> Self {
         let socket = directory.join("socket").to_string_lossy().into_owned();
         let mut serve = program();
         serve
-            .args(["serve", "--port", "0", "--metrics-port", "0", "--threads", "2", "--size", "512MiB"])
+            .args(["serve", "--port", "0", "--metrics-port", "0", "--threads", "2"])
             .arg("--unix")
             .arg(&socket)
-            .arg("--pool")
-            .arg(directory.join("kill.pool"))
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.join("log")).unwrap());
+        kind.name(&mut serve, directory);
         Self { victim: Victim::of(&mut serve).unwrap(), socket }
     }
 
@@ -265,14 +282,11 @@ fn words() -> Vec<Vec<u8>> {
 }
 
 /// Loads the word list with `terrace load`, as CSV: the word and its line number.
-fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Contents {
-    let mut load = program()
-        .args(["load", "-", "--format", "csv", "--size", "512MiB", "--pool"])
-        .arg(directory.join("kill.pool"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+fn load(kind: Kind, directory: &std::path::Path, words: &[Vec<u8>]) -> Contents {
+    let mut load = program();
+    load.args(["load", "-", "--format", "csv"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    kind.name(&mut load, directory);
+    let mut load = load.spawn().unwrap();
     let mut input = std::io::BufWriter::new(load.stdin.take().unwrap());
     input.write_all(b"key,value\n").unwrap();
     let mut model = Contents::new();
@@ -286,13 +300,25 @@ fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Contents {
 }
 
 #[test]
-#[allow(clippy::print_stdout, reason = "the test prints its counts")]
 fn sigkill_keeps_exactly_the_acknowledged_writes() {
+    kill_and_compare(Kind::Pool);
+}
+
+#[test]
+fn sigkill_keeps_exactly_the_acknowledged_writes_on_a_disk() {
+    kill_and_compare(Kind::Disk);
+}
+
+#[allow(clippy::print_stdout, reason = "the test prints its counts")]
+fn kill_and_compare(kind: Kind) {
     let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
     let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
-    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let directory = match kind {
+        Kind::Pool => tempfile::tempdir_in("/dev/shm").unwrap(),
+        Kind::Disk => tempfile::tempdir().unwrap(),
+    };
     let words = words();
-    let loaded = load(directory.path(), &words);
+    let loaded = load(kind, directory.path(), &words);
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|id| {
             let words: Vec<_> = words.iter().skip(id).step_by(CLIENTS).cloned().collect();
@@ -306,7 +332,7 @@ fn sigkill_keeps_exactly_the_acknowledged_writes() {
     let mut kill = 0;
     // More kills if the machine is so slow that hardly anything is written between them.
     while kill < kills || (count(&clients) <= kills && kill < 20 * kills) {
-        let mut server = Server::start(directory.path());
+        let mut server = Server::start(kind, directory.path());
         let store = contents(&mut server.connect());
         judge(&mut clients, &store, kill, seed);
         let moment = Duration::from_micros(1000 + rng.below(100_000));
@@ -327,13 +353,13 @@ fn sigkill_keeps_exactly_the_acknowledged_writes() {
         });
         kill += 1;
     }
-    let mut server = Server::start(directory.path());
+    let mut server = Server::start(kind, directory.path());
     let store = contents(&mut server.connect());
     judge(&mut clients, &store, kill, seed);
     server.victim.kill();
     let acknowledged = count(&clients);
     println!(
-        "{kill} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, no others",
+        "{kind:?}: {kill} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, no others",
         store.len()
     );
     assert!(acknowledged > kills, "hardly anything was written between the kills");

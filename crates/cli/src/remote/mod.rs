@@ -119,6 +119,15 @@ impl Client {
         })
     }
 
+    /// Executes a command that replies OK.
+    pub(crate) fn command(&mut self, words: &[&[u8]]) -> Result<(), Failure> {
+        match self.ask(words) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(text)) => Err(self.refused(&escaped(&text))),
+            Err(error) => Err(self.lost_write(error)),
+        }
+    }
+
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         self.connection.queue(&[b"GET", key]);
         match self.connection.send().and_then(|()| self.connection.answer()) {
@@ -236,6 +245,6 @@ impl Client {
 
 impl std::fmt::Display for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the server that has the pool open ({})", self.place)
+        write!(f, "the server that has the store open ({})", self.place)
     }
 }

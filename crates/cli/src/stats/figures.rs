@@ -10,6 +10,7 @@ use terrace::{Holder, Index, Stats};
 use terrace_server::config::format_size;
 
 use super::costs::Costs;
+use super::disk::Disk;
 use super::page::Page;
 use crate::text::{counted, duration, thousands};
 
@@ -43,6 +44,8 @@ pub(super) struct Figures {
     /// Whether the pool is shared; its index then has no cache.
     shared: bool,
     costs: Costs,
+    /// Of a store in a directory.
+    disk: Option<Disk>,
     huge_page_bytes: Option<u64>,
     /// The other processes that share the pool, as text.
     others: Vec<String>,
@@ -93,6 +96,7 @@ impl Figures {
             index_cache_misses: cache.misses,
             shared,
             costs: Costs::of(stats.costs),
+            disk: stats.disk.map(Disk::from),
             huge_page_bytes: None,
             others: others.iter().map(Holder::to_string).collect(),
             server: None,
@@ -126,6 +130,7 @@ impl Figures {
             index_cache_misses: count("index_cache_misses_total")?,
             shared: count("pool_shared")? != 0,
             costs: Costs::from_metrics(count)?,
+            disk: Disk::of_server(count),
             huge_page_bytes: count("huge_page_bytes"),
             others: Vec::new(),
             server: Some(Serving {
@@ -172,6 +177,10 @@ impl Figures {
         let mut row = |name: &str, text: String| writeln!(out, "{name:<20}{text}");
         row("records", format!("{} ({} expire)", thousands(self.records), thousands(self.expiring)))?;
         row("data", format_size(self.data_bytes))?;
+        if let Some(disk) = &self.disk {
+            disk.write(self.data_bytes, &mut row)?;
+            return self.server.as_ref().map_or(Ok(()), |server| server.write(&mut row));
+        }
         row("overhead", self.overhead())?;
         let (free, pool) = (format_size(self.free_bytes), format_size(self.pool_bytes));
         row("free", format!("{free} of {pool}, largest extent {}", format_size(self.largest_free_bytes)))?;
@@ -254,6 +263,13 @@ impl Figures {
         field("data_bytes", json!(self.data_bytes));
         field("overhead_bytes", json!(self.overhead_bytes));
         field("overhead_per_record_bytes", json!(self.overhead_per_record()));
+        if let Some(disk) = &self.disk {
+            disk.json(&mut field);
+            if let Some(server) = &self.server {
+                server.json(&mut field);
+            }
+            return Value::Object(object);
+        }
         field("waiting_bytes", json!(self.waiting_bytes));
         field("waiting_bytes_max", json!(self.waiting_bytes + self.free_bytes));
         field("readers", json!(self.readers));

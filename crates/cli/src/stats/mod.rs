@@ -2,6 +2,7 @@
 //! metrics.
 
 mod costs;
+mod disk;
 mod figures;
 mod page;
 

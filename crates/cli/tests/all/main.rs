@@ -7,6 +7,7 @@ mod bench;
 mod beside;
 mod browser;
 mod clients;
+mod disk;
 mod huge_pages;
 mod inspect;
 mod keys;

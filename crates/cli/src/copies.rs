@@ -1,0 +1,194 @@
+//! `checkpoint`, `backup`, `restore` and `compact`: the upkeep of a store in a directory, directly
+//! or through the server that has it open.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    ops::Bound,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use terrace::Store;
+use terrace_server::config::{Config, Key, format_size};
+
+use crate::{
+    args::{CompactOptions, CopyOptions},
+    failure::{Failure, Outcome},
+    open,
+    target::Target,
+    text::counted,
+};
+
+/// Files that belong to the process that has a store open, not to the store.
+const OF_PROCESS: [&str; 2] = ["LOCK", "NOTICE"];
+
+pub(crate) fn checkpoint(options: &CopyOptions) -> Outcome {
+    let config = directory_of(options.pool.config()?)?;
+    let path = std::path::absolute(&options.path)?;
+    make_checkpoint(&config, options, &path)?;
+    writeln!(io::stdout(), "made the checkpoint {}", path.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Copies a checkpoint, which lies beside the store for that time, to any file system.
+pub(crate) fn backup(options: &CopyOptions) -> Outcome {
+    let config = directory_of(options.pool.config()?)?;
+    let beside = Beside::new(&open::path(&config))?;
+    make_checkpoint(&config, options, &beside.0)?;
+    let bytes = copy(&beside.0, &options.path)?;
+    report(&config, &options.path, "backed up", bytes)
+}
+
+pub(crate) fn restore(options: &CopyOptions) -> Outcome {
+    let config = directory_of(options.pool.config()?)?;
+    let to = open::path(&config);
+    let from = &options.path;
+    verify(&config, from).map_err(|error| error.hint("nothing was restored"))?;
+    let bytes = copy(from, &to)?;
+    report(&config, &to, "restored", bytes)
+}
+
+pub(crate) fn compact(options: &CompactOptions) -> Outcome {
+    let config = directory_of(options.pool.config()?)?;
+    let end = |key: &Option<std::ffi::OsString>| key.as_ref().map(|key| key.as_bytes().to_vec());
+    let (from, to) = (end(&options.from), end(&options.to));
+    let mut target = Target::to_write(&config, &options.password)?;
+    match &mut target {
+        Target::Pool(store) => {
+            let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+            let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            store.compact_range((from, to)).map_err(Failure::new)?;
+        }
+        Target::Server(client) => {
+            let marked = |mark: &[u8], key: &[u8]| [mark, key].concat();
+            let from = from.map_or(b"-".to_vec(), |key| marked(b"[", &key));
+            let to = to.map_or(b"+".to_vec(), |key| marked(b"(", &key));
+            client.command(&[b"X.COMPACT", &from, &to])?;
+        }
+    }
+    target.close()
+}
+
+/// The settings, if they name a directory.
+fn directory_of(config: Config) -> Result<Config, Failure> {
+    match config.text(Key::Dir).is_empty() {
+        true => Err(Failure::usage("name the directory of the store with --dir")
+            .hint("a pool is backed up by terrace dump, and needs no compaction")),
+        false => Ok(config),
+    }
+}
+
+fn make_checkpoint(config: &Config, options: &CopyOptions, path: &Path) -> Result<(), Failure> {
+    let mut target = Target::to_write(config, &options.password)?;
+    match &mut target {
+        Target::Pool(store) => store.checkpoint(path).map_err(Failure::new)?,
+        Target::Server(client) => {
+            client.command(&[b"X.CHECKPOINT", std::path::absolute(path)?.as_os_str().as_bytes()])?;
+        }
+    }
+    target.close().map(drop)
+}
+
+/// Reads every record of the store at `path`, and compares it with its checksum. Returns their
+/// number.
+fn verify(config: &Config, path: &Path) -> Result<u64, Failure> {
+    let options =
+        Store::options().directory(path).memory(terrace::ByteSize::bytes(config.number(Key::Memory)));
+    let store = options.read_only(true).open().map_err(Failure::new)?;
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5));
+    let report = store.check(&mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    store.close().map_err(Failure::new)?;
+    match report.findings.first() {
+        None => Ok(report.records),
+        Some(finding) => Err(Failure::new(format!("{} is damaged: {finding}", path.display()))),
+    }
+}
+
+fn report(config: &Config, path: &Path, did: &str, bytes: u64) -> Outcome {
+    let items = counted(verify(config, path)?, "item", "items");
+    writeln!(io::stdout(), "{did} {} to {}: {items}, all sound", format_size(bytes), path.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Copies the files of a store to a new directory, which has its name once it is complete. Returns
+/// their bytes.
+fn copy(from: &Path, to: &Path) -> Result<u64, Failure> {
+    if fs::symlink_metadata(to).is_ok() {
+        return Err(Failure::new(format!("{} exists already", to.display())).hint("choose another path"));
+    }
+    let mut begun = to.as_os_str().to_owned();
+    begun.push(".copying");
+    let begun = PathBuf::from(begun);
+    fs::create_dir(&begun).map_err(|error| failed("create", &begun, &error))?;
+    let copied = copy_files(from, &begun).and_then(|bytes| {
+        fs::rename(&begun, to).map_err(|error| failed("rename", &begun, &error))?;
+        let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        sync(parent)?;
+        Ok(bytes)
+    });
+    if copied.is_err() {
+        let _ = fs::remove_dir_all(&begun);
+    }
+    copied
+}
+
+fn copy_files(from: &Path, to: &Path) -> Result<u64, Failure> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(from).map_err(|error| failed("list", from, &error))? {
+        let entry = entry?;
+        let is_own = entry.file_name().to_str().is_some_and(|name| OF_PROCESS.contains(&name));
+        if entry.file_type()?.is_file() && !is_own {
+            files.push((entry.file_name(), entry.metadata()?.len()));
+        }
+    }
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5));
+    bar.set_length(files.iter().map(|(_, bytes)| bytes).sum());
+    let mut bytes = 0;
+    for (name, _) in files {
+        let target = to.join(&name);
+        bytes += fs::copy(from.join(&name), &target).map_err(|error| failed("write", &target, &error))?;
+        sync(&target)?;
+        bar.set_position(bytes);
+    }
+    bar.finish_and_clear();
+    sync(to)?;
+    Ok(bytes)
+}
+
+fn sync(path: &Path) -> Result<(), Failure> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| failed("sync", path, &error))
+}
+
+fn failed(action: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("cannot {action} {}: {error}", path.display()))
+}
+
+/// A checkpoint beside a store, removed when this is dropped.
+struct Beside(PathBuf);
+
+impl Beside {
+    fn new(store: &Path) -> Result<Beside, Failure> {
+        let folder = store.join("checkpoints");
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(failed("create", &folder, &error))
+            }
+            _ => Ok(Beside(std::path::absolute(folder.join(format!("backup-{}", std::process::id())))?)),
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+        // Only if nothing else is in it.
+        let _ = self.0.parent().map(fs::remove_dir);
+    }
+}

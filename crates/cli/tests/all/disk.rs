@@ -1,0 +1,177 @@
+//! Stores in a directory, by themselves and beside a server.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::common::{Run, free_port, program, ready, run};
+
+/// A directory with a store in it.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs a command on the store called `name`.
+    fn run(&self, name: &str, arguments: &[&str], input: &str) -> Run {
+        let path = self.path(name);
+        let place = ["--dir", path.to_str().unwrap(), "--memory", "8mb"];
+        run(arguments.iter().chain(&place), input.as_bytes())
+    }
+
+    fn load(&self, name: &str, records: std::ops::Range<usize>) {
+        let lines: String = records.map(|n| format!("key{n:06},value of {n}\n")).collect();
+        self.run(name, &["load", "-", "--format", "csv"], &format!("key,value\n{lines}")).ok();
+    }
+
+    fn keys(&self, name: &str) -> usize {
+        self.run(name, &["scan"], "").ok().text().lines().count()
+    }
+}
+
+/// A server of the store called `name`, killed when dropped.
+struct Server(std::process::Child, u16);
+
+impl Server {
+    fn start(place: &Place, name: &str, more: &[&str]) -> Server {
+        let (port, metrics) = (free_port(), free_port().to_string());
+        let mut child = program()
+            .args([
+                "serve",
+                "--memory",
+                "8mb",
+                "--metrics-port",
+                &metrics,
+                "--port",
+                &port.to_string(),
+                "--dir",
+            ])
+            .arg(place.path(name))
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(ready(&mut child).is_some(), "the server starts");
+        Server(child, port)
+    }
+
+    fn ask(&self, words: &[&str]) -> String {
+        let mut cli = Command::new("redis-cli");
+        let out = cli.args(["-p", &self.1.to_string()]).args(words).output().unwrap();
+        String::from_utf8(out.stdout).unwrap().trim().to_string()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Flips a bit in the middle of the largest file whose name ends so.
+fn damage(directory: &Path, ends: &str) {
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let named = files.filter(|path| path.to_str().unwrap().ends_with(ends));
+    let path = named.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::File::options().write(true).open(&path).unwrap().write_all(&bytes).unwrap();
+}
+
+#[test]
+fn records_survive_restarts_and_kills() {
+    let place = Place::new();
+    place.load("db", 0..30_000);
+    assert_eq!(place.keys("db"), 30_000);
+    let server = Server::start(&place, "db", &["--durability", "power"]);
+    assert_eq!(server.ask(&["get", "key000007"]), "value of 7");
+    assert_eq!(server.ask(&["set", "new", "1"]), "OK");
+    assert_eq!(server.ask(&["x.range", "[key000010", "(key000012"]), "key000010\nkey000011");
+    // A command finds the server and goes through it.
+    assert_eq!(place.run("db", &["get", "new"], "").ok().text(), "1");
+    assert!(place.run("db", &["stats"], "").ok().text().contains("tables"));
+    drop(server);
+    assert_eq!(place.run("db", &["get", "new"], "").ok().text(), "1");
+    place.run("db", &["check"], "").ok();
+}
+
+#[test]
+fn copies_have_what_the_store_had() {
+    let place = Place::new();
+    place.load("db", 0..20_000);
+    let (copy, backup) = (place.path("copy"), place.path("backup"));
+    let (copy, backup) = (copy.to_str().unwrap(), backup.to_str().unwrap());
+    let server = Server::start(&place, "db", &[]);
+    place.run("db", &["checkpoint", copy], "").ok();
+    assert_eq!(server.ask(&["del", "key000001"]), "1");
+    place.run("db", &["backup", backup], "").ok();
+    assert_eq!(server.ask(&["bgsave"]), "Background saving started");
+    assert_eq!(server.ask(&["save"]), "OK");
+    assert_eq!(fs::read_dir(place.path("db/checkpoints")).unwrap().count(), 1, "the last one only");
+    assert_eq!(server.ask(&["x.compact"]), "OK");
+    drop(server);
+    assert_eq!((place.keys("copy"), place.keys("backup")), (20_000, 19_999));
+    place.run("restored", &["restore", backup], "").ok();
+    assert_eq!(place.keys("restored"), 19_999);
+    place.run("db", &["checkpoint", copy], "").fails(1, "holds");
+    place.run("restored", &["restore", backup], "").fails(1, "exists");
+    place.run("db", &["compact"], "").ok();
+    assert_eq!(place.keys("db"), 19_999);
+}
+
+#[test]
+fn damage_is_named_and_repaired() {
+    let place = Place::new();
+    place.load("db", 0..60_000);
+    place.run("db", &["compact"], "").ok();
+    damage(&place.path("db"), ".table");
+    let checked = place.run("db", &["check"], "");
+    assert_eq!(checked.code, 1);
+    assert!(checked.text().contains(".table"), "{}", checked.text());
+    let repaired = place.run("db", &["check", "--repair"], "").ok();
+    assert!(repaired.err.contains("salvaged"), "{}", repaired.err);
+    place.run("db", &["check"], "").ok();
+    assert!(place.keys("db") > 55_000 && place.path("db.damaged").is_dir());
+
+    damage(&place.path("db"), "TERRACE");
+    place.run("db", &["get", "key000001"], "").fails(1, "TERRACE");
+    place.run("db", &["check", "--repair"], "").ok();
+    assert!(place.keys("db") > 55_000);
+}
+
+#[test]
+fn wrong_places_and_settings_are_explained() {
+    let place = Place::new();
+    run(["serve", "--engine", "wip"], b"").fails(2, "--dir");
+    run(["get", "a", "--engine", "direct", "--dir", "x"], b"").fails(2, "--pool");
+    run(["get", "a", "--pool", "p", "--dir", "x"], b"").fails(2, "--pool or --dir");
+    place.run("none", &["get", "a"], "").fails(1, "no store at");
+    fs::write(place.path("file"), "no directory").unwrap();
+    place.run("file", &["put", "a", "1"], "").fails(1, "a file has this name");
+    fs::create_dir(place.path("other")).unwrap();
+    fs::write(place.path("other/letter.txt"), "dear").unwrap();
+    place.run("other", &["put", "a", "1"], "").fails(1, "letter.txt");
+    let pool = place.path("pool");
+    run(["backup", "copy", "--pool", pool.to_str().unwrap()], b"").fails(2, "--dir");
+
+    // Two servers: the second one names the first one's process.
+    let server = Server::start(&place, "db", &[]);
+    let port = free_port().to_string();
+    let path = place.path("db");
+    let second = ["serve", "--port", &port, "--metrics-port", "0", "--dir", path.to_str().unwrap()];
+    run(second, b"").fails(1, &format!("process {}", server.0.id()));
+}
