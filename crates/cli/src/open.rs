@@ -104,7 +104,8 @@ pub(crate) fn report_salvage(store: &Store) {
     let kept = counted(salvaged.kept, "record", "records");
     let dropped = counted(salvaged.dropped, "record", "records");
     say(&format!(
-        "salvaged {kept}, dropped {dropped}; the damaged store is now {}",
+        "salvaged {kept}, dropped {dropped}; the damaged {} is now {}",
+        if salvaged.damaged.is_dir() { "directory" } else { "pool" },
         salvaged.damaged.display()
     ));
 }

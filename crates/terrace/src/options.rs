@@ -208,7 +208,8 @@ impl Options {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("data");
     /// let options = Store::options().directory(&path).memory(ByteSize::mib(32));
-    /// let store = options.durability(Durability::Power).create()?;
+    /// let options = options.durability(Durability::Power);
+    /// let store = options.create()?;
     /// store.put("key", "value")?;
     /// store.close()?;
     /// assert_eq!(options.open()?.get("key")?.unwrap(), b"value");

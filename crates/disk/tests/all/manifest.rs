@@ -114,6 +114,7 @@ fn newer_format_is_refused() {
     create(&files, 1).unwrap();
     let mut bytes = files.content(&path("MANIFEST-000001")).unwrap();
     bytes[8] = 2;
+    crate::sign_head(&mut bytes, STORE, 1 << 63 | 1);
     files.put(&path("MANIFEST-000001"), &bytes);
     let says = read(&files).unwrap_err().to_string();
     assert!(says.contains("has format 2") && says.contains("later one"), "{says}");

@@ -146,6 +146,7 @@ fn segment_of_another_place_is_an_error() {
     assert!(matches!(error, DiskError::Foreign { .. }), "{error}");
     let mut newer = one;
     newer[8] = 9;
+    crate::sign_head(&mut newer, STORE, 1);
     files.put(&segment(1), &newer);
     let says = read(&files).unwrap_err().to_string();
     assert!(says.contains("has format 9"), "{says}");
