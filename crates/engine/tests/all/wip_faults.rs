@@ -48,7 +48,7 @@ fn try_fault(nth: u64, fault: Fault) -> bool {
             );
             return true;
         };
-        for step in history(5, 150) {
+        for step in history(5, 90) {
             let result = step.run(&store);
             // What was possible before still is, with the step; without it, too, if it has failed.
             let with = |mut model: Model| {
@@ -83,7 +83,7 @@ fn failing_calls_lose_nothing_acknowledged() {
         while try_fault(nth, fault) {
             nth += 1;
         }
-        assert!(nth > 700, "{nth} calls");
+        assert!(nth > 500, "{nth} calls");
     }
 }
 
