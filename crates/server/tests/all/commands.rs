@@ -216,7 +216,6 @@ fn names_of_keys() {
         ("SCAN 0 TYPE string", "*2 $1 0 *1 $4 only"),
         ("SCAN x", "-ERR invalid cursor"),
         ("FLUSHALL", "+OK"),
-        ("SCAN -1", "-ERR invalid cursor: begin the scan again from 0"),
         ("SCAN 18446744073709551616", "-ERR invalid cursor"),
         ("DBSIZE", ":0"),
     ]);
@@ -224,7 +223,7 @@ fn names_of_keys() {
     // ones.
     let unordered = if is_on_disk() { "-ERR unknown cursor" } else { "*2 $1 0 *0" };
     assert!(client.ask("SCAN 9007199254740991").starts_with(unordered));
-    for cursor in ["9007199254740992", "18446744073709551615"] {
+    for cursor in ["-1", "9007199254740992", "18446744073709551615"] {
         let reply = client.ask(&format!("SCAN {cursor}"));
         assert!(reply.starts_with("-ERR ") && reply.ends_with("begin the scan again from 0"), "{reply}");
     }
