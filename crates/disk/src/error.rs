@@ -89,9 +89,9 @@ impl DiskError {
         move |error| Self::Io { action, path: path.into(), error: error.into() }
     }
 
-    /// As [`DiskError::io`], but [`DiskError::Full`] if there is no room. The caller undoes what it
-    /// tried.
-    pub(crate) fn room(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// The error of an access: [`DiskError::Full`] if there is no room, and otherwise
+    /// [`DiskError::Io`]. The caller undoes what it tried.
+    pub fn room(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 Self::Full { path: path.into(), error: error.into() }

@@ -1,7 +1,7 @@
 //! Checks, salvage, checkpoints.
 
 use super::lossy::{finding, place_of};
-use super::merging::{Merging, io};
+use super::merging::Merging;
 use super::store::Wip;
 use super::table::Table;
 use crate::engine::Salvage;
@@ -18,11 +18,9 @@ const FINDINGS_MAX: usize = 1000;
 impl<F: Files> Wip<F> {
     fn all_tables(&self) -> Vec<Arc<Table<F>>> {
         let state = self.state.load();
-        let all = state.buckets.iter().chain(state.parents());
-        let mut tables: Vec<_> =
-            all.flat_map(|bucket| bucket.tables()).map(|(_, table)| Arc::clone(table)).collect();
+        let tables = state.all().flat_map(|bucket| bucket.tables());
+        let mut tables: Vec<_> = tables.map(|(_, table)| Arc::clone(table)).collect();
         tables.sort_by_key(|table| table.number);
-        tables.dedup_by_key(|table| table.number);
         tables
     }
 
@@ -78,7 +76,7 @@ impl<F: Files> Wip<F> {
         self.log.sync(cut.end).map_err(|error| self.failed(error))?;
         let identity = self.directory.identity().clone();
         let mut link =
-            |from: &Path, to: &Path| self.files.link(from, to).map_err(|error| io("link", from, error));
+            |from: &Path, to: &Path| self.files.link(from, to).map_err(DiskError::room("link", from));
         let fill = |to: &Path| -> Result<(), DiskError> {
             for table in &tables {
                 link(table.path(), &super::table::path_of(to, table.number))?;

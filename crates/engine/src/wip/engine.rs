@@ -352,11 +352,10 @@ impl<F: Files> Wip<F> {
 
     /// The key that is so many behind `from`, or the last one before.
     fn key_behind(&self, from: Bound<&[u8]>, skipped: u64) -> Result<Option<Vec<u8>>, ReadError> {
-        let (mut found, mut seen) = (None, 0);
+        let mut found = None;
         let mut range = self.range_between(from, Bound::Unbounded, Direction::Forward);
         range.visit(skipped as usize + 1, &mut |key, _| {
             found = Some(key.to_vec());
-            seen += 1;
             ControlFlow::Continue(())
         })?;
         Ok(found)
@@ -366,22 +365,16 @@ impl<F: Files> Wip<F> {
     /// hide.
     fn count_keys(&self) -> Count {
         let state = self.state.load();
-        let mut parents: Vec<_> = state.parents().collect();
-        parents.dedup_by_key(|parent| parent.id);
-        let all = || state.buckets.iter().chain(parents.iter().copied());
-        let in_tables = all().map(|bucket| bucket.content().live).sum::<f64>().round() as i64;
-        let memtables = all().flat_map(|bucket| bucket.memtables());
+        let in_tables = state.all().map(|bucket| bucket.content().live).sum::<f64>().round() as i64;
+        let memtables = state.all().flat_map(|bucket| bucket.memtables());
         let in_memory: i64 = memtables.map(|memtable| memtable.live_keys()).sum();
         Count::About((in_tables + in_memory).max(0) as u64)
     }
 
     fn figures(&self) -> Stats {
         let state = self.state.load();
-        let mut parents: Vec<_> = state.parents().collect();
-        parents.dedup_by_key(|parent| parent.id);
-        let all = || state.buckets.iter().chain(parents.iter().copied());
-        let tables = || all().flat_map(|bucket| bucket.tables()).map(|(_, table)| table);
-        let memtables = || all().flat_map(|bucket| bucket.memtables());
+        let tables = || state.all().flat_map(|bucket| bucket.tables()).map(|(_, table)| table);
+        let memtables = || state.all().flat_map(|bucket| bucket.memtables());
         let data = tables().map(|table| table.properties().data_bytes).sum::<u64>()
             + memtables().map(|memtable| memtable.data_bytes()).sum::<u64>();
         let used = tables().map(|table| table.bytes()).sum::<u64>()
@@ -391,7 +384,7 @@ impl<F: Files> Wip<F> {
         stats.disk = Some(crate::DiskStats {
             buckets: state.buckets.len() as u64,
             tables: std::array::from_fn(|level| {
-                all().map(|bucket| bucket.levels[level].tables.len() as u64).sum()
+                state.all().map(|bucket| bucket.levels[level].tables.len() as u64).sum()
             }),
             table_bytes: tables().map(|table| table.bytes()).sum(),
             log_bytes: self.log.bytes(),
@@ -399,7 +392,7 @@ impl<F: Files> Wip<F> {
             cache_bytes: self.cache.bytes(),
             blocks_read: self.cache.blocks_read(),
             written_bytes: self.counters.written.load(Relaxed),
-            log_bytes_written: self.counters.log.load(Relaxed),
+            log_bytes_written: self.log.end() - self.log_start,
             stalls: self.counters.stalls.load(Relaxed),
             stalled_ms: self.counters.stalled_ms.load(Relaxed),
             table_bytes_written: self.counters.tables.load(Relaxed) - self.counters.tables_before,

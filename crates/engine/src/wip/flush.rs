@@ -1,14 +1,14 @@
 //! Flushes: a frozen MemTable becomes a table of its bucket's first level.
 
 use super::edit::Edit;
-use super::merging::{Written, added, io};
+use super::merging::{Written, added};
 use super::state::{Bucket, State};
 use super::store::Wip;
 use super::table;
 use crate::WriteError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use terrace_disk::{Kept, TableWriter};
+use terrace_disk::{DiskError, Kept, TableWriter};
 use terrace_medium::files::{Files, StoredFile};
 
 impl<F: Files> Wip<F> {
@@ -54,7 +54,7 @@ impl<F: Files> Wip<F> {
             return Ok(None);
         }
         let path = table::path_of(self.path(), number);
-        let file = self.files.create(&path).map_err(|error| io("create", &path, error))?;
+        let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
         let mut writer =
             TableWriter::new(&file, &path, number, table::options_of(0, self.settings.compress, self.id()));
         while let Some(item) = items.item() {
@@ -62,8 +62,8 @@ impl<F: Files> Wip<F> {
             items.next()?;
         }
         writer.finish()?;
-        file.sync_data().map_err(|error| io("sync", &path, error))?;
-        let bytes = file.length().map_err(|error| io("read", &path, error))?;
+        file.sync_data().map_err(DiskError::room("sync", &path))?;
+        let bytes = file.length().map_err(DiskError::room("read", &path))?;
         self.counters.tables.fetch_add(bytes, Relaxed);
         Ok(Some(Written { number, bytes, bucket: bucket.id }))
     }

@@ -5,7 +5,6 @@ use super::state::{Bucket, LEVELS, State};
 use super::store::Wip;
 use super::table::{self, Table};
 use crate::WriteError;
-use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -185,7 +184,7 @@ impl<F: Files> Wip<F> {
     fn begin_output(&self, bucket: u64, nth: usize, level: usize) -> Result<Output<F>, WriteError> {
         let number = self.structure.number();
         let path = table::path_of(self.path(), number);
-        let file = self.files.create(&path).map_err(|error| io("create", &path, error))?;
+        let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
         let options = table::options_of(level, self.settings.compress, self.id());
         let file = Arc::new(file);
         let writer = TableWriter::shared(&file, &path, number, options);
@@ -198,8 +197,8 @@ impl<F: Files> Wip<F> {
         // Noted first, so that it is removed if something fails.
         merging.outputs.push(Written { number, bytes: 0, bucket });
         writer.finish()?;
-        file.sync_data().map_err(|error| io("sync", &path, error))?;
-        let bytes = file.length().map_err(|error| io("read", &path, error))?;
+        file.sync_data().map_err(DiskError::room("sync", &path))?;
+        let bytes = file.length().map_err(DiskError::room("read", &path))?;
         merging.outputs.last_mut().expect("just pushed").bytes = bytes;
         self.counters.tables.fetch_add(bytes, Relaxed);
         Ok(())
@@ -244,7 +243,7 @@ impl<F: Files> Wip<F> {
         if written.is_empty() {
             return Ok(Vec::new());
         }
-        self.files.sync_directory(self.path()).map_err(|error| io("sync", self.path(), error))?;
+        self.files.sync_directory(self.path()).map_err(DiskError::room("sync", self.path()))?;
         let open = |written: &Written| {
             let table =
                 Table::open(&self.files, self.path(), self.id(), written.number, written.bytes, &self.cache)?;
@@ -267,15 +266,6 @@ impl<F: Files> Wip<F> {
         for number in merging.outputs.drain(..).map(|written| written.number).chain(begun) {
             self.discard(number);
         }
-    }
-}
-
-pub(super) fn io(action: &'static str, path: &std::path::Path, error: std::io::Error) -> DiskError {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            DiskError::Full { path: path.into(), error: error.into() }
-        }
-        _ => DiskError::Io { action, path: path.into(), error: error.into() },
     }
 }
 

@@ -154,6 +154,7 @@ impl<F: Files> Wip<F> {
             files,
             directory,
             cache,
+            log_start: log.end(),
             log,
             state: ArcSwap::from_pointee(state),
             visible: AtomicU64::new(next_seq - 1),
@@ -177,11 +178,11 @@ impl<F: Files> Wip<F> {
 /// Removes tables that no edit names: a crash has left them.
 fn remove_leftovers<F: Files>(files: &F, path: &Path, plan: &Plan) -> Result<(), DiskError> {
     let known: BTreeSet<u64> = plan.tables().collect();
-    let names = files.list(path).map_err(|error| super::merging::io("list", path, error))?;
+    let names = files.list(path).map_err(DiskError::room("list", path))?;
     for name in names.iter().filter_map(|name| name.to_str()) {
         if table::number_of(name).is_some_and(|number| !known.contains(&number)) {
             let path = path.join(name);
-            files.remove(&path).map_err(|error| super::merging::io("remove", &path, error))?;
+            files.remove(&path).map_err(DiskError::room("remove", &path))?;
         }
     }
     Ok(())
@@ -226,8 +227,8 @@ fn state_of<F: Files>(
 
 /// The highest sequence number of a table.
 fn last_seq<F: Files>(state: &State<F>) -> u64 {
-    let all = state.buckets.iter().chain(state.parents());
-    all.flat_map(|bucket| bucket.tables()).map(|(_, table)| table.properties().seqs.1).max().unwrap_or(0)
+    let tables = state.all().flat_map(|bucket| bucket.tables());
+    tables.map(|(_, table)| table.properties().seqs.1).max().unwrap_or(0)
 }
 
 /// Adds the items of the log that no table has.

@@ -177,12 +177,12 @@ impl<F: Files> Wip<F> {
 
 impl<F: Files> Range<'_, F> {
     /// The ends of what is left.
-    fn rest(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    fn rest<'r>(&'r self, position: Option<&'r [u8]>) -> (Bound<&'r [u8]>, Bound<&'r [u8]>) {
         fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
             bound.as_ref().map(Vec::as_slice)
         }
         let (from, to) = (borrowed(&self.from), borrowed(&self.to));
-        match (&self.position, self.direction) {
+        match (position, self.direction) {
             (None, _) => (from, to),
             (Some(key), Direction::Forward) => (Bound::Excluded(key), to),
             (Some(key), Direction::Backward) => (from, Bound::Excluded(key)),
@@ -214,8 +214,8 @@ impl<F: Files> Range<'_, F> {
         at_most: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>) -> ControlFlow<()>,
     ) -> Result<bool, ReadError> {
-        let rest = Self { position: last.clone(), from: self.from.clone(), to: self.to.clone(), ..*self };
-        let (from, to) = rest.rest();
+        let position = last.clone();
+        let (from, to) = self.rest(position.as_deref());
         if is_empty(from, to) {
             return Ok(false);
         }

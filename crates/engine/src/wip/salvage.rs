@@ -94,7 +94,7 @@ fn open_tables<F: Files>(
     findings: &mut Vec<Finding>,
 ) -> Result<Vec<Items<F>>, DiskError> {
     let cache = TableCache::new(CACHE);
-    let names = files.list(path).map_err(|error| super::merging::io("list", path, error))?;
+    let names = files.list(path).map_err(DiskError::room("list", path))?;
     let found: BTreeSet<u64> = names.iter().filter_map(|name| table::number_of(name.to_str()?)).collect();
     let wanted = plan.map_or(found, |plan| plan.tables().collect());
     let mut sources = Vec::new();
@@ -102,7 +102,7 @@ fn open_tables<F: Files>(
         let path = table::path_of(path, number);
         let opened = files
             .open(&path, Purpose::ReadDirect)
-            .map_err(|error| super::merging::io("open", &path, error))
+            .map_err(DiskError::room("open", &path))
             .and_then(|file| TableReader::open(file, &path, &cache))
             .and_then(|reader| match reader.store() == store {
                 true => Ok(reader),

@@ -139,17 +139,9 @@ impl<F: Files> State<F> {
     }
 
     fn with_heads(buckets: Vec<Arc<Bucket<F>>>, heads: Vec<u64>) -> Self {
-        let frozen = |bucket: &Bucket<F>| -> u64 { bucket.frozen.iter().map(|table| table.memory()).sum() };
-        let (mut last, mut frozen_bytes) = (None, 0);
-        for bucket in &buckets {
-            frozen_bytes += frozen(bucket);
-            // Siblings lie side by side.
-            if let Some(parent) = bucket.parent.as_ref().filter(|parent| last != Some(parent.id)) {
-                last = Some(parent.id);
-                frozen_bytes += frozen(parent);
-            }
-        }
-        Self { buckets, heads, frozen_bytes }
+        let mut state = Self { buckets, heads, frozen_bytes: 0 };
+        state.frozen_bytes = state.all().flat_map(|bucket| &bucket.frozen).map(|table| table.memory()).sum();
+        state
     }
 
     /// The number of the bucket of `key`.
@@ -186,6 +178,14 @@ impl<F: Files> State<F> {
     /// The number of the bucket with this id.
     pub(super) fn position(&self, id: u64) -> Option<usize> {
         self.buckets.iter().position(|bucket| bucket.id == id)
+    }
+
+    /// All buckets, and each parent once.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Bucket<F>>> {
+        let mut last = None;
+        // Siblings lie side by side.
+        let parents = self.parents().filter(move |parent| last.replace(parent.id) != Some(parent.id));
+        self.buckets.iter().chain(parents)
     }
 
     /// The parents of buckets, each as often as it has children.

@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use terrace_disk::{Directory, Log, TableCache};
+use terrace_disk::{Directory, Log, Position, TableCache};
 use terrace_medium::files::Files;
 
 /// How a store is opened.
@@ -94,6 +94,8 @@ pub struct Wip<F: Files> {
     pub(super) settings: Settings,
     pub(super) cache: Arc<TableCache>,
     pub(super) log: Log<F>,
+    /// Where the log ended when the store was opened.
+    pub(super) log_start: Position,
     pub(super) state: ArcSwap<State<F>>,
     /// The number of the last write that readers see.
     pub(super) visible: AtomicU64,
@@ -120,8 +122,6 @@ pub struct Wip<F: Files> {
 pub(super) struct Counters {
     /// Bytes of keys and values that were written by users.
     pub(super) written: AtomicU64,
-    /// Bytes of records of the log.
-    pub(super) log: AtomicU64,
     /// Writes that waited for flushes or merges, and for how many milliseconds.
     pub(super) stalls: AtomicU64,
     pub(super) stalled_ms: AtomicU64,

@@ -1,6 +1,5 @@
 //! Tables of a store: their files, which go when the last reader of a removed table does.
 
-use super::merging::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,7 +28,7 @@ impl<F: Files> Table<F> {
         cache: &Arc<TableCache>,
     ) -> Result<Self, DiskError> {
         let path = path_of(directory, number);
-        let file = files.open(&path, Purpose::ReadDirect).map_err(|error| io("open", &path, error))?;
+        let file = files.open(&path, Purpose::ReadDirect).map_err(DiskError::room("open", &path))?;
         let reader = TableReader::open(file, &path, cache)?;
         if reader.store() != store {
             return Err(DiskError::Foreign { path });

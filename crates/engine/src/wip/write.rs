@@ -55,8 +55,8 @@ impl<F: Files> Wip<F> {
         admit: impl FnOnce(&State<F>) -> bool,
     ) -> Result<bool, WriteError> {
         let durability = self.promised(how)?;
-        let bytes: usize = drafts.iter().map(|draft| draft.bytes() + HEAD_MAX).sum();
-        if bytes > LOG_PAYLOAD_MAX {
+        let bytes: usize = drafts.iter().map(Draft::bytes).sum();
+        if bytes + drafts.len() * HEAD_MAX > LOG_PAYLOAD_MAX {
             return Err(WriteError::BatchTooLong);
         }
         self.make_room(drafts)?;
@@ -72,6 +72,7 @@ impl<F: Files> Wip<F> {
         let first = writer.next_seq;
         let end = self.append(&mut writer, first, drafts)?;
         self.add(&mut writer, &state, first, drafts);
+        self.counters.written.fetch_add(bytes as u64, Relaxed);
         drop(writer);
         self.wait_for_log(end, durability)?;
         Ok(true)
@@ -94,10 +95,7 @@ impl<F: Files> Wip<F> {
             }
             start = end;
         }
-        let before = self.log.end();
-        let end = self.log.append(first, drafts.len() as u64, &parts).map_err(|error| self.failed(error))?;
-        self.counters.log.fetch_add(end - before, Relaxed);
-        Ok(end)
+        self.log.append(first, drafts.len() as u64, &parts).map_err(|error| self.failed(error))
     }
 
     /// Adds items to MemTables, and makes them visible.
@@ -117,8 +115,6 @@ impl<F: Files> Wip<F> {
                 full.push(bucket.id);
             }
         }
-        let bytes: usize = drafts.iter().map(Draft::bytes).sum();
-        self.counters.written.fetch_add(bytes as u64, Relaxed);
         writer.next_seq = first + drafts.len() as u64;
         // ORDER: Release: a reader that sees this number sees the items.
         self.visible.store(writer.next_seq - 1, Release);

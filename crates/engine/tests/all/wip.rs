@@ -1,13 +1,14 @@
 //! Tests: the disk engine beside a map, through background work in any order, restarts, and power
 //! failures of a simulated disk.
 
+use crate::wip_script::contents;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{
-    Chore, Cursor, Direction, Durability, Durably, Engine, ManualClock, Ordered, Put, Rest, Write, WriteKind,
+    Chore, Direction, Durability, Durably, Engine, ManualClock, Ordered, Put, Rest, Write, WriteKind,
 };
 use terrace_testkit::simfs::SimFs;
 
@@ -173,16 +174,7 @@ impl Rig {
     }
 
     fn contents(&self) -> Model {
-        let (mut found, mut cursor) = (Model::new(), Cursor::START);
-        while !cursor.is_end() {
-            cursor = self
-                .store()
-                .scan(&cursor, 50, &mut |key, entry| {
-                    found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
-                })
-                .expect("a sound store");
-        }
-        found
+        contents(self.store()).expect("a sound store")
     }
 
     fn check(&mut self) {
