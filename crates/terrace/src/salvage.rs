@@ -22,12 +22,31 @@ pub struct Salvaged {
 }
 
 impl Salvaged {
-    fn drop_one(&mut self, finding: Finding) {
-        self.dropped += 1;
-        if self.findings.len() < LISTED_MAX {
-            self.findings.push(finding);
+    /// Copies a record to `store`, unless an earlier one could not be copied, or notes a damage.
+    fn take(
+        &mut self,
+        store: &crate::Store,
+        found: Result<(&[u8], Entry<'_>), Finding>,
+        copied: &mut Result<(), WriteError>,
+    ) {
+        match found {
+            Ok((key, entry)) if copied.is_ok() => {
+                *copied = copy(store, key, entry);
+                self.kept += u64::from(copied.is_ok());
+            }
+            Ok(_) => {}
+            Err(finding) => {
+                self.dropped += 1;
+                if self.findings.len() < LISTED_MAX {
+                    self.findings.push(finding);
+                }
+            }
         }
     }
+}
+
+fn not_copied(error: &WriteError) -> String {
+    format!("its records could not be copied: {error}")
 }
 
 /// Copies the records of the store at `path` that their checksums prove to a new one in its place.
@@ -43,17 +62,10 @@ fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenErr
     let mut salvaged = Salvaged::default();
     let copied = (|| {
         let store = options.clone().salvage(false).directory(&new_path).create()?;
-        let mut copy_result = Ok(());
         let later = store.deferring();
-        crate::disk::salvage(path, &mut |found| match found {
-            Ok((key, entry)) if copy_result.is_ok() => {
-                copy_result = copy(&later, key, entry);
-                salvaged.kept += u64::from(copy_result.is_ok());
-            }
-            Ok(_) => {}
-            Err(finding) => salvaged.drop_one(finding),
-        })?;
-        copy_result.map_err(|error| failed(format!("its records could not be copied: {error}")))?;
+        let mut copied = Ok(());
+        crate::disk::salvage(path, &mut |found| salvaged.take(&later, found, &mut copied))?;
+        copied.map_err(|error| failed(not_copied(&error)))?;
         drop(later);
         store.flush().and_then(|()| store.sync()).map_err(|error| failed(error.to_string()))?;
         store.close().map_err(|error| failed(error.to_string()))?;
@@ -87,13 +99,9 @@ fn salvage_pool(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let copied = (|| {
         let index = stats.index.and_then(|index| Index::named(index.name)).unwrap_or_default();
         let store = options.successor(&new_path, index, pool.size_bytes, stats.records).create()?;
-        let mut copy_result = Ok(());
-        engine.salvage(&mut |found| match found {
-            Ok((key, entry)) if copy_result.is_ok() => copy_result = copy(&store, key, entry),
-            Ok(_) => {}
-            Err(finding) => salvaged.drop_one(finding),
-        });
-        copy_result.map_err(|error| failed(format!("its records could not be copied: {error}")))?;
+        let mut copied = Ok(());
+        engine.salvage(&mut |found| salvaged.take(&store, found, &mut copied));
+        copied.map_err(|error| failed(not_copied(&error)))?;
         // A key that was visited twice counts once.
         salvaged.kept = store.len();
         store.close().map_err(|error| failed(error.to_string()))?;
