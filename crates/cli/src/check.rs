@@ -18,19 +18,19 @@ use crate::{
 };
 
 /// A progress bar, shown on a terminal only.
-struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    fn new() -> Progress {
+    pub(crate) fn new() -> Progress {
         Progress(ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5)))
     }
 
-    fn show(&self, done: u64, all: u64) {
+    pub(crate) fn show(&self, done: u64, all: u64) {
         self.0.set_length(all);
         self.0.set_position(done);
     }
 
-    fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.0.finish_and_clear();
     }
 }

@@ -10,12 +10,12 @@ use std::{
     process::ExitCode,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use terrace::Store;
 use terrace_server::config::{Config, Key, format_size};
 
 use crate::{
     args::{CompactOptions, CopyOptions},
+    check::Progress,
     failure::{Failure, Outcome},
     open,
     target::Target,
@@ -98,12 +98,9 @@ fn verify(config: &Config, path: &Path) -> Result<u64, Failure> {
     let options =
         Store::options().directory(path).memory(terrace::ByteSize::bytes(config.number(Key::Memory)));
     let store = options.read_only(true).open().map_err(Failure::new)?;
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5));
-    let report = store.check(&mut |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
+    let progress = Progress::new();
+    let report = store.check(&mut |done, all| progress.show(done, all));
+    progress.finish();
     store.close().map_err(Failure::new)?;
     match report.findings.first() {
         None => Ok(report.records),
@@ -148,16 +145,15 @@ fn copy_files(from: &Path, to: &Path) -> Result<u64, Failure> {
             files.push((entry.file_name(), entry.metadata()?.len()));
         }
     }
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5));
-    bar.set_length(files.iter().map(|(_, bytes)| bytes).sum());
+    let (progress, all) = (Progress::new(), files.iter().map(|(_, bytes)| bytes).sum());
     let mut bytes = 0;
     for (name, _) in files {
         let target = to.join(&name);
         bytes += fs::copy(from.join(&name), &target).map_err(|error| failed("write", &target, &error))?;
         sync(&target)?;
-        bar.set_position(bytes);
+        progress.show(bytes, all);
     }
-    bar.finish_and_clear();
+    progress.finish();
     sync(to)?;
     Ok(bytes)
 }

@@ -96,7 +96,7 @@ impl Figures {
             index_cache_misses: cache.misses,
             shared,
             costs: Costs::of(stats.costs),
-            disk: stats.disk.map(Disk::from),
+            disk: stats.disk.map(Disk),
             huge_page_bytes: None,
             others: others.iter().map(Holder::to_string).collect(),
             server: None,
