@@ -26,6 +26,7 @@ pub use merge::Merge;
 pub use rate::Rate;
 pub use source::{OwnedItem, Sorted, Source};
 pub use table::{
-    FilterKind, Found, Properties, Sketch, TableCache, TableCursor, TableOptions, TableReader, TableWriter,
+    Expiring, FilterKind, Found, Properties, Sketch, TableCache, TableCursor, TableOptions, TableReader,
+    TableWriter,
 };
 pub use versions::{Dropped, Entry, Kept, Visible};

@@ -134,10 +134,14 @@ impl fmt::Debug for Stopper {
     }
 }
 
-/// Number of event loops: as configured, or one per core.
+/// Event loops per core if reads wait for a disk.
+const LOOPS_ON_DISK: usize = 4;
+
+/// Number of event loops: as configured, or one per core; more if reads wait for a disk.
 fn thread_count(shared: &Shared) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match usize::try_from(shared.config.number(Key::Threads)) {
+        Ok(0) | Err(_) if shared.store.is_on_disk() => LOOPS_ON_DISK * cores,
         Ok(0) | Err(_) => cores,
         Ok(threads) => threads,
     };

@@ -83,10 +83,12 @@ impl ServerStats {
     }
 }
 
-/// Bytes of the pool in use, INFO's `used_memory`. Updates the peak.
+/// Bytes of the pool in use, INFO's `used_memory`; of a store on a disk, its memory. Updates the
+/// peak.
 pub(crate) fn used_memory(stats: &ServerStats, store: &terrace::Stats) -> u64 {
     let in_pool = |pool: terrace::PoolStats| pool.size_bytes.saturating_sub(pool.free_bytes);
-    let used = store.pool.map_or(store.data_bytes + store.overhead_bytes, in_pool);
+    let in_memory = store.disk.map_or(0, |disk| disk.memtable_bytes + disk.cache_bytes);
+    let used = store.pool.map_or(in_memory, in_pool);
     // ORDER: Relaxed: a statistic.
     stats.memory_peak.fetch_max(used, Relaxed);
     used

@@ -34,7 +34,7 @@ mod writer;
 
 pub use cursor::TableCursor;
 pub use filter::FilterKind;
-pub use properties::Properties;
+pub use properties::{Expiring, Properties};
 pub use reader::{Found, TableCache, TableReader};
 pub use sketch::Sketch;
 pub use writer::{TableOptions, TableWriter};

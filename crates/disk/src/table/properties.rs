@@ -22,8 +22,8 @@ pub struct Properties {
     pub first_key: Vec<u8>,
     /// The highest key.
     pub last_key: Vec<u8>,
-    /// The earliest expiry in unix milliseconds, and how many items expire.
-    pub expiring: (u64, u64),
+    /// The items that expire.
+    pub expiring: Expiring,
     /// Blocks whose items are mostly tombstones: reading them finds little.
     pub sparse_blocks: u64,
     /// Some of the keys, in order, at about even distances of bytes.
@@ -32,6 +32,34 @@ pub struct Properties {
     pub sample_bytes: u64,
     /// The keys, to tell how many of them other tables have, too.
     pub keys: Sketch,
+}
+
+/// The items of a table that expire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expiring {
+    /// How many there are.
+    pub items: u64,
+    /// The earliest expiry, in unix milliseconds; 0 without any.
+    pub earliest: u64,
+    /// The latest one.
+    pub latest: u64,
+}
+
+impl Expiring {
+    fn add(&mut self, at: u64) {
+        self.earliest = if self.items == 0 { at } else { self.earliest.min(at) };
+        self.latest = self.latest.max(at);
+        self.items += 1;
+    }
+
+    /// About how many have expired at this time, as if their times were spread evenly.
+    pub fn expired(&self, now_ms: u64) -> f64 {
+        if self.items == 0 || now_ms < self.earliest {
+            return 0.0;
+        }
+        let (passed, all) = (now_ms - self.earliest + 1, self.latest - self.earliest + 1);
+        self.items as f64 * (passed as f64 / all as f64).min(1.0)
+    }
 }
 
 impl Properties {
@@ -45,10 +73,7 @@ impl Properties {
                 item.key.len()
             }
             Content::Put { value, expires_at } => {
-                if let Some(at) = expires_at {
-                    let earliest = if self.expiring.1 == 0 { at } else { self.expiring.0.min(at) };
-                    self.expiring = (earliest, self.expiring.1 + 1);
-                }
+                expires_at.inspect(|at| self.expiring.add(*at));
                 item.key.len() + value.len()
             }
         };
@@ -85,8 +110,9 @@ impl Properties {
             self.data_bytes,
             self.seqs.0,
             self.seqs.1,
-            self.expiring.0,
-            self.expiring.1,
+            self.expiring.items,
+            self.expiring.earliest,
+            self.expiring.latest,
             self.sparse_blocks,
             self.sample_bytes,
             self.samples.len() as u64,
@@ -102,7 +128,7 @@ impl Properties {
     /// The properties of these bytes; `None` if they are none.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        let mut numbers = [0; 10];
+        let mut numbers = [0; 11];
         for number in &mut numbers {
             *number = reader.varint()?;
         }
@@ -112,8 +138,9 @@ impl Properties {
             data_bytes,
             low,
             high,
-            earliest,
             expiring,
+            earliest,
+            latest,
             sparse_blocks,
             sample_bytes,
             count,
@@ -122,7 +149,7 @@ impl Properties {
         let (first_key, last_key) = (key()?, key()?);
         let samples = (0..count).map(|_| key()).collect::<Option<Vec<_>>>()?;
         let keys = Sketch::read(reader.take(sketch::BYTES)?)?;
-        let (seqs, expiring) = ((low, high), (earliest, expiring));
+        let (seqs, expiring) = ((low, high), Expiring { items: expiring, earliest, latest });
         Some(Self {
             items,
             tombstones,
@@ -165,6 +192,15 @@ mod tests {
             let gaps = places.windows(2).map(|pair| pair[1] - pair[0]);
             assert!(gaps.clone().max().unwrap_or(0) <= 2 * gaps.min().unwrap_or(1), "{places:?}");
         }
+    }
+
+    #[test]
+    fn expired_items_are_estimated() {
+        let mut expiring = Expiring::default();
+        assert_eq!(expiring.expired(5000), 0.0);
+        (0..100).for_each(|nth| expiring.add(1000 + nth));
+        let at = [999, 1000, 1049, 1099, 9999].map(|now| expiring.expired(now).round());
+        assert_eq!(at, [0.0, 1.0, 50.0, 100.0, 100.0]);
     }
 
     #[test]

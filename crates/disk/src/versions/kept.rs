@@ -52,8 +52,8 @@ impl<S: Source> Kept<S> {
     /// in ascending order; `is_last` says that nothing older exists below; what expires at `now_ms`
     /// or before has expired. It is at an end.
     ///
-    /// An expired entry counts as a tombstone if it is the newest version of its key and no
-    /// snapshot sees it.
+    /// An expired entry counts as a tombstone, also for a snapshot: readers compare its time with
+    /// the clock.
     ///
     /// # Panics
     /// If the snapshots are not in order.
@@ -139,8 +139,7 @@ impl<S: Source> Kept<S> {
                 self.key.extend_from_slice(item.key);
             }
             self.seen_by = Some(seen_by);
-            let is_expired = is_newest && seen_by == self.snapshots.len() && self.is_expired(&item);
-            if !is_expired && item.content != Content::Tombstone {
+            if !self.is_expired(&item) && item.content != Content::Tombstone {
                 self.place = if self.held.is_empty() { Place::AtSource } else { Place::Held(0) };
                 return Ok(());
             }

@@ -380,7 +380,7 @@ impl<F: Files> Wip<F> {
         let used = tables().map(|table| table.bytes()).sum::<u64>()
             + memtables().map(|memtable| memtable.memory()).sum::<u64>();
         let mut stats = Stats::of_disk(self.count_keys().get(), data, used.saturating_sub(data));
-        stats.expiring = tables().map(|table| table.properties().expiring.1).sum();
+        stats.expiring = tables().map(|table| table.properties().expiring.items).sum();
         stats.disk = Some(crate::DiskStats {
             buckets: state.buckets.len() as u64,
             tables: std::array::from_fn(|level| {

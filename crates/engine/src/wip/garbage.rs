@@ -4,7 +4,8 @@
 //! it has, so the rest of its items are older versions, or tombstones and what they hide. The paper
 //! removes them when levels fill up and buckets are split (thesis 2.3.5), so a bucket whose keys
 //! are overwritten would grow to its full size. Here a bucket is merged whole when its garbage is
-//! worth it: more than half of the live data, or more than a fifth once nobody writes.
+//! worth it: more than half of the live data, or more than a fifth once nobody writes. Entries that
+//! have expired are garbage, too.
 
 use super::state::Bucket;
 use terrace_disk::Sketch;
@@ -49,20 +50,23 @@ impl Content {
         }
     }
 
-    /// The garbage a byte of live data.
-    fn ratio(&self) -> f64 {
-        (self.items - self.live) / self.live.max(1.0)
+    /// The garbage a byte of live data, if so many live items have expired.
+    fn ratio(&self, expired: f64) -> f64 {
+        let live = (self.live - expired).max(0.0);
+        (self.items - live) / live.max(1.0)
     }
 
     /// Whether to merge the bucket whole. A table that was written so may keep versions for a
     /// snapshot, so it is not merged again before enough has come.
-    pub(super) fn is_worth(&self, is_idle: bool) -> bool {
+    pub(super) fn is_worth(&self, expired: f64, is_idle: bool) -> bool {
         let (garbage, recent) = if is_idle { (0.2, 16) } else { (0.5, 5) };
-        self.ratio() > garbage && self.recent_bytes > self.bytes / recent
+        // What has expired goes for certain.
+        let is_new = self.recent_bytes > self.bytes / recent || expired > self.items * garbage / 2.0;
+        self.ratio(expired) > garbage && is_new
     }
 
     /// Whether it cannot wait for other merges.
-    pub(super) fn is_urgent(&self) -> bool {
-        self.ratio() > 1.0 && self.is_worth(false)
+    pub(super) fn is_urgent(&self, expired: f64) -> bool {
+        self.ratio(expired) > 1.0 && self.is_worth(expired, false)
     }
 }

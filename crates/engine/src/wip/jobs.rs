@@ -189,10 +189,11 @@ impl<F: Files> Wip<F> {
         &self,
         state: &State<F>,
         known: &Known<F>,
-        is_worth: impl Fn(&Content) -> bool,
+        is_worth: impl Fn(&Content, f64) -> bool,
     ) -> Option<Merging<F>> {
         let free = state.buckets.iter().filter(|bucket| bucket.parent.is_none() && known.is_free(bucket.id));
-        let bucket = free.into_iter().find(|bucket| is_worth(&bucket.content()))?;
+        let now = self.settings.clock.now_ms();
+        let bucket = free.into_iter().find(|bucket| is_worth(&bucket.content(), bucket.expired(now)))?;
         Some(Merging::whole(bucket))
     }
 
@@ -203,7 +204,7 @@ impl<F: Files> Wip<F> {
             known.quiet = (written, now);
         }
         let is_idle = now - known.quiet.1 >= IDLE_MS;
-        self.next_whole(state, known, |content| content.is_worth(is_idle))
+        self.next_whole(state, known, |content, expired| content.is_worth(expired, is_idle))
     }
 
     /// A bucket that is to be split, noted as one that has a job.

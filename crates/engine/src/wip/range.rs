@@ -99,7 +99,7 @@ impl<F: Files> Wip<F> {
         let mut sources = Vec::new();
         for bucket in std::iter::once(bucket).chain(&bucket.parent) {
             for memtable in bucket.memtables().filter(|memtable| !memtable.is_empty()) {
-                sources.push(Items::Memory(Arc::clone(memtable).cursor()));
+                sources.extend(memtable.cursors().map(Items::Memory));
             }
         }
         for owner in std::iter::once(bucket).chain(&bucket.parent) {

@@ -110,6 +110,11 @@ impl<F: Files> Bucket<F> {
         *self.content.get_or_init(|| Content::of(self))
     }
 
+    /// About how many items of its tables have expired at this time.
+    pub(super) fn expired(&self, now_ms: u64) -> f64 {
+        self.tables().map(|(_, table)| table.properties().expiring.expired(now_ms)).sum()
+    }
+
     /// Bytes of all tables.
     pub(super) fn bytes(&self) -> u64 {
         self.levels.iter().map(Level::bytes).sum()

@@ -89,6 +89,25 @@ fn deleted_data_goes_when_the_store_is_idle() {
 }
 
 #[test]
+fn expired_data_goes_when_the_store_is_idle() {
+    let (store, clock) = store();
+    for number in 0..KEYS {
+        let expires_at = (number % 10 != 0).then_some(5000 + number % 1000);
+        store.put(Put { key: &key(number), value: &[1; 100], expires_at }, Durably::Later).unwrap();
+    }
+    work(&store);
+    assert!(store.stats().disk.unwrap().table_bytes > KEYS * 100);
+    clock.advance(10_000);
+    for _ in 0..30 {
+        work(&store);
+        clock.advance(1000);
+    }
+    let (disk, live) = (store.stats().disk.unwrap(), KEYS / 10 * 116);
+    let space = disk.table_bytes as f64 / live as f64;
+    assert!(space <= 1.3, "{space:.2} times the live data");
+}
+
+#[test]
 fn seek_past_deleted_keys_reads_few_blocks() {
     let (store, clock) = store();
     (0..5 * KEYS).for_each(|number| {

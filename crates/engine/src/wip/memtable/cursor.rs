@@ -1,6 +1,7 @@
 //! A cursor over the items of a MemTable, in order.
 
 use super::arena::At;
+use super::directory::Directory;
 use super::{Head, MemTable};
 use std::sync::Arc;
 use terrace_disk::{Content, DiskError, Item, Source};
@@ -9,10 +10,13 @@ use terrace_disk::{Content, DiskError, Item, Source};
 /// keys or not. It keeps the table.
 pub(crate) struct MemCursor {
     table: Arc<MemTable>,
-    /// The newest items of all keys, in order.
-    keys: Arc<[At]>,
-    /// The key that the cursor is at, and its item; the item is of no use behind the last key.
+    directory: Arc<Directory>,
+    /// The slots of its keys, in order.
+    keys: Arc<[u32]>,
+    /// The key that the cursor is at, its newest item when the cursor came, and the item that the
+    /// cursor is at; the items are of no use behind the last key.
     nth: usize,
+    newest: At,
     at: At,
     head: Head,
     key: Vec<u8>,
@@ -21,29 +25,43 @@ pub(crate) struct MemCursor {
 }
 
 impl MemTable {
-    /// A cursor; it is at no item.
+    /// A cursor over all items; it is at no item.
     pub(crate) fn cursor(self: Arc<Self>) -> MemCursor {
-        let keys: Arc<[At]> = self.sorted().into();
-        let head = Head { shape: 0, seq: 0, older: 0 };
-        let nth = keys.len();
-        MemCursor {
-            table: self,
-            keys,
-            nth,
+        let order = self.order(true);
+        let [keys, _] = order.lists();
+        MemCursor::new(&self, &order.directory, keys)
+    }
+
+    /// Cursors that have all items between them; they are at no item.
+    pub(crate) fn cursors(self: &Arc<Self>) -> impl Iterator<Item = MemCursor> {
+        let order = self.order(false);
+        let lists = order.lists().map(|keys| MemCursor::new(self, &order.directory, keys));
+        lists.into_iter().filter(|cursor| !cursor.keys.is_empty())
+    }
+}
+
+impl MemCursor {
+    fn new(table: &Arc<MemTable>, directory: &Arc<Directory>, keys: &Arc<[u32]>) -> Self {
+        Self {
+            table: Arc::clone(table),
+            directory: Arc::clone(directory),
+            keys: Arc::clone(keys),
+            nth: keys.len(),
+            newest: 0,
             at: 0,
-            head,
+            head: Head { shape: 0, seq: 0, older: 0 },
             key: Vec::new(),
             value: Vec::new(),
             expires_at: None,
         }
     }
-}
 
-impl MemCursor {
     /// Goes to the newest item of the key at `nth`, or to the end.
     fn enter(&mut self, nth: usize) {
         self.nth = nth;
-        let Some(&at) = self.keys.get(nth) else { return };
+        let Some(&slot) = self.keys.get(nth) else { return };
+        let at = self.directory.place_in(slot);
+        self.newest = at;
         self.key.clear();
         self.table.load_key(at, &mut self.key);
         self.read(at);
@@ -102,8 +120,8 @@ impl Source for MemCursor {
     }
 
     fn seek(&mut self, key: &[u8], seq: u64) -> Result<(), DiskError> {
-        let table = &self.table;
-        let nth = self.keys.partition_point(|&at| table.compare_key(at, key).is_lt());
+        let (table, directory) = (&self.table, &self.directory);
+        let nth = self.keys.partition_point(|&slot| table.compare_key(directory.place_in(slot), key).is_lt());
         self.enter(nth);
         while !self.is_at_end() && self.key == key && self.head.seq > seq {
             self.next()?;
@@ -126,9 +144,8 @@ impl Source for MemCursor {
         if self.is_at_end() {
             return Ok(());
         }
-        let newest = self.keys[self.nth];
-        if self.at != newest {
-            let mut at = newest;
+        if self.at != self.newest {
+            let mut at = self.newest;
             while self.table.head(at).older != self.at {
                 at = self.table.head(at).older;
             }

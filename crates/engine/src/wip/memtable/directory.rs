@@ -68,18 +68,28 @@ impl Directory {
         None
     }
 
-    /// Adds a key that is absent. Returns false, and adds nothing, if the directory is too full.
-    pub(super) fn add(&self, hash: u64, at: At) -> bool {
+    /// Adds a key that is absent; returns the number of its slot. `None`, and nothing is added, if
+    /// the directory is too full.
+    pub(super) fn add(&self, hash: u64, at: At) -> Option<u32> {
         let used = self.used.load(Relaxed);
         if used as usize >= self.entries.len() / 8 * FULL {
-            return false;
+            return None;
         }
-        let mut words = self.way(hash).flat_map(|entry| &entry.0);
-        let Some(word) = words.find(|word| word.load(Relaxed) == 0) else { return false };
+        let mask = self.entries.len() - 1;
+        let mut ways = (0..self.entries.len()).map(|nth| (hash as usize + nth) & mask);
+        let free = |entry: &Entry| entry.0.iter().position(|word| word.load(Relaxed) == 0);
+        let (entry, nth) = ways.find_map(|way| Some((way, free(&self.entries[way])?)))?;
         // ORDER: Release: see `find`.
-        word.store(slot(hash, at), Release);
+        self.entries[entry].0[nth].store(slot(hash, at), Release);
         self.used.store(used + 1, Relaxed);
-        true
+        Some((entry * 8 + nth) as u32)
+    }
+
+    /// The place in the slot with this number, which is used.
+    #[inline]
+    pub(super) fn place_in(&self, slot: u32) -> At {
+        // ORDER: Acquire: see `find`.
+        place(self.entries[slot as usize / 8].0[slot as usize % 8].load(Acquire))
     }
 
     /// All places, in no order.

@@ -28,16 +28,18 @@
 mod arena;
 mod cursor;
 mod directory;
+mod order;
 
 pub(crate) use cursor::MemCursor;
 
 use arc_swap::ArcSwap;
 use arena::{Arena, At, End, load_bytes, padded, store_bytes};
 use directory::Directory;
+use order::Order;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::{Content, Item};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -89,6 +91,8 @@ pub(crate) struct MemItem {
 #[derive(Default)]
 struct Writer {
     end: End,
+    /// The slots of all keys, as they came. A new directory has them in another order.
+    arrived: Vec<u32>,
 }
 
 /// A MemTable.
@@ -97,6 +101,8 @@ pub(crate) struct MemTable {
     arena: Arena,
     directory: ArcSwap<Directory>,
     writer: Mutex<Writer>,
+    /// The keys that ranges have sorted.
+    order: Mutex<Order>,
     /// Keys, items, and bytes of keys and values.
     keys: AtomicU64,
     /// How many more keys the store has by this table, if its new keys are new to the store.
@@ -113,13 +119,14 @@ pub(crate) struct MemTable {
 impl MemTable {
     /// An empty table. `seed` must be unknown to users.
     pub(crate) fn new(seed: u64) -> Self {
-        let directory = Directory::new(directory::ENTRIES_MIN);
+        let directory = Arc::new(Directory::new(directory::ENTRIES_MIN));
         let arena = Arena::new();
         let memory = AtomicU64::new((arena.own_bytes() + directory.bytes()) as u64);
         Self {
             seed,
             arena,
-            directory: ArcSwap::from_pointee(directory),
+            order: Mutex::new(Order::new(&directory)),
+            directory: ArcSwap::new(directory),
             writer: Mutex::default(),
             keys: AtomicU64::new(0),
             live: AtomicI64::new(0),
@@ -188,8 +195,9 @@ impl MemTable {
             Some((slot, _)) => slot.store(directory::slot(hash, at), Release),
             None => {
                 self.keys.fetch_add(1, Relaxed);
-                if !directory.add(hash, at) {
-                    self.grow(&directory, hash, at);
+                match directory.add(hash, at) {
+                    Some(slot) => writer.arrived.push(slot),
+                    None => writer.arrived = self.grow(&directory, hash, at),
                 }
             }
         }
@@ -212,7 +220,7 @@ impl MemTable {
         self.items.fetch_add(1, Relaxed);
         self.first_seq.fetch_min(item.seq, Relaxed);
         self.last_seq.fetch_max(item.seq, Relaxed);
-        let own = self.arena.own_bytes() + self.directory.load().bytes();
+        let own = self.arena.own_bytes() + self.directory.load().bytes() + size_of_val(&writer.arrived[..]);
         self.memory.store((writer.end.bytes + own) as u64, Relaxed);
     }
 
@@ -239,15 +247,17 @@ impl MemTable {
         Some(at)
     }
 
-    /// Replaces the directory by one of twice the size, which has the item at `at`, too.
+    /// Replaces the directory by one of twice the size, which has the item at `at`, too. Returns
+    /// the slots of all keys.
     #[cold]
-    fn grow(&self, old: &Directory, hash: u64, at: At) {
+    fn grow(&self, old: &Directory, hash: u64, at: At) -> Vec<u32> {
         let mut entries = old.entries() * 2;
         loop {
             let new = Directory::new(entries);
-            let moved = old.places().all(|at| new.add(self.hash_of(at), at));
-            if moved && new.add(hash, at) {
-                return self.directory.store(new.into());
+            let all = old.places().map(|at| (self.hash_of(at), at)).chain([(hash, at)]);
+            if let Some(slots) = all.map(|(hash, at)| new.add(hash, at)).collect() {
+                self.directory.store(new.into());
+                return slots;
             }
             entries *= 2;
         }
@@ -328,14 +338,6 @@ impl MemTable {
             }
             at = Some(head.older).filter(|&at| at != 0)?;
         }
-    }
-
-    /// The places of the newest items of all keys, in the order of their keys.
-    fn sorted(&self) -> Vec<At> {
-        let mut places: Vec<(u64, At)> =
-            self.directory.load().places().map(|at| (self.first_word(at), at)).collect();
-        places.sort_unstable_by(|one, other| one.0.cmp(&other.0).then_with(|| self.compare(one.1, other.1)));
-        places.into_iter().map(|(_, at)| at).collect()
     }
 
     /// The first eight bytes of an item's key.

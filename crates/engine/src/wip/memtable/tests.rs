@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
-use terrace_disk::Source;
+use terrace_disk::{Merge, Source};
 
 type Versions = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<(Vec<u8>, Option<u64>)>>;
 
@@ -80,6 +80,30 @@ fn cursor_goes_both_ways_as_a_map() {
         let next = versions.range((Excluded((key.clone(), *seq)), Unbounded)).next();
         assert_eq!(here(&cursor).as_ref(), next.map(|(place, _)| place));
     }
+}
+
+#[test]
+fn cursors_between_writes_have_all_items() {
+    let (table, mut versions, mut state) = (Arc::new(MemTable::new(7)), BTreeMap::new(), 5);
+    let mut had_two = false;
+    for seq in 1..=20_000u64 {
+        let key = draw(&mut state, 5000).to_be_bytes();
+        assert!(table.add(&Item::put(&key, seq, b"")));
+        versions.insert((key, std::cmp::Reverse(seq)), ());
+        if seq % 700 == 0 || seq < 100 {
+            let cursors: Vec<MemCursor> = table.cursors().collect();
+            had_two |= cursors.len() == 2;
+            let mut merge = Merge::new(cursors);
+            merge.seek_first().unwrap();
+            for (key, seq) in versions.keys() {
+                assert_eq!(merge.item().map(|item| (item.key, item.seq)), Some((&key[..], seq.0)));
+                merge.next().unwrap();
+            }
+            assert_eq!(merge.item(), None);
+        }
+    }
+    assert!(had_two && Arc::clone(&table).cursor().item().is_none());
+    assert_eq!(table.cursors().count(), 1, "a whole order has one list");
 }
 
 #[test]
