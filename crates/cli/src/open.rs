@@ -169,6 +169,7 @@ fn options(config: &Config) -> Options {
         .memory(ByteSize::bytes(config.number(Key::Memory)))
         .durability(Durability::named(&config.text(Key::Durability)).unwrap_or(Durability::Process))
         .sync_interval(Duration::from_millis(config.number(Key::SyncInterval)))
+        .merge_rate(ByteSize::bytes(config.number(Key::MergeRate)))
         .index(Index::named(&config.text(Key::Index)).unwrap_or_default())
         .index_cache(ByteSize::bytes(least), ByteSize::bytes(most))
         .huge_pages(config.is_on(Key::HugePages))

@@ -20,6 +20,7 @@ const POOL: &[Key] = &[
     Key::Memory,
     Key::Durability,
     Key::SyncInterval,
+    Key::MergeRate,
     Key::HugePages,
     Key::Salvage,
     Key::Shared,

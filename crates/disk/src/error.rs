@@ -100,7 +100,8 @@ impl DiskError {
         }
     }
 
-    pub(crate) fn corrupt(path: &Path, offset: u64, what: &'static str) -> Self {
+    /// Damage in the file at `path`, at this offset: [`DiskError::Corrupt`].
+    pub fn corrupt(path: &Path, offset: u64, what: &'static str) -> Self {
         Self::Corrupt { path: path.into(), offset, what }
     }
 }

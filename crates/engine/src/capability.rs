@@ -140,6 +140,9 @@ pub trait OnDisk {
     /// Posts a text for processes that have not opened the store. Returns whether it was written.
     fn post_notice(&self, text: &str) -> bool;
 
+    /// Bytes of items that merges have read since the store was opened.
+    fn merged_bytes(&self) -> u64;
+
     /// Waits until there may be background work to do, for `time` at most.
     fn wait_for_work(&self, time: Duration);
 }

@@ -59,6 +59,8 @@ pub struct DiskStats {
     pub stalls: u64,
     /// See `stalls`.
     pub stalled_ms: u64,
+    /// Writes that were delayed by a millisecond, as flushes fell behind.
+    pub delays: u64,
     /// Bytes that were written to tables since the store was opened.
     pub table_bytes_written: u64,
     /// MemTables that were written to tables.
@@ -67,6 +69,8 @@ pub struct DiskStats {
     pub compactions: u64,
     /// Buckets that were split.
     pub splits: u64,
+    /// Pairs of small buckets that were joined.
+    pub joins: u64,
     /// Sequence numbers that readers hold.
     pub snapshots: u64,
 }

@@ -20,7 +20,7 @@ pub struct Forked;
 
 impl std::fmt::Display for Forked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "this pool was opened by the process that forked this one; open it again in the child")
+        write!(f, "this store was opened by the process that forked this one; open it again in the child")
     }
 }
 
@@ -48,6 +48,34 @@ pub(crate) fn generation() -> u64 {
     FORKS.load(Relaxed)
 }
 
+/// Counts the forks that lead to a process, from now on.
+fn count_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only makes calls that are allowed in the child of a fork.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// Tells whether this process is the one that has opened something. For what needs no handles
+/// replaced in the child of a fork.
+#[derive(Clone, Copy, Debug)]
+pub struct Opener(u64);
+
+impl Opener {
+    /// This process.
+    pub fn here() -> Self {
+        count_forks();
+        Self(generation())
+    }
+
+    /// Returns [`Forked`] in a process that was forked from it. One load.
+    #[inline(always)]
+    pub fn check(self) -> Result<(), Forked> {
+        if self.0 == generation() { Ok(()) } else { Err(Forked) }
+    }
+}
+
 /// The registration of a handle to be replaced in the child of a fork. Dropped before the handle is
 /// closed.
 pub(crate) struct ForkSafe(Option<usize>);
@@ -69,11 +97,7 @@ impl ForkSafe {
     }
 
     fn with(file: &File, base: usize, bytes: usize) -> Self {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            // SAFETY: the handler only makes calls that are allowed in the child of a fork.
-            let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        });
+        count_forks();
         let take = |place: &HandleEntry| {
             place.handle.compare_exchange(NONE, file.as_raw_fd(), Release, Relaxed).is_ok()
         };

@@ -65,7 +65,7 @@ pub use collect::{CollectReport, Marker};
 pub use epoch::{ErasedGuard, Guard, PinnedBytes};
 pub use error::{Bytes, CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};
 pub use fixed::{Fixed, FixedRow};
-pub use fork::Forked;
+pub use fork::{Forked, Opener};
 pub use layout::{Geometry, Layout, MAX_POOL, PAGE};
 pub use liveness::Liveness;
 #[doc(hidden)]

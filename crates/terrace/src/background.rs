@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use terrace_disk::Rate;
 use terrace_engine::{Chore, Engine, Rest};
 use terrace_pool::Holder;
 
@@ -45,6 +46,8 @@ pub(crate) struct Work {
     pub(crate) huge_pages: bool,
     /// Flush and merge files.
     pub(crate) disk: bool,
+    /// Bytes a second that merges may read.
+    pub(crate) merge_rate: Option<u64>,
 }
 
 /// The running threads; dropping it ends them.
@@ -146,10 +149,12 @@ impl Background {
             background.spawn("terrace-huge", use_huge_pages)?;
         }
         if work.disk {
+            let rate = work.merge_rate;
             background
-                .spawn("terrace-flush", |engine, signal| work_on_disk(engine, signal, &FLUSH_CHORES))?;
-            background
-                .spawn("terrace-merge", |engine, signal| work_on_disk(engine, signal, &[Chore::Merge]))?;
+                .spawn("terrace-flush", |engine, signal| work_on_disk(engine, signal, &FLUSH_CHORES, None))?;
+            background.spawn("terrace-merge", move |engine, signal| {
+                work_on_disk(engine, signal, &[Chore::Merge], rate)
+            })?;
         }
         Ok(background)
     }
@@ -320,9 +325,21 @@ fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> Rest) {
     }
 }
 
-/// Does steps of chores while there is more to do, and waits for work otherwise.
-fn work_on_disk(engine: &dyn Engine, signal: &Signal, chores: &[Chore]) {
+/// Does steps of chores while there is more to do, and waits for work otherwise. Merges read `rate`
+/// bytes a second at most.
+#[allow(clippy::disallowed_methods, reason = "the facade owns the threads, and shares their time out")]
+fn work_on_disk(engine: &dyn Engine, signal: &Signal, chores: &[Chore], rate: Option<u64>) {
+    let began = std::time::Instant::now();
+    let rate = rate.map_or_else(Rate::unlimited, |rate| Rate::new(rate, rate));
+    let merged = || engine.on_disk().map_or(0, |disk| disk.merged_bytes());
+    let mut before = merged();
     while !signal.is_stopping() {
+        let now = merged();
+        let delay = rate.grant(now - before, began.elapsed());
+        before = now;
+        if !delay.is_zero() && signal.stops_within(delay) {
+            return;
+        }
         let mut rest = Rest::Idle;
         for &chore in chores {
             let _changing = signal.change();

@@ -131,6 +131,7 @@ pub struct Options {
     pub(crate) engine: Engine,
     pub(crate) memory: ByteSize,
     pub(crate) sync_interval: Duration,
+    pub(crate) merge_rate: Option<ByteSize>,
     size: ByteSize,
     max_size: Option<ByteSize>,
     pub(crate) durability: Durability,
@@ -167,6 +168,7 @@ impl Options {
             engine: Engine::default(),
             memory: ByteSize::mib(256),
             sync_interval: Duration::from_secs(1),
+            merge_rate: None,
             size: ByteSize::gib(1),
             max_size: None,
             durability: Durability::Process,
@@ -230,6 +232,14 @@ impl Options {
     /// default every second.
     pub fn sync_interval(mut self, interval: Duration) -> Self {
         self.sync_interval = interval;
+        self
+    }
+
+    /// Bytes a second that merges of a store on a disk read, and write about as many, at most. A
+    /// merge that is held up makes reads slower, and data takes more room. Flushes are not limited:
+    /// writes wait for them. Without a limit if 0, which is the default.
+    pub fn merge_rate(mut self, bytes_per_second: ByteSize) -> Self {
+        self.merge_rate = Some(bytes_per_second).filter(|rate| rate.as_bytes() > 0);
         self
     }
 
@@ -453,6 +463,7 @@ impl Options {
             sweep: writes && self.expiry_thread && engine.pooled().is_some(),
             huge_pages: self.huge_pages && writes && engine.pooled().is_some(),
             disk: writes && engine.on_disk().is_some(),
+            merge_rate: self.merge_rate.map(ByteSize::as_bytes),
         };
         let background = Background::start(&engine, work).map_err(OpenError::Thread)?;
         let path = if self.anonymous { None } else { self.path.clone() };

@@ -29,8 +29,10 @@ impl Disk {
         stats.flushes = count("disk_flushes_total")?;
         stats.compactions = count("disk_compactions_total")?;
         stats.splits = count("disk_splits_total")?;
+        stats.joins = count("disk_joins_total")?;
         stats.snapshots = count("disk_snapshots")?;
         stats.stalls = count("disk_stalls_total")?;
+        stats.delays = count("disk_delays_total")?;
         stats.stalled_ms = count("disk_stalled_ms_total")?;
         Some(Disk(stats))
     }
@@ -63,12 +65,14 @@ impl Disk {
             row("written", format!("{tables:.2} bytes to tables a byte put, {all:.2} with the log"))?;
         }
         let splits = counted(self.0.splits, "split", "splits");
+        let joins = counted(self.0.joins, "join", "joins");
         let (flushes, merges) = (thousands(self.0.flushes), thousands(self.0.compactions));
-        row("work", format!("{flushes} flushes, {merges} merges, {splits}"))?;
+        row("work", format!("{flushes} flushes, {merges} merges, {splits}, {joins}"))?;
         row("blocks read", thousands(self.0.blocks_read))?;
         row("snapshots", thousands(self.0.snapshots))?;
         let stalled = duration(Duration::from_millis(self.0.stalled_ms));
-        row("stalls", format!("{} writes waited, {stalled} in all", thousands(self.0.stalls)))
+        let (stalls, delays) = (thousands(self.0.stalls), thousands(self.0.delays));
+        row("stalls", format!("{stalls} writes waited, {stalled} in all; {delays} were delayed by 1 ms"))
     }
 
     pub(super) fn json(&self, field: &mut dyn FnMut(&str, Value)) {
@@ -85,8 +89,10 @@ impl Disk {
         field("disk_flushes", json!(self.0.flushes));
         field("disk_compactions", json!(self.0.compactions));
         field("disk_splits", json!(self.0.splits));
+        field("disk_joins", json!(self.0.joins));
         field("disk_snapshots", json!(self.0.snapshots));
         field("disk_stalls", json!(self.0.stalls));
+        field("disk_delays", json!(self.0.delays));
         field("disk_stalled_ms", json!(self.0.stalled_ms));
     }
 }

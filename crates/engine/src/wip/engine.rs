@@ -15,10 +15,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::files::Files;
+use terrace_pool::Forked;
 
 impl<F: Files> Wip<F> {
     /// Entries of several keys at one sequence number.
     fn get_each(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
+        if let Err(forked) = self.opener.check() {
+            return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into())));
+        }
         let snapshot = self.snapshots.take(&self.visible);
         let state = self.state.load_full();
         for (nth, key) in keys.iter().enumerate() {
@@ -164,6 +168,7 @@ impl<F: Files> Engine for Wip<F> {
     }
 
     fn watch(&self, prefix: &[u8]) -> Result<Box<dyn WatchHandle>, WatchError> {
+        self.opener.check().map_err(|Forked| WatchError::Forked)?;
         Ok(Box::new(self.watches.add(prefix)))
     }
 
@@ -237,7 +242,8 @@ impl<F: Files> Wip<F> {
 
     /// Makes everything durable.
     fn end(self) -> Result<(), WriteError> {
-        if self.settings.read_only || self.is_stopped.get().is_some() {
+        let is_child = self.opener.check().is_err();
+        if is_child || self.settings.read_only || self.is_stopped.get().is_some() {
             return Ok(());
         }
         Ok(self.log.close()?)
@@ -326,6 +332,10 @@ impl<F: Files> OnDisk for Wip<F> {
         self.directory.post(&self.files, text).is_ok()
     }
 
+    fn merged_bytes(&self) -> u64 {
+        self.counters.merged.load(Relaxed)
+    }
+
     fn wait_for_work(&self, time: std::time::Duration) {
         self.jobs.wait(time);
     }
@@ -395,10 +405,12 @@ impl<F: Files> Wip<F> {
             log_bytes_written: self.log.end() - self.log_start,
             stalls: self.counters.stalls.load(Relaxed),
             stalled_ms: self.counters.stalled_ms.load(Relaxed),
+            delays: self.counters.delays.load(Relaxed),
             table_bytes_written: self.counters.tables.load(Relaxed) - self.counters.tables_before,
             flushes: self.counters.flushes.load(Relaxed),
             compactions: self.counters.compactions.load(Relaxed),
             splits: self.counters.splits.load(Relaxed),
+            joins: self.counters.joins.load(Relaxed),
             snapshots: self.snapshots.figures().0 as u64,
         });
         stats

@@ -118,8 +118,9 @@ impl<F: Files> Wip<F> {
         // in a table.
         let visible = self.visible.load(Acquire);
         let state = self.state.load();
-        let first = state.memtables().filter_map(|memtable| memtable.first_seq()).min();
-        self.log.release(first.unwrap_or(visible + 1)).map_err(|error| self.failed(error))
+        let in_memory = state.memtables().filter_map(|memtable| memtable.first_seq()).min();
+        let first = in_memory.unwrap_or(visible + 1).min(self.refilled.load(Relaxed));
+        self.log.release(first).map_err(|error| self.failed(error))
     }
 
     /// Freezes the MemTables that keep the tail of a log that has become too long.

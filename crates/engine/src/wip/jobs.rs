@@ -7,6 +7,8 @@
 //! - A *division* ends the split of a bucket: it merges all its tables into one for each of the
 //!   buckets that it was split into.
 //!
+//! - A *join* puts one bucket in the place of two small ones (`join`).
+//!
 //! A thread does a step of some job: a flush as a whole, or about a MiB of a merge. Between two
 //! steps any thread may go on with the job. A bucket has one merge or division at a time, and one
 //! flush.
@@ -30,6 +32,8 @@ const MAX_COUNT: usize = 20;
 const WAITING_MAX: usize = 4;
 /// Milliseconds without a write after which the store counts as idle.
 const IDLE_MS: u64 = 10_000;
+/// Bytes that are written between two delays of a millisecond when flushes are furthest behind.
+const PACE: u64 = 64 << 10;
 /// How much more reads count than the number of tables.
 const READ_WEIGHT: f64 = 10.0;
 
@@ -98,6 +102,17 @@ impl<F: Files> Jobs<F> {
         self.known().merging.insert(id)
     }
 
+    /// Notes a job of two buckets. Returns false if one of them has a job.
+    pub(super) fn claim_both(&self, one: u64, other: u64) -> bool {
+        let mut known = self.known();
+        let is_free = |id| known.is_free(id) && !known.flushing.contains(&id);
+        let are_free = is_free(one) && is_free(other);
+        if are_free {
+            known.merging.extend([one, other]);
+        }
+        are_free
+    }
+
     /// Ends what [`Jobs::claim`] has noted.
     pub(super) fn release(&self, id: u64) {
         self.known().merging.remove(&id);
@@ -138,7 +153,10 @@ impl<F: Files> Wip<F> {
 
     /// Does a step of a merge, a division, or the beginning of a split.
     pub(super) fn step_merge(&self) -> Result<Rest, WriteError> {
-        let Some(mut merging) = self.take_merge()? else { return Ok(Rest::Idle) };
+        let Some(mut merging) = self.take_merge()? else {
+            let has_joined = self.is_quiet(&mut self.jobs.known()) && self.join_some()?;
+            return Ok(if has_joined { Rest::More } else { Rest::Idle });
+        };
         let done = self.go_on(&mut merging);
         let mut known = self.jobs.known();
         match done {
@@ -199,12 +217,17 @@ impl<F: Files> Wip<F> {
 
     /// A merge that makes room, when no other is due.
     fn next_collection(&self, state: &State<F>, known: &mut Known<F>) -> Option<Merging<F>> {
+        let is_idle = self.is_quiet(known);
+        self.next_whole(state, known, |content, expired| content.is_worth(expired, is_idle))
+    }
+
+    /// Whether nobody has written for a while.
+    fn is_quiet(&self, known: &mut Known<F>) -> bool {
         let (now, written) = (self.settings.clock.now_ms(), self.visible.load(Relaxed));
         if known.quiet.0 != written || now < known.quiet.1 {
             known.quiet = (written, now);
         }
-        let is_idle = now - known.quiet.1 >= IDLE_MS;
-        self.next_whole(state, known, |content, expired| content.is_worth(expired, is_idle))
+        now - known.quiet.1 >= IDLE_MS
     }
 
     /// A bucket that is to be split, noted as one that has a job.
@@ -262,9 +285,14 @@ impl<F: Files> Wip<F> {
 
     /// Waits for room for a write: does a part of the background work that makes it, if no thread
     /// does.
-    pub(super) fn make_room(&self, drafts: &[super::write::Draft<'_>]) -> Result<(), WriteError> {
+    pub(super) fn make_room(
+        &self,
+        drafts: &[super::write::Draft<'_>],
+        bytes: usize,
+    ) -> Result<(), WriteError> {
         let Some(first) = drafts.first() else { return Ok(()) };
-        if self.frozen_bytes() > self.settings.memory / 4 {
+        self.slow_down(bytes);
+        if self.frozen_bytes() > self.frozen_max() {
             let began = self.settings.clock.now_ms();
             self.wait_for_room()?;
             self.counters.stalls.fetch_add(1, Relaxed);
@@ -281,14 +309,35 @@ impl<F: Files> Wip<F> {
         Ok(())
     }
 
+    /// Delays a write of so many bytes while flushes fall behind, the longer the more they do, so
+    /// that no write has to wait for a whole flush.
+    fn slow_down(&self, bytes: usize) {
+        let free = self.frozen_max() / 2;
+        let debt = self.frozen_bytes().saturating_sub(free);
+        if debt == 0 {
+            return;
+        }
+        let share = (bytes as u64).saturating_mul(debt.min(free)) / free.max(1);
+        if self.owed.fetch_add(share, Relaxed) + share >= PACE {
+            self.owed.store(0, Relaxed);
+            self.counters.delays.fetch_add(1, Relaxed);
+            self.jobs.wait(Duration::from_millis(1));
+        }
+    }
+
     fn wait_for_room(&self) -> Result<(), WriteError> {
-        while self.frozen_bytes() > self.settings.memory / 4 {
+        while self.frozen_bytes() > self.frozen_max() {
             self.check_writable()?;
             if self.step_flush()? == Rest::Idle {
                 self.jobs.wait(Duration::from_millis(100));
             }
         }
         Ok(())
+    }
+
+    /// Bytes of frozen MemTables from which on writes wait.
+    pub(super) fn frozen_max(&self) -> u64 {
+        self.settings.memory / 4
     }
 
     /// Bytes of MemTables that are to be flushed.

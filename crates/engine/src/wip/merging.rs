@@ -169,6 +169,7 @@ impl<F: Files> Wip<F> {
             left = left.saturating_sub(item.bytes() as u64 + 16);
             items.next()?;
         }
+        self.counters.merged.fetch_add(STEP, Relaxed);
         Ok(false)
     }
 

@@ -7,16 +7,14 @@ use super::state::{Bucket, State};
 use super::store::{Counters, Settings, Wip, Writer};
 use super::structure::Structure;
 use super::table::{self, Table};
-use super::write::read_drafts;
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use terrace_disk::{
-    Directory, DiskError, Identity, Item, Log, LogOptions, Manifest, Record, Replayed, TableCache, replay,
-};
+use terrace_disk::{Directory, DiskError, Identity, Log, LogOptions, Manifest, TableCache, replay};
 use terrace_medium::files::Files;
+use terrace_pool::Opener;
 
 /// The engine's name in the identity of a directory.
 pub const NAME: &str = "wip";
@@ -143,14 +141,16 @@ impl<F: Files> Wip<F> {
             remove_leftovers(&files, path, &plan)?;
         }
         let state = state_of(&files, (path, store), &plan, &settings, &cache, &chance)?;
-        let (state, replayed) = replay_into(&files, path, store, &plan, state, &settings, &chance)?;
+        // Looks where the log ends. The second pass fills the MemTables, and flushes them when they
+        // have their share of memory: the log may be longer than that.
+        let replayed = replay(&files, path, store, &mut |_| Ok(()))?;
         let options = LogOptions { segment_bytes: settings.segment_bytes };
         let next_seq = replayed.last_seq.max(plan.cleared_at).max(last_seq(&state)) + 1;
         let log = Log::open(&files, path, store, options, &replayed, settings.read_only)?;
         let tables = AtomicU64::new(plan.written);
         let counters = Counters { tables, tables_before: plan.written, ..Counters::default() };
         let writer = Writer { next_seq, heads: Vec::new() };
-        Ok(Self {
+        let wip = Self {
             files,
             directory,
             cache,
@@ -169,9 +169,14 @@ impl<F: Files> Wip<F> {
             synced_at: AtomicU64::new(settings.clock.now_ms()),
             chance,
             is_stopped: OnceLock::new(),
+            owed: AtomicU64::new(0),
+            opener: Opener::here(),
+            refilled: AtomicU64::new(0),
             counters,
             settings,
-        })
+        };
+        wip.refill(replayed.records)?;
+        Ok(wip)
     }
 }
 
@@ -229,46 +234,4 @@ fn state_of<F: Files>(
 fn last_seq<F: Files>(state: &State<F>) -> u64 {
     let tables = state.all().flat_map(|bucket| bucket.tables());
     tables.map(|(_, table)| table.properties().seqs.1).max().unwrap_or(0)
-}
-
-/// Adds the items of the log that no table has.
-fn replay_into<F: Files>(
-    files: &F,
-    path: &Path,
-    store: u64,
-    plan: &Plan,
-    mut state: State<F>,
-    settings: &Settings,
-    chance: &AtomicU64,
-) -> Result<(State<F>, Replayed), DiskError> {
-    let mut each = |record: Record<'_>| {
-        for (draft, seq) in read_drafts(record.payload).zip(record.first_seq..) {
-            let what = "a record of the log is none of this engine";
-            let draft = draft.ok_or_else(|| DiskError::Corrupt { path: path.into(), offset: 0, what })?;
-            let bucket = state.bucket(draft.key);
-            if seq < plan.cleared_at || seq < bucket.flushed {
-                continue;
-            }
-            if bucket.active.memory() >= settings.memtable_bytes {
-                state = frozen(&state, bucket.id, settings, chance);
-            }
-            let item = Item { key: draft.key, seq, content: draft.content };
-            if !state.bucket(draft.key).active.add(&item) {
-                state = frozen(&state, state.bucket(draft.key).id, settings, chance);
-                let _ = state.bucket(draft.key).active.add(&item);
-            }
-        }
-        Ok(())
-    };
-    let replayed = replay(files, path, store, &mut each)?;
-    Ok((state, replayed))
-}
-
-fn frozen<F: Files>(state: &State<F>, id: u64, settings: &Settings, chance: &AtomicU64) -> State<F> {
-    let seed = super::store::mix(chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed));
-    let mut bucket = Bucket::clone(&state.buckets[state.position(id).expect("one of this state")]);
-    let full = std::mem::replace(&mut bucket.active, Arc::new(MemTable::new(seed)));
-    bucket.frozen.push(full);
-    bucket.freeze_at = settings.memtable_bytes;
-    state.with(bucket)
 }

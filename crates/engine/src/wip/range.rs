@@ -195,6 +195,7 @@ impl<F: Files> Range<'_, F> {
         each: &mut dyn FnMut(&[u8], Entry<'_>) -> ControlFlow<()>,
     ) -> Result<bool, ReadError> {
         let store = self.store;
+        store.opener.check()?;
         // The snapshot first: then the state has all that it sees, and compactions keep it.
         let snapshot = store.snapshots.take(&store.visible);
         let state = store.state.load_full();

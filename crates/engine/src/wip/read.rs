@@ -78,6 +78,7 @@ impl Live {
 impl<F: Files> Wip<F> {
     /// The newest version of `key` up to the sequence number `seq`.
     pub(super) fn find(&self, state: &State<F>, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
+        self.opener.check()?;
         let bucket = state.bucket(key);
         match self.find_in(bucket, key, seq)? {
             // A tombstone is an answer, too: what the parent has is older.

@@ -3,8 +3,7 @@
 //! # Locks
 //! In this order: the manifest's, the writer's, the structure's. The manifest's is held for the
 //! sync of an edit and for the change of the state that follows from it, so edits and states have
-//! one order. The writer's is held for no sync, but when the store is cleared or a bucket begins to
-//! be split. The structure's is held for a change of the state alone.
+//! one order. The writer's is held for no sync, but when the store is cleared or buckets are joined. The structure's is held for a change of the state alone.
 
 use super::jobs::Jobs;
 use super::memtable::MemTable;
@@ -20,6 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_disk::{Directory, Log, Position, TableCache};
 use terrace_medium::files::Files;
+use terrace_pool::Opener;
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -114,6 +114,12 @@ pub struct Wip<F: Files> {
     /// The last number that was drawn.
     pub(super) chance: AtomicU64,
     pub(super) is_stopped: OnceLock<String>,
+    /// Bytes of writes that came since the last delay, weighted by the debt.
+    pub(super) owed: AtomicU64,
+    /// The process that has opened the store: a child of it would write to the same log.
+    pub(super) opener: Opener,
+    /// While the store is opened, the number below which all items lie in tables and MemTables.
+    pub(super) refilled: AtomicU64,
     pub(super) counters: Counters,
 }
 
@@ -125,13 +131,18 @@ pub(super) struct Counters {
     /// Writes that waited for flushes or merges, and for how many milliseconds.
     pub(super) stalls: AtomicU64,
     pub(super) stalled_ms: AtomicU64,
+    /// Writes that were delayed by a millisecond, as flushes fell behind.
+    pub(super) delays: AtomicU64,
     /// Bytes that flushes and merges wrote to tables since the store was created, and before it was
     /// opened.
     pub(super) tables: AtomicU64,
     pub(super) tables_before: u64,
+    /// Bytes of items that merges have read.
+    pub(super) merged: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) compactions: AtomicU64,
     pub(super) splits: AtomicU64,
+    pub(super) joins: AtomicU64,
 }
 
 impl<F: Files> Wip<F> {
@@ -184,6 +195,7 @@ impl<F: Files> Wip<F> {
     }
 
     pub(super) fn check_writable(&self) -> Result<(), WriteError> {
+        self.opener.check()?;
         match self.is_stopped.get() {
             _ if self.settings.read_only => Err(WriteError::ReadOnly),
             Some(why) => Err(WriteError::Stopped(why.clone())),

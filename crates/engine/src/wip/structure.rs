@@ -116,6 +116,7 @@ impl<F: Files> Wip<F> {
 
     /// Removes everything: one edit, and an empty state.
     pub(super) fn clear_all(&self) -> Result<(), WriteError> {
+        self.check_writable()?;
         let mut manifest = self.structure.lock();
         let mut writer = self.writer();
         self.check_writable()?;

@@ -54,12 +54,14 @@ impl<F: Files> Wip<F> {
         how: Durably,
         admit: impl FnOnce(&State<F>) -> bool,
     ) -> Result<bool, WriteError> {
+        // First of all: in the child of a fork, another thread may hold a lock for ever.
+        self.check_writable()?;
         let durability = self.promised(how)?;
         let bytes: usize = drafts.iter().map(Draft::bytes).sum();
         if bytes + drafts.len() * HEAD_MAX > LOG_PAYLOAD_MAX {
             return Err(WriteError::BatchTooLong);
         }
-        self.make_room(drafts)?;
+        self.make_room(drafts, bytes)?;
         let mut writer = self.writer();
         self.check_writable()?;
         let state = self.state.load_full();
@@ -269,6 +271,7 @@ impl<F: Files> Wip<F> {
 
     /// Waits until the log up to `end` survives what was promised.
     pub(super) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
+        self.opener.check()?;
         let done = match durability {
             None | Some(Durability::None) => Ok(()),
             Some(Durability::Process | Durability::Interval) => self.log.write(end),

@@ -47,6 +47,9 @@ fn salvage_of_a_sound_store_has_everything() {
     assert!(salvaged(&files) == (model, 0));
 }
 
+/// Bytes of the mark behind an edit of a manifest.
+const MARK: usize = 40;
+
 #[test]
 fn flipped_bits_are_found_and_the_rest_is_salvaged() {
     let (files, model) = filled();
@@ -75,8 +78,13 @@ fn flipped_bits_are_found_and_the_rest_is_salvaged() {
             }
         }
         let (found, findings) = salvaged(&files);
-        let is_padding = kind == ".log" && before[at.expect("a bit")] == 0 && findings == 0;
-        assert!(is_found || is_padding, "{name:?} at {at:?}: nobody notices");
+        let at_byte = at.expect("a bit");
+        // Records have whole words.
+        let has_padding = kind == ".log" || kind == "MANIFEST-000001";
+        let is_padding = has_padding && before[at_byte] == 0 && findings == 0;
+        // The last record of a manifest says only that the one before it is complete.
+        let is_mark = kind == "MANIFEST-000001" && at_byte >= before.len() - MARK;
+        assert!(is_found || is_padding || is_mark, "{name:?} at {at:?}: nobody notices");
         let lost = model.iter().filter(|(key, entry)| found.get(*key) != Some(entry)).count();
         let most = if kind == ".table" {
             2500

@@ -11,13 +11,20 @@ use terrace_testkit::simfs::SimFs;
 const KEYS: u64 = 20_000;
 
 fn store() -> (Wip<SimFs>, Arc<ManualClock>) {
+    let (_, store, clock) = store_in();
+    (store, clock)
+}
+
+fn store_in() -> (SimFs, Wip<SimFs>, Arc<ManualClock>) {
+    let files = SimFs::new(["/data"]);
     let clock = Arc::new(ManualClock::at(1000));
     let mut settings = of(Durability::Process);
     settings.clock = clock.clone();
     settings.fanout = 8;
     settings.split_into = 8;
     settings.read_aware = false;
-    (Wip::create(SimFs::new(["/data"]), Path::new(PATH), settings).unwrap(), clock)
+    let store = Wip::create(files.clone(), Path::new(PATH), settings).unwrap();
+    (files, store, clock)
 }
 
 fn key(number: u64) -> [u8; 16] {
@@ -105,6 +112,75 @@ fn expired_data_goes_when_the_store_is_idle() {
     let (disk, live) = (store.stats().disk.unwrap(), KEYS / 10 * 116);
     let space = disk.table_bytes as f64 / live as f64;
     assert!(space <= 1.3, "{space:.2} times the live data");
+}
+
+#[test]
+fn small_neighbours_are_joined_when_idle() {
+    let (files, store, clock) = store_in();
+    (0..8 * KEYS).for_each(|number| put(&store, number, 1));
+    work(&store);
+    let buckets = || store.stats().disk.unwrap().buckets;
+    let many = buckets();
+    assert!(many >= 8, "{many}");
+    let is_kept = |number: u64| number % 500 == 0;
+    for number in (0..8 * KEYS).filter(|&number| !is_kept(number)) {
+        store.delete(&key(number), Durably::Later).unwrap();
+    }
+    work(&store);
+    for _ in 0..60 {
+        work(&store);
+        clock.advance(1000);
+    }
+    let disk = store.stats().disk.unwrap();
+    assert_eq!(disk.buckets, 1);
+    assert!(disk.joins >= many - 1, "{} joins of {many} buckets", disk.joins);
+    let check = |store: &Wip<SimFs>| {
+        for number in 0..8 * KEYS {
+            assert_eq!(store.get(&key(number)).unwrap().is_some(), is_kept(number), "{number}");
+        }
+        assert_eq!(store.check(&mut |_, _| {}).findings, []);
+    };
+    check(&store);
+    store.put(Put { key: &key(1), value: &[2; 100], expires_at: None }, Durably::Store).unwrap();
+    drop(store);
+    let store = crate::wip_script::open(files, PATH).unwrap();
+    assert_eq!(*store.get(&key(1)).unwrap().unwrap(), [2; 100]);
+    store.delete(&key(1), Durably::Later).unwrap();
+    check(&store);
+}
+
+/// The log may be longer than the memory with which it is read.
+#[test]
+fn replay_keeps_to_the_memory() {
+    let files = SimFs::new(["/data"]);
+    let mut settings = of(Durability::Process);
+    (settings.memory, settings.log_bytes, settings.memtable_bytes) = (64 << 20, 64 << 20, 8 << 20);
+    let store = Wip::create(files.clone(), Path::new(PATH), settings.clone()).unwrap();
+    let batch = |number: u64| (0..50).map(move |nth| key(50 * number + nth));
+    for number in 0..KEYS / 50 {
+        let keys: Vec<[u8; 16]> = batch(number).collect();
+        let puts: Vec<Put<'_>> =
+            keys.iter().map(|key| Put { key, value: &[7; 100], expires_at: None }).collect();
+        store.put_many(&puts, Durably::Store).into_iter().for_each(|done| done.unwrap());
+    }
+    store.put(Put { key: &key(3), value: b"newer", expires_at: None }, Durably::Store).unwrap();
+    store.delete(&key(5), Durably::Store).unwrap();
+    assert!(store.stats().disk.unwrap().memtable_bytes > 2 << 20);
+    drop(store);
+    (settings.memory, settings.memtable_bytes) = (512 << 10, 64 << 10);
+    // Twice: the first open has flushed a part, and then the power fails.
+    for _ in 0..2 {
+        let store = Wip::open(files.clone(), Path::new(PATH), settings.clone()).unwrap();
+        let memory = store.stats().disk.unwrap().memtable_bytes;
+        assert!(memory <= settings.memory / 4 + 2 * settings.memtable_bytes, "{memory}");
+        for number in (0..KEYS).filter(|number| ![3, 5].contains(number)) {
+            assert_eq!(*store.get(&key(number)).unwrap().unwrap(), [7; 100], "{number}");
+        }
+        assert_eq!(*store.get(&key(3)).unwrap().unwrap(), *b"newer");
+        assert!(store.get(&key(5)).unwrap().is_none());
+        drop(store);
+        files.crash(1);
+    }
 }
 
 #[test]

@@ -259,7 +259,9 @@ fn disk_figures(page: &mut Page<'_>, disk: &DiskStats) -> fmt::Result {
         ("disk_flushes", "Memory tables written to files", disk.flushes),
         ("disk_compactions", "Merges of tables", disk.compactions),
         ("disk_splits", "Buckets split", disk.splits),
+        ("disk_joins", "Pairs of small buckets joined", disk.joins),
         ("disk_stalls", "Writes that waited for background work", disk.stalls),
+        ("disk_delays", "Writes delayed by a millisecond, as flushes fell behind", disk.delays),
         ("disk_stalled_ms", "Milliseconds that writes waited for background work", disk.stalled_ms),
     ];
     counters.into_iter().try_for_each(|(name, help, value)| page.counter(name, help, value))

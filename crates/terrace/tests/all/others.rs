@@ -302,10 +302,14 @@ fn reader_stores_nothing_to_the_data() {
 
 #[test]
 fn forked_child_is_refused_by_every_call() {
-    const ALL_REFUSED: i32 = 99;
     let directory = crate::common::directory();
-    let path = directory.path().join("pool");
-    let store = shared(&path, Medium::Shm).create().unwrap();
+    let pool = shared(&directory.path().join("pool"), Medium::Shm);
+    let on_disk = Store::options().directory(directory.path().join("data"));
+    [pool, on_disk].into_iter().for_each(|options| assert_child_is_refused(options.create().unwrap()));
+}
+
+fn assert_child_is_refused(store: Store) {
+    const ALL_REFUSED: i32 = 99;
     store.put(b"k", b"v").unwrap();
     let copy = store.clone();
     let refused = move || {

@@ -1,0 +1,54 @@
+//! Filling the MemTables from the log when a store is opened, in bounded memory.
+//!
+//! Items come in the order of their sequence numbers, as when they were written, so a bucket's
+//! MemTables are frozen and flushed meanwhile as at any other time. The log is released only up to
+//! the items that were read: those behind them lie nowhere else.
+
+use super::store::Wip;
+use super::write::read_drafts;
+use crate::Rest;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_disk::{DiskError, Item, Record, replay};
+use terrace_medium::files::Files;
+
+impl<F: Files> Wip<F> {
+    /// Adds the items of the log's `records` records that no table has.
+    pub(super) fn refill(&self, records: u64) -> Result<(), DiskError> {
+        let mut may_flush = !self.settings.read_only;
+        let mut each = |record: Record<'_>| {
+            self.refilled.store(record.first_seq, Relaxed);
+            self.refill_from(record)?;
+            while may_flush && self.frozen_bytes() > self.frozen_max() {
+                // A full disk is no reason not to open: then what is left stays in memory.
+                may_flush = self.step_flush().is_ok_and(|rest| rest == Rest::More);
+            }
+            Ok(())
+        };
+        let replayed = replay(&self.files, self.path(), self.id(), &mut each)?;
+        assert_eq!(replayed.records, records, "a log that nobody writes stays the same");
+        self.refilled.store(u64::MAX, Relaxed);
+        Ok(())
+    }
+
+    fn refill_from(&self, record: Record<'_>) -> Result<(), DiskError> {
+        let mut writer = self.writer();
+        let mut state = self.state.load_full();
+        for (draft, seq) in read_drafts(record.payload).zip(record.first_seq..) {
+            let what = "a record of the log is none of this engine";
+            let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
+            let bucket = state.bucket(draft.key);
+            if seq < self.cleared_at.load(Relaxed) || seq < bucket.flushed {
+                continue;
+            }
+            let item = Item { key: draft.key, seq, content: draft.content };
+            let is_full = bucket.active.memory() >= bucket.freeze_at;
+            if is_full || !bucket.active.add(&item) {
+                self.freeze(&mut writer, bucket.id);
+                state = self.state.load_full();
+                let is_added = state.bucket(draft.key).active.add(&item);
+                assert!(is_added, "an empty MemTable has room for an item");
+            }
+        }
+        Ok(())
+    }
+}
