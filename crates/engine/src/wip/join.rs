@@ -1,10 +1,10 @@
 //! Joining small neighbours: after many removals, buckets would take more memory than their data is
 //! worth (thesis 2.3.5).
 //!
-//! Two neighbours are joined when nobody has written for a while, no other work is to be done, none
-//! of both has a MemTable with items, and both together are far from a bucket's full size, so that the new one is not split
-//! again soon. The new bucket has the tables of both, each in its level. Their keys do not overlap,
-//! so it does not matter in which order tables of one level come.
+//! Two neighbours are joined when nobody has written for a while, no other work is to be done, and
+//! both together are far from a bucket's full size, so that the new one is not split again soon.
+//! Their MemTables are flushed first. The new bucket has the tables of both, each in its level.
+//! Their keys do not overlap, so the order of tables of one level does not matter.
 //!
 //! # Crashes
 //! One edit of the manifest ends both and names the new bucket with all its tables. All items that

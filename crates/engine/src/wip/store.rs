@@ -3,7 +3,8 @@
 //! # Locks
 //! In this order: the manifest's, the writer's, the structure's. The manifest's is held for the
 //! sync of an edit and for the change of the state that follows from it, so edits and states have
-//! one order. The writer's is held for no sync, but when the store is cleared or buckets are joined. The structure's is held for a change of the state alone.
+//! one order. The writer's is held for no sync, but when the store is cleared or buckets are
+//! joined. The structure's is held for a change of the state alone.
 
 use super::jobs::Jobs;
 use super::memtable::MemTable;

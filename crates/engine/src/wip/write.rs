@@ -64,7 +64,7 @@ impl<F: Files> Wip<F> {
         self.make_room(drafts, bytes)?;
         let mut writer = self.writer();
         self.check_writable()?;
-        let state = self.state.load_full();
+        let state = self.state.load();
         if !admit(&state) {
             return Ok(false);
         }

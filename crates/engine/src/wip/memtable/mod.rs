@@ -186,7 +186,7 @@ impl MemTable {
     pub(crate) fn add(&self, item: &Item<'_>) -> bool {
         let mut writer = self.writer();
         let hash = self.hash(item.key);
-        let directory = self.directory.load_full();
+        let directory = self.directory.load();
         let found = self.find(&directory, hash, item.key);
         debug_assert!(found.is_none_or(|(_, at)| self.head(at).seq < item.seq), "items come in order");
         let Some(at) = self.write(&mut writer, item, found.map_or(0, |(_, at)| at)) else { return false };
@@ -194,7 +194,7 @@ impl MemTable {
             // ORDER: Release: pairs with the Acquire of `find`: a reader sees the item's words.
             Some((slot, _)) => slot.store(directory::slot(hash, at), Release),
             None => {
-                self.keys.fetch_add(1, Relaxed);
+                raise(&self.keys, 1);
                 match directory.add(hash, at) {
                     Some(slot) => writer.arrived.push(slot),
                     None => writer.arrived = self.grow(&directory, hash, at),
@@ -210,16 +210,17 @@ impl MemTable {
     fn count(&self, writer: &Writer, item: &Item<'_>, was_tombstone: Option<bool>) {
         let is_tombstone = matches!(item.content, Content::Tombstone);
         if was_tombstone != Some(is_tombstone) {
-            self.live.fetch_add(if is_tombstone { -1 } else { 1 }, Relaxed);
+            let change = if is_tombstone { -1 } else { 1 };
+            self.live.store(self.live.load(Relaxed) + change, Relaxed);
         }
         let value = match item.content {
             Content::Put { value, .. } => value.len(),
             Content::Tombstone => 0,
         };
-        self.data_bytes.fetch_add((item.key.len() + value) as u64, Relaxed);
-        self.items.fetch_add(1, Relaxed);
-        self.first_seq.fetch_min(item.seq, Relaxed);
-        self.last_seq.fetch_max(item.seq, Relaxed);
+        raise(&self.data_bytes, (item.key.len() + value) as u64);
+        raise(&self.items, 1);
+        self.first_seq.store(self.first_seq.load(Relaxed).min(item.seq), Relaxed);
+        self.last_seq.store(self.last_seq.load(Relaxed).max(item.seq), Relaxed);
         let own = self.arena.own_bytes() + self.directory.load().bytes() + size_of_val(&writer.arrived[..]);
         self.memory.store((writer.end.bytes + own) as u64, Relaxed);
     }
@@ -357,6 +358,11 @@ impl MemTable {
         let unequal = words.find(|(one, other)| one != other);
         unequal.map_or(one_len.cmp(&other_len), |(one, other)| one.cmp(&other))
     }
+}
+
+/// Adds to a number that only the writer changes: its lock is held.
+fn raise(number: &AtomicU64, by: u64) {
+    number.store(number.load(Relaxed) + by, Relaxed);
 }
 
 #[cfg(test)]

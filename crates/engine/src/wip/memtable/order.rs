@@ -52,7 +52,8 @@ impl MemTable {
         let came = writer.arrived[known..].to_vec();
         // The writer goes on meanwhile: this thread looks at the slots that it has copied.
         drop(writer);
-        if came.is_empty() && !(whole && !order.second.is_empty()) {
+        let is_enough = !whole || order.second.is_empty();
+        if came.is_empty() && is_enough {
             return order.clone();
         }
         let second: Slots = self.joined(&order.directory, &[&order.second, &came]);
