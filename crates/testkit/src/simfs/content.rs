@@ -7,6 +7,19 @@ pub(super) const SECTOR: usize = 512;
 /// Size of the unit that a kernel writes.
 pub(super) const PAGE: usize = 4096;
 
+/// Size of the smallest part of a sector that a directed crash tears off.
+const WORD: usize = 8;
+
+/// What a directed crash leaves of a change that is not durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Kept,
+    Lost,
+    /// Of a content: all of it but its first changed word, or its last one.
+    WithoutFirst,
+    WithoutLast,
+}
+
 /// A number below the argument, chosen at random or by enumeration.
 pub(super) type Draw<'a> = &'a mut dyn FnMut(u64) -> u64;
 
@@ -100,6 +113,35 @@ impl Content {
             1 => new,
             _ => (first + draw((end - first) as u64) as usize) * unit,
         }
+    }
+
+    /// How many states a crash may leave, at most, with units of this size.
+    pub(super) fn states_max(&self, unit: usize) -> f64 {
+        let (least, most) = (self.kept_length.min(self.now.len()), self.kept_length.max(self.now.len()));
+        let units: BTreeSet<usize> = self.kept.keys().map(|nth| nth * SECTOR / unit).collect();
+        let lengths = if least == most { 1 } else { 1 + most.div_ceil(unit) - least / unit };
+        2f64.powi(units.len() as i32) * lengths as f64
+    }
+
+    /// Leaves what this fate says, but never what a failed sync has lost.
+    pub(super) fn meet(&mut self, fate: Fate) {
+        let durable = self.durable();
+        let was = |at: usize| durable.get(at).copied().unwrap_or(0);
+        let mut left = if fate == Fate::Lost { durable.clone() } else { self.now.clone() };
+        let mut changed = (0..left.len()).filter(|&at| left[at] != was(at));
+        let torn = match fate {
+            Fate::Kept | Fate::Lost => None,
+            Fate::WithoutFirst => changed.next(),
+            Fate::WithoutLast => changed.next_back(),
+        };
+        let torn = torn.map(|at| at / WORD * WORD..at / WORD * WORD + WORD);
+        let lost = self.lost.iter().map(|nth| nth * SECTOR..(nth + 1) * SECTOR);
+        for at in torn.into_iter().chain(lost).flatten() {
+            if let Some(byte) = left.get_mut(at) {
+                *byte = was(at);
+            }
+        }
+        *self = Self { kept_length: left.len(), now: left, ..Self::default() };
     }
 
     /// The durable content.

@@ -224,8 +224,15 @@ impl Disk {
     /// Leaves a state that a power failure might leave, without handles and locks. For `units` see
     /// [`Content::crash`].
     pub(super) fn crash(&mut self, units: &[usize], draw: Draw) {
-        for change in take(&mut self.changes) {
-            if change.has_effect(&self.kept_names) && draw(2) == 1 {
+        self.crash_names(|_| draw(2) == 1);
+        self.crash_contents(|_, content| content.crash(units, draw));
+    }
+
+    /// Keeps or loses each change of names that is not durable. `is_kept` gets its number among all
+    /// of them.
+    pub(super) fn crash_names(&mut self, mut is_kept: impl FnMut(usize) -> bool) {
+        for (nth, change) in take(&mut self.changes).into_iter().enumerate() {
+            if change.has_effect(&self.kept_names) && is_kept(nth) {
                 change.apply(&mut self.kept_names);
             }
         }
@@ -233,9 +240,25 @@ impl Disk {
         self.drop_unreachable();
         self.names = self.kept_names.clone();
         self.collect();
-        for node in self.files.values_mut().filter(|node| !node.content.is_synced()) {
-            Arc::make_mut(&mut node.content).crash(units, draw);
+    }
+
+    /// Lets `crash` choose what is left of each content that is not durable.
+    pub(super) fn crash_contents(&mut self, mut crash: impl FnMut(NodeId, &mut Content)) {
+        for (id, node) in self.files.iter_mut().filter(|(_, node)| !node.content.is_synced()) {
+            crash(*id, Arc::make_mut(&mut node.content));
         }
+    }
+
+    /// How many changes of names are not durable, and which contents.
+    pub(super) fn unsynced(&self) -> (usize, Vec<NodeId>) {
+        let files = self.files.iter().filter(|(_, node)| !node.content.is_synced());
+        (self.changes.len(), files.map(|(id, _)| *id).collect())
+    }
+
+    /// How many states a crash may leave, at most, if each page is kept or lost as a whole.
+    pub(super) fn states_max(&self, unit: usize) -> f64 {
+        let contents = self.files.values().map(|node| node.content.states_max(unit));
+        2f64.powi(self.changes.len() as i32) * contents.product::<f64>()
     }
 
     /// Drops the durable names that no path from a root leads to: their directory is lost.

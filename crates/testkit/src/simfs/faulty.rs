@@ -1,4 +1,4 @@
-//! A file system with injected failures.
+//! A file system with injected failures, and one whose calls are watched.
 
 use super::states::draws;
 use std::ffi::OsString;
@@ -29,19 +29,54 @@ impl Fault {
     }
 }
 
+/// What a call does to the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// Changes no content and no name.
+    Read,
+    /// Changes the bytes or the length of a file.
+    Write,
+    /// Syncs a file.
+    Sync,
+    /// Syncs a directory.
+    SyncDirectory,
+    /// Gives a file or a directory a name.
+    Name,
+    /// Renames a file or a directory.
+    Rename,
+    /// Takes a name away.
+    Remove,
+}
+
+/// A call that is about to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'c> {
+    /// What it does.
+    pub kind: CallKind,
+    /// The path of the file or directory; of an open file, the path by which it was opened.
+    pub path: &'c Path,
+}
+
 type Draws = Box<dyn FnMut(u64) -> u64 + Send>;
+type Watcher = Box<dyn Fn(Call<'_>) + Send + Sync>;
 
 struct Plan {
     calls: AtomicU64,
     fails: Option<(u64, Fault)>,
     /// Random lengths of short reads and writes; `None` if they are complete.
     short: Option<Mutex<Draws>>,
+    watcher: Option<Watcher>,
 }
 
 impl Plan {
+    fn failing(fails: Option<(u64, Fault)>) -> Self {
+        Self { calls: AtomicU64::new(0), fails, short: None, watcher: None }
+    }
+
     /// Counts a call, and fails the chosen one.
-    fn call(&self) -> io::Result<()> {
+    fn call(&self, kind: CallKind, path: &Path) -> io::Result<()> {
         let nth = self.calls.fetch_add(1, Relaxed);
+        self.watcher.iter().for_each(|watcher| watcher(Call { kind, path }));
         match self.fails {
             Some((fails, fault)) if fails == nth => Err(fault.error()),
             _ => Ok(()),
@@ -78,10 +113,16 @@ impl<F: Files> Faulty<F> {
         Self::with(below, Some((nth, fault)))
     }
 
+    /// Hands each call to `watcher` before it is done.
+    pub fn watched(below: F, watcher: impl Fn(Call<'_>) + Send + Sync + 'static) -> Self {
+        let plan = Plan { watcher: Some(Box::new(watcher)), ..Plan::failing(None) };
+        Self { below, plan: Arc::new(plan), unnamed: true }
+    }
+
     /// As this one, but every read and write handles only a random part.
     pub fn short(self, seed: u64) -> Self {
-        let fails = self.plan.fails;
-        let plan = Plan { calls: AtomicU64::new(0), fails, short: Some(Mutex::new(Box::new(draws(seed)))) };
+        let short = Some(Mutex::new(Box::new(draws(seed)) as Draws));
+        let plan = Plan { short, ..Plan::failing(self.plan.fails) };
         Self { plan: Arc::new(plan), ..self }
     }
 
@@ -91,8 +132,7 @@ impl<F: Files> Faulty<F> {
     }
 
     fn with(below: F, fails: Option<(u64, Fault)>) -> Self {
-        let plan = Plan { calls: AtomicU64::new(0), fails, short: None };
-        Self { below, plan: Arc::new(plan), unnamed: true }
+        Self { below, plan: Arc::new(Plan::failing(fails)), unnamed: true }
     }
 
     /// Number of calls so far.
@@ -100,8 +140,8 @@ impl<F: Files> Faulty<F> {
         self.plan.calls.load(Relaxed)
     }
 
-    fn wrap(&self, file: F::File) -> FaultyFile<F::File> {
-        FaultyFile { below: file, plan: self.plan.clone() }
+    fn wrap(&self, file: F::File, path: &Path) -> FaultyFile<F::File> {
+        FaultyFile { below: file, plan: self.plan.clone(), path: path.into() }
     }
 }
 
@@ -110,71 +150,71 @@ impl<F: Files> Files for Faulty<F> {
     type Lock = F::Lock;
 
     fn create(&self, path: &Path) -> io::Result<Self::File> {
-        self.plan.call()?;
-        self.below.create(path).map(|file| self.wrap(file))
+        self.plan.call(CallKind::Name, path)?;
+        self.below.create(path).map(|file| self.wrap(file, path))
     }
     fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, directory)?;
         if !self.unnamed {
             return Ok(None);
         }
-        Ok(self.below.create_unnamed(directory)?.map(|file| self.wrap(file)))
+        Ok(self.below.create_unnamed(directory)?.map(|file| self.wrap(file, directory)))
     }
     fn name(&self, file: &Self::File, path: &Path) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Name, path)?;
         self.below.name(&file.below, path)
     }
     fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Self::File> {
-        self.plan.call()?;
-        self.below.open(path, purpose).map(|file| self.wrap(file))
+        self.plan.call(CallKind::Read, path)?;
+        self.below.open(path, purpose).map(|file| self.wrap(file, path))
     }
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, path)?;
         let (below, length) = self.below.stream(path)?;
-        Ok((Box::new(FaultyStream { below, plan: self.plan.clone() }), length))
+        Ok((Box::new(FaultyStream { below, plan: self.plan.clone(), path: path.into() }), length))
     }
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Name, path)?;
         self.below.create_directory(path)
     }
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Remove, path)?;
         self.below.remove_directory(path)
     }
     fn is_directory(&self, path: &Path) -> io::Result<bool> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, path)?;
         self.below.is_directory(path)
     }
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Name, to)?;
         self.below.link(from, to)
     }
     fn lock(&self, path: &Path) -> io::Result<Option<Self::Lock>> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, path)?;
         self.below.lock(path)
     }
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, directory)?;
         self.below.free_bytes(directory)
     }
     fn rename(&self, from: &Path, to: &Path, replace: Replace) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Rename, to)?;
         self.below.rename(from, to, replace)
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Remove, path)?;
         self.below.remove(path)
     }
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, directory)?;
         self.below.list(directory)
     }
     fn is_taken(&self, path: &Path) -> io::Result<bool> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, path)?;
         self.below.is_taken(path)
     }
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::SyncDirectory, directory)?;
         self.below.sync_directory(directory)
     }
 }
@@ -183,36 +223,37 @@ impl<F: Files> Files for Faulty<F> {
 pub struct FaultyFile<T> {
     below: T,
     plan: Arc<Plan>,
+    path: Box<Path>,
 }
 
 impl<T: StoredFile> StoredFile for FaultyFile<T> {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, &self.path)?;
         let part = self.plan.part(buffer.len());
         self.below.read_at(&mut buffer[..part], at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Write, &self.path)?;
         self.below.write_at(&bytes[..self.plan.part(bytes.len())], at)
     }
     fn sync(&self) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Sync, &self.path)?;
         self.below.sync()
     }
     fn sync_data(&self) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Sync, &self.path)?;
         self.below.sync_data()
     }
     fn length(&self) -> io::Result<u64> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, &self.path)?;
         self.below.length()
     }
     fn set_length(&self, bytes: u64) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Write, &self.path)?;
         self.below.set_length(bytes)
     }
     fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Write, &self.path)?;
         self.below.allocate(bytes)
     }
     fn forget(&self) {
@@ -227,11 +268,12 @@ impl<T: StoredFile> StoredFile for FaultyFile<T> {
 struct FaultyStream {
     below: Box<dyn Read + Send>,
     plan: Arc<Plan>,
+    path: Box<Path>,
 }
 
 impl Read for FaultyStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.plan.call()?;
+        self.plan.call(CallKind::Read, &self.path)?;
         let part = self.plan.part(buffer.len());
         self.below.read(&mut buffer[..part])
     }

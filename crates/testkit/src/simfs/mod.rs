@@ -4,13 +4,14 @@
 //! - [`SimFs`] is a [`Files`](terrace_medium::files::Files): the visible names and bytes, and the
 //!   durable ones. [`SimFs::crash`] simulates a power failure. Each unsynced sector of 512 bytes,
 //!   or each page of 4 KiB, is kept or lost; so is each unsynced change of names, in any
-//!   combination. [`SimFs::crash_states`] lists all such states of a short history, as copies.
-//!   [`SimFs::flip_bits`] damages durable data.
+//!   combination. [`SimFs::crash_states`] lists all such states of a short history, as copies;
+//!   [`SimFs::directed_crashes`] those few that show a missing sync. [`SimFs::flip_bits`] damages
+//!   durable data.
 //! - [`SimFs::fail_sync`] fails a sync that then loses what it should have kept, as a kernel may.
 //!   [`SimFs::skip_sync`] leaves one out, and [`SimFs::set_capacity`] lets the disk run full.
 //! - [`Faulty`] wraps any file system, this one or the machine's. It fails the nth call, and makes
 //!   reads and writes short. A sync that it fails never reaches the file system below: the bytes
-//!   stay unsynced and the next sync keeps them.
+//!   stay unsynced and the next sync keeps them. [`Faulty::watched`] shows each call to a test.
 //!
 //! Not simulated: symbolic links, permissions, quotas, sparse files (a file takes its length of the
 //! capacity, names take nothing), and the page cache ([`Purpose::ReadDirect`] is a plain read).
@@ -18,10 +19,11 @@
 //! [`Purpose::ReadDirect`]: terrace_medium::files::Purpose::ReadDirect
 
 mod content;
+mod directed;
 mod disk;
 mod faulty;
 mod files;
 mod states;
 
-pub use faulty::{Fault, Faulty, FaultyFile};
+pub use faulty::{Call, CallKind, Fault, Faulty, FaultyFile};
 pub use files::{SimFile, SimFs, SimLock};

@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use terrace_medium::files::{Files, Purpose, StoredFile, Unpublished};
-use terrace_testkit::simfs::{SimFile, SimFs};
+use terrace_testkit::simfs::{CallKind, Faulty, SimFile, SimFs};
 
 const PAGE: usize = 4096;
 
@@ -43,6 +44,57 @@ fn crash_states_are_all_combinations_of_pages_and_names() {
     assert_eq!((states.len(), left.len()), (16, 16));
     assert!(left.iter().all(|(pages, _)| pages[0] == 1));
     assert_eq!(pages(&files), [1, 2, 2, 2], "the original stays as it is");
+}
+
+#[test]
+fn directed_crashes_lose_and_keep_each_change_alone() {
+    let files = disk();
+    file(&files, 1).write_all_at(&[2; 16], 8).unwrap();
+    files.create(path("/d/b")).unwrap();
+    files.create(path("/d/c")).unwrap();
+    let has = |state: &SimFs, name: &str| state.content(path(name)).is_some();
+    let left = files.directed_crashes().map(|state| {
+        let bytes = state.content(path("/d/a")).unwrap();
+        ([bytes[8], bytes[16]], has(&state, "/d/b"), has(&state, "/d/c"))
+    });
+    let left: BTreeSet<_> = left.collect();
+    let (old, new) = ([1, 1], [2, 2]);
+    let expected = [
+        (old, false, false),
+        (new, true, true),
+        (new, false, false),
+        (old, true, true),
+        ([1, 2], true, true),
+        ([2, 1], true, true),
+        (new, false, true),
+        (new, true, false),
+        (old, false, true),
+        (old, true, false),
+    ];
+    assert_eq!(left, BTreeSet::from(expected));
+    assert_eq!(files.crash_states_max(), 8.0);
+    assert_eq!(files.crash_states(100, 0).len(), 8);
+}
+
+#[test]
+fn watched_calls_are_seen_before_they_are_done() {
+    let (files, seen) = (disk(), Arc::<Mutex<Vec<_>>>::default());
+    let (below, note) = (files.clone(), seen.clone());
+    let watched = Faulty::watched(files.clone(), move |call| {
+        let bytes = below.content(path("/d/a")).map(|content| content.len());
+        note.lock().unwrap().push((call.kind, call.path.to_path_buf(), bytes));
+    });
+    let file = watched.create(path("/d/a")).unwrap();
+    file.write_all_at(&[1], 0).unwrap();
+    file.sync().unwrap();
+    watched.sync_directory(path("/d")).unwrap();
+    let expected = [
+        (CallKind::Name, "/d/a", None),
+        (CallKind::Write, "/d/a", Some(0)),
+        (CallKind::Sync, "/d/a", Some(1)),
+        (CallKind::SyncDirectory, "/d", Some(1)),
+    ];
+    assert_eq!(*seen.lock().unwrap(), expected.map(|(kind, at, bytes)| (kind, at.into(), bytes)));
 }
 
 #[test]
