@@ -230,8 +230,11 @@ fn state_of<F: Files>(
     if is_whole { Ok(State::new(buckets)) } else { Err(corrupt("the buckets do not cover all keys")) }
 }
 
-/// The highest sequence number of a table.
+/// The highest sequence number that tables have, or that a bucket counts as flushed. After a crash
+/// the log may lack some of them; a new item with such a number would count as flushed, too.
 fn last_seq<F: Files>(state: &State<F>) -> u64 {
     let tables = state.all().flat_map(|bucket| bucket.tables());
-    tables.map(|(_, table)| table.properties().seqs.1).max().unwrap_or(0)
+    let in_tables = tables.map(|(_, table)| table.properties().seqs.1);
+    let flushed = state.all().map(|bucket| bucket.flushed.saturating_sub(1));
+    in_tables.chain(flushed).max().unwrap_or(0)
 }
