@@ -62,6 +62,7 @@ impl<F: Files> Manifest<F> {
             return Err(DiskError::Occupied { path: directory.into(), name: CURRENT.into() });
         }
         let new = Self::write(files, directory, store, 1, &mut edits.iter().cloned())?;
+        // One sync of the directory makes both names durable: without `CURRENT` there is none.
         new.write_current()?;
         new.publish()?;
         Ok(new)
@@ -163,7 +164,10 @@ impl<F: Files> Manifest<F> {
     pub fn rewrite(&mut self, edits: &mut dyn Iterator<Item = Vec<u8>>) -> Result<(), DiskError> {
         self.tried += 1;
         let new = Self::write(&self.files, &self.directory, self.store, self.tried, edits)?;
-        if let Err(error) = new.write_current() {
+        // The name first, so that `CURRENT` never names what a crash can lose.
+        let named = self.files.sync_directory(&self.directory);
+        let named = named.map_err(DiskError::io("sync", &self.directory));
+        if let Err(error) = named.and_then(|()| new.write_current()) {
             let _ = self.files.remove(&new.path);
             return Err(error);
         }
@@ -206,7 +210,6 @@ impl<F: Files> Manifest<F> {
             }
             flush(&mut bytes)?;
             file.sync().map_err(DiskError::room("sync", &path))?;
-            files.sync_directory(directory).map_err(DiskError::io("sync", directory))?;
             Ok(chain)
         };
         let written = write();

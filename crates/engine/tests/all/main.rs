@@ -12,4 +12,5 @@ mod wip_script;
 mod wip_space;
 mod wip_split;
 mod wip_states;
+mod wip_syncs;
 mod words;

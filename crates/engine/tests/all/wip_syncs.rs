@@ -1,0 +1,321 @@
+//! Tests: each sync of the disk engine is needed. Without it, some crash loses what was
+//! acknowledged, or leaves a store that does not open.
+//!
+//! Histories run once for each of their syncs, which is put off until the next sync of the same
+//! file or directory. Before each later call, and between acts, directed crashes show whether the
+//! sync is missing. A sync that is left out for good has the same effects, and more.
+#![allow(clippy::print_stdout, reason = "the counts, for --nocapture")]
+
+use crate::wip::{Draws, Model, PATH};
+use crate::wip_moments::{Act, History, Look, Moment, Start, reopen, wrong};
+use crate::wip_script::{Step, contents, create};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use terrace_disk::codec::put_varint;
+use terrace_disk::{Directory, Manifest};
+use terrace_engine::{Chore, Durability};
+use terrace_testkit::simfs::{CallKind, SimFs};
+
+/// Moments that are looked at after a sync that is left out, at most.
+const MOMENTS: usize = 60;
+
+/// A history, and what it begins with.
+struct Scenario {
+    name: &'static str,
+    durability: Durability,
+    start: Start,
+    acts: Vec<Act>,
+}
+
+/// A call that changes the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    kind: CallKind,
+    path: PathBuf,
+}
+
+impl Seen {
+    fn is_sync(&self) -> bool {
+        matches!(self.kind, CallKind::Sync | CallKind::SyncDirectory)
+    }
+}
+
+impl Scenario {
+    /// Runs it on a disk, with a look at each moment.
+    fn run(&self, prepare: impl FnOnce(&SimFs), look: Look) {
+        let mut start = self.start.clone();
+        match &mut start {
+            Start::Empty(disk) | Start::Killed(disk, _) | Start::Crashed(disk, _) => *disk = disk.fork(),
+        }
+        prepare(start.disk());
+        History::begin(start, self.durability, look).run(&self.acts);
+    }
+
+    /// All calls that change the disk. With every sync, a directed crash must show nothing.
+    fn trace(&self) -> Vec<Seen> {
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let (note, name) = (seen.clone(), self.name);
+        let look = move |moment: &Moment<'_>| {
+            let mut seen = note.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.extend(moment.call.map(|call| Seen { kind: call.kind, path: call.path.into() }));
+            if seen.len().is_multiple_of(16) {
+                let mut crashes = moment.disk.directed_crashes();
+                let wrong = crashes.find_map(|left| wrong(&left, moment.allowed, |_| None));
+                assert_eq!(wrong, None, "{name}: call {}", seen.len());
+            }
+            true
+        };
+        self.run(|_| {}, Box::new(look));
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+
+    /// What a crash shows if this sync is put off until the next one of the same file or directory.
+    fn missed(&self, nth: u64, trace: &[Seen]) -> Option<String> {
+        let found: Arc<Mutex<Option<String>>> = Arc::default();
+        let note = found.clone();
+        let place = sync_places(trace)[nth as usize];
+        let synced = trace[place].clone();
+        let (mut calls, mut looked) = (0, 0);
+        let look = move |moment: &Moment<'_>| {
+            calls += usize::from(moment.call.is_some());
+            if calls <= place + 1 && !(calls == place + 1 && moment.call.is_none()) {
+                return true;
+            }
+            let mut crashes = moment.disk.directed_crashes();
+            let wrong = crashes.find_map(|left| wrong(&left, moment.allowed, |_| None));
+            looked += 1;
+            let is_made_up =
+                moment.call.is_some_and(|call| call.kind == synced.kind && *call.path == *synced.path);
+            let is_over = wrong.is_some() || looked > MOMENTS || is_made_up;
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = wrong;
+            !is_over
+        };
+        self.run(|disk| disk.skip_sync(disk.sync_count() + nth), Box::new(look));
+        let found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.clone()
+    }
+}
+
+/// The places of syncs among the calls.
+fn sync_places(trace: &[Seen]) -> Vec<usize> {
+    let places = trace.iter().enumerate().filter(|(_, seen)| seen.is_sync());
+    places.map(|(place, _)| place).collect()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {:03}", number * 37 % 200).into_bytes()
+}
+
+fn put(number: u64, len: usize) -> Act {
+    Act::Do(Step::Put(key(number), vec![number as u8; len]))
+}
+
+/// Puts that fill more than two segments of the log.
+fn puts(from: u64) -> impl Iterator<Item = Act> {
+    (from..from + 9).map(|number| put(number, 1700))
+}
+
+/// Writes until there are several buckets, with all kinds of background work.
+fn splitting(extra: &[Act]) -> Vec<Act> {
+    let mut acts = Vec::new();
+    for round in 0..5 {
+        acts.extend(puts(round * 9));
+        acts.extend(extra.iter().filter(|_| round % 2 == 0).cloned());
+        acts.push(Act::All(Chore::Flush));
+        acts.push(Act::All(Chore::Merge));
+    }
+    acts
+}
+
+fn batch(from: u64) -> Act {
+    let mut draws = Draws(from);
+    let entries = (from..from + 9).map(|number| (key(number), (draws.roll(4) > 0).then(|| vec![7; 200])));
+    Act::Do(Step::Batch(entries.collect()))
+}
+
+fn scenario(name: &'static str, durability: Durability, acts: impl IntoIterator<Item = Act>) -> Scenario {
+    let start = Start::Empty(SimFs::new(["/data"]));
+    Scenario { name, durability, start, acts: acts.into_iter().collect() }
+}
+
+fn scenarios() -> Vec<Scenario> {
+    use Durability::{Interval, Power, Process};
+    let checkpoint = || Act::Do(Step::Checkpoint("/data/copy".into()));
+    let flush = || Act::Do(Step::Flush);
+    let short = [put(1, 100), Act::Sync, batch(2), flush(), put(3, 30), checkpoint(), Act::Sync, put(4, 10)];
+    let mut cleared: Vec<Act> = puts(0).collect();
+    cleared.extend([Act::Do(Step::Clear), put(1, 20), flush(), put(2, 9), Act::Close, put(3, 9), Act::Sync]);
+    let synced = [
+        put(1, 9),
+        Act::Sync,
+        put(2, 9),
+        Act::Interval,
+        put(3, 9),
+        Act::Close,
+        put(4, 9),
+        Act::Kill,
+        put(5, 9),
+        Act::Sync,
+    ];
+    let power = splitting(&[Act::Compact]);
+    let mut all = vec![
+        scenario("short", Power, short.clone()),
+        scenario("short, process", Process, short),
+        scenario("cleared", Power, cleared.clone()),
+        scenario("cleared, process", Process, cleared),
+        scenario("interval", Interval, synced.clone()),
+        scenario("killed", Power, synced),
+        scenario("split, process", Process, splitting(&[batch(5)])),
+    ];
+    all.extend(after_kills(&scenario("split", Power, power.clone()), ""));
+    all.push(scenario("split", Power, power));
+    all.extend(after_kills(&long_manifest(), "Rename"));
+    all.push(long_manifest());
+    all
+}
+
+/// Histories that begin with what a process leaves that is killed just before a sync: the last one
+/// of each kind of file, and of the directory after each kind of change. `change` is the kind of call
+/// before it; all kinds, if it is empty.
+fn after_kills(of: &Scenario, change: &str) -> Vec<Scenario> {
+    let kills: Arc<Mutex<BTreeMap<String, SimFs>>> = Arc::default();
+    let (note, mut before) = (kills.clone(), String::new());
+    let look = move |moment: &Moment<'_>| {
+        let Some(call) = moment.call else { return true };
+        let kind = call.path.extension().map_or("other".into(), |end| end.to_string_lossy().into_owned());
+        match call.kind {
+            CallKind::Sync | CallKind::SyncDirectory => {
+                let left = moment.disk.fork();
+                note.lock().unwrap_or_else(PoisonError::into_inner).insert(format!("{before} {kind}"), left);
+            }
+            _ => before = format!("{:?} {kind}", call.kind),
+        }
+        true
+    };
+    of.run(|_| {}, Box::new(look));
+    let kills = std::mem::take(&mut *kills.lock().unwrap_or_else(PoisonError::into_inner));
+    let begun = kills.into_iter().filter(|(kind, _)| kind.starts_with(change)).filter_map(|(_, left)| {
+        let found = contents(&reopen(left.fork(), PATH).ok()?).ok()?;
+        let acts = vec![put(150, 7), Act::Do(Step::Flush), put(151, 7)];
+        let start = Start::Killed(left, found);
+        Some(Scenario { name: "after a kill", durability: of.durability, start, acts })
+    });
+    begun.collect()
+}
+
+/// A history with a manifest that is due to be written anew.
+fn long_manifest() -> Scenario {
+    let disk = SimFs::new(["/data"]);
+    drop(create(disk.clone()).expect("an empty disk"));
+    let path = Path::new(PATH);
+    let store = Directory::open(&disk, path, "wip", true).expect("a store").identity().store;
+    let mut manifest = Manifest::open(&disk, path, store, &mut |_| Ok(())).expect("a manifest");
+    // An edit that changes nothing: it flushes a bucket that does not exist, many times.
+    let mut edit = vec![0; 5];
+    put_varint(&mut edit, 60_000);
+    (0..60_000).for_each(|_| edit.extend([99, 0]));
+    edit.push(0);
+    (0..9).for_each(|_| manifest.append(&edit).expect("a sound disk"));
+    let acts = [put(1, 9), Act::Do(Step::Flush), put(2, 9), Act::Do(Step::Flush), put(3, 9)];
+    let start = Start::Crashed(disk, Model::new());
+    Scenario { start, ..scenario("long manifest", Durability::Power, acts) }
+}
+
+/// Why this sync is not needed here, if it is one of those.
+fn excuse(trace: &[Seen], place: usize) -> Option<&'static str> {
+    let is = |place: Option<usize>, kind, end: &str| {
+        let seen = place.and_then(|place| trace.get(place));
+        seen.is_some_and(|seen| seen.kind == kind && seen.path.to_string_lossy().ends_with(end))
+    };
+    let back = |by| place.checked_sub(by);
+    let is_sync = |end| is(Some(place), CallKind::Sync, end);
+    match () {
+        () if is_sync(".log") && is(Some(place + 1), CallKind::SyncDirectory, "") => {
+            Some("of a prepared segment: it finds out early that there is no room")
+        }
+        () if is_sync(".log")
+            && is(back(1), CallKind::Write, ".log")
+            && is(back(2), CallKind::Write, ".log") =>
+        {
+            Some("of a closed or reopened segment: all its records were durable before")
+        }
+        () if is_sync("") && is(Some(place + 1), CallKind::Name, "CURRENT.new") => {
+            Some("of an opened manifest: its edits were durable before")
+        }
+        () if is(back(1), CallKind::Sync, ".log") && !is(back(3), CallKind::Name, ".log") => {
+            Some("of a segment that is emptied: it has had its name")
+        }
+        () if is(back(1), CallKind::Remove, ".log") => {
+            // Numbers must have no gap.
+            let next = trace[place + 1..].iter().take_while(|seen| seen.kind != CallKind::SyncDirectory);
+            let is_last = !next.into_iter().any(|seen| {
+                seen.kind == CallKind::Remove && seen.path.extension().is_some_and(|end| end == "log")
+            });
+            is_last.then_some("of the last segment that is released: the next flush syncs the directory")
+        }
+        () if is(back(1), CallKind::Sync, ".table") && is(Some(place + 1), CallKind::Name, "") => {
+            Some("of a table's name: the manifest is written anew, which syncs the directory too")
+        }
+        () if is(back(1), CallKind::Rename, "TERRACE") => {
+            Some("of a new directory: opening the store syncs it again, but not that of a checkpoint")
+        }
+        () if is(back(1), CallKind::Rename, "CURRENT") => {
+            let since = trace[..place - 1].iter().rev();
+            let mut since = since.take_while(|seen| !seen.path.ends_with("CURRENT"));
+            let is_named =
+                |seen: &Seen| seen.kind == CallKind::Name && seen.path.to_string_lossy().contains("MANIFEST");
+            let is_new = since.any(is_named);
+            (!is_new).then_some("of an opened manifest: the old name leads to it too")
+        }
+        () => None,
+    }
+}
+
+/// What a sync is of, for people.
+fn kind_of(trace: &[Seen], place: usize) -> String {
+    let end = |path: &Path| path.extension().unwrap_or(path.file_name().unwrap_or_default()).to_owned();
+    let seen = &trace[place];
+    let before = place.checked_sub(1).map(|before| &trace[before]);
+    match (seen.kind, before) {
+        (CallKind::SyncDirectory, Some(before)) => {
+            format!("directory after {:?} {}", before.kind, end(&before.path).to_string_lossy())
+        }
+        _ => end(&seen.path).to_string_lossy().into(),
+    }
+}
+
+#[test]
+fn syncs_that_are_left_out_are_noticed() {
+    // Of each kind: noticed, excused, spared.
+    let mut kinds: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+    let mut spared = Vec::new();
+    for scenario in scenarios() {
+        let trace = scenario.trace();
+        for (nth, place) in sync_places(&trace).into_iter().enumerate() {
+            // What a killed process has left may need a sync that is excused elsewhere.
+            let excused = excuse(&trace, place).is_some();
+            let is_tried = !excused || matches!(scenario.start, Start::Killed(..));
+            let verdict = match is_tried && scenario.missed(nth as u64, &trace).is_some() {
+                true => 0,
+                false if excused => 1,
+                false => 2,
+            };
+            kinds.entry(kind_of(&trace, place)).or_default()[verdict] += 1;
+            if verdict == 2 {
+                let around = &trace[place.saturating_sub(3)..(place + 3).min(trace.len())];
+                spared.push(format!("{}: sync {nth}, {:?} within {around:?}", scenario.name, trace[place]));
+            }
+        }
+    }
+    let sum = |verdict: usize| kinds.values().map(|counts| counts[verdict]).sum::<usize>();
+    let (noticed, excused) = (sum(0), sum(1));
+    println!("{noticed} syncs noticed, {excused} excused, {} spared: {kinds:?}", spared.len());
+    assert!(noticed > 500, "{noticed} syncs are too few");
+    assert!(spared.len() * 100 <= noticed + spared.len(), "these are not missed: {}", spared.join("\n"));
+    let is_needed = |kind: &str| kinds.iter().any(|(of, counts)| of.starts_with(kind) && counts[0] > 0);
+    for kind in ["log", "table", "MANIFEST", "new", "directory after Remove log", "directory after Rename"] {
+        assert!(is_needed(kind), "no sync of this kind is needed: {kind}");
+    }
+}
