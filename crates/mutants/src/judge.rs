@@ -127,13 +127,23 @@ pub(crate) fn describe(witnesses: &[Witness]) -> String {
 }
 
 fn run(witness: &Witness, variable: (&str, &str), temporary: &Path, limit: Duration) -> End {
-    let program = &witness.program;
+    run_test(&witness.program, &witness.test, variable, temporary, limit)
+}
+
+/// Runs one test of a program, with this variable in its environment.
+pub(crate) fn run_test(
+    program: &Program,
+    test: &str,
+    variable: (&str, &str),
+    temporary: &Path,
+    limit: Duration,
+) -> End {
     let _ = fs::remove_dir_all(temporary);
     let (Ok(()), Some(path)) = (fs::create_dir_all(temporary), program.path.to_str()) else {
         return End::Hung;
     };
     let mut command = apart::command(path);
-    command.args(["--quiet", "--exact", &witness.test]).current_dir(&program.directory);
+    command.args(["--quiet", "--exact", test]).current_dir(&program.directory);
     command.env("CARGO_MANIFEST_DIR", &program.directory).env(variable.0, variable.1);
     command.env("TMPDIR", temporary).env("PROPTEST_FAILURE_PERSISTENCE", "off").env("RUST_BACKTRACE", "0");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);

@@ -184,7 +184,7 @@ impl Workspace {
         Ok(program.filter(|_| output.status.success()).ok_or("the lab does not compile")?.into())
     }
 
-    fn programs(&self, package: &str, ask: &[String], only: &[String]) -> Outcome<Vec<Program>> {
+    pub(crate) fn programs(&self, package: &str, ask: &[String], only: &[String]) -> Outcome<Vec<Program>> {
         let mut arguments = vec!["test", "--no-run", "--message-format=json", "--package", package];
         ask.iter().for_each(|package| arguments.extend(["--package", package]));
         for program in only {

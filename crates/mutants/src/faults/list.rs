@@ -20,7 +20,7 @@ pub(crate) struct Fault {
     #[serde(rename = "about")]
     _about: String,
     /// The targets of the lab that must find the fault. Each has the seed of a run that did, or an
-    /// empty text.
+    /// empty text. Or packages, each with the name of a test that must find it.
     pub(crate) found: BTreeMap<String, String>,
     /// The edits, which are applied together.
     #[serde(rename = "edit")]

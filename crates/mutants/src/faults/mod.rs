@@ -1,13 +1,17 @@
-//! `cargo mutate --faults` checks that the lab finds each known fault of the product.
+//! `cargo mutate --faults` checks that the lab, or a test, finds each known fault of the product.
 //!
 //! The lab is built once, from a copy of the workspace with a switch for each fault. For each fault
 //! it first repeats the run that found the fault before. After a change of the code, the seed may
 //! generate another history that does not show the fault. Then it searches with as many runs as
 //! usual.
+//!
+//! A target may be a package instead, with the name of a test in its program `all`. That test must
+//! fail with the fault, and pass without.
 
 mod edit;
 mod lab;
 mod list;
+mod tests;
 
 use crate::Outcome;
 use crate::program::{LAB, Switched, Workspace, print_status};
@@ -40,13 +44,33 @@ struct Case<'f> {
 /// Searches for each fault in each of its targets. Fails if one is not found.
 pub(crate) fn run(directory: &Path, search: &Search<'_>) -> Outcome<()> {
     let faults = list::load(Path::new("."))?;
-    // Inject all faults, whichever are selected, so that the lab is not built again for others.
-    let lab = build(directory, &faults)?;
+    // Inject all faults, whichever are selected, so that nothing is built again for others.
+    let workspace = inject(directory, &faults)?;
     let cases = faults.iter().enumerate().flat_map(|(number, fault)| cases(number, fault));
     let is_selected = |name: &str| search.only.iter().any(|only| name.contains(only.as_str()));
     let cases = cases.filter(|case| search.only.is_empty() || is_selected(&case.fault.name));
     let cases: Vec<Case<'_>> = cases.collect();
     print_status(&format!("{} searches for {} faults", cases.len(), faults.len()));
+    let (by_tests, by_lab): (Vec<_>, Vec<_>) = cases.into_iter().partition(Case::is_test);
+    let mut missing = tests::run(&workspace, &faults, &by_tests, directory, search.jobs)?;
+    if !by_lab.is_empty() {
+        missing.extend(run_lab(&workspace, &faults, by_lab, search)?);
+    }
+    missing
+        .iter()
+        .for_each(|case| print_status(&format!("NOT FOUND: {} by {}", case.fault.name, case.target)));
+    if missing.is_empty() { Ok(()) } else { Err(format!("{} faults were not found", missing.len()).into()) }
+}
+
+/// Searches by the lab. Returns the cases without a finding.
+fn run_lab<'f>(
+    workspace: &Workspace,
+    faults: &[Fault],
+    cases: Vec<Case<'f>>,
+    search: &Search<'_>,
+) -> Outcome<Vec<Case<'f>>> {
+    check_builds(workspace, faults, &LAB)?;
+    let lab = Lab { program: workspace.lab()? };
     let is_known = |case: &Case<'_>| !search.anew && !case.seed.is_empty();
     let (known, mut not_found): (Vec<_>, Vec<_>) = cases.into_iter().partition(is_known);
     check_runs(&lab, &known, search.jobs)?;
@@ -54,19 +78,22 @@ pub(crate) fn run(directory: &Path, search: &Search<'_>) -> Outcome<()> {
     not_found.extend(report(&known, found));
     // Each search uses all cores.
     let found = in_parallel(&not_found, 1, |case| lab.search(case.target, case.seed, case.number))?;
-    let missing = report(&not_found, found);
-    missing
-        .iter()
-        .for_each(|case| print_status(&format!("NOT FOUND: {} by {}", case.fault.name, case.target)));
-    if missing.is_empty() { Ok(()) } else { Err(format!("{} faults were not found", missing.len()).into()) }
+    Ok(report(&not_found, found))
 }
 
 fn cases(number: usize, fault: &Fault) -> impl Iterator<Item = Case<'_>> {
     fault.found.iter().map(move |(target, seed)| Case { number, fault, target, seed })
 }
 
-/// Builds the lab with a switch for each fault.
-fn build(directory: &Path, faults: &[Fault]) -> Outcome<Lab> {
+impl Case<'_> {
+    /// Whether a test must find it, and not the lab.
+    fn is_test(&self) -> bool {
+        self.target.starts_with("terrace-")
+    }
+}
+
+/// Makes a copy of the workspace with a switch for each fault.
+fn inject(directory: &Path, faults: &[Fault]) -> Outcome<Workspace> {
     let files = list::by_file(faults);
     let workspace = Workspace::copy(directory, &files.keys().copied().collect())?;
     let switched = files.into_iter().map(|(file, edits)| {
@@ -74,12 +101,15 @@ fn build(directory: &Path, faults: &[Fault]) -> Outcome<Lab> {
         Ok(Switched { file: file.into(), text })
     });
     workspace.inject(switched.collect::<Outcome<Vec<_>>>()?)?;
-    let broken = workspace.broken(&LAB)?;
-    if let Some((number, error)) = broken.first_key_value() {
-        let name = faults.get(*number).map_or("no fault", |fault| &fault.name);
-        return Err(format!("the copy does not compile, because of {name}:\n{error}").into());
-    }
-    Ok(Lab { program: workspace.lab()? })
+    Ok(workspace)
+}
+
+/// Runs this cargo command in the copy. Fails with the name of a fault that does not compile.
+fn check_builds(workspace: &Workspace, faults: &[Fault], arguments: &[&str]) -> Outcome<()> {
+    let broken = workspace.broken(arguments)?;
+    let Some((number, error)) = broken.first_key_value() else { return Ok(()) };
+    let name = faults.get(*number).map_or("no fault", |fault| &fault.name);
+    Err(format!("the copy does not compile, because of {name}:\n{error}").into())
 }
 
 /// Fails if a listed run finds a failure without any fault. Checks a few states of each run;

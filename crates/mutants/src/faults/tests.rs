@@ -1,0 +1,54 @@
+//! Tests that must find faults.
+
+use super::list::Fault;
+use super::{Case, check_builds, in_parallel};
+use crate::Outcome;
+use crate::judge::{End, NONE, run_test};
+use crate::program::{Program, Workspace, print_status};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// The program of a package's tests.
+const PROGRAM: &str = "all";
+/// A test that takes longer counts as hung, and therefore as one that finds the fault.
+const MAX_DURATION: Duration = Duration::from_secs(600);
+
+/// Runs the test of each case with its fault. Returns the cases whose tests pass.
+pub(super) fn run<'f>(
+    workspace: &Workspace,
+    faults: &[Fault],
+    cases: &[Case<'f>],
+    directory: &Path,
+    jobs: usize,
+) -> Outcome<Vec<Case<'f>>> {
+    let mut programs: BTreeMap<&str, Program> = BTreeMap::new();
+    for package in cases.iter().map(|case| case.target).collect::<BTreeSet<_>>() {
+        check_builds(workspace, faults, &["check", "--package", package])?;
+        let built = workspace.programs(package, &[], &[PROGRAM.into()])?;
+        programs.insert(package, built.into_iter().next().ok_or("a package has no such tests")?);
+    }
+    let runs = AtomicUsize::new(0);
+    let run = |package: &str, test: &str, fault: &str| {
+        let scratch = directory.join(format!("scratch-{}", runs.fetch_add(1, Relaxed)));
+        let end = run_test(&programs[package], test, ("MUTANT", fault), &scratch, MAX_DURATION);
+        let _ = std::fs::remove_dir_all(scratch);
+        end
+    };
+    let tests: BTreeSet<(&str, &str)> = cases.iter().map(|case| (case.target, case.seed)).collect();
+    let tests: Vec<(&str, &str)> = tests.into_iter().collect();
+    let ends = in_parallel(&tests, jobs, |(package, test)| Ok(run(package, test, NONE)))?;
+    if let Some((test, _)) = tests.iter().zip(ends).find(|(_, end)| !end.passed()) {
+        return Err(format!("the test {} of {} fails without a fault", test.1, test.0).into());
+    }
+    let ends = in_parallel(cases, jobs, |case| Ok(run(case.target, case.seed, &case.number.to_string())))?;
+    let mut missing = Vec::new();
+    for (case, end) in cases.iter().zip(ends) {
+        match end {
+            End::Passed => missing.push(*case),
+            end => print_status(&format!("{:<32} {} {}", case.fault.name, case.seed, end.describe())),
+        }
+    }
+    Ok(missing)
+}
