@@ -18,6 +18,7 @@ mod restart;
 mod server;
 mod share;
 mod slow;
+mod wip;
 mod worker;
 mod workload;
 
@@ -56,9 +57,19 @@ struct Arguments {
     /// Only rows whose name contains this, for instance "hash get"
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
-    /// Keys of `hash` and `ordered`, instead of 10 million.
+    /// Keys of `hash` and `ordered`, instead of 10 million; records of `wip`, instead of 16 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
+    /// Where the stores of `wip` keep their files, instead of the directory for temporary files; on
+    /// a disk.
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Also write what `wip` measures as a page with plots to this file.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Leave RocksDB out of `wip`: it takes half an hour to build.
+    #[arg(long)]
+    without_rocksdb: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -74,6 +85,11 @@ enum Suite {
     Slow,
     /// Several processes on one store.
     Share,
+    /// The store in a directory beside RocksDB and fjall.
+    Wip,
+    /// Its answers beside theirs, over a million random operations (`--records` chooses another
+    /// number).
+    WipAnswers,
 }
 
 impl Suite {
@@ -95,6 +111,11 @@ fn main() -> ExitCode {
         return finish(share::run(rest).map(|()| ExitCode::SUCCESS));
     }
     let arguments = Arguments::parse();
+    if matches!(arguments.suite, Suite::Wip | Suite::WipAnswers) && !wip::is_built(arguments.without_rocksdb)
+    {
+        say(&format!("error: {}", wip::build_again(arguments.without_rocksdb, &given)));
+        return ExitCode::from(2);
+    }
     if let Some(error) = restart_with_allocator_settings() {
         say(&format!("error: could not start again with the allocator's settings: {error}"));
         return ExitCode::FAILURE;
@@ -127,13 +148,22 @@ fn restart_with_allocator_settings() -> Option<io::Error> {
 }
 
 fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
-    let plan = Plan { quick: arguments.quick, only: arguments.only.clone(), records: arguments.records };
+    let plan = Plan {
+        quick: arguments.quick,
+        only: arguments.only.clone(),
+        records: arguments.records,
+        directory: arguments.directory.clone(),
+        page: arguments.page.clone(),
+        without_rocksdb: arguments.without_rocksdb,
+    };
     let measure = match arguments.suite {
         Suite::Foundation => foundation,
         Suite::Hash => family::sections,
         Suite::Ordered => ordered::sections,
         Suite::Slow => slow::sections,
         Suite::Share => share::sections,
+        Suite::Wip => wip::sections,
+        Suite::WipAnswers => wip::answers,
     };
     say("the machine's limits");
     let (suite, limits, sections) =

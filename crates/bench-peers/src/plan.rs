@@ -1,5 +1,6 @@
 //! Which part of a suite to run, and at which size.
 
+use std::path::PathBuf;
 use terrace_bench::{LimitsSize, Runner};
 
 /// The command line's wishes.
@@ -11,6 +12,12 @@ pub(crate) struct Plan {
     pub(crate) only: Option<String>,
     /// Number of keys, in suites that let the user choose it.
     pub(crate) records: Option<u64>,
+    /// Where stores in directories keep their files.
+    pub(crate) directory: Option<PathBuf>,
+    /// Where the page of `wip` is written.
+    pub(crate) page: Option<PathBuf>,
+    /// Whether RocksDB is left out.
+    pub(crate) without_rocksdb: bool,
 }
 
 impl Plan {

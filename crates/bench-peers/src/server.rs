@@ -142,9 +142,33 @@ pub(crate) fn terrace(index: Index) -> Outcome<Server> {
     Server::start(&mut command, port, files)
 }
 
+/// Terrace with a new store in a directory in `files`, whose writes survive a loss of power.
+pub(crate) fn terrace_in(files: TempDir) -> Outcome<Server> {
+    let port = free_port()?;
+    let mut command = pinned(0, terrace_program()?);
+    command.arg("serve").arg("--dir").arg(files.path().join("store"));
+    command.args([
+        "--durability",
+        "power",
+        "--bind",
+        "127.0.0.1",
+        "--metrics-port",
+        "0",
+        "--threads",
+        "1",
+        "--port",
+    ]);
+    command.arg(port.to_string());
+    Server::start(&mut command, port, files)
+}
+
 /// redis-server with an empty data set. Its files, if any, are temporary.
 pub(crate) fn redis(mode: RedisMode) -> Outcome<Server> {
-    let files = tempfile::tempdir()?;
+    redis_in(mode, tempfile::tempdir()?)
+}
+
+/// As [`redis`], with its files in `files`.
+pub(crate) fn redis_in(mode: RedisMode, files: TempDir) -> Outcome<Server> {
     let port = free_port()?;
     let mut command = pinned(0, "redis-server");
     command.args(["--bind", "127.0.0.1", "--save", "", "--auto-aof-rewrite-percentage", "0", "--dir"]);

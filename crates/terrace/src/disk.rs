@@ -27,6 +27,7 @@ impl Options {
         let mut settings = Settings::with_memory(memory, Arc::clone(&self.clock), chance);
         settings.durability = self.durability;
         settings.read_only = self.read_only;
+        settings.read_aware = self.read_aware;
         settings.interval_ms = u64::try_from(self.sync_interval.as_millis()).unwrap_or(u64::MAX);
         let open = || Wip::open(SystemFiles, path, settings.clone());
         let create = || Wip::create(SystemFiles, path, settings.clone());

@@ -132,6 +132,7 @@ pub struct Options {
     pub(crate) memory: ByteSize,
     pub(crate) sync_interval: Duration,
     pub(crate) merge_rate: Option<ByteSize>,
+    pub(crate) read_aware: bool,
     size: ByteSize,
     max_size: Option<ByteSize>,
     pub(crate) durability: Durability,
@@ -169,6 +170,7 @@ impl Options {
             memory: ByteSize::mib(256),
             sync_interval: Duration::from_secs(1),
             merge_rate: None,
+            read_aware: true,
             size: ByteSize::gib(1),
             max_size: None,
             durability: Durability::Process,
@@ -240,6 +242,13 @@ impl Options {
     /// writes wait for them. Without a limit if 0, which is the default.
     pub fn merge_rate(mut self, bytes_per_second: ByteSize) -> Self {
         self.merge_rate = Some(bytes_per_second).filter(|rate| rate.as_bytes() > 0);
+        self
+    }
+
+    /// Whether a store on a disk merges first what is read often; default true. For measurements.
+    #[doc(hidden)]
+    pub fn read_aware(mut self, aware: bool) -> Self {
+        self.read_aware = aware;
         self
     }
 

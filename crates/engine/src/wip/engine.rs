@@ -342,6 +342,13 @@ impl<F: Files> OnDisk for Wip<F> {
 }
 
 impl<F: Files> Wip<F> {
+    /// The lowest key of each bucket, and the bytes of its tables. For measurements.
+    #[doc(hidden)]
+    pub fn buckets(&self) -> Vec<(Vec<u8>, u64)> {
+        let state = self.state.load();
+        state.buckets.iter().map(|bucket| (bucket.low.to_vec(), bucket.bytes())).collect()
+    }
+
     /// A random key: of a random sample's surroundings, so not all are as likely.
     fn draw_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         let state = self.state.load_full();

@@ -1,0 +1,153 @@
+//! A pair of stores, loaded with all records, and what is measured on it.
+
+use super::load::{By, Load, load_both};
+use super::place::Place;
+use super::plot::{Plot, Series};
+use super::store::{Side, Stored};
+use super::tables::{Tables, alone, beside};
+use super::{NAME, Outcome, beside as beside_writes, mixes, read, records};
+use crate::plan::{Plan, say};
+use std::time::Instant;
+use tempfile::TempDir;
+use terrace_bench::Bound;
+
+/// Two stores at work in turn: ours, and a peer.
+pub(super) struct Pair {
+    pub(super) peer: Side,
+    pub(super) stores: [Box<dyn Stored>; 2],
+    /// Removed after the stores.
+    pub(super) directories: [TempDir; 2],
+}
+
+impl Pair {
+    pub(super) fn open(place: &Place, peer: Side, is_synced: bool) -> Outcome<Self> {
+        Self::of(place, [Side::Ours, peer], is_synced)
+    }
+
+    pub(super) fn of(place: &Place, sides: [Side; 2], is_synced: bool) -> Outcome<Self> {
+        let directories = [place.fresh()?, place.fresh()?];
+        let open = |nth: usize| sides[nth].open(&directories[nth].path().join("store"), is_synced);
+        Ok(Self { peer: sides[1], stores: [open(0)?, open(1)?], directories: directories })
+    }
+
+    pub(super) fn both(&self) -> [&dyn Stored; 2] {
+        [&*self.stores[0], &*self.stores[1]]
+    }
+}
+
+/// The peers that this run has.
+pub(super) fn peers(plan: &Plan) -> impl Iterator<Item = Side> {
+    let has_rocks = !plan.without_rocksdb;
+    let peers = [Side::RocksDb, Side::Deep, Side::Fjall].into_iter();
+    peers.filter(move |peer| peer.is_built() && (has_rocks || *peer == Side::Fjall))
+}
+
+const OPEN: &str = "open after a clean close";
+
+/// A row's name.
+pub(super) fn named(what: &str, peer: Side) -> String {
+    format!("{what}: {}", peer.name())
+}
+
+/// How much more records a second than a peer a load must have, and how much less it must write.
+fn bounds(peer: Side) -> (f64, f64) {
+    match peer {
+        Side::Deep => (4.0, 3.5),
+        Side::Fjall => (2.0, 1.0),
+        _ => (3.0, 1.3),
+    }
+}
+
+const LOAD: [&str; 4] = [
+    "load in batches of 1,000, settled",
+    "load in batches of 1,000",
+    "written, log included",
+    "written to tables",
+];
+
+pub(super) fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcome<()> {
+    for peer in peers(plan) {
+        let is_default = peer == Side::RocksDb;
+        let more = mixes::names().chain(beside_writes::names()).filter(|_| is_default);
+        let opens = is_default && plan.wants(NAME, OPEN);
+        let mut names = LOAD.into_iter().chain(read::NAMES).chain(more);
+        if !opens && !names.any(|what| plan.wants(NAME, &named(what, peer))) {
+            continue;
+        }
+        say(&format!("{NAME} loading ours and {}", peer.name()));
+        let pair = Pair::open(place, peer, false)?;
+        let [ours, theirs] = load_both(pair.both(), records(plan), By::Batches)?;
+        load_rows(plan, peer, &ours, &theirs, tables);
+        tables.plots.extend(plots(peer, [&ours, &theirs]));
+        read::measure(plan, &pair, tables)?;
+        if is_default {
+            mixes::measure(plan, &pair, tables)?;
+            beside_writes::measure(plan, &pair, tables)?;
+            open_again(plan, pair, tables)?;
+        }
+    }
+    Ok(())
+}
+
+/// The pace of the load and what it wrote, over the records.
+fn plots(peer: Side, loads: [&Load; 2]) -> [Plot; 2] {
+    let plot = |title: &str, line: fn(&Load) -> Vec<(f64, f64)>| Plot {
+        title: format!("{title}: ours and {}", peer.name()),
+        across: "million bytes put",
+        lines: ["ours", peer.name()]
+            .into_iter()
+            .zip(loads)
+            .map(|(name, load)| Series { name: name.into(), points: line(load) })
+            .collect(),
+    };
+    [
+        plot("Load in batches of 1,000, thousand records a second until the store rests", Load::pace),
+        plot("Bytes written to tables for each byte put", Load::growing),
+    ]
+}
+
+fn load_rows(plan: &Plan, peer: Side, ours: &Load, theirs: &Load, tables: &mut Tables) {
+    let (faster, less) = bounds(peer);
+    let rates = [Load::settled_rate, Load::put_rate];
+    for (what, rate) in LOAD.into_iter().zip(rates) {
+        if plan.wants(NAME, &named(what, peer)) {
+            let row = beside(named(what, peer), rate(ours), rate(theirs), Some(Bound::AtLeast(faster)));
+            tables.rates.rows.push(row);
+        }
+    }
+    if plan.wants(NAME, &named(LOAD[2], peer)) {
+        let all = |load: &Load| load.amplification(|slice| slice.all);
+        let row = beside(named(LOAD[2], peer), all(ours), all(theirs), Some(Bound::AtMost(1.0 / less)));
+        tables.written.rows.push(row);
+    }
+    if plan.wants(NAME, &named(LOAD[3], peer)) {
+        written_to_tables(plan, peer, ours, theirs, tables);
+    }
+}
+
+/// Bytes to tables at the end, and the most after any slice.
+fn written_to_tables(plan: &Plan, peer: Side, ours: &Load, theirs: &Load, tables: &mut Tables) {
+    let end = |load: &Load| load.amplification(|slice| slice.tables);
+    // The bound of a uniform load at the full size.
+    let at_most = if records(plan) >= 16_000_000 { 3.2 } else { 4.143 };
+    let row = beside(named(LOAD[3], peer), end(ours), end(theirs), None);
+    tables.written.rows.push(row.judged(Bound::AtMost(at_most)));
+    let most = ours.growing().into_iter().map(|(_, figure)| figure).fold(0.0, f64::max);
+    let row = alone(format!("{}, most of any size", LOAD[3]), most, Some(Bound::AtMost(4.143)));
+    tables.written.rows.push(row);
+}
+
+/// Closes our loaded store, and opens it again.
+fn open_again(plan: &Plan, pair: Pair, tables: &mut Tables) -> Outcome<()> {
+    if !plan.begins(NAME, OPEN) {
+        return Ok(());
+    }
+    let Pair { stores, directories, .. } = pair;
+    drop(stores);
+    let start = Instant::now();
+    let store = Side::Ours.open(&directories[0].path().join("store"), false)?;
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    drop(store);
+    tables.opens.rows.push(alone(format!("{OPEN}, ms"), ms, Some(Bound::AtMost(50.0))));
+    Ok(())
+}

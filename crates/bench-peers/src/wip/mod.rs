@@ -1,0 +1,82 @@
+//! `cargo peers wip`: the disk engine beside RocksDB and fjall.
+//!
+//! Every side has the same memory for blocks and for what is not in tables yet, the same batches,
+//! the same durability and no compression that its values would yield to; all but fjall read and
+//! write tables past the page cache. Not more than two stores are open at a time, and one of them
+//! is at rest while the other works.
+
+mod answers;
+mod beside;
+mod features;
+#[cfg(feature = "fjall")]
+mod fjall;
+mod latency;
+mod load;
+mod loaded;
+mod mixes;
+mod ours;
+mod page;
+mod pauses;
+mod place;
+mod plot;
+mod read;
+mod reopen;
+#[cfg(feature = "rocksdb")]
+mod rocks;
+mod served;
+mod settle;
+mod space;
+mod store;
+mod synced;
+mod tables;
+
+pub(crate) use answers::sections as answers;
+pub(crate) use features::{build_again, is_built};
+
+use crate::plan::Plan;
+use place::Place;
+use tables::Tables;
+use terrace_bench::{Runner, Section};
+
+/// The suite's name in `--only`.
+const NAME: &str = "wip";
+
+/// Its errors may come from another thread.
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+pub(crate) fn sections(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::Error>> {
+    let mut tables = Tables::new(plan);
+    let place = Place::of(plan).map_err(plain)?;
+    measure(plan, &place, &mut tables).map_err(plain)?;
+    served::measure(plan, &place, &mut tables)?;
+    let plots = std::mem::take(&mut tables.plots);
+    let sections = tables.sections();
+    if let Some(path) = &plan.page {
+        page::write(path, &plots, &sections).map_err(plain)?;
+    }
+    Ok(sections)
+}
+
+/// An error as the other suites have it.
+fn plain(error: Box<dyn std::error::Error + Send + Sync>) -> Box<dyn std::error::Error> {
+    error
+}
+
+fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcome<()> {
+    loaded::measure(plan, place, tables)?;
+    synced::measure(plan, place, tables)?;
+    beside::awareness(plan, place, tables)?;
+    pauses::measure(plan, place, tables)?;
+    space::measure(plan, place, tables)?;
+    reopen::measure(plan, place, tables)
+}
+
+/// Records of the full size.
+fn records(plan: &Plan) -> u64 {
+    plan.records.unwrap_or(if plan.quick { 100_000 } else { 16_000_000 })
+}
+
+/// Three rounds, since a round reads a disk.
+fn runner(plan: &Plan) -> Runner {
+    Runner { rounds: if plan.quick { 1 } else { 3 }, retries: 0, tolerance: 0.1 }
+}

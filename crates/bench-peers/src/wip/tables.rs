@@ -1,0 +1,118 @@
+//! The report's tables. Each row has one peer, which its name says.
+
+use super::Outcome;
+use super::plot::Plot;
+use crate::plan::Plan;
+use std::cell::RefCell;
+use terrace_bench::{Bound, Measure, Measured, Row, Runner, Section};
+
+pub(super) struct Tables {
+    pub(super) rates: Section,
+    pub(super) reads: Section,
+    pub(super) written: Section,
+    pub(super) counts: Section,
+    pub(super) space: Section,
+    pub(super) latencies: Section,
+    pub(super) opens: Section,
+    pub(super) server: Section,
+    pub(super) answers: Section,
+    /// For the page.
+    pub(super) plots: Vec<Plot>,
+}
+
+const PEER: &[&str] = &["other"];
+
+impl Tables {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let records = super::records(plan);
+        let sides = format!(
+            "{records} records of 16 + 100 random bytes; 96 MiB for blocks and write buffers on each side, two background threads, tables past the page cache (fjall: through it, it has no \
+             direct I/O), no compression (ours tries LZ4, to no avail)"
+        );
+        let section = |title: &str, unit: &str| Section::new(title, unit, PEER);
+        Self {
+            rates: section(
+                &format!(
+                    "Writes. {sides}. One store works at a time, for a sixteenth of the load; `settled` counts the time until its threads rest"
+                ),
+                "thousand/s",
+            ),
+            reads: section(&format!("Reads and mixes. {sides}"), "thousand/s"),
+            written: section(
+                "Bytes written for each byte put, in the loads above; fjall's are the kernel's count, its log included",
+                "bytes",
+            ),
+            counts: section("Blocks read from tables, one operation", "blocks"),
+            space: section("Bytes of tables for each byte of live keys and values", "bytes"),
+            latencies: section("Latencies", "µs"),
+            opens: section("Opening a store", "unit in the row"),
+            server: section(
+                "Server: redis-benchmark, SET, 50 clients, pipeline 16, 64-byte values; every answered write survives a loss of power on both sides",
+                "requests/s",
+            ),
+            answers: section(
+                "Answers compared: puts, deletes, batches, gets of present and absent keys, ranges both ways, reads at one instant, reopens; 4 MiB of memory",
+                "",
+            ),
+            plots: Vec::new(),
+        }
+    }
+
+    /// The tables that have rows.
+    pub(super) fn sections(self) -> Vec<Section> {
+        let all = [
+            self.rates,
+            self.reads,
+            self.written,
+            self.counts,
+            self.space,
+            self.latencies,
+            self.opens,
+            self.server,
+            self.answers,
+        ];
+        all.into_iter().filter(|section| !section.rows.is_empty()).collect()
+    }
+}
+
+/// A row of one figure a side, judged by the ratio if there is a bound.
+pub(super) fn beside(name: String, ours: f64, other: f64, bound: Option<Bound>) -> Row {
+    let row = Row { ours: Some(ours), peers: vec![Some(other)], ..Row::new(name) };
+    judged(row, bound)
+}
+
+/// A row of alternating rounds.
+pub(super) fn rounds(name: String, measured: Measured, bound: Option<Bound>) -> Row {
+    judged(Row::from_measured(name, measured), bound)
+}
+
+fn judged(row: Row, bound: Option<Bound>) -> Row {
+    match bound {
+        Some(bound) => row.against(0, bound),
+        None => Row { ratio: row.ours.zip(row.peers[0]).map(|(ours, other)| ours / other), ..row },
+    }
+}
+
+/// A row of our figure alone.
+pub(super) fn alone(name: String, ours: f64, bound: Option<Bound>) -> Row {
+    let row = Row { ours: Some(ours), ..Row::new(name) };
+    bound.into_iter().fold(row, Row::judged)
+}
+
+/// Measures two sides in turn: `once(side, round)` returns a figure.
+pub(super) fn alternate(runner: Runner, once: impl Fn(usize, u64) -> Outcome<f64>) -> Outcome<Measured> {
+    let (failed, once) = (RefCell::new(None), &once);
+    let mut sides = [0, 1].map(|side| -> Measure<'_> {
+        let (failed, mut round) = (&failed, 0);
+        Box::new(move || {
+            round += 1;
+            once(side, round).unwrap_or_else(|error| {
+                *failed.borrow_mut() = Some(error);
+                f64::NAN
+            })
+        })
+    });
+    let measured = runner.row(&mut sides);
+    drop(sides);
+    failed.into_inner().map_or(Ok(measured), Err)
+}
