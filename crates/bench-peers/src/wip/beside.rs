@@ -77,7 +77,7 @@ fn time(plan: &Plan) -> Duration {
     Duration::from_millis(if plan.quick { 500 } else { 6000 })
 }
 
-/// Puts a second of one writer who waits for nothing, with the work that they leave.
+/// Puts a second of one writer that waits for nothing, with the work that they leave.
 fn most_writes(plan: &Plan, store: &dyn Stored) -> Outcome<f64> {
     settle();
     let time = time(plan) / 2;

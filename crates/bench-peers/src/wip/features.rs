@@ -29,16 +29,7 @@ pub(crate) fn build_again(without_rocksdb: bool, arguments: &[String]) -> String
         }
     };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "run",
-        "--quiet",
-        "--release",
-        "--package",
-        env!("CARGO_PKG_NAME"),
-        "--features",
-        features,
-        "--",
-    ]);
+    cargo.args(["run", "--release", "--package", env!("CARGO_PKG_NAME"), "--features", features, "--"]);
     let error = cargo.args(arguments).exec();
     format!("could not build again with cargo: {error}")
 }

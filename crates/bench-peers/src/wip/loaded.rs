@@ -27,7 +27,7 @@ impl Pair {
     pub(super) fn of(place: &Place, sides: [Side; 2], is_synced: bool) -> Outcome<Self> {
         let directories = [place.fresh()?, place.fresh()?];
         let open = |nth: usize| sides[nth].open(&directories[nth].path().join("store"), is_synced);
-        Ok(Self { peer: sides[1], stores: [open(0)?, open(1)?], directories: directories })
+        Ok(Self { peer: sides[1], stores: [open(0)?, open(1)?], directories })
     }
 
     pub(super) fn both(&self) -> [&dyn Stored; 2] {

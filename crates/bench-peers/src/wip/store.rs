@@ -5,7 +5,8 @@ use std::path::Path;
 
 /// Bytes of memory of a store, for blocks and for what is not in tables yet.
 pub(super) const MEMORY: usize = 96 << 20;
-/// Threads of a store for flushes and merges.
+/// Threads of a store for flushes and merges; ours has as many.
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
 pub(super) const BACKGROUND: usize = 2;
 
 /// A write: a value, or `None` to delete the key.
