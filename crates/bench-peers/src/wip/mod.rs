@@ -47,8 +47,12 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 pub(crate) fn sections(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::Error>> {
     let mut tables = Tables::new(plan);
     let place = Place::of(plan).map_err(plain)?;
-    measure(plan, &place, &mut tables).map_err(plain)?;
-    served::measure(plan, &place, &mut tables)?;
+    for (name, measure) in PARTS {
+        let outcome = measure(plan, &place, &mut tables);
+        tables.note(name, outcome);
+    }
+    let outcome = served::measure(plan, &place, &mut tables);
+    tables.note("the server", outcome);
     let plots = std::mem::take(&mut tables.plots);
     let sections = tables.sections();
     if let Some(path) = &plan.page {
@@ -62,14 +66,17 @@ fn plain(error: Box<dyn std::error::Error + Send + Sync>) -> Box<dyn std::error:
     error
 }
 
-fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcome<()> {
-    loaded::measure(plan, place, tables)?;
-    synced::measure(plan, place, tables)?;
-    beside::awareness(plan, place, tables)?;
-    pauses::measure(plan, place, tables)?;
-    space::measure(plan, place, tables)?;
-    reopen::measure(plan, place, tables)
-}
+type Part = fn(&Plan, &Place, &mut Tables) -> Outcome<()>;
+
+/// What is measured, in this order.
+const PARTS: [(&str, Part); 6] = [
+    ("loads and reads", loaded::measure),
+    ("single puts", synced::measure),
+    ("awareness of reads", beside::awareness),
+    ("pauses", pauses::measure),
+    ("space", space::measure),
+    ("opens", reopen::measure),
+];
 
 /// Records of the full size.
 fn records(plan: &Plan) -> u64 {

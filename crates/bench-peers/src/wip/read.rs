@@ -2,7 +2,7 @@
 
 use super::load::shape;
 use super::loaded::{Pair, named};
-use super::store::Stored;
+use super::store::{Side, Stored};
 use super::tables::{Tables, alone, alternate, rounds};
 use super::{NAME, Outcome, records, runner};
 use crate::plan::Plan;
@@ -40,9 +40,12 @@ pub(super) fn measure(plan: &Plan, pair: &Pair, tables: &mut Tables) -> Outcome<
         let once = |side: usize, round| rate(pair.both()[side], work, records, operations, round + 2);
         let measured = alternate(runner(plan), once)?;
         let all = operations as f64 * measured.figures[0].len() as f64;
-        tables.reads.rows.push(rounds(name, measured, Some(Bound::AtLeast(1.0))));
+        let bound = (pair.peer == Side::RocksDb).then_some(Bound::AtLeast(1.0));
+        tables.reads.rows.push(rounds(name, measured, bound));
         let after = pair.stores[0].figures().blocks_read;
-        if let (Some(before), Some(after), Some(most)) = (before, after, most_blocks(work)) {
+        let is_counted = tables.counts.rows.iter().any(|row| row.name == what);
+        if let (false, Some((before, after)), Some(most)) = (is_counted, before.zip(after), most_blocks(work))
+        {
             let row = alone(what.to_owned(), (after - before) as f64 / all, Some(Bound::AtMost(most)));
             tables.counts.rows.push(row);
         }

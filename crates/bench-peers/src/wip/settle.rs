@@ -3,9 +3,11 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// A pause in which the process uses less than `IDLE` of its processors is rest.
-const PAUSE: Duration = Duration::from_millis(60);
-const IDLE: Duration = Duration::from_micros(1500);
+/// A pause in which the process uses less than `IDLE` of its processors is rest, after `QUIET` of
+/// them.
+const PAUSE: Duration = Duration::from_millis(10);
+const IDLE: Duration = Duration::from_micros(500);
+const QUIET: u32 = 12;
 /// Longest wait.
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -18,7 +20,7 @@ fn process_time() -> Duration {
 pub(super) fn settle() -> Duration {
     let start = Instant::now();
     let (mut worked, mut used, mut quiet) = (Duration::ZERO, process_time(), 0);
-    while quiet < 2 && start.elapsed() < LONGEST {
+    while quiet < QUIET && start.elapsed() < LONGEST {
         std::thread::sleep(PAUSE);
         let now = process_time();
         if now.saturating_sub(used) < IDLE {

@@ -2,8 +2,9 @@
 
 use super::Outcome;
 use super::plot::Plot;
-use crate::plan::Plan;
+use crate::plan::{Plan, say};
 use std::cell::RefCell;
+use std::fmt::Display;
 use terrace_bench::{Bound, Measure, Measured, Row, Runner, Section};
 
 pub(super) struct Tables {
@@ -16,6 +17,7 @@ pub(super) struct Tables {
     pub(super) opens: Section,
     pub(super) server: Section,
     pub(super) answers: Section,
+    pub(super) failed: Section,
     /// For the page.
     pub(super) plots: Vec<Plot>,
 }
@@ -37,7 +39,7 @@ impl Tables {
                 ),
                 "thousand/s",
             ),
-            reads: section(&format!("Reads and mixes. {sides}"), "thousand/s"),
+            reads: section("Reads and mixes of the loaded stores; caches are warm", "thousand/s"),
             written: section(
                 "Bytes written for each byte put, in the loads above; fjall's are the kernel's count, its log included",
                 "bytes",
@@ -54,7 +56,17 @@ impl Tables {
                 "Answers compared: puts, deletes, batches, gets of present and absent keys, ranges both ways, reads at one instant, reopens; 4 MiB of memory",
                 "",
             ),
+            failed: section("Could not be measured", ""),
             plots: Vec::new(),
+        }
+    }
+
+    /// Notes a part that failed, as a target that is missed: the other parts' figures count.
+    pub(super) fn note<E: Display>(&mut self, part: &str, outcome: Result<(), E>) {
+        if let Err(error) = outcome {
+            say(&format!("{part} failed: {error}"));
+            let row = Row::new(part).noting(error.to_string()).judged(Bound::AtLeast(1.0));
+            self.failed.rows.push(row);
         }
     }
 
@@ -70,6 +82,7 @@ impl Tables {
             self.opens,
             self.server,
             self.answers,
+            self.failed,
         ];
         all.into_iter().filter(|section| !section.rows.is_empty()).collect()
     }
@@ -87,16 +100,24 @@ pub(super) fn rounds(name: String, measured: Measured, bound: Option<Bound>) -> 
 }
 
 fn judged(row: Row, bound: Option<Bound>) -> Row {
-    match bound {
+    told(match bound {
         Some(bound) => row.against(0, bound),
         None => Row { ratio: row.ours.zip(row.peers[0]).map(|(ours, other)| ours / other), ..row },
-    }
+    })
+}
+
+/// The row, after its figures have been printed: the whole report comes much later.
+fn told(row: Row) -> Row {
+    let figures = [row.ours, row.peers.first().copied().flatten(), row.ratio];
+    let figures = figures.map(|figure| figure.map_or("-".to_owned(), |figure| format!("{figure:.2}")));
+    say(&format!("  {}: {}", row.name, figures.join(" | ")));
+    row
 }
 
 /// A row of our figure alone.
 pub(super) fn alone(name: String, ours: f64, bound: Option<Bound>) -> Row {
     let row = Row { ours: Some(ours), ..Row::new(name) };
-    bound.into_iter().fold(row, Row::judged)
+    told(bound.into_iter().fold(row, Row::judged))
 }
 
 /// Measures two sides in turn: `once(side, round)` returns a figure.
