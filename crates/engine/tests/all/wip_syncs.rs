@@ -177,8 +177,8 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// Histories that begin with what a process leaves that is killed just before a sync: the last one
-/// of each kind of file, and of the directory after each kind of change. `change` is the kind of the
-/// call before it; all kinds, if it is empty.
+/// of each kind of file, and of the directory after each kind of change. `change` is the kind of
+/// the call before it; all kinds, if it is empty.
 fn after_kills(of: &Scenario, change: &str) -> Vec<Scenario> {
     let kills: Arc<Mutex<BTreeMap<String, SimFs>>> = Arc::default();
     let (note, mut before) = (kills.clone(), String::new());
