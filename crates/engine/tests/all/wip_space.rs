@@ -122,7 +122,7 @@ fn small_neighbours_are_joined_when_idle() {
     let buckets = || store.stats().disk.unwrap().buckets;
     let many = buckets();
     assert!(many >= 8, "{many}");
-    let is_kept = |number: u64| number % 500 == 0;
+    let is_kept = |number: u64| number.is_multiple_of(500);
     for number in (0..8 * KEYS).filter(|&number| !is_kept(number)) {
         store.delete(&key(number), Durably::Later).unwrap();
     }
