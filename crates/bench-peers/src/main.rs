@@ -88,8 +88,8 @@ enum Suite {
     Share,
     /// The store in a directory beside RocksDB and fjall.
     Wip,
-    /// Its answers beside theirs, over a million random operations (`--records` chooses another
-    /// number).
+    /// Its answers beside those of RocksDB, over a million random operations (`--records` chooses
+    /// another number).
     WipAnswers,
 }
 
