@@ -32,7 +32,7 @@ impl<F: Files> Wip<F> {
 
     fn refill_from(&self, record: Record<'_>) -> Result<(), DiskError> {
         let mut writer = self.writer();
-        let mut state = self.state.load_full();
+        let mut state = self.state.load();
         for (draft, seq) in read_drafts(record.payload).zip(record.first_seq..) {
             let what = "a record of the log is none of this engine";
             let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
@@ -40,14 +40,12 @@ impl<F: Files> Wip<F> {
             if seq < self.cleared_at.load(Relaxed) || seq < bucket.flushed {
                 continue;
             }
-            let item = Item { key: draft.key, seq, content: draft.content };
-            let is_full = bucket.active.memory() >= bucket.freeze_at;
-            if is_full || !bucket.active.add(&item) {
+            if bucket.active.memory() >= bucket.freeze_at {
                 self.freeze(&mut writer, bucket.id);
-                state = self.state.load_full();
-                let is_added = state.bucket(draft.key).active.add(&item);
-                assert!(is_added, "an empty MemTable has room for an item");
+                state = self.state.load();
             }
+            let item = Item { key: draft.key, seq, content: draft.content };
+            self.add_item(&mut writer, &mut state, &item);
         }
         Ok(())
     }

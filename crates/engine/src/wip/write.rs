@@ -15,10 +15,15 @@ use super::store::{Wip, Writer};
 use crate::durability::Durably;
 use crate::engine::{Commit, Expected, Write, WriteKind};
 use crate::{Change, Durability, Entry, Put, ReadError, WriteError};
+use arc_swap::Guard;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_disk::codec::put_varint;
 use terrace_disk::{Content, Item, LOG_PAYLOAD_MAX};
 use terrace_medium::files::Files;
+
+/// The state that the store has, under the writer's lock.
+type Present<F> = Guard<Arc<State<F>>>;
 
 /// A write of one key.
 #[derive(Clone, Copy)]
@@ -73,7 +78,7 @@ impl<F: Files> Wip<F> {
         }
         let first = writer.next_seq;
         let end = self.append(&mut writer, first, drafts)?;
-        self.add(&mut writer, &state, first, drafts);
+        self.add(&mut writer, state, first, drafts);
         self.counters.written.fetch_add(bytes as u64, Relaxed);
         drop(writer);
         self.wait_for_log(end, durability)?;
@@ -101,19 +106,16 @@ impl<F: Files> Wip<F> {
     }
 
     /// Adds items to MemTables, and makes them visible.
-    fn add(&self, writer: &mut Writer, state: &State<F>, first: u64, drafts: &[Draft<'_>]) {
+    fn add(&self, writer: &mut Writer, mut state: Present<F>, first: u64, drafts: &[Draft<'_>]) {
         for draft in drafts.iter().filter(|draft| matches!(draft.content, Content::Tombstone)) {
             self.removals.count(draft.key);
         }
         let mut full = Vec::new();
         for (draft, seq) in drafts.iter().zip(first..) {
             let item = Item { key: draft.key, seq, content: draft.content };
+            self.add_item(writer, &mut state, &item);
             let bucket = state.bucket(draft.key);
-            if !bucket.active.add(&item) {
-                self.freeze(writer, bucket.id);
-                let is_added = self.state.load().bucket(draft.key).active.add(&item);
-                assert!(is_added, "an empty MemTable has room for an item");
-            } else if bucket.active.memory() >= bucket.freeze_at && full.last() != Some(&bucket.id) {
+            if bucket.active.memory() >= bucket.freeze_at && full.last() != Some(&bucket.id) {
                 full.push(bucket.id);
             }
         }
@@ -122,6 +124,18 @@ impl<F: Files> Wip<F> {
         self.visible.store(writer.next_seq - 1, Release);
         self.watches.report(drafts.iter().map(|draft| draft.key));
         full.into_iter().for_each(|id| self.freeze(writer, id));
+    }
+
+    /// Adds an item to the MemTable of its bucket, which is frozen first if it has no room. `state`
+    /// is the present state, and stays so: what is frozen takes no more items.
+    pub(super) fn add_item(&self, writer: &mut Writer, state: &mut Present<F>, item: &Item<'_>) {
+        if state.bucket(item.key).active.add(item) {
+            return;
+        }
+        self.freeze(writer, state.bucket(item.key).id);
+        *state = self.state.load();
+        let is_added = state.bucket(item.key).active.add(item);
+        assert!(is_added, "an empty MemTable has room for an item");
     }
 
     /// Whether no key of these has been written behind the number `since`. Called under the

@@ -287,3 +287,24 @@ fn data_larger_than_memory_is_split_into_buckets() {
     rig.restart();
     assert_eq!(rig.contents().len(), 40_000);
 }
+
+/// A batch fills a MemTable's chunks, and its last, short value would still fit into the full one.
+#[test]
+fn batch_longer_than_a_memtable_survives_a_kill() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let settings = settings(Durability::Process, &clock);
+    let store = Wip::create(files.clone(), Path::new(PATH), settings.clone()).unwrap();
+    let long = vec![7; 20 << 10];
+    let keys: Vec<[u8; 4]> = (0..80u32).map(u32::to_be_bytes).collect();
+    let value = |nth: usize| if nth.is_multiple_of(79) { &b"short"[..] } else { &long };
+    let puts: Vec<Put<'_>> =
+        (0..keys.len()).map(|nth| Put { key: &keys[nth], value: value(nth), expires_at: None }).collect();
+    store.put_many(&puts, Durably::Store).into_iter().for_each(|done| done.unwrap());
+    let _ = store.step(Chore::Flush, &|| false);
+    drop(store);
+    let store = Wip::open(files, Path::new(PATH), settings).unwrap();
+    for (nth, key) in keys.iter().enumerate() {
+        let found = store.get(key).unwrap();
+        assert!(found.is_some_and(|found| *found == *value(nth)), "{nth}");
+    }
+}
