@@ -123,41 +123,26 @@ pub(crate) fn terrace_program() -> Outcome<PathBuf> {
 /// Terrace with a new pool in /dev/shm, made with `index`.
 pub(crate) fn terrace(index: Index) -> Outcome<Server> {
     let files = tempfile::tempdir_in("/dev/shm")?;
-    let port = free_port()?;
-    let mut command = pinned(0, terrace_program()?);
-    command.arg("serve").arg("--pool").arg(files.path().join("server.pool"));
-    command.arg("--unix").arg(socket(&files)).args(["--index", index.name()]);
-    command.args([
-        "--size",
-        "2GiB",
-        "--bind",
-        "127.0.0.1",
-        "--metrics-port",
-        "0",
-        "--threads",
-        "1",
-        "--port",
-    ]);
-    command.arg(port.to_string());
-    Server::start(&mut command, port, files)
+    let (pool, socket) = (files.path().join("server.pool"), socket(&files));
+    serve(files, |command| {
+        command.arg("--pool").arg(pool).arg("--unix").arg(socket);
+        command.args(["--index", index.name(), "--size", "2GiB"]);
+    })
 }
 
 /// Terrace with a new store in a directory in `files`, whose writes survive a loss of power.
 pub(crate) fn terrace_in(files: TempDir) -> Outcome<Server> {
+    let store = files.path().join("store");
+    serve(files, |command| _ = command.arg("--dir").arg(store).args(["--durability", "power"]))
+}
+
+/// Terrace with one event loop and the arguments that `give` adds.
+fn serve(files: TempDir, give: impl FnOnce(&mut Command)) -> Outcome<Server> {
     let port = free_port()?;
     let mut command = pinned(0, terrace_program()?);
-    command.arg("serve").arg("--dir").arg(files.path().join("store"));
-    command.args([
-        "--durability",
-        "power",
-        "--bind",
-        "127.0.0.1",
-        "--metrics-port",
-        "0",
-        "--threads",
-        "1",
-        "--port",
-    ]);
+    command.arg("serve");
+    give(&mut command);
+    command.args(["--bind", "127.0.0.1", "--metrics-port", "0", "--threads", "1", "--port"]);
     command.arg(port.to_string());
     Server::start(&mut command, port, files)
 }

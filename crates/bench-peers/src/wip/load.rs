@@ -154,7 +154,8 @@ fn load_slice(store: &dyn Stored, numbers: std::ops::Range<u64>, by: By, load: &
     Ok(Done { slice, kernel: kernel_written() - before })
 }
 
-fn batch(pairs: &[(Vec<u8>, [u8; VALUE_BYTES])]) -> Vec<Write<'_>> {
+/// Puts of all pairs.
+pub(super) fn batch(pairs: &[(Vec<u8>, [u8; VALUE_BYTES])]) -> Vec<Write<'_>> {
     pairs.iter().map(|(key, value)| (&key[..], Some(&value[..]))).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Room that dead data takes, and what ranges read because of it.
 
-use super::load::{By, RECORD_BYTES, load_both, shape, value};
+use super::load::{By, RECORD_BYTES, batch, load_both, shape, value};
 use super::loaded::{Pair, named, peers};
 use super::place::Place;
 use super::settle::settle;
@@ -65,8 +65,7 @@ fn overwrite(store: &dyn Stored, records: u64) -> Outcome<()> {
                 (key, value(&mut random))
             })
             .collect();
-        let batch: Vec<_> = pairs.iter().map(|(key, value)| (&key[..], Some(&value[..]))).collect();
-        store.write(&batch)?;
+        store.write(&batch(&pairs))?;
     }
     Ok(())
 }

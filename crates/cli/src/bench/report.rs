@@ -162,13 +162,13 @@ fn head(out: &mut dyn Write, options: &BenchOptions, shape: &Shape, measured: &M
 
 fn foot(out: &mut dyn Write, options: &BenchOptions, measured: &Measured, stats: &Stats) -> io::Result<()> {
     let used = format_size(stats.data_bytes);
-    match (stats.pool, stats.disk) {
-        (_, Some(disk)) => {
+    match stats.disk {
+        Some(disk) => {
             let (tables, log) = (format_size(disk.table_bytes), format_size(disk.log_bytes));
             writeln!(out, "\nthe directory: {used} of data, {tables} in tables, {log} of log")?;
         }
-        (pool, None) => {
-            let size = format_size(pool.unwrap_or_default().size_bytes);
+        None => {
+            let size = format_size(stats.pool.unwrap_or_default().size_bytes);
             writeln!(out, "\nthe pool: {used} of {size} used for data")?;
         }
     }

@@ -10,7 +10,8 @@
 //! One edit of the manifest ends both and names the new bucket with all its tables. All items that
 //! the log still has of both lie in those tables.
 
-use super::edit::{Added, Edit, NewBucket};
+use super::edit::{Edit, NewBucket};
+use super::merging::added;
 use super::state::{Bucket, State};
 use super::store::Wip;
 use crate::WriteError;
@@ -99,13 +100,7 @@ fn joining<F: Files>(low: &Bucket<F>, high: &Bucket<F>, id: u64, flushed: u64) -
     };
     for bucket in [low, high] {
         for (level, of) in bucket.levels.iter().enumerate() {
-            edit.added.extend(of.tables.iter().map(|table| Added {
-                bucket: id,
-                level,
-                number: table.number,
-                bytes: table.bytes(),
-                is_oldest: false,
-            }));
+            edit.added.extend(of.tables.iter().map(|table| added(id, level, table, false)));
         }
     }
     edit

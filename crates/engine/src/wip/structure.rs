@@ -1,6 +1,7 @@
 //! Changes of the structure: edits of the manifest, and the states that follow from them.
 
-use super::edit::{Added, Edit, NewBucket};
+use super::edit::{Edit, NewBucket};
+use super::merging::added;
 use super::state::{Bucket, State};
 use super::store::Wip;
 use crate::WriteError;
@@ -86,13 +87,7 @@ impl<F: Files> Wip<F> {
             let parent = bucket.parent.as_ref().map(|parent| parent.id);
             edit.buckets.push(NewBucket { id: bucket.id, low: bucket.low.to_vec(), parent });
             for (level, tables) in bucket.levels.iter().enumerate() {
-                edit.added.extend(tables.tables.iter().map(|table| Added {
-                    bucket: bucket.id,
-                    level,
-                    number: table.number,
-                    bytes: table.bytes(),
-                    is_oldest: false,
-                }));
+                edit.added.extend(tables.tables.iter().map(|table| added(bucket.id, level, table, false)));
             }
             edit.flushed.push((bucket.id, bucket.flushed));
         }

@@ -42,6 +42,20 @@ fn work(store: &Wip<SimFs>) {
     while store.step(Chore::Merge, &|| false) == Rest::More {}
 }
 
+/// Lets so many seconds pass without a write.
+fn idle(store: &Wip<SimFs>, clock: &ManualClock, seconds: u64) {
+    for _ in 0..seconds {
+        work(store);
+        clock.advance(1000);
+    }
+}
+
+/// Tables take at most so many times the bytes of the live records.
+fn assert_space(store: &Wip<SimFs>, live: u64, most: f64) {
+    let space = store.stats().disk.unwrap().table_bytes as f64 / (live * 116) as f64;
+    assert!(space <= most, "{space:.2} times the live data");
+}
+
 #[test]
 fn inserts_write_at_most_the_papers_bound() {
     let (store, _) = store();
@@ -71,9 +85,7 @@ fn overwritten_data_does_not_pile_up() {
         }
     }
     work(&store);
-    let (disk, live) = (store.stats().disk.unwrap(), KEYS * 116);
-    let space = disk.table_bytes as f64 / live as f64;
-    assert!(space <= 1.6, "{space:.2} times the live data");
+    assert_space(&store, KEYS, 1.6);
     let count = store.len().get() as f64 / KEYS as f64;
     assert!((0.7..1.6).contains(&count), "{count:.2} of the keys are counted");
 }
@@ -86,13 +98,8 @@ fn deleted_data_goes_when_the_store_is_idle() {
     for number in (0..KEYS).filter(|number| number % 10 != 0) {
         store.delete(&key(number), Durably::Later).unwrap();
     }
-    for _ in 0..60 {
-        work(&store);
-        clock.advance(1000);
-    }
-    let (disk, live) = (store.stats().disk.unwrap(), KEYS / 10 * 116);
-    let space = disk.table_bytes as f64 / live as f64;
-    assert!(space <= 1.3, "{space:.2} times the live data");
+    idle(&store, &clock, 60);
+    assert_space(&store, KEYS / 10, 1.3);
 }
 
 #[test]
@@ -105,13 +112,8 @@ fn expired_data_goes_when_the_store_is_idle() {
     work(&store);
     assert!(store.stats().disk.unwrap().table_bytes > KEYS * 100);
     clock.advance(10_000);
-    for _ in 0..30 {
-        work(&store);
-        clock.advance(1000);
-    }
-    let (disk, live) = (store.stats().disk.unwrap(), KEYS / 10 * 116);
-    let space = disk.table_bytes as f64 / live as f64;
-    assert!(space <= 1.3, "{space:.2} times the live data");
+    idle(&store, &clock, 30);
+    assert_space(&store, KEYS / 10, 1.3);
 }
 
 #[test]
@@ -127,10 +129,7 @@ fn small_neighbours_are_joined_when_idle() {
         store.delete(&key(number), Durably::Later).unwrap();
     }
     work(&store);
-    for _ in 0..60 {
-        work(&store);
-        clock.advance(1000);
-    }
+    idle(&store, &clock, 60);
     let disk = store.stats().disk.unwrap();
     assert_eq!(disk.buckets, 1);
     assert!(disk.joins >= many - 1, "{} joins of {many} buckets", disk.joins);
@@ -193,10 +192,7 @@ fn seek_past_deleted_keys_reads_few_blocks() {
     for number in 0..5 * KEYS - 1 {
         store.delete(&number.to_be_bytes(), Durably::Later).unwrap();
     }
-    for _ in 0..60 {
-        work(&store);
-        clock.advance(1000);
-    }
+    idle(&store, &clock, 60);
     let before = store.stats().disk.unwrap().blocks_read;
     let mut found = Vec::new();
     let mut range = terrace_engine::Ordered::range(
