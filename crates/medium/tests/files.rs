@@ -337,3 +337,29 @@ fn long_direct_reads_are_completed() {
     SystemFiles.open(&path, Purpose::ReadDirect).unwrap().read_exact_at(&mut read, 3).unwrap();
     assert!(read == bytes[3..]);
 }
+
+#[test]
+fn small_writes_reach_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let file = SystemFiles.create(&path).unwrap();
+    file.allocate(100_000).unwrap();
+    file.expect_small_writes(100_000);
+    // Small and long ones, at the border of the pages, across the end of what is mapped, behind it.
+    let mut expected = vec![0; 120_000];
+    let writes = [(0, 10), (4090, 12), (4096, 4096), (5000, 9000), (99_990, 10), (99_995, 10), (110_000, 9)];
+    for (nth, (at, len)) in writes.into_iter().enumerate() {
+        let bytes = vec![nth as u8 + 1; len];
+        file.write_all_at(&bytes, at as u64).unwrap();
+        expected[at..at + len].copy_from_slice(&bytes);
+    }
+    file.sync_data().unwrap();
+    expected.truncate(110_009);
+    assert_eq!(std::fs::read(&path).unwrap(), expected);
+    // Behind a cut, writes make the file longer again.
+    file.set_length(5).unwrap();
+    file.write_all_at(b"behind", 8000).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap().len(), 8006);
+    file.write_all_at(&[9], 4).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap()[..6], [1, 1, 1, 1, 9, 0]);
+}

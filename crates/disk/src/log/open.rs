@@ -1,17 +1,26 @@
 //! Opening a log behind what was replayed, releasing its oldest segments, and closing it.
 
 use super::head::HEAD;
+use super::record::Chain;
 use super::records::renew;
 use super::replay::Replayed;
 use super::segment::{self, Failure, Spare, path_of};
 use super::state::State;
 use super::writer::{Log, LogOptions};
 use crate::DiskError;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::PoisonError;
 use terrace_medium::files::{Files, Purpose, StoredFile};
 
 impl<F: Files> Log<F> {
+    /// The log in `directory`, before it is known where its records end. The caller does nothing
+    /// with it but [`Log::start`].
+    pub fn unopened(files: &F, directory: &Path, store: u64, options: LogOptions) -> Self {
+        let state = State::new(store, VecDeque::new(), 0, Chain::default());
+        Self::with_state(files.clone(), directory.into(), store, options, state)
+    }
+
     /// Opens the log in `directory` behind what was replayed from there. Its next record begins a
     /// segment. If `is_read_only`, nothing is changed, and every append fails.
     ///
@@ -26,13 +35,23 @@ impl<F: Files> Log<F> {
         replayed: &Replayed,
         is_read_only: bool,
     ) -> Result<Self, DiskError> {
+        let log = Self::unopened(files, directory, store, options);
+        log.start(replayed, is_read_only)?;
+        Ok(log)
+    }
+
+    /// Opens a log that was not, as [`Log::open`] does.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn start(&self, replayed: &Replayed, is_read_only: bool) -> Result<(), DiskError> {
+        let (files, directory) = (&self.files, &self.directory);
         let begun = replayed.begun.iter().copied().collect();
         let number = replayed.next_segment - 1;
-        let state = State::new(store, begun, number, replayed.chain);
-        let log = Self::with_state(files.clone(), directory.into(), store, options, state);
+        *self.lock() = State::new(self.store, begun, number, replayed.chain);
         if is_read_only {
-            log.lock().fail(&DiskError::ReadOnly { path: directory.into() });
-            return Ok(log);
+            self.lock().fail(&DiskError::ReadOnly { path: directory.clone() });
+            return Ok(());
         }
         // The newest first: what is left has no gap. The oldest stays, empty: the segment before it
         // may end with the record that says that another follows.
@@ -42,14 +61,14 @@ impl<F: Files> Log<F> {
         settle(files, directory, replayed)?;
         let old = replayed.surplus.first().map(|_| segment::empty(files, directory, number + 1));
         let old = old.transpose()?;
-        match segment::make(files, directory, number + 1, old.clone(), options.segment_bytes) {
-            Ok(spare) => log.lock().add_spare(spare),
+        match segment::make(files, directory, number + 1, old.clone(), self.options.segment_bytes) {
+            Ok(spare) => self.lock().add_spare(spare),
             Err(Failure { error: DiskError::Full { .. }, .. }) => {
-                old.into_iter().for_each(|segment| log.lock().add_spare(Spare { segment, size: 0 }));
+                old.into_iter().for_each(|segment| self.lock().add_spare(Spare { segment, size: 0 }));
             }
             Err(Failure { error, .. }) => return Err(error),
         }
-        Ok(log)
+        Ok(())
     }
 
     /// Removes the segments whose sequence numbers are all below `below`, from the oldest on, but

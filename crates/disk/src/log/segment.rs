@@ -108,6 +108,7 @@ pub(super) fn make<F: Files>(
         return Err(failure);
     }
     sync_directory(files, directory).map_err(Failure::last)?;
+    segment.file.expect_small_writes(bytes);
     Ok(Spare { segment, size: bytes })
 }
 

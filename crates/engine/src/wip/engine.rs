@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::files::Files;
 use terrace_pool::Forked;
 
+/// Bytes of keys and values that an open reads from the log within some 10 ms.
+const REPLAYED_FAST: u64 = 1 << 20;
+
 impl<F: Files> Wip<F> {
     /// Entries of several keys at one sequence number.
     fn get_each(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
@@ -240,11 +243,18 @@ impl<F: Files> Wip<F> {
         Ok(())
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable, and the next open fast.
     fn end(self) -> Result<(), WriteError> {
-        let is_child = self.opener.check().is_err();
-        if is_child || self.settings.read_only || self.is_stopped.get().is_some() {
+        if self.check_writable().is_err() {
             return Ok(());
+        }
+        let state = self.state.load_full();
+        let in_memory: u64 = state.memtables().map(|memtable| memtable.data_bytes()).sum();
+        if in_memory > REPLAYED_FAST {
+            self.freeze_all();
+            // Where it fails, the log has everything.
+            while self.step_flush().is_ok_and(|rest| rest == Rest::More) {}
+            self.check_writable()?;
         }
         Ok(self.log.close()?)
     }

@@ -6,13 +6,19 @@
 //! are overwritten would grow to its full size. Here a bucket is merged whole when its garbage is
 //! worth it: more than half of the live data, or more than a fifth once nobody writes. Entries that
 //! have expired are garbage, too.
+//!
+//! Tombstones side by side are worse than their bytes: a range passes all of them, and all that
+//! they hide, before it finds a key. So a bucket with many such is merged earlier.
 
 use super::state::Bucket;
-use terrace_disk::Sketch;
+use terrace_disk::{Properties, Sketch};
 use terrace_medium::files::Files;
 
 /// Where a sketch cannot tell a sum from a union: its error, twice and a little more.
 const SURE: f64 = 0.88;
+
+/// Blocks that consist of tombstones mostly, and may stay: a range passes them quickly.
+const SPARSE_MAX: u64 = 4;
 
 /// What a bucket's tables have, about.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,22 +30,27 @@ pub(super) struct Content {
     /// Bytes of all tables, and of those but the oldest.
     bytes: u64,
     recent_bytes: u64,
+    /// Tombstones of all tables but the oldest, and blocks that consist of them mostly.
+    tombstones: f64,
+    sparse_blocks: u64,
 }
 
 impl Content {
     pub(super) fn of<F: Files>(bucket: &Bucket<F>) -> Self {
         let mut keys = Sketch::default();
-        let (mut items, mut tombstones) = (0, 0);
+        let (mut items, mut tombstones, mut sparse_blocks) = (0, 0, 0);
         for (_, table) in bucket.tables() {
             let properties = table.properties();
             keys.join(&properties.keys);
             items += properties.items;
             tombstones += properties.tombstones;
+            sparse_blocks += properties.sparse_blocks;
         }
         let (items, union) = (items as f64, keys.estimate());
         let distinct = if union > SURE * items { items } else { union };
         let oldest = bucket.levels.iter().rev().find_map(|level| level.tables.first());
         let bytes = bucket.bytes();
+        let of_oldest = |figure: fn(&Properties) -> u64| oldest.map_or(0, |table| figure(table.properties()));
         // A tombstone hides a version of its key in an older table, or is of no use any more.
         let hidden = if union > SURE * items { 2.0 } else { 1.0 } * tombstones as f64;
         Self {
@@ -47,6 +58,8 @@ impl Content {
             live: (distinct - hidden).max(0.0),
             bytes,
             recent_bytes: bytes - oldest.map_or(0, |table| table.bytes()),
+            tombstones: (tombstones - of_oldest(|properties| properties.tombstones)) as f64,
+            sparse_blocks: sparse_blocks - of_oldest(|properties| properties.sparse_blocks),
         }
     }
 
@@ -62,7 +75,14 @@ impl Content {
         let (garbage, recent) = if is_idle { (0.2, 16) } else { (0.5, 5) };
         // What has expired goes for certain.
         let is_new = self.recent_bytes > self.bytes / recent || expired > self.items * garbage / 2.0;
-        self.ratio(expired) > garbage && is_new
+        self.ratio(expired) > garbage && is_new || self.is_sparse(is_idle)
+    }
+
+    /// Whether ranges pass many tombstones side by side, and a merge that removes them costs few
+    /// items for each.
+    fn is_sparse(&self, is_idle: bool) -> bool {
+        let cost = if is_idle { 64.0 } else { 8.0 };
+        self.sparse_blocks > SPARSE_MAX && self.items < cost * self.tombstones
     }
 
     /// Whether it cannot wait for other merges.

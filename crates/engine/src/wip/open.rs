@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use terrace_disk::{Directory, DiskError, Identity, Log, LogOptions, Manifest, TableCache, replay};
+use terrace_disk::{Directory, DiskError, Identity, Log, LogOptions, Manifest, TableCache};
 use terrace_medium::files::Files;
 use terrace_pool::Opener;
 
@@ -141,23 +141,20 @@ impl<F: Files> Wip<F> {
             remove_leftovers(&files, path, &plan)?;
         }
         let state = state_of(&files, (path, store), &plan, &settings, &cache, &chance)?;
-        // Looks where the log ends. The second pass fills the MemTables, and flushes them when they
-        // have their share of memory: the log may be longer than that.
-        let replayed = replay(&files, path, store, &mut |_| Ok(()))?;
         let options = LogOptions { segment_bytes: settings.segment_bytes };
-        let next_seq = replayed.last_seq.max(plan.cleared_at).max(last_seq(&state)) + 1;
-        let log = Log::open(&files, path, store, options, &replayed, settings.read_only)?;
+        let log = Log::unopened(&files, path, store, options);
+        let in_tables = plan.cleared_at.max(last_seq(&state));
         let tables = AtomicU64::new(plan.written);
         let counters = Counters { tables, tables_before: plan.written, ..Counters::default() };
-        let writer = Writer { next_seq, heads: Vec::new() };
-        let wip = Self {
+        let writer = Writer { next_seq: in_tables + 1, heads: Vec::new() };
+        let mut wip = Self {
             files,
             directory,
             cache,
-            log_start: log.end(),
+            log_start: 0,
             log,
             state: ArcSwap::from_pointee(state),
-            visible: AtomicU64::new(next_seq - 1),
+            visible: AtomicU64::new(in_tables),
             cleared_at: AtomicU64::new(plan.cleared_at),
             snapshots: Default::default(),
             removals: Default::default(),
@@ -171,12 +168,25 @@ impl<F: Files> Wip<F> {
             is_stopped: OnceLock::new(),
             owed: AtomicU64::new(0),
             opener: Opener::here(),
-            refilled: AtomicU64::new(0),
+            refilled: AtomicU64::new(u64::MAX),
             counters,
             settings,
         };
-        wip.refill(replayed.records)?;
+        wip.start()?;
         Ok(wip)
+    }
+}
+
+impl<F: Files> Wip<F> {
+    /// Takes what the log has, and begins to write to it.
+    fn start(&mut self) -> Result<(), DiskError> {
+        let (replayed, first_left) = self.refill()?;
+        self.log.start(&replayed, self.settings.read_only)?;
+        self.log_start = self.log.end();
+        let last_seq = replayed.last_seq.max(self.visible.load(Relaxed));
+        self.visible.store(last_seq, Relaxed);
+        self.writer().next_seq = last_seq + 1;
+        first_left.map_or(Ok(()), |first| self.refill_rest(first, replayed.records))
     }
 }
 

@@ -8,22 +8,41 @@ use super::store::Wip;
 use super::write::read_drafts;
 use crate::Rest;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::{DiskError, Item, Record, replay};
+use terrace_disk::{DiskError, Item, Record, Replayed, replay};
 use terrace_medium::files::Files;
 
 impl<F: Files> Wip<F> {
-    /// Adds the items of the log's `records` records that no table has.
-    pub(super) fn refill(&self, records: u64) -> Result<(), DiskError> {
-        let mut may_flush = !self.settings.read_only;
+    /// Adds the items of the log that no table has, as long as MemTables have room for them.
+    /// Returns what was replayed, and the number of the first item that had no room.
+    pub(super) fn refill(&self) -> Result<(Replayed, Option<u64>), DiskError> {
+        let mut first_left = None;
         let mut each = |record: Record<'_>| {
+            // A reader cannot flush: it keeps all in memory.
+            if !self.settings.read_only && self.frozen_bytes() > self.frozen_max() {
+                first_left.get_or_insert(record.first_seq);
+            }
+            if first_left.is_none() { self.refill_from(record) } else { Ok(()) }
+        };
+        let replayed = replay(&self.files, self.path(), self.id(), &mut each)?;
+        Ok((replayed, first_left))
+    }
+
+    /// Adds the items from the number `first` on, in a second pass over the log of `records`
+    /// records. It flushes what it fills: only now it is known that no item is a torn tail's.
+    pub(super) fn refill_rest(&self, first: u64, records: u64) -> Result<(), DiskError> {
+        let mut may_flush = true;
+        let mut each = |record: Record<'_>| {
+            if record.first_seq < first {
+                return Ok(());
+            }
             self.refilled.store(record.first_seq, Relaxed);
-            self.refill_from(record)?;
             while may_flush && self.frozen_bytes() > self.frozen_max() {
                 // A full disk is no reason not to open: then what is left stays in memory.
                 may_flush = self.step_flush().is_ok_and(|rest| rest == Rest::More);
             }
-            Ok(())
+            self.refill_from(record)
         };
+        self.refilled.store(first, Relaxed);
         let replayed = replay(&self.files, self.path(), self.id(), &mut each)?;
         assert_eq!(replayed.records, records, "a log that nobody writes stays the same");
         self.refilled.store(u64::MAX, Relaxed);

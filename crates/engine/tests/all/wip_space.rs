@@ -193,11 +193,35 @@ fn seek_past_deleted_keys_reads_few_blocks() {
         store.delete(&number.to_be_bytes(), Durably::Later).unwrap();
     }
     idle(&store, &clock, 60);
+    assert_seek(&store, 0, 5 * KEYS - 1);
+}
+
+/// Deleted keys in the midst of others, which no merge would touch for the garbage alone.
+#[test]
+fn deleted_keys_side_by_side_go_before_the_rest() {
+    let files = SimFs::new(["/data"]);
+    let mut settings = of(Durability::Process);
+    (settings.memory, settings.memtable_bytes, settings.fanout) = (8 << 20, 1 << 20, 8);
+    let store = Wip::create(files, Path::new(PATH), settings).unwrap();
+    let put = |number: u64| {
+        store.put(Put { key: &number.to_be_bytes(), value: &[7; 100], expires_at: None }, Durably::Later)
+    };
+    (0..3 * KEYS).for_each(|number| put(number).unwrap());
+    terrace_engine::OnDisk::flush(&store).unwrap();
+    for number in KEYS..2 * KEYS {
+        store.delete(&number.to_be_bytes(), Durably::Later).unwrap();
+    }
+    terrace_engine::OnDisk::flush(&store).unwrap();
+    assert_seek(&store, KEYS, 2 * KEYS);
+}
+
+/// A range from the key `from` on finds `expected` first, and reads few blocks for it.
+fn assert_seek(store: &Wip<SimFs>, from: u64, expected: u64) {
     let before = store.stats().disk.unwrap().blocks_read;
     let mut found = Vec::new();
     let mut range = terrace_engine::Ordered::range(
-        &store,
-        std::ops::Bound::Unbounded,
+        store,
+        std::ops::Bound::Included(&from.to_be_bytes()),
         std::ops::Bound::Unbounded,
         terrace_engine::Direction::Forward,
     )
@@ -208,7 +232,22 @@ fn seek_past_deleted_keys_reads_few_blocks() {
             std::ops::ControlFlow::Continue(())
         })
         .unwrap();
-    assert_eq!(found, [(5 * KEYS - 1).to_be_bytes()]);
+    assert_eq!(found, [expected.to_be_bytes()]);
     let read = store.stats().disk.unwrap().blocks_read - before;
     assert!(read <= 4, "{read} blocks");
+}
+
+#[test]
+fn close_leaves_little_to_the_log() {
+    let files = SimFs::new(["/data"]);
+    let mut settings = of(Durability::Process);
+    (settings.memory, settings.memtable_bytes) = (32 << 20, 8 << 20);
+    let store = Wip::create(files.clone(), Path::new(PATH), settings.clone()).unwrap();
+    (0..KEYS).for_each(|number| put(&store, number, 1));
+    assert!(store.stats().disk.unwrap().memtable_bytes > 2 << 20);
+    Arc::new(store).close().unwrap();
+    settings.read_only = true;
+    let store = Wip::open(files, Path::new(PATH), settings).unwrap();
+    assert!(store.stats().disk.unwrap().memtable_bytes < 64 << 10);
+    (0..KEYS).for_each(|number| assert_eq!(*store.get(&key(number)).unwrap().unwrap(), [1; 100]));
 }

@@ -61,6 +61,12 @@ pub trait StoredFile: Send + Sync {
     /// lacks space.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
+    /// Tells that many small writes to the first `bytes` bytes follow, which are allocated. The file
+    /// may make these cheaper. They have the same effect.
+    fn expect_small_writes(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// The operating system's file, for mapping it into memory; `None` if there is none.
     fn as_system(&self) -> Option<&std::fs::File> {
         None

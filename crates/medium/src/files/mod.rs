@@ -2,6 +2,7 @@
 
 mod direct;
 mod layer;
+mod mapped;
 mod publish;
 mod system;
 

@@ -1,5 +1,6 @@
 //! The operating system's file system.
 
+use super::mapped::Mapped;
 use super::{Files, Purpose, Replace, StoredFile, direct};
 use crate::{MapError, Mapping};
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, RenameFlags};
@@ -12,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,11 +25,13 @@ pub struct SystemFile {
     file: File,
     /// Whether reads go past the page cache, and so must be aligned.
     direct: AtomicBool,
+    /// For small writes, once they are expected.
+    mapped: RwLock<Option<Mapped>>,
 }
 
 impl From<File> for SystemFile {
     fn from(file: File) -> Self {
-        Self { file, direct: AtomicBool::new(false) }
+        Self { file, direct: AtomicBool::new(false), mapped: RwLock::default() }
     }
 }
 
@@ -35,10 +39,14 @@ impl SystemFile {
     /// Opens a file for reads past the page cache, or for plain ones if the file system refuses.
     fn open_direct(path: &Path) -> io::Result<Self> {
         match OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path) {
-            Ok(file) => Ok(Self { file, direct: AtomicBool::new(true) }),
+            Ok(file) => Ok(Self { direct: AtomicBool::new(true), ..file.into() }),
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(File::open(path)?.into()),
             Err(error) => Err(error),
         }
+    }
+
+    fn set_mapped(&self, mapped: Option<Mapped>) {
+        *self.mapped.write().unwrap_or_else(PoisonError::into_inner) = mapped;
     }
 }
 
@@ -54,6 +62,10 @@ impl StoredFile for SystemFile {
         self.file.read_at(buffer, at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        let mapped = self.mapped.read().unwrap_or_else(PoisonError::into_inner);
+        if mapped.as_ref().is_some_and(|mapped| mapped.write_at(bytes, at)) {
+            return Ok(bytes.len());
+        }
         self.file.write_at(bytes, at)
     }
     fn sync(&self) -> io::Result<()> {
@@ -66,6 +78,8 @@ impl StoredFile for SystemFile {
         Ok(self.file.metadata()?.len())
     }
     fn set_length(&self, bytes: u64) -> io::Result<()> {
+        // Stores behind the end of a file are not possible.
+        self.set_mapped(None);
         self.file.set_len(bytes)
     }
     fn allocate(&self, bytes: u64) -> io::Result<()> {
@@ -74,6 +88,9 @@ impl StoredFile for SystemFile {
             MapError::NoSpace { .. } => ErrorKind::StorageFull.into(),
             other => io::Error::other(other),
         })
+    }
+    fn expect_small_writes(&self, bytes: u64) {
+        self.set_mapped(Mapped::new(&self.file, bytes));
     }
     fn forget(&self) {
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
