@@ -135,7 +135,7 @@ impl fmt::Debug for Stopper {
 }
 
 /// Event loops per core if reads wait for a disk.
-const LOOPS_ON_DISK: usize = 4;
+const LOOPS_ON_DISK: usize = 2;
 
 /// Number of event loops: as configured, or one per core; more if reads wait for a disk.
 fn thread_count(shared: &Shared) -> usize {

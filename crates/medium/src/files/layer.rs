@@ -61,7 +61,7 @@ pub trait StoredFile: Send + Sync {
     /// lacks space.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
-    /// Tells that many small writes to the first `bytes` bytes follow, which are allocated. The file
+    /// Tells that many small writes to the first `bytes` bytes follow, which have storage. The file
     /// may make these cheaper. They have the same effect.
     fn expect_small_writes(&self, bytes: u64) {
         let _ = bytes;
