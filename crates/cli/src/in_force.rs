@@ -31,7 +31,7 @@ const OF_POOL: &[Key] = &[
     Key::Participants,
     Key::EndStopped,
 ];
-const OF_DIRECTORY: &[Key] = &[Key::Memory, Key::SyncInterval, Key::MergeRate];
+const OF_DIRECTORY: &[Key] = &[Key::Memory, Key::Dram, Key::SyncInterval, Key::MergeRate];
 
 fn warn_without_effect(config: &Config, keys: &[Key], why: &str, warnings: &mut Vec<String>) {
     let given = keys.iter().filter(|key| config.is_explicit(**key));

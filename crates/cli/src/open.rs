@@ -159,14 +159,24 @@ pub(crate) fn path(config: &Config) -> PathBuf {
     config.text(if is_on_disk(config) { Key::Dir } else { Key::Pool }).into()
 }
 
+/// The engine of a store in a directory.
+fn engine(config: &Config) -> Engine {
+    Engine::named(&config.text(Key::Engine)).filter(|engine| *engine != Engine::Direct).unwrap_or(Engine::Wip)
+}
+
+/// The memory of a store in a directory.
+pub(crate) fn memory(config: &Config) -> ByteSize {
+    ByteSize::bytes(config.number(if engine(config) == Engine::Tiered { Key::Dram } else { Key::Memory }))
+}
+
 fn options(config: &Config) -> Options {
     let (least, most) = parse_sizes(&config.text(Key::IndexCache)).unwrap_or_default();
     let mut options = Store::options()
         .path(path(config))
         .program("terrace")
         .size(ByteSize::bytes(config.number(Key::Size)))
-        .engine(if is_on_disk(config) { Engine::Wip } else { Engine::Direct })
-        .memory(ByteSize::bytes(config.number(Key::Memory)))
+        .engine(if is_on_disk(config) { engine(config) } else { Engine::Direct })
+        .memory(memory(config))
         .durability(Durability::named(&config.text(Key::Durability)).unwrap_or(Durability::Process))
         .sync_interval(Duration::from_millis(config.number(Key::SyncInterval)))
         .merge_rate(ByteSize::bytes(config.number(Key::MergeRate)))

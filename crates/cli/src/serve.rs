@@ -119,7 +119,7 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let path = open::path(config);
     let kind = match &stats.pool {
         None => {
-            let memory = format_size(config.number(Key::Memory));
+            let memory = format_size(open::memory(config).as_bytes());
             writeln!(out, "{heading}directory {} ({memory} of memory, {})", path.display(), promise(config))?;
             format!("engine {}", config.text(Key::Engine))
         }

@@ -18,6 +18,7 @@ const POOL: &[Key] = &[
     Key::Engine,
     Key::Dir,
     Key::Memory,
+    Key::Dram,
     Key::Durability,
     Key::SyncInterval,
     Key::MergeRate,
@@ -29,8 +30,16 @@ const POOL: &[Key] = &[
 ];
 
 /// Settings that affect a command that only reads a pool.
-const READING: &[Key] =
-    &[Key::Pool, Key::Dir, Key::Memory, Key::Durability, Key::Salvage, Key::Shared, Key::EndStopped];
+const READING: &[Key] = &[
+    Key::Pool,
+    Key::Dir,
+    Key::Memory,
+    Key::Dram,
+    Key::Durability,
+    Key::Salvage,
+    Key::Shared,
+    Key::EndStopped,
+];
 
 /// The given settings of a pool ([`OfPool`], [`OfChange`], [`OfReader`]), or of a server and its
 /// pool ([`OfServer`]).
@@ -179,10 +188,15 @@ impl<W: Wanted> Settings<W> {
             (true, "direct") if self.is_given(Key::Engine) => Err(Failure::usage(
                 "the engine direct keeps a store in a pool: --engine wip, or --pool instead of --dir",
             )),
-            (true, _) => config.assign("engine", "wip").map_err(Failure::new),
-            (false, "wip") => {
-                Err(Failure::usage("the engine wip keeps a store in a directory: name it with --dir"))
+            (true, given) => {
+                // An existing store knows its own.
+                let there = terrace::Engine::in_directory(config.text(Key::Dir)).map(terrace::Engine::name);
+                let asked = if given == "tiered" { given } else { "wip" };
+                config.assign("engine", there.unwrap_or(asked)).map_err(Failure::new)
             }
+            (false, engine @ ("wip" | "tiered")) => Err(Failure::usage(format!(
+                "the engine {engine} keeps a store in a directory: name it with --dir"
+            ))),
             (false, _) => Ok(()),
         }
     }

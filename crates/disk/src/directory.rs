@@ -163,6 +163,14 @@ impl<F: Files> Directory<F> {
         files.is_taken(&path).map_err(DiskError::io("look for", &path))
     }
 
+    /// The name of the engine of the store in the directory at `path`.
+    ///
+    /// # Errors
+    /// There is no store, or its identity is damaged or cannot be read.
+    pub fn engine_of(files: &F, path: &Path) -> Result<String, DiskError> {
+        Ok(Identity::read(files, &path.join(IDENTITY))?.engine)
+    }
+
     /// Posts a text for processes that have not opened the store, in place of an earlier one.
     ///
     /// # Errors

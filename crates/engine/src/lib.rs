@@ -9,12 +9,17 @@ mod capability;
 mod clock;
 mod cursor;
 pub mod direct;
+mod draft;
 mod durability;
 mod engine;
 mod entry;
 mod error;
 mod finding;
+mod removals;
 mod stats;
+mod table;
+pub mod tiered;
+mod watches;
 pub mod wip;
 
 pub use capability::{OnDisk, Ordered, Pooled, RangeCursor, RangeRemoved};
@@ -28,5 +33,5 @@ pub use engine::{
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
 pub use finding::{Finding, Place, Remedy};
-pub use stats::{Costs, DiskStats, IndexFigures, Memory, PoolStats, Report, Stats};
+pub use stats::{Costs, DiskStats, IndexFigures, Memory, PoolStats, Report, Stats, TierStats};
 pub use terrace_index::{CURSOR_LIMIT, CacheStats, Direction};

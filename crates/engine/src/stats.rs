@@ -30,6 +30,62 @@ pub struct Stats {
     pub index: Option<IndexFigures>,
     /// The files, if the store's data lies in files.
     pub disk: Option<DiskStats>,
+    /// The tiers, if the store's data lies in two.
+    pub tier: Option<TierStats>,
+}
+
+/// Statistics of a store over DRAM and a slower tier. Sizes in bytes; counts since the store was
+/// opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TierStats {
+    /// Bytes of DRAM that the store may use, and of the index in it.
+    pub dram_bytes: u64,
+    /// See `dram_bytes`.
+    pub index_bytes: u64,
+    /// Bytes of pages that take writes, of those that the tier has as well, and of the read cache.
+    pub open_bytes: u64,
+    /// See `open_bytes`.
+    pub sealed_bytes: u64,
+    /// See `open_bytes`.
+    pub cache_bytes: u64,
+    /// Blocks on the tier, their bytes, and the bytes of records in them that are dead.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub block_bytes: u64,
+    /// See `blocks`.
+    pub dead_bytes: u64,
+    /// Files of large values.
+    pub large_values: u64,
+    /// Bytes of the log, and those written to it.
+    pub log_bytes: u64,
+    /// See `log_bytes`.
+    pub log_bytes_written: u64,
+    /// Bytes of keys and values that were written by callers.
+    pub written_bytes: u64,
+    /// Bytes that flushes wrote to the tier, and those that rewrites of blocks did.
+    pub flushed_bytes: u64,
+    /// See `flushed_bytes`.
+    pub rewritten_bytes: u64,
+    /// Blocks that were sealed, and those that were rewritten or emptied.
+    pub flushes: u64,
+    /// See `flushes`.
+    pub rewrites: u64,
+    /// Looks at records that found them in DRAM, those of them that found a copy in the cache, and
+    /// reads of the tier.
+    pub hits: u64,
+    /// See `hits`.
+    pub copy_hits: u64,
+    /// See `hits`.
+    pub cold_reads: u64,
+    /// Writes in place, and writes to new places.
+    pub in_place: u64,
+    /// See `in_place`.
+    pub appended: u64,
+    /// Writes that had to wait for pages, and how long they waited together, in milliseconds.
+    pub stalls: u64,
+    /// See `stalls`.
+    pub stalled_ms: u64,
 }
 
 /// Statistics of a store in files. Sizes in bytes; counts since the store was opened.
@@ -222,6 +278,7 @@ impl Stats {
             pool: None,
             index: None,
             disk: None,
+            tier: None,
         }
     }
 

@@ -41,7 +41,7 @@ impl<R: RecordKeys> KeyKind for Bytes<R> {
     /// 64-bit XXH3, seeded: specified, stable, fast for short keys.
     #[inline(always)]
     fn hash(key: &[u8], seed: u64) -> u64 {
-        xxhash_rust::xxh3::xxh3_64_with_seed(key, seed)
+        R::hash(key, seed)
     }
 }
 
@@ -50,6 +50,16 @@ impl<R: RecordKeys> KeyKind for Bytes<R> {
 pub trait RecordKeys: Send + Sync + 'static {
     /// The key of the record at `offset`, or `None` if there is no sound record there.
     fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]>;
+    /// Whether the record at `offset` has this key.
+    #[inline(always)]
+    fn is<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64, key: &[u8]) -> bool {
+        Self::key(guard, offset) == Some(key)
+    }
+    /// The hash of a key, by default its 64-bit XXH3, seeded.
+    #[inline(always)]
+    fn hash(key: &[u8], seed: u64) -> u64 {
+        xxhash_rust::xxh3::xxh3_64_with_seed(key, seed)
+    }
     /// Whether the whole record at `offset` is sound. Called when a key was not found but its slot
     /// may be there: for at most one in 4,096 comparisons with other keys of a bucket.
     fn is_sound<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) -> bool {

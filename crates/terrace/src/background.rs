@@ -153,7 +153,7 @@ impl Background {
             background
                 .spawn("terrace-flush", |engine, signal| work_on_disk(engine, signal, &FLUSH_CHORES, None))?;
             background.spawn("terrace-merge", move |engine, signal| {
-                work_on_disk(engine, signal, &[Chore::Merge], rate)
+                work_on_disk(engine, signal, &[Chore::Merge, Chore::Maintain], rate)
             })?;
         }
         Ok(background)

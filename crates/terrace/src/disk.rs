@@ -10,35 +10,100 @@ use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Engine as AnyEngine, OnDisk, Salvage};
 use terrace_medium::files::SystemFiles;
 
+/// Bytes of DRAM that a store needs at least.
+#[cfg(feature = "turbo")]
+const DRAM_MIN: u64 = 16 << 20;
+
 impl Options {
     /// Whether the store lies in files: a directory does, whatever the option.
     pub(crate) fn is_on_disk(&self) -> bool {
-        self.engine == Engine::Wip || self.path.as_deref().is_some_and(Path::is_dir)
+        self.engine != Engine::Direct || self.path.as_deref().is_some_and(Path::is_dir)
     }
 
     pub(crate) fn disk_engine(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
         let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
+        let exists = Wip::exists(&SystemFiles, path)?;
+        let creates = match how {
+            How::Open => false,
+            How::Create => true,
+            How::OpenOrCreate => !exists,
+        };
+        // An existing store knows its own.
+        let engine = Engine::in_directory(path).filter(|_| exists).unwrap_or(self.engine);
+        let is_tiered = engine == Engine::Tiered;
+        // Seeds of hash tables, and the store's identity: the standard library's are random.
+        let chance = RandomState::new().hash_one(std::process::id());
+        match is_tiered {
+            true => self.tiered_engine(path, creates, chance),
+            false => self.wip_engine(path, creates, chance),
+        }
+    }
+
+    fn interval_ms(&self) -> u64 {
+        u64::try_from(self.sync_interval.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn wip_engine(&self, path: &Path, creates: bool, chance: u64) -> Result<Arc<dyn AnyEngine>, OpenError> {
         if self.durability == Durability::None {
             return Err(OpenError::Durability(self.durability));
         }
-        // Seeds of hash tables, and the store's identity: the standard library's are random.
-        let chance = RandomState::new().hash_one(std::process::id());
         let memory = self.memory.as_bytes();
         let mut settings = Settings::with_memory(memory, Arc::clone(&self.clock), chance);
         settings.durability = self.durability;
         settings.read_only = self.read_only;
         settings.read_aware = self.read_aware;
-        settings.interval_ms = u64::try_from(self.sync_interval.as_millis()).unwrap_or(u64::MAX);
-        let open = || Wip::open(SystemFiles, path, settings.clone());
-        let create = || Wip::create(SystemFiles, path, settings.clone());
-        let store = match how {
-            How::Open => open(),
-            How::Create => create(),
-            How::OpenOrCreate if Wip::exists(&SystemFiles, path)? => open(),
-            How::OpenOrCreate => create(),
-        }?;
+        settings.interval_ms = self.interval_ms();
+        let opened = match creates {
+            true => Wip::create(SystemFiles, path, settings),
+            false => Wip::open(SystemFiles, path, settings),
+        };
+        Ok(Arc::new(opened?))
+    }
+
+    #[cfg(not(feature = "turbo"))]
+    fn tiered_engine(&self, _: &Path, _: bool, _: u64) -> Result<Arc<dyn AnyEngine>, OpenError> {
+        Err(OpenError::NotBuilt { feature: "turbo" })
+    }
+
+    #[cfg(feature = "turbo")]
+    fn tiered_engine(
+        &self,
+        path: &Path,
+        creates: bool,
+        chance: u64,
+    ) -> Result<Arc<dyn AnyEngine>, OpenError> {
+        use terrace_engine::tiered::{self, Tiered, TieredError};
+        use terrace_medium::Dram;
+        type Index = terrace_index::hash::Turbo<Dram, tiered::Kind>;
+        let dram = self.memory.as_bytes();
+        if dram < DRAM_MIN {
+            let what = format!("a store needs at least {}", terrace_pool::Bytes(DRAM_MIN));
+            return Err(OpenError::Dram { dram, what });
+        }
+        let mut settings = tiered::Settings::with_dram(dram, Arc::clone(&self.clock), chance);
+        settings.durability = self.durability;
+        settings.read_only = self.read_only;
+        settings.interval_ms = self.interval_ms();
+        let huge_pages = self.huge_pages;
+        let pool: tiered::MakePool<Dram> = Box::new(move || {
+            terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
+        });
+        let opened = match creates {
+            true => Tiered::create::<Index>(SystemFiles, path, settings, pool),
+            false => Tiered::open::<Index>(SystemFiles, path, settings, pool),
+        };
+        let store = opened.map_err(|error| match error {
+            TieredError::Disk(error) => error.into(),
+            TieredError::Pool(error) => error.into(),
+            error => OpenError::Dram { dram, what: error.to_string() },
+        })?;
         Ok(Arc::new(store))
     }
+}
+
+/// The name of the engine of the store in the directory at `path`.
+pub(crate) fn engine_of(path: &Path) -> Option<String> {
+    Directory::engine_of(&SystemFiles, path).ok()
 }
 
 /// The notice of the process that has the store at `path` open.

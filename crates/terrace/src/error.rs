@@ -37,6 +37,13 @@ pub enum OpenError {
     Durability(Durability),
     /// A store on a disk could not be created or opened.
     Disk(DiskError),
+    /// A store over DRAM and files has too little DRAM, or does not fit into it; why.
+    Dram {
+        /// Bytes of DRAM.
+        dram: u64,
+        /// What does not fit.
+        what: String,
+    },
     /// A thread of the store could not be started.
     Thread(io::Error),
 }
@@ -107,6 +114,9 @@ impl fmt::Display for OpenError {
                 )
             }
             Self::Disk(error) => error.fmt(f),
+            Self::Dram { dram, what } => {
+                write!(f, "{} of DRAM do not suffice: {what}\n  give it more", terrace_pool::Bytes(*dram))
+            }
             Self::Thread(error) => write!(f, "a background thread could not be started: {error}"),
         }
     }

@@ -89,23 +89,33 @@ pub enum Engine {
     /// In files of a directory, in the order of their keys: for data larger than memory, durable on
     /// any disk.
     Wip,
+    /// In DRAM and in files of a directory: the index and what is used often in DRAM, everything in
+    /// files. For point reads and writes of data larger than memory.
+    Tiered,
 }
 
 impl Engine {
     /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Direct, Self::Wip];
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Wip, Self::Tiered];
 
     /// Its name, as in commands.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Wip => "wip",
+            Self::Tiered => "tiered",
         }
     }
 
     /// The engine with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|engine| engine.name() == name)
+    }
+
+    /// The engine of the store in the directory at `path`; `None` if there is no store, or it does
+    /// not tell.
+    pub fn in_directory(path: impl AsRef<Path>) -> Option<Self> {
+        Self::named(&crate::disk::engine_of(path.as_ref())?)
     }
 }
 
@@ -144,7 +154,7 @@ pub struct Options {
     shared: bool,
     end_stopped_after: Option<Duration>,
     salvage: bool,
-    huge_pages: bool,
+    pub(crate) huge_pages: bool,
     verify_reads: bool,
     expiry_thread: bool,
     participants: Option<u32>,
@@ -204,7 +214,8 @@ impl Options {
         self
     }
 
-    /// Sets the directory of a store on a disk: the path, and [`Engine::Wip`].
+    /// Sets the directory of a store on a disk: the path, and [`Engine::Wip`] unless another engine
+    /// was set that lies in a directory.
     ///
     /// ```
     /// use terrace::{ByteSize, Durability, Store};
@@ -220,11 +231,12 @@ impl Options {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn directory(self, path: impl AsRef<Path>) -> Self {
-        self.path(path).engine(Engine::Wip)
+        let engine = if self.engine == Engine::Direct { Engine::Wip } else { self.engine };
+        self.path(path).engine(engine)
     }
 
     /// Sets how much memory a store on a disk uses for what is not in tables yet and for a cache of
-    /// what is; default 256 MiB.
+    /// what is, or a store over DRAM and files for all that it has in DRAM; default 256 MiB.
     pub fn memory(mut self, size: ByteSize) -> Self {
         self.memory = size;
         self
@@ -469,7 +481,7 @@ impl Options {
             // process.
             recover_dead: writes && self.shared,
             end_stopped: self.end_stopped_after.filter(|_| self.shared),
-            sweep: writes && self.expiry_thread && engine.pooled().is_some(),
+            sweep: writes && self.expiry_thread && engine.chores().contains(&terrace_engine::Chore::Sweep),
             huge_pages: self.huge_pages && writes && engine.pooled().is_some(),
             disk: writes && engine.on_disk().is_some(),
             merge_rate: self.merge_rate.map(ByteSize::as_bytes),

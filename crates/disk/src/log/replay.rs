@@ -77,7 +77,9 @@ enum Stop {
 
 /// Hands all records of the log in `directory` to `each`, in order, and changes nothing.
 ///
-/// Records may be handed out before an error behind them is found.
+/// Records may be handed out before an error behind them is found. A record for which `each`
+/// returns false is not whole: what belongs to it elsewhere was lost. It counts as a torn one, so
+/// it ends the log, unless the log shows that it was synced.
 ///
 /// # Errors
 /// A segment is damaged, missing, of another store or of a later format; it cannot be read; or
@@ -86,7 +88,7 @@ pub fn replay<F: Files>(
     files: &F,
     directory: &Path,
     store: u64,
-    each: &mut dyn FnMut(Record<'_>) -> Result<(), DiskError>,
+    each: &mut dyn FnMut(Record<'_>) -> Result<bool, DiskError>,
 ) -> Result<Replayed, DiskError> {
     let listed = list(files, directory, store)?;
     let first = listed.first();
@@ -155,7 +157,7 @@ impl Replayed {
         store: u64,
         segment: &Listed,
         next: Option<&Listed>,
-        each: &mut dyn FnMut(Record<'_>) -> Result<(), DiskError>,
+        each: &mut dyn FnMut(Record<'_>) -> Result<bool, DiskError>,
     ) -> Result<Stop, DiskError> {
         let Some(head) = segment.head.filter(|head| head.before == self.chain) else {
             return Ok(Stop::Bad(0));
@@ -167,8 +169,10 @@ impl Replayed {
         let mut begun = Begun::new(segment.number, head.base);
         self.durable = self.durable.max(head.durable);
         let limit = next.and_then(|next| next.head).map(|next| next.before.end);
+        let mut refused = None;
         let stop = loop {
-            let end = records.chain().end;
+            let (chain, offset) = (records.chain(), records.offset());
+            let end = chain.end;
             if limit == Some(end) {
                 break Stop::End { follows: false };
             }
@@ -177,17 +181,19 @@ impl Replayed {
             if header.is_end() {
                 break Stop::End { follows: header.count > 0 };
             }
+            let (first_seq, count, end) = (header.first_seq, header.count, end + header.size());
+            if !each(Record { first_seq, count, end, payload })? {
+                refused = Some((chain, offset));
+                break Stop::Bad(offset);
+            }
             if let Some(last) = header.last_seq() {
                 begun.add(header.first_seq, last);
                 self.last_seq = self.last_seq.max(last);
             }
             self.records += 1;
             self.bytes += u64::from(header.bytes);
-            let (first_seq, count, end) = (header.first_seq, header.count, end + header.size());
-            each(Record { first_seq, count, end, payload })?;
         };
-        self.chain = records.chain();
-        self.used = records.offset();
+        (self.chain, self.used) = refused.unwrap_or_else(|| (records.chain(), records.offset()));
         begun.end = self.chain.end;
         self.begun.push(begun);
         self.next_segment = segment.number + 1;

@@ -48,7 +48,6 @@ mod stage;
 mod store;
 #[cfg(test)]
 mod stray;
-mod table;
 mod view;
 #[cfg(test)]
 mod waits;

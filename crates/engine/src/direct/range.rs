@@ -13,8 +13,8 @@
 
 use super::scan::Skipped;
 use super::store::Direct;
-use super::table::Ranges;
 use super::view::{Record, corrupt};
+use crate::table::Ranges;
 use crate::{Cursor, Entry, RangeCursor, ReadError};
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};

@@ -6,8 +6,8 @@ use super::flight::TOGETHER;
 use super::key::Key;
 use super::range::Range;
 use super::root::{INDEX, Root};
-use super::table::{Indexed, Ranges, Table};
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
+use crate::table::{Indexed, Ranges, Table};
 use crate::{
     Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, IndexFigures, Memory,
     OpenError, Ordered, PoolStats, Pooled, Put, RangeCursor, RangeRemoved, ReadError, Report, Stats, Ticket,
@@ -223,6 +223,7 @@ impl<M: MappedMedium> Direct<M> {
                 cache: self.index.cache(),
             }),
             disk: None,
+            tier: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::range::Range;
 use super::read::Live;
 use super::store::Wip;
-use super::write::Draft;
+use crate::draft::Draft;
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
 use crate::{
     Change, CloseError, Count, Cursor, Direction, Durability, Durably, Entry, OnDisk, Ordered, Put,

@@ -287,7 +287,7 @@ impl<F: Files> Wip<F> {
     /// does.
     pub(super) fn make_room(
         &self,
-        drafts: &[super::write::Draft<'_>],
+        drafts: &[crate::draft::Draft<'_>],
         bytes: usize,
     ) -> Result<(), WriteError> {
         let Some(first) = drafts.first() else { return Ok(()) };

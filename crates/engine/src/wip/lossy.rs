@@ -77,7 +77,7 @@ impl<F: Files> Source for Lossy<F> {
 }
 
 /// Where an error of a file lies, and what it says.
-pub(super) fn place_of(error: &DiskError) -> (Place, &'static str) {
+pub(crate) fn place_of(error: &DiskError) -> (Place, &'static str) {
     let (file, offset, what) = match error {
         DiskError::Corrupt { path, offset, what } => (path.as_path(), *offset, *what),
         DiskError::Io { path, .. } | DiskError::Full { path, .. } => (path.as_path(), 0, "it cannot be read"),
@@ -89,7 +89,7 @@ pub(super) fn place_of(error: &DiskError) -> (Place, &'static str) {
 }
 
 /// The finding for an error of a file that is a `what`. `keys` are those that it affects.
-pub(super) fn finding(error: &DiskError, what: &'static str, keys: Option<&(Vec<u8>, Vec<u8>)>) -> Finding {
+pub(crate) fn finding(error: &DiskError, what: &'static str, keys: Option<&(Vec<u8>, Vec<u8>)>) -> Finding {
     let shown = |key: &[u8]| key.escape_ascii().take(64).map(char::from).collect::<String>();
     Finding {
         place: place_of(error).0,

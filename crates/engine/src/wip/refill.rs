@@ -5,8 +5,8 @@
 //! the items that were read: those behind them lie nowhere else.
 
 use super::store::Wip;
-use super::write::read_drafts;
 use crate::Rest;
+use crate::draft::read_drafts;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, Item, Record, Replayed, replay};
 use terrace_medium::files::Files;
@@ -21,7 +21,10 @@ impl<F: Files> Wip<F> {
             if !self.settings.read_only && self.frozen_bytes() > self.frozen_max() {
                 first_left.get_or_insert(record.first_seq);
             }
-            if first_left.is_none() { self.refill_from(record) } else { Ok(()) }
+            if first_left.is_none() {
+                self.refill_from(record)?;
+            }
+            Ok(true)
         };
         let replayed = replay(&self.files, self.path(), self.id(), &mut each)?;
         Ok((replayed, first_left))
@@ -33,14 +36,14 @@ impl<F: Files> Wip<F> {
         let mut may_flush = true;
         let mut each = |record: Record<'_>| {
             if record.first_seq < first {
-                return Ok(());
+                return Ok(true);
             }
             self.refilled.store(record.first_seq, Relaxed);
             while may_flush && self.frozen_bytes() > self.frozen_max() {
                 // A full disk is no reason not to open: then what is left stays in memory.
                 may_flush = self.step_flush().is_ok_and(|rest| rest == Rest::More);
             }
-            self.refill_from(record)
+            self.refill_from(record).map(|()| true)
         };
         self.refilled.store(first, Relaxed);
         let replayed = replay(&self.files, self.path(), self.id(), &mut each)?;
@@ -54,7 +57,9 @@ impl<F: Files> Wip<F> {
         let mut state = self.state.load();
         for (draft, seq) in read_drafts(record.payload).zip(record.first_seq..) {
             let what = "a record of the log is none of this engine";
-            let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
+            let draft = draft
+                .filter(|draft| !draft.is_reference)
+                .ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
             let bucket = state.bucket(draft.key);
             if seq < self.cleared_at.load(Relaxed) || seq < bucket.flushed {
                 continue;

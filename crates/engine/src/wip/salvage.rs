@@ -11,7 +11,7 @@ use super::open::{NAME, Plan};
 use super::range::Items;
 use super::store::Wip;
 use super::table;
-use super::write::read_drafts;
+use crate::draft::read_drafts;
 use crate::engine::Salvage;
 use crate::{Entry, Finding};
 use std::collections::BTreeSet;

@@ -8,11 +8,11 @@
 
 use super::jobs::Jobs;
 use super::memtable::MemTable;
-use super::removals::Removals;
 use super::snapshots::Snapshots;
 use super::state::{Bucket, State};
 use super::structure::Structure;
-use super::watches::Watches;
+use crate::removals::Removals;
+use crate::watches::Watches;
 use crate::{Clock, Durability, WriteError};
 use arc_swap::ArcSwap;
 use std::path::Path;
@@ -219,7 +219,7 @@ impl<F: Files> Wip<F> {
 }
 
 /// Mixes the bits of a number (SplitMix64).
-pub(super) fn mix(mut number: u64) -> u64 {
+pub(crate) fn mix(mut number: u64) -> u64 {
     number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31

@@ -12,43 +12,18 @@
 
 use super::state::State;
 use super::store::{Wip, Writer};
+use crate::draft::{Draft, HEAD_MAX, append_drafts, draft};
 use crate::durability::Durably;
 use crate::engine::{Commit, Expected, Write, WriteKind};
-use crate::{Change, Durability, Entry, Put, ReadError, WriteError};
+use crate::{Change, Durability, Entry, ReadError, WriteError};
 use arc_swap::Guard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use terrace_disk::codec::put_varint;
 use terrace_disk::{Content, Item, LOG_PAYLOAD_MAX};
 use terrace_medium::files::Files;
 
 /// The state that the store has, under the writer's lock.
 type Present<F> = Guard<Arc<State<F>>>;
-
-/// A write of one key.
-#[derive(Clone, Copy)]
-pub(super) struct Draft<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) content: Content<'a>,
-}
-
-impl<'a> From<Put<'a>> for Draft<'a> {
-    fn from(put: Put<'a>) -> Self {
-        Self { key: put.key, content: Content::Put { value: put.value, expires_at: put.expires_at } }
-    }
-}
-
-impl<'a> Draft<'a> {
-    pub(super) fn removal(key: &'a [u8]) -> Self {
-        Self { key, content: Content::Tombstone }
-    }
-
-    /// Bytes of its key and value.
-    fn bytes(&self) -> usize {
-        let value = if let Content::Put { value, .. } = self.content { value.len() } else { 0 };
-        self.key.len() + value
-    }
-}
 
 impl<F: Files> Wip<F> {
     /// Makes all writes at one instant if `admit` says so; returns what it said. Each key at most
@@ -87,22 +62,7 @@ impl<F: Files> Wip<F> {
 
     /// Appends a record to the log.
     fn append(&self, writer: &mut Writer, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
-        writer.heads.clear();
-        let mut ends = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            put_head(&mut writer.heads, draft);
-            ends.push(writer.heads.len());
-        }
-        let mut parts = Vec::with_capacity(2 * drafts.len());
-        let mut start = 0;
-        for (draft, end) in drafts.iter().zip(ends) {
-            parts.push(&writer.heads[start..end]);
-            if let Content::Put { value, .. } = draft.content {
-                parts.push(value);
-            }
-            start = end;
-        }
-        self.log.append(first, drafts.len() as u64, &parts).map_err(|error| self.failed(error))
+        append_drafts(&self.log, &mut writer.heads, first, drafts).map_err(|error| self.failed(error))
     }
 
     /// Adds items to MemTables, and makes them visible.
@@ -229,7 +189,7 @@ impl<F: Files> Wip<F> {
                 Change::Remove | Change::Keep => return Ok(()),
             };
             let admit = |state: &State<F>| self.are_unchanged(state, since, [key].into_iter());
-            if self.apply(&[Draft { key, content }], how, admit)? {
+            if self.apply(&[Draft::new(key, content)], how, admit)? {
                 return Ok(());
             }
         }
@@ -298,62 +258,4 @@ impl<F: Files> Wip<F> {
             error.into()
         })
     }
-}
-
-fn draft<'a>(write: &Write<'a>, kept: &mut std::slice::Iter<'a, Option<Vec<u8>>>) -> Option<Draft<'a>> {
-    let content = match write.what {
-        WriteKind::Put { value, expires_at } => Content::Put { value, expires_at },
-        WriteKind::Remove => Content::Tombstone,
-        WriteKind::Expire(expires_at) => {
-            let value = kept.next().expect("one for each").as_deref()?;
-            Content::Put { value, expires_at }
-        }
-    };
-    Some(Draft { key: write.key, content })
-}
-
-/// Bytes of an item in the log beside its key and value, at most.
-const HEAD_MAX: usize = 24;
-const EXPIRES: u8 = 1;
-const TOMBSTONE: u8 = 2;
-
-/// Appends what comes before an item's value in the log: flags, expiry, lengths, key.
-fn put_head(out: &mut Vec<u8>, draft: &Draft<'_>) {
-    let (flags, expires_at, len) = match draft.content {
-        Content::Tombstone => (TOMBSTONE, None, 0),
-        Content::Put { value, expires_at: None } => (0, None, value.len()),
-        Content::Put { value, expires_at } => (EXPIRES, expires_at, value.len()),
-    };
-    out.push(flags);
-    expires_at.into_iter().for_each(|at| put_varint(out, at));
-    put_varint(out, draft.key.len() as u64);
-    put_varint(out, len as u64);
-    out.extend_from_slice(draft.key);
-}
-
-/// The items of a record of the log, without their sequence numbers; `None` where the bytes are no
-/// such record.
-pub(super) fn read_drafts(bytes: &[u8]) -> impl Iterator<Item = Option<Draft<'_>>> {
-    let mut reader = terrace_disk::codec::Reader(bytes);
-    let mut is_over = false;
-    std::iter::from_fn(move || {
-        if is_over || reader.is_empty() {
-            return None;
-        }
-        let mut read = || {
-            let flags = reader.u8()?;
-            let expires_at = if flags & EXPIRES != 0 { Some(reader.varint()?) } else { None };
-            let (key_len, value_len) = (reader.size()?, reader.size()?);
-            let (key, value) = (reader.take(key_len)?, reader.take(value_len)?);
-            let content = match flags {
-                TOMBSTONE if value_len == 0 => Content::Tombstone,
-                0 | EXPIRES => Content::Put { value, expires_at },
-                _ => return None,
-            };
-            Some(Draft { key, content })
-        };
-        let draft = read();
-        is_over = draft.is_none();
-        Some(draft)
-    })
 }

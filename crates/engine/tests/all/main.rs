@@ -4,6 +4,7 @@ mod costs;
 mod grown;
 mod limits;
 mod room;
+mod tiered;
 mod wip;
 mod wip_damage;
 mod wip_faults;

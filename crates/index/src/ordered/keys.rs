@@ -205,7 +205,7 @@ impl<R: RecordKeys> sealed::Order for Bytes<R> {
 
     #[inline(always)]
     fn find<M: MappedMedium>(guard: &Guard<'_, M>, leaf: u64, key: &[u8]) -> Found {
-        if R::key(guard, leaf) == Some(key) { Found::Word(leaf) } else { Found::Other }
+        if R::is(guard, leaf, key) { Found::Word(leaf) } else { Found::Other }
     }
 
     #[inline(always)]

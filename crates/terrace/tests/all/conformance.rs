@@ -71,3 +71,8 @@ fn on_a_disk() {
     store(Site::disk);
     ordered_store(Site::disk);
 }
+
+#[test]
+fn over_two_tiers() {
+    store(Site::tiered);
+}

@@ -142,7 +142,7 @@ fn segment_of_another_place_is_an_error() {
     files.put(&segment(2), &one);
     let says = read(&files).unwrap_err().to_string();
     assert!(says.contains("the name of another file"), "{says}");
-    let error = replay(&sample().0, directory(), STORE + 1, &mut |_| Ok(())).unwrap_err();
+    let error = replay(&sample().0, directory(), STORE + 1, &mut |_| Ok(true)).unwrap_err();
     assert!(matches!(error, DiskError::Foreign { .. }), "{error}");
     let mut newer = one;
     newer[8] = 9;

@@ -33,7 +33,7 @@ fn read<F: Files>(files: &F) -> Result<(Vec<Known>, Replayed), DiskError> {
     let mut records = Vec::new();
     let replayed = replay(files, directory(), STORE, &mut |record| {
         records.push((record.first_seq, record.count, record.payload.to_vec()));
-        Ok(())
+        Ok(true)
     })?;
     assert_eq!(replayed.records, records.len() as u64);
     Ok((records, replayed))

@@ -97,7 +97,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             // visible. The slot may have changed since it matched; the record's own key decides.
             let packed = slot_word(bucket, slot).load(medium, Acquire);
             let offset = offset_in(packed);
-            if offset != 0 && is_whole(packed) && R::key(guard, offset) == Some(probe.key) {
+            if offset != 0 && is_whole(packed) && R::is(guard, offset, probe.key) {
                 return Some((slot, offset));
             }
             matches &= matches - 1;
@@ -108,7 +108,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     fn suspect<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>) -> Option<u64> {
         let medium = guard.pool().medium();
         // A record with the key that came since the search is as good as one that comes after it.
-        let is_unsound = |offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset);
+        let is_unsound = |offset| !R::is(guard, offset, probe.key) && !R::is_sound(guard, offset);
         let packed = (0..Self::SLOTS).map(|slot| slot_word(bucket, slot).load(medium, Acquire));
         packed.filter(|&packed| packed != 0).find_map(|packed| {
             let offset = offset_in(packed);

@@ -103,10 +103,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
                 // decides.
                 let packed = slot_word(bucket, slot).load(medium, Acquire);
                 let offset = offset_in(packed);
-                if packed >> HASH_AT == probe.tag
-                    && is_whole(packed)
-                    && R::key(guard, offset) == Some(probe.key)
-                {
+                if packed >> HASH_AT == probe.tag && is_whole(packed) && R::is(guard, offset, probe.key) {
                     if meta(medium, bucket) == before {
                         return Found::Here(slot, offset, before);
                     }
@@ -130,7 +127,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             return Some(guard.pool().region().offset_of(bucket).raw());
         }
         // A record with the key that came since the search is as good as one that comes after it.
-        let is_unsound = |offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset);
+        let is_unsound = |offset| !R::is(guard, offset, probe.key) && !R::is_sound(guard, offset);
         let slots = (0..SLOTS).filter(|&slot| before.tokens::<Self>() >> slot & 1 == 1);
         let mut packed = slots.map(|slot| slot_word(bucket, slot).load(medium, Acquire));
         let found = packed.find(|&packed| {

@@ -118,9 +118,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
                 // since its tag matched; the record's own key decides.
                 let packed = slot_word(bucket, slot).load(medium, Acquire);
                 let offset = offset_in(packed);
-                if top_in(packed) == top_of(probe.hash)
-                    && is_whole(packed)
-                    && R::key(guard, offset) == Some(probe.key)
+                if top_in(packed) == top_of(probe.hash) && is_whole(packed) && R::is(guard, offset, probe.key)
                 {
                     // The key may have been removed and be on its way back into the same slot: it
                     // is absent until the meta word says otherwise. A key that is removed by now
@@ -151,7 +149,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         // word may then have its value from before another key left that slot. So its tag counts
         // once the meta word says valid, if the slot still has its word. No record comes back while
         // this thread is pinned.
-        let is_wrong = |slot, packed| match R::key(guard, offset_in(packed)) == Some(probe.key) {
+        let is_wrong = |slot, packed| match R::is(guard, offset_in(packed), probe.key) {
             true => {
                 meta(medium, bucket) == before
                     && tag_of(medium, bucket, slot) != probe.tag()
@@ -250,7 +248,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn is_word_of<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, probe: &Probe<'_, Self>) -> bool {
-        R::key(guard, word) == Some(probe.key)
+        R::is(guard, word, probe.key)
     }
 
     #[inline(always)]

@@ -106,7 +106,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
                 let offset = offset_in(packed);
                 if packed >> HASH_AT == place(probe.inner)
                     && is_whole(packed)
-                    && R::key(guard, offset) == Some(probe.key)
+                    && R::is(guard, offset, probe.key)
                 {
                     // The key may have been removed and be on its way back into the same slot: it
                     // is absent until the meta word says otherwise. A key that is removed by now
@@ -137,7 +137,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         // word may then have its value from before another key left that slot. So its tag counts
         // once the meta word says live, if the slot still has its word. No record comes back while
         // this thread is pinned.
-        let is_wrong = |slot, packed| match R::key(guard, offset_in(packed)) == Some(probe.key) {
+        let is_wrong = |slot, packed| match R::is(guard, offset_in(packed), probe.key) {
             true => {
                 meta(medium, bucket) == before
                     && tag_of(medium, bucket, slot) != probe.tag

@@ -46,6 +46,12 @@ impl Site {
         Self::in_file(memory, Options::open_or_create)
     }
 
+    /// DRAM and a directory of files, with little DRAM.
+    pub fn tiered() -> Self {
+        let dram = |options: Options| options.engine(terrace::Engine::Tiered).memory(ByteSize::mib(16));
+        Self::in_file(dram, Options::open_or_create)
+    }
+
     /// A file in shared memory, with further options. `open` opens the store, or creates it if
     /// there is none.
     pub fn in_file(more: impl FnOnce(Options) -> Options, open: Open) -> Self {

@@ -3,18 +3,17 @@
 //! The engine calls its index through a table of functions, so that the engine is compiled once per
 //! medium, not once per index and medium.
 
-use super::store::Kind;
 use std::ops::{Bound, ControlFlow};
 use terrace_index::{
-    CacheStats, ChangeError, Damage, Deferred, Direction, IndexStats, Place, PointIndex, RangeIndex, Stored,
-    Swapped,
+    CacheStats, ChangeError, Damage, Deferred, Direction, IndexStats, KeyKind, Place, PointIndex, RangeIndex,
+    Stored, Swapped,
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker};
 
 /// An index of byte keys in a pool on `M`. Each method calls the method of [`PointIndex`] or
 /// [`Stored`] with its name.
-pub(super) trait Table<M: MappedMedium>: Send + Sync {
+pub(crate) trait Table<M: MappedMedium>: Send + Sync {
     fn name(&self) -> &'static str;
     fn fences_per_insert(&self) -> u32;
     fn get(&self, guard: &Guard<'_, M>, key: &[u8]) -> Option<u64>;
@@ -56,7 +55,7 @@ pub(super) trait Table<M: MappedMedium>: Send + Sync {
 }
 
 /// An index by order. Its method calls that of [`RangeIndex`] with its name.
-pub(super) trait Ranges<M: MappedMedium> {
+pub(crate) trait Ranges<M: MappedMedium> {
     fn range(
         &self,
         guard: &Guard<'_, M>,
@@ -68,7 +67,10 @@ pub(super) trait Ranges<M: MappedMedium> {
     );
 }
 
-impl<M: MappedMedium, I: RangeIndex<Medium = M, Kind = Kind>> Ranges<M> for I {
+impl<M: MappedMedium, I: RangeIndex<Medium = M>> Ranges<M> for I
+where
+    I::Kind: KeyKind<Key = [u8], Told = ()>,
+{
     fn range(
         &self,
         guard: &Guard<'_, M>,
@@ -83,15 +85,16 @@ impl<M: MappedMedium, I: RangeIndex<Medium = M, Kind = Kind>> Ranges<M> for I {
 }
 
 /// An index as a [`Table`].
-pub(super) struct Indexed<M, I> {
-    pub(super) index: I,
+pub(crate) struct Indexed<M, I> {
+    pub(crate) index: I,
     /// How its ranges are found; there is no such conversion for any `I`.
-    pub(super) ranges: fn(&I) -> Option<&dyn Ranges<M>>,
+    pub(crate) ranges: fn(&I) -> Option<&dyn Ranges<M>>,
 }
 
 impl<M: MappedMedium, I> Table<M> for Indexed<M, I>
 where
-    I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M>,
+    I: PointIndex<Medium = M> + Stored<Medium = M>,
+    I::Kind: KeyKind<Key = [u8]>,
 {
     fn name(&self) -> &'static str {
         I::NAME

@@ -1,0 +1,566 @@
+//! Blocks on the tier: a file each, written once.
+//!
+//! ```text
+//!   | pages of 4 KiB: records, each behind | offset u32 | words u32 |, then zeros |
+//!   | fences: of each page, the offset of its first record u32 |
+//!   | entries, sorted by hash: | hash u64 | second hash u64 | seq << 1 | tombstone u64 |
+//!                              | offset u32 | words u32 | |
+//!   | numbers of the files of large values u64 |
+//!   | foot |
+//! ```
+//! An *offset* is that of the record's address: it stays the same however often the block is
+//! rewritten without its dead records. (The paper finds survivors of a rewritten block by a
+//! coalesced hash table as large as they are, section 5.2. Fences in DRAM, four bytes a page, find
+//! them with one read, too, and keep them in order.) A record that fits into a page lies in one; a
+//! longer one begins a page, and the pages that it goes on in have its fence.
+//!
+//! An open reads the entries, not the records. Each record has its own checksum; fences and entries
+//! have one together, and so has the foot, which is written last.
+
+use super::edit::Name;
+use super::record::{Kind, LargeValue, Record, second_hash};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use terrace_disk::DiskError;
+use terrace_disk::codec::Reader;
+use terrace_medium::files::{Files, Purpose, StoredFile};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"terrblok");
+const FORMAT: u64 = 1;
+/// Bytes of a page.
+pub(super) const PAGE: usize = 4096;
+/// Bytes before a record.
+const PLACE: usize = 8;
+/// Bytes of an entry.
+const ENTRY: usize = 32;
+const FOOT: usize = 8 * 18;
+/// Bytes that are written or read at a time.
+const PIECE: usize = 1 << 20;
+
+/// What a record of a block is, without its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mention {
+    pub(super) hash: u64,
+    pub(super) second: u64,
+    pub(super) seq: u64,
+    pub(super) is_tombstone: bool,
+    pub(super) offset: u32,
+    pub(super) words: u32,
+}
+
+/// What the foot of a block tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Foot {
+    pub(super) store: u64,
+    pub(super) number: u64,
+    pub(super) generation: u64,
+    data_bytes: u64,
+    pub(super) records: u64,
+    pub(super) tombstones: u64,
+    /// The lowest and the highest sequence number.
+    pub(super) first_seq: u64,
+    pub(super) last_seq: u64,
+    /// All versions of keys that had a later one with a lower number than this are gone from it.
+    pub(super) clean_seq: u64,
+    /// Records that expire, when the first one does, and when the last one does.
+    pub(super) expiring: u64,
+    pub(super) first_expiry: u64,
+    pub(super) last_expiry: u64,
+    /// Bytes of records.
+    pub(super) bytes: u64,
+    /// Large values.
+    large: u64,
+    sum: u64,
+}
+
+impl Foot {
+    fn words(&self) -> [u64; 17] {
+        [
+            MAGIC,
+            FORMAT,
+            self.store,
+            self.number,
+            self.generation,
+            self.data_bytes,
+            self.records,
+            self.tombstones,
+            self.first_seq,
+            self.last_seq,
+            self.clean_seq,
+            self.expiring,
+            self.first_expiry,
+            self.last_expiry,
+            self.bytes,
+            self.large,
+            self.sum,
+        ]
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let sum = xxh3_64_with_seed(&bytes, FORMAT);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn read(bytes: &[u8], path: &Path, offset: u64) -> Result<Self, DiskError> {
+        let corrupt = |what| DiskError::corrupt(path, offset, what);
+        let mut reader = Reader(bytes);
+        let mut word = || reader.u64().ok_or_else(|| corrupt("the foot of a block is too short"));
+        let (magic, format) = (word()?, word()?);
+        if magic != MAGIC || xxh3_64_with_seed(&bytes[..FOOT - 8], FORMAT).to_le_bytes() != bytes[FOOT - 8..]
+        {
+            return Err(corrupt("the file does not end as a block does"));
+        }
+        if format > FORMAT {
+            let known = FORMAT as u32;
+            return Err(DiskError::Newer { path: path.into(), format: format as u32, known });
+        }
+        Ok(Self {
+            store: word()?,
+            number: word()?,
+            generation: word()?,
+            data_bytes: word()?,
+            records: word()?,
+            tombstones: word()?,
+            first_seq: word()?,
+            last_seq: word()?,
+            clean_seq: word()?,
+            expiring: word()?,
+            first_expiry: word()?,
+            last_expiry: word()?,
+            bytes: word()?,
+            large: word()?,
+            sum: word()?,
+        })
+    }
+
+    /// Where entries begin.
+    fn entries_at(&self) -> u64 {
+        self.data_bytes + self.data_bytes / PAGE as u64 * 4
+    }
+
+    fn large_at(&self) -> u64 {
+        self.entries_at() + self.records * ENTRY as u64
+    }
+
+    /// Bytes of the file.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.large_at() + self.large * 8 + FOOT as u64
+    }
+}
+
+/// The path of a block.
+pub(super) fn path_of(directory: &Path, number: u64, generation: u64) -> PathBuf {
+    directory.join(format!("{number:08}.{generation:06}.block"))
+}
+
+/// The number and the generation of the block that a file with this name has.
+pub(super) fn numbers_of(name: &str) -> Option<(u64, u64)> {
+    let (number, generation) = name.strip_suffix(".block")?.split_once('.')?;
+    let numbers = (number.parse().ok()?, generation.parse().ok()?);
+    let is_name = |(number, generation): (u64, u64)| format!("{number:08}.{generation:06}.block") == name;
+    is_name(numbers).then_some(numbers)
+}
+
+/// Writes a block.
+pub(super) struct BlockWriter<'f, T> {
+    file: &'f T,
+    path: &'f Path,
+    foot: Foot,
+    buffer: Vec<u8>,
+    written: u64,
+    fences: Vec<u32>,
+    mentions: Vec<Mention>,
+    large: Vec<u64>,
+}
+
+impl<'f, T: StoredFile> BlockWriter<'f, T> {
+    pub(super) fn new(file: &'f T, path: &'f Path, store: u64, (number, generation): Name) -> Self {
+        let foot = Foot {
+            store,
+            number,
+            generation,
+            first_seq: u64::MAX,
+            first_expiry: u64::MAX,
+            ..Foot::default()
+        };
+        Self {
+            file,
+            path,
+            foot,
+            buffer: Vec::new(),
+            written: 0,
+            fences: Vec::new(),
+            mentions: Vec::new(),
+            large: Vec::new(),
+        }
+    }
+
+    /// Adds a record, whose bytes are these.
+    ///
+    /// # Panics
+    /// If it is none, or does not come behind the last one.
+    pub(super) fn add(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let record = Record::read(bytes).expect("a sound record");
+        let offset = u32::try_from(offset).expect("a block has less than 4 GiB");
+        assert!(self.mentions.last().is_none_or(|last| last.offset < offset), "records come in order");
+        let used = self.buffer.len() % PAGE;
+        if used > 0 && used + PLACE + bytes.len() > PAGE {
+            self.end_page();
+        }
+        if self.buffer.len().is_multiple_of(PAGE) {
+            if self.buffer.len() >= PIECE {
+                self.flush()?;
+            }
+            let pages = (PLACE + bytes.len()).div_ceil(PAGE);
+            self.fences.extend(std::iter::repeat_n(offset, pages));
+        }
+        let words = (bytes.len() / 8) as u32;
+        self.buffer.extend_from_slice(&offset.to_le_bytes());
+        self.buffer.extend_from_slice(&words.to_le_bytes());
+        self.buffer.extend_from_slice(bytes);
+        if PLACE + bytes.len() > PAGE {
+            self.end_page();
+        }
+        self.note(&record, offset, words);
+        Ok(())
+    }
+
+    fn end_page(&mut self) {
+        self.buffer.resize(self.buffer.len().next_multiple_of(PAGE), 0);
+    }
+
+    fn note(&mut self, record: &Record<'_>, offset: u32, words: u32) {
+        let is_tombstone = record.shape.kind == Kind::Tombstone;
+        let (hash, second, seq) = (record.hash(), second_hash(record.key()), record.seq);
+        self.mentions.push(Mention { hash, second, seq, is_tombstone, offset, words });
+        let foot = &mut self.foot;
+        foot.records += 1;
+        foot.tombstones += u64::from(is_tombstone);
+        foot.bytes += 8 * u64::from(words);
+        (foot.first_seq, foot.last_seq) = (foot.first_seq.min(seq), foot.last_seq.max(seq));
+        if record.shape.kind == Kind::Large {
+            foot.large += 1;
+            self.large.extend(LargeValue::read(record.inline).map(|large| large.number));
+        }
+        if let Some(at) = record.expires_at {
+            foot.expiring += 1;
+            (foot.first_expiry, foot.last_expiry) = (foot.first_expiry.min(at), foot.last_expiry.max(at));
+        }
+    }
+
+    /// Whether it has no record.
+    pub(super) fn is_empty(&self) -> bool {
+        self.mentions.is_empty()
+    }
+
+    fn flush(&mut self) -> Result<(), DiskError> {
+        let write = self.file.write_all_at(&self.buffer, self.written);
+        write.map_err(DiskError::room("write", self.path))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes the rest, and syncs all. All versions with a later one below `clean_seq` are gone.
+    pub(super) fn finish(mut self, clean_seq: u64) -> Result<Foot, DiskError> {
+        self.end_page();
+        self.flush()?;
+        (self.foot.data_bytes, self.foot.clean_seq) = (self.written, clean_seq);
+        self.mentions.sort_unstable();
+        let fences = std::mem::take(&mut self.fences);
+        self.buffer.extend(fences.iter().flat_map(|fence| fence.to_le_bytes()));
+        let mut sum = Xxh3::with_seed(self.foot.number);
+        for mention in std::mem::take(&mut self.mentions) {
+            self.buffer.extend_from_slice(&mention.hash.to_le_bytes());
+            self.buffer.extend_from_slice(&mention.second.to_le_bytes());
+            self.buffer
+                .extend_from_slice(&(mention.seq << 1 | u64::from(mention.is_tombstone)).to_le_bytes());
+            self.buffer.extend_from_slice(&mention.offset.to_le_bytes());
+            self.buffer.extend_from_slice(&mention.words.to_le_bytes());
+            if self.buffer.len() >= PIECE {
+                sum.update(&self.buffer);
+                self.flush()?;
+            }
+        }
+        self.buffer.extend(self.large.iter().flat_map(|number| number.to_le_bytes()));
+        sum.update(&self.buffer);
+        self.foot.sum = sum.digest();
+        self.buffer.extend_from_slice(&self.foot.to_bytes());
+        self.flush()?;
+        self.file.sync_data().map_err(DiskError::room("sync", self.path))?;
+        Ok(self.foot)
+    }
+}
+
+/// A block on the tier.
+pub(super) struct Block<F: Files> {
+    files: F,
+    file: F::File,
+    path: PathBuf,
+    pub(super) foot: Foot,
+    fences: Box<[u32]>,
+    /// Whether the store has removed it.
+    is_removed: AtomicBool,
+    /// Whether a record of it was found damaged.
+    pub(super) is_damaged: AtomicBool,
+    /// When the next of its records may expire, in unix milliseconds.
+    pub(super) next_expiry: AtomicU64,
+}
+
+impl<F: Files> Block<F> {
+    /// Opens a block, and reads its fences.
+    pub(super) fn open(
+        files: &F,
+        directory: &Path,
+        store: u64,
+        (number, generation): Name,
+    ) -> Result<Self, DiskError> {
+        let path = path_of(directory, number, generation);
+        let file = files.open(&path, Purpose::ReadDirect).map_err(DiskError::room("open", &path))?;
+        let length = file.length().map_err(DiskError::room("read", &path))?;
+        let corrupt = |offset, what| DiskError::corrupt(&path, offset, what);
+        let foot_at = length.checked_sub(FOOT as u64).ok_or_else(|| corrupt(0, "the block is too short"))?;
+        let mut bytes = vec![0; FOOT];
+        file.read_exact_at(&mut bytes, foot_at).map_err(DiskError::room("read", &path))?;
+        let foot = Foot::read(&bytes, &path, foot_at)?;
+        if foot.store != store {
+            return Err(DiskError::Foreign { path });
+        }
+        if (foot.number, foot.generation) != (number, generation) {
+            return Err(corrupt(foot_at, "it is another block of this store"));
+        }
+        let is_possible = foot.data_bytes.is_multiple_of(PAGE as u64) && foot.data_bytes <= length;
+        if !is_possible || foot.file_bytes() != length {
+            return Err(corrupt(foot_at, "the block has not the length that its foot tells"));
+        }
+        let mut bytes = vec![0; (foot.data_bytes / PAGE as u64 * 4) as usize];
+        file.read_exact_at(&mut bytes, foot.data_bytes).map_err(DiskError::room("read", &path))?;
+        let fence = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        let fences: Box<[u32]> = bytes.chunks_exact(4).map(fence).collect();
+        if !fences.is_sorted() {
+            return Err(corrupt(foot.data_bytes, "the fences of a block are not in order"));
+        }
+        Ok(Self {
+            files: files.clone(),
+            file,
+            path,
+            foot,
+            fences,
+            is_removed: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
+            next_expiry: AtomicU64::new(foot.first_expiry),
+        })
+    }
+
+    pub(super) fn name(&self) -> Name {
+        (self.foot.number, self.foot.generation)
+    }
+
+    /// Its file is removed once nobody reads it any more.
+    pub(super) fn remove(&self) {
+        self.is_removed.store(true, Relaxed);
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn corrupt(&self, offset: u64, what: &'static str) -> DiskError {
+        DiskError::corrupt(&self.path, offset, what)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<(), DiskError> {
+        self.file.read_exact_at(bytes, at).map_err(DiskError::room("read", &self.path))
+    }
+
+    /// The bytes of the record with this offset; `None` if the block has no such record any more.
+    /// One read, or two of a record that is longer than a page.
+    pub(super) fn find(&self, offset: u64) -> Result<Option<Vec<u8>>, DiskError> {
+        let Some(last) = self.fences.partition_point(|&fence| u64::from(fence) <= offset).checked_sub(1)
+        else {
+            return Ok(None);
+        };
+        let nth = self.fences.partition_point(|&fence| fence < self.fences[last]);
+        let at = (nth * PAGE) as u64;
+        let mut page = vec![0; PAGE];
+        self.read_at(&mut page, at)?;
+        let mut rest = &page[..];
+        while let Some((place, words, behind)) = place_in(rest) {
+            if u64::from(place) == offset {
+                let len = 8 * words as usize;
+                let start = PAGE - behind.len();
+                if len > behind.len() {
+                    if at + (start + len) as u64 > self.foot.data_bytes {
+                        return Err(self.corrupt(at, "a record goes on behind the last page"));
+                    }
+                    page.resize(start + len, 0);
+                    self.read_at(&mut page[PAGE..], at + PAGE as u64)?;
+                }
+                page.truncate(start + len);
+                page.drain(..start);
+                return match Record::read(&page) {
+                    Some(_) => Ok(Some(page)),
+                    None => Err(self.corrupt(at + start as u64, "a record does not match its checksum")),
+                };
+            }
+            rest = behind.get(8 * words as usize..).unwrap_or_default();
+        }
+        Ok(None)
+    }
+
+    /// Visits all records in order, with their offsets: their bytes, or damage.
+    pub(super) fn for_each(
+        &self,
+        each: &mut dyn FnMut(u64, Result<&[u8], DiskError>),
+    ) -> Result<(), DiskError> {
+        let (mut at, mut bytes) = (0, Vec::new());
+        while at < self.foot.data_bytes {
+            let len = (PIECE as u64).min(self.foot.data_bytes - at) as usize;
+            bytes.resize(len, 0);
+            self.read_at(&mut bytes[..len], at)?;
+            let mut from = 0;
+            while from < len {
+                from = self.visit_page(&mut bytes, (at, from), each)?;
+            }
+            at += from as u64;
+        }
+        Ok(())
+    }
+
+    /// Visits the records of the page at `from`; returns where the next one begins.
+    fn visit_page(
+        &self,
+        bytes: &mut Vec<u8>,
+        (at, from): (u64, usize),
+        each: &mut dyn FnMut(u64, Result<&[u8], DiskError>),
+    ) -> Result<usize, DiskError> {
+        let mut place = from;
+        let end = from + PAGE;
+        while let Some((offset, words, _)) = place_in(&bytes[place..end]) {
+            let (start, len) = (place + PLACE, 8 * words as usize);
+            let whole = start + len;
+            if whole > end && (place > from || at + whole as u64 > self.foot.data_bytes) {
+                let damage = self.corrupt(at + place as u64, "a record goes on behind its page");
+                each(offset.into(), Err(damage));
+                return Ok(end);
+            }
+            if whole > bytes.len() {
+                let read = bytes.len();
+                bytes.resize(whole.next_multiple_of(PAGE), 0);
+                self.read_at(&mut bytes[read..], at + read as u64)?;
+            }
+            match Record::read(&bytes[start..whole]) {
+                Some(_) => each(offset.into(), Ok(&bytes[start..whole])),
+                None => {
+                    let what = "a record does not match its checksum";
+                    each(offset.into(), Err(self.corrupt(at + start as u64, what)));
+                }
+            }
+            place = whole;
+            if whole > end {
+                return Ok(whole.next_multiple_of(PAGE));
+            }
+        }
+        Ok(end)
+    }
+
+    /// Visits the entries with hashes from `from` up to `to` and with it, in their order. If
+    /// `is_whole`, all of them are read, and compared with the checksum first.
+    pub(super) fn mentions(
+        &self,
+        (from, to): (u64, u64),
+        each: &mut dyn FnMut(Mention),
+    ) -> Result<(), DiskError> {
+        let base = self.foot.entries_at();
+        let (mut low, mut high) = (0, self.foot.records);
+        while low < high {
+            let middle = low.midpoint(high);
+            let mut hash = [0; 8];
+            self.read_at(&mut hash, base + middle * ENTRY as u64)?;
+            if u64::from_le_bytes(hash) < from { low = middle + 1 } else { high = middle }
+        }
+        let mut bytes = Vec::new();
+        while low < self.foot.records {
+            let count = (self.foot.records - low).min((PIECE / ENTRY) as u64);
+            bytes.resize(count as usize * ENTRY, 0);
+            self.read_at(&mut bytes, base + low * ENTRY as u64)?;
+            for entry in bytes.chunks_exact(ENTRY) {
+                let mention = mention_in(entry).expect("an entry of 32 bytes");
+                if mention.hash > to {
+                    return Ok(());
+                }
+                each(mention);
+            }
+            low += count;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the files of large values that its records name.
+    pub(super) fn large_values(&self) -> Result<Vec<u64>, DiskError> {
+        let mut bytes = vec![0; self.foot.large as usize * 8];
+        self.read_at(&mut bytes, self.foot.large_at())?;
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        Ok(bytes.chunks_exact(8).map(number).collect())
+    }
+
+    /// Compares fences and entries with their checksum.
+    pub(super) fn verify(&self) -> Result<(), DiskError> {
+        let (mut at, end) = (self.foot.data_bytes, self.foot.file_bytes() - FOOT as u64);
+        let (mut sum, mut bytes) = (Xxh3::with_seed(self.foot.number), Vec::new());
+        while at < end {
+            bytes.resize((PIECE as u64).min(end - at) as usize, 0);
+            self.read_at(&mut bytes, at)?;
+            sum.update(&bytes);
+            at += bytes.len() as u64;
+        }
+        let is_same = sum.digest() == self.foot.sum;
+        let what = "the entries of a block do not match their checksum";
+        if is_same { Ok(()) } else { Err(self.corrupt(self.foot.data_bytes, what)) }
+    }
+}
+
+impl<F: Files> Drop for Block<F> {
+    fn drop(&mut self) {
+        if self.is_removed.load(Relaxed) {
+            // The next open removes what is left here.
+            let _ = self.files.remove(&self.path);
+        }
+    }
+}
+
+/// The offset and the words of the record at the beginning of `bytes`, and what is behind that.
+fn place_in(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
+    let mut reader = Reader(bytes);
+    let (offset, words) = (reader.u32()?, reader.u32()?);
+    (words > 0).then_some((offset, words, reader.0))
+}
+
+fn mention_in(bytes: &[u8]) -> Option<Mention> {
+    let mut reader = Reader(bytes);
+    let (hash, second, seq) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let (offset, words) = (reader.u32()?, reader.u32()?);
+    Some(Mention { hash, second, seq: seq >> 1, is_tombstone: seq & 1 != 0, offset, words })
+}
+
+/// Creates the file of a block, in the place of one that a crash has left.
+pub(super) fn create<F: Files>(files: &F, path: &Path) -> Result<F::File, DiskError> {
+    let create = || match files.create(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            files.remove(path)?;
+            files.create(path)
+        }
+        created => created,
+    };
+    create().map_err(DiskError::room("create", path))
+}
+
+/// Blocks by their numbers.
+pub(super) type Blocks<F> = Box<[arc_swap::ArcSwapOption<Block<F>>]>;
+
+/// A block that may be read after it was removed from the store.
+pub(super) type Held<F> = Arc<Block<F>>;

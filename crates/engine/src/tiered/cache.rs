@@ -1,0 +1,181 @@
+//! Copies of cold records in DRAM (section 5.1 of the paper).
+//!
+//! A read that went to the tier copies the record to a page of the cache and points the index's
+//! word at the copy, which has the address of the original before it. Pages come and go in the
+//! order in which they were filled. Before a page goes, the words of its copies are swung back.
+//! All swings happen under the lock of the key's stripe, and a copy never changes: a write of its
+//! key goes to a new place.
+//!
+//! While there are free pages, every such record is copied; then one of so many, so that records
+//! that are read often come in sooner than they are pushed out (a sampled FIFO).
+//!
+//! DRAM is divided between the cache and the pages of writes by what either is worth: hits a page
+//! over the last while. The side that is worth more takes pages of the other, some at a time. (The
+//! paper gives pages back only when writes are short of them.)
+
+use super::record::{Record, hash_in};
+use super::space::RecordAt;
+use super::store::{Here, Memory, Tiered};
+use crate::WriteError;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+
+/// Bytes of the longest record that is copied.
+const COPY_MAX: usize = 8 << 10;
+/// Reads from the tier of which one is copied when the cache is full.
+const SAMPLE: u64 = 8;
+/// Looks at records after which the division is thought over.
+const WINDOW: u64 = 1 << 16;
+/// Counters of each kind, so that threads do not share one.
+const COUNTERS: usize = 16;
+
+/// Counts of what threads do, without a line that all of them write.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter {
+    writes: AtomicU64,
+    copies: AtomicU64,
+    cold: AtomicU64,
+}
+
+/// What the cache is worth, and what it may have.
+pub(super) struct Division {
+    counters: [Counter; COUNTERS],
+    /// Pages that the cache may have.
+    target: AtomicUsize,
+    /// Sums at the end of the last window: hits of either side.
+    last: [AtomicU64; 2],
+}
+
+impl Default for Division {
+    fn default() -> Self {
+        Self { counters: Default::default(), target: AtomicUsize::new(2), last: Default::default() }
+    }
+}
+
+/// Where a record was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// In a page that writes have filled.
+    Writes,
+    /// In a copy.
+    Copies,
+    /// On the tier.
+    Cold,
+}
+
+impl Division {
+    /// Counts a look at a record.
+    #[inline(always)]
+    pub(super) fn count(&self, side: Side) {
+        let own = &self.counters[super::stripes::thread_number() % COUNTERS];
+        let counter = match side {
+            Side::Writes => &own.writes,
+            Side::Copies => &own.copies,
+            Side::Cold => &own.cold,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// Hits in pages of writes, in copies, and looks that went to the tier.
+    pub(super) fn sums(&self) -> [u64; 3] {
+        let sum =
+            |of: fn(&Counter) -> &AtomicU64| self.counters.iter().map(|own| of(own).load(Relaxed)).sum();
+        [sum(|own| &own.writes), sum(|own| &own.copies), sum(|own| &own.cold)]
+    }
+
+    pub(super) fn target(&self) -> usize {
+        self.target.load(Relaxed)
+    }
+
+    /// Thinks the division over, for so many pages of writes and of copies.
+    fn adapt(&self, (writes, copies): (usize, usize), limit: usize, least: usize) {
+        let [of_writes, of_copies, _] = self.sums();
+        let before = [self.last[0].swap(of_writes, Relaxed), self.last[1].swap(of_copies, Relaxed)];
+        let worth =
+            |now: u64, before: u64, pages: usize| now.saturating_sub(before) as f64 / pages.max(1) as f64;
+        let (worth_of_writes, worth_of_copies) =
+            (worth(of_writes, before[0], writes), worth(of_copies, before[1], copies));
+        let (step, target) = ((limit / 32).max(1), self.target());
+        let most = limit.saturating_sub(least);
+        let target = match worth_of_copies >= worth_of_writes {
+            true => (target + step).min(most),
+            false => target.saturating_sub(step).max(2.min(most)),
+        };
+        self.target.store(target, Relaxed);
+    }
+}
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    /// Copies a record that was read from the tier, if that is worth it now.
+    pub(super) fn copy_in(&self, here: &Here<'_, M>, address: u64, bytes: &[u8]) {
+        if bytes.len() > COPY_MAX || self.settings.read_only {
+            return;
+        }
+        let [_, _, cold] = self.division.sums();
+        let space = here.space();
+        let (used, limit) = space.pages();
+        let is_full = used + space.block_pages().min(limit / 8).max(1) >= limit
+            || space.copy_pages() >= self.division.target();
+        if is_full && !cold.is_multiple_of(SAMPLE) {
+            return;
+        }
+        let record = Record::read(bytes).expect("read just now");
+        // A read waits for no writer.
+        let Some(_stripe) = self.stripes.try_lock(hash_in(record.probe)) else { return };
+        here.search.note(address, record.probe);
+        if !matches!(self.look_up(here, record.probe), Ok((Some(word), _)) if word == address) {
+            return;
+        }
+        let Ok(room) = space.take_copy(&here.guard, bytes.len(), address, self.division.target()) else {
+            return;
+        };
+        room.record.store_locked(&here.guard, bytes, true);
+        room.record.unlock(&here.guard, record.seq);
+        let _ = self.swap(here, record.probe, (Some(address), Some(room.address)));
+    }
+
+    /// Drops the oldest page of copies. Returns whether there was one.
+    pub(super) fn drop_copies(&self, memory: &Memory<M>) -> Result<bool, WriteError> {
+        let Some(page) = memory.space.oldest_copies() else { return Ok(false) };
+        let copies: Vec<(u64, RecordAt)> = {
+            let here = Here::enter(memory)?;
+            memory.space.copies_in(&here.guard, &page)
+        };
+        for (address, record) in copies {
+            let here = Here::enter(memory)?;
+            let probe: Box<[u8]> = record.probe(&here.guard).expect("a record in DRAM").into();
+            let original = record.original(&here.guard);
+            let _stripe = self.stripes.lock(hash_in(&probe));
+            here.search.note(original, &probe);
+            let (word, _) = self.look_up(&here, &probe)?;
+            if word == Some(address) {
+                self.swap(&here, &probe, (word, Some(original)))?;
+            }
+        }
+        memory.space.free_copies(&memory.space.pool.try_pin()?, page);
+        self.freed.notify_all();
+        Ok(true)
+    }
+
+    /// Keeps the cache to its share, and thinks that over now and then.
+    pub(super) fn divide(&self, memory: &Memory<M>) -> Result<bool, WriteError> {
+        let space = &memory.space;
+        let [writes, copies, cold] = self.division.sums();
+        let seen = writes + copies + cold;
+        let last = self.divided_at.load(Relaxed);
+        let (used, limit) = space.pages();
+        let of_copies = space.copy_pages();
+        if seen.saturating_sub(last) >= WINDOW {
+            self.divided_at.store(seen, Relaxed);
+            let least = (3 * space.block_pages()).min(limit / 2);
+            self.division.adapt((used.saturating_sub(of_copies), of_copies), limit, least);
+        }
+        match of_copies > self.division.target() {
+            true => self.drop_copies(memory),
+            false => Ok(false),
+        }
+    }
+}

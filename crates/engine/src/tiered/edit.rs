@@ -1,0 +1,100 @@
+//! Edits of the manifest: which blocks there are.
+//!
+//! ```text
+//!   | cleared: seq + 1, or 0 | count, then number and generation of each added block |
+//!   | count, then number and generation of each removed block |
+//!   | bits of the offset in a block, or 0 |                          all varints
+//! ```
+
+use std::collections::BTreeSet;
+use terrace_disk::codec::{Reader, put_varint};
+
+/// The number and the generation of a block.
+pub(super) type Name = (u64, u64);
+
+/// An edit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Edit {
+    /// Everything with a lower sequence number is gone, and so are all blocks of before.
+    pub(super) cleared: Option<u64>,
+    pub(super) added: Vec<Name>,
+    pub(super) removed: Vec<Name>,
+    /// How many bits of an address are the offset in its block; 0 if that is known.
+    pub(super) block_shift: u32,
+}
+
+impl Edit {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.cleared.map_or(0, |seq| seq + 1));
+        for names in [&self.added, &self.removed] {
+            put_varint(&mut out, names.len() as u64);
+            for (number, generation) in names {
+                put_varint(&mut out, *number);
+                put_varint(&mut out, *generation);
+            }
+        }
+        put_varint(&mut out, self.block_shift.into());
+        out
+    }
+
+    /// The edit in these bytes; `None` if they are none.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let cleared = reader.varint()?.checked_sub(1);
+        let mut names = || {
+            let count = reader.size()?;
+            (0..count).map(|_| Some((reader.varint()?, reader.varint()?))).collect::<Option<Vec<Name>>>()
+        };
+        let (added, removed) = (names()?, names()?);
+        let block_shift = u32::try_from(reader.varint()?).ok()?;
+        reader.is_empty().then_some(Self { cleared, added, removed, block_shift })
+    }
+}
+
+/// What the edits of a manifest add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) cleared_at: u64,
+    pub(super) blocks: BTreeSet<Name>,
+    pub(super) block_shift: u32,
+}
+
+impl Plan {
+    pub(super) fn add(&mut self, edit: Edit) -> Result<(), &'static str> {
+        if let Some(seq) = edit.cleared {
+            (self.cleared_at, self.blocks) = (seq, BTreeSet::new());
+        }
+        for name in &edit.removed {
+            if !self.blocks.remove(name) {
+                return Err("an edit removes a block that does not exist");
+            }
+        }
+        self.blocks.extend(edit.added);
+        if edit.block_shift != 0 {
+            self.block_shift = edit.block_shift;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn edit_round_trips(
+            cleared in prop::option::of(0..u64::MAX - 1),
+            added in prop::collection::vec(any::<Name>(), 0..5),
+            removed in prop::collection::vec(any::<Name>(), 0..5),
+            block_shift in any::<u32>(),
+        ) {
+            let edit = Edit { cleared, added, removed, block_shift };
+            let bytes = edit.to_bytes();
+            prop_assert_eq!(Edit::read(&bytes), Some(edit));
+            prop_assert!((0..bytes.len()).all(|cut| Edit::read(&bytes[..cut]).is_none()));
+        }
+    }
+}

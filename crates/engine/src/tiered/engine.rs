@@ -1,0 +1,384 @@
+//! The operations of every engine.
+
+use super::store::{Here, Tiered};
+use crate::draft::Draft;
+use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
+use crate::{
+    Change, CloseError, Count, Cursor, Durability, Durably, Entry, IndexFigures, OnDisk, Put, ReadError,
+    Report, Stats, Ticket, TierStats, Token, Value, Version, WatchError, WriteError,
+};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+use terrace_pool::Forked;
+
+impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
+    fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        self.get_value(key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
+        for (nth, key) in keys.iter().enumerate() {
+            let value = self.get_value(key);
+            each(nth, value.as_ref().map(|value| value.as_ref().map(Value::entry)).map_err(Clone::clone));
+        }
+    }
+
+    fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
+        if let Err(forked) = self.opener.check() {
+            return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into())));
+        }
+        self.get_at_once(keys, each);
+    }
+
+    fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
+        Ok(self.present_version(key)?.token())
+    }
+
+    fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
+        self.present_version(key)
+    }
+
+    fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError> {
+        self.check_sizes(put.key, put.value.len())?;
+        self.write(Draft::from(put), how).map(drop)
+    }
+
+    fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>> {
+        let mut results: Vec<Result<(), WriteError>> = puts
+            .iter()
+            .map(|put| {
+                self.check_sizes(put.key, put.value.len())?;
+                self.write(Draft::from(*put), Durably::Later).map(drop)
+            })
+            .collect();
+        let settled = self.promised(how).and_then(|durability| self.wait_for_log(self.log.end(), durability));
+        if let Err(error) = settled {
+            let done = results.iter_mut().filter(|result| result.is_ok());
+            done.for_each(|result| *result = Err(error.clone()));
+        }
+        results
+    }
+
+    fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError> {
+        self.check_sizes(key, 0)?;
+        self.write(Draft::removal(key), how).map(drop)
+    }
+
+    fn remove(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
+        if key.len() > crate::KEY_MAX {
+            return Ok(false);
+        }
+        self.write(Draft::removal(key), how)
+    }
+
+    fn remove_all(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
+        let keys: Vec<&[u8]> = keys.iter().copied().filter(|key| key.len() <= crate::KEY_MAX).collect();
+        self.remove_keys(&keys, how)
+    }
+
+    fn modify(
+        &self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        how: Durably,
+    ) -> Result<(), WriteError> {
+        self.modify_key(key, change, how)
+    }
+
+    fn commit(
+        &self,
+        writes: &[Write<'_>],
+        expected: &[Expected<'_>],
+        how: Durably,
+    ) -> Result<Commit, WriteError> {
+        self.commit_all(writes, expected, how)
+    }
+
+    fn clear(&self, how: Durably) -> Result<(), WriteError> {
+        self.promised(how)?;
+        self.clear_all()
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket(self.log.end())
+    }
+
+    fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
+        self.wait_for_log(ticket.0, Some(self.promises()))
+    }
+
+    fn durability(&self) -> Durability {
+        self.promises()
+    }
+
+    fn scan(
+        &self,
+        cursor: &Cursor,
+        at_least: usize,
+        each: &mut dyn FnMut(&[u8], Entry<'_>),
+    ) -> Result<Cursor, ReadError> {
+        self.scan_from(cursor, at_least, each)
+    }
+
+    fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
+        self.opener.check()?;
+        self.draw_key()
+    }
+
+    fn len(&self) -> Count {
+        Count::Exact(self.memory().index.len())
+    }
+
+    fn chores(&self) -> &[Chore] {
+        const ALL: [Chore; 5] = [Chore::Flush, Chore::Merge, Chore::Log, Chore::Sweep, Chore::Maintain];
+        if self.settings.read_only { &[] } else { &ALL }
+    }
+
+    fn step(&self, chore: Chore, _: &dyn Fn() -> bool) -> Rest {
+        if self.check_writable().is_err() {
+            return Rest::Idle;
+        }
+        let done = match chore {
+            Chore::Flush => self.step_flush(),
+            Chore::Merge => self.step_reclaim(),
+            Chore::Log => self.step_log(),
+            Chore::Sweep => self.step_sweep(),
+            Chore::Maintain => self.step_index(),
+            _ => Ok(Rest::Idle),
+        };
+        // What stops the writes has been noted. Anything else is tried again by the next call.
+        done.unwrap_or(Rest::Idle)
+    }
+
+    fn watch(&self, prefix: &[u8]) -> Result<Box<dyn WatchHandle>, WatchError> {
+        self.opener.check().map_err(|Forked| WatchError::Forked)?;
+        Ok(Box::new(self.watches.add(prefix)))
+    }
+
+    fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.check_sizes(key, value.len())
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.settings.clock.now_ms()
+    }
+
+    fn stats(&self) -> Stats {
+        self.figures()
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        self.check_all(progress)
+    }
+
+    fn check_records(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        let mut report = self.check_all(progress);
+        report.concurrent = true;
+        report
+    }
+
+    fn keeps_entries(&self) -> bool {
+        false
+    }
+
+    fn salvage(&self, each: &mut Salvage<'_>) {
+        self.salvage_all(each);
+    }
+
+    fn stop(&self, why: String) {
+        self.stop_writes(why);
+    }
+
+    fn close(self: Arc<Self>) -> Result<(), CloseError> {
+        let store = Arc::into_inner(self).ok_or(CloseError::StillOpen)?;
+        store.end().map_err(|error| CloseError::Failed(Box::new(error)))
+    }
+
+    fn on_disk(&self) -> Option<&dyn OnDisk> {
+        Some(self)
+    }
+}
+
+impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
+    fn flush(&self) -> Result<(), WriteError> {
+        self.check_writable()?;
+        self.seal_all()
+    }
+
+    fn checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
+        self.make_checkpoint(directory)
+    }
+
+    fn compact(&self, _: Bound<&[u8]>, _: Bound<&[u8]>) -> Result<(), WriteError> {
+        self.check_writable()?;
+        self.seal_all()?;
+        self.reclaim_all()
+    }
+
+    fn sync(&self) -> Result<(), WriteError> {
+        self.check_writable()?;
+        self.sync_log()
+    }
+
+    fn set_durability(&self, durability: Durability) {
+        // Without a log, nothing can be promised.
+        if self.settings.durability != Durability::None {
+            self.durability.store(durability as usize, Relaxed);
+        }
+    }
+
+    fn post_notice(&self, text: &str) -> bool {
+        self.directory.post(&self.files, text).is_ok()
+    }
+
+    fn merged_bytes(&self) -> u64 {
+        self.counters.rewritten_bytes.load(Relaxed)
+    }
+
+    fn wait_for_work(&self, time: Duration) {
+        // While there are writes, pages may be needed soon.
+        let last = self.next_seq.load(Relaxed);
+        let is_quiet = self.seen_seq.swap(last, Relaxed) == last;
+        std::thread::park_timeout(if is_quiet { time } else { time.min(Duration::from_millis(2)) });
+    }
+}
+
+impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
+    /// Prepares the log, and syncs it in its time.
+    fn step_log(&self) -> Result<Rest, WriteError> {
+        if self.settings.durability == Durability::None {
+            return Ok(Rest::Idle);
+        }
+        let is_prepared = self.log.prepare().map_err(|error| self.failed(error))?;
+        let (now, last) = (self.settings.clock.now_ms(), self.synced_at.load(Relaxed));
+        // A clock that was set back is no reason to wait.
+        let is_due = now < last || now - last >= self.settings.interval_ms;
+        if is_due && self.promises() == Durability::Interval {
+            self.synced_at.store(now, Relaxed);
+            self.sync_log()?;
+        }
+        Ok(if is_prepared { Rest::More } else { Rest::Idle })
+    }
+
+    fn step_index(&self) -> Result<Rest, WriteError> {
+        let memory = self.memory.load_full();
+        let has_more = {
+            let here = Here::enter(&memory)?;
+            here.index().maintain(&here.guard)
+        };
+        let has_freed = memory.space.pool.reclaim_nonblocking();
+        Ok(if has_more || has_freed { Rest::More } else { Rest::Idle })
+    }
+
+    /// Makes everything durable, and the next open fast.
+    fn end(self) -> Result<(), WriteError> {
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
+        // Where it fails, the log has everything.
+        let sealed = self.seal_all();
+        if self.settings.durability == Durability::None {
+            return sealed;
+        }
+        self.check_writable()?;
+        self.sync_large()?;
+        Ok(self.log.close()?)
+    }
+
+    /// Removes everything: one edit, and an empty memory.
+    fn clear_all(&self) -> Result<(), WriteError> {
+        self.check_writable()?;
+        let fresh = (self.make)().map_err(|error| WriteError::Stopped(error.to_string()));
+        let fresh = Arc::new(fresh?);
+        let mut manifest = self.manifest();
+        let _locked = self.stripes.lock_each();
+        self.check_writable()?;
+        // The log first: after a crash a lower number would be given again.
+        self.sync_log()?;
+        let cleared_at = self.next_seq.fetch_add(1, Relaxed);
+        let edit = super::edit::Edit { cleared: Some(cleared_at), ..Default::default() };
+        self.write_edit(&mut manifest, &edit)?;
+        self.cleared_at.store(cleared_at, Relaxed);
+        self.removals.count_all();
+        for block in &self.blocks {
+            block.swap(None).iter().for_each(|block| block.remove());
+        }
+        self.memory.store(fresh);
+        self.forget_large()?;
+        self.counters.data.store(0, Relaxed);
+        self.counters.expiring.store(0, Relaxed);
+        self.watches.report_all();
+        Ok(())
+    }
+
+    fn figures(&self) -> Stats {
+        let memory = self.memory.load_full();
+        let (space, pool) = (&memory.space, memory.space.pool.space());
+        let index = pin_stats(&memory);
+        let page = space.page_bytes() as u64;
+        let residents = space.resident_blocks();
+        let pages = |is_sealed: bool| -> u64 {
+            let those = residents.iter().filter(|one| one.is_sealed.load(Acquire) == is_sealed);
+            page * those.map(|one| one.pages() as u64).sum::<u64>()
+        };
+        let [writes, copies, _] = self.division.sums();
+        let counter = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let counters = &self.counters;
+        let mut tier = TierStats {
+            dram_bytes: pool.size,
+            index_bytes: index.bytes,
+            open_bytes: pages(false),
+            sealed_bytes: pages(true),
+            log_bytes: self.log.bytes(),
+            log_bytes_written: self.log.end() - self.log_start,
+            written_bytes: counter(&counters.written),
+            flushed_bytes: counter(&counters.flushed_bytes),
+            rewritten_bytes: counter(&counters.rewritten_bytes),
+            flushes: counter(&counters.flushes),
+            rewrites: counter(&counters.rewrites),
+            hits: writes + copies,
+            copy_hits: copies,
+            cache_bytes: page * space.copy_pages() as u64,
+            cold_reads: counter(&counters.cold_reads),
+            in_place: counter(&counters.in_place),
+            appended: counter(&counters.appended),
+            stalls: counter(&counters.stalls),
+            stalled_ms: counter(&counters.stalled_ms),
+            ..TierStats::default()
+        };
+        for block in self.all_blocks() {
+            tier.blocks += 1;
+            tier.block_bytes += block.foot.file_bytes();
+            tier.dead_bytes += space.dead(block.foot.number).load(Relaxed);
+        }
+        let records = memory.index.len();
+        let data = counter(&counters.data);
+        let used = tier.block_bytes + tier.open_bytes + tier.index_bytes;
+        let mut stats = Stats::of_disk(records, data, used.saturating_sub(data));
+        stats.expiring = counter(&counters.expiring);
+        stats.expired = counter(&counters.expired);
+        stats.damaged_records_skipped = counter(&counters.skipped);
+        stats.index = Some(index);
+        stats.tier = Some(tier);
+        stats
+    }
+}
+
+fn pin_stats<M: MappedMedium>(memory: &super::store::Memory<M>) -> IndexFigures {
+    let guard = memory.space.pool.pin();
+    let stats = memory.index.stats(&guard);
+    IndexFigures {
+        name: memory.index.name(),
+        bytes: stats.bytes,
+        slots: stats.slots,
+        nodes: stats.nodes,
+        resizes: stats.resizes,
+        resizing: stats.resizing,
+        cache: None,
+    }
+}

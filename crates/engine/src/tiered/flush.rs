@@ -1,0 +1,246 @@
+//! The way of a block: it is closed, goes to the tier, and gives its pages back.
+//!
+//! *Sealing* a block (the first stage of 4.1.2) closes it for changes in place, waits for the
+//! writers that have begun some, writes its live records, and notes it in the manifest. The log is
+//! synced before that: a block must not have what the log could lose, nor leave out a version whose
+//! successor could be lost. Then its part of the log is let go. *Freeing* takes the pages of the
+//! oldest sealed block, when pages are needed.
+
+use super::block::{Block, BlockWriter, create, path_of};
+use super::edit::{Edit, Name};
+use super::record::Kind;
+use super::space::{NoRoom, RecordAt, Resident};
+use super::store::{Here, Memory, Tiered};
+use crate::{Durability, Rest, WriteError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use terrace_disk::DiskError;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+
+/// Times that a write that finds no room looks for some. Each waits for a few milliseconds.
+const TRIES_MAX: u32 = 4000;
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    /// Makes room for a write that found none, or waits for the thread that makes some.
+    pub(super) fn make_room(&self, why: NoRoom, wanted: usize, tries: &mut u32) -> Result<(), WriteError> {
+        let began = self.settings.clock.now_ms();
+        *tries += 1;
+        let made = match self.flushing.try_lock() {
+            Ok(_flushing) => self.make_pages(true)?,
+            Err(_) => {
+                self.wait_for_pages(Duration::from_millis(2));
+                true
+            }
+        };
+        if *tries == 1 {
+            self.counters.stalls.fetch_add(1, Relaxed);
+        }
+        let took = self.settings.clock.now_ms().saturating_sub(began);
+        self.counters.stalled_ms.fetch_add(took, Relaxed);
+        self.check_writable()?;
+        if !made {
+            // Readers may hold what was freed.
+            self.memory.load_full().space.pool.reclaim_blocking();
+        }
+        match *tries > TRIES_MAX || (!made && *tries > 100) {
+            true => Err(why.error(wanted, self.memory().space.pool.size())),
+            false => Ok(()),
+        }
+    }
+
+    /// Frees pages if few are free, or if `is_urgent`, and seals a block if few are sealed. Returns
+    /// whether it has done something.
+    fn make_pages(&self, is_urgent: bool) -> Result<bool, WriteError> {
+        let memory = self.memory.load_full();
+        let space = &memory.space;
+        space.update_limit();
+        let (used, limit) = space.pages();
+        // Of a small DRAM, a block may be a large part.
+        let block = space.block_pages().min(limit / 8).max(1);
+        let free = limit.saturating_sub(used);
+        let residents = space.resident_blocks();
+        let is_sealed = |one: &&Arc<Resident>| one.is_sealed.load(Acquire);
+        let sealed: usize = residents.iter().filter(is_sealed).map(|one| one.pages()).sum();
+        let mut has_done = self.divide(&memory)?;
+        if is_urgent && sealed == 0 {
+            has_done |= self.drop_copies(&memory)?;
+        }
+        if (free < block / 2 || is_urgent) && sealed > 0 {
+            space.free_pages(&space.pool.try_pin()?, block / 4 + 1);
+            self.freed.notify_all();
+            has_done = true;
+        }
+        let is_short = free + sealed < 2 * block || self.log_is_long();
+        if is_short && let Some(oldest) = residents.iter().find(|one| !is_sealed(one)) {
+            self.seal(&memory, oldest)?;
+            has_done = true;
+        }
+        Ok(has_done)
+    }
+
+    /// Frees the pages of all sealed blocks. For tests.
+    #[doc(hidden)]
+    pub fn evict(&self) {
+        let memory = self.memory.load_full();
+        let Ok(guard) = memory.space.pool.try_pin() else { return };
+        while memory.space.free_pages(&guard, usize::MAX) > 0 {}
+    }
+
+    fn log_is_long(&self) -> bool {
+        self.settings.durability != Durability::None && self.log.bytes() > self.settings.log_bytes
+    }
+
+    /// A step of the background work that keeps pages free.
+    pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
+        let Ok(_flushing) = self.flushing.try_lock() else { return Ok(Rest::Idle) };
+        let has_done = self.make_pages(false)?;
+        self.freed.notify_all();
+        Ok(if has_done { Rest::More } else { Rest::Idle })
+    }
+
+    /// Seals all blocks that have records, so that the tier has everything.
+    pub(super) fn seal_all(&self) -> Result<(), WriteError> {
+        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.memory.load_full();
+        let residents = memory.space.resident_blocks();
+        residents
+            .iter()
+            .filter(|one| !one.is_sealed.load(Acquire))
+            .try_for_each(|block| self.seal(&memory, block))
+    }
+
+    /// Writes a block to the tier. Called by one thread at a time.
+    fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
+        memory.space.close_block(resident);
+        let clean = self.next_seq.load(Acquire);
+        self.stripes.pass_all();
+        // A record that dies from now on is counted, though it may be left out.
+        memory.space.dead(resident.number).store(0, Relaxed);
+        let written = self.write_block(memory, resident, clean)?;
+        let mut manifest = self.manifest();
+        if !Arc::ptr_eq(memory, &self.memory.load()) {
+            // The store was cleared meanwhile.
+            written.iter().for_each(|block| block.remove());
+            return Ok(());
+        }
+        if let Some(block) = written {
+            let edit = Edit { added: vec![block.name()], ..Edit::default() };
+            self.write_edit(&mut manifest, &edit).inspect_err(|_| self.discard(block.name()))?;
+            self.blocks[resident.number as usize].store(Some(block));
+        }
+        drop(manifest);
+        // ORDER: Release: the block can be found before its pages go.
+        resident.is_sealed.store(true, Release);
+        self.counters.flushes.fetch_add(1, Relaxed);
+        self.release_log()
+    }
+
+    /// Removes a file that did not come into use. After a failed edit the manifest may name it, and
+    /// the store takes no more writes: then the next open decides.
+    pub(super) fn discard(&self, (number, generation): Name) {
+        if self.is_stopped.get().is_none() {
+            let _ = self.files.remove(&path_of(self.path(), number, generation));
+        }
+    }
+
+    /// Writes the live records of a closed block to a file. `None` if there are none.
+    fn write_block(
+        &self,
+        memory: &Arc<Memory<M>>,
+        resident: &Resident,
+        clean: u64,
+    ) -> Result<Option<Arc<Block<F>>>, WriteError> {
+        let name = (resident.number, self.next_file.fetch_add(1, Relaxed));
+        let written = self.write_records(memory, resident, (name, clean));
+        if !matches!(written, Ok(true)) {
+            self.discard(name);
+        }
+        if !written? {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Block::open(&self.files, self.path(), self.id(), name)?)))
+    }
+
+    /// Returns whether there were some.
+    fn write_records(
+        &self,
+        memory: &Arc<Memory<M>>,
+        resident: &Resident,
+        (name, clean): (Name, u64),
+    ) -> Result<bool, WriteError> {
+        let path = path_of(self.path(), name.0, name.1);
+        let file = create(&self.files, &path)?;
+        let mut writer = BlockWriter::new(&file, &path, self.id(), name);
+        let (mut bytes, map) = (Vec::new(), memory.space.map);
+        let records = memory.space.records_of(&memory.space.pool.try_pin()?, resident);
+        // In pieces, so that no guard is held for long.
+        for piece in records.chunks(256) {
+            let here = Here::enter(memory)?;
+            for (address, record) in piece.iter().filter(|(_, record)| !record.is_locked(&here.guard)) {
+                if self.is_live(&here, *address, *record)? {
+                    bytes.clear();
+                    record.copy_to(&here.guard, &mut bytes);
+                    writer.add(map.offset_of(*address), &bytes)?;
+                }
+            }
+        }
+        // What was left out has a successor, which the log must not lose.
+        self.sync_log()?;
+        if writer.is_empty() {
+            return Ok(false);
+        }
+        let foot = writer.finish(clean)?;
+        self.counters.flushed_bytes.fetch_add(foot.file_bytes(), Relaxed);
+        self.sync_names()?;
+        Ok(true)
+    }
+
+    pub(super) fn sync_names(&self) -> Result<(), WriteError> {
+        let synced = self.files.sync_directory(self.path());
+        synced.map_err(|error| self.failed(DiskError::room("sync", self.path())(error)))
+    }
+
+    /// Whether a record in DRAM is the present one of its key, or a tombstone.
+    fn is_live(&self, here: &Here<'_, M>, address: u64, record: RecordAt) -> Result<bool, WriteError> {
+        if record.head(&here.guard).0.kind == Kind::Tombstone {
+            return Ok(true);
+        }
+        here.search.forget();
+        let probe = record.probe(&here.guard).expect("a record in DRAM");
+        Ok(self.look_up(here, probe)?.0 == Some(address))
+    }
+
+    /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
+    pub(super) fn write_edit(
+        &self,
+        manifest: &mut Option<terrace_disk::Manifest<F>>,
+        edit: &Edit,
+    ) -> Result<(), WriteError> {
+        let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
+        self.check_writable()?;
+        if manifest.bytes() > 1 << 20 {
+            let cleared = Some(self.cleared_at.load(Relaxed));
+            let added = self.all_blocks().map(|block| (block.foot.number, block.foot.generation)).collect();
+            let block_shift = self.memory().space.block_bytes().ilog2();
+            let whole = Edit { cleared, added, removed: Vec::new(), block_shift };
+            manifest.rewrite(&mut std::iter::once(whole.to_bytes())).map_err(|error| self.failed(error))?;
+        }
+        manifest.append(&edit.to_bytes()).map_err(|error| self.failed(error))
+    }
+
+    /// Lets go of the log up to the first record that the tier does not have.
+    pub(super) fn release_log(&self) -> Result<(), WriteError> {
+        if self.settings.durability == Durability::None {
+            self.remove_doomed();
+            return Ok(());
+        }
+        // The bound first: a record with a lower number is noted in its block before it is logged.
+        let bound = self.next_seq.load(Acquire);
+        let first = self.memory().space.first_unsealed_seq().min(bound);
+        self.log.release(first).map_err(|error| self.failed(error))?;
+        self.remove_doomed();
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Large values: a file each, past DRAM.
+//!
+//! A record names the file. The file is synced before anything durable names it: before the sync of
+//! the log, and so before a block is sealed. An open removes the files that no record names.
+
+use super::record::LargeValue;
+use super::store::Tiered;
+use crate::{Durability, ReadError, WriteError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use terrace_disk::DiskError;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::{Files, Purpose, StoredFile};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The path of a large value.
+pub(super) fn path_of(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:012}.large"))
+}
+
+/// The number of the large value that a file with this name has.
+pub(super) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".large")?;
+    (digits.len() >= 12 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    /// Bytes from which on a value is large.
+    pub(super) fn large_from(&self) -> usize {
+        (self.memory().space.page_bytes() / 4).min(256 << 10)
+    }
+
+    /// Writes a large value.
+    pub(super) fn write_large(&self, value: &[u8]) -> Result<LargeValue, WriteError> {
+        let number = self.next_file.fetch_add(1, Relaxed);
+        let path = path_of(self.path(), number);
+        let write = || {
+            let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
+            file.write_all_at(value, 0).map_err(DiskError::room("write", &path))?;
+            Ok(file)
+        };
+        match write() {
+            Ok(file) => {
+                let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+                unsynced.push(Arc::new(file));
+                Ok(LargeValue { number, sum: xxh3_64_with_seed(value, number) })
+            }
+            Err(error) => {
+                let _ = self.files.remove(&path);
+                Err(DiskError::into(error))
+            }
+        }
+    }
+
+    /// Writes a large value again that the log names, so that the next sync makes it durable: the
+    /// process that wrote it may not have synced it, or in vain.
+    pub(super) fn renew_large(&self, large: LargeValue, value: &[u8]) -> Result<(), DiskError> {
+        if self.settings.read_only {
+            return Ok(());
+        }
+        let path = path_of(self.path(), large.number);
+        let file = self.files.open(&path, Purpose::Write).map_err(DiskError::room("open", &path))?;
+        file.write_all_at(value, 0).map_err(DiskError::room("write", &path))?;
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(file));
+        Ok(())
+    }
+
+    /// Removes the files of large values that neither a record nor the log names any more. The log
+    /// is synced up to what has replaced them.
+    pub(super) fn remove_doomed(&self) {
+        let oldest = match self.settings.durability {
+            Durability::None => u64::MAX,
+            _ => self.log.oldest_seq().unwrap_or(u64::MAX),
+        };
+        let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
+        for (large, _) in doomed.extract_if(.., |(_, seq)| *seq < oldest) {
+            self.remove_large(large);
+        }
+    }
+
+    /// Removes the files of all large values: the store was cleared.
+    pub(super) fn forget_large(&self) -> Result<(), WriteError> {
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
+        let next = self.next_file.load(Relaxed);
+        for number in names.iter().filter_map(|name| number_of(name.to_str()?)).filter(|nth| *nth < next) {
+            self.remove_large(LargeValue { number, sum: 0 });
+        }
+        Ok(())
+    }
+
+    /// Removes the file of a large value that no record names any more.
+    pub(super) fn remove_large(&self, large: LargeValue) {
+        // The next open removes what is left here.
+        let _ = self.files.remove(&path_of(self.path(), large.number));
+    }
+
+    /// A large value of so many bytes; `None` if its file is gone.
+    pub(super) fn read_large(&self, large: LargeValue, len: usize) -> Result<Option<Vec<u8>>, ReadError> {
+        let path = path_of(self.path(), large.number);
+        let corrupt = |what| DiskError::corrupt(&path, 0, what);
+        let file = match self.files.open(&path, Purpose::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(DiskError::room("open", &path))?,
+        };
+        let mut value = vec![0; len];
+        file.read_exact_at(&mut value, 0).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => corrupt("the file of a large value is too short"),
+            _ => DiskError::room("read", &path)(error),
+        })?;
+        match xxh3_64_with_seed(&value, large.number) == large.sum {
+            true => Ok(Some(value)),
+            false => Err(corrupt("a large value does not match its checksum").into()),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Expired entries, checks, salvage, checkpoints.
+
+use super::block::{Held, path_of};
+use super::edit::Edit;
+use super::large;
+use super::record::{Kind, LargeValue, Record};
+use super::store::{Here, Tiered};
+use super::write::New;
+use crate::draft::Draft;
+use crate::engine::Salvage;
+use crate::wip::lossy::finding;
+use crate::{Cursor, ReadError, Report, Rest, WriteError};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_disk::{Directory, DiskError, Manifest};
+use terrace_index::Place;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+
+/// Words of the index that a step of the sweep looks at.
+const SWEPT: usize = 1024;
+/// Findings that a report has at most.
+const FINDINGS_MAX: usize = 1000;
+
+impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
+    /// Removes some entries that have expired: those in DRAM as the sweep goes through the index,
+    /// those of a block when some of it are due.
+    pub(super) fn step_sweep(&self) -> Result<Rest, WriteError> {
+        if self.counters.expiring.load(Relaxed) == 0 {
+            return Ok(Rest::Idle);
+        }
+        let now = self.settings.clock.now_ms();
+        if let Some(block) = self.all_blocks().find(|block| block.next_expiry.load(Relaxed) <= now) {
+            return self.sweep_block(&block, now);
+        }
+        let mut removed = 0;
+        for probe in self.expired_in_memory()? {
+            removed += u64::from(self.remove_expired(&probe)?);
+        }
+        Ok(if removed > SWEPT as u64 / 4 { Rest::More } else { Rest::Idle })
+    }
+
+    /// The probes of some records in DRAM that have expired.
+    fn expired_in_memory(&self) -> Result<Vec<Vec<u8>>, WriteError> {
+        let memory = self.memory();
+        let here = Here::enter(&memory)?;
+        let mut swept = self.swept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut expired = Vec::new();
+        let next = here.index().scan(&here.guard, &swept, SWEPT, &mut |word| {
+            let Some(record) = here.record(word) else { return };
+            let is_due = record.read_head(&here.guard).is_some_and(|expires_at| self.has_expired(expires_at));
+            if is_due {
+                expired.extend(record.probe(&here.guard).map(<[u8]>::to_vec));
+            }
+        });
+        *swept = if next.is_end() { Place::Start } else { next };
+        Ok(expired)
+    }
+
+    fn sweep_block(&self, block: &Held<F>, now: u64) -> Result<Rest, WriteError> {
+        let (mut expired, mut next) = (Vec::new(), u64::MAX);
+        let read = block.for_each(&mut |_, bytes| {
+            let Some(record) = bytes.ok().and_then(Record::read) else { return };
+            match record.expires_at {
+                Some(at) if at <= now => expired.push(record.probe.to_vec()),
+                Some(at) => next = next.min(at),
+                None => {}
+            }
+        });
+        // Damage is found by reads and checks.
+        let _ = read;
+        for probe in expired {
+            self.remove_expired(&probe)?;
+        }
+        block.next_expiry.store(next, Relaxed);
+        Ok(Rest::More)
+    }
+
+    /// Removes the entry of a key if it has expired.
+    fn remove_expired(&self, probe: &[u8]) -> Result<bool, WriteError> {
+        let probe = self.probe(&probe[8..]);
+        self.with_room(|| {
+            let _stripe = self.stripes.lock(probe.hash());
+            let memory = self.memory();
+            let here = Here::enter(&memory)?;
+            let old = self.old(&here, &probe)?.filter(|old| self.has_expired(old.copied.expires_at));
+            let Some(old) = old else { return Ok(false) };
+            let new = New::small(Draft::removal(probe.key()));
+            self.write_locked(&here, &probe, Some(&old), &new)?;
+            self.counters.expired.fetch_add(1, Relaxed);
+            Ok(true)
+        })
+    }
+
+    /// Reads every record of every block, and compares it with its checksum.
+    pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        let mut report = Report::default();
+        let blocks: Vec<Held<F>> = self.all_blocks().collect();
+        let all: u64 = blocks.iter().map(|block| block.foot.records).sum();
+        let note = |report: &mut Report, error: &DiskError, affected: Option<&[u8]>| {
+            if report.findings.len() < FINDINGS_MAX {
+                let keys = affected.map(|key| (key.to_vec(), key.to_vec()));
+                report.findings.push(finding(error, "block", keys.as_ref()));
+            }
+        };
+        for block in &blocks {
+            let mut records = 0;
+            if let Err(error) = block.verify() {
+                note(&mut report, &error, None);
+            }
+            let read = block.for_each(&mut |_, bytes| {
+                records += 1;
+                if records % (1 << 16) == 0 {
+                    progress(report.records + records, all);
+                }
+                match bytes.map(Record::read) {
+                    Ok(Some(record)) => self.check_large(&record).err().iter().for_each(|error| {
+                        note(&mut report, error, Some(record.key()));
+                    }),
+                    Ok(None) => {}
+                    Err(error) => note(&mut report, &error, None),
+                }
+            });
+            if let Err(error) = read {
+                note(&mut report, &error, None);
+            }
+            report.records += records;
+        }
+        let memory = self.memory.load_full();
+        if let Ok(here) = Here::enter(&memory) {
+            report.buckets = here.index().stats(&here.guard).buckets;
+        }
+        progress(report.records, report.records);
+        report
+    }
+
+    /// Compares the large value that a live record names with its checksum.
+    fn check_large(&self, record: &Record<'_>) -> Result<(), DiskError> {
+        if record.shape.kind != Kind::Large {
+            return Ok(());
+        }
+        let present = self.find(record.probe).ok().flatten();
+        if present.is_none_or(|present| present.seq != record.seq) {
+            return Ok(());
+        }
+        let large = LargeValue::read(record.inline).expect("as long as a reference");
+        let path = large::path_of(self.path(), large.number);
+        match self.read_large(large, record.shape.value_len) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(DiskError::corrupt(&path, 0, "the file of a large value is missing")),
+            Err(_) => Err(DiskError::corrupt(&path, 0, "a large value does not match its checksum")),
+        }
+    }
+
+    /// Visits every entry of the store, and what is damaged.
+    pub(super) fn salvage_all(&self, each: &mut Salvage<'_>) {
+        let report = self.check_all(&mut |_, _| {});
+        report.findings.into_iter().for_each(|finding| each(Err(finding)));
+        let mut cursor = Cursor::START;
+        while !cursor.is_end() {
+            match self.scan_from(&cursor, 1024, &mut |key, entry| each(Ok((key, entry)))) {
+                Ok(next) | Err(ReadError::Skipped { next, .. }) => cursor = next,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// A copy of the store as it is now, in a new directory: links to its blocks, its large values
+    /// and the log, and a manifest of its own.
+    pub(super) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
+        self.check_writable()?;
+        // Nothing changes the blocks meanwhile, and nothing is removed.
+        let _reorganising = self.reorganising.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _manifest = self.manifest();
+        let locked = self.stripes.lock_each();
+        let cut = self.log.cut().map_err(|error| self.failed(error))?;
+        let doomed =
+            std::mem::take(&mut *self.doomed.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        drop(locked);
+        self.sync_large()?;
+        self.log.sync(cut.end).map_err(|error| self.failed(error))?;
+        let identity = self.directory.identity().clone();
+        let blocks: Vec<Held<F>> = self.all_blocks().collect();
+        let whole = Edit {
+            cleared: Some(self.cleared_at.load(Relaxed)),
+            added: blocks.iter().map(|block| block.name()).collect(),
+            removed: Vec::new(),
+            block_shift: self.memory().space.block_bytes().ilog2(),
+        };
+        let mut link =
+            |from: &Path, to: &Path| self.files.link(from, to).map_err(DiskError::room("link", from));
+        let fill = |to: &Path| -> Result<(), DiskError> {
+            for block in &blocks {
+                let (number, generation) = block.name();
+                link(block.path(), &path_of(to, number, generation))?;
+            }
+            let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
+            for number in names.iter().filter_map(|name| large::number_of(name.to_str()?)) {
+                link(&large::path_of(self.path(), number), &large::path_of(to, number))?;
+            }
+            self.log.link_into(to, cut, &mut link)?;
+            Manifest::create(&self.files, to, identity.store, &[whole.to_bytes()]).map(drop)
+        };
+        let made = Directory::create(&self.files, directory, &identity, fill);
+        self.doomed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(doomed);
+        made.map(drop).map_err(|error| WriteError::Checkpoint(error.to_string()))
+    }
+}

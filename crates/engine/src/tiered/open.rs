@@ -1,0 +1,540 @@
+//! Opening a store: the manifest names the blocks, their entries tell which records are the newest,
+//! and the log has what no block has (Algorithm 1 of the paper, mended).
+//!
+//! 1. The log is replayed into DRAM. A removal leaves its tombstone in the index for now.
+//! 2. The entries of all blocks are read in parts, by their hashes, so that memory is bounded. Of
+//!    each key the newest version counts, here or in DRAM. (The paper marks the wrong one as dead,
+//!    and its table of all keys may take more memory than there is.)
+//! 3. Tombstones leave the index, and files that nothing names are removed.
+//!
+//! Nothing is changed on the tier but by blocks that are sealed when DRAM does not suffice for the
+//! log. So an open that was interrupted may be repeated: a write that both a block and the log have
+//! has the same sequence number in both.
+
+use super::block::{self, Block, Held, Mention};
+use super::edit::{Edit, Name, Plan};
+use super::large;
+use super::record::{Kind, LARGE, LargeValue, Shape};
+use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
+use super::stripes::Stripes;
+use super::write::{New, Stuck, store_in_place};
+use crate::draft::{Draft, read_drafts};
+use crate::{OpenError, ReadError, WriteError};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use terrace_disk::{Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Record, replay};
+use terrace_index::{PointIndex, Stored};
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+use terrace_pool::{Opener, Pool};
+
+/// The name of this engine in a store's identity.
+pub const NAME: &str = "tiered";
+/// Bytes of memory for the newest version of a key, about, while entries are read.
+const NEWEST_BYTES: u64 = 96;
+/// Stripes of a store.
+const STRIPES: usize = 2048;
+
+/// Makes an anonymous pool for DRAM.
+pub type MakePool<M> = Box<dyn Fn() -> Result<Pool<M>, terrace_pool::OpenError> + Send + Sync>;
+
+/// What the log has told.
+#[derive(Default)]
+struct Logged {
+    /// Files of large values.
+    large: BTreeSet<u64>,
+    /// Keys that were removed.
+    removed: Vec<Vec<u8>>,
+}
+
+/// Keeps the error of a replay, and returns one that ends it.
+fn fail(failed: &mut Option<TieredError>, path: &Path, error: TieredError) -> DiskError {
+    *failed = Some(error);
+    DiskError::corrupt(path, 0, "the log cannot be replayed")
+}
+
+/// The newest version of a key among those of the blocks.
+struct Newest {
+    seq: u64,
+    address: u64,
+    bytes: u64,
+    is_tombstone: bool,
+}
+
+fn read_plan<F: Files>(
+    files: &F,
+    path: &Path,
+    store: u64,
+    is_read_only: bool,
+) -> Result<(Plan, Option<Manifest<F>>), DiskError> {
+    let mut plan = Plan::default();
+    let mut each = |bytes: &[u8]| {
+        let added = Edit::read(bytes).ok_or("an edit is none").and_then(|edit| plan.add(edit));
+        added.map_err(|what| DiskError::corrupt(path, 0, what))
+    };
+    let manifest = match is_read_only {
+        true => {
+            Manifest::read(files, path, store, &mut each)?;
+            None
+        }
+        false => Some(Manifest::open(files, path, store, &mut each)?),
+    };
+    Ok((plan, manifest))
+}
+
+/// Why a store could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TieredError {
+    /// A file.
+    Disk(DiskError),
+    /// DRAM, or the index in it.
+    Memory(OpenError),
+    /// The pool in DRAM.
+    Pool(terrace_pool::OpenError),
+    /// DRAM does not suffice.
+    Write(WriteError),
+}
+
+impl std::fmt::Display for TieredError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disk(error) => error.fmt(f),
+            Self::Memory(error) => error.fmt(f),
+            Self::Pool(error) => error.fmt(f),
+            Self::Write(error) => write!(f, "the store does not fit into its DRAM: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TieredError {}
+
+impl From<DiskError> for TieredError {
+    fn from(error: DiskError) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl From<WriteError> for TieredError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<OpenError> for TieredError {
+    fn from(error: OpenError) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
+    /// Creates an empty store in the directory at `path`, over the index `I` in pools from `make`.
+    ///
+    /// # Errors
+    /// There is one already, or something else, or it cannot be created.
+    pub fn create<I>(
+        files: F,
+        path: &Path,
+        settings: Settings,
+        make: MakePool<M>,
+    ) -> Result<Self, TieredError>
+    where
+        I: PointIndex<Medium = M, Kind = super::Kind> + Stored<Medium = M> + 'static,
+    {
+        let identity = Identity::new(NAME, settings.chance | 1);
+        let first =
+            Edit { cleared: Some(1), block_shift: settings.shares.block_bytes().ilog2(), ..Edit::default() };
+        let begin = |directory: &Path| {
+            Manifest::create(&files, directory, identity.store, &[first.to_bytes()]).map(drop)
+        };
+        drop(Directory::create(&files, path, &identity, begin)?);
+        Self::open::<I>(files, path, settings, make)
+    }
+
+    /// Whether there is a store in the directory at `path`.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn exists(files: &F, path: &Path) -> Result<bool, DiskError> {
+        Directory::exists(files, path)
+    }
+
+    /// Opens the store in the directory at `path`, with a new index `I` in a pool from `make`.
+    ///
+    /// # Errors
+    /// There is none, another process has it open, a file is damaged, or DRAM does not suffice.
+    pub fn open<I>(files: F, path: &Path, settings: Settings, make: MakePool<M>) -> Result<Self, TieredError>
+    where
+        I: PointIndex<Medium = M, Kind = super::Kind> + Stored<Medium = M> + 'static,
+    {
+        let directory = Directory::open(&files, path, NAME, settings.read_only)?;
+        let store = directory.identity().store;
+        let (plan, manifest) = read_plan(&files, path, store, settings.read_only)?;
+        if !(12..=30).contains(&plan.block_shift) {
+            return Err(DiskError::corrupt(path, 0, "the manifest tells no size of blocks").into());
+        }
+        // Addresses stay as they are, whatever DRAM there is.
+        let (shares, keys) = (settings.shares.with_block(1 << plan.block_shift), settings.expected_keys);
+        let make: Make<M> = Box::new(move || {
+            let pool = make().map_err(TieredError::Pool)?;
+            Ok(memory_with::<M, I>(pool, shares, keys)?)
+        });
+        let memory = make()?;
+        let blocks = open_blocks(&files, (path, store), &plan, &memory)?;
+        let opened = blocks.iter().flatten();
+        let last_seq = opened.clone().map(|block| block.foot.last_seq).max().unwrap_or(0);
+        let last_seq = last_seq.max(plan.cleared_at);
+        let last_file = opened.map(|block| block.foot.generation).max().unwrap_or(0);
+        let log = Log::unopened(&files, path, store, LogOptions { segment_bytes: settings.segment_bytes });
+        let mut tiered = Self {
+            files,
+            directory,
+            memory: ArcSwap::from_pointee(memory),
+            make,
+            blocks: blocks.into_iter().map(ArcSwapOption::from).collect(),
+            stripes: Stripes::new(STRIPES),
+            log,
+            log_start: 0,
+            next_seq: AtomicU64::new(last_seq + 1),
+            seen_seq: AtomicU64::new(0),
+            cleared_at: AtomicU64::new(plan.cleared_at),
+            manifest: Mutex::new(manifest),
+            removals: Default::default(),
+            watches: Arc::default(),
+            flushing: Mutex::default(),
+            reorganising: Mutex::default(),
+            freed: Default::default(),
+            freed_lock: Mutex::default(),
+            next_file: AtomicU64::new(last_file + 1),
+            doomed: Mutex::default(),
+            division: Default::default(),
+            divided_at: AtomicU64::new(0),
+            swept: Mutex::default(),
+            unsynced: Mutex::default(),
+            durability: AtomicUsize::new(settings.durability as usize),
+            synced_at: AtomicU64::new(settings.clock.now_ms()),
+            chance: AtomicU64::new(settings.chance),
+            is_stopped: OnceLock::new(),
+            opener: Opener::here(),
+            counters: Default::default(),
+            settings,
+        };
+        tiered.recover(&plan)?;
+        Ok(tiered)
+    }
+}
+
+/// Opens the blocks of a plan, by their numbers.
+fn open_blocks<F: Files, M: MappedMedium>(
+    files: &F,
+    (path, store): (&Path, u64),
+    plan: &Plan,
+    memory: &Memory<M>,
+) -> Result<Vec<Option<Held<F>>>, DiskError> {
+    let mut blocks: Vec<Option<Held<F>>> = (0..memory.space.blocks()).map(|_| None).collect();
+    for &name in &plan.blocks {
+        let place = blocks.get_mut(name.0 as usize).filter(|place| place.is_none() && name.0 > 0);
+        let what =
+            "the manifest names a block that this DRAM has no address for; open it with as much as before";
+        let place = place.ok_or_else(|| DiskError::corrupt(path, 0, what))?;
+        *place = Some(Arc::new(Block::open(files, path, store, name)?));
+        memory.space.use_number(name.0);
+    }
+    Ok(blocks)
+}
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    fn recover(&mut self, plan: &Plan) -> Result<(), TieredError> {
+        let (mut found, mut first_left, mut failed) = (Logged::default(), None, None);
+        let mut each = |record: Record<'_>| {
+            let mut take = || {
+                if !self.is_whole(record)? {
+                    return Ok(false);
+                }
+                if first_left.is_none() && !self.replay_record(record, &mut found, self.settings.read_only)? {
+                    first_left = Some(record.first_seq);
+                }
+                Ok(true)
+            };
+            take().map_err(|error| fail(&mut failed, self.path(), error))
+        };
+        let replayed = replay(&self.files, self.path(), self.id(), &mut each);
+        failed.map_or(Ok(()), Err)?;
+        let replayed = replayed?;
+        let next_seq = self.next_seq.get_mut();
+        *next_seq = (*next_seq).max(replayed.last_seq + 1);
+        self.log.start(&replayed, self.settings.read_only)?;
+        self.log_start = self.log.end();
+        if let Some(first) = first_left {
+            self.replay_rest(first, &mut found)?;
+        }
+        self.take_blocks()?;
+        self.drop_tombstones(found.removed)?;
+        for block in self.all_blocks() {
+            found.large.extend(block.large_values()?);
+        }
+        if !self.settings.read_only {
+            self.remove_leftovers(plan, &found.large)?;
+        }
+        let last = found.large.last().map_or(0, |number| number + 1);
+        self.next_file.fetch_max(last, Relaxed);
+        Ok(())
+    }
+
+    /// Replays what did not fit into DRAM. Blocks are sealed meanwhile: only now it is known that
+    /// no record is a torn tail's.
+    fn replay_rest(&self, first: u64, found: &mut Logged) -> Result<(), TieredError> {
+        let mut failed = None;
+        let mut each = |record: Record<'_>| {
+            if record.first_seq < first {
+                return Ok(true);
+            }
+            self.replay_record(record, found, true).map_err(|error| fail(&mut failed, self.path(), error))
+        };
+        let replayed = replay(&self.files, self.path(), self.id(), &mut each);
+        failed.map_or(Ok(()), Err)?;
+        replayed.map(drop).map_err(TieredError::from)
+    }
+
+    /// Puts the writes of a record of the log into DRAM. Returns false if there is no room, unless
+    /// it `may_flush`.
+    fn replay_record(
+        &self,
+        record: Record<'_>,
+        found: &mut Logged,
+        may_flush: bool,
+    ) -> Result<bool, TieredError> {
+        for (draft, seq) in read_drafts(record.payload).zip(record.first_seq..) {
+            let what = "a record of the log is none of this engine";
+            let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
+            if seq < self.cleared_at.load(Relaxed) {
+                continue;
+            }
+            let mut new = New::small(draft);
+            let mut shape = new.shape(draft.key.len());
+            if let Some((large, len)) = self.reference_in(&draft)? {
+                found.large.insert(large.number);
+                new.large = Some(large);
+                shape = Shape { value_len: len, kind: Kind::Large, ..shape };
+            }
+            if matches!(draft.content, Content::Tombstone) {
+                found.removed.push(draft.key.to_vec());
+            }
+            if !self.replay_write(&new, shape, seq, may_flush)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The large value that a write of the log names, if it does, and its bytes.
+    fn reference_in(&self, draft: &Draft<'_>) -> Result<Option<(LargeValue, usize)>, DiskError> {
+        let (true, Content::Put { value, .. }) = (draft.is_reference, draft.content) else { return Ok(None) };
+        let parts = value.split_at_checked(LARGE).and_then(|(large, len)| {
+            Some((LargeValue::read(large)?, u64::from_le_bytes(len.try_into().ok()?) as usize))
+        });
+        let what = "a record of the log names no large value";
+        parts.map(Some).ok_or_else(|| DiskError::corrupt(self.path(), 0, what))
+    }
+
+    /// Whether all large values that a record of the log names are there: a loss of power may keep
+    /// the record of a write that was not synced, and not its value.
+    fn is_whole(&self, record: Record<'_>) -> Result<bool, TieredError> {
+        let cleared_at = self.cleared_at.load(Relaxed);
+        let drafts = read_drafts(record.payload).zip(record.first_seq..);
+        for (draft, _) in drafts.filter(|(_, seq)| *seq >= cleared_at) {
+            let what = "a record of the log is none of this engine";
+            let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
+            if let Some((large, len)) = self.reference_in(&draft)? {
+                let is_there = match self.read_large(large, len) {
+                    Ok(Some(value)) => {
+                        self.renew_large(large, &value)?;
+                        true
+                    }
+                    Ok(None) | Err(ReadError::Corrupt { .. }) => false,
+                    Err(error) => return Err(WriteError::from(error).into()),
+                };
+                if !is_there {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn replay_write(
+        &self,
+        new: &New<'_>,
+        shape: Shape,
+        seq: u64,
+        may_flush: bool,
+    ) -> Result<bool, TieredError> {
+        let probe = self.probe(new.draft.key);
+        let write = || {
+            let memory = self.memory();
+            let here = Here::enter(&memory)?;
+            // Before blocks were sealed here, no cold record is in the index.
+            let old = self.old(&here, &probe)?;
+            if old.as_ref().is_some_and(|old| old.copied.seq >= seq) {
+                return Ok(());
+            }
+            if let Some(record) = old.as_ref().and_then(|old| self.in_place(&here, old, new, shape))
+                && shape.kind == Kind::Value
+            {
+                let Content::Put { value, expires_at } = new.draft.content else { unreachable!("a value") };
+                store_in_place(
+                    &here,
+                    record,
+                    &super::record::Record { shape, seq, expires_at, probe: &probe, inline: value },
+                );
+            } else {
+                let room = self.stage(&here, (seq, shape), &probe, new)?;
+                let from = old.as_ref().map(|old| old.address);
+                self.swap(&here, &probe, (from, Some(room.address)))
+                    .inspect_err(|_| self.waste(&here, &room))?;
+                room.record.unlock(&here.guard, seq);
+                old.iter().for_each(|old| self.bury(&here, old));
+            }
+            if let Some(old) = &old {
+                self.uncount(old.copied.shape);
+            }
+            self.count_in(shape);
+            Ok::<_, Stuck>(())
+        };
+        if may_flush {
+            self.with_room(write)?;
+            return Ok(true);
+        }
+        match write() {
+            Ok(()) => Ok(true),
+            Err(Stuck::NoRoom(..) | Stuck::Failed(WriteError::PoolFull { .. })) => Ok(false),
+            Err(Stuck::Failed(error)) => Err(error.into()),
+        }
+    }
+
+    /// Puts the newest records of all blocks into the index.
+    fn take_blocks(&self) -> Result<(), TieredError> {
+        let blocks: Vec<Held<F>> = self.all_blocks().collect();
+        blocks.iter().try_for_each(|block| block.verify())?;
+        let records: u64 = blocks.iter().map(|block| block.foot.records).sum();
+        // At most: dead ones count, too.
+        let expiring = blocks.iter().map(|block| block.foot.expiring).sum();
+        self.counters.expiring.fetch_add(expiring, Relaxed);
+        let memory = self.memory.load_full();
+        let budget = (memory.space.pool.size() / 8).max(1 << 20);
+        let parts = (records * NEWEST_BYTES).div_ceil(budget).max(1).next_power_of_two();
+        let width = (u64::MAX / parts).max(1);
+        for part in 0..parts {
+            let from = part * width;
+            let to = if part + 1 == parts { u64::MAX } else { from + width - 1 };
+            let newest = self.newest(&memory, &blocks, (from, to))?;
+            let here = Here::enter_by_hashes(&memory).map_err(WriteError::from)?;
+            for ((hash, second), newest) in newest {
+                here.search.forget();
+                self.take_newest(&here, (hash, second), &newest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest versions of keys with hashes within these bounds, in the order of their hashes.
+    fn newest(
+        &self,
+        memory: &Memory<M>,
+        blocks: &[Held<F>],
+        bounds: (u64, u64),
+    ) -> Result<BTreeMap<(u64, u64), Newest>, DiskError> {
+        let mut newest: HashMap<(u64, u64), Newest> = HashMap::new();
+        let (map, cleared_at) = (memory.space.map, self.cleared_at.load(Relaxed));
+        for block in blocks {
+            block.mentions(bounds, &mut |mention: Mention| {
+                if mention.seq < cleared_at {
+                    return;
+                }
+                let Mention { seq, is_tombstone, offset, words, .. } = mention;
+                let address = map.address(block.foot.number, offset.into());
+                let this = Newest { seq, address, bytes: 8 * u64::from(words), is_tombstone };
+                let key = (mention.hash, mention.second);
+                let dead = match newest.get_mut(&key) {
+                    None => {
+                        newest.insert(key, this);
+                        return;
+                    }
+                    Some(other) if other.seq < this.seq => std::mem::replace(other, this),
+                    Some(_) => this,
+                };
+                memory.space.dead(map.block_of(dead.address)).fetch_add(dead.bytes, Relaxed);
+            })?;
+        }
+        Ok(newest.into_iter().collect())
+    }
+
+    /// Takes the newest version of a key among those of the blocks, unless DRAM has a newer one.
+    fn take_newest(&self, here: &Here<'_, M>, hashes: (u64, u64), newest: &Newest) -> Result<(), WriteError> {
+        let probe = [hashes.0.to_le_bytes(), hashes.1.to_le_bytes()].concat();
+        let dead = here.space().dead(here.space().map.block_of(newest.address));
+        let to = (!newest.is_tombstone).then_some(newest.address);
+        let Some(address) = self.look_up(here, &probe)?.0 else {
+            if to.is_some() {
+                self.swap(here, &probe, (None, to))?;
+                self.counters.data.fetch_add(newest.bytes, Relaxed);
+            }
+            return Ok(());
+        };
+        let Some(record) = here.record(address) else {
+            // It was sealed while the log was replayed.
+            dead.fetch_add(if address == newest.address { 0 } else { newest.bytes }, Relaxed);
+            return Ok(());
+        };
+        let (shape, seq) = record.head(&here.guard);
+        if seq > newest.seq {
+            dead.fetch_add(newest.bytes, Relaxed);
+        } else {
+            // The same write, or an older one.
+            self.swap(here, &probe, (Some(address), to))?;
+            let lost = here.space().dead(here.space().map.block_of(address));
+            lost.fetch_add(record.room(&here.guard) as u64, Relaxed);
+            if to.is_none() {
+                self.uncount(shape);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the tombstones of removed keys out of the index.
+    fn drop_tombstones(&self, removed: Vec<Vec<u8>>) -> Result<(), WriteError> {
+        let memory = self.memory.load_full();
+        for key in removed {
+            let here = Here::enter(&memory)?;
+            let probe = self.probe(&key);
+            if let Some(old) = self.old(&here, &probe)?
+                && old.copied.shape.kind == Kind::Tombstone
+            {
+                self.swap(&here, &probe, (Some(old.address), None))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the files that neither the manifest nor a record names: a crash has left them.
+    fn remove_leftovers(&self, plan: &Plan, large: &BTreeSet<u64>) -> Result<(), DiskError> {
+        let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
+        let is_left = |name: &str| {
+            let block = block::numbers_of(name);
+            let is_unknown = |name: Name| {
+                let known = self.block(name.0).map(|block| block.name());
+                !plan.blocks.contains(&name) && known != Some(name)
+            };
+            block.is_some_and(is_unknown)
+                || large::number_of(name).is_some_and(|number| !large.contains(&number))
+        };
+        for name in names.iter().filter_map(|name| name.to_str()).filter(|name| is_left(name)) {
+            let path = self.path().join(name);
+            self.files.remove(&path).map_err(DiskError::room("remove", &path))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! How the index compares the records that its words name, wherever these lie.
+//!
+//! The index calls [`Probes`] with an address and with the probe that it looks for. A record in
+//! DRAM is compared at once. A *cold* one lies on the tier alone, and no I/O happens below the
+//! index: the search goes on as if it were another key's, the address is noted, and the engine
+//! reads the record and searches again, with what it knows now. So a search is over when nothing
+//! was noted. All this is a thread's own: a search begins and ends within one call.
+
+use super::record::{hash_in, second_hash};
+use super::space::{Map, RecordAt};
+use std::cell::{Cell, RefCell};
+use terrace_index::{Bytes, RecordKeys};
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
+
+/// The kind of keys of the index: probes.
+pub(super) type Kind = Bytes<Probes>;
+
+/// The records that the index's words name.
+pub struct Probes;
+
+/// How records are compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// By the hash and the key.
+    Keys,
+    /// By two hashes, which the probe consists of.
+    Hashes,
+}
+
+/// What a thread knows in a search.
+#[derive(Default)]
+struct Known {
+    /// Cold records that were read: their addresses and probes.
+    read: Vec<(u64, Box<[u8]>)>,
+    /// A cold record that was not read, and that the search met.
+    met: Option<u64>,
+}
+
+thread_local! {
+    /// The space in which addresses lie.
+    static MAP: Cell<Option<Map>> = const { Cell::new(None) };
+    static MODE: Cell<Mode> = const { Cell::new(Mode::Keys) };
+    static KNOWN: RefCell<Known> = const { RefCell::new(Known { read: Vec::new(), met: None }) };
+}
+
+/// A search of this thread, until it is dropped.
+pub(super) struct Search {
+    outer: Option<Map>,
+}
+
+impl Search {
+    /// Begins a search for records in the space `map`.
+    #[inline(always)]
+    pub(super) fn begin(map: Map) -> Self {
+        Self { outer: MAP.replace(Some(map)) }
+    }
+
+    /// Begins one for probes that consist of the two hashes of a key.
+    pub(super) fn by_hashes(map: Map) -> Self {
+        MODE.set(Mode::Hashes);
+        Self::begin(map)
+    }
+
+    /// The cold record that was met, if there is one.
+    #[inline(always)]
+    pub(super) fn take_met(&self) -> Option<u64> {
+        KNOWN.with_borrow_mut(|known| known.met.take())
+    }
+
+    /// Forgets the records that were read: another key comes.
+    pub(super) fn forget(&self) {
+        KNOWN.with_borrow_mut(|known| known.read.clear());
+    }
+
+    /// Notes the probe of a cold record that was read.
+    pub(super) fn note(&self, address: u64, probe: &[u8]) {
+        let probe = match MODE.get() {
+            Mode::Keys => Box::from(probe),
+            Mode::Hashes => hashes_of(probe),
+        };
+        KNOWN.with_borrow_mut(|known| {
+            known.read.retain(|(other, _)| *other != address);
+            known.read.push((address, probe));
+        });
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        MAP.set(self.outer);
+        MODE.set(Mode::Keys);
+        KNOWN.with_borrow_mut(|known| {
+            known.met = None;
+            known.read.clear();
+        });
+    }
+}
+
+/// The two hashes of a key, from its probe.
+fn hashes_of(probe: &[u8]) -> Box<[u8]> {
+    [&probe[..8], &second_hash(&probe[8..]).to_le_bytes()].concat().into()
+}
+
+fn is_of_cold(address: u64, probe: &[u8]) -> bool {
+    KNOWN.with_borrow_mut(|known| match known.read.iter().find(|(other, _)| *other == address) {
+        Some((_, of_record)) => **of_record == *probe,
+        None => {
+            known.met = Some(address);
+            false
+        }
+    })
+}
+
+impl RecordKeys for Probes {
+    /// Of records in DRAM only: the index must be one that moves keys without reading them.
+    fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, address: u64) -> Option<&'g [u8]> {
+        RecordAt::find(guard, MAP.get()?, address)?.probe(guard)
+    }
+
+    #[inline(always)]
+    fn is<M: MappedMedium>(guard: &Guard<'_, M>, address: u64, probe: &[u8]) -> bool {
+        let map = MAP.get().expect("a search has begun");
+        match RecordAt::find(guard, map, address) {
+            Some(record) if MODE.get() == Mode::Keys => record.probe(guard) == Some(probe),
+            Some(record) => record.probe(guard).is_some_and(|own| *hashes_of(own) == *probe),
+            None => is_of_cold(address, probe),
+        }
+    }
+
+    #[inline(always)]
+    fn hash(probe: &[u8], _: u64) -> u64 {
+        hash_in(probe)
+    }
+
+    /// Damage of a cold record is found when it is read.
+    fn is_sound<M: MappedMedium>(_: &Guard<'_, M>, _: u64) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, address: u64) {
+        if let Some(record) = MAP.get().and_then(|map| RecordAt::find(guard, map, address)) {
+            guard.pool().region().prefetch(record.at());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Reads of single keys.
+
+use super::cache::Side;
+use super::record::{Copied, Kind, LargeValue, Record, hash_in};
+use super::space::Map;
+use super::store::{Here, Tiered};
+use crate::entry::{Absence, Bytes};
+use crate::{Entry, Place, ReadError, Token, Value, Version};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_disk::DiskError;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes of a key whose probe needs no memory of its own.
+const SHORT: usize = 120;
+/// Looks at a key that changes all the time, after which a thread lets others work first.
+const SPINS: u32 = 64;
+/// Looks after which what changes must be damage.
+const LOOKS_MAX: u32 = 1 << 20;
+
+/// The hash of a key and the key.
+pub(super) struct Probe {
+    short: [u8; SHORT + 8],
+    long: Vec<u8>,
+    len: usize,
+}
+
+impl Probe {
+    #[inline]
+    pub(super) fn of(hash: u64, key: &[u8]) -> Self {
+        let mut probe = Self { short: [0; SHORT + 8], long: Vec::new(), len: key.len() + 8 };
+        if key.len() <= SHORT {
+            probe.short[..8].copy_from_slice(&hash.to_le_bytes());
+            probe.short[8..probe.len].copy_from_slice(key);
+        } else {
+            probe.long = [&hash.to_le_bytes(), key].concat();
+        }
+        probe
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        hash_in(self)
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self[8..]
+    }
+}
+
+impl std::ops::Deref for Probe {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        if self.long.is_empty() { &self.short[..self.len] } else { &self.long }
+    }
+}
+
+/// A version of a key that has a value.
+pub(super) struct Live {
+    pub(super) seq: u64,
+    pub(super) value: Vec<u8>,
+    pub(super) expires_at: Option<u64>,
+}
+
+pub(super) fn token(seq: u64) -> Token {
+    Token { sum: seq, stamp: seq as u32 }
+}
+
+impl Live {
+    pub(super) fn entry(&self) -> Entry<'_> {
+        Entry { value: &self.value, expires_at: self.expires_at, token: token(self.seq) }
+    }
+
+    fn into_value<'a>(self) -> Value<'a> {
+        Value { bytes: Bytes::Owned(self.value), expires_at: self.expires_at, token: token(self.seq) }
+    }
+}
+
+/// A key's word in the index, and its record's bytes if it was read from the tier.
+pub(super) type Word = (Option<u64>, Option<(u64, Vec<u8>)>);
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    #[inline]
+    pub(super) fn probe(&self, key: &[u8]) -> Probe {
+        Probe::of(xxh3_64_with_seed(key, self.id()), key)
+    }
+
+    /// The record at an address on the tier; `None` if it is dead, and was dropped.
+    pub(super) fn read_cold(&self, map: Map, address: u64) -> Result<Option<Vec<u8>>, DiskError> {
+        let Some(block) = self.block(map.block_of(address)) else { return Ok(None) };
+        self.counters.cold_reads.fetch_add(1, Relaxed);
+        block.find(map.offset_of(address))
+    }
+
+    /// What the index has for a probe. Reads the cold records that may be the key's.
+    pub(super) fn look_up(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Word, ReadError> {
+        let mut read = None;
+        for looks in 0..LOOKS_MAX {
+            let word = here.index().get(&here.guard, probe);
+            let Some(met) = here.search.take_met() else {
+                return Ok((word, read.filter(|(address, _)| Some(*address) == word)));
+            };
+            match self.read_cold(here.space().map, met)? {
+                Some(bytes) => {
+                    here.search.note(met, Record::read(&bytes).expect("read just now").probe);
+                    read = Some((met, bytes));
+                }
+                // It was replaced meanwhile, or moved to DRAM.
+                None => relax(looks),
+            }
+        }
+        Err(ReadError::Corrupt { place: Place::Pool(0), what: "the index names a record that is not there" })
+    }
+
+    /// The present version of a key, a tombstone as well.
+    pub(super) fn find(&self, probe: &[u8]) -> Result<Option<Copied>, ReadError> {
+        let memory = self.memory();
+        let here = Here::enter(&memory)?;
+        let stripe = self.stripes.of(hash_in(probe));
+        for looks in 0..LOOKS_MAX {
+            let (found, read) = self.look_up(&here, probe)?;
+            let word = stripe.before(probe).unwrap_or(found);
+            let Some(address) = word else { return Ok(None) };
+            if let Some(record) = here.record(address) {
+                self.division.count(if record.is_copy() { Side::Copies } else { Side::Writes });
+                if let Some(copied) = record.read(&here.guard) {
+                    return Ok(Some(copied));
+                }
+            } else if let Some(bytes) = self.cold_bytes(&here, address, read)? {
+                self.division.count(Side::Cold);
+                self.copy_in(&here, address, &bytes);
+                return Ok(Some(Copied::of(&Record::read(&bytes).expect("read just now"))));
+            }
+            relax(looks);
+        }
+        Err(ReadError::Corrupt { place: Place::Pool(0), what: "a record is written without end" })
+    }
+
+    /// The record at an address, wherever it is. `None` if it has changed meanwhile.
+    pub(super) fn copy(
+        &self,
+        here: &Here<'_, M>,
+        address: u64,
+        read: Option<(u64, Vec<u8>)>,
+    ) -> Result<Option<Copied>, ReadError> {
+        if let Some(record) = here.record(address) {
+            return Ok(record.read(&here.guard));
+        }
+        let bytes = self.cold_bytes(here, address, read)?;
+        Ok(bytes.map(|bytes| Copied::of(&Record::read(&bytes).expect("read just now"))))
+    }
+
+    /// The bytes of a record on the tier, which may have been read.
+    fn cold_bytes(
+        &self,
+        here: &Here<'_, M>,
+        address: u64,
+        read: Option<(u64, Vec<u8>)>,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        match read.filter(|(of, _)| *of == address) {
+            Some((_, bytes)) => Ok(Some(bytes)),
+            None => Ok(self.read_cold(here.space().map, address)?),
+        }
+    }
+
+    /// The entry that a version is, if it is one. `None` if its large value was removed meanwhile.
+    pub(super) fn live(&self, copied: Copied) -> Result<Option<Option<Live>>, ReadError> {
+        let Copied { shape, seq, expires_at, inline } = copied;
+        if shape.kind == Kind::Tombstone || self.has_expired(expires_at) {
+            return Ok(Some(None));
+        }
+        let value = match shape.kind {
+            Kind::Large => {
+                let large = LargeValue::read(&inline).expect("as long as a reference");
+                let Some(value) = self.read_large(large, shape.value_len)? else { return Ok(None) };
+                value
+            }
+            _ => inline,
+        };
+        Ok(Some(Some(Live { seq, value, expires_at })))
+    }
+
+    /// The present entry of a key.
+    pub(super) fn find_live(&self, probe: &[u8]) -> Result<Option<Live>, ReadError> {
+        for looks in 0..LOOKS_MAX {
+            let Some(copied) = self.find(probe)? else { return Ok(None) };
+            if let Some(live) = self.live(copied)? {
+                return Ok(live);
+            }
+            relax(looks);
+        }
+        Err(ReadError::Corrupt { place: Place::Pool(0), what: "the file of a large value is missing" })
+    }
+
+    pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        self.opener.check()?;
+        if key.len() > crate::KEY_MAX {
+            return Ok(None);
+        }
+        Ok(self.find_live(&self.probe(key))?.map(Live::into_value))
+    }
+
+    /// The state of a key. `removals` is the count from before it was looked up.
+    pub(super) fn version_of(&self, removals: u64, found: Option<(u64, Option<u64>)>) -> Version {
+        match found {
+            Some((seq, expires_at)) if !self.has_expired(expires_at) => {
+                Version { token: Some(token(seq)), absence: None }
+            }
+            found => {
+                let expired = found.map(|(seq, _)| token(seq));
+                Version { token: None, absence: Some(Absence { removals, expired }) }
+            }
+        }
+    }
+
+    pub(super) fn present_version(&self, key: &[u8]) -> Result<Version, ReadError> {
+        self.opener.check()?;
+        let removals = self.removals.of(key);
+        if key.len() > crate::KEY_MAX {
+            return Ok(self.version_of(removals, None));
+        }
+        let found = self.find(&self.probe(key))?;
+        let found = found.filter(|copied| copied.shape.kind != Kind::Tombstone);
+        Ok(self.version_of(removals, found.map(|copied| (copied.seq, copied.expires_at))))
+    }
+}
+
+/// Waits for a thread that is about to end what it does.
+pub(super) fn relax(looks: u32) {
+    if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+}

@@ -1,0 +1,285 @@
+//! Reclamation: dead records leave the tier (section 5.2 of the paper).
+//!
+//! Writers count the bytes of records that they replace, by block. A block of which more than half
+//! is dead is *rewritten*: its live records go to a new file, in which they keep their addresses,
+//! so neither the index nor the hot pages see anything of it. Whether a record is live, the index
+//! tells: its word is the record's address, or it is not. A block of which less than a sixteenth
+//! is alive gives its number back: several of them are *gathered* into one new block, and the index
+//! is told the new addresses.
+//!
+//! A *tombstone* is live as long as an older version of its key may lie in another block. Blocks
+//! know the number below which they are clean: they have no version that was replaced by one with a
+//! lower number. So a tombstone goes when all blocks with older records are clean up to it.
+//!
+//! The log is synced before a file goes: what makes a record dead must not be lost.
+
+use super::block::{Block, BlockWriter, Held, create, path_of};
+use super::edit::{Edit, Name};
+use super::record::{Kind, LargeValue, Record};
+use super::store::{Here, Memory, Tiered};
+use crate::{ReadError, Rest, WriteError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, PoisonError};
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+
+/// Parts of a block that are alive, below which it is gathered with others.
+const SPARSE: u64 = 16;
+/// Blocks that are gathered at once.
+const TOGETHER: usize = 12;
+
+/// Records that moved: their probes, and the addresses before and after.
+type Moves = Vec<(Box<[u8]>, u64, u64)>;
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    /// Rewrites a block, or gathers some, if there is one worth it.
+    pub(super) fn step_reclaim(&self) -> Result<Rest, WriteError> {
+        let Ok(_reorganising) = self.reorganising.try_lock() else { return Ok(Rest::Idle) };
+        let memory = self.memory.load_full();
+        let dead = |block: &Held<F>| memory.space.dead(block.foot.number).load(Relaxed);
+        let mut sparse: Vec<Held<F>> = Vec::new();
+        let mut worst: Option<(u64, Held<F>)> = None;
+        for block in self.all_blocks().filter(|block| !block.is_damaged.load(Relaxed)) {
+            let (dead, bytes) = (dead(&block), block.foot.bytes.max(1));
+            if bytes.saturating_sub(dead) * SPARSE < self.block_target(&memory) {
+                if dead * 2 > bytes || bytes * SPARSE < self.block_target(&memory) {
+                    sparse.push(block);
+                }
+            } else if dead * 2 > bytes && worst.as_ref().is_none_or(|(share, _)| dead * 1024 / bytes > *share)
+            {
+                worst = Some((dead * 1024 / bytes, block));
+            }
+        }
+        if let Some((_, block)) = worst {
+            self.rewrite(&memory, &block)?;
+            return Ok(Rest::More);
+        }
+        // A few small ones may wait for more.
+        if sparse.len() >= TOGETHER {
+            sparse.truncate(TOGETHER);
+            self.gather(&memory, &sparse)?;
+            return Ok(Rest::More);
+        }
+        Ok(Rest::Idle)
+    }
+
+    /// Rewrites all blocks that have dead records.
+    pub(super) fn reclaim_all(&self) -> Result<(), WriteError> {
+        let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.memory.load_full();
+        let blocks: Vec<Held<F>> = self.all_blocks().collect();
+        let (sparse, full): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| {
+            let dead = memory.space.dead(block.foot.number).load(Relaxed);
+            block.foot.bytes.saturating_sub(dead) * SPARSE < self.block_target(&memory)
+        });
+        for block in full {
+            if memory.space.dead(block.foot.number).load(Relaxed) > 0 || block.foot.tombstones > 0 {
+                self.rewrite(&memory, &block)?;
+            }
+        }
+        sparse.chunks(TOGETHER).try_for_each(|blocks| self.gather(&memory, blocks))
+    }
+
+    fn block_target(&self, memory: &Memory<M>) -> u64 {
+        memory.space.block_bytes()
+    }
+
+    /// The number below which tombstones hide nothing: all blocks but these are clean up to it, or
+    /// have only newer records.
+    fn clean_up_to(&self, but: &[Name]) -> u64 {
+        let others = self.all_blocks().filter(|block| !but.contains(&block.name()));
+        others.map(|block| block.foot.clean_seq.max(block.foot.first_seq)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Writes the live records of a block to a new file, in which they have the same addresses.
+    fn rewrite(&self, memory: &Arc<Memory<M>>, block: &Held<F>) -> Result<(), WriteError> {
+        let number = block.foot.number;
+        memory.space.dead(number).store(0, Relaxed);
+        let name = (number, self.next_file.fetch_add(1, Relaxed));
+        let rewritten = self.write_survivors(memory, std::slice::from_ref(block), name, true);
+        let installed = rewritten.and_then(|moves| {
+            let fresh = self.finish_rewrite(memory, (name, !moves.is_empty()), &[block.name()])?;
+            self.blocks[number as usize].store(fresh);
+            Ok(moves.is_empty())
+        });
+        match installed {
+            Err(error) => {
+                self.discard(name);
+                Err(error)
+            }
+            Ok(is_empty) => {
+                block.remove();
+                if is_empty {
+                    self.discard(name);
+                    memory.space.free_number(number);
+                }
+                self.counters.rewrites.fetch_add(1, Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts the live records of some blocks into a new one, and ends them.
+    fn gather(&self, memory: &Arc<Memory<M>>, blocks: &[Held<F>]) -> Result<(), WriteError> {
+        let Some(number) = memory.space.take_number() else { return Ok(()) };
+        let name = (number, self.next_file.fetch_add(1, Relaxed));
+        let names: Vec<Name> = blocks.iter().map(|block| block.name()).collect();
+        let written = self.write_survivors(memory, blocks, name, false);
+        let installed = written.and_then(|moves| {
+            let fresh = self.finish_rewrite(memory, (name, !moves.is_empty()), &names)?;
+            self.blocks[number as usize].store(fresh);
+            Ok(moves)
+        });
+        let moves = match installed {
+            Err(error) => {
+                self.discard(name);
+                memory.space.free_number(number);
+                return Err(error);
+            }
+            Ok(moves) => moves,
+        };
+        if moves.is_empty() {
+            self.discard(name);
+            memory.space.free_number(number);
+        }
+        self.move_words(memory, moves)?;
+        for block in blocks {
+            // Nothing names its addresses any more.
+            self.blocks[block.foot.number as usize].store(None);
+            block.remove();
+            memory.space.free_number(block.foot.number);
+        }
+        self.counters.rewrites.fetch_add(blocks.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Tells the index where records are now.
+    fn move_words(&self, memory: &Arc<Memory<M>>, moves: Moves) -> Result<(), WriteError> {
+        for (probe, from, to) in moves.into_iter().filter(|(_, from, to)| from != to) {
+            let _stripe = self.stripes.lock(super::record::hash_in(&probe));
+            let here = Here::enter(memory)?;
+            here.search.note(from, &probe);
+            match self.look_up(&here, &probe)?.0 {
+                Some(word) if word == from || original(&here, word) == Some(from) => {
+                    self.swap(&here, &probe, (Some(word), Some(to)))?;
+                }
+                // It was replaced meanwhile, or is a tombstone.
+                _ => {
+                    let dead = memory.space.dead(memory.space.map.block_of(to));
+                    dead.fetch_add(8, Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the live records of some blocks to the file of a new one. Returns where they lie now:
+    /// at the same addresses if `keeps_places`.
+    fn write_survivors(
+        &self,
+        memory: &Arc<Memory<M>>,
+        blocks: &[Held<F>],
+        name: Name,
+        keeps_places: bool,
+    ) -> Result<Moves, WriteError> {
+        let names: Vec<Name> = blocks.iter().map(|block| block.name()).collect();
+        let clean_up_to = self.clean_up_to(&names);
+        let clean = self.next_seq.load(Acquire);
+        // Of a write with a lower number, the index has the outcome.
+        self.stripes.pass_all();
+        let path = path_of(self.path(), name.0, name.1);
+        let file = create(&self.files, &path)?;
+        let mut writer = BlockWriter::new(&file, &path, self.id(), name);
+        let (mut moves, mut next) = (Moves::new(), 0);
+        let mut failed: Result<(), WriteError> = Ok(());
+        for block in blocks {
+            block.for_each(&mut |offset, bytes| {
+                if failed.is_err() {
+                    return;
+                }
+                if bytes.is_err() {
+                    // It stays as it is, for a salvage.
+                    block.is_damaged.store(true, Relaxed);
+                }
+                failed = bytes.map_err(WriteError::from).and_then(|bytes| {
+                    let from = memory.space.map.address(block.foot.number, offset);
+                    let record = Record::read(bytes).expect("compared with its checksum");
+                    if !self.survives(memory, from, &record, clean_up_to)? {
+                        return Ok(());
+                    }
+                    let place = if keeps_places { offset } else { next };
+                    next += bytes.len() as u64;
+                    writer.add(place, bytes)?;
+                    moves.push((record.probe.into(), from, memory.space.map.address(name.0, place)));
+                    Ok(())
+                });
+            })?;
+        }
+        failed?;
+        if !writer.is_empty() {
+            let foot = writer.finish(clean)?;
+            self.counters.rewritten_bytes.fetch_add(foot.file_bytes(), Relaxed);
+        }
+        Ok(moves)
+    }
+
+    /// Whether a record of a block is still of use.
+    fn survives(
+        &self,
+        memory: &Arc<Memory<M>>,
+        address: u64,
+        record: &Record<'_>,
+        clean_up_to: u64,
+    ) -> Result<bool, ReadError> {
+        if record.seq < self.cleared_at.load(Relaxed) {
+            return Ok(false);
+        }
+        if record.shape.kind == Kind::Tombstone {
+            return Ok(record.seq >= clean_up_to);
+        }
+        let here = Here::enter(memory)?;
+        here.search.note(address, record.probe);
+        let word = self.look_up(&here, record.probe)?.0;
+        let lives = word.is_some_and(|word| word == address || original(&here, word) == Some(address));
+        if !lives && record.shape.kind == Kind::Large {
+            let large = LargeValue::read(record.inline);
+            // Twice does no harm.
+            let large = large.map(|large| (large, record.seq));
+            self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
+        }
+        Ok(lives)
+    }
+
+    /// Notes a new file in the place of some blocks. `None` if it has nothing.
+    fn finish_rewrite(
+        &self,
+        memory: &Arc<Memory<M>>,
+        (name, has_records): (Name, bool),
+        removed: &[Name],
+    ) -> Result<Option<Held<F>>, WriteError> {
+        self.sync_log()?;
+        self.sync_names()?;
+        let fresh = match has_records {
+            true => Some(Arc::new(Block::open(&self.files, self.path(), self.id(), name)?)),
+            false => None,
+        };
+        let mut manifest = self.manifest();
+        if !Arc::ptr_eq(memory, &self.memory.load()) {
+            let what = "the store was cleared meanwhile";
+            return Err(WriteError::Stopped(what.into()));
+        }
+        let edit = Edit {
+            removed: removed.to_vec(),
+            added: fresh.iter().map(|block| block.name()).collect(),
+            ..Edit::default()
+        };
+        self.write_edit(&mut manifest, &edit)?;
+        Ok(fresh)
+    }
+}
+
+/// The address of the record that the one at an address is a copy of, if it is one.
+fn original<M: MappedMedium>(here: &Here<'_, M>, address: u64) -> Option<u64> {
+    let record = here.record(address).filter(|record| record.is_copy())?;
+    Some(record.original(&here.guard))
+}

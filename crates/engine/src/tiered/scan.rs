@@ -1,0 +1,151 @@
+//! Scans over all keys, in the order of the index.
+
+use super::read::{Live, Probe};
+use super::record::{Copied, Record, hash_in};
+use super::store::{Here, Tiered};
+use crate::{Cursor, Entry, ReadError};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_index::Place;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+
+/// Words that are taken from the index at once.
+const PIECE: usize = 256;
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    pub(super) fn scan_from(
+        &self,
+        cursor: &Cursor,
+        at_least: usize,
+        each: &mut dyn FnMut(&[u8], Entry<'_>),
+    ) -> Result<Cursor, ReadError> {
+        self.opener.check()?;
+        let (mut place, mut left) = (cursor.place().clone(), at_least.max(1));
+        if matches!(place, Place::After(_)) {
+            return Err(ReadError::InvalidCursor);
+        }
+        let (mut skipped, mut first) = (0, None);
+        while !place.is_end() && left > 0 {
+            let (next, words) = self.words_from(&place, left.min(PIECE))?;
+            left = left.saturating_sub(words.len());
+            for word in words {
+                match self.visit(word) {
+                    Ok(None) => {}
+                    Ok(Some((key, live))) => each(&key, live.entry()),
+                    Err(error @ (ReadError::Corrupt { .. } | ReadError::Io { .. })) => {
+                        skipped += 1;
+                        first.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            place = next;
+        }
+        self.counters.skipped.fetch_add(skipped, Relaxed);
+        match first {
+            None => Ok(place.into()),
+            Some(ReadError::Corrupt { place: at, what }) => {
+                Err(ReadError::Skipped { records: skipped, place: at, what, next: place.into() })
+            }
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Words of the index from a place on, and where they end.
+    fn words_from(&self, place: &Place, count: usize) -> Result<(Place, Vec<u64>), ReadError> {
+        let memory = self.memory();
+        let here = Here::enter(&memory)?;
+        let mut words = Vec::with_capacity(count);
+        let next = here.index().scan(&here.guard, place, count, &mut |word| words.push(word));
+        Ok((next, words))
+    }
+
+    /// The key and the entry of the record that a word named a moment ago.
+    fn visit(&self, word: u64) -> Result<Option<(Vec<u8>, Live)>, ReadError> {
+        let Some((probe, copied)) = self.record_at(word)? else { return Ok(None) };
+        let live = match copied {
+            // As it is: the key may have another version by now, but had this one.
+            Some(copied) => self.live(copied)?.flatten(),
+            None => None,
+        };
+        let live = match live {
+            Some(live) => Some(live),
+            None => self.find_live(&probe)?,
+        };
+        Ok(live.map(|live| (probe[8..].to_vec(), live)))
+    }
+
+    /// The probe of the record at an address, and what it has unless it is being written. `None` if
+    /// there is none any more.
+    pub(super) fn record_at(&self, address: u64) -> Result<Option<(Box<[u8]>, Option<Copied>)>, ReadError> {
+        let memory = self.memory();
+        let here = Here::enter(&memory)?;
+        if let Some(record) = here.record(address) {
+            let probe = record.probe(&here.guard).expect("a record in DRAM");
+            let copied = record.read(&here.guard);
+            // A batch may not be done yet.
+            let is_open = self.stripes.of(hash_in(probe)).before(probe).is_some();
+            return Ok(Some((probe.into(), copied.filter(|_| !is_open))));
+        }
+        let Some(bytes) = self.read_cold(here.space().map, address)? else { return Ok(None) };
+        let record = Record::read(&bytes).expect("read just now");
+        Ok(Some((record.probe.into(), Some(Copied::of(&record)))))
+    }
+
+    pub(super) fn draw_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
+        for _ in 0..64 {
+            let draw = self.draw();
+            let start = {
+                let memory = self.memory();
+                let here = Here::enter(&memory)?;
+                here.index().random_place(&here.guard, draw)
+            };
+            for start in [start, Place::Start] {
+                let (_, words) = self.words_from(&start, 8)?;
+                if words.is_empty() {
+                    continue;
+                }
+                let word = words[(draw % words.len() as u64) as usize];
+                if let Some((key, _)) = self.visit(word)? {
+                    return Ok(Some(key));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Entries of several keys at one instant.
+    pub(super) fn get_at_once(&self, keys: &[&[u8]], each: &mut crate::EntryCallback<'_>) {
+        let probes: Vec<Probe> = keys.iter().map(|key| self.probe(key)).collect();
+        let read = || -> Vec<Result<Option<Live>, ReadError>> {
+            let find = |probe: &Probe| match probe.key().len() {
+                0..=crate::KEY_MAX => self.find_live(probe),
+                _ => Ok(None),
+            };
+            probes.iter().map(find).collect()
+        };
+        let changes = || -> Option<Vec<u64>> {
+            probes.iter().map(|probe| self.stripes.of(probe.hash()).changes()).collect()
+        };
+        let mut found = None;
+        for looks in 0..100 {
+            let before = changes();
+            if before.is_some() {
+                let entries = read();
+                if before == changes() {
+                    found = Some(entries);
+                    break;
+                }
+            }
+            super::read::relax(looks);
+        }
+        // Writers that never rest: they wait for this once.
+        let found = found.unwrap_or_else(|| {
+            let _locked = self.stripes.lock_all(probes.iter().map(Probe::hash));
+            read()
+        });
+        for (nth, entry) in found.into_iter().enumerate() {
+            each(nth, entry.as_ref().map(|live| live.as_ref().map(Live::entry)).map_err(Clone::clone));
+        }
+    }
+}

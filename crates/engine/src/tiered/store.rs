@@ -1,0 +1,303 @@
+//! The store: its parts, and its locks.
+//!
+//! # Locks
+//! In this order: the manifest's, stripes in the order of their places, a seat's, the residents'.
+//! The log has its own below all. The manifest's is held for the sync of an edit. Nobody waits for
+//! room, or for the disk, with a stripe locked, but to read a cold record that came into the way.
+
+use super::block::{Blocks, Held};
+use super::cache::Division;
+use super::open::TieredError;
+use super::probe::{Kind, Search};
+use super::record::LargeValue;
+use super::space::{RecordAt, Shares, Space};
+use super::stripes::Stripes;
+use crate::removals::Removals;
+use crate::table::{Indexed, Table};
+use crate::watches::Watches;
+use crate::{Clock, Durability, OpenError, WriteError};
+use arc_swap::ArcSwap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use terrace_disk::{Directory, DiskError, Log, Manifest, Position};
+use terrace_index::{Place, PointIndex, Stored};
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+use terrace_pool::{Forked, Guard, Opener, Pool};
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Settings {
+    /// How DRAM is divided.
+    pub shares: Shares,
+    /// Keys that the index has room for at first.
+    pub expected_keys: u64,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Bytes of log from which on the blocks that keep its tail go to the tier.
+    pub log_bytes: u64,
+    /// What a write survives when it returns, at first.
+    pub durability: Durability,
+    /// With [`Durability::Interval`], milliseconds after which the log is synced.
+    pub interval_ms: u64,
+    /// Whether nothing is changed.
+    pub read_only: bool,
+    /// Tells what has expired.
+    pub clock: Arc<dyn Clock>,
+    /// A number that nobody can guess, another one each time.
+    pub chance: u64,
+}
+
+impl Settings {
+    /// Settings for so many bytes of DRAM.
+    pub fn with_dram(dram: u64, clock: Arc<dyn Clock>, chance: u64) -> Self {
+        Self {
+            shares: Shares::of(dram),
+            expected_keys: 0,
+            segment_bytes: (dram / 8).clamp(1 << 20, 64 << 20),
+            log_bytes: (dram / 2).clamp(8 << 20, 4 << 30),
+            durability: Durability::Process,
+            interval_ms: 1000,
+            read_only: false,
+            clock,
+            chance,
+        }
+    }
+}
+
+/// A store over DRAM and a slower tier, after HeterMM.
+pub struct Tiered<F: Files, M: MappedMedium> {
+    pub(super) files: F,
+    pub(super) directory: Directory<F>,
+    pub(super) settings: Settings,
+    pub(super) memory: ArcSwap<Memory<M>>,
+    /// Makes the memory of an empty store.
+    pub(super) make: Make<M>,
+    pub(super) blocks: Blocks<F>,
+    pub(super) stripes: Stripes,
+    pub(super) log: Log<F>,
+    /// Where the log ended when the store was opened.
+    pub(super) log_start: Position,
+    pub(super) next_seq: AtomicU64,
+    /// The number of the next write when a thread last had nothing to do.
+    pub(super) seen_seq: AtomicU64,
+    /// Everything with a lower number is gone.
+    pub(super) cleared_at: AtomicU64,
+    pub(super) manifest: Mutex<Option<Manifest<F>>>,
+    pub(super) removals: Removals,
+    pub(super) watches: Arc<Watches>,
+    /// Held by the thread that flushes, and by the one that reorganises.
+    pub(super) flushing: Mutex<()>,
+    pub(super) reorganising: Mutex<()>,
+    /// Signalled when pages have become free.
+    pub(super) freed: Condvar,
+    pub(super) freed_lock: Mutex<()>,
+    /// The number of the next file: the generation of a block, or a large value.
+    pub(super) next_file: AtomicU64,
+    /// Large values that no live record names, and the numbers of their writes. They go once the log
+    /// has these no more: until then an open looks for them.
+    pub(super) doomed: Mutex<Vec<(LargeValue, u64)>>,
+    pub(super) division: Division,
+    /// Looks at records when the division was thought over last.
+    pub(super) divided_at: AtomicU64,
+    /// Where the sweep goes on.
+    pub(super) swept: Mutex<Place>,
+    /// Files of large values that were written since the last sync of the log.
+    pub(super) unsynced: Mutex<Vec<Arc<F::File>>>,
+    /// What a write survives when it returns: a number of [`Durability::ALL`].
+    pub(super) durability: AtomicUsize,
+    pub(super) synced_at: AtomicU64,
+    pub(super) chance: AtomicU64,
+    pub(super) is_stopped: OnceLock<String>,
+    pub(super) opener: Opener,
+    pub(super) counters: Counters,
+}
+
+/// What a store has in DRAM: another one after it was cleared.
+pub(super) struct Memory<M: MappedMedium> {
+    pub(super) index: Box<dyn Table<M>>,
+    pub(super) space: Space<M>,
+}
+
+/// Makes an empty memory.
+pub(super) type Make<M> = Box<dyn Fn() -> Result<Memory<M>, TieredError> + Send + Sync>;
+
+/// A thread's stay in a memory: nothing that it sees is reused meanwhile.
+pub(super) struct Here<'m, M: MappedMedium> {
+    pub(super) memory: &'m Memory<M>,
+    pub(super) guard: Guard<'m, M>,
+    pub(super) search: Search,
+}
+
+impl<'m, M: MappedMedium> Here<'m, M> {
+    #[inline(always)]
+    pub(super) fn enter(memory: &'m Memory<M>) -> Result<Self, Forked> {
+        let guard = memory.space.pool.try_pin()?;
+        Ok(Self { memory, guard, search: Search::begin(memory.space.map) })
+    }
+
+    /// The same for probes that consist of the two hashes of a key.
+    pub(super) fn enter_by_hashes(memory: &'m Memory<M>) -> Result<Self, Forked> {
+        let guard = memory.space.pool.try_pin()?;
+        Ok(Self { memory, guard, search: Search::by_hashes(memory.space.map) })
+    }
+
+    #[inline(always)]
+    pub(super) fn index(&self) -> &'m dyn Table<M> {
+        &*self.memory.index
+    }
+
+    #[inline(always)]
+    pub(super) fn space(&self) -> &'m Space<M> {
+        &self.memory.space
+    }
+
+    /// The record at an address, if it lies in DRAM.
+    #[inline(always)]
+    pub(super) fn record(&self, address: u64) -> Option<RecordAt> {
+        RecordAt::find(&self.guard, self.memory.space.map, address)
+    }
+}
+
+/// Numbers since the store was opened.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Bytes of keys and values that were written by users.
+    pub(super) written: AtomicU64,
+    /// Bytes of keys and values that live records have, about.
+    pub(super) data: AtomicU64,
+    /// Live records with an expiry, about.
+    pub(super) expiring: AtomicU64,
+    pub(super) expired: AtomicU64,
+    /// Reads of the tier.
+    pub(super) cold_reads: AtomicU64,
+    /// Writes in place and to new places.
+    pub(super) in_place: AtomicU64,
+    pub(super) appended: AtomicU64,
+    /// Bytes that flushes and rewrites wrote to the tier.
+    pub(super) flushed_bytes: AtomicU64,
+    pub(super) rewritten_bytes: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) rewrites: AtomicU64,
+    pub(super) stalls: AtomicU64,
+    pub(super) stalled_ms: AtomicU64,
+    pub(super) skipped: AtomicU64,
+}
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    pub(super) fn id(&self) -> u64 {
+        self.directory.identity().store
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The memory that the store has now. Writers ask for it with their stripes locked.
+    #[inline(always)]
+    pub(super) fn memory(&self) -> arc_swap::Guard<Arc<Memory<M>>> {
+        self.memory.load()
+    }
+
+    /// What a write survives when it returns.
+    pub(super) fn promises(&self) -> Durability {
+        Durability::ALL[self.durability.load(Relaxed)]
+    }
+
+    pub(super) fn has_expired(&self, expires_at: Option<u64>) -> bool {
+        expires_at.is_some_and(|at| at <= self.settings.clock.now_ms())
+    }
+
+    /// A number that nobody can guess.
+    pub(super) fn draw(&self) -> u64 {
+        crate::wip::mix(self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed))
+    }
+
+    pub(super) fn manifest(&self) -> MutexGuard<'_, Option<Manifest<F>>> {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The block with this number on the tier.
+    pub(super) fn block(&self, number: u64) -> Option<Held<F>> {
+        self.blocks.get(number as usize)?.load_full()
+    }
+
+    /// All blocks on the tier.
+    pub(super) fn all_blocks(&self) -> impl Iterator<Item = Held<F>> + '_ {
+        self.blocks.iter().filter_map(|block| block.load_full())
+    }
+
+    pub(super) fn check_writable(&self) -> Result<(), WriteError> {
+        self.opener.check()?;
+        match self.is_stopped.get() {
+            _ if self.settings.read_only => Err(WriteError::ReadOnly),
+            Some(why) => Err(WriteError::Stopped(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn check_sizes(&self, key: &[u8], value: usize) -> Result<(), WriteError> {
+        match () {
+            () if key.len() > crate::KEY_MAX => Err(WriteError::KeyTooLong),
+            () if value > crate::VALUE_MAX => Err(WriteError::ValueTooLong),
+            () => Ok(()),
+        }
+    }
+
+    /// Makes every later write fail, for this reason.
+    pub(super) fn stop_writes(&self, why: String) {
+        let _ = self.is_stopped.set(why);
+    }
+
+    /// The error of the log or the manifest. It stops all writes, unless there was only no room.
+    pub(super) fn failed(&self, error: DiskError) -> WriteError {
+        if !matches!(error, DiskError::Full { .. }) {
+            self.stop_writes(error.to_string());
+        }
+        error.into()
+    }
+
+    /// Makes every write so far durable.
+    pub(super) fn sync_log(&self) -> Result<(), WriteError> {
+        self.sync_large()?;
+        if self.settings.durability == Durability::None {
+            return Ok(());
+        }
+        self.log.sync(self.log.end()).map_err(|error| self.failed(error))
+    }
+
+    /// Syncs the files of large values that the log may name.
+    pub(super) fn sync_large(&self) -> Result<(), WriteError> {
+        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let room = |error| self.failed(DiskError::room("sync", self.path())(error));
+        unsynced
+            .iter()
+            .try_for_each(|file| terrace_medium::files::StoredFile::sync(&**file))
+            .map_err(room)?;
+        self.files.sync_directory(self.path()).map_err(room)?;
+        unsynced.clear();
+        Ok(())
+    }
+
+    /// Waits until pages were freed, for `time` at most.
+    pub(super) fn wait_for_pages(&self, time: Duration) {
+        let lock = self.freed_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.freed.wait_timeout(lock, time);
+    }
+}
+
+/// A memory with an index of the kind `I`.
+pub(super) fn memory_with<M, I>(pool: Pool<M>, shares: Shares, keys: u64) -> Result<Memory<M>, OpenError>
+where
+    M: MappedMedium,
+    I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
+{
+    let index = I::create(&pool, "tiered", keys)?;
+    let index = Box::new(Indexed { index, ranges: |_: &I| None });
+    Ok(Memory { index, space: Space::new(pool, shares)? })
+}

@@ -1,0 +1,470 @@
+//! Writes: a record in the space, an entry of the log, a word of the index.
+//!
+//! A write locks the stripe of its key, decides, and takes its sequence number. A value that fits
+//! into the present record changes it in place if the record's block is open; anything else goes to
+//! a new record, at a new address (section 4.3 of the paper). The entry of the log comes before
+//! anybody can see the write. After the lock the write waits for the log as its durability asks.
+//!
+//! A removal leaves a *tombstone*: a record that says so, without a word in the index. It keeps
+//! older versions on the tier from coming back, and goes when none is left.
+
+use super::cache::Side;
+use super::read::{Live, Probe};
+use super::record::{Copied, Kind, LargeValue, Record, Shape};
+use super::space::{NoRoom, RecordAt, Room};
+use super::store::{Here, Tiered};
+use crate::draft::{Draft, append_drafts};
+use crate::durability::Durably;
+use crate::{Change, Durability, ReadError, WriteError};
+use std::cell::RefCell;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_disk::Content;
+use terrace_index::Swapped;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
+
+/// Bytes of the longest value that is changed in place: readers copy it meanwhile.
+const IN_PLACE_MAX: usize = 4096;
+
+/// Why a write did not happen.
+pub(super) enum Stuck {
+    /// There is no room now. The bytes that it needs.
+    NoRoom(NoRoom, usize),
+    Failed(WriteError),
+}
+
+impl<E: Into<WriteError>> From<E> for Stuck {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What a key had.
+pub(super) struct Old {
+    pub(super) address: u64,
+    pub(super) record: Option<RecordAt>,
+    pub(super) copied: Copied,
+}
+
+/// What a key gets.
+pub(super) struct New<'a> {
+    pub(super) draft: Draft<'a>,
+    /// Where its value lies, if that is large, and what the log has in its place.
+    pub(super) large: Option<LargeValue>,
+    pub(super) reference: Vec<u8>,
+}
+
+impl<'a> New<'a> {
+    /// A value of a few bytes, or none.
+    pub(super) fn small(draft: Draft<'a>) -> Self {
+        Self { draft, large: None, reference: Vec::new() }
+    }
+
+    /// Its entry in the log.
+    pub(super) fn logged(&self) -> Draft<'_> {
+        match self.draft.content {
+            Content::Put { expires_at, .. } if self.large.is_some() => {
+                let content = Content::Put { value: &self.reference, expires_at };
+                Draft { key: self.draft.key, content, is_reference: true }
+            }
+            _ => self.draft,
+        }
+    }
+
+    pub(super) fn shape(&self, key_len: usize) -> Shape {
+        match self.draft.content {
+            Content::Tombstone => Shape { key_len, value_len: 0, expires: false, kind: Kind::Tombstone },
+            Content::Put { value, expires_at } => {
+                let kind = if self.large.is_some() { Kind::Large } else { Kind::Value };
+                Shape { key_len, value_len: value.len(), expires: expires_at.is_some(), kind }
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Memory for the bytes of a record, and for what comes before values in the log.
+    static BYTES: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// Makes the bytes of a record.
+fn record_bytes(out: &mut Vec<u8>, shape: Shape, seq: u64, probe: &[u8], new: &New<'_>) {
+    out.clear();
+    let large = new.large.map(LargeValue::to_bytes);
+    let (inline, expires_at) = match (new.draft.content, &large) {
+        (Content::Put { expires_at, .. }, Some(large)) => (&large[..], expires_at),
+        (Content::Put { value, expires_at }, None) => (value, expires_at),
+        (Content::Tombstone, _) => (&[][..], None),
+    };
+    Record { shape, seq, expires_at, probe, inline }.put(out);
+}
+
+/// Stores a version of a key in the place of an earlier one, under the lock of its stripe.
+pub(super) fn store_in_place<M: MappedMedium>(here: &Here<'_, M>, at: RecordAt, record: &Record<'_>) {
+    BYTES.with_borrow_mut(|(bytes, _)| {
+        bytes.clear();
+        record.put(bytes);
+        at.store_locked(&here.guard, bytes, false);
+    });
+    at.unlock(&here.guard, record.seq);
+}
+
+impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    /// What a key has, under the lock of its stripe. A record that cannot be read counts as the
+    /// key's: a write replaces it.
+    pub(super) fn old(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
+        let (word, read) = self.look_up(here, probe)?;
+        let Some(address) = word else { return Ok(None) };
+        let record = here.record(address);
+        let copied = self.copy(here, address, read)?;
+        let what = "the index names a record that is not there";
+        let place = crate::Place::Pool(address);
+        let copied = copied.ok_or(ReadError::Corrupt { place, what })?;
+        Ok(Some(Old { address, record, copied }))
+    }
+
+    /// Appends an entry to the log, if the store keeps one.
+    pub(super) fn append(&self, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
+        if self.settings.durability == Durability::None {
+            return Ok(0);
+        }
+        let append = |heads: &mut Vec<u8>| append_drafts(&self.log, heads, first, drafts);
+        BYTES.with_borrow_mut(|(_, heads)| append(heads)).map_err(|error| self.failed(error))
+    }
+
+    /// Changes the index's word of a key, under the lock of its stripe.
+    pub(super) fn swap(
+        &self,
+        here: &Here<'_, M>,
+        probe: &[u8],
+        (from, to): (Option<u64>, Option<u64>),
+    ) -> Result<(), WriteError> {
+        loop {
+            let swapped = here.index().compare_and_swap(&here.guard, probe, from, to)?;
+            let met = here.search.take_met();
+            match (swapped, met) {
+                (Swapped::Done, _) => return Ok(()),
+                // Its page was freed just now.
+                (Swapped::Found(_), Some(met)) => {
+                    if let Some(bytes) = self.read_cold(here.space().map, met)? {
+                        here.search.note(met, Record::read(&bytes).expect("read just now").probe);
+                    }
+                }
+                (Swapped::Found(_), None) => {
+                    let what = "the index has changed a key that was locked";
+                    return Err(WriteError::Corrupt { place: crate::Place::Pool(0), what });
+                }
+            }
+        }
+    }
+
+    /// Makes one write, under the lock of the stripe, and returns the position in the log that it
+    /// waits for.
+    pub(super) fn write_locked(
+        &self,
+        here: &Here<'_, M>,
+        probe: &Probe,
+        old: Option<&Old>,
+        new: &New<'_>,
+    ) -> Result<u64, Stuck> {
+        let seq = self.next_seq.fetch_add(1, Relaxed);
+        let shape = new.shape(probe.key().len());
+        let end = match old.and_then(|old| Some((old, self.in_place(here, old, new, shape)?))) {
+            Some((old, record)) => self.write_in_place(here, probe, (old, record), (seq, new))?,
+            None => self.write_anew(here, probe, old, (seq, shape), new)?,
+        };
+        self.count(old, new);
+        self.watches.report(std::iter::once(probe.key()));
+        Ok(end)
+    }
+
+    /// The record of `old` if it can be changed to `new` in place.
+    pub(super) fn in_place(
+        &self,
+        here: &Here<'_, M>,
+        old: &Old,
+        new: &New<'_>,
+        shape: Shape,
+    ) -> Option<RecordAt> {
+        let record = here.record(old.address).filter(|record| record.is_open())?;
+        let is_value = old.copied.shape.kind == Kind::Value;
+        let fits = match new.draft.content {
+            Content::Tombstone => true,
+            Content::Put { value, .. } => {
+                new.large.is_none()
+                    && value.len() <= IN_PLACE_MAX
+                    && shape.expires == old.copied.shape.expires
+                    && shape.size() <= record.room(&here.guard)
+            }
+        };
+        (is_value && fits).then_some(record)
+    }
+
+    fn write_in_place(
+        &self,
+        here: &Here<'_, M>,
+        probe: &Probe,
+        (old, record): (&Old, RecordAt),
+        (seq, new): (u64, &New<'_>),
+    ) -> Result<u64, Stuck> {
+        let end = self.append(seq, &[new.logged()])?;
+        let shape = match new.draft.content {
+            Content::Tombstone => {
+                self.removals.count(probe.key());
+                self.swap(here, probe, (Some(old.address), None))?;
+                // It keeps the place of its expiry.
+                let expires = old.copied.shape.expires;
+                Shape { key_len: probe.key().len(), value_len: 0, expires, kind: Kind::Tombstone }
+            }
+            Content::Put { .. } => new.shape(probe.key().len()),
+        };
+        let (inline, expires_at) = match new.draft.content {
+            Content::Put { value, expires_at } => (value, expires_at),
+            Content::Tombstone => (&[][..], old.copied.expires_at),
+        };
+        store_in_place(here, record, &Record { shape, seq, expires_at, probe, inline });
+        self.counters.in_place.fetch_add(1, Relaxed);
+        self.division.count(Side::Writes);
+        Ok(end)
+    }
+
+    /// Writes a record to a new place.
+    fn write_anew(
+        &self,
+        here: &Here<'_, M>,
+        probe: &Probe,
+        old: Option<&Old>,
+        (seq, shape): (u64, Shape),
+        new: &New<'_>,
+    ) -> Result<u64, Stuck> {
+        let room = self.stage(here, (seq, shape), probe, new)?;
+        let from = old.map(|old| old.address);
+        let is_put = shape.kind != Kind::Tombstone;
+        if from.is_none() && is_put {
+            // Readers of a new key wait until the log has it.
+            self.swap(here, probe, (None, Some(room.address))).inspect_err(|_| self.waste(here, &room))?;
+        }
+        let appended = self.append(seq, &[new.logged()]);
+        if let Err(error) = appended {
+            if from.is_none() && is_put {
+                let _ = self.swap(here, probe, (Some(room.address), None));
+            }
+            self.waste(here, &room);
+            return Err(error.into());
+        }
+        if !is_put {
+            self.removals.count(probe.key());
+        }
+        room.record.unlock(&here.guard, seq);
+        if let Some(old) = old {
+            self.swap(here, probe, (from, is_put.then_some(room.address)))?;
+            self.bury(here, old);
+        }
+        self.counters.appended.fetch_add(1, Relaxed);
+        Ok(appended?)
+    }
+
+    /// Takes room for a record and fills it. It is locked for readers.
+    pub(super) fn stage(
+        &self,
+        here: &Here<'_, M>,
+        (seq, shape): (u64, Shape),
+        probe: &[u8],
+        new: &New<'_>,
+    ) -> Result<Room, Stuck> {
+        let size = shape.size();
+        if size > here.space().page_bytes() {
+            return Err(Stuck::Failed(WriteError::KeyTooLong));
+        }
+        let room = here.space().take(&here.guard, size, seq).map_err(|why| Stuck::NoRoom(why, size))?;
+        BYTES.with_borrow_mut(|(bytes, _)| {
+            record_bytes(bytes, shape, seq, probe, new);
+            room.record.store_locked(&here.guard, bytes, true);
+        });
+        Ok(room)
+    }
+
+    /// Gives up a record that nobody has seen. A flush leaves it out.
+    pub(super) fn waste(&self, here: &Here<'_, M>, room: &Room) {
+        // It stays locked, so that it is no tombstone either.
+        let bytes = room.record.room(&here.guard) as u64;
+        here.space().dead(here.space().map.block_of(room.address)).fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts a record as dead.
+    pub(super) fn bury(&self, here: &Here<'_, M>, old: &Old) {
+        let mut address = old.address;
+        if let Some(record) = old.record.filter(|record| record.is_copy()) {
+            address = record.original(&here.guard);
+        }
+        let bytes = old.copied.shape.size() as u64;
+        here.space().dead(here.space().map.block_of(address)).fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts a write, and dooms the large value that it replaces.
+    pub(super) fn count(&self, old: Option<&Old>, new: &New<'_>) {
+        if let Some(old) = old {
+            let shape = old.copied.shape;
+            self.uncount(shape);
+            if shape.kind == Kind::Large
+                && let Some(large) = LargeValue::read(&old.copied.inline)
+                && new.large != Some(large)
+            {
+                self.doomed.lock().unwrap_or_else(PoisonError::into_inner).push((large, old.copied.seq));
+            }
+        }
+        self.counters.written.fetch_add(new.draft.bytes() as u64, Relaxed);
+        self.count_in(new.shape(new.draft.key.len()));
+    }
+
+    /// Counts a live record in, and out.
+    pub(super) fn count_in(&self, shape: Shape) {
+        if shape.kind != Kind::Tombstone {
+            self.counters.data.fetch_add((shape.key_len + shape.value_len) as u64, Relaxed);
+            self.counters.expiring.fetch_add(u64::from(shape.expires), Relaxed);
+        }
+    }
+
+    /// See [`Tiered::count_in`].
+    pub(super) fn uncount(&self, shape: Shape) {
+        if shape.kind != Kind::Tombstone {
+            // After an open, these are estimates.
+            let less = |counter: &AtomicU64, by: u64| {
+                _ = counter.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_sub(by)));
+            };
+            less(&self.counters.data, (shape.key_len + shape.value_len) as u64);
+            less(&self.counters.expiring, shape.expires.into());
+        }
+    }
+
+    /// Writes a value's file first if it is large.
+    pub(super) fn prepare<'a>(&self, draft: Draft<'a>) -> Result<New<'a>, WriteError> {
+        match draft.content {
+            Content::Put { value, .. } if value.len() >= self.large_from() => {
+                let large = self.write_large(value)?;
+                let reference = [&large.to_bytes()[..], &(value.len() as u64).to_le_bytes()].concat();
+                Ok(New { draft, large: Some(large), reference })
+            }
+            _ => Ok(New::small(draft)),
+        }
+    }
+
+    /// Makes a write that depends on nothing.
+    pub(super) fn write(&self, draft: Draft<'_>, how: Durably) -> Result<bool, WriteError> {
+        self.check_writable()?;
+        let durability = self.promised(how)?;
+        let probe = self.probe(draft.key);
+        let new = self.prepare(draft)?;
+        let is_removal = matches!(draft.content, Content::Tombstone);
+        let (end, was_live) = self.with_room(|| {
+            let _stripe = self.stripes.lock(probe.hash());
+            let memory = self.memory();
+            let here = Here::enter(&memory)?;
+            self.check_writable()?;
+            let old = self.old(&here, &probe)?;
+            let was_live = old.as_ref().is_some_and(|old| !self.has_expired(old.copied.expires_at));
+            if is_removal && old.is_none() {
+                return Ok((0, false));
+            }
+            Ok((self.write_locked(&here, &probe, old.as_ref(), &new)?, was_live))
+        })?;
+        self.wait_for_log(end, durability)?;
+        Ok(was_live)
+    }
+
+    /// Runs a write, and again when there is room, if it finds none.
+    pub(super) fn with_room<T>(&self, mut write: impl FnMut() -> Result<T, Stuck>) -> Result<T, WriteError> {
+        let mut tries = 0;
+        loop {
+            match write() {
+                Ok(done) => return Ok(done),
+                Err(Stuck::Failed(error @ WriteError::PoolFull { .. })) if tries > 64 => return Err(error),
+                Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
+                    self.make_room(NoRoom::Pages, wanted as usize, &mut tries)?;
+                }
+                Err(Stuck::Failed(error)) => return Err(error),
+                Err(Stuck::NoRoom(why, wanted)) => self.make_room(why, wanted, &mut tries)?,
+            }
+        }
+    }
+
+    pub(super) fn modify_key(
+        &self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<crate::Entry<'_>>) -> Change,
+        how: Durably,
+    ) -> Result<(), WriteError> {
+        self.check_sizes(key, 0)?;
+        self.check_writable()?;
+        let durability = self.promised(how)?;
+        let probe = self.probe(key);
+        let end = self.with_room(|| {
+            let _stripe = self.stripes.lock(probe.hash());
+            let memory = self.memory();
+            let here = Here::enter(&memory)?;
+            self.check_writable()?;
+            let old = self.old(&here, &probe)?;
+            let live = self.live_of(old.as_ref())?;
+            let changed = change(live.as_ref().map(Live::entry));
+            let content = match &changed {
+                Change::Put { value, expires_at } => {
+                    self.check_sizes(key, value.len())?;
+                    Content::Put { value, expires_at: *expires_at }
+                }
+                Change::Expire(at) => match &live {
+                    Some(live) if live.expires_at != *at => {
+                        Content::Put { value: &live.value, expires_at: *at }
+                    }
+                    _ => return Ok(0),
+                },
+                Change::Remove if old.is_some() => Content::Tombstone,
+                Change::Remove | Change::Keep => return Ok(0),
+            };
+            let new = self.prepare(Draft::new(key, content))?;
+            self.write_locked(&here, &probe, old.as_ref(), &new)
+        })?;
+        self.wait_for_log(end, durability)
+    }
+
+    /// The entry that a key had.
+    pub(super) fn live_of(&self, old: Option<&Old>) -> Result<Option<Live>, ReadError> {
+        let Some(old) = old else { return Ok(None) };
+        let what = "the file of a large value is missing";
+        self.live(old.copied.clone())?
+            .ok_or(ReadError::Corrupt { place: crate::Place::Pool(old.address), what })
+    }
+
+    /// What `how` promises beyond visibility; `None` for nothing yet.
+    pub(super) fn promised(&self, how: Durably) -> Result<Option<Durability>, WriteError> {
+        let most = self.promises();
+        match how {
+            Durably::Later => Ok(None),
+            Durably::Store => Ok(Some(most)),
+            Durably::AtLeast(asked) if self.settings.durability == Durability::None && asked > most => {
+                Err(WriteError::Durability { asked, most })
+            }
+            // Any file can be synced, so a single write may ask for more than the store promises.
+            Durably::AtLeast(asked) => Ok(Some(asked.max(most))),
+        }
+    }
+
+    /// Waits until the log up to `end` survives what was promised.
+    pub(super) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
+        self.opener.check()?;
+        let done = match durability {
+            _ if end == 0 => Ok(()),
+            None | Some(Durability::None) => Ok(()),
+            Some(Durability::Process | Durability::Interval) => self.log.write(end),
+            Some(Durability::Power) => {
+                self.sync_large()?;
+                self.log.sync(end)
+            }
+        };
+        done.map_err(|error| {
+            self.stop_writes(error.to_string());
+            error.into()
+        })
+    }
+}
