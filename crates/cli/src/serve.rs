@@ -172,6 +172,11 @@ fn found(opened: &Opened, stats: &Stats) -> String {
         Some(_) => return format!("opened about {records} in {took}"),
         None => {}
     }
+    match stats.tier {
+        Some(_) if opened.is_new => return "created a new store".into(),
+        Some(_) => return format!("opened {records} in {took}"),
+        None => {}
+    }
     let others = opened.store.other_processes().len() as u64;
     match stats.pool.unwrap_or_default().found {
         _ if others > 0 => {

@@ -33,5 +33,5 @@ pub use engine::{
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
 pub use finding::{Finding, Place, Remedy};
-pub use stats::{Costs, DiskStats, IndexFigures, Memory, PoolStats, Report, Stats, TierStats};
+pub use stats::{Costs, DiskStats, IndexFigures, Memory, PoolStats, Report, Stats, TierFigure, TierStats};
 pub use terrace_index::{CURSOR_LIMIT, CacheStats, Direction};

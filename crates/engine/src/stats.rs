@@ -55,8 +55,6 @@ pub struct TierStats {
     pub block_bytes: u64,
     /// See `blocks`.
     pub dead_bytes: u64,
-    /// Files of large values.
-    pub large_values: u64,
     /// Bytes of the log, and those written to it.
     pub log_bytes: u64,
     /// See `log_bytes`.
@@ -129,6 +127,67 @@ pub struct DiskStats {
     pub joins: u64,
     /// Sequence numbers that readers hold.
     pub snapshots: u64,
+}
+
+/// A figure of [`TierStats`]: for programs that show all of them.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct TierFigure {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub help: &'static str,
+    /// Whether it only grows.
+    pub is_counter: bool,
+    /// Reads it.
+    pub get: fn(&TierStats) -> u64,
+    /// Sets it.
+    pub set: fn(&mut TierStats, u64),
+}
+
+macro_rules! figures {
+    ($($field:ident $is_counter:literal $help:literal,)*) => {
+        [$(TierFigure {
+            name: stringify!($field),
+            help: $help,
+            is_counter: $is_counter,
+            get: |stats| stats.$field,
+            set: |stats, value| stats.$field = value,
+        }),*]
+    };
+}
+
+impl TierStats {
+    /// All figures.
+    pub const FIGURES: &[TierFigure] = &figures! {
+        dram_bytes false "DRAM that the store may use",
+        index_bytes false "DRAM of the index",
+        open_bytes false "DRAM of writes that the tier does not have yet",
+        sealed_bytes false "DRAM of writes that the tier has as well",
+        cache_bytes false "DRAM of copies of records on the tier",
+        blocks false "Blocks on the tier",
+        block_bytes false "Bytes of blocks on the tier",
+        dead_bytes false "Bytes of dead records in blocks on the tier",
+        log_bytes false "Bytes of the log",
+        log_bytes_written true "Bytes written to the log",
+        written_bytes true "Bytes of keys and values written",
+        flushed_bytes true "Bytes that flushes wrote to the tier",
+        rewritten_bytes true "Bytes that rewrites of blocks wrote to the tier",
+        flushes true "Blocks sealed",
+        rewrites true "Blocks rewritten or emptied",
+        hits true "Looks at records that found them in DRAM",
+        copy_hits true "Looks at records that found a copy in the cache",
+        cold_reads true "Reads of the tier",
+        in_place true "Writes in place",
+        appended true "Writes to new places",
+        stalls true "Writes that waited for pages",
+        stalled_ms true "Milliseconds that writes waited for pages",
+    };
+
+    /// DRAM that is in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.index_bytes + self.open_bytes + self.sealed_bytes + self.cache_bytes
+    }
 }
 
 /// Statistics of the pool of a store. Sizes in bytes.

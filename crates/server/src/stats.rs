@@ -87,7 +87,8 @@ impl ServerStats {
 /// peak.
 pub(crate) fn used_memory(stats: &ServerStats, store: &terrace::Stats) -> u64 {
     let in_pool = |pool: terrace::PoolStats| pool.size_bytes.saturating_sub(pool.free_bytes);
-    let in_memory = store.disk.map_or(0, |disk| disk.memtable_bytes + disk.cache_bytes);
+    let of_disk = store.disk.map_or(0, |disk| disk.memtable_bytes + disk.cache_bytes);
+    let in_memory = store.tier.map_or(of_disk, |tier| tier.used_bytes());
     let used = store.pool.map_or(in_memory, in_pool);
     // ORDER: Relaxed: a statistic.
     stats.memory_peak.fetch_max(used, Relaxed);

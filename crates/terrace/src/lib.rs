@@ -61,7 +61,7 @@ pub use store::Store;
 pub use terrace_engine::{
     CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, DiskStats, Durability, Entry,
     Finding, IndexFigures, KEY_MAX, ManualClock, Place, PoolStats, Put, RangeCursor, RangeRemoved, ReadError,
-    Remedy, Report, Stats, Ticket, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
+    Remedy, Report, Stats, Ticket, TierStats, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};
@@ -77,6 +77,11 @@ struct OrderedStores;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/disk.md")]
 struct StoresOnADisk;
+
+/// Runs the examples of the chapter about stores over DRAM and files.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tiered.md")]
+struct StoresOverTwoTiers;
 
 /// Reads the notices of the processes that have the store at `path` open, as posted with
 /// [`Store::post_notice`], from its files, without opening the store. The notice of a process that

@@ -57,6 +57,9 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
 /// As [`salvage`], for a store in a directory.
 fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let failed = |what: String| OpenError::Salvage { pool: path.into(), what };
+    if crate::Engine::in_directory(path) == Some(crate::Engine::Tiered) {
+        return Err(failed("a store of the engine `tiered` cannot be repaired; restore a checkpoint".into()));
+    }
     let new_path = sibling(path, "salvaging");
     let _ = fs::remove_dir_all(&new_path);
     let mut salvaged = Salvaged::default();

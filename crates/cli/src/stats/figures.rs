@@ -12,6 +12,7 @@ use terrace_server::config::format_size;
 use super::costs::Costs;
 use super::disk::Disk;
 use super::page::Page;
+use super::tier::Tier;
 use crate::text::{counted, duration, thousands};
 
 /// Figures of a pool, and of the server that has it open, if there is one.
@@ -46,6 +47,7 @@ pub(super) struct Figures {
     costs: Costs,
     /// Of a store in a directory.
     disk: Option<Disk>,
+    tier: Option<Tier>,
     huge_page_bytes: Option<u64>,
     /// The other processes that share the pool, as text.
     others: Vec<String>,
@@ -97,6 +99,7 @@ impl Figures {
             shared,
             costs: Costs::of(stats.costs),
             disk: stats.disk.map(Disk),
+            tier: stats.tier.map(Tier),
             huge_page_bytes: None,
             others: others.iter().map(Holder::to_string).collect(),
             server: None,
@@ -131,6 +134,7 @@ impl Figures {
             shared: count("pool_shared")? != 0,
             costs: Costs::from_metrics(count)?,
             disk: Disk::of_server(count),
+            tier: Tier::of_server(count),
             huge_page_bytes: count("huge_page_bytes"),
             others: Vec::new(),
             server: Some(Serving {
@@ -179,6 +183,10 @@ impl Figures {
         row("data", format_size(self.data_bytes))?;
         if let Some(disk) = &self.disk {
             disk.write(self.data_bytes, &mut row)?;
+            return self.server.as_ref().map_or(Ok(()), |server| server.write(&mut row));
+        }
+        if let Some(tier) = &self.tier {
+            tier.write(&mut row)?;
             return self.server.as_ref().map_or(Ok(()), |server| server.write(&mut row));
         }
         row("overhead", self.overhead())?;
@@ -265,6 +273,13 @@ impl Figures {
         field("overhead_per_record_bytes", json!(self.overhead_per_record()));
         if let Some(disk) = &self.disk {
             disk.json(&mut field);
+            if let Some(server) = &self.server {
+                server.json(&mut field);
+            }
+            return Value::Object(object);
+        }
+        if let Some(tier) = &self.tier {
+            tier.json(&mut field);
             if let Some(server) = &self.server {
                 server.json(&mut field);
             }

@@ -5,6 +5,7 @@ mod costs;
 mod disk;
 mod figures;
 mod page;
+mod tier;
 
 use std::{
     io::{self, IsTerminal, Write},

@@ -39,6 +39,9 @@ const FOOT: usize = 8 * 18;
 /// Bytes that are written or read at a time.
 const PIECE: usize = 1 << 20;
 
+/// Called with the offset of a record, and with its bytes, or with what is wrong with it.
+pub(super) type Visit<'v> = dyn FnMut(u64, Result<&[u8], DiskError>) + 'v;
+
 /// What a record of a block is, without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mention {
@@ -413,10 +416,7 @@ impl<F: Files> Block<F> {
     }
 
     /// Visits all records in order, with their offsets: their bytes, or damage.
-    pub(super) fn for_each(
-        &self,
-        each: &mut dyn FnMut(u64, Result<&[u8], DiskError>),
-    ) -> Result<(), DiskError> {
+    pub(super) fn for_each(&self, each: &mut Visit<'_>) -> Result<(), DiskError> {
         let (mut at, mut bytes) = (0, Vec::new());
         while at < self.foot.data_bytes {
             let len = (PIECE as u64).min(self.foot.data_bytes - at) as usize;
@@ -436,7 +436,7 @@ impl<F: Files> Block<F> {
         &self,
         bytes: &mut Vec<u8>,
         (at, from): (u64, usize),
-        each: &mut dyn FnMut(u64, Result<&[u8], DiskError>),
+        each: &mut Visit<'_>,
     ) -> Result<usize, DiskError> {
         let mut place = from;
         let end = from + PAGE;

@@ -61,7 +61,7 @@ impl Shape {
             Kind::Large => IS_LARGE,
             Kind::Tombstone => TOMBSTONE,
         };
-        let flags = kind | u64::from(self.expires) * EXPIRES;
+        let flags = kind | if self.expires { EXPIRES } else { 0 };
         self.key_len as u64 | (self.value_len as u64) << KEY_BITS | flags << FLAGS_AT
     }
 

@@ -9,6 +9,9 @@ use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 
+/// A record's probe, and what it has unless it is being written.
+type Found = (Box<[u8]>, Option<Copied>);
+
 /// Words that are taken from the index at once.
 const PIECE: usize = 256;
 
@@ -77,7 +80,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// The probe of the record at an address, and what it has unless it is being written. `None` if
     /// there is none any more.
-    pub(super) fn record_at(&self, address: u64) -> Result<Option<(Box<[u8]>, Option<Copied>)>, ReadError> {
+    fn record_at(&self, address: u64) -> Result<Option<Found>, ReadError> {
         let memory = self.memory();
         let here = Here::enter(&memory)?;
         if let Some(record) = here.record(address) {

@@ -126,8 +126,7 @@ impl RecordAt {
         guard.pool().region().at(before).load(guard.pool().medium(), Relaxed)
     }
 
-    /// Its parts; the value is copied. `None` while it is written: then it was changed, or it will
-    /// be another version soon.
+    /// Its parts; the value is copied. `None` while it is written: it will be another version soon.
     #[inline(always)]
     pub(super) fn read<M: MappedMedium>(self, guard: &Guard<'_, M>) -> Option<Copied> {
         let medium = guard.pool().medium();
@@ -161,7 +160,7 @@ impl RecordAt {
         is_same.then_some(expires_at)
     }
 
-    /// Its shape and its sequence number. Called under the lock of its stripe, or in a closed block.
+    /// Its shape and its sequence number. Under the lock of its stripe, or in a closed block.
     pub(super) fn head<M: MappedMedium>(self, guard: &Guard<'_, M>) -> (Shape, u64) {
         let medium = guard.pool().medium();
         let shape = Shape::decode(self.word(guard, 0).load(medium, Relaxed)).expect("a record in DRAM");

@@ -96,8 +96,8 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) freed_lock: Mutex<()>,
     /// The number of the next file: the generation of a block, or a large value.
     pub(super) next_file: AtomicU64,
-    /// Large values that no live record names, and the numbers of their writes. They go once the log
-    /// has these no more: until then an open looks for them.
+    /// Large values that no live record names, and the numbers of their writes. They go once the
+    /// log has these no more: until then an open looks for them.
     pub(super) doomed: Mutex<Vec<(LargeValue, u64)>>,
     pub(super) division: Division,
     /// Looks at records when the division was thought over last.

@@ -49,12 +49,13 @@ enum In {
     Everything,
 }
 
-const SECTIONS: [(&str, In, Section); 14] = [
+const SECTIONS: [(&str, In, Section); 15] = [
     ("Server", In::Default, server),
     ("Clients", In::Default, clients),
     ("Memory", In::Default, memory),
     ("Sharing", In::Default, sharing),
     ("Persistence", In::Default, persistence),
+    ("Tier", In::Default, tier),
     ("Stats", In::Default, stats_section),
     ("Replication", In::Default, replication),
     ("CPU", In::Default, system::cpu),
@@ -229,6 +230,14 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
             u8::from(other.reads_only),
         )
     })
+}
+
+/// The tiers of a store that has some; without fields otherwise.
+fn tier(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
+    let Some(tier) = figures.store.tier else { return Ok(()) };
+    let all = terrace::TierStats::FIGURES.iter();
+    all.map(|figure| (figure.name, (figure.get)(&tier)))
+        .try_for_each(|(name, value)| write!(out, "tier_{name}:{value}\r\n"))
 }
 
 fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {

@@ -18,7 +18,7 @@ use super::{
     hub::Hub,
 };
 use crate::{config::Key, shared::Shared};
-use terrace::{Costs, DiskStats, Holder};
+use terrace::{Costs, DiskStats, Holder, TierStats};
 
 /// The metrics of one server.
 pub(crate) struct Metrics {
@@ -158,7 +158,7 @@ impl Source {
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
         let stats = self.shared.store.stats();
         let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
-        let place = if stats.disk.is_some() { Key::Dir } else { Key::Pool };
+        let place = if self.shared.store.is_on_disk() { Key::Dir } else { Key::Pool };
         page.info("pool", "The store that is served", &[("path", self.shared.config.text(place))])?;
         let shared = self.shared.config.is_on(Key::Shared);
         page.gauge("pool_shared", "Whether other processes may have the pool open too", u64::from(shared))?;
@@ -197,6 +197,9 @@ impl Source {
         page.gauge("huge_page_bytes", "Bytes of the pool on huge pages", self.huge_page_bytes())?;
         if let Some(disk) = stats.disk {
             disk_figures(page, &disk)?;
+        }
+        if let Some(tier) = stats.tier {
+            tier_figures(page, &tier)?;
         }
         self.costs(page, stats.costs)
     }
@@ -265,6 +268,17 @@ fn disk_figures(page: &mut Page<'_>, disk: &DiskStats) -> fmt::Result {
         ("disk_stalled_ms", "Milliseconds that writes waited for background work", disk.stalled_ms),
     ];
     counters.into_iter().try_for_each(|(name, help, value)| page.counter(name, help, value))
+}
+
+/// The figures of a store over DRAM and a slower tier.
+fn tier_figures(page: &mut Page<'_>, tier: &TierStats) -> fmt::Result {
+    TierStats::FIGURES.iter().try_for_each(|figure| {
+        let (name, value) = (format!("tier_{}", figure.name), (figure.get)(tier));
+        match figure.is_counter {
+            true => page.counter(&name, figure.help, value),
+            false => page.gauge(&name, figure.help, value),
+        }
+    })
 }
 
 fn seconds(ns: u64) -> f64 {
