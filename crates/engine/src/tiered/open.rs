@@ -35,8 +35,6 @@ use terrace_pool::{Opener, Pool};
 pub const NAME: &str = "tiered";
 /// Bytes of memory for the newest version of a key, about, while entries are read.
 const NEWEST_BYTES: u64 = 96;
-/// Stripes of a store.
-const STRIPES: usize = 2048;
 
 /// Makes an anonymous pool for DRAM.
 pub type MakePool<M> = Box<dyn Fn() -> Result<Pool<M>, terrace_pool::OpenError> + Send + Sync>;
@@ -195,7 +193,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             memory: ArcSwap::from_pointee(memory),
             make,
             blocks: blocks.into_iter().map(ArcSwapOption::from).collect(),
-            stripes: Stripes::new(STRIPES),
+            stripes: Stripes::new(settings.stripes),
             log,
             log_start: 0,
             next_seq: AtomicU64::new(last_seq + 1),
@@ -266,6 +264,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let replayed = replayed?;
         let next_seq = self.next_seq.get_mut();
         *next_seq = (*next_seq).max(replayed.last_seq + 1);
+        // What is found here is durable from now on: large values before the log that names them.
+        self.sync_large()?;
         self.log.start(&replayed, self.settings.read_only)?;
         self.log_start = self.log.end();
         if let Some(first) = first_left {

@@ -32,6 +32,8 @@ use terrace_pool::{Forked, Guard, Opener, Pool};
 pub struct Settings {
     /// How DRAM is divided.
     pub shares: Shares,
+    /// Stripes of keys' locks: a power of two.
+    pub stripes: usize,
     /// Keys that the index has room for at first.
     pub expected_keys: u64,
     /// Bytes of a log segment.
@@ -55,6 +57,7 @@ impl Settings {
     pub fn with_dram(dram: u64, clock: Arc<dyn Clock>, chance: u64) -> Self {
         Self {
             shares: Shares::of(dram),
+            stripes: 2048,
             expected_keys: 0,
             segment_bytes: (dram / 8).clamp(1 << 20, 64 << 20),
             log_bytes: (dram / 2).clamp(8 << 20, 4 << 30),

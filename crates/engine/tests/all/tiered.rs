@@ -15,27 +15,28 @@ use terrace_medium::Dram;
 use terrace_pool::Pool;
 use terrace_testkit::simfs::SimFs;
 
-type Store = Tiered<SimFs, Dram>;
+pub(crate) type Store = Tiered<SimFs, Dram>;
 
 /// A store with tiny parts, so that a short history has blocks that are sealed and rewritten.
-fn settings(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
-    let mut settings = Settings::with_dram(4 << 20, Arc::clone(clock) as Arc<_>, 12_345);
+pub(crate) fn settings(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
+    let mut settings = Settings::with_dram(1 << 20, Arc::clone(clock) as Arc<_>, 12_345);
     settings.shares = Shares { page_bytes: 4 << 10, block_pages: 4, seats: 2 };
+    settings.stripes = 16;
     settings.segment_bytes = 16 << 10;
     settings.log_bytes = 64 << 10;
     settings.durability = durability;
     settings
 }
 
-fn pools() -> terrace_engine::tiered::MakePool<Dram> {
-    Box::new(|| Pool::anonymous(4 << 20))
+pub(crate) fn pools() -> terrace_engine::tiered::MakePool<Dram> {
+    Box::new(|| Pool::anonymous(1 << 20))
 }
 
-fn create(files: &SimFs, settings: Settings) -> Store {
+pub(crate) fn create(files: &SimFs, settings: Settings) -> Store {
     Tiered::create::<Turbo<Dram, Kind>>(files.clone(), Path::new(PATH), settings, pools()).unwrap()
 }
 
-fn open(files: &SimFs, settings: Settings) -> Result<Store, TieredError> {
+pub(crate) fn open(files: &SimFs, settings: Settings) -> Result<Store, TieredError> {
     Tiered::open::<Turbo<Dram, Kind>>(files.clone(), Path::new(PATH), settings, pools())
 }
 

@@ -1,25 +1,34 @@
 //! Tests: the disk engine when syncs are left out, calls fail, and the disk is full.
 
+use crate::subject::{OfTiered, OfWip, Subject, clock};
 use crate::wip::{Model, PATH};
-use crate::wip_script::{Step, contents, create, history, open};
+use crate::wip_script::{Step, contents, history};
 use std::collections::BTreeSet;
-use terrace_engine::wip::Wip;
-use terrace_engine::{Durably, Engine, Put, WriteError};
+use terrace_engine::{Durability, Durably, Engine, Put, WriteError};
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
 
 /// Whether a power failure now loses or invents something.
-fn is_noticed(files: &SimFs, path: &str, model: &Model) -> bool {
+fn is_noticed<S: Subject>(files: &SimFs, path: &str, model: &Model) -> bool {
     (0..8).any(|seed| {
         let after = files.fork();
         after.crash(seed);
-        open(after, path).map_err(drop).and_then(|store| contents(&store).map_err(drop)).as_ref() != Ok(model)
+        S::open(after, path, Durability::Power, &clock())
+            .map_err(drop)
+            .and_then(|store| contents(&store).map_err(drop))
+            .as_ref()
+            != Ok(model)
     })
 }
 
 #[test]
 fn acknowledged_writes_survive_a_crash_after_any_step() {
+    try_each_step::<OfWip>();
+    try_each_step::<OfTiered>();
+}
+
+fn try_each_step<S: Subject>() {
     let files = SimFs::new(["/data"]);
-    let store = create(files.clone()).unwrap();
+    let store = S::create(files.clone(), PATH, Durability::Power, &clock()).unwrap();
     let mut model = Model::new();
     let mut copies: Vec<(String, Model)> = Vec::new();
     for step in history(11, 400) {
@@ -28,22 +37,22 @@ fn acknowledged_writes_survive_a_crash_after_any_step() {
         if let Step::Checkpoint(path) = &step {
             copies.push((path.to_str().expect("text").into(), model.clone()));
         }
-        assert!(!is_noticed(&files, PATH, &model), "{step:?}");
-        assert!(copies.iter().all(|(path, model)| !is_noticed(&files, path, model)), "{step:?}");
+        assert!(!is_noticed::<S>(&files, PATH, &model), "{step:?}");
+        assert!(copies.iter().all(|(path, model)| !is_noticed::<S>(&files, path, model)), "{step:?}");
     }
 }
 
 /// Runs the history with one failing call. What was acknowledged must be there when the store is
 /// opened again, and of what has failed all or nothing.
-fn try_fault(nth: u64, fault: Fault) -> bool {
+fn try_fault<S: Subject>(nth: u64, fault: Fault) -> bool {
     let files = SimFs::new(["/data"]);
     let faulty = Faulty::failing(files.clone(), nth, fault);
     let mut allowed = BTreeSet::from([Model::new()]);
     {
-        let Ok(store) = create(faulty.clone()) else {
+        let Ok(store) = S::create(faulty.clone(), PATH, Durability::Power, &clock()) else {
             drop(
-                create(files.clone())
-                    .or_else(|_| open(files.clone(), PATH))
+                S::create(files.clone(), PATH, Durability::Power, &clock())
+                    .or_else(|_| S::open(files.clone(), PATH, Durability::Power, &clock()))
                     .expect("a second attempt succeeds"),
             );
             return true;
@@ -69,7 +78,8 @@ fn try_fault(nth: u64, fault: Fault) -> bool {
     for crash in [None, Some(1), Some(2)] {
         let after = files.fork();
         crash.into_iter().for_each(|seed| after.crash(seed));
-        let store = open(after, PATH).unwrap_or_else(|error| panic!("call {nth} {fault:?}: {error}"));
+        let store = S::open(after, PATH, Durability::Power, &clock())
+            .unwrap_or_else(|error| panic!("call {nth} {fault:?}: {error}"));
         let found = contents(&store).unwrap();
         assert!(allowed.contains(&found), "call {nth} {fault:?}, crash {crash:?}: {} entries", found.len());
     }
@@ -78,9 +88,18 @@ fn try_fault(nth: u64, fault: Fault) -> bool {
 
 #[test]
 fn failing_calls_lose_nothing_acknowledged() {
+    try_faults::<OfWip>();
+}
+
+#[test]
+fn failing_calls_of_the_tiered_engine_lose_nothing_acknowledged() {
+    try_faults::<OfTiered>();
+}
+
+fn try_faults<S: Subject>() {
     for fault in Fault::ALL {
         let mut nth = 0;
-        while try_fault(nth, fault) {
+        while try_fault::<S>(nth, fault) {
             nth += 1;
         }
         assert!(nth > 500, "{nth} calls");
@@ -89,11 +108,20 @@ fn failing_calls_lose_nothing_acknowledged() {
 
 #[test]
 fn full_disk_refuses_writes_and_goes_on_when_there_is_room() {
+    try_full::<OfWip>();
+}
+
+#[test]
+fn full_disk_of_the_tiered_engine_refuses_writes_and_goes_on() {
+    try_full::<OfTiered>();
+}
+
+fn try_full<S: Subject>() {
     let files = SimFs::new(["/data"]);
-    let store = create(files.clone()).unwrap();
+    let store = S::create(files.clone(), PATH, Durability::Power, &clock()).unwrap();
     files.set_capacity(300 << 10);
     let mut model = Model::new();
-    let mut put = |store: &Wip<SimFs>, number: u64| {
+    let mut put = |store: &S::Store<SimFs>, number: u64| {
         let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 500]);
         let put = store.put(Put { key: &key, value: &value, expires_at: None }, Durably::Store);
         if put.is_ok() {
@@ -113,5 +141,5 @@ fn full_disk_refuses_writes_and_goes_on_when_there_is_room() {
     assert!(contents(&store).unwrap() == expected);
     drop(store);
     files.crash(3);
-    assert!(contents(&open(files, PATH).unwrap()).unwrap() == expected);
+    assert!(contents(&S::open(files, PATH, Durability::Power, &clock()).unwrap()).unwrap() == expected);
 }

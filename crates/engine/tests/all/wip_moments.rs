@@ -1,12 +1,12 @@
 //! Histories on a simulated disk, with a look at the disk before each call that changes it.
 
+use crate::subject::{Subject, clock};
 use crate::wip::{Model, PATH};
 use crate::wip_script::{Step, contents, of};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::DiskError;
-use terrace_engine::wip::{Settings, Wip};
+use terrace_engine::wip::Settings;
 use terrace_engine::{Chore, Durability, Engine, ManualClock, OnDisk, Rest};
 use terrace_medium::files::Files;
 use terrace_testkit::simfs::{Call, CallKind, Faulty, SimFs};
@@ -69,12 +69,12 @@ struct Watch {
 }
 
 /// A history that is under way.
-pub(crate) struct History {
+pub(crate) struct History<S: Subject> {
     disk: SimFs,
     files: Faulty<SimFs>,
     clock: Arc<ManualClock>,
-    settings: Settings,
-    store: Option<Wip<Faulty<SimFs>>>,
+    durability: Durability,
+    store: Option<S::Store<Faulty<SimFs>>>,
     /// The models that a crash may leave: from the last durable one on.
     since: Vec<Arc<Model>>,
     watch: Arc<Mutex<Watch>>,
@@ -92,21 +92,21 @@ pub(crate) fn tiny(durability: Durability) -> Settings {
 }
 
 /// Opens the store at `path` after a crash.
-pub(crate) fn reopen<F: Files>(files: F, path: &str) -> Result<Wip<F>, DiskError> {
-    Wip::open(files, Path::new(path), tiny(Durability::Power))
+pub(crate) fn reopen<S: Subject, F: Files>(files: F, path: &str) -> Result<S::Store<F>, DiskError> {
+    S::open(files, path, Durability::Power, &clock())
 }
 
 /// What is wrong with what a crash has left. `check` looks at a store whose contents are right.
-pub(crate) fn wrong(
+pub(crate) fn wrong<S: Subject>(
     left: &SimFs,
     allowed: &Allowed,
-    check: fn(&Wip<SimFs>) -> Option<String>,
+    check: fn(&dyn Engine) -> Option<String>,
 ) -> Option<String> {
     let wrong_at = |(path, allowed): (&String, &Vec<Option<Arc<Model>>>)| {
-        let what = match reopen(left.clone(), path) {
+        let what = match reopen::<S, _>(left.clone(), path) {
             Err(DiskError::NoStore { .. }) if allowed.contains(&None) => {
                 // It can be created, whatever an interrupted creation has left.
-                let created = Wip::create(left.clone(), Path::new(path), tiny(Durability::Power));
+                let created = S::create(left.clone(), path, Durability::Power, &clock());
                 created.err().map(|error| error.to_string())
             }
             Err(error) => Some(error.to_string()),
@@ -121,12 +121,11 @@ pub(crate) fn wrong(
     allowed.iter().find_map(wrong_at)
 }
 
-impl History {
+impl<S: Subject> History<S> {
     /// Begins a history: creates a store, or opens the one that is there.
     pub(crate) fn begin(start: Start, durability: Durability, look: Look) -> Self {
         let disk = start.disk().clone();
         let clock = Arc::new(ManualClock::at(1000));
-        let settings = Settings { clock: clock.clone(), ..tiny(durability) };
         let watch = Watch { allowed: Allowed::new(), look, is_over: false };
         let watch = Arc::new(Mutex::new(watch));
         let (seen, below) = (watch.clone(), disk.clone());
@@ -141,7 +140,7 @@ impl History {
             Start::Crashed(_, found) => (Some(found), true),
         };
         let (is_there, since) = (found.is_some(), vec![found.unwrap_or_default().into()]);
-        let mut begun = Self { disk, files, clock, settings, store: None, since, watch };
+        let mut begun = Self { disk, files, clock, durability, store: None, since, watch };
         if is_there {
             begun.open(is_known);
         } else {
@@ -152,7 +151,7 @@ impl History {
 
     fn create(&mut self) {
         lock(&self.watch).allowed.insert(PATH.into(), vec![None, Some(Arc::default())]);
-        let created = Wip::create(self.files.clone(), Path::new(PATH), self.settings.clone());
+        let created = S::create(self.files.clone(), PATH, self.durability, &self.clock);
         self.store = Some(created.expect("an empty disk"));
         self.end_act();
     }
@@ -163,7 +162,7 @@ impl History {
         if is_known {
             self.allow(self.since.iter().cloned().map(Some).collect());
         }
-        let opened = Wip::open(self.files.clone(), Path::new(PATH), self.settings.clone());
+        let opened = S::open(self.files.clone(), PATH, self.durability, &self.clock);
         self.store = Some(opened.unwrap_or_else(|error| panic!("the store does not open: {error}")));
         // What it has found is durable from now on.
         self.since.drain(..self.since.len() - 1);
@@ -206,7 +205,7 @@ impl History {
 
     /// Returns whether everything so far is durable.
     fn do_it(&mut self, act: &Act) -> bool {
-        let is_power = self.settings.durability == Durability::Power;
+        let is_power = self.durability == Durability::Power;
         let store = self.store.as_ref().expect("an open store");
         match act {
             Act::Do(step) => {
@@ -227,7 +226,7 @@ impl History {
                 true
             }
             Act::Interval => {
-                self.clock.advance(self.settings.interval_ms);
+                self.clock.advance(1000);
                 while store.step(Chore::Log, &|| false) == Rest::More {}
                 true
             }

@@ -72,7 +72,7 @@ impl Step {
     }
 
     /// Does it to the store.
-    pub(crate) fn run<F: Files>(&self, store: &Wip<F>) -> Result<(), WriteError> {
+    pub(crate) fn run(&self, store: &(impl Engine + OnDisk)) -> Result<(), WriteError> {
         match self {
             Self::Put(key, value) => store.put(Put { key, value, expires_at: None }, Durably::Store),
             Self::Remove(key) => store.remove(key, Durably::Store).map(drop),
@@ -110,7 +110,7 @@ pub(crate) fn of(durability: Durability) -> terrace_engine::wip::Settings {
 }
 
 /// All entries of a store.
-pub(crate) fn contents<F: Files>(store: &Wip<F>) -> Result<Model, ReadError> {
+pub(crate) fn contents(store: &impl Engine) -> Result<Model, ReadError> {
     let (mut found, mut cursor) = (Model::new(), Cursor::START);
     while !cursor.is_end() {
         cursor = store.scan(&cursor, 50, &mut |key, entry| {

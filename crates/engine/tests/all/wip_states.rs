@@ -5,6 +5,7 @@
 //! and then power fails again at each call of the opening that follows.
 #![allow(clippy::print_stdout, reason = "the counts, for --nocapture")]
 
+use crate::subject::{OfTiered, OfWip, Subject};
 use crate::wip::{Draws, PATH};
 use crate::wip_moments::{Act, History, Moment, Start, reopen, tiny, wrong};
 use crate::wip_script::{Step, contents, history};
@@ -43,13 +44,13 @@ impl Counts {
     }
 }
 
-fn unsound(store: &Wip<SimFs>) -> Option<String> {
+fn unsound(store: &dyn Engine) -> Option<String> {
     let report = store.check(&mut |_, _| {});
     (!report.is_sound()).then(|| format!("{:?}", report.findings))
 }
 
 /// Looks at so many states of each moment of a history, or at all if there are fewer.
-fn look_at(start: Start, durability: Durability, acts: &[Act], states: usize) -> Counts {
+fn look_at<S: Subject>(start: Start, durability: Durability, acts: &[Act], states: usize) -> Counts {
     let counts: Arc<Mutex<Counts>> = Arc::default();
     let (all, mut nth) = (counts.clone(), 0);
     let look = move |moment: &Moment<'_>| {
@@ -60,22 +61,22 @@ fn look_at(start: Start, durability: Durability, acts: &[Act], states: usize) ->
         seen.of = if left.len() < states { left.len() as f64 } else { moment.disk.crash_states_max() };
         for (state, left) in left.into_iter().enumerate() {
             let again = (nth + state as u64).is_multiple_of(60).then(|| left.fork());
-            if let Some(wrong) = wrong(&left, moment.allowed, unsound) {
+            if let Some(wrong) = wrong::<S>(&left, moment.allowed, unsound) {
                 panic!("moment {nth}, before {:?}, state {state}: {wrong}", moment.call);
             }
-            seen.twice += again.map_or(0, |left| crash_again(&left, nth));
+            seen.twice += again.map_or(0, |left| crash_again::<S>(&left, nth));
         }
         let mut counts = all.lock().unwrap_or_else(PoisonError::into_inner);
         *counts = counts.plus(seen);
         true
     };
-    History::begin(start, durability, Box::new(look)).run(acts);
+    History::<S>::begin(start, durability, Box::new(look)).run(acts);
     *counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets power fail again at each call of the opening after a crash. Returns how often.
-fn crash_again(left: &SimFs, seed: u64) -> usize {
-    let Ok(store) = reopen(left.fork(), PATH) else { return 0 };
+fn crash_again<S: Subject>(left: &SimFs, seed: u64) -> usize {
+    let Ok(store) = reopen::<S, _>(left.fork(), PATH) else { return 0 };
     let found = contents(&store).expect("a sound store");
     let count: Arc<Mutex<usize>> = Arc::default();
     let counted = count.clone();
@@ -83,13 +84,13 @@ fn crash_again(left: &SimFs, seed: u64) -> usize {
         let mut count = counted.lock().unwrap_or_else(PoisonError::into_inner);
         for left in moment.disk.crash_states(3, seed + *count as u64) {
             *count += 1;
-            if let Some(wrong) = wrong(&left, moment.allowed, |_| None) {
+            if let Some(wrong) = wrong::<S>(&left, moment.allowed, |_| None) {
                 panic!("second crash, before {:?}: {wrong}", moment.call);
             }
         }
         true
     };
-    drop(History::begin(Start::Crashed(left.fork(), found), Durability::Power, Box::new(look)));
+    drop(History::<S>::begin(Start::Crashed(left.fork(), found), Durability::Power, Box::new(look)));
     *count.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,9 +110,9 @@ fn full() -> Start {
     let puts = |round: u64| (round * 12..round * 12 + 12).map(|number| put(number, 900));
     let mut acts: Vec<Act> = (0..16).flat_map(|round| puts(round).chain([Act::All(Chore::Flush)])).collect();
     acts.push(Act::Close);
-    History::begin(Start::Empty(disk.clone()), Durability::Power, Box::new(|_| true)).run(&acts);
+    History::<OfWip>::begin(Start::Empty(disk.clone()), Durability::Power, Box::new(|_| true)).run(&acts);
     disk.crash(1);
-    let store = reopen(disk.fork(), PATH).expect("a store");
+    let store = reopen::<OfWip, _>(disk.fork(), PATH).expect("a store");
     let found = contents(&store).expect("a sound store");
     Start::Crashed(disk, found)
 }
@@ -142,11 +143,46 @@ fn short() -> Vec<(&'static str, Start, Durability, Vec<Act>)> {
     ]
 }
 
-#[test]
-fn all_states_of_short_histories_are_sound() {
+/// Short histories of the tiered engine: blocks are sealed, rewritten and gathered.
+fn short_tiered() -> Vec<(&'static str, Start, Durability, Vec<Act>)> {
+    use Durability::{Power, Process};
+    let empty = || Start::Empty(SimFs::new(["/data"]));
+    let flush = || Act::Do(Step::Flush);
+    let remove = |number: u64| Act::Do(Step::Remove(format!("key {:03}", number * 37 % 200).into_bytes()));
+    let written = vec![put(1, 100), batch(2), flush(), put(3, 5000), batch(4), put(3, 90), flush()];
+    let removed = vec![put(1, 9), put(2, 9), flush(), remove(1), flush(), Act::Compact, put(3, 9), Act::Kill];
+    let again =
+        vec![put(1, 9), flush(), remove(1), Act::Compact, put(1, 8), Act::Compact, remove(1), Act::Close];
+    let cleared = vec![batch(1), Act::Do(Step::Clear), put(2, 9), flush(), Act::Close, put(3, 2000)];
+    let copied = vec![
+        put(1, 9),
+        flush(),
+        put(2, 3000),
+        Act::Do(Step::Checkpoint("/data/copy".into())),
+        put(3, 9),
+        Act::Kill,
+    ];
+    let synced = vec![batch(1), put(2, 9), Act::Sync, put(3, 4000), Act::Kill, batch(4)];
+    let mut all = Vec::new();
+    for durability in [Power, Process] {
+        for (name, acts) in [
+            ("written", &written),
+            ("removed", &removed),
+            ("again", &again),
+            ("cleared", &cleared),
+            ("copied", &copied),
+            ("synced", &synced),
+        ] {
+            all.push((name, empty(), durability, acts.clone()));
+        }
+    }
+    all
+}
+
+fn try_short<S: Subject>(histories: Vec<(&'static str, Start, Durability, Vec<Act>)>) {
     let mut sum = Counts::default();
-    for (name, start, durability, acts) in short() {
-        let counts = look_at(start, durability, &acts, STATES);
+    for (name, start, durability, acts) in histories {
+        let counts = look_at::<S>(start, durability, &acts, STATES);
         println!("{name}: {counts:?}");
         sum = sum.plus(counts);
     }
@@ -155,19 +191,38 @@ fn all_states_of_short_histories_are_sound() {
 }
 
 #[test]
-fn ten_thousand_crash_points_lose_nothing() {
+fn all_states_of_short_histories_are_sound() {
+    try_short::<OfWip>(short());
+}
+
+#[test]
+fn all_states_of_short_tiered_histories_are_sound() {
+    try_short::<OfTiered>(short_tiered());
+}
+
+fn try_long<S: Subject>() {
     let mut sum = Counts::default();
     for seed in 0.. {
         let durability = [Durability::Power, Durability::Process][seed as usize % 2];
         let mut acts: Vec<Act> = history(seed, 150).into_iter().map(Act::Do).collect();
         (1..15).for_each(|nth| acts.insert(nth * 10, [Act::Sync, Act::Kill, Act::Close][nth % 3].clone()));
-        sum = sum.plus(look_at(Start::Empty(SimFs::new(["/data"])), durability, &acts, 1));
+        sum = sum.plus(look_at::<S>(Start::Empty(SimFs::new(["/data"])), durability, &acts, 1));
         if sum.states >= 10_000 {
             break;
         }
     }
     println!("{sum:?}");
     assert!(sum.twice > 100, "{sum:?}");
+}
+
+#[test]
+fn ten_thousand_crash_points_lose_nothing() {
+    try_long::<OfWip>();
+}
+
+#[test]
+fn ten_thousand_crash_points_of_tiered_histories_lose_nothing() {
+    try_long::<OfTiered>();
 }
 
 /// A crash may take the last numbers of the log, but a joined bucket counts as flushed up to them.

@@ -6,6 +6,7 @@
 //! sync is missing. A sync that is left out for good has the same effects, and more.
 #![allow(clippy::print_stdout, reason = "the counts, for --nocapture")]
 
+use crate::subject::OfWip;
 use crate::wip::{Draws, Model, PATH};
 use crate::wip_moments::{Act, History, Look, Moment, Start, reopen, wrong};
 use crate::wip_script::{Step, contents, create};
@@ -49,7 +50,7 @@ impl Scenario {
             Start::Empty(disk) | Start::Killed(disk, _) | Start::Crashed(disk, _) => *disk = disk.fork(),
         }
         prepare(start.disk());
-        History::begin(start, self.durability, look).run(&self.acts);
+        History::<OfWip>::begin(start, self.durability, look).run(&self.acts);
     }
 
     /// All calls that change the disk. With every sync, a directed crash must show nothing.
@@ -61,7 +62,7 @@ impl Scenario {
             seen.extend(moment.call.map(|call| Seen { kind: call.kind, path: call.path.into() }));
             if seen.len().is_multiple_of(16) {
                 let mut crashes = moment.disk.directed_crashes();
-                let wrong = crashes.find_map(|left| wrong(&left, moment.allowed, |_| None));
+                let wrong = crashes.find_map(|left| wrong::<OfWip>(&left, moment.allowed, |_| None));
                 assert_eq!(wrong, None, "{name}: call {}", seen.len());
             }
             true
@@ -84,7 +85,7 @@ impl Scenario {
                 return true;
             }
             let mut crashes = moment.disk.directed_crashes();
-            let wrong = crashes.find_map(|left| wrong(&left, moment.allowed, |_| None));
+            let wrong = crashes.find_map(|left| wrong::<OfWip>(&left, moment.allowed, |_| None));
             looked += 1;
             let is_made_up =
                 moment.call.is_some_and(|call| call.kind == synced.kind && *call.path == *synced.path);
@@ -197,7 +198,7 @@ fn after_kills(of: &Scenario, change: &str) -> Vec<Scenario> {
     of.run(|_| {}, Box::new(look));
     let kills = std::mem::take(&mut *kills.lock().unwrap_or_else(PoisonError::into_inner));
     let begun = kills.into_iter().filter(|(kind, _)| kind.starts_with(change)).filter_map(|(_, left)| {
-        let found = contents(&reopen(left.fork(), PATH).ok()?).ok()?;
+        let found = contents(&reopen::<OfWip, _>(left.fork(), PATH).ok()?).ok()?;
         let acts = vec![put(150, 7), Act::Do(Step::Flush), put(151, 7)];
         let start = Start::Killed(left, found);
         Some(Scenario { name: "after a kill", durability: of.durability, start, acts })
