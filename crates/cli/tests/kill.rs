@@ -195,6 +195,8 @@ enum Kind {
     Pool,
     /// In files, with so little memory that MemTables are flushed and tables merged all the time.
     Disk,
+    /// In DRAM and files, with so little DRAM that blocks are sealed and rewritten all the time.
+    Tiered,
 }
 
 impl Kind {
@@ -203,6 +205,10 @@ impl Kind {
         match self {
             Kind::Pool => command.args(["--size", "512MiB", "--pool"]).arg(directory.join("kill.pool")),
             Kind::Disk => command.args(["--memory", "4MiB", "--dir"]).arg(directory.join("kill.store")),
+            Kind::Tiered => {
+                let engine = ["--engine", "tiered", "--dram", "16MiB", "--dir"];
+                command.args(engine).arg(directory.join("kill.store"))
+            }
         };
     }
 }
@@ -309,13 +315,20 @@ fn sigkill_keeps_exactly_the_acknowledged_writes_on_a_disk() {
     kill_and_compare(Kind::Disk);
 }
 
+#[test]
+fn sigkill_keeps_exactly_the_acknowledged_writes_over_two_tiers() {
+    kill_and_compare(Kind::Tiered);
+}
+
 #[allow(clippy::print_stdout, reason = "the test prints its counts")]
 fn kill_and_compare(kind: Kind) {
     let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
+    // Each reads everything from files.
+    let kills = if matches!(kind, Kind::Tiered) { kills.div_ceil(10) } else { kills };
     let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
     let directory = match kind {
         Kind::Pool => tempfile::tempdir_in("/dev/shm").unwrap(),
-        Kind::Disk => tempfile::tempdir().unwrap(),
+        Kind::Disk | Kind::Tiered => tempfile::tempdir().unwrap(),
     };
     let words = words();
     let loaded = load(kind, directory.path(), &words);

@@ -19,6 +19,7 @@
 
 use super::edit::Name;
 use super::record::{Kind, LargeValue, Record, second_hash};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -299,6 +300,14 @@ impl<'f, T: StoredFile> BlockWriter<'f, T> {
     }
 }
 
+/// A page of a block: the store, number and generation of the block, and its place.
+type PagePlace = (u64, u64, u64, usize);
+
+thread_local! {
+    /// The page that this thread has read last.
+    static LAST_PAGE: RefCell<(Option<PagePlace>, Vec<u8>)> = const { RefCell::new((None, Vec::new())) };
+}
+
 /// A block on the tier.
 pub(super) struct Block<F: Files> {
     files: F,
@@ -380,6 +389,20 @@ impl<F: Files> Block<F> {
         self.file.read_exact_at(bytes, at).map_err(DiskError::room("read", &self.path))
     }
 
+    /// Runs `with` on a page, which this thread keeps: neighbours are often read one after the other.
+    fn with_page<T>(&self, nth: usize, with: impl FnOnce(&[u8]) -> T) -> Result<T, DiskError> {
+        let place = (self.foot.store, self.foot.number, self.foot.generation, nth);
+        LAST_PAGE.with_borrow_mut(|(last, page)| {
+            if *last != Some(place) {
+                *last = None;
+                page.resize(PAGE, 0);
+                self.read_at(page, (nth * PAGE) as u64)?;
+                *last = Some(place);
+            }
+            Ok(with(page))
+        })
+    }
+
     /// The bytes of the record with this offset; `None` if the block has no such record any more.
     /// One read, or two of a record that is longer than a page.
     pub(super) fn find(&self, offset: u64) -> Result<Option<Vec<u8>>, DiskError> {
@@ -389,30 +412,31 @@ impl<F: Files> Block<F> {
         };
         let nth = self.fences.partition_point(|&fence| fence < self.fences[last]);
         let at = (nth * PAGE) as u64;
-        let mut page = vec![0; PAGE];
-        self.read_at(&mut page, at)?;
-        let mut rest = &page[..];
-        while let Some((place, words, behind)) = place_in(rest) {
-            if u64::from(place) == offset {
+        let found = self.with_page(nth, |page| {
+            let mut rest = page;
+            while let Some((place, words, behind)) = place_in(rest) {
                 let len = 8 * words as usize;
-                let start = PAGE - behind.len();
-                if len > behind.len() {
-                    if at + (start + len) as u64 > self.foot.data_bytes {
-                        return Err(self.corrupt(at, "a record goes on behind the last page"));
-                    }
-                    page.resize(start + len, 0);
-                    self.read_at(&mut page[PAGE..], at + PAGE as u64)?;
+                if u64::from(place) == offset {
+                    let bytes = behind[..len.min(behind.len())].to_vec();
+                    return Some((PAGE - behind.len(), len, bytes));
                 }
-                page.truncate(start + len);
-                page.drain(..start);
-                return match Record::read(&page) {
-                    Some(_) => Ok(Some(page)),
-                    None => Err(self.corrupt(at + start as u64, "a record does not match its checksum")),
-                };
+                rest = behind.get(len..).unwrap_or_default();
             }
-            rest = behind.get(8 * words as usize..).unwrap_or_default();
+            None
+        })?;
+        let Some((start, len, mut bytes)) = found else { return Ok(None) };
+        if len > bytes.len() {
+            if at + (start + len) as u64 > self.foot.data_bytes {
+                return Err(self.corrupt(at, "a record goes on behind the last page"));
+            }
+            let read = bytes.len();
+            bytes.resize(len, 0);
+            self.read_at(&mut bytes[read..], at + PAGE as u64)?;
         }
-        Ok(None)
+        match Record::read(&bytes) {
+            Some(_) => Ok(Some(bytes)),
+            None => Err(self.corrupt(at + start as u64, "a record does not match its checksum")),
+        }
     }
 
     /// Visits all records in order, with their offsets: their bytes, or damage.

@@ -18,7 +18,7 @@ use super::space::RecordAt;
 use super::store::{Here, Memory, Tiered};
 use crate::WriteError;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 
@@ -47,11 +47,18 @@ pub(super) struct Division {
     target: AtomicUsize,
     /// Sums at the end of the last window: hits of either side.
     last: [AtomicU64; 2],
+    /// Whether a copy found no room since the oldest page was dropped.
+    is_wanted: AtomicBool,
 }
 
 impl Default for Division {
     fn default() -> Self {
-        Self { counters: Default::default(), target: AtomicUsize::new(2), last: Default::default() }
+        Self {
+            counters: Default::default(),
+            target: AtomicUsize::new(2),
+            last: Default::default(),
+            is_wanted: AtomicBool::new(false),
+        }
     }
 }
 
@@ -116,12 +123,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         let [_, _, cold] = self.division.sums();
         let space = here.space();
-        let (used, limit) = space.pages();
-        let is_full = used + space.block_pages().min(limit / 8).max(1) >= limit
-            || space.copy_pages() >= self.division.target();
+        // Free pages are of no other use now: writes get them back when they need them.
+        let is_full = space.free_pages_left() <= space.spare_pages();
         if is_full && !cold.is_multiple_of(SAMPLE) {
             return;
         }
+        let most = if is_full { self.division.target() } else { usize::MAX };
         let record = Record::read(bytes).expect("read just now");
         // A read waits for no writer.
         let Some(_stripe) = self.stripes.try_lock(hash_in(record.probe)) else { return };
@@ -129,7 +136,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if !matches!(self.look_up(here, record.probe), Ok((Some(word), _)) if word == address) {
             return;
         }
-        let Ok(room) = space.take_copy(&here.guard, bytes.len(), address, self.division.target()) else {
+        let Ok(room) = space.take_copy(&here.guard, bytes.len(), address, most) else {
+            self.division.is_wanted.store(true, Relaxed);
             return;
         };
         room.record.store_locked(&here.guard, bytes, true);
@@ -173,9 +181,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let least = (3 * space.block_pages()).min(limit / 2);
             self.division.adapt((used.saturating_sub(of_copies), of_copies), limit, least);
         }
-        match of_copies > self.division.target() {
-            true => self.drop_copies(memory),
-            false => Ok(false),
+        let is_short = space.free_pages_left() < space.spare_pages();
+        let is_much = is_short && of_copies > self.division.target();
+        if is_much || self.division.is_wanted.swap(false, Relaxed) {
+            return self.drop_copies(memory);
         }
+        Ok(false)
     }
 }

@@ -56,10 +56,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let memory = self.memory.load_full();
         let space = &memory.space;
         space.update_limit();
-        let (used, limit) = space.pages();
-        // Of a small DRAM, a block may be a large part.
-        let block = space.block_pages().min(limit / 8).max(1);
-        let free = limit.saturating_sub(used);
+        let (free, block) = (space.free_pages_left(), space.spare_pages());
         let residents = space.resident_blocks();
         let is_sealed = |one: &&Arc<Resident>| one.is_sealed.load(Acquire);
         let sealed: usize = residents.iter().filter(is_sealed).map(|one| one.pages()).sum();
@@ -72,7 +69,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             self.freed.notify_all();
             has_done = true;
         }
-        let is_short = free + sealed < 2 * block || self.log_is_long();
+        let copies = space.copy_pages().saturating_sub(self.division.target());
+        let is_short = free + sealed + copies < 2 * block || self.log_is_long();
         if is_short && let Some(oldest) = residents.iter().find(|one| !is_sealed(one)) {
             self.seal(&memory, oldest)?;
             has_done = true;

@@ -424,6 +424,18 @@ impl<M: MappedMedium> Space<M> {
         (self.used.load(Relaxed), self.limit.load(Relaxed))
     }
 
+    /// Pages that nobody uses.
+    pub(super) fn free_pages_left(&self) -> usize {
+        let (used, limit) = self.pages();
+        limit.saturating_sub(used)
+    }
+
+    /// Pages that are kept free, so that writes need not wait: those of a block, or fewer where a
+    /// block is a large part of DRAM.
+    pub(super) fn spare_pages(&self) -> usize {
+        self.block_pages().min(self.limit.load(Relaxed) / 8).max(1)
+    }
+
     /// Looks how many pages there may be: what the index does not need, without a sixteenth for its
     /// growth.
     pub(super) fn update_limit(&self) {

@@ -29,8 +29,8 @@ fn round_of(number: u64, bytes: &[u8]) -> u64 {
     round
 }
 
-/// Each key is written by one thread, in rounds, and is read by all: no reader sees a round go back.
-/// Two keys that are written at one instant have the same round in every snapshot.
+/// Each key is written by one thread, in rounds, and is read by all: no reader sees a round go
+/// back. Two keys that are written at one instant have the same round in every snapshot.
 #[test]
 fn readers_never_go_back_while_records_move() {
     let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));

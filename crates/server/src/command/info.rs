@@ -72,7 +72,8 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let figures = Figures { keys: cx.keys.count(), store: cx.shared.store.stats() };
     let mut text = String::new();
     for (name, within, section) in SECTIONS {
-        if is_wanted(args, name, within) {
+        let is_there = name != "Tier" || figures.store.tier.is_some();
+        if is_there && is_wanted(args, name, within) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
@@ -232,7 +233,7 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
     })
 }
 
-/// The tiers of a store that has some; without fields otherwise.
+/// The tiers of a store that has some.
 fn tier(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let Some(tier) = figures.store.tier else { return Ok(()) };
     let all = terrace::TierStats::FIGURES.iter();

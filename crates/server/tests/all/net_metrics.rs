@@ -106,6 +106,10 @@ fn prometheus_parses_the_page() {
     assert_eq!(value("counter\tterrace_commands_total\t{\"family\": \"write\"}\t"), 200.0);
     assert_eq!(value("gauge\tterrace_records\t{}\t"), 1.0);
     let pool = r#"{"path": "/a \"pool\" with a \\ and\na line"}"#;
+    if crate::common::is_tiered() {
+        assert_eq!(value("counter\tterrace_tier_appended_total\t{}\t"), 1.0);
+        return;
+    }
     if crate::common::is_on_disk() {
         assert_eq!(value("gauge\tterrace_disk_buckets\t{}\t"), 1.0);
         return;

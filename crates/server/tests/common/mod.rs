@@ -18,7 +18,7 @@ use terrace::Store;
 use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
 
 pub(crate) use client::{Client, START_MS};
-pub(crate) use fresh::{fresh, is_on_disk};
+pub(crate) use fresh::{fresh, is_on_disk, is_tiered};
 
 /// A running server that stops when dropped.
 pub(crate) struct Running {
