@@ -389,7 +389,7 @@ impl<F: Files> Block<F> {
         self.file.read_exact_at(bytes, at).map_err(DiskError::room("read", &self.path))
     }
 
-    /// Runs `with` on a page, which this thread keeps: neighbours are often read one after the other.
+    /// Runs `with` on a page, which this thread keeps: neighbours are often read one by one.
     fn with_page<T>(&self, nth: usize, with: impl FnOnce(&[u8]) -> T) -> Result<T, DiskError> {
         let place = (self.foot.store, self.foot.number, self.foot.generation, nth);
         LAST_PAGE.with_borrow_mut(|(last, page)| {
