@@ -300,8 +300,11 @@ impl<'f, T: StoredFile> BlockWriter<'f, T> {
     }
 }
 
-/// A page of a block: the store, number and generation of the block, and its place.
-type PagePlace = (u64, u64, u64, usize);
+/// A page: the number of the open block, and its place there.
+type PagePlace = (u64, usize);
+
+/// Numbers of open blocks: names tell them apart within one store only, and not that from a copy.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The page that this thread has read last.
@@ -310,6 +313,8 @@ thread_local! {
 
 /// A block on the tier.
 pub(super) struct Block<F: Files> {
+    /// Another one each time that a block is opened.
+    opened: u64,
     files: F,
     file: F::File,
     path: PathBuf,
@@ -357,6 +362,7 @@ impl<F: Files> Block<F> {
             return Err(corrupt(foot.data_bytes, "the fences of a block are not in order"));
         }
         Ok(Self {
+            opened: OPENED.fetch_add(1, Relaxed),
             files: files.clone(),
             file,
             path,
@@ -391,7 +397,7 @@ impl<F: Files> Block<F> {
 
     /// Runs `with` on a page, which this thread keeps: neighbours are often read one by one.
     fn with_page<T>(&self, nth: usize, with: impl FnOnce(&[u8]) -> T) -> Result<T, DiskError> {
-        let place = (self.foot.store, self.foot.number, self.foot.generation, nth);
+        let place = (self.opened, nth);
         LAST_PAGE.with_borrow_mut(|(last, page)| {
             if *last != Some(place) {
                 *last = None;

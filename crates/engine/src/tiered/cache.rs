@@ -136,13 +136,14 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if !matches!(self.look_up(here, record.probe), Ok((Some(word), _)) if word == address) {
             return;
         }
-        let Ok(room) = space.take_copy(&here.guard, bytes.len(), address, most) else {
+        let copied = space.copy_with(&here.guard, (bytes.len(), address), most, |room| {
+            room.record.store_locked(&here.guard, bytes, true);
+            room.record.unlock(&here.guard, record.seq);
+            let _ = self.swap(here, record.probe, (Some(address), Some(room.address)));
+        });
+        if copied.is_err() {
             self.division.is_wanted.store(true, Relaxed);
-            return;
-        };
-        room.record.store_locked(&here.guard, bytes, true);
-        room.record.unlock(&here.guard, record.seq);
-        let _ = self.swap(here, record.probe, (Some(address), Some(room.address)));
+        }
     }
 
     /// Drops the oldest page of copies. Returns whether there was one.

@@ -43,8 +43,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if !made {
             // Readers may hold what was freed.
             self.memory.load_full().space.pool.reclaim_blocking();
+            self.wait_for_pages(Duration::from_millis(2));
         }
-        match *tries > TRIES_MAX || (!made && *tries > 100) {
+        match *tries > TRIES_MAX || (!made && *tries > TRIES_MAX / 4) {
             true => Err(why.error(wanted, self.memory().space.pool.size())),
             false => Ok(()),
         }
@@ -111,6 +112,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Writes a block to the tier. Called by one thread at a time.
     fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
+        self.check_writable()?;
         memory.space.close_block(resident);
         let clean = self.next_seq.load(Acquire);
         self.stripes.pass_all();
@@ -127,6 +129,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let edit = Edit { added: vec![block.name()], ..Edit::default() };
             self.write_edit(&mut manifest, &edit).inspect_err(|_| self.discard(block.name()))?;
             self.blocks[resident.number as usize].store(Some(block));
+        } else {
+            resident.is_empty.store(true, Release);
         }
         drop(manifest);
         // ORDER: Release: the block can be found before its pages go.

@@ -233,8 +233,9 @@ pub(super) struct Resident {
     handed: AtomicUsize,
     /// The lowest sequence number in it; `u64::MAX` if it has none.
     first_seq: AtomicU64,
-    /// Whether the tier has all of it.
+    /// Whether the tier has all of it, and whether that is nothing.
     pub(super) is_sealed: AtomicBool,
+    pub(super) is_empty: AtomicBool,
 }
 
 #[derive(Default)]
@@ -528,14 +529,15 @@ impl<M: MappedMedium> Space<M> {
         self.copy_pages.load(Relaxed)
     }
 
-    /// Takes room for a copy of the record at the address `original`, in at most so many pages.
-    pub(super) fn take_copy(
+    /// Takes room for a copy of the record at the address `original`, in at most so many pages, and
+    /// has it filled. No page is dropped meanwhile: a page in the list has whole copies only.
+    pub(super) fn copy_with(
         &self,
         guard: &Guard<'_, M>,
-        bytes: usize,
-        original: u64,
+        (bytes, original): (usize, u64),
         most: usize,
-    ) -> Result<Room, NoRoom> {
+        fill: impl FnOnce(&Room),
+    ) -> Result<(), NoRoom> {
         let mut copies = self.copies();
         if copies.open.as_ref().is_none_or(|page| page.used + 8 + bytes > self.page_bytes()) {
             let (used, limit) = self.pages();
@@ -561,7 +563,8 @@ impl<M: MappedMedium> Space<M> {
         self.word(at - 8).store(self.pool.medium(), original, Relaxed);
         let place = ((page.nth as u64) << self.map.page_shift) + offset;
         let address = self.map.address(page.block.number, place);
-        Ok(Room { address, record: RecordAt { at, flags: CACHE } })
+        fill(&Room { address, record: RecordAt { at, flags: CACHE } });
+        Ok(())
     }
 
     /// Takes the oldest page of copies out of the list, so that the caller drops it.
@@ -618,6 +621,7 @@ impl<M: MappedMedium> Space<M> {
             handed: AtomicUsize::new(0),
             first_seq: AtomicU64::new(u64::MAX),
             is_sealed: AtomicBool::new(false),
+            is_empty: AtomicBool::new(false),
         }))
     }
 
@@ -717,6 +721,9 @@ impl<M: MappedMedium> Space<M> {
             self.word(self.map.word(block.number)).store(self.pool.medium(), 0, Release);
             guard.retire(block.table, 8 * self.block_pages());
             residents.remove(place);
+            if block.is_empty.load(Acquire) {
+                self.free_number(block.number);
+            }
         }
         freed
     }

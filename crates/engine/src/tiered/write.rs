@@ -380,7 +380,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         loop {
             match write() {
                 Ok(done) => return Ok(done),
-                Err(Stuck::Failed(error @ WriteError::PoolFull { .. })) if tries > 64 => return Err(error),
+                Err(Stuck::Failed(error @ WriteError::PoolFull { .. })) if tries > 256 => return Err(error),
                 Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
                     self.make_room(NoRoom::Pages, wanted as usize, &mut tries)?;
                 }

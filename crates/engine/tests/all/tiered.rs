@@ -247,3 +247,32 @@ fn histories_with_power_failures_match_a_map() {
 fn histories_without_syncs_keep_a_prefix() {
     (100..130).for_each(|seed| try_history(seed, Durability::Process));
 }
+
+/// A store has numbers for some thousand blocks: each round begins one, and ends the one before.
+#[test]
+fn numbers_of_blocks_come_back() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = create(&files, settings(Durability::Process, &clock));
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    for round in 0..5000u32 {
+        let value = round.to_le_bytes();
+        store.put(Put { key: b"key", value: &value, expires_at: None }, Durably::Later).unwrap();
+        store.put(Put { key: &value, value: b"", expires_at: None }, Durably::Later).unwrap();
+        OnDisk::flush(&store).unwrap();
+        if round % 4 == 0 {
+            store.evict();
+        }
+        if round >= 3 {
+            store.delete(&(round - 3).to_le_bytes(), Durably::Store).unwrap();
+        }
+        if round % 50 == 0 {
+            OnDisk::compact(&store, all.0, all.1).unwrap();
+        }
+        assert_eq!(*store.get(b"key").unwrap().unwrap(), value, "{round}");
+    }
+    assert_eq!(store.len().get(), 4);
+    drop(store);
+    let store = open(&files, settings(Durability::Process, &clock)).unwrap();
+    assert_eq!(*store.get(b"key").unwrap().unwrap(), 4999u32.to_le_bytes());
+    assert_eq!(store.len().get(), 4);
+}

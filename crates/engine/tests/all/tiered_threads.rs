@@ -100,8 +100,9 @@ fn readers_never_go_back_while_records_move() {
                 }
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         is_over.store(true, Relaxed);
+        ended.into_iter().for_each(|writer| writer.unwrap());
     });
     let tier = store.stats().tier.unwrap();
     assert!(tier.cold_reads > 0 && tier.rewrites > 0 && tier.copy_hits > 0, "{tier:?}");
