@@ -20,7 +20,9 @@ mod versions;
 pub use directory::{Directory, Identity};
 pub use error::DiskError;
 pub use item::{Content, Item};
-pub use log::{Cut, LOG_PAYLOAD_MAX, Log, LogOptions, Position, Record, Replayed, Tail, replay, salvage_log};
+pub use log::{
+    Cut, LOG_PAYLOAD_MAX, Log, LogOptions, Position, Record, Replayed, Tail, create_file, replay, salvage_log,
+};
 pub use manifest::{EDIT_MAX, Manifest};
 pub use merge::Merge;
 pub use rate::Rate;

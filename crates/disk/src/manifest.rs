@@ -108,6 +108,23 @@ impl<F: Files> Manifest<F> {
         Self { files, directory, store, number, tried: number, path, file, chain, durable, failure: None }
     }
 
+    /// Opens the manifest in `directory` for writing, or only reads it: then there is none.
+    ///
+    /// # Errors
+    /// As [`Manifest::open`].
+    pub fn open_or_read(
+        files: &F,
+        directory: &Path,
+        store: u64,
+        is_read_only: bool,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), DiskError>,
+    ) -> Result<Option<Self>, DiskError> {
+        match is_read_only {
+            true => Self::read(files, directory, store, each).map(|()| None),
+            false => Self::open(files, directory, store, each).map(Some),
+        }
+    }
+
     /// Hands the edits of the manifest to `each`, in order, and changes nothing.
     ///
     /// # Errors

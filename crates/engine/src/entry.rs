@@ -21,6 +21,13 @@ impl Token {
     }
 }
 
+impl From<u64> for Token {
+    /// Of the version with this sequence number.
+    fn from(seq: u64) -> Self {
+        Self { sum: seq, stamp: seq as u32 }
+    }
+}
+
 /// The state of a key when it was read: the version of its entry, or its absence. As an
 /// [`Expected`](crate::Expected) version, an absence must have lasted all along: a key that was
 /// added and removed in between does not meet it.
@@ -45,6 +52,18 @@ impl Version {
         self.token
     }
 
+    /// The state of a key with this version, which may have expired, or with none. `removals` is the
+    /// count from before it was looked up.
+    pub(crate) fn seen(removals: u64, found: Option<(Token, bool)>) -> Self {
+        match found {
+            Some((token, false)) => Self { token: Some(token), absence: None },
+            found => {
+                let expired = found.map(|(token, _)| token);
+                Self { token: None, absence: Some(Absence { removals, expired }) }
+            }
+        }
+    }
+
     /// Whether a key in this state is as `expected`.
     pub fn meets(&self, expected: &Self) -> bool {
         self.token == expected.token && (expected.absence.is_none() || self.absence == expected.absence)
@@ -67,6 +86,23 @@ pub struct Entry<'a> {
     pub expires_at: Option<u64>,
     /// Its version.
     pub token: Token,
+}
+
+/// A version of a key that has a value, and was copied.
+pub(crate) struct Live {
+    pub(crate) seq: u64,
+    pub(crate) value: Vec<u8>,
+    pub(crate) expires_at: Option<u64>,
+}
+
+impl Live {
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        Entry { value: &self.value, expires_at: self.expires_at, token: self.seq.into() }
+    }
+
+    pub(crate) fn into_value<'a>(self) -> Value<'a> {
+        Value { bytes: Bytes::Owned(self.value), expires_at: self.expires_at, token: self.seq.into() }
+    }
 }
 
 /// A write of one key without a condition.

@@ -16,6 +16,7 @@ mod entry;
 mod error;
 mod finding;
 mod removals;
+mod standing;
 mod stats;
 mod table;
 pub mod tiered;

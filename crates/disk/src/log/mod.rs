@@ -49,6 +49,7 @@ pub(crate) use records::{Records, renew};
 pub use copy::Cut;
 pub use replay::{Record, Replayed, Tail, replay};
 pub use salvage::salvage_log;
+pub use segment::create as create_file;
 pub use writer::{Log, LogOptions};
 
 /// How a segment of the log begins.

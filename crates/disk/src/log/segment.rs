@@ -124,8 +124,11 @@ pub(super) fn empty<F: Files>(
     Ok(Arc::new(Segment { number, path, file }))
 }
 
-/// Creates an empty file. One that has the name already is left from a failed attempt.
-pub(super) fn create<F: Files>(files: &F, path: &Path) -> Result<F::File, DiskError> {
+/// Creates an empty file. One that has the name already is left from a failed attempt, and goes.
+///
+/// # Errors
+/// It cannot be created.
+pub fn create<F: Files>(files: &F, path: &Path) -> Result<F::File, DiskError> {
     let create = || match files.create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             files.remove(path)?;

@@ -577,18 +577,6 @@ fn mention_in(bytes: &[u8]) -> Option<Mention> {
     Some(Mention { hash, second, seq: seq >> 1, is_tombstone: seq & 1 != 0, offset, words })
 }
 
-/// Creates the file of a block, in the place of one that a crash has left.
-pub(super) fn create<F: Files>(files: &F, path: &Path) -> Result<F::File, DiskError> {
-    let create = || match files.create(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            files.remove(path)?;
-            files.create(path)
-        }
-        created => created,
-    };
-    create().map_err(DiskError::room("create", path))
-}
-
 /// Blocks by their numbers.
 pub(super) type Blocks<F> = Box<[arc_swap::ArcSwapOption<Block<F>>]>;
 

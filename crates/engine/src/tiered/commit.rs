@@ -4,13 +4,13 @@
 //! index changes, behind a note for readers (`stripes`), and one entry of the log has everything.
 
 use super::read::Probe;
-use super::record::Kind;
 use super::space::Room;
 use super::store::{Here, Tiered};
 use super::write::{New, Old, Stuck};
 use crate::draft::{Draft, HEAD_MAX, draft};
 use crate::durability::Durably;
 use crate::engine::{Commit, Expected, Write, WriteKind};
+use crate::standing::check_sizes;
 use crate::{ReadError, Version, WriteError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,12 +49,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         expected: &[Expected<'_>],
         how: Durably,
     ) -> Result<Commit, WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let mut bytes = 0;
         for write in writes {
             let len = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
-            self.check_sizes(write.key, len)?;
+            check_sizes(write.key, len)?;
             bytes += write.key.len() + len + HEAD_MAX;
         }
         if bytes > LOG_PAYLOAD_MAX {
@@ -68,7 +68,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let locked = self.stripes.lock_all(hashes());
             let memory = self.memory();
             let here = Here::enter(&memory)?;
-            self.check_writable()?;
+            self.standing.check_writable()?;
             if let Some(nth) = self.unmet(&here, expected)? {
                 return Ok((0, Commit::Changed(nth)));
             }
@@ -99,8 +99,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             return Ok(self.version_of(removals, None));
         }
         let old = self.old(here, &self.probe(key))?;
-        let found = old.filter(|old| old.copied.shape.kind != Kind::Tombstone);
-        Ok(self.version_of(removals, found.map(|old| (old.copied.seq, old.copied.expires_at))))
+        Ok(self.version_of(removals, old.map(|old| old.copied)))
     }
 
     /// The values of the keys whose expiry changes.
@@ -203,7 +202,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Removes keys at one instant, and returns how many there were.
     pub(super) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let mut distinct = keys.to_vec();
         distinct.sort_unstable();
@@ -212,7 +211,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let locked = self.stripes.lock_all(distinct.iter().map(|key| self.probe(key).hash()));
             let memory = self.memory();
             let here = Here::enter(&memory)?;
-            self.check_writable()?;
+            self.standing.check_writable()?;
             let mut present = Vec::new();
             for &key in &distinct {
                 let old = self.old(&here, &self.probe(key))?;

@@ -3,6 +3,7 @@
 use super::store::{Here, Tiered};
 use crate::draft::Draft;
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
+use crate::standing::check_sizes;
 use crate::{
     Change, CloseError, Count, Cursor, Durability, Durably, Entry, IndexFigures, OnDisk, Put, ReadError,
     Report, Stats, Ticket, TierStats, Token, Value, Version, WatchError, WriteError,
@@ -29,7 +30,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
-        if let Err(forked) = self.opener.check() {
+        if let Err(forked) = self.standing.check_process() {
             return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into())));
         }
         self.get_at_once(keys, each);
@@ -44,7 +45,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError> {
-        self.check_sizes(put.key, put.value.len())?;
+        check_sizes(put.key, put.value.len())?;
         self.write(Draft::from(put), how).map(drop)
     }
 
@@ -52,7 +53,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
         let mut results: Vec<Result<(), WriteError>> = puts
             .iter()
             .map(|put| {
-                self.check_sizes(put.key, put.value.len())?;
+                check_sizes(put.key, put.value.len())?;
                 self.write(Draft::from(*put), Durably::Later).map(drop)
             })
             .collect();
@@ -65,7 +66,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError> {
-        self.check_sizes(key, 0)?;
+        check_sizes(key, 0)?;
         self.write(Draft::removal(key), how).map(drop)
     }
 
@@ -109,11 +110,11 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
-        self.wait_for_log(ticket.0, Some(self.promises()))
+        self.wait_for_log(ticket.0, Some(self.standing.promises()))
     }
 
     fn durability(&self) -> Durability {
-        self.promises()
+        self.standing.promises()
     }
 
     fn scan(
@@ -126,7 +127,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
-        self.opener.check()?;
+        self.standing.check_process()?;
         self.draw_key()
     }
 
@@ -140,7 +141,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn step(&self, chore: Chore, _: &dyn Fn() -> bool) -> Rest {
-        if self.check_writable().is_err() {
+        if self.standing.check_writable().is_err() {
             return Rest::Idle;
         }
         let done = match chore {
@@ -156,12 +157,12 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn watch(&self, prefix: &[u8]) -> Result<Box<dyn WatchHandle>, WatchError> {
-        self.opener.check().map_err(|Forked| WatchError::Forked)?;
+        self.standing.check_process().map_err(|Forked| WatchError::Forked)?;
         Ok(Box::new(self.watches.add(prefix)))
     }
 
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
-        self.check_sizes(key, value.len())
+        check_sizes(key, value.len())
     }
 
     fn now_ms(&self) -> u64 {
@@ -191,7 +192,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn stop(&self, why: String) {
-        self.stop_writes(why);
+        self.standing.stop(why);
     }
 
     fn close(self: Arc<Self>) -> Result<(), CloseError> {
@@ -206,7 +207,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
 
 impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
     fn flush(&self) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         self.seal_all()
     }
 
@@ -215,20 +216,20 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
     }
 
     fn compact(&self, _: Bound<&[u8]>, _: Bound<&[u8]>) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         self.seal_all()?;
         self.reclaim_all()
     }
 
     fn sync(&self) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         self.sync_log()
     }
 
     fn set_durability(&self, durability: Durability) {
         // Without a log, nothing can be promised.
         if self.settings.durability != Durability::None {
-            self.durability.store(durability as usize, Relaxed);
+            self.standing.set_durability(durability);
         }
     }
 
@@ -254,11 +255,11 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         if self.settings.durability == Durability::None {
             return Ok(Rest::Idle);
         }
-        let is_prepared = self.log.prepare().map_err(|error| self.failed(error))?;
+        let is_prepared = self.log.prepare().map_err(|error| self.standing.failed(error))?;
         let (now, last) = (self.settings.clock.now_ms(), self.synced_at.load(Relaxed));
         // A clock that was set back is no reason to wait.
         let is_due = now < last || now - last >= self.settings.interval_ms;
-        if is_due && self.promises() == Durability::Interval {
+        if is_due && self.standing.promises() == Durability::Interval {
             self.synced_at.store(now, Relaxed);
             self.sync_log()?;
         }
@@ -277,7 +278,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
 
     /// Makes everything durable, and the next open fast.
     fn end(self) -> Result<(), WriteError> {
-        if self.check_writable().is_err() {
+        if self.standing.check_writable().is_err() {
             return Ok(());
         }
         // Where it fails, the log has everything.
@@ -285,19 +286,19 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         if self.settings.durability == Durability::None {
             return sealed;
         }
-        self.check_writable()?;
+        self.standing.check_writable()?;
         self.sync_large()?;
         Ok(self.log.close()?)
     }
 
     /// Removes everything: one edit, and an empty memory.
     fn clear_all(&self) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let fresh = (self.make)().map_err(|error| WriteError::Stopped(error.to_string()));
         let fresh = Arc::new(fresh?);
         let mut manifest = self.manifest();
         let _locked = self.stripes.lock_each();
-        self.check_writable()?;
+        self.standing.check_writable()?;
         // The log first: after a crash a lower number would be given again.
         self.sync_log()?;
         let cleared_at = self.next_seq.fetch_add(1, Relaxed);

@@ -6,7 +6,7 @@
 //! successor could be lost. Then its part of the log is let go. *Freeing* takes the pages of the
 //! oldest sealed block, when pages are needed.
 
-use super::block::{Block, BlockWriter, create, path_of};
+use super::block::{Block, BlockWriter, path_of};
 use super::edit::{Edit, Name};
 use super::record::Kind;
 use super::space::{NoRoom, RecordAt, Resident};
@@ -39,7 +39,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         let took = self.settings.clock.now_ms().saturating_sub(began);
         self.counters.stalled_ms.fetch_add(took, Relaxed);
-        self.check_writable()?;
+        self.standing.check_writable()?;
         if !made {
             // Readers may hold what was freed.
             self.memory.load_full().space.pool.reclaim_blocking();
@@ -112,7 +112,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Writes a block to the tier. Called by one thread at a time.
     fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         memory.space.close_block(resident);
         let clean = self.next_seq.load(Acquire);
         self.stripes.pass_all();
@@ -142,7 +142,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Removes a file that did not come into use. After a failed edit the manifest may name it, and
     /// the store takes no more writes: then the next open decides.
     pub(super) fn discard(&self, (number, generation): Name) {
-        if self.is_stopped.get().is_none() {
+        if !self.standing.is_stopped() {
             let _ = self.files.remove(&path_of(self.path(), number, generation));
         }
     }
@@ -173,7 +173,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         (name, clean): (Name, u64),
     ) -> Result<bool, WriteError> {
         let path = path_of(self.path(), name.0, name.1);
-        let file = create(&self.files, &path)?;
+        let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&file, &path, self.id(), name);
         let (mut bytes, map) = (Vec::new(), memory.space.map);
         let records = memory.space.records_of(&memory.space.pool.try_pin()?, resident);
@@ -201,7 +201,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     pub(super) fn sync_names(&self) -> Result<(), WriteError> {
         let synced = self.files.sync_directory(self.path());
-        synced.map_err(|error| self.failed(DiskError::room("sync", self.path())(error)))
+        synced.map_err(|error| self.standing.failed(DiskError::room("sync", self.path())(error)))
     }
 
     /// Whether a record in DRAM is the present one of its key, or a tombstone.
@@ -221,15 +221,17 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         edit: &Edit,
     ) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
-        self.check_writable()?;
+        self.standing.check_writable()?;
         if manifest.bytes() > 1 << 20 {
             let cleared = Some(self.cleared_at.load(Relaxed));
             let added = self.all_blocks().map(|block| (block.foot.number, block.foot.generation)).collect();
             let block_shift = self.memory().space.block_bytes().ilog2();
             let whole = Edit { cleared, added, removed: Vec::new(), block_shift };
-            manifest.rewrite(&mut std::iter::once(whole.to_bytes())).map_err(|error| self.failed(error))?;
+            manifest
+                .rewrite(&mut std::iter::once(whole.to_bytes()))
+                .map_err(|error| self.standing.failed(error))?;
         }
-        manifest.append(&edit.to_bytes()).map_err(|error| self.failed(error))
+        manifest.append(&edit.to_bytes()).map_err(|error| self.standing.failed(error))
     }
 
     /// Lets go of the log up to the first record that the tier does not have.
@@ -241,7 +243,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // The bound first: a record with a lower number is noted in its block before it is logged.
         let bound = self.next_seq.load(Acquire);
         let first = self.memory().space.first_unsealed_seq().min(bound);
-        self.log.release(first).map_err(|error| self.failed(error))?;
+        self.log.release(first).map_err(|error| self.standing.failed(error))?;
         self.remove_doomed();
         Ok(())
     }

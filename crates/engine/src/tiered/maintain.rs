@@ -11,6 +11,7 @@ use crate::engine::Salvage;
 use crate::wip::lossy::finding;
 use crate::{Cursor, ReadError, Report, Rest, WriteError};
 use std::path::Path;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{Directory, DiskError, Manifest};
 use terrace_index::Place;
@@ -44,7 +45,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     fn expired_in_memory(&self) -> Result<Vec<Vec<u8>>, WriteError> {
         let memory = self.memory();
         let here = Here::enter(&memory)?;
-        let mut swept = self.swept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut expired = Vec::new();
         let next = here.index().scan(&here.guard, &swept, SWEPT, &mut |word| {
             let Some(record) = here.record(word) else { return };
@@ -168,17 +169,16 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// A copy of the store as it is now, in a new directory: links to its blocks, its large values
     /// and the log, and a manifest of its own.
     pub(super) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         // Nothing changes the blocks meanwhile, and nothing is removed.
-        let _reorganising = self.reorganising.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
         let _manifest = self.manifest();
         let locked = self.stripes.lock_each();
-        let cut = self.log.cut().map_err(|error| self.failed(error))?;
-        let doomed =
-            std::mem::take(&mut *self.doomed.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let cut = self.log.cut().map_err(|error| self.standing.failed(error))?;
+        let doomed = std::mem::take(&mut *self.doomed.lock().unwrap_or_else(PoisonError::into_inner));
         drop(locked);
         self.sync_large()?;
-        self.log.sync(cut.end).map_err(|error| self.failed(error))?;
+        self.log.sync(cut.end).map_err(|error| self.standing.failed(error))?;
         let identity = self.directory.identity().clone();
         let blocks: Vec<Held<F>> = self.all_blocks().collect();
         let whole = Edit {
@@ -202,7 +202,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             Manifest::create(&self.files, to, identity.store, &[whole.to_bytes()]).map(drop)
         };
         let made = Directory::create(&self.files, directory, &identity, fill);
-        self.doomed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(doomed);
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(doomed);
         made.map(drop).map_err(|error| WriteError::Checkpoint(error.to_string()))
     }
 }

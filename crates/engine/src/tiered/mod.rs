@@ -39,9 +39,6 @@ mod stripes;
 mod write;
 
 pub use open::{MakePool, NAME, TieredError};
-pub use probe::Probes;
+pub use probe::{Kind, Probes};
 pub use space::Shares;
 pub use store::{Settings, Tiered};
-
-/// The kind of keys that the index of such a store has.
-pub type Kind = terrace_index::Bytes<Probes>;

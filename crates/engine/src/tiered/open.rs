@@ -19,17 +19,18 @@ use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
 use super::stripes::Stripes;
 use super::write::{New, Stuck, store_in_place};
 use crate::draft::{Draft, read_drafts};
+use crate::standing::Standing;
 use crate::{OpenError, ReadError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use terrace_disk::{Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Record, replay};
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
-use terrace_pool::{Opener, Pool};
+use terrace_pool::Pool;
 
 /// The name of this engine in a store's identity.
 pub const NAME: &str = "tiered";
@@ -73,13 +74,7 @@ fn read_plan<F: Files>(
         let added = Edit::read(bytes).ok_or("an edit is none").and_then(|edit| plan.add(edit));
         added.map_err(|what| DiskError::corrupt(path, 0, what))
     };
-    let manifest = match is_read_only {
-        true => {
-            Manifest::read(files, path, store, &mut each)?;
-            None
-        }
-        false => Some(Manifest::open(files, path, store, &mut each)?),
-    };
+    let manifest = Manifest::open_or_read(files, path, store, is_read_only, &mut each)?;
     Ok((plan, manifest))
 }
 
@@ -212,11 +207,9 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             divided_at: AtomicU64::new(0),
             swept: Mutex::default(),
             unsynced: Mutex::default(),
-            durability: AtomicUsize::new(settings.durability as usize),
+            standing: Standing::new(settings.read_only, settings.durability),
             synced_at: AtomicU64::new(settings.clock.now_ms()),
             chance: AtomicU64::new(settings.chance),
-            is_stopped: OnceLock::new(),
-            opener: Opener::here(),
             counters: Default::default(),
             settings,
         };

@@ -13,8 +13,8 @@ use terrace_index::{Bytes, RecordKeys};
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-/// The kind of keys of the index: probes.
-pub(super) type Kind = Bytes<Probes>;
+/// The kind of keys that the index of such a store has: probes.
+pub type Kind = Bytes<Probes>;
 
 /// The records that the index's words name.
 pub struct Probes;
@@ -29,7 +29,6 @@ enum Mode {
 }
 
 /// What a thread knows in a search.
-#[derive(Default)]
 struct Known {
     /// Cold records that were read: their addresses and probes.
     read: Vec<(u64, Box<[u8]>)>,

@@ -4,8 +4,8 @@ use super::cache::Side;
 use super::record::{Copied, Kind, LargeValue, Record, hash_in};
 use super::space::Map;
 use super::store::{Here, Tiered};
-use crate::entry::{Absence, Bytes};
-use crate::{Entry, Place, ReadError, Token, Value, Version};
+use crate::entry::Live;
+use crate::{Place, ReadError, Value, Version};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::DiskError;
 use terrace_medium::MappedMedium;
@@ -53,27 +53,6 @@ impl std::ops::Deref for Probe {
     #[inline]
     fn deref(&self) -> &[u8] {
         if self.long.is_empty() { &self.short[..self.len] } else { &self.long }
-    }
-}
-
-/// A version of a key that has a value.
-pub(super) struct Live {
-    pub(super) seq: u64,
-    pub(super) value: Vec<u8>,
-    pub(super) expires_at: Option<u64>,
-}
-
-pub(super) fn token(seq: u64) -> Token {
-    Token { sum: seq, stamp: seq as u32 }
-}
-
-impl Live {
-    pub(super) fn entry(&self) -> Entry<'_> {
-        Entry { value: &self.value, expires_at: self.expires_at, token: token(self.seq) }
-    }
-
-    fn into_value<'a>(self) -> Value<'a> {
-        Value { bytes: Bytes::Owned(self.value), expires_at: self.expires_at, token: token(self.seq) }
     }
 }
 
@@ -194,7 +173,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        self.opener.check()?;
+        self.standing.check_process()?;
         if key.len() > crate::KEY_MAX {
             return Ok(None);
         }
@@ -202,27 +181,19 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// The state of a key. `removals` is the count from before it was looked up.
-    pub(super) fn version_of(&self, removals: u64, found: Option<(u64, Option<u64>)>) -> Version {
-        match found {
-            Some((seq, expires_at)) if !self.has_expired(expires_at) => {
-                Version { token: Some(token(seq)), absence: None }
-            }
-            found => {
-                let expired = found.map(|(seq, _)| token(seq));
-                Version { token: None, absence: Some(Absence { removals, expired }) }
-            }
-        }
+    pub(super) fn version_of(&self, removals: u64, found: Option<Copied>) -> Version {
+        let found = found.filter(|copied| copied.shape.kind != Kind::Tombstone);
+        let present = found.map(|copied| (copied.seq.into(), self.has_expired(copied.expires_at)));
+        Version::seen(removals, present)
     }
 
     pub(super) fn present_version(&self, key: &[u8]) -> Result<Version, ReadError> {
-        self.opener.check()?;
+        self.standing.check_process()?;
         let removals = self.removals.of(key);
         if key.len() > crate::KEY_MAX {
             return Ok(self.version_of(removals, None));
         }
-        let found = self.find(&self.probe(key))?;
-        let found = found.filter(|copied| copied.shape.kind != Kind::Tombstone);
-        Ok(self.version_of(removals, found.map(|copied| (copied.seq, copied.expires_at))))
+        Ok(self.version_of(removals, self.find(&self.probe(key))?))
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! The log is synced before a file goes: what makes a record dead must not be lost.
 
-use super::block::{Block, BlockWriter, Held, create, path_of};
+use super::block::{Block, BlockWriter, Held, path_of};
 use super::edit::{Edit, Name};
 use super::record::{Kind, LargeValue, Record};
 use super::store::{Here, Memory, Tiered};
@@ -188,7 +188,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // Of a write with a lower number, the index has the outcome.
         self.stripes.pass_all();
         let path = path_of(self.path(), name.0, name.1);
-        let file = create(&self.files, &path)?;
+        let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&file, &path, self.id(), name);
         let (mut moves, mut next) = (Moves::new(), 0);
         let mut failed: Result<(), WriteError> = Ok(());

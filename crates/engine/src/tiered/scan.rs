@@ -1,8 +1,9 @@
 //! Scans over all keys, in the order of the index.
 
-use super::read::{Live, Probe};
+use super::read::Probe;
 use super::record::{Copied, Record, hash_in};
 use super::store::{Here, Tiered};
+use crate::entry::Live;
 use crate::{Cursor, Entry, ReadError};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::Place;
@@ -22,7 +23,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
-        self.opener.check()?;
+        self.standing.check_process()?;
         let (mut place, mut left) = (cursor.place().clone(), at_least.max(1));
         if matches!(place, Place::After(_)) {
             return Err(ReadError::InvalidCursor);

@@ -13,19 +13,20 @@ use super::record::LargeValue;
 use super::space::{RecordAt, Shares, Space};
 use super::stripes::Stripes;
 use crate::removals::Removals;
+use crate::standing::Standing;
 use crate::table::{Indexed, Table};
 use crate::watches::Watches;
 use crate::{Clock, Durability, OpenError, WriteError};
 use arc_swap::ArcSwap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use terrace_disk::{Directory, DiskError, Log, Manifest, Position};
 use terrace_index::{Place, PointIndex, Stored};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
-use terrace_pool::{Forked, Guard, Opener, Pool};
+use terrace_pool::{Forked, Guard, Pool};
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -109,12 +110,9 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) swept: Mutex<Place>,
     /// Files of large values that were written since the last sync of the log.
     pub(super) unsynced: Mutex<Vec<Arc<F::File>>>,
-    /// What a write survives when it returns: a number of [`Durability::ALL`].
-    pub(super) durability: AtomicUsize,
+    pub(super) standing: Standing,
     pub(super) synced_at: AtomicU64,
     pub(super) chance: AtomicU64,
-    pub(super) is_stopped: OnceLock<String>,
-    pub(super) opener: Opener,
     pub(super) counters: Counters,
 }
 
@@ -204,11 +202,6 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.memory.load()
     }
 
-    /// What a write survives when it returns.
-    pub(super) fn promises(&self) -> Durability {
-        Durability::ALL[self.durability.load(Relaxed)]
-    }
-
     pub(super) fn has_expired(&self, expires_at: Option<u64>) -> bool {
         expires_at.is_some_and(|at| at <= self.settings.clock.now_ms())
     }
@@ -232,43 +225,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.blocks.iter().filter_map(|block| block.load_full())
     }
 
-    pub(super) fn check_writable(&self) -> Result<(), WriteError> {
-        self.opener.check()?;
-        match self.is_stopped.get() {
-            _ if self.settings.read_only => Err(WriteError::ReadOnly),
-            Some(why) => Err(WriteError::Stopped(why.clone())),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn check_sizes(&self, key: &[u8], value: usize) -> Result<(), WriteError> {
-        match () {
-            () if key.len() > crate::KEY_MAX => Err(WriteError::KeyTooLong),
-            () if value > crate::VALUE_MAX => Err(WriteError::ValueTooLong),
-            () => Ok(()),
-        }
-    }
-
-    /// Makes every later write fail, for this reason.
-    pub(super) fn stop_writes(&self, why: String) {
-        let _ = self.is_stopped.set(why);
-    }
-
-    /// The error of the log or the manifest. It stops all writes, unless there was only no room.
-    pub(super) fn failed(&self, error: DiskError) -> WriteError {
-        if !matches!(error, DiskError::Full { .. }) {
-            self.stop_writes(error.to_string());
-        }
-        error.into()
-    }
-
     /// Makes every write so far durable.
     pub(super) fn sync_log(&self) -> Result<(), WriteError> {
         self.sync_large()?;
         if self.settings.durability == Durability::None {
             return Ok(());
         }
-        self.log.sync(self.log.end()).map_err(|error| self.failed(error))
+        self.log.sync(self.log.end()).map_err(|error| self.standing.failed(error))
     }
 
     /// Syncs the files of large values that the log may name.
@@ -277,7 +240,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if unsynced.is_empty() {
             return Ok(());
         }
-        let room = |error| self.failed(DiskError::room("sync", self.path())(error));
+        let room = |error| self.standing.failed(DiskError::room("sync", self.path())(error));
         unsynced
             .iter()
             .try_for_each(|file| terrace_medium::files::StoredFile::sync(&**file))

@@ -9,12 +9,14 @@
 //! older versions on the tier from coming back, and goes when none is left.
 
 use super::cache::Side;
-use super::read::{Live, Probe};
+use super::read::Probe;
 use super::record::{Copied, Kind, LargeValue, Record, Shape};
 use super::space::{NoRoom, RecordAt, Room};
 use super::store::{Here, Tiered};
 use crate::draft::{Draft, append_drafts};
 use crate::durability::Durably;
+use crate::entry::Live;
+use crate::standing::check_sizes;
 use crate::{Change, Durability, ReadError, WriteError};
 use std::cell::RefCell;
 use std::sync::PoisonError;
@@ -112,8 +114,7 @@ pub(super) fn store_in_place<M: MappedMedium>(here: &Here<'_, M>, at: RecordAt, 
 }
 
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
-    /// What a key has, under the lock of its stripe. A record that cannot be read counts as the
-    /// key's: a write replaces it.
+    /// What a key has, under the lock of its stripe.
     pub(super) fn old(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
         let (word, read) = self.look_up(here, probe)?;
         let Some(address) = word else { return Ok(None) };
@@ -131,7 +132,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             return Ok(0);
         }
         let append = |heads: &mut Vec<u8>| append_drafts(&self.log, heads, first, drafts);
-        BYTES.with_borrow_mut(|(_, heads)| append(heads)).map_err(|error| self.failed(error))
+        BYTES.with_borrow_mut(|(_, heads)| append(heads)).map_err(|error| self.standing.failed(error))
     }
 
     /// Changes the index's word of a key, under the lock of its stripe.
@@ -353,7 +354,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Makes a write that depends on nothing.
     pub(super) fn write(&self, draft: Draft<'_>, how: Durably) -> Result<bool, WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let probe = self.probe(draft.key);
         let new = self.prepare(draft)?;
@@ -362,7 +363,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let _stripe = self.stripes.lock(probe.hash());
             let memory = self.memory();
             let here = Here::enter(&memory)?;
-            self.check_writable()?;
+            self.standing.check_writable()?;
             let old = self.old(&here, &probe)?;
             let was_live = old.as_ref().is_some_and(|old| !self.has_expired(old.copied.expires_at));
             if is_removal && old.is_none() {
@@ -396,21 +397,21 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         change: &mut dyn FnMut(Option<crate::Entry<'_>>) -> Change,
         how: Durably,
     ) -> Result<(), WriteError> {
-        self.check_sizes(key, 0)?;
-        self.check_writable()?;
+        check_sizes(key, 0)?;
+        self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let probe = self.probe(key);
         let end = self.with_room(|| {
             let _stripe = self.stripes.lock(probe.hash());
             let memory = self.memory();
             let here = Here::enter(&memory)?;
-            self.check_writable()?;
+            self.standing.check_writable()?;
             let old = self.old(&here, &probe)?;
             let live = self.live_of(old.as_ref())?;
             let changed = change(live.as_ref().map(Live::entry));
             let content = match &changed {
                 Change::Put { value, expires_at } => {
-                    self.check_sizes(key, value.len())?;
+                    check_sizes(key, value.len())?;
                     Content::Put { value, expires_at: *expires_at }
                 }
                 Change::Expire(at) => match &live {
@@ -436,23 +437,20 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             .ok_or(ReadError::Corrupt { place: crate::Place::Pool(old.address), what })
     }
 
-    /// What `how` promises beyond visibility; `None` for nothing yet.
+    /// What `how` promises beyond visibility; `None` for nothing yet. Without a log, nothing can be
+    /// promised.
     pub(super) fn promised(&self, how: Durably) -> Result<Option<Durability>, WriteError> {
-        let most = self.promises();
-        match how {
-            Durably::Later => Ok(None),
-            Durably::Store => Ok(Some(most)),
-            Durably::AtLeast(asked) if self.settings.durability == Durability::None && asked > most => {
+        match (how, self.standing.promises()) {
+            (Durably::AtLeast(asked), most @ Durability::None) if asked > most => {
                 Err(WriteError::Durability { asked, most })
             }
-            // Any file can be synced, so a single write may ask for more than the store promises.
-            Durably::AtLeast(asked) => Ok(Some(asked.max(most))),
+            _ => Ok(self.standing.promised(how)),
         }
     }
 
     /// Waits until the log up to `end` survives what was promised.
     pub(super) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
-        self.opener.check()?;
+        self.standing.check_process()?;
         let done = match durability {
             _ if end == 0 => Ok(()),
             None | Some(Durability::None) => Ok(()),
@@ -463,7 +461,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
         };
         done.map_err(|error| {
-            self.stop_writes(error.to_string());
+            self.standing.stop(error.to_string());
             error.into()
         })
     }

@@ -65,15 +65,15 @@ impl<F: Files> Wip<F> {
     /// A copy of the store as it is now, in a new directory: links to its tables and to the log,
     /// and a manifest of its own.
     pub(super) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         // Nothing changes the structure meanwhile. Later writes are not part of the copy: they go
         // to another segment of the log.
         let _manifest = self.structure.lock();
         let writer = self.writer();
         let (whole, tables) = (self.whole(), self.all_tables());
-        let cut = self.log.cut().map_err(|error| self.failed(error))?;
+        let cut = self.log.cut().map_err(|error| self.standing.failed(error))?;
         drop(writer);
-        self.log.sync(cut.end).map_err(|error| self.failed(error))?;
+        self.log.sync(cut.end).map_err(|error| self.standing.failed(error))?;
         let identity = self.directory.identity().clone();
         let mut link =
             |from: &Path, to: &Path| self.files.link(from, to).map_err(DiskError::room("link", from));

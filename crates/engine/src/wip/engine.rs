@@ -1,10 +1,11 @@
 //! The operations of every engine.
 
 use super::range::Range;
-use super::read::Live;
 use super::store::Wip;
 use crate::draft::Draft;
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
+use crate::entry::Live;
+use crate::standing::check_sizes;
 use crate::{
     Change, CloseError, Count, Cursor, Direction, Durability, Durably, Entry, OnDisk, Ordered, Put,
     RangeCursor, RangeRemoved, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError,
@@ -23,7 +24,7 @@ const REPLAYED_FAST: u64 = 1 << 20;
 impl<F: Files> Wip<F> {
     /// Entries of several keys at one sequence number.
     fn get_each(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
-        if let Err(forked) = self.opener.check() {
+        if let Err(forked) = self.standing.check_process() {
             return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into())));
         }
         let snapshot = self.snapshots.take(&self.visible);
@@ -40,7 +41,7 @@ impl<F: Files> Wip<F> {
     }
 
     fn check_key(&self, put: &Put<'_>) -> Result<(), WriteError> {
-        self.check_sizes(put.key, put.value.len())
+        check_sizes(put.key, put.value.len())
     }
 }
 
@@ -84,7 +85,7 @@ impl<F: Files> Engine for Wip<F> {
     }
 
     fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError> {
-        self.check_sizes(key, 0)?;
+        check_sizes(key, 0)?;
         self.write(&[Draft::removal(key)], how)
     }
 
@@ -118,8 +119,7 @@ impl<F: Files> Engine for Wip<F> {
         self.commit_all(writes, expected, how)
     }
 
-    fn clear(&self, how: Durably) -> Result<(), WriteError> {
-        self.promised(how)?;
+    fn clear(&self, _: Durably) -> Result<(), WriteError> {
         self.clear_all()
     }
 
@@ -128,11 +128,11 @@ impl<F: Files> Engine for Wip<F> {
     }
 
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
-        self.wait_for_log(ticket.0, Some(self.promises()))
+        self.wait_for_log(ticket.0, Some(self.standing.promises()))
     }
 
     fn durability(&self) -> Durability {
-        self.promises()
+        self.standing.promises()
     }
 
     fn scan(
@@ -171,12 +171,12 @@ impl<F: Files> Engine for Wip<F> {
     }
 
     fn watch(&self, prefix: &[u8]) -> Result<Box<dyn WatchHandle>, WatchError> {
-        self.opener.check().map_err(|Forked| WatchError::Forked)?;
+        self.standing.check_process().map_err(|Forked| WatchError::Forked)?;
         Ok(Box::new(self.watches.add(prefix)))
     }
 
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
-        self.check_sizes(key, value.len())
+        check_sizes(key, value.len())
     }
 
     fn now_ms(&self) -> u64 {
@@ -204,7 +204,7 @@ impl<F: Files> Engine for Wip<F> {
     }
 
     fn stop(&self, why: String) {
-        self.stop_writes(why);
+        self.standing.stop(why);
     }
 
     fn close(self: Arc<Self>) -> Result<(), CloseError> {
@@ -224,9 +224,9 @@ impl<F: Files> Engine for Wip<F> {
 impl<F: Files> Wip<F> {
     /// Prepares the log, and keeps it short.
     fn step_log(&self) -> Result<Rest, WriteError> {
-        let is_prepared = self.log.prepare().map_err(|error| self.failed(error))?;
+        let is_prepared = self.log.prepare().map_err(|error| self.standing.failed(error))?;
         self.shorten_log();
-        if self.promises() == Durability::Interval {
+        if self.standing.promises() == Durability::Interval {
             self.sync_in_time()?;
         }
         Ok(if is_prepared { Rest::More } else { Rest::Idle })
@@ -245,7 +245,7 @@ impl<F: Files> Wip<F> {
 
     /// Makes everything durable, and the next open fast.
     fn end(self) -> Result<(), WriteError> {
-        if self.check_writable().is_err() {
+        if self.standing.check_writable().is_err() {
             return Ok(());
         }
         let state = self.state.load_full();
@@ -254,7 +254,7 @@ impl<F: Files> Wip<F> {
             self.freeze_all();
             // Where it fails, the log has everything.
             while self.step_flush().is_ok_and(|rest| rest == Rest::More) {}
-            self.check_writable()?;
+            self.standing.check_writable()?;
         }
         Ok(self.log.close()?)
     }
@@ -303,7 +303,7 @@ impl<F: Files> Ordered for Wip<F> {
 
 impl<F: Files> OnDisk for Wip<F> {
     fn flush(&self) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         self.freeze_all();
         self.work()
     }
@@ -330,12 +330,12 @@ impl<F: Files> OnDisk for Wip<F> {
     }
 
     fn sync(&self) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         self.sync_log()
     }
 
     fn set_durability(&self, durability: Durability) {
-        self.durability.store(durability as usize, Relaxed);
+        self.standing.set_durability(durability);
     }
 
     fn post_notice(&self, text: &str) -> bool {

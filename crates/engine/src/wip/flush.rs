@@ -37,7 +37,7 @@ impl<F: Files> Wip<F> {
     /// Removes a table that did not come into use. After a failed edit the manifest may name it,
     /// and the store takes no more writes: then the next open decides.
     pub(super) fn discard(&self, number: u64) {
-        if self.is_stopped.get().is_none() {
+        if !self.standing.is_stopped() {
             let _ = self.files.remove(&table::path_of(self.path(), number));
         }
     }
@@ -120,7 +120,7 @@ impl<F: Files> Wip<F> {
         let state = self.state.load();
         let in_memory = state.memtables().filter_map(|memtable| memtable.first_seq()).min();
         let first = in_memory.unwrap_or(visible + 1).min(self.refilled.load(Relaxed));
-        self.log.release(first).map_err(|error| self.failed(error))
+        self.log.release(first).map_err(|error| self.standing.failed(error))
     }
 
     /// Freezes the MemTables that keep the tail of a log that has become too long.

@@ -327,7 +327,7 @@ impl<F: Files> Wip<F> {
 
     fn wait_for_room(&self) -> Result<(), WriteError> {
         while self.frozen_bytes() > self.frozen_max() {
-            self.check_writable()?;
+            self.standing.check_writable()?;
             if self.step_flush()? == Rest::Idle {
                 self.jobs.wait(Duration::from_millis(100));
             }

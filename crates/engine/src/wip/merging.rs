@@ -142,7 +142,7 @@ impl<F: Files> Wip<F> {
     }
 
     fn merge_some(&self, merging: &mut Merging<F>) -> Result<bool, WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         if merging.items.is_none() {
             merging.items = Some(self.begin_merge(merging)?);
         }

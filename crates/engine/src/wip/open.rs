@@ -7,14 +7,14 @@ use super::state::{Bucket, State};
 use super::store::{Counters, Settings, Wip, Writer};
 use super::structure::Structure;
 use super::table::{self, Table};
+use crate::standing::Standing;
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use terrace_disk::{Directory, DiskError, Identity, Log, LogOptions, Manifest, TableCache};
 use terrace_medium::files::Files;
-use terrace_pool::Opener;
 
 /// The engine's name in the identity of a directory.
 pub const NAME: &str = "wip";
@@ -94,12 +94,7 @@ fn read_plan<F: Files>(
         let added = Edit::read(bytes).ok_or("it is none").and_then(|edit| plan.add(edit));
         added.map_err(|what| DiskError::Corrupt { path: path.into(), offset: 0, what })
     };
-    let manifest = if is_read_only {
-        Manifest::read(files, path, store, &mut each)?;
-        None
-    } else {
-        Some(Manifest::open(files, path, store, &mut each)?)
-    };
+    let manifest = Manifest::open_or_read(files, path, store, is_read_only, &mut each)?;
     Ok((plan, manifest))
 }
 
@@ -162,12 +157,10 @@ impl<F: Files> Wip<F> {
             jobs: Jobs::default(),
             structure: Structure::new(manifest, plan.last_number + 1),
             writer: Mutex::new(writer),
-            durability: AtomicUsize::new(settings.durability as usize),
+            standing: Standing::new(settings.read_only, settings.durability),
             synced_at: AtomicU64::new(settings.clock.now_ms()),
             chance,
-            is_stopped: OnceLock::new(),
             owed: AtomicU64::new(0),
-            opener: Opener::here(),
             refilled: AtomicU64::new(u64::MAX),
             counters,
             settings,

@@ -7,7 +7,6 @@ use super::lossy::{Damages, Lossy, place_of};
 use super::memtable::MemCursor;
 use super::state::{Bucket, State};
 use super::store::Wip;
-use crate::wip::read::token;
 use crate::{Cursor, Direction, Durably, Entry, RangeCursor, RangeRemoved, ReadError, WriteError};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -146,7 +145,7 @@ impl<F: Files> Wip<F> {
         at_most: u64,
         how: Durably,
     ) -> Result<RangeRemoved, WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let mut range = self.range_between(from, to, Direction::Forward);
         let (mut removed, mut left) = (0, at_most);
         loop {
@@ -167,7 +166,7 @@ impl<F: Files> Wip<F> {
                     range = self.range_between(Bound::Included(&next), to, Direction::Forward)
                 }
                 next => {
-                    self.wait_for_log(self.log.end(), self.promised(how)?)?;
+                    self.wait_for_log(self.log.end(), self.standing.promised(how))?;
                     return Ok((removed, next.map(Vec::into_boxed_slice)));
                 }
             }
@@ -195,7 +194,7 @@ impl<F: Files> Range<'_, F> {
         each: &mut dyn FnMut(&[u8], Entry<'_>) -> ControlFlow<()>,
     ) -> Result<bool, ReadError> {
         let store = self.store;
-        store.opener.check()?;
+        store.standing.check_process()?;
         // The snapshot first: then the state has all that it sees, and compactions keep it.
         let snapshot = store.snapshots.take(&store.visible);
         let state = store.state.load_full();
@@ -246,7 +245,7 @@ impl<F: Files> Range<'_, F> {
                     key.clear();
                     key.extend_from_slice(entry.key);
                     let terrace_disk::Entry { key, seq, value, expires_at } = entry;
-                    if each(key, Entry { value, expires_at, token: token(seq) }).is_break() {
+                    if each(key, Entry { value, expires_at, token: seq.into() }).is_break() {
                         return Ok(true);
                     }
                 }

@@ -3,8 +3,8 @@
 use super::memtable::MemItem;
 use super::state::{Bucket, State};
 use super::store::Wip;
-use crate::entry::{Absence, Bytes};
-use crate::{Entry, ReadError, Token, Value, Version};
+use crate::entry::Live;
+use crate::{ReadError, Value, Version};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_disk::{Content, Found};
 use terrace_medium::files::Files;
@@ -13,13 +13,6 @@ use terrace_medium::files::Files;
 pub(super) enum Hit {
     Memory(MemItem),
     Table(Found),
-}
-
-/// A version of a key that has a value.
-pub(super) struct Live {
-    pub(super) seq: u64,
-    pub(super) value: Vec<u8>,
-    pub(super) expires_at: Option<u64>,
 }
 
 impl Hit {
@@ -59,26 +52,10 @@ impl Hit {
     }
 }
 
-/// The token of the version with this sequence number.
-pub(super) fn token(seq: u64) -> Token {
-    Token { sum: seq, stamp: seq as u32 }
-}
-
-impl Live {
-    pub(super) fn entry(&self) -> Entry<'_> {
-        Entry { value: &self.value, expires_at: self.expires_at, token: token(self.seq) }
-    }
-
-    pub(super) fn into_value<'v>(self) -> Value<'v> {
-        let Self { seq, value, expires_at } = self;
-        Value { bytes: Bytes::Owned(value), expires_at, token: token(seq) }
-    }
-}
-
 impl<F: Files> Wip<F> {
     /// The newest version of `key` up to the sequence number `seq`.
     pub(super) fn find(&self, state: &State<F>, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
-        self.opener.check()?;
+        self.standing.check_process()?;
         let bucket = state.bucket(key);
         match self.find_in(bucket, key, seq)? {
             // A tombstone is an answer, too: what the parent has is older.
@@ -135,16 +112,8 @@ impl<F: Files> Wip<F> {
 
     /// The state of a key. `removals` is the count from before it was looked up.
     pub(super) fn version_of(&self, removals: u64, hit: Option<&Hit>) -> Version {
-        let present = hit.and_then(|hit| hit.expiry().map(|expires_at| (token(hit.seq()), expires_at)));
-        match present {
-            Some((token, expires_at)) if !self.has_expired(expires_at) => {
-                Version { token: Some(token), absence: None }
-            }
-            present => {
-                let expired = present.map(|(token, _)| token);
-                Version { token: None, absence: Some(Absence { removals, expired }) }
-            }
-        }
+        let present = hit.and_then(|hit| Some((hit.seq().into(), self.has_expired(hit.expiry()?))));
+        Version::seen(removals, present)
     }
 
     pub(super) fn present_version(&self, key: &[u8]) -> Result<Version, ReadError> {

@@ -64,7 +64,7 @@ fn visit<F: Files>(sources: Vec<Items<F>>, cleared_at: u64, each: &mut Salvage<'
     entries.seek_first()?;
     while let Some(entry) = entries.entry() {
         if entry.seq >= cleared_at {
-            let token = super::read::token(entry.seq);
+            let token = entry.seq.into();
             each(Ok((entry.key, Entry { value: entry.value, expires_at: entry.expires_at, token })));
         }
         entries.next()?;

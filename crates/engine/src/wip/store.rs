@@ -12,15 +12,15 @@ use super::snapshots::Snapshots;
 use super::state::{Bucket, State};
 use super::structure::Structure;
 use crate::removals::Removals;
+use crate::standing::Standing;
 use crate::watches::Watches;
-use crate::{Clock, Durability, WriteError};
+use crate::{Clock, Durability};
 use arc_swap::ArcSwap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::{Directory, Log, Position, TableCache};
 use terrace_medium::files::Files;
-use terrace_pool::Opener;
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -108,17 +108,13 @@ pub struct Wip<F: Files> {
     pub(super) jobs: Jobs<F>,
     pub(super) structure: Structure<F>,
     pub(super) writer: Mutex<Writer>,
-    /// What a write survives when it returns: a number of [`Durability::ALL`].
-    pub(super) durability: AtomicUsize,
+    pub(super) standing: Standing,
     /// When the log was last synced by [`Durability::Interval`], in unix milliseconds.
     pub(super) synced_at: AtomicU64,
     /// The last number that was drawn.
     pub(super) chance: AtomicU64,
-    pub(super) is_stopped: OnceLock<String>,
     /// Bytes of writes that came since the last delay, weighted by the debt.
     pub(super) owed: AtomicU64,
-    /// The process that has opened the store: a child of it would write to the same log.
-    pub(super) opener: Opener,
     /// While the store is opened, the number below which all items lie in tables and MemTables.
     pub(super) refilled: AtomicU64,
     pub(super) counters: Counters,
@@ -156,11 +152,6 @@ impl<F: Files> Wip<F> {
         self.directory.path()
     }
 
-    /// What a write survives when it returns.
-    pub(super) fn promises(&self) -> Durability {
-        Durability::ALL[self.durability.load(Relaxed)]
-    }
-
     pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,28 +184,6 @@ impl<F: Files> Wip<F> {
             Some(state.with(bucket))
         });
         self.jobs.announce();
-    }
-
-    pub(super) fn check_writable(&self) -> Result<(), WriteError> {
-        self.opener.check()?;
-        match self.is_stopped.get() {
-            _ if self.settings.read_only => Err(WriteError::ReadOnly),
-            Some(why) => Err(WriteError::Stopped(why.clone())),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn check_sizes(&self, key: &[u8], value: usize) -> Result<(), WriteError> {
-        match () {
-            () if key.len() > crate::KEY_MAX => Err(WriteError::KeyTooLong),
-            () if value > crate::VALUE_MAX => Err(WriteError::ValueTooLong),
-            () => Ok(()),
-        }
-    }
-
-    /// Makes every later write fail, for this reason.
-    pub(super) fn stop_writes(&self, why: String) {
-        let _ = self.is_stopped.set(why);
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_disk::{DiskError, Manifest};
+use terrace_disk::Manifest;
 use terrace_medium::files::Files;
 
 /// Bytes of the manifest from which on it is written anew, if that makes it less than half as long.
@@ -59,17 +59,17 @@ impl<F: Files> Wip<F> {
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
     pub(super) fn write_edit(&self, manifest: &mut Locked<'_, F>, edit: &Edit) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
-        self.check_writable()?;
+        self.standing.check_writable()?;
         if manifest.bytes() > MANIFEST_BYTES {
             let whole = self.whole();
             if (whole.to_bytes().len() as u64) < MANIFEST_BYTES / 2 || manifest.bytes() > 64 * MANIFEST_BYTES
             {
                 manifest
                     .rewrite(&mut std::iter::once(whole.to_bytes()))
-                    .map_err(|error| self.failed(error))?;
+                    .map_err(|error| self.standing.failed(error))?;
             }
         }
-        manifest.append(&edit.to_bytes()).map_err(|error| self.failed(error))
+        manifest.append(&edit.to_bytes()).map_err(|error| self.standing.failed(error))
     }
 
     /// An edit that makes the present structure out of nothing. Called under the manifest's lock.
@@ -95,26 +95,17 @@ impl<F: Files> Wip<F> {
         edit
     }
 
-    /// The error of the log or the manifest. It stops all writes, unless there was only no room:
-    /// then nothing has changed, and writes go on once there is some.
-    pub(super) fn failed(&self, error: DiskError) -> WriteError {
-        if !matches!(error, DiskError::Full { .. }) {
-            self.stop_writes(error.to_string());
-        }
-        error.into()
-    }
-
     /// Makes every write so far durable.
     pub(super) fn sync_log(&self) -> Result<(), WriteError> {
-        self.log.sync(self.log.end()).map_err(|error| self.failed(error))
+        self.log.sync(self.log.end()).map_err(|error| self.standing.failed(error))
     }
 
     /// Removes everything: one edit, and an empty state.
     pub(super) fn clear_all(&self) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let mut manifest = self.structure.lock();
         let mut writer = self.writer();
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let (id, cleared_at) = (self.structure.number(), writer.next_seq);
         let buckets = vec![NewBucket { id, low: Vec::new(), parent: None }];
         // The log first: after a crash a lower number would be given again.

@@ -15,6 +15,7 @@ use super::store::{Wip, Writer};
 use crate::draft::{Draft, HEAD_MAX, append_drafts, draft};
 use crate::durability::Durably;
 use crate::engine::{Commit, Expected, Write, WriteKind};
+use crate::standing::check_sizes;
 use crate::{Change, Durability, Entry, ReadError, WriteError};
 use arc_swap::Guard;
 use std::sync::Arc;
@@ -35,15 +36,15 @@ impl<F: Files> Wip<F> {
         admit: impl FnOnce(&State<F>) -> bool,
     ) -> Result<bool, WriteError> {
         // First of all: in the child of a fork, another thread may hold a lock for ever.
-        self.check_writable()?;
-        let durability = self.promised(how)?;
+        self.standing.check_writable()?;
+        let durability = self.standing.promised(how);
         let bytes: usize = drafts.iter().map(Draft::bytes).sum();
         if bytes + drafts.len() * HEAD_MAX > LOG_PAYLOAD_MAX {
             return Err(WriteError::BatchTooLong);
         }
         self.make_room(drafts, bytes)?;
         let mut writer = self.writer();
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let state = self.state.load();
         if !admit(&state) {
             return Ok(false);
@@ -62,7 +63,8 @@ impl<F: Files> Wip<F> {
 
     /// Appends a record to the log.
     fn append(&self, writer: &mut Writer, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
-        append_drafts(&self.log, &mut writer.heads, first, drafts).map_err(|error| self.failed(error))
+        append_drafts(&self.log, &mut writer.heads, first, drafts)
+            .map_err(|error| self.standing.failed(error))
     }
 
     /// Adds items to MemTables, and makes them visible.
@@ -130,8 +132,7 @@ impl<F: Files> Wip<F> {
         loop {
             let since = self.visible.load(Acquire);
             if self.live(self.newest(key)?).is_none() {
-                self.check_writable()?;
-                self.promised(how)?;
+                self.standing.check_writable()?;
                 return Ok(false);
             }
             let admit = |state: &State<F>| self.are_unchanged(state, since, [key].into_iter());
@@ -166,17 +167,16 @@ impl<F: Files> Wip<F> {
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
         how: Durably,
     ) -> Result<(), WriteError> {
-        self.check_sizes(key, 0)?;
-        self.check_writable()?;
-        self.promised(how)?;
+        check_sizes(key, 0)?;
+        self.standing.check_writable()?;
         loop {
             let since = self.visible.load(Acquire);
             let live = self.live(self.newest(key)?);
-            let entry = live.as_ref().map(super::read::Live::entry);
+            let entry = live.as_ref().map(crate::entry::Live::entry);
             let changed = change(entry);
             let content = match &changed {
                 Change::Put { value, expires_at } => {
-                    self.check_sizes(key, value.len())?;
+                    check_sizes(key, value.len())?;
                     Content::Put { value, expires_at: *expires_at }
                 }
                 Change::Expire(at) => match &live {
@@ -203,7 +203,7 @@ impl<F: Files> Wip<F> {
     ) -> Result<Commit, WriteError> {
         for write in writes {
             let len = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
-            self.check_sizes(write.key, len)?;
+            check_sizes(write.key, len)?;
         }
         loop {
             let since = self.visible.load(Acquire);
@@ -232,20 +232,9 @@ impl<F: Files> Wip<F> {
         expiring.map(|write| Ok(self.live(self.newest(write.key)?).map(|live| live.value))).collect()
     }
 
-    /// What `how` promises beyond visibility; `None` for nothing yet.
-    pub(super) fn promised(&self, how: Durably) -> Result<Option<Durability>, WriteError> {
-        let most = self.promises();
-        match how {
-            Durably::Later => Ok(None),
-            Durably::Store => Ok(Some(most)),
-            // Any file can be synced, so a single write may ask for more than the store promises.
-            Durably::AtLeast(asked) => Ok(Some(asked.max(most))),
-        }
-    }
-
     /// Waits until the log up to `end` survives what was promised.
     pub(super) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
-        self.opener.check()?;
+        self.standing.check_process()?;
         let done = match durability {
             None | Some(Durability::None) => Ok(()),
             Some(Durability::Process | Durability::Interval) => self.log.write(end),
@@ -254,7 +243,7 @@ impl<F: Files> Wip<F> {
         // The items are visible already. So also a lack of room is final here; segments have theirs
         // beforehand, on all file systems but those that write elsewhere each time.
         done.map_err(|error| {
-            self.stop_writes(error.to_string());
+            self.standing.stop(error.to_string());
             error.into()
         })
     }

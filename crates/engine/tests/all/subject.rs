@@ -1,36 +1,41 @@
 //! The engines on files that the crash tests run.
 
-use crate::{tiered, wip_moments};
+use crate::wip::Draws;
+use crate::{wip, wip_moments};
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::DiskError;
-use terrace_engine::tiered::{Kind, Tiered, TieredError};
+use terrace_engine::tiered::{self, Kind, Tiered, TieredError};
 use terrace_engine::wip::{Settings, Wip};
-use terrace_engine::{Durability, Engine, ManualClock, OnDisk};
+use terrace_engine::{Chore, Durability, Engine, ManualClock, OnDisk};
 use terrace_index::hash::Turbo;
 use terrace_medium::Dram;
 use terrace_medium::files::Files;
+use terrace_pool::Pool;
+use terrace_testkit::simfs::SimFs;
 
-/// An engine, with the smallest parts, so that a few writes cause all kinds of background work.
+/// An engine, and how it is opened in tests.
 pub(crate) trait Subject: 'static {
     /// Its store.
     type Store<F: Files>: Engine + OnDisk + 'static;
+    /// How it is opened.
+    type Settings: Clone;
+    /// Its background work that histories have.
+    const CHORES: &[Chore];
 
-    /// Creates a store at `path`.
-    fn create<F: Files>(
-        files: F,
-        path: &str,
-        durability: Durability,
-        clock: &Arc<ManualClock>,
-    ) -> Result<Self::Store<F>, DiskError>;
+    /// Does what else may happen beside.
+    fn disturb(_: &Self::Store<SimFs>, _: &mut Draws) {}
 
-    /// Opens the store at `path`.
-    fn open<F: Files>(
-        files: F,
-        path: &str,
-        durability: Durability,
-        clock: &Arc<ManualClock>,
-    ) -> Result<Self::Store<F>, DiskError>;
+    /// Settings with small parts, so that a short history has all kinds of background work.
+    fn small(durability: Durability, clock: &Arc<ManualClock>) -> Self::Settings;
+
+    /// Settings with the smallest parts, so that a few writes cause that.
+    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> Self::Settings;
+
+    fn create<F: Files>(files: F, path: &str, settings: Self::Settings) -> Result<Self::Store<F>, DiskError>;
+
+    fn open<F: Files>(files: F, path: &str, settings: Self::Settings) -> Result<Self::Store<F>, DiskError>;
 }
 
 /// The disk engine.
@@ -41,57 +46,74 @@ pub(crate) struct OfTiered;
 
 impl Subject for OfWip {
     type Store<F: Files> = Wip<F>;
+    type Settings = Settings;
+    const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log];
+
+    fn small(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
+        wip::settings(durability, clock)
+    }
+
+    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
+        Settings { clock: clock.clone(), ..wip_moments::tiny(durability) }
+    }
+
+    fn create<F: Files>(files: F, path: &str, settings: Settings) -> Result<Wip<F>, DiskError> {
+        Wip::create(files, Path::new(path), settings)
+    }
+
+    fn open<F: Files>(files: F, path: &str, settings: Settings) -> Result<Wip<F>, DiskError> {
+        Wip::open(files, Path::new(path), settings)
+    }
+}
+
+impl Subject for OfTiered {
+    type Store<F: Files> = Tiered<F, Dram>;
+    type Settings = tiered::Settings;
+    const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain, Chore::Sweep];
+
+    fn disturb(store: &Tiered<SimFs, Dram>, draws: &mut Draws) {
+        match draws.roll(8) {
+            0 => OnDisk::flush(store).unwrap(),
+            1 => store.evict(),
+            2 => OnDisk::compact(store, Bound::Unbounded, Bound::Unbounded).unwrap(),
+            _ => {}
+        }
+    }
+
+    /// Its smallest parts are those of every test.
+    fn small(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+        crate::tiered::settings(durability, clock)
+    }
+
+    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+        crate::tiered::settings(durability, clock)
+    }
 
     fn create<F: Files>(
         files: F,
         path: &str,
-        durability: Durability,
-        clock: &Arc<ManualClock>,
-    ) -> Result<Wip<F>, DiskError> {
-        let settings = Settings { clock: clock.clone(), ..wip_moments::tiny(durability) };
-        Wip::create(files, Path::new(path), settings)
+        settings: tiered::Settings,
+    ) -> Result<Tiered<F, Dram>, DiskError> {
+        Tiered::create::<Turbo<Dram, Kind>>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
 
     fn open<F: Files>(
         files: F,
         path: &str,
-        durability: Durability,
-        clock: &Arc<ManualClock>,
-    ) -> Result<Wip<F>, DiskError> {
-        let settings = Settings { clock: clock.clone(), ..wip_moments::tiny(durability) };
-        Wip::open(files, Path::new(path), settings)
+        settings: tiered::Settings,
+    ) -> Result<Tiered<F, Dram>, DiskError> {
+        Tiered::open::<Turbo<Dram, Kind>>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
+}
+
+fn pools() -> tiered::MakePool<Dram> {
+    Box::new(|| Pool::anonymous(1 << 20))
 }
 
 fn on_disk(error: TieredError) -> DiskError {
     match error {
         TieredError::Disk(error) => error,
         other => panic!("{other}"),
-    }
-}
-
-impl Subject for OfTiered {
-    type Store<F: Files> = Tiered<F, Dram>;
-
-    fn create<F: Files>(
-        files: F,
-        path: &str,
-        durability: Durability,
-        clock: &Arc<ManualClock>,
-    ) -> Result<Tiered<F, Dram>, DiskError> {
-        let settings = tiered::settings(durability, clock);
-        Tiered::create::<Turbo<Dram, Kind>>(files, Path::new(path), settings, tiered::pools())
-            .map_err(on_disk)
-    }
-
-    fn open<F: Files>(
-        files: F,
-        path: &str,
-        durability: Durability,
-        clock: &Arc<ManualClock>,
-    ) -> Result<Tiered<F, Dram>, DiskError> {
-        let settings = tiered::settings(durability, clock);
-        Tiered::open::<Turbo<Dram, Kind>>(files, Path::new(path), settings, tiered::pools()).map_err(on_disk)
     }
 }
 

@@ -7,12 +7,17 @@ use std::collections::BTreeSet;
 use terrace_engine::{Durability, Durably, Engine, Put, WriteError};
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
 
+/// The settings of these tests: those of the disk engine are larger than its smallest ones.
+fn usual<S: Subject>() -> S::Settings {
+    S::small(Durability::Power, &clock())
+}
+
 /// Whether a power failure now loses or invents something.
 fn is_noticed<S: Subject>(files: &SimFs, path: &str, model: &Model) -> bool {
     (0..8).any(|seed| {
         let after = files.fork();
         after.crash(seed);
-        S::open(after, path, Durability::Power, &clock())
+        S::open(after, path, usual::<S>())
             .map_err(drop)
             .and_then(|store| contents(&store).map_err(drop))
             .as_ref()
@@ -28,7 +33,7 @@ fn acknowledged_writes_survive_a_crash_after_any_step() {
 
 fn try_each_step<S: Subject>() {
     let files = SimFs::new(["/data"]);
-    let store = S::create(files.clone(), PATH, Durability::Power, &clock()).unwrap();
+    let store = S::create(files.clone(), PATH, usual::<S>()).unwrap();
     let mut model = Model::new();
     let mut copies: Vec<(String, Model)> = Vec::new();
     for step in history(11, 400) {
@@ -49,10 +54,10 @@ fn try_fault<S: Subject>(nth: u64, fault: Fault) -> bool {
     let faulty = Faulty::failing(files.clone(), nth, fault);
     let mut allowed = BTreeSet::from([Model::new()]);
     {
-        let Ok(store) = S::create(faulty.clone(), PATH, Durability::Power, &clock()) else {
+        let Ok(store) = S::create(faulty.clone(), PATH, usual::<S>()) else {
             drop(
-                S::create(files.clone(), PATH, Durability::Power, &clock())
-                    .or_else(|_| S::open(files.clone(), PATH, Durability::Power, &clock()))
+                S::create(files.clone(), PATH, usual::<S>())
+                    .or_else(|_| S::open(files.clone(), PATH, usual::<S>()))
                     .expect("a second attempt succeeds"),
             );
             return true;
@@ -78,7 +83,7 @@ fn try_fault<S: Subject>(nth: u64, fault: Fault) -> bool {
     for crash in [None, Some(1), Some(2)] {
         let after = files.fork();
         crash.into_iter().for_each(|seed| after.crash(seed));
-        let store = S::open(after, PATH, Durability::Power, &clock())
+        let store = S::open(after, PATH, usual::<S>())
             .unwrap_or_else(|error| panic!("call {nth} {fault:?}: {error}"));
         let found = contents(&store).unwrap();
         assert!(allowed.contains(&found), "call {nth} {fault:?}, crash {crash:?}: {} entries", found.len());
@@ -118,7 +123,7 @@ fn full_disk_of_the_tiered_engine_refuses_writes_and_goes_on() {
 
 fn try_full<S: Subject>() {
     let files = SimFs::new(["/data"]);
-    let store = S::create(files.clone(), PATH, Durability::Power, &clock()).unwrap();
+    let store = S::create(files.clone(), PATH, usual::<S>()).unwrap();
     files.set_capacity(300 << 10);
     let mut model = Model::new();
     let mut put = |store: &S::Store<SimFs>, number: u64| {
@@ -141,5 +146,5 @@ fn try_full<S: Subject>() {
     assert!(contents(&store).unwrap() == expected);
     drop(store);
     files.crash(3);
-    assert!(contents(&S::open(files, PATH, Durability::Power, &clock()).unwrap()).unwrap() == expected);
+    assert!(contents(&S::open(files, PATH, usual::<S>()).unwrap()).unwrap() == expected);
 }

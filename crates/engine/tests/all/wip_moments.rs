@@ -93,7 +93,7 @@ pub(crate) fn tiny(durability: Durability) -> Settings {
 
 /// Opens the store at `path` after a crash.
 pub(crate) fn reopen<S: Subject, F: Files>(files: F, path: &str) -> Result<S::Store<F>, DiskError> {
-    S::open(files, path, Durability::Power, &clock())
+    S::open(files, path, S::tiny(Durability::Power, &clock()))
 }
 
 /// What is wrong with what a crash has left. `check` looks at a store whose contents are right.
@@ -106,7 +106,7 @@ pub(crate) fn wrong<S: Subject>(
         let what = match reopen::<S, _>(left.clone(), path) {
             Err(DiskError::NoStore { .. }) if allowed.contains(&None) => {
                 // It can be created, whatever an interrupted creation has left.
-                let created = S::create(left.clone(), path, Durability::Power, &clock());
+                let created = S::create(left.clone(), path, S::tiny(Durability::Power, &clock()));
                 created.err().map(|error| error.to_string())
             }
             Err(error) => Some(error.to_string()),
@@ -151,7 +151,7 @@ impl<S: Subject> History<S> {
 
     fn create(&mut self) {
         lock(&self.watch).allowed.insert(PATH.into(), vec![None, Some(Arc::default())]);
-        let created = S::create(self.files.clone(), PATH, self.durability, &self.clock);
+        let created = S::create(self.files.clone(), PATH, S::tiny(self.durability, &self.clock));
         self.store = Some(created.expect("an empty disk"));
         self.end_act();
     }
@@ -162,7 +162,7 @@ impl<S: Subject> History<S> {
         if is_known {
             self.allow(self.since.iter().cloned().map(Some).collect());
         }
-        let opened = S::open(self.files.clone(), PATH, self.durability, &self.clock);
+        let opened = S::open(self.files.clone(), PATH, S::tiny(self.durability, &self.clock));
         self.store = Some(opened.unwrap_or_else(|error| panic!("the store does not open: {error}")));
         // What it has found is durable from now on.
         self.since.drain(..self.since.len() - 1);

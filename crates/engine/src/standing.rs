@@ -1,0 +1,86 @@
+//! Whether a store on files takes writes, and what these survive.
+
+use crate::{Durability, Durably, WriteError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use terrace_disk::DiskError;
+use terrace_pool::{Forked, Opener};
+
+/// The standing of an open store.
+pub(crate) struct Standing {
+    /// The process that has opened the store: a child of it would write to the same files.
+    opener: Opener,
+    is_read_only: bool,
+    /// Why every write fails, if it does.
+    stopped: OnceLock<String>,
+    /// What a write survives when it returns: a number of [`Durability::ALL`].
+    durability: AtomicUsize,
+}
+
+impl Standing {
+    /// Of a store that this process opens now.
+    pub(crate) fn new(is_read_only: bool, durability: Durability) -> Self {
+        let (opener, durability) = (Opener::here(), AtomicUsize::new(durability as usize));
+        Self { opener, is_read_only, stopped: OnceLock::new(), durability }
+    }
+
+    /// Refuses everything in a child of the process that has opened the store.
+    pub(crate) fn check_process(&self) -> Result<(), Forked> {
+        self.opener.check()
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), WriteError> {
+        self.opener.check()?;
+        match self.stopped.get() {
+            _ if self.is_read_only => Err(WriteError::ReadOnly),
+            Some(why) => Err(WriteError::Stopped(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes every later write fail, for this reason.
+    pub(crate) fn stop(&self, why: String) {
+        let _ = self.stopped.set(why);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.get().is_some()
+    }
+
+    /// The error of the log or the manifest. It stops all writes, unless there was only no room:
+    /// then nothing has changed, and writes go on once there is some.
+    pub(crate) fn failed(&self, error: DiskError) -> WriteError {
+        if !matches!(error, DiskError::Full { .. }) {
+            self.stop(error.to_string());
+        }
+        error.into()
+    }
+
+    /// What a write survives when it returns.
+    pub(crate) fn promises(&self) -> Durability {
+        Durability::ALL[self.durability.load(Relaxed)]
+    }
+
+    pub(crate) fn set_durability(&self, durability: Durability) {
+        self.durability.store(durability as usize, Relaxed);
+    }
+
+    /// What `how` promises beyond visibility; `None` for nothing yet.
+    pub(crate) fn promised(&self, how: Durably) -> Option<Durability> {
+        match how {
+            Durably::Later => None,
+            Durably::Store => Some(self.promises()),
+            // Any file can be synced, so a single write may ask for more than the store promises.
+            Durably::AtLeast(asked) => Some(asked.max(self.promises())),
+        }
+    }
+}
+
+/// Refuses a key or a value that no store takes.
+pub(crate) fn check_sizes(key: &[u8], value: usize) -> Result<(), WriteError> {
+    match () {
+        () if key.len() > crate::KEY_MAX => Err(WriteError::KeyTooLong),
+        () if value > crate::VALUE_MAX => Err(WriteError::ValueTooLong),
+        () => Ok(()),
+    }
+}
