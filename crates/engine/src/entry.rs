@@ -52,8 +52,8 @@ impl Version {
         self.token
     }
 
-    /// The state of a key with this version, which may have expired, or with none. `removals` is the
-    /// count from before it was looked up.
+    /// The state of a key with this version, which may have expired, or with none. `removals` is
+    /// the count from before it was looked up.
     pub(crate) fn seen(removals: u64, found: Option<(Token, bool)>) -> Self {
         match found {
             Some((token, false)) => Self { token: Some(token), absence: None },

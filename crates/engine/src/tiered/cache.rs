@@ -169,6 +169,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(true)
     }
 
+    /// Drops the oldest page of copies. For tests.
+    #[doc(hidden)]
+    pub fn drop_oldest_copies(&self) {
+        let _ = self.drop_copies(&self.memory.load_full());
+    }
+
     /// Keeps the cache to its share, and thinks that over now and then.
     pub(super) fn divide(&self, memory: &Memory<M>) -> Result<bool, WriteError> {
         let space = &memory.space;

@@ -41,8 +41,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let mut worst: Option<(u64, Held<F>)> = None;
         for block in self.all_blocks().filter(|block| !block.is_damaged.load(Relaxed)) {
             let (dead, bytes) = (dead(&block), block.foot.bytes.max(1));
-            if bytes.saturating_sub(dead) * SPARSE < self.block_target(&memory) {
-                if dead * 2 > bytes || bytes * SPARSE < self.block_target(&memory) {
+            if bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes() {
+                if dead * 2 > bytes || bytes * SPARSE < memory.space.block_bytes() {
                     sparse.push(block);
                 }
             } else if dead * 2 > bytes && worst.as_ref().is_none_or(|(share, _)| dead * 1024 / bytes > *share)
@@ -70,7 +70,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let blocks: Vec<Held<F>> = self.all_blocks().collect();
         let (sparse, full): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| {
             let dead = memory.space.dead(block.foot.number).load(Relaxed);
-            block.foot.bytes.saturating_sub(dead) * SPARSE < self.block_target(&memory)
+            block.foot.bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes()
         });
         for block in full {
             if memory.space.dead(block.foot.number).load(Relaxed) > 0 || block.foot.tombstones > 0 {
@@ -78,10 +78,6 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
         }
         sparse.chunks(TOGETHER).try_for_each(|blocks| self.gather(&memory, blocks))
-    }
-
-    fn block_target(&self, memory: &Memory<M>) -> u64 {
-        memory.space.block_bytes()
     }
 
     /// The number below which tombstones hide nothing: all blocks but these are clean up to it, or
@@ -111,7 +107,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 block.remove();
                 if is_empty {
                     self.discard(name);
-                    memory.space.free_number(number);
+                    memory.space.end_block(&memory.space.pool.try_pin()?, number);
                 }
                 self.counters.rewrites.fetch_add(1, Relaxed);
                 Ok(())
@@ -142,12 +138,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             self.discard(name);
             memory.space.free_number(number);
         }
-        self.move_words(memory, moves)?;
+        // The manifest has the old ones no more: nothing may go on with half of the words.
+        self.move_words(memory, moves).inspect_err(|error| self.standing.stop(error.to_string()))?;
         for block in blocks {
             // Nothing names its addresses any more.
             self.blocks[block.foot.number as usize].store(None);
             block.remove();
-            memory.space.free_number(block.foot.number);
+            memory.space.end_block(&memory.space.pool.try_pin()?, block.foot.number);
         }
         self.counters.rewrites.fetch_add(blocks.len() as u64, Relaxed);
         Ok(())

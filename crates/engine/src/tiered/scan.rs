@@ -12,9 +12,13 @@ use terrace_medium::files::Files;
 
 /// A record's probe, and what it has unless it is being written.
 type Found = (Box<[u8]>, Option<Copied>);
+/// A record, or why it cannot be read.
+type Read = Result<Found, ReadError>;
 
 /// Words that are taken from the index at once.
-const PIECE: usize = 256;
+const PIECE: usize = 64;
+/// Times that a piece is read whose records move meanwhile, before they are kept from moving.
+const TRIES_MAX: u32 = 16;
 
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
     pub(super) fn scan_from(
@@ -30,10 +34,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         let (mut skipped, mut first) = (0, None);
         while !place.is_end() && left > 0 {
-            let (next, words) = self.words_from(&place, left.min(PIECE))?;
-            left = left.saturating_sub(words.len());
-            for word in words {
-                match self.visit(word) {
+            let (next, records) = self.records_from(&place, left.min(PIECE))?;
+            left = left.saturating_sub(records.len());
+            for record in records {
+                match record.and_then(|record| self.entry_of(record)) {
                     Ok(None) => {}
                     Ok(Some((key, live))) => each(&key, live.entry()),
                     Err(error @ (ReadError::Corrupt { .. } | ReadError::Io { .. })) => {
@@ -55,23 +59,35 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
-    /// Words of the index from a place on, and where they end.
-    fn words_from(&self, place: &Place, count: usize) -> Result<(Place, Vec<u64>), ReadError> {
+    /// The records that the index names from a place on, and where they end. A record that moves
+    /// after the index was asked is not passed over.
+    fn records_from(&self, place: &Place, count: usize) -> Result<(Place, Vec<Read>), ReadError> {
+        for _ in 0..TRIES_MAX {
+            let (next, records) = self.try_records_from(place, count)?;
+            if let Some(records) = records.into_iter().collect() {
+                return Ok((next, records));
+            }
+        }
+        // All moves are made under the lock of a stripe.
+        let _locked = self.stripes.lock_each();
+        let (next, records) = self.try_records_from(place, count)?;
+        Ok((next, records.into_iter().flatten().collect()))
+    }
+
+    /// The same, with `None` for a record that is not where the index has named it.
+    fn try_records_from(&self, place: &Place, count: usize) -> Result<(Place, Vec<Option<Read>>), ReadError> {
         let memory = self.memory();
         let here = Here::enter(&memory)?;
         let mut words = Vec::with_capacity(count);
         let next = here.index().scan(&here.guard, place, count, &mut |word| words.push(word));
-        Ok((next, words))
+        let records = words.into_iter().map(|word| self.record_at(&here, word).transpose());
+        Ok((next, records.collect()))
     }
 
-    /// The key and the entry of the record that a word named a moment ago.
-    fn visit(&self, word: u64) -> Result<Option<(Vec<u8>, Live)>, ReadError> {
-        let Some((probe, copied)) = self.record_at(word)? else { return Ok(None) };
-        let live = match copied {
-            // As it is: the key may have another version by now, but had this one.
-            Some(copied) => self.live(copied)?.flatten(),
-            None => None,
-        };
+    /// The key and the entry of a record that the index named a moment ago.
+    fn entry_of(&self, (probe, copied): Found) -> Result<Option<(Vec<u8>, Live)>, ReadError> {
+        // As it is: the key may have another version by now, but had this one.
+        let live = copied.map_or(Ok(None), |copied| self.live(copied))?.flatten();
         let live = match live {
             Some(live) => Some(live),
             None => self.find_live(&probe)?,
@@ -81,9 +97,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// The probe of the record at an address, and what it has unless it is being written. `None` if
     /// there is none any more.
-    fn record_at(&self, address: u64) -> Result<Option<Found>, ReadError> {
-        let memory = self.memory();
-        let here = Here::enter(&memory)?;
+    fn record_at(&self, here: &Here<'_, M>, address: u64) -> Result<Option<Found>, ReadError> {
         if let Some(record) = here.record(address) {
             let probe = record.probe(&here.guard).expect("a record in DRAM");
             let copied = record.read(&here.guard);
@@ -105,12 +119,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 here.index().random_place(&here.guard, draw)
             };
             for start in [start, Place::Start] {
-                let (_, words) = self.words_from(&start, 8)?;
-                if words.is_empty() {
+                let (_, mut records) = self.records_from(&start, 8)?;
+                if records.is_empty() {
                     continue;
                 }
-                let word = words[(draw % words.len() as u64) as usize];
-                if let Some((key, _)) = self.visit(word)? {
+                let record = records.swap_remove((draw % records.len() as u64) as usize)?;
+                if let Some((key, _)) = self.entry_of(record)? {
                     return Ok(Some(key));
                 }
             }

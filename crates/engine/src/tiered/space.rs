@@ -628,13 +628,19 @@ impl<M: MappedMedium> Space<M> {
     /// A number that no block has, and that no reader can take for an earlier block's.
     pub(super) fn take_number(&self) -> Option<u64> {
         let mut numbers = self.numbers();
-        if numbers.next < self.blocks {
-            numbers.next += 1;
-            return Some(numbers.next - 1);
-        }
+        // Those that come back first, so that few are in use.
         let is_over = |&(_, epoch): &(u64, u64)| epoch == 0 || self.pool.is_grace_period_over(epoch);
-        numbers.free.front().filter(|free| is_over(free))?;
-        numbers.free.pop_front().map(|(number, _)| number)
+        if numbers.free.front().is_some_and(is_over) {
+            return numbers.free.pop_front().map(|(number, _)| number);
+        }
+        let fresh = numbers.next;
+        numbers.next += u64::from(fresh < self.blocks);
+        (fresh < self.blocks).then_some(fresh)
+    }
+
+    /// All blocks have lower numbers.
+    pub(super) fn numbers_end(&self) -> u64 {
+        self.numbers().next
     }
 
     /// Notes that a block has this number: when the store is opened.
@@ -646,7 +652,8 @@ impl<M: MappedMedium> Space<M> {
         numbers.next = next.max(number + 1);
     }
 
-    /// Gives a number back, once no word of the index has an address of it any more.
+    /// Gives a number back, once no word of the index has an address of it any more, and it has no
+    /// pages.
     pub(super) fn free_number(&self, number: u64) {
         self.dead(number).store(0, Relaxed);
         let epoch = self.pool.epoch();
@@ -703,7 +710,27 @@ impl<M: MappedMedium> Space<M> {
     /// Frees the pages of the oldest sealed block, so many at most. Returns how many.
     pub(super) fn free_pages(&self, guard: &Guard<'_, M>, most: usize) -> usize {
         let mut residents = self.residents();
-        let Some(place) = residents.iter().position(|block| block.is_sealed.load(Acquire)) else { return 0 };
+        let oldest = residents.iter().position(|block| block.is_sealed.load(Acquire));
+        oldest.map_or(0, |place| self.free_pages_at(guard, &mut residents, place, most))
+    }
+
+    /// Ends a block that no word of the index names any more: frees its pages and its number.
+    pub(super) fn end_block(&self, guard: &Guard<'_, M>, number: u64) {
+        let mut residents = self.residents();
+        if let Some(place) = residents.iter().position(|block| block.number == number) {
+            self.free_pages_at(guard, &mut residents, place, usize::MAX);
+        }
+        self.free_number(number);
+    }
+
+    /// Frees pages of the block at a place, and takes it out of the list with its last one.
+    fn free_pages_at(
+        &self,
+        guard: &Guard<'_, M>,
+        residents: &mut VecDeque<Arc<Resident>>,
+        place: usize,
+        most: usize,
+    ) -> usize {
         let block = Arc::clone(&residents[place]);
         let mut freed = 0;
         for (nth, page) in block.pages.iter().enumerate() {
@@ -717,7 +744,7 @@ impl<M: MappedMedium> Space<M> {
             freed += 1;
         }
         self.used.fetch_sub(freed, Relaxed);
-        if block.pages.iter().all(|page| page.at.load(Relaxed) == 0) {
+        if block.pages() == 0 {
             self.word(self.map.word(block.number)).store(self.pool.medium(), 0, Release);
             guard.retire(block.table, 8 * self.block_pages());
             residents.remove(place);

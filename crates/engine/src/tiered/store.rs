@@ -222,7 +222,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// All blocks on the tier.
     pub(super) fn all_blocks(&self) -> impl Iterator<Item = Held<F>> + '_ {
-        self.blocks.iter().filter_map(|block| block.load_full())
+        let end = self.memory().space.numbers_end() as usize;
+        self.blocks[..end].iter().filter_map(|block| block.load_full())
     }
 
     /// Makes every write so far durable.

@@ -2,6 +2,7 @@
 //! and gathered, and copies come and go.
 
 use crate::tiered::{create, open, settings};
+use crate::wip_script::contents;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use terrace_engine::{Chore, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteKind};
@@ -115,4 +116,39 @@ fn readers_never_go_back_while_records_move() {
     for number in 0..KEYS {
         assert_eq!(round_of(number, &store.get(&key(number)).unwrap().unwrap()), ROUNDS);
     }
+}
+
+/// Records move all the time between files and copies; no key is written.
+#[test]
+fn scan_finds_every_key_while_records_move() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = create(&files, settings(Durability::Process, &clock));
+    for number in 0..KEYS {
+        let text = value(number, 1);
+        store.put(Put { key: &key(number), value: &text, expires_at: None }, Durably::Later).unwrap();
+    }
+    OnDisk::flush(&store).unwrap();
+    store.evict();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, is_over) = (&store, &is_over);
+        for reader in 0..2u64 {
+            scope.spawn(move || {
+                let mut number = reader;
+                while !is_over.load(Relaxed) {
+                    number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let nth = (number >> 33) % KEYS;
+                    assert_eq!(round_of(nth, &store.get(&key(nth)).unwrap().unwrap()), 1);
+                }
+            });
+        }
+        scope.spawn(move || {
+            while !is_over.load(Relaxed) {
+                store.drop_oldest_copies();
+            }
+        });
+        let scans: Vec<usize> = (0..60).map(|_| contents(store).unwrap().len()).collect();
+        is_over.store(true, Relaxed);
+        assert!(scans.iter().all(|found| *found == KEYS as usize), "{scans:?}");
+    });
 }
