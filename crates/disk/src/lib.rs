@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod cold;
 mod directory;
 mod error;
 mod item;

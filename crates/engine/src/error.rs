@@ -151,6 +151,25 @@ pub enum WriteError {
     Stopped(String),
 }
 
+/// Whether I/O was put off: see `terrace_disk::cold`.
+fn is_put_off(kind: io::ErrorKind) -> bool {
+    kind == io::ErrorKind::WouldBlock
+}
+
+impl ReadError {
+    /// Whether the read would have waited for a slower tier, on a thread that must not.
+    pub fn is_put_off(&self) -> bool {
+        matches!(self, Self::Io { kind, .. } if is_put_off(*kind))
+    }
+}
+
+impl WriteError {
+    /// As [`ReadError::is_put_off`].
+    pub fn is_put_off(&self) -> bool {
+        matches!(self, Self::Io { kind, .. } if is_put_off(*kind))
+    }
+}
+
 impl From<ReadError> for WriteError {
     fn from(error: ReadError) -> Self {
         match error {

@@ -3,9 +3,10 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use terrace_medium::files::{
-    DIRECT_BLOCK, Files, Purpose, Replace, StoredFile, SystemFile, SystemFiles, Unpublished, directory_of,
+    DIRECT_BLOCK, Files, Purpose, Replace, Ring, StoredFile, SystemFile, SystemFiles, Unpublished,
+    directory_of,
 };
 
 /// A file that transfers two bytes at a time, and is interrupted before each transfer but the
@@ -362,4 +363,78 @@ fn small_writes_reach_the_file() {
     assert_eq!(std::fs::read(&path).unwrap().len(), 8006);
     file.write_all_at(&[9], 4).unwrap();
     assert_eq!(std::fs::read(&path).unwrap()[..6], [1, 1, 1, 1, 9, 0]);
+}
+
+/// A file of so many blocks, each filled with its number.
+fn numbered_blocks(directory: &Path, blocks: usize) -> Arc<dyn StoredFile> {
+    let path = directory.join("blocks");
+    let file = SystemFiles.create(&path).unwrap();
+    for nth in 0..blocks {
+        file.write_all_at(&[nth as u8; DIRECT_BLOCK], (nth * DIRECT_BLOCK) as u64).unwrap();
+    }
+    file.sync().unwrap();
+    Arc::new(SystemFiles.open(&path, Purpose::ReadDirect).unwrap())
+}
+
+fn ring(most: u32) -> Option<Ring> {
+    let ring = Ring::new(most);
+    let is_forbidden = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS));
+    assert!(ring.as_ref().err().is_none_or(is_forbidden), "the system has no io_uring, and says why");
+    ring.ok()
+}
+
+#[test]
+fn ring_makes_more_reads_than_go_on_at_once() {
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    let file = numbered_blocks(directory.path(), 200);
+    let Some(mut ring) = ring(8) else { return };
+    let mut left: Vec<usize> = (0..200).collect();
+    for &nth in &left {
+        ring.read(nth as u64, Arc::clone(&file), (nth * DIRECT_BLOCK) as u64, DIRECT_BLOCK);
+    }
+    assert_eq!(ring.len(), 200);
+    while !left.is_empty() {
+        ring.wait().unwrap();
+        while let Some(done) = ring.take() {
+            let nth = left.iter().position(|&nth| nth as u64 == done.token).expect("each read once");
+            assert_eq!(*done.bytes.unwrap(), [left.remove(nth) as u8; DIRECT_BLOCK]);
+        }
+    }
+    assert!(ring.is_empty() && ring.take().is_none());
+}
+
+#[test]
+fn ring_reports_reads_behind_the_end() {
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    let file = numbered_blocks(directory.path(), 3);
+    let Some(mut ring) = ring(8) else { return };
+    ring.read(1, Arc::clone(&file), 2 * DIRECT_BLOCK as u64, 2 * DIRECT_BLOCK);
+    ring.wait().unwrap();
+    let error = ring.take().expect("a read that has ended").bytes.map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn ring_reads_files_that_are_not_the_systems() {
+    let Some(mut ring) = ring(8) else { return };
+    ring.read(7, Arc::new(Choppy::new(b"abcdef", || Ok(0))), 1, 4);
+    ring.submit().unwrap();
+    let done = ring.take().expect("a read that has ended");
+    assert_eq!((done.token, &*done.bytes.unwrap()), (7, &b"bcde"[..]));
+}
+
+#[test]
+fn ring_that_is_dropped_waits_for_its_reads() {
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    let file = numbered_blocks(directory.path(), 64);
+    for _ in 0..50 {
+        let Some(mut ring) = ring(64) else { return };
+        (0..64).for_each(|nth| ring.read(nth, Arc::clone(&file), nth * DIRECT_BLOCK as u64, DIRECT_BLOCK));
+        ring.submit().unwrap();
+        drop(ring);
+        // Nothing writes to memory that others have now.
+        let memory = vec![vec![0xAA_u8; 2 * DIRECT_BLOCK]; 64];
+        assert!(memory.iter().flatten().all(|byte| *byte == 0xAA));
+    }
+    assert_eq!(Arc::strong_count(&file), 1);
 }

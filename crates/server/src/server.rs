@@ -3,7 +3,10 @@
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::Ordering::{self, Relaxed},
+    },
     thread::{Builder, JoinHandle},
 };
 
@@ -83,7 +86,7 @@ impl Server {
         // Create all loops first: workers end when every loop has been dropped.
         let mut event_loops: Vec<EventLoop> = polls.into_iter().enumerate().map(event_loop).collect();
         event_loops[0].accept_from(listeners)?;
-        for number in 0..event_loops.len() {
+        for number in 0..worker_count(shared, event_loops.len()) {
             let (workers, hub) = (Arc::clone(&workers), Arc::clone(&hub));
             self.spawn(format!("worker-{number}"), move || workers.run(&hub))?;
         }
@@ -147,6 +150,16 @@ fn thread_count(shared: &Shared) -> usize {
     };
     shared.config.record(Key::Threads, threads as u64);
     threads
+}
+
+/// Workers that wait for cold reads, without io_uring.
+const READERS: usize = 8;
+
+/// Number of workers for so many loops.
+fn worker_count(shared: &Shared, loops: usize) -> usize {
+    // ORDER: Relaxed: this thread has made the loops.
+    let waits = shared.parks && !shared.has_ring.load(Relaxed);
+    loops + if waits { READERS } else { 0 }
 }
 
 /// File descriptors that the server needs besides those of its clients.

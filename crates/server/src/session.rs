@@ -12,6 +12,7 @@ mod state;
 
 use std::sync::Arc;
 
+use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
 pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, may_wait};
@@ -36,6 +37,9 @@ pub enum Flow {
     /// The next command takes long and is not executed yet: write `output`, then call `process` on
     /// a thread where no other connection waits. Only [`Session::process_short`] returns this.
     Long,
+    /// The next command wants cold reads, and had no effect: write `output`, make the reads that
+    /// [`Session::cold_reads`] tells, and call `process_short` again. Only that returns this.
+    Cold,
     /// Write `output`, then close the connection.
     Close,
     /// SHUTDOWN: write `output`, then stop the server (`Shared::shut_down` was called).
@@ -44,6 +48,9 @@ pub enum Flow {
 
 /// `process` stops between two commands once `output` has this many bytes.
 pub const OUTPUT_HIGH_WATER: usize = 1 << 20;
+
+/// Cold reads of a command after which it waits for more: what it reads may change all the time.
+const COLD_READS_MOST: usize = 1024;
 
 /// Maximum number of commands that are parsed ahead.
 pub const LOOKAHEAD: usize = 64;
@@ -62,6 +69,10 @@ pub struct Session {
     shared: Arc<Shared>,
     parser: Parser,
     state: State,
+    /// The cold reads of the next command.
+    cold: ColdReads,
+    /// Whether the next command waits for its cold reads itself.
+    waits: bool,
     /// Whether the session has its own counters of commands, not those of an event loop.
     owns_counters: bool,
 }
@@ -85,7 +96,8 @@ impl Session {
         counters: Arc<Counters>,
     ) -> Session {
         let state = State::new(&shared, peer, now_ms, counters);
-        Session { shared, parser: Parser::new(), state, owns_counters: false }
+        let (parser, cold) = (Parser::new(), ColdReads::default());
+        Session { shared, parser, state, cold, waits: false, owns_counters: false }
     }
 
     /// Exchanges the counters with those of the thread that calls [`Session::process`] next.
@@ -155,6 +167,16 @@ impl Session {
         self.state.resets
     }
 
+    /// The cold reads of the next command.
+    pub(crate) fn cold_reads(&mut self) -> &mut ColdReads {
+        &mut self.cold
+    }
+
+    /// Makes the next command wait for its cold reads itself.
+    pub(crate) fn wait_next(&mut self) {
+        self.waits = true;
+    }
+
     /// The client's id.
     pub fn id(&self) -> u64 {
         self.state.client.id
@@ -190,25 +212,64 @@ impl Session {
             {
                 return (nth, Err(error));
             }
-            let mut reply = Reply::new(output, self.state.resp3);
-            let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
-            let grouped = if whole - nth > 1 && self.state.is_plain() {
-                ahead::execute(commands, &self.shared.store, &mut self.state, &mut reply, now_ms)
-            } else {
-                0
-            };
-            if grouped == 0 {
-                let args = self.parser.command(input, nth);
-                if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
-                    return (nth, Ok(Flow::Long));
+            let puts_off = pace == Pace::Short && self.shared.parks && !std::mem::take(&mut self.waits);
+            let mut cold = std::mem::take(&mut self.cold);
+            let mut next = || self.execute_next(pace, (input, nth), &places[..whole], output, now_ms);
+            let executed = if puts_off { cold.run(next) } else { next() };
+            nth += executed.unwrap_or(0);
+            if puts_off && cold.is_stuck() {
+                let is_exec = places[nth].is_some_and(|place| table::TABLE[place].name == "exec");
+                let flow = self.put_off(cold, is_exec);
+                if let Some(flow) = flow {
+                    return (nth, Ok(flow));
                 }
-                let keys = &mut StoreKeyspace(&self.shared.store);
-                let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
-                run::dispatch(&mut cx, args, places[nth]);
+            } else if executed.is_none() {
+                return (nth, Ok(Flow::Long));
             }
-            nth += grouped.max(1);
         }
         (nth, Ok(Flow::More))
+    }
+
+    /// Executes the next command, or some that can be grouped. Returns how many; `None` if it takes
+    /// long. A command that was put off does not count.
+    fn execute_next(
+        &mut self,
+        pace: Pace,
+        (input, nth): (&[u8], usize),
+        places: &[Option<usize>],
+        output: &mut Vec<u8>,
+        now_ms: u64,
+    ) -> Option<usize> {
+        let mut reply = Reply::new(output, self.state.resp3);
+        let whole = places.len();
+        if whole - nth > 1 && self.state.is_plain() {
+            let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
+            let grouped = ahead::execute(commands, &self.shared.store, &mut self.state, &mut reply, now_ms);
+            if grouped > 0 || cold::is_stuck() {
+                return Some(grouped);
+            }
+        }
+        let args = self.parser.command(input, nth);
+        if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
+            return None;
+        }
+        let keys = &mut StoreKeyspace(&self.shared.store);
+        let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
+        run::dispatch(&mut cx, args, places[nth]);
+        Some(usize::from(!cold::is_stuck()))
+    }
+
+    /// What becomes of a command that wants cold reads: [`Flow::Cold`], or [`Flow::Long`] if they
+    /// cannot be told before, or `None` if it is to wait here.
+    fn put_off(&mut self, cold: ColdReads, is_exec: bool) -> Option<Flow> {
+        let is_endless = cold.made() > COLD_READS_MOST;
+        if !cold.must_wait() && !is_endless {
+            self.cold = cold;
+            return Some(Flow::Cold);
+        }
+        // On a worker, a transaction might run again without end: see `long.rs`.
+        self.waits = is_exec;
+        (!is_exec).then_some(Flow::Long)
     }
 }
 

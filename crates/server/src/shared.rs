@@ -16,6 +16,10 @@ pub struct Shared {
     pub store: terrace::Store,
     /// Whether the writes of many clients are made durable together, before any of their replies.
     pub(crate) defers: bool,
+    /// Whether a command that wants a slower tier waits for it aside, and not on its loop.
+    pub(crate) parks: bool,
+    /// Whether io_uring makes the reads of such commands, not workers.
+    pub(crate) has_ring: AtomicBool,
     /// The settings, for CONFIG GET and SET.
     pub config: Config,
     /// The connected clients.
@@ -55,6 +59,8 @@ impl Shared {
         Shared {
             store: if defers { store.deferring() } else { store },
             defers,
+            parks: defers,
+            has_ring: AtomicBool::new(false),
             config,
             clients: Clients::default(),
             stats: ServerStats::default(),

@@ -21,6 +21,8 @@ pub struct ServerStats {
     pub connections: AtomicU64,
     /// Connections refused because `maxclients` was reached.
     pub connections_rejected: AtomicU64,
+    /// Commands that waited aside for cold reads.
+    pub parked: AtomicU64,
     /// Bytes read from clients.
     pub bytes_in: AtomicU64,
     /// Bytes written to clients.
@@ -77,7 +79,8 @@ impl ServerStats {
         self.store.set_baseline(store);
         self.commands.reset();
         self.rates.clear();
-        let counters = [&self.connections, &self.connections_rejected, &self.bytes_in, &self.bytes_out];
+        let counters =
+            [&self.connections, &self.connections_rejected, &self.parked, &self.bytes_in, &self.bytes_out];
         // ORDER: Relaxed: statistics.
         counters.iter().for_each(|counter| counter.store(0, Relaxed));
     }

@@ -31,6 +31,7 @@ mod background;
 mod batch;
 mod bounds;
 mod clock;
+pub mod cold;
 mod disk;
 mod error;
 mod iter;

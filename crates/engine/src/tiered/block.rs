@@ -23,8 +23,8 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use terrace_disk::DiskError;
 use terrace_disk::codec::Reader;
+use terrace_disk::{DiskError, cold};
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
@@ -316,7 +316,7 @@ pub(super) struct Block<F: Files> {
     /// Another one each time that a block is opened.
     opened: u64,
     files: F,
-    file: F::File,
+    file: Arc<F::File>,
     path: PathBuf,
     pub(super) foot: Foot,
     fences: Box<[u32]>,
@@ -364,7 +364,7 @@ impl<F: Files> Block<F> {
         Ok(Self {
             opened: OPENED.fetch_add(1, Relaxed),
             files: files.clone(),
-            file,
+            file: Arc::new(file),
             path,
             foot,
             fences,
@@ -395,53 +395,52 @@ impl<F: Files> Block<F> {
         self.file.read_exact_at(bytes, at).map_err(DiskError::room("read", &self.path))
     }
 
-    /// Runs `with` on a page, which this thread keeps: neighbours are often read one by one.
-    fn with_page<T>(&self, nth: usize, with: impl FnOnce(&[u8]) -> T) -> Result<T, DiskError> {
-        let place = (self.opened, nth);
-        LAST_PAGE.with_borrow_mut(|(last, page)| {
-            if *last != Some(place) {
-                *last = None;
-                page.resize(PAGE, 0);
-                self.read_at(page, (nth * PAGE) as u64)?;
-                *last = Some(place);
+    /// Runs `with` on some pages. This thread keeps a single one: neighbours are often read one by
+    /// one.
+    fn with_pages<T>(&self, nth: usize, count: usize, with: impl FnOnce(&[u8]) -> T) -> Result<T, DiskError> {
+        let (place, at, len) = ((self.opened, nth), (nth * PAGE) as u64, count * PAGE);
+        LAST_PAGE.with_borrow_mut(|(last, pages)| {
+            if *last == Some(place) {
+                return Ok(with(pages));
             }
-            Ok(with(page))
+            if cold::must_not_wait() {
+                let put_off = cold::put_off((self.opened, at), len, &self.file, with);
+                let done = put_off.expect("the thread must not wait");
+                return done.map_err(DiskError::room("read", &self.path));
+            }
+            *last = None;
+            pages.resize(len, 0);
+            self.read_at(pages, at)?;
+            *last = (count == 1).then_some(place);
+            Ok(with(pages))
         })
     }
 
     /// The bytes of the record with this offset; `None` if the block has no such record any more.
-    /// One read, or two of a record that is longer than a page.
+    /// One read.
     pub(super) fn find(&self, offset: u64) -> Result<Option<Vec<u8>>, DiskError> {
         let Some(last) = self.fences.partition_point(|&fence| u64::from(fence) <= offset).checked_sub(1)
         else {
             return Ok(None);
         };
         let nth = self.fences.partition_point(|&fence| fence < self.fences[last]);
-        let at = (nth * PAGE) as u64;
-        let found = self.with_page(nth, |page| {
-            let mut rest = page;
+        let found = self.with_pages(nth, last + 1 - nth, |pages| {
+            let mut rest = pages;
             while let Some((place, words, behind)) = place_in(rest) {
                 let len = 8 * words as usize;
                 if u64::from(place) == offset {
-                    let bytes = behind[..len.min(behind.len())].to_vec();
-                    return Some((PAGE - behind.len(), len, bytes));
+                    return Some((pages.len() - behind.len(), behind.get(..len).map(Vec::from)));
                 }
                 rest = behind.get(len..).unwrap_or_default();
             }
             None
         })?;
-        let Some((start, len, mut bytes)) = found else { return Ok(None) };
-        if len > bytes.len() {
-            if at + (start + len) as u64 > self.foot.data_bytes {
-                return Err(self.corrupt(at, "a record goes on behind the last page"));
-            }
-            let read = bytes.len();
-            bytes.resize(len, 0);
-            self.read_at(&mut bytes[read..], at + PAGE as u64)?;
-        }
+        let Some((start, bytes)) = found else { return Ok(None) };
+        let at = (nth * PAGE + start) as u64;
+        let bytes = bytes.ok_or_else(|| self.corrupt(at, "a record goes on behind its pages"))?;
         match Record::read(&bytes) {
             Some(_) => Ok(Some(bytes)),
-            None => Err(self.corrupt(at + start as u64, "a record does not match its checksum")),
+            None => Err(self.corrupt(at, "a record does not match its checksum")),
         }
     }
 

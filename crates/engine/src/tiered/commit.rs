@@ -14,7 +14,7 @@ use crate::standing::check_sizes;
 use crate::{ReadError, Version, WriteError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::{Content, LOG_PAYLOAD_MAX};
+use terrace_disk::{Content, LOG_PAYLOAD_MAX, cold};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 
@@ -118,14 +118,20 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Writes the records of a batch, which nobody sees yet.
     fn stage_all<'a>(&self, here: &Here<'_, M>, drafts: Vec<Draft<'a>>) -> Result<Vec<Step<'a>>, Stuck> {
+        let mut olds = Vec::with_capacity(drafts.len());
+        for draft in &drafts {
+            let probe = self.probe(draft.key);
+            olds.push(self.old(here, &probe).map(|old| (probe, old)));
+        }
+        // All were asked, so that a thread that must not wait learns of all cold records.
+        let olds = olds.into_iter().collect::<Result<Vec<_>, _>>()?;
         let first = self.next_seq.fetch_add(drafts.len() as u64, Relaxed);
         let mut steps: Vec<Step<'a>> = Vec::with_capacity(drafts.len());
-        for (draft, seq) in drafts.into_iter().zip(first..) {
-            let staged = self.stage_step(here, draft, seq);
-            match staged {
+        for ((draft, (probe, old)), seq) in drafts.into_iter().zip(olds).zip(first..) {
+            match self.stage_step(here, draft, (probe, old), seq) {
                 Ok(step) => steps.push(step),
                 Err(stuck) => {
-                    steps.iter().for_each(|step| self.waste(here, &step.room));
+                    steps.iter().for_each(|step| self.unstage(here, step));
                     return Err(stuck);
                 }
             }
@@ -133,12 +139,23 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(steps)
     }
 
-    fn stage_step<'a>(&self, here: &Here<'_, M>, draft: Draft<'a>, seq: u64) -> Result<Step<'a>, Stuck> {
-        let probe = self.probe(draft.key);
-        let old = self.old(here, &probe)?;
+    fn stage_step<'a>(
+        &self,
+        here: &Here<'_, M>,
+        draft: Draft<'a>,
+        (probe, old): (Probe, Option<Old>),
+        seq: u64,
+    ) -> Result<Step<'a>, Stuck> {
         let new = self.prepare(draft)?;
-        let room = self.stage(here, (seq, new.shape(draft.key.len())), &probe, &new)?;
+        let room = self.stage(here, (seq, new.shape(draft.key.len())), &probe, &new);
+        let room = room.inspect_err(|_| self.unprepare(&new))?;
         Ok(Step { probe, new, old, room, seq })
+    }
+
+    /// Gives up what a step has prepared: nobody has seen it.
+    fn unstage(&self, here: &Here<'_, M>, step: &Step<'_>) {
+        self.waste(here, &step.room);
+        self.unprepare(&step.new);
     }
 
     /// Makes the records of a batch the keys' own, at one instant.
@@ -190,6 +207,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     self.count(step.old.as_ref(), &step.new);
                 }
                 self.counters.appended.fetch_add(steps.len() as u64, Relaxed);
+                cold::has_written();
                 self.watches.report(steps.iter().map(|step| step.probe.key()));
                 Ok(end)
             }
@@ -213,8 +231,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let here = Here::enter(&memory)?;
             self.standing.check_writable()?;
             let mut present = Vec::new();
-            for &key in &distinct {
-                let old = self.old(&here, &self.probe(key))?;
+            let olds: Vec<_> = distinct.iter().map(|key| self.old(&here, &self.probe(key))).collect();
+            for (&key, old) in distinct.iter().zip(olds) {
+                let old = old?;
                 if old.is_some_and(|old| !self.has_expired(old.copied.expires_at)) {
                     present.push(Draft::removal(key));
                 }

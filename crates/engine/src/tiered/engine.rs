@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
+use terrace_disk::cold;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 use terrace_pool::Forked;
@@ -50,13 +51,23 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 
     fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>> {
-        let mut results: Vec<Result<(), WriteError>> = puts
-            .iter()
-            .map(|put| {
+        let mut results: Vec<Result<(), WriteError>> = Vec::with_capacity(puts.len());
+        for put in puts {
+            let done = cold::part(|| {
                 check_sizes(put.key, put.value.len())?;
                 self.write(Draft::from(*put), Durably::Later).map(drop)
-            })
-            .collect();
+            });
+            let put_off = done.clone().err().filter(WriteError::is_put_off);
+            results.push(done);
+            if let Some(error) = put_off {
+                // In their order, but their reads together.
+                for put in &puts[results.len()..] {
+                    let _ = self.find(&self.probe(put.key));
+                }
+                results.resize(puts.len(), Err(error));
+                break;
+            }
+        }
         let settled = self.promised(how).and_then(|durability| self.wait_for_log(self.log.end(), durability));
         if let Err(error) = settled {
             let done = results.iter_mut().filter(|result| result.is_ok());
@@ -314,6 +325,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         self.counters.data.store(0, Relaxed);
         self.counters.expiring.store(0, Relaxed);
         self.watches.report_all();
+        cold::has_written();
         Ok(())
     }
 

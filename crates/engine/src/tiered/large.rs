@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
-use terrace_disk::DiskError;
+use terrace_disk::{DiskError, cold};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -34,6 +34,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Writes a large value.
     pub(super) fn write_large(&self, value: &[u8]) -> Result<LargeValue, WriteError> {
+        cold::may_wait().map_err(DiskError::room("write", self.path()))?;
         let number = self.next_file.fetch_add(1, Relaxed);
         let path = path_of(self.path(), number);
         let write = || {
@@ -102,6 +103,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     pub(super) fn read_large(&self, large: LargeValue, len: usize) -> Result<Option<Vec<u8>>, ReadError> {
         let path = path_of(self.path(), large.number);
         let corrupt = |what| DiskError::corrupt(&path, 0, what);
+        cold::may_wait().map_err(DiskError::room("read", &path))?;
         let file = match self.files.open(&path, Purpose::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             file => file.map_err(DiskError::room("open", &path))?,

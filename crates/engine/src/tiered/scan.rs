@@ -6,6 +6,7 @@ use super::store::{Here, Tiered};
 use crate::entry::Live;
 use crate::{Cursor, Entry, ReadError};
 use std::sync::atomic::Ordering::Relaxed;
+use terrace_disk::{DiskError, cold};
 use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -28,6 +29,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
         self.standing.check_process()?;
+        self.check_may_scan()?;
         let (mut place, mut left) = (cursor.place().clone(), at_least.max(1));
         if matches!(place, Place::After(_)) {
             return Err(ReadError::InvalidCursor);
@@ -56,6 +58,14 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 Err(ReadError::Skipped { records: skipped, place: at, what, next: place.into() })
             }
             Some(error) => Err(error),
+        }
+    }
+
+    /// A scan reads cold records one by one, so that it is for a thread that may wait.
+    fn check_may_scan(&self) -> Result<(), DiskError> {
+        match self.all_blocks().next() {
+            None => Ok(()),
+            Some(_) => cold::may_wait().map_err(DiskError::room("read", self.path())),
         }
     }
 
@@ -111,6 +121,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     pub(super) fn draw_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
+        self.check_may_scan()?;
         for _ in 0..64 {
             let draw = self.draw();
             let start = {

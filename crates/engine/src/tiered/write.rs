@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::Content;
+use terrace_disk::{Content, cold};
 use terrace_index::Swapped;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -149,7 +149,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 (Swapped::Done, _) => return Ok(()),
                 // Its page was freed just now.
                 (Swapped::Found(_), Some(met)) => {
-                    if let Some(bytes) = self.read_cold(here.space().map, met)? {
+                    // Something may have changed already.
+                    if let Some(bytes) = cold::waiting(|| self.read_cold(here.space().map, met))? {
                         here.search.note(met, Record::read(&bytes).expect("read just now").probe);
                     }
                 }
@@ -178,6 +179,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         };
         self.count(old, new);
         self.watches.report(std::iter::once(probe.key()));
+        cold::has_written();
         Ok(end)
     }
 
@@ -352,6 +354,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
+    /// Gives up a value's file that neither a record nor the log names.
+    pub(super) fn unprepare(&self, new: &New<'_>) {
+        new.large.iter().for_each(|large| self.remove_large(*large));
+    }
+
     /// Makes a write that depends on nothing.
     pub(super) fn write(&self, draft: Draft<'_>, how: Durably) -> Result<bool, WriteError> {
         self.standing.check_writable()?;
@@ -383,10 +390,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 Ok(done) => return Ok(done),
                 Err(Stuck::Failed(error @ WriteError::PoolFull { .. })) if tries > 256 => return Err(error),
                 Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
-                    self.make_room(NoRoom::Pages, wanted as usize, &mut tries)?;
+                    cold::waiting(|| self.make_room(NoRoom::Pages, wanted as usize, &mut tries))?;
                 }
                 Err(Stuck::Failed(error)) => return Err(error),
-                Err(Stuck::NoRoom(why, wanted)) => self.make_room(why, wanted, &mut tries)?,
+                Err(Stuck::NoRoom(why, wanted)) => {
+                    cold::waiting(|| self.make_room(why, wanted, &mut tries))?;
+                }
             }
         }
     }
@@ -424,7 +433,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 Change::Remove | Change::Keep => return Ok(0),
             };
             let new = self.prepare(Draft::new(key, content))?;
-            self.write_locked(&here, &probe, old.as_ref(), &new)
+            let written = self.write_locked(&here, &probe, old.as_ref(), &new);
+            written.inspect_err(|stuck| match stuck {
+                Stuck::NoRoom(..) | Stuck::Failed(WriteError::PoolFull { .. }) => self.unprepare(&new),
+                // The log may name the value.
+                Stuck::Failed(_) => {}
+            })
         })?;
         self.wait_for_log(end, durability)
     }

@@ -7,7 +7,9 @@ use crate::wip_script::contents;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use terrace_disk::cold::ColdReads;
 use terrace_engine::{Direction, Durability, Durably, Engine, ManualClock, Put, Rest, Write, WriteKind};
+use terrace_medium::files::AlignedBytes;
 use terrace_testkit::simfs::SimFs;
 
 /// A store beside a map.
@@ -20,6 +22,8 @@ pub(crate) struct Rig<S: Subject> {
     model: Model,
     /// The model after each write since the last one that is known to be durable.
     since: Vec<Model>,
+    /// Whether the thread must not wait for cold reads, but makes them aside.
+    must_not_wait: bool,
 }
 
 impl<S: Subject> Rig<S> {
@@ -27,11 +31,28 @@ impl<S: Subject> Rig<S> {
         let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
         let store = S::create(files.clone(), PATH, S::small(durability, &clock)).unwrap();
         let (store, draws) = (Some(Arc::new(store)), Draws(seed));
-        Self { files, clock, durability, store, draws, model: Model::new(), since: vec![Model::new()] }
+        Self {
+            files,
+            clock,
+            durability,
+            store,
+            draws,
+            model: Model::new(),
+            since: vec![Model::new()],
+            must_not_wait: false,
+        }
     }
 
     pub(crate) fn store(&self) -> &S::Store<SimFs> {
         self.store.as_deref().expect("an open store")
+    }
+
+    /// Runs an operation, which waits for cold reads only if the thread may.
+    fn run<T>(&self, mut operation: impl FnMut(&S::Store<SimFs>) -> T) -> T {
+        match self.must_not_wait {
+            true => run_aside(|| operation(self.store())),
+            false => operation(self.store()),
+        }
     }
 
     fn open(&mut self) {
@@ -72,17 +93,17 @@ impl<S: Subject> Rig<S> {
                 let (key, value) = (self.key(), self.value());
                 let expires_at = (self.draws.roll(9) == 0).then_some(1_000_000 + self.draws.roll(9));
                 let put = Put { key: &key, value: &value, expires_at };
-                self.store().put(put, Durably::Store).unwrap();
+                self.run(|store| store.put(put, Durably::Store)).unwrap();
                 self.model.insert(key, (value, expires_at));
             }
             12..16 => {
                 let key = self.key();
-                let was_there = self.store().remove(&key, Durably::Store).unwrap();
+                let was_there = self.run(|store| store.remove(&key, Durably::Store)).unwrap();
                 assert_eq!(was_there, self.model.remove(&key).is_some());
             }
             16 => {
                 let key = self.key();
-                self.store().delete(&key, Durably::Store).unwrap();
+                self.run(|store| store.delete(&key, Durably::Store)).unwrap();
                 self.model.remove(&key);
             }
             17 if self.store().ordered().is_some() => {
@@ -103,7 +124,7 @@ impl<S: Subject> Rig<S> {
                 }
             }
             18 if self.draws.roll(10) == 0 => {
-                self.store().clear(Durably::Store).unwrap();
+                self.run(|store| store.clear(Durably::Store)).unwrap();
                 self.model.clear();
                 self.since.clear();
             }
@@ -123,7 +144,7 @@ impl<S: Subject> Rig<S> {
                 Write { key, what: value.as_deref().map_or(WriteKind::Remove, put) }
             })
             .collect();
-        self.store().commit(&writes, &[], Durably::Store).unwrap();
+        self.run(|store| store.commit(&writes, &[], Durably::Store)).unwrap();
         for (key, value) in batch {
             match value {
                 Some(value) => _ = self.model.insert(key, (value, None)),
@@ -155,7 +176,10 @@ impl<S: Subject> Rig<S> {
         let extra: Vec<_> = found.keys().filter(|key| !model.contains_key(*key)).collect();
         assert!(found == *model, "the store differs from the map: {lost:.2?} differ, {extra:?} are too many");
         let key = self.key();
-        let found = self.store().get(&key).unwrap().map(|value| (value.to_vec(), value.expires_at()));
+        let get = |store: &S::Store<SimFs>| {
+            store.get(&key).map(|found| found.map(|value| (value.to_vec(), value.expires_at())))
+        };
+        let found = self.run(get).unwrap();
         assert_eq!(found.as_ref(), self.model.get(&key), "{key:?}");
         if self.store().len().is_exact() {
             assert_eq!(self.store().len().get(), self.model.len() as u64);
@@ -208,9 +232,34 @@ impl<S: Subject> Rig<S> {
     }
 }
 
+/// Runs an operation that must not wait for cold reads: it runs again after each that it wants.
+pub(crate) fn run_aside<T>(mut operation: impl FnMut() -> T) -> T {
+    let mut cold = ColdReads::default();
+    loop {
+        let done = cold.run(&mut operation);
+        if !cold.is_stuck() {
+            return done;
+        }
+        if cold.must_wait() {
+            return operation();
+        }
+        for read in cold.take_wanted() {
+            let mut bytes = AlignedBytes::zeroed(read.len);
+            read.file.read_exact_at(&mut bytes, read.at()).unwrap();
+            cold.give(read, bytes);
+        }
+    }
+}
+
 /// Writes, works, restarts and loses power in any order.
 pub(crate) fn try_history<S: Subject>(seed: u64, durability: Durability) {
+    try_history_on::<S>(false, seed, durability);
+}
+
+/// The same, on a thread that must not wait for cold reads if `must_not_wait` says so.
+pub(crate) fn try_history_on<S: Subject>(must_not_wait: bool, seed: u64, durability: Durability) {
     let mut rig = Rig::<S>::new(seed, durability);
+    rig.must_not_wait = must_not_wait;
     let turns = 300 + rig.draws.roll(500);
     for turn in 0..turns {
         match rig.draws.roll(100) {

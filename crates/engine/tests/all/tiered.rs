@@ -1,13 +1,16 @@
 //! Tests: the tiered engine beside a map, through background work in any order, restarts, and power
 //! failures of a simulated disk.
 
-use crate::rig::try_history;
+use crate::rig::{run_aside, try_history, try_history_on};
 use crate::subject::{OfTiered, Subject};
 use crate::wip::PATH;
 use std::ops::Bound;
 use std::sync::Arc;
+use terrace_disk::cold::ColdReads;
 use terrace_engine::tiered::{Settings, Shares, Tiered};
-use terrace_engine::{Durability, Durably, Engine, ManualClock, OnDisk, Put};
+use terrace_engine::{
+    Change, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteError, WriteKind,
+};
 use terrace_medium::Dram;
 use terrace_testkit::simfs::SimFs;
 
@@ -38,6 +41,72 @@ fn histories_with_power_failures_match_a_map() {
 #[test]
 fn histories_without_syncs_keep_a_prefix() {
     (100..130).for_each(|seed| try_history::<OfTiered>(seed, Durability::Process));
+}
+
+#[test]
+fn histories_of_a_thread_that_must_not_wait_match_a_map() {
+    (200..230).for_each(|seed| try_history_on::<OfTiered>(true, seed, Durability::Power));
+}
+
+/// A store whose keys `0..count` lie on the tier alone, with values that tell the key.
+fn with_cold_keys(files: &SimFs, clock: &Arc<ManualClock>, count: u32) -> Tiered<SimFs, Dram> {
+    let store = create(files, settings(Durability::Process, clock));
+    for key in 0..count {
+        let key = key.to_le_bytes();
+        store.put(Put { key: &key, value: &key, expires_at: None }, Durably::Later).unwrap();
+    }
+    OnDisk::flush(&store).unwrap();
+    store.evict();
+    store
+}
+
+#[test]
+fn operation_that_is_put_off_has_no_effect() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = with_cold_keys(&files, &clock, 300);
+    let written = || store.stats().tier.expect("two tiers").log_bytes_written;
+    let (key, before) = (7u32.to_le_bytes(), written());
+    let writes = [
+        Write { key: &key, what: WriteKind::Put { value: b"new", expires_at: None } },
+        Write { key: b"new", what: WriteKind::Put { value: b"new", expires_at: None } },
+    ];
+    let change = &mut |_: Option<Entry<'_>>| Change::Put { value: b"new".to_vec(), expires_at: None };
+    let put = Put { key: &key, value: b"new", expires_at: None };
+    let operations: [&mut dyn FnMut() -> Result<(), WriteError>; 6] = [
+        &mut || Ok(store.get(&key).map(drop)?),
+        &mut || store.put(put, Durably::Store),
+        &mut || store.delete(&key, Durably::Store),
+        &mut || store.modify(&key, change, Durably::Store),
+        &mut || store.commit(&writes, &[], Durably::Store).map(drop),
+        &mut || store.remove_all(&[b"none", &key], Durably::Store).map(drop),
+    ];
+    for (nth, operation) in operations.into_iter().enumerate() {
+        let mut cold = ColdReads::default();
+        let error = cold.run(operation).unwrap_err();
+        assert!(error.is_put_off() && cold.is_stuck(), "{nth}: {error}");
+        assert_eq!(cold.take_wanted().len(), 1, "{nth}");
+    }
+    assert_eq!(written(), before);
+    assert_eq!((store.len().get(), &store.get(&key).unwrap().unwrap()[..]), (300, &key[..]));
+    assert!(store.get(b"new").unwrap().is_none());
+}
+
+#[test]
+fn puts_go_on_behind_the_one_that_was_put_off() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = with_cold_keys(&files, &clock, 300);
+    let keys = [*b"newa", 7u32.to_le_bytes(), *b"newb", 299u32.to_le_bytes()];
+    let put = |value| keys.each_ref().map(|key| Put { key, value, expires_at: None });
+    let mut cold = ColdReads::default();
+    let done = cold.run(|| store.put_many(&put(b"1"), Durably::Store));
+    // Their order stays: the third must not overtake the second.
+    assert!(done[0].is_ok() && done[1..].iter().all(|done| done.as_ref().is_err_and(WriteError::is_put_off)));
+    assert!(cold.is_stuck() && store.get(b"newb").unwrap().is_none());
+    assert_eq!(cold.take_wanted().len(), 2, "all that the rest wants");
+    let done = run_aside(|| store.put_many(&put(b"2")[1..], Durably::Store));
+    assert!(done.iter().all(Result::is_ok));
+    let values = keys.map(|key| store.get(&key).unwrap().unwrap().to_vec());
+    assert_eq!(values, [b"1", b"2", b"2", b"2"]);
 }
 
 /// A store has numbers for some thousand blocks: each round begins one, and ends the one before.

@@ -118,7 +118,7 @@ pub trait StoredFile: Send + Sync {
 /// A file system. This is a handle; its clones refer to the same file system.
 pub trait Files: Clone + Send + Sync + 'static {
     /// An open file.
-    type File: StoredFile;
+    type File: StoredFile + 'static;
     /// A lock on a file, held until it is dropped.
     type Lock: Send + Sync + 'static;
 

@@ -4,8 +4,10 @@ mod direct;
 mod layer;
 mod mapped;
 mod publish;
+mod ring;
 mod system;
 
 pub use layer::{DIRECT_BLOCK, Files, Purpose, Replace, StoredFile, directory_of};
 pub use publish::{Appender, Unpublished};
+pub use ring::{AlignedBytes, Done, Ring};
 pub use system::{SystemFile, SystemFiles};

@@ -234,8 +234,12 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 }
 
 /// The tiers of a store that has some.
-fn tier(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
+fn tier(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let Some(tier) = figures.store.tier else { return Ok(()) };
+    // ORDER: Relaxed: statistics.
+    let io = if cx.shared.has_ring.load(Relaxed) { "io_uring" } else { "threads" };
+    let parked = cx.shared.stats.parked.load(Relaxed);
+    fields(out, &[("tier_io", &io), ("tier_parked_commands", &parked)])?;
     let all = terrace::TierStats::FIGURES.iter();
     all.map(|figure| (figure.name, (figure.get)(&tier)))
         .try_for_each(|(name, value)| write!(out, "tier_{name}:{value}\r\n"))

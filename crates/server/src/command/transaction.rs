@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering::Relaxed};
 
+use terrace::{Version, cold};
 use terrace_protocol::{Args, Queue, Reply};
 
 use super::*;
@@ -161,22 +162,41 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     if multi.broken {
         return Err(Failure::Text("EXECABORT Transaction discarded because of previous errors."));
     }
+    let done = run_queue(cx, &multi, &watched);
+    if cold::is_stuck() {
+        // It runs again after the cold reads that it wants.
+        (cx.state.multi, cx.state.watched) = (Some(multi), watched.into_iter().collect());
+        cx.state.resp3 = cx.reply.resp3();
+    }
+    done
+}
+
+/// Runs the queued commands in a transaction, and replies.
+fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]) -> Outcome {
     let (shared, now_ms) = (cx.shared, cx.now_ms);
-    let mut replies = Vec::new();
+    let (mut replies, mut executed) = (Vec::new(), Vec::new());
     let was_resp3 = cx.reply.resp3();
     let state = &mut *cx.state;
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
-    let done = shared.store.transaction_if(&watched, |transaction| {
+    let done = shared.store.transaction_if(watched, |transaction| {
         // The store runs this again after a conflicting write: start from the beginning.
         replies.clear();
         state.resp3 = was_resp3;
         let mut overlay = Overlay::new(&shared.store, transaction);
         for args in multi.queue.iter() {
             let reply = Reply::new(&mut replies, state.resp3);
-            session::run(&mut Context { keys: &mut overlay, shared, state, reply, now_ms }, args);
+            let cx = &mut Context { keys: &mut overlay, shared, state, reply, now_ms };
+            executed.extend(session::run(cx, args));
+            if cold::is_stuck() {
+                return Err(Failure::Text("ERR the transaction was put off"));
+            }
         }
         Ok::<(), Failure>(())
-    })?;
+    });
+    if cold::is_stuck() {
+        executed.into_iter().for_each(|place| cx.state.counters.cancel(place));
+    }
+    let done = done?;
     if done.is_none() {
         cx.reply.null_array();
         return Ok(());

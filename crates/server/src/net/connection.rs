@@ -43,7 +43,7 @@ pub(super) struct Buffers {
 /// A connected client.
 pub(super) struct Connection {
     stream: Stream,
-    /// `None` while a worker has the session.
+    /// `None` while a worker has the session, or it is parked.
     session: Option<Session>,
     /// An incomplete command, or (`more`) complete commands that wait until their replies can be
     /// written.
@@ -105,6 +105,8 @@ pub(super) enum Next {
     Again,
     /// Hand its session to a worker: the next command takes long.
     Long,
+    /// Park its session: the next command wants cold reads.
+    Cold,
     /// Close it.
     Close,
 }
@@ -233,19 +235,19 @@ impl Connection {
         (self.held, self.broken, self.backlog) = (false, true, Backlog::default());
     }
 
-    /// Whether a worker has the session.
+    /// Whether a worker has the session, or it is parked.
     pub(super) fn is_with_worker(&self) -> bool {
         self.session.is_none()
     }
 
-    /// Hands the session to a worker, with the input that has arrived.
+    /// Hands the session out, with the input that has arrived.
     pub(super) fn lend_session(&mut self, owner: (usize, usize)) -> Job {
         let session = self.session.take().expect("a connection that is served has its session");
         let input = std::mem::take(&mut self.pending);
         Job { owner, session, input, output: Vec::new(), flow: None, began: self.began.take() }
     }
 
-    /// Takes the session back from a worker, and continues.
+    /// Takes the session back, and continues.
     pub(super) fn take_session_back(&mut self, job: Job, turn: &mut Turn<'_>) -> Next {
         let Job { session, mut input, mut output, flow, began, .. } = job;
         self.session = Some(session);
@@ -355,7 +357,7 @@ impl Connection {
         output.shrink_to(OUTPUT_KEPT);
         turn.buffers.output = output;
         match round {
-            Round::Then(Next::Long) => self.began = began,
+            Round::Then(Next::Long | Next::Cold) => self.began = began,
             _ => turn.record_latency(began),
         }
         round
@@ -396,6 +398,7 @@ impl Connection {
         match flow {
             Flow::Continue | Flow::More => {}
             Flow::Long => return Round::Then(Next::Long),
+            Flow::Cold => return Round::Then(Next::Cold),
             Flow::Close => {
                 let all_read = input.is_empty() && !self.readable;
                 input.clear();

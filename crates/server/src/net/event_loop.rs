@@ -1,6 +1,10 @@
 //! The event loop: waits for events, gives each connection its turn, and checks timeouts.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use mio::{Events, Poll, Token};
 use slab::Slab;
@@ -9,13 +13,15 @@ use terrace::Ticket;
 use super::{
     accept::Acceptor,
     clock::{coarse_ms, precise_ns, unix_ms},
+    cold::ColdDesk,
     connection::{Buffers, Connection, Next, Turn},
     counters::{Counters, add, count, read},
     hub::{Hub, NewConnection},
     listen::Listeners,
-    workers::Workers,
+    workers::{Job, Workers},
 };
 use crate::{
+    config::Key,
     session::Session,
     shared::Shared,
     stats::{self, Totals},
@@ -33,6 +39,8 @@ pub(crate) struct EventLoop {
     again: Vec<usize>,
     /// Connections whose replies wait until the writes of this turn are durable.
     held: Vec<usize>,
+    /// Sessions whose commands wait for cold reads, if the system can make them meanwhile.
+    cold: Option<ColdDesk>,
     /// Everything that this ticket covers is durable.
     settled: Ticket,
     /// Only loop 0 accepts.
@@ -49,6 +57,8 @@ pub(crate) const WAKE: Token = Token(usize::MAX);
 /// Listeners use this token and those below it; connections use the smallest ones.
 const LISTEN: usize = usize::MAX - 1;
 const LISTENERS_MOST: usize = 1 << 16;
+/// The token of cold reads.
+const COLD: Token = Token(LISTEN - LISTENERS_MOST);
 
 /// Maximum number of events per poll.
 const EVENTS: usize = 1024;
@@ -67,8 +77,13 @@ impl EventLoop {
         hub: Arc<Hub>,
         workers: Arc<Workers>,
     ) -> EventLoop {
+        let parks = shared.parks && shared.config.is_on(Key::IoUring);
+        let cold = parks.then(|| ColdDesk::new(poll.registry(), COLD)).flatten();
+        // ORDER: Relaxed: for INFO, and for the thread that starts the workers, which is this one.
+        shared.has_ring.fetch_or(cold.is_some(), Relaxed);
         EventLoop {
             number,
+            cold,
             commands: shared.stats.commands.add_set(),
             shared,
             hub,
@@ -144,6 +159,8 @@ impl EventLoop {
                 let accepted = self.hub.receive(self.number);
                 self.admit(accepted, turn);
                 self.resume_served(turn);
+            } else if token == COLD {
+                // All that have ended are taken below.
             } else if token.0 > LISTEN - LISTENERS_MOST
                 && let Some(acceptor) = &mut self.acceptor
             {
@@ -154,6 +171,7 @@ impl EventLoop {
         for key in again {
             self.serve(key, turn);
         }
+        self.resume_parked(turn);
         self.settle(turn);
         self.add_counts(turn);
     }
@@ -210,7 +228,12 @@ impl EventLoop {
 
     /// Continues the connections whose sessions workers have sent back.
     fn resume_served(&mut self, turn: &mut Turn<'_>) {
-        for job in self.hub.take_served(self.number) {
+        let served = self.hub.take_served(self.number);
+        self.resume(served, turn);
+    }
+
+    fn resume(&mut self, jobs: Vec<Job>, turn: &mut Turn<'_>) {
+        for job in jobs {
             let key = job.owner.1;
             // The connection still exists, unless registering it with the poll failed.
             let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_with_worker()) else {
@@ -222,12 +245,35 @@ impl EventLoop {
         }
     }
 
+    /// Continues the connections whose cold reads are made.
+    fn resume_parked(&mut self, turn: &mut Turn<'_>) {
+        while let Some(cold) = &mut self.cold {
+            let ready = cold.proceed();
+            if ready.is_empty() {
+                return;
+            }
+            // Some of them may want more reads, which are to begin now.
+            self.resume(ready, turn);
+        }
+    }
+
     fn apply_next(&mut self, key: usize, next: Next) {
         let connection = &mut self.connections[key];
         match next {
             Next::Close => return self.close(key),
             Next::Again => self.again.push(key),
             Next::Long => self.workers.submit(connection.lend_session((self.number, key))),
+            Next::Cold => {
+                let mut job = connection.lend_session((self.number, key));
+                count(&self.shared.stats.parked);
+                match &mut self.cold {
+                    Some(cold) => cold.park(job),
+                    None => {
+                        job.session.cold_reads().clear();
+                        self.workers.submit(job);
+                    }
+                }
+            }
             Next::Wait => {}
         }
         if let Err(error) = connection.update_interest(self.poll.registry(), Token(key)) {
@@ -343,6 +389,7 @@ impl EventLoop {
                 self.resume_served(turn);
                 self.settle(turn);
             }
+            self.resume_parked(turn);
             turn.now = coarse_ms();
         }
         self.add_counts(turn);

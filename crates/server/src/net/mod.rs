@@ -7,7 +7,8 @@
 //! A connection that waits for its next request holds no buffer.
 //!
 //! Invariants:
-//! 1. A loop blocks only in its poll. Workers run the commands that take long (`workers.rs`).
+//! 1. A loop blocks only in its poll. Workers run the commands that take long (`workers.rs`), and a
+//!    command that wants a slower tier waits for it aside (`cold.rs`).
 //! 2. Replies are sent in order: while a backlog waits, nothing is written past it.
 //! 3. The memory that a client can claim is bounded: the bytes of one incomplete command (the
 //!    parser's limits), and replies up to `client-output-buffer` plus one command's reply. Beyond
@@ -15,6 +16,7 @@
 
 mod accept;
 mod clock;
+mod cold;
 mod connection;
 mod counters;
 mod event_loop;

@@ -1,6 +1,6 @@
 //! Groups of adjacent commands that are executed together.
 
-use terrace::{Put, PutOptions, Store, WriteError};
+use terrace::{Put, PutOptions, ReadError, Store, WriteError};
 use terrace_protocol::{Args, Reply};
 
 use super::{OUTPUT_HIGH_WATER, State};
@@ -99,6 +99,10 @@ impl<'a> Reads<'a> {
         let began = state.counters.begin_group(self.places[0], self.len);
         store.get_many(&self.keys[..self.len], &mut |nth, entry| {
             let Some((read, args)) = self.reads[nth] else { return };
+            if nth == executed && entry.as_ref().is_err_and(ReadError::is_put_off) {
+                // The others are looked up for what they want.
+                return;
+            }
             if nth != executed || executed > 0 && reply.mark() >= OUTPUT_HIGH_WATER {
                 return;
             }
@@ -130,11 +134,17 @@ fn put_all(
     reply: &mut Reply<'_>,
 ) -> usize {
     let began = state.counters.begin_group(places[0], places.len());
-    let mut answer = |done: Result<(), WriteError>, place: usize| match done {
-        Ok(()) => reply.ok(),
-        Err(error) => {
-            state.reply_error(reply, Failure::from(error).message());
-            state.counters.record_failure(place);
+    let mut executed = 0;
+    let mut answer = |done: Result<(), WriteError>, place: usize| {
+        executed += 1;
+        match done {
+            Ok(()) => reply.ok(),
+            // Those behind it, too.
+            Err(error) if error.is_put_off() => executed -= 1,
+            Err(error) => {
+                state.reply_error(reply, Failure::from(error).message());
+                state.counters.record_failure(place);
+            }
         }
     };
     match puts {
@@ -147,8 +157,8 @@ fn put_all(
             done.zip(places).for_each(|(done, place)| answer(done, *place));
         }
     }
-    state.tally.count_commands(puts.len() as u64, flag::WRITE);
-    state.counters.end_group(places, began);
-    state.last_command = places[places.len() - 1];
-    puts.len()
+    state.tally.count_commands(executed as u64, flag::WRITE);
+    state.counters.end_group(&places[..executed], began);
+    state.last_command = places[executed.saturating_sub(1)];
+    executed
 }

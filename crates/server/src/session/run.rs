@@ -1,6 +1,7 @@
 //! Runs one command: looks it up, checks whether it may run, queues or executes it, and writes its
 //! error.
 
+use terrace::cold;
 use terrace_protocol::Args;
 
 use super::Flow;
@@ -40,21 +41,33 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize
     }
 }
 
-/// Executes a command that MULTI has queued.
-pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) {
+/// Executes a command that MULTI has queued. Returns what identifies it, if its call was counted.
+pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Option<usize> {
     let resolved = resolve(args, table::position(args.name()));
     match resolved.and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
-        Ok(resolved) => execute(cx, resolved, args),
-        Err(failure) => fail(cx, &failure),
+        Ok(resolved) => {
+            execute(cx, resolved, args);
+            (!cold::is_stuck()).then_some(resolved.place)
+        }
+        Err(failure) => {
+            fail(cx, &failure);
+            None
+        }
     }
 }
 
 fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) {
-    let mark = cx.reply.mark();
+    let (mark, tally) = (cx.reply.mark(), cx.state.tally);
     cx.state.tally.count_commands(1, command.flags);
     cx.state.last_command = place;
     let began = cx.state.counters.begin(place, command);
     let outcome = call(cx, command, args);
+    if cold::is_stuck() {
+        // It runs again, as if for the first time.
+        cx.reply.rewind(mark);
+        cx.state.tally = tally;
+        return cx.state.counters.cancel(place);
+    }
     cx.state.counters.end(place, began, outcome.is_err());
     if let Err(failure) = outcome {
         cx.reply.rewind(mark);

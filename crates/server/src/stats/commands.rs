@@ -95,6 +95,11 @@ impl Counters {
         }
     }
 
+    /// Takes back a call that has begun.
+    pub(crate) fn cancel(&self, place: usize) {
+        add(&self.commands[table::number(place)].calls, u64::MAX);
+    }
+
     /// The start time of a group of commands, if it is timed. `place` is that of the first command.
     pub(crate) fn begin_group(&self, place: usize, count: usize) -> Option<u64> {
         // ORDER: Relaxed: only this thread writes it.

@@ -5,6 +5,7 @@ mod common;
 #[path = "../redis/mod.rs"]
 mod redis;
 
+mod cold;
 mod commands;
 mod cursors;
 mod differential;
