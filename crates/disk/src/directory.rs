@@ -203,13 +203,20 @@ impl<F: Files> Directory<F> {
     /// The number of the store in the directory at `path`, from whatever file tells it: for a
     /// directory whose identity is damaged.
     pub fn identify(files: &F, path: &Path) -> Option<u64> {
-        names(files, path).ok()?.iter().find_map(|name| {
+        Self::identities(files, path).first().copied()
+    }
+
+    /// The numbers of the stores that the manifests and the segments of the log in the directory at
+    /// `path` are of, each as often as a file tells it.
+    pub fn identities(files: &F, path: &Path) -> Vec<u64> {
+        let told = names(files, path).unwrap_or_default().into_iter().filter_map(|name| {
             let magic = if name.ends_with(".log") { log::MAGIC } else { manifest::MAGIC };
             let file = files.open(&path.join(name), Purpose::Read).ok()?;
             let mut bytes = [0; log::HEAD as usize];
             file.read_exact_at(&mut bytes, 0).ok()?;
             log::store_in(&bytes, magic)
-        })
+        });
+        told.collect()
     }
 
     /// Where it is.

@@ -1,11 +1,11 @@
 //! Stores on a disk.
 
 use crate::options::{Engine, How, Options};
-use crate::{Durability, KeyRange, OpenError, Store, WriteError};
+use crate::{ByteSize, Durability, KeyRange, OpenError, Store, WriteError};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
-use terrace_disk::Directory;
+use terrace_disk::{Directory, DiskError};
 use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Engine as AnyEngine, OnDisk, Salvage};
 use terrace_medium::files::SystemFiles;
@@ -101,9 +101,22 @@ impl Options {
     }
 }
 
-/// The name of the engine of the store in the directory at `path`.
+/// The name of the engine of the store in the directory at `path`. Where its identity is damaged,
+/// the other files tell.
 pub(crate) fn engine_of(path: &Path) -> Option<String> {
-    Directory::engine_of(&SystemFiles, path).ok()
+    match Directory::engine_of(&SystemFiles, path) {
+        Err(DiskError::Corrupt { .. }) => {
+            let names =
+                std::fs::read_dir(path).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            let of_file = |name: String| match name.rsplit_once('.')?.1 {
+                "block" | "large" => Some(Engine::Tiered.name().into()),
+                "table" => Some(Engine::Wip.name().into()),
+                _ => None,
+            };
+            names.into_iter().find_map(of_file)
+        }
+        named => named.ok(),
+    }
 }
 
 /// The notice of the process that has the store at `path` open.
@@ -111,9 +124,18 @@ pub(crate) fn notice(path: &Path) -> Option<String> {
     Directory::notice(&SystemFiles, path)
 }
 
-/// Visits what is sound of the store at `path`, and what is not.
-pub(crate) fn salvage(path: &Path, each: &mut Salvage<'_>) -> Result<(), OpenError> {
-    Ok(Wip::salvage_from(&SystemFiles, path, each)?)
+/// Visits what is sound of the store of this engine at `path`, and what is not. What has to be
+/// noted meanwhile has `memory` bytes.
+pub(crate) fn salvage(
+    engine: Engine,
+    path: &Path,
+    memory: ByteSize,
+    each: &mut Salvage<'_>,
+) -> Result<(), OpenError> {
+    Ok(match engine {
+        Engine::Tiered => terrace_engine::tiered::salvage(&SystemFiles, path, memory.as_bytes(), each),
+        _ => Wip::salvage_from(&SystemFiles, path, each),
+    }?)
 }
 
 impl Store {

@@ -57,17 +57,17 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
 /// As [`salvage`], for a store in a directory.
 fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let failed = |what: String| OpenError::Salvage { pool: path.into(), what };
-    if crate::Engine::in_directory(path) == Some(crate::Engine::Tiered) {
-        return Err(failed("a store of the engine `tiered` cannot be repaired; restore a checkpoint".into()));
-    }
+    let engine = crate::Engine::in_directory(path).unwrap_or(options.engine);
     let new_path = sibling(path, "salvaging");
     let _ = fs::remove_dir_all(&new_path);
     let mut salvaged = Salvaged::default();
     let copied = (|| {
-        let store = options.clone().salvage(false).directory(&new_path).create()?;
+        let store = options.clone().salvage(false).engine(engine).directory(&new_path).create()?;
         let later = store.deferring();
         let mut copied = Ok(());
-        crate::disk::salvage(path, &mut |found| salvaged.take(&later, found, &mut copied))?;
+        crate::disk::salvage(engine, path, options.memory, &mut |found| {
+            salvaged.take(&later, found, &mut copied)
+        })?;
         copied.map_err(|error| failed(not_copied(&error)))?;
         drop(later);
         store.flush().and_then(|()| store.sync()).map_err(|error| failed(error.to_string()))?;

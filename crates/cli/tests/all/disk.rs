@@ -154,6 +154,38 @@ fn damage_is_named_and_repaired() {
 }
 
 #[test]
+fn damage_of_a_tiered_store_is_named_and_repaired() {
+    let place = Place::new();
+    let db = place.path("db");
+    let tiered = |arguments: &[&str], input: &str| {
+        let rest = ["--engine", "tiered", "--dram", "16mb", "--dir", db.to_str().unwrap()];
+        run(arguments.iter().chain(&rest), input.as_bytes())
+    };
+    let keys = || tiered(&["scan"], "").ok().text().lines().count();
+    let lines: String = (0..60_000).map(|n| format!("key{n:06},value of {n}\n")).collect();
+    tiered(&["load", "-", "--format", "csv"], &format!("key,value\n{lines}")).ok();
+    damage(&db, ".block");
+    let checked = tiered(&["check"], "");
+    assert_eq!(checked.code, 1);
+    assert!(checked.text().contains(".block"), "{}", checked.text());
+    let repaired = tiered(&["check", "--repair"], "").ok();
+    assert!(repaired.err.contains("salvaged 59,999 records, dropped 1 record"), "{}", repaired.err);
+    tiered(&["check"], "").ok();
+    assert!(keys() == 59_999 && place.path("db.damaged").is_dir());
+
+    damage(&db, "TERRACE");
+    tiered(&["get", "key000001"], "").fails(1, "TERRACE");
+    // The other files tell the engine.
+    place.run("db", &["check", "--repair", "--dram", "16mb"], "").ok();
+    assert_eq!(keys(), 59_999);
+
+    fs::remove_file(db.join("CURRENT")).unwrap();
+    tiered(&["get", "key000001"], "").fails(1, "CURRENT");
+    tiered(&["check", "--repair"], "").ok();
+    assert_eq!(keys(), 59_999);
+}
+
+#[test]
 fn wrong_places_and_settings_are_explained() {
     let place = Place::new();
     run(["serve", "--engine", "wip"], b"").fails(2, "--dir");

@@ -33,10 +33,12 @@ const FORMAT: u64 = 1;
 /// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
 /// Bytes before a record.
-const PLACE: usize = 8;
+pub(super) const PLACE: usize = 8;
 /// Bytes of an entry.
 const ENTRY: usize = 32;
 const FOOT: usize = 8 * 18;
+/// What is wrong with a record.
+const UNSOUND: &str = "a record does not match its checksum";
 /// Bytes that are written or read at a time.
 const PIECE: usize = 1 << 20;
 
@@ -52,6 +54,24 @@ pub(super) struct Mention {
     pub(super) is_tombstone: bool,
     pub(super) offset: u32,
     pub(super) words: u32,
+}
+
+impl Mention {
+    pub(super) fn of(record: &Record<'_>, offset: u32) -> Self {
+        let is_tombstone = record.shape.kind == Kind::Tombstone;
+        let (hash, second, seq) = (record.hash(), second_hash(record.key()), record.seq);
+        Self { hash, second, seq, is_tombstone, offset, words: (record.shape.size() / 8) as u32 }
+    }
+
+    fn to_bytes(self) -> [u8; ENTRY] {
+        let mut bytes = [0; ENTRY];
+        bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.second.to_le_bytes());
+        bytes[16..24].copy_from_slice(&(self.seq << 1 | u64::from(self.is_tombstone)).to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[28..].copy_from_slice(&self.words.to_le_bytes());
+        bytes
+    }
 }
 
 /// What the foot of a block tells.
@@ -141,6 +161,11 @@ impl Foot {
         })
     }
 
+    /// Bytes of the pages of records.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
     /// Where entries begin.
     fn entries_at(&self) -> u64 {
         self.data_bytes + self.data_bytes / PAGE as u64 * 4
@@ -159,6 +184,15 @@ impl Foot {
 /// The path of a block.
 pub(super) fn path_of(directory: &Path, number: u64, generation: u64) -> PathBuf {
     directory.join(format!("{number:08}.{generation:06}.block"))
+}
+
+/// The foot of the block at `path`, if it is sound.
+pub(super) fn foot_of<F: Files>(files: &F, path: &Path) -> Option<Foot> {
+    let file = files.open(path, Purpose::Read).ok()?;
+    let at = file.length().ok()?.checked_sub(FOOT as u64)?;
+    let mut bytes = vec![0; FOOT];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Foot::read(&bytes, path, at).ok()
 }
 
 /// The number and the generation of the block that a file with this name has.
@@ -222,14 +256,14 @@ impl<'f, T: StoredFile> BlockWriter<'f, T> {
             let pages = (PLACE + bytes.len()).div_ceil(PAGE);
             self.fences.extend(std::iter::repeat_n(offset, pages));
         }
-        let words = (bytes.len() / 8) as u32;
+        let mention = Mention::of(&record, offset);
         self.buffer.extend_from_slice(&offset.to_le_bytes());
-        self.buffer.extend_from_slice(&words.to_le_bytes());
+        self.buffer.extend_from_slice(&mention.words.to_le_bytes());
         self.buffer.extend_from_slice(bytes);
         if PLACE + bytes.len() > PAGE {
             self.end_page();
         }
-        self.note(&record, offset, words);
+        self.note(&record, mention);
         Ok(())
     }
 
@@ -237,10 +271,9 @@ impl<'f, T: StoredFile> BlockWriter<'f, T> {
         self.buffer.resize(self.buffer.len().next_multiple_of(PAGE), 0);
     }
 
-    fn note(&mut self, record: &Record<'_>, offset: u32, words: u32) {
-        let is_tombstone = record.shape.kind == Kind::Tombstone;
-        let (hash, second, seq) = (record.hash(), second_hash(record.key()), record.seq);
-        self.mentions.push(Mention { hash, second, seq, is_tombstone, offset, words });
+    fn note(&mut self, record: &Record<'_>, mention: Mention) {
+        let Mention { seq, is_tombstone, words, .. } = mention;
+        self.mentions.push(mention);
         let foot = &mut self.foot;
         foot.records += 1;
         foot.tombstones += u64::from(is_tombstone);
@@ -279,12 +312,7 @@ impl<'f, T: StoredFile> BlockWriter<'f, T> {
         self.buffer.extend(fences.iter().flat_map(|fence| fence.to_le_bytes()));
         let mut sum = Xxh3::with_seed(self.foot.number);
         for mention in std::mem::take(&mut self.mentions) {
-            self.buffer.extend_from_slice(&mention.hash.to_le_bytes());
-            self.buffer.extend_from_slice(&mention.second.to_le_bytes());
-            self.buffer
-                .extend_from_slice(&(mention.seq << 1 | u64::from(mention.is_tombstone)).to_le_bytes());
-            self.buffer.extend_from_slice(&mention.offset.to_le_bytes());
-            self.buffer.extend_from_slice(&mention.words.to_le_bytes());
+            self.buffer.extend_from_slice(&mention.to_bytes());
             if self.buffer.len() >= PIECE {
                 sum.update(&self.buffer);
                 self.flush()?;
@@ -374,6 +402,11 @@ impl<F: Files> Block<F> {
         })
     }
 
+    /// A number that no other open block of this process has.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened
+    }
+
     pub(super) fn name(&self) -> Name {
         (self.foot.number, self.foot.generation)
     }
@@ -416,46 +449,102 @@ impl<F: Files> Block<F> {
         })
     }
 
+    /// The page that a record with this offset begins in, and the pages that it may take.
+    fn pages_of(&self, offset: u64) -> Option<(usize, usize)> {
+        let last = self.fences.partition_point(|&fence| u64::from(fence) <= offset).checked_sub(1)?;
+        let first = self.fences.partition_point(|&fence| fence < self.fences[last]);
+        Some((first, last + 1 - first))
+    }
+
+    /// The damage of a block that has not the record that belongs to this offset.
+    pub(super) fn missing(&self, offset: u64) -> DiskError {
+        let at = self.pages_of(offset).map_or(0, |(first, _)| first) * PAGE;
+        self.corrupt(at as u64, "a page has not the record that belongs there")
+    }
+
     /// The bytes of the record with this offset; `None` if the block has no such record any more.
     /// One read.
     pub(super) fn find(&self, offset: u64) -> Result<Option<Vec<u8>>, DiskError> {
-        let Some(last) = self.fences.partition_point(|&fence| u64::from(fence) <= offset).checked_sub(1)
-        else {
-            return Ok(None);
-        };
-        let nth = self.fences.partition_point(|&fence| fence < self.fences[last]);
-        let found = self.with_pages(nth, last + 1 - nth, |pages| {
-            let mut rest = pages;
-            while let Some((place, words, behind)) = place_in(rest) {
-                let len = 8 * words as usize;
-                if u64::from(place) == offset {
-                    return Some((pages.len() - behind.len(), behind.get(..len).map(Vec::from)));
-                }
-                rest = behind.get(len..).unwrap_or_default();
-            }
-            None
-        })?;
-        let Some((start, bytes)) = found else { return Ok(None) };
+        let Some((nth, count)) = self.pages_of(offset) else { return Ok(None) };
+        let found = self.with_pages(nth, count, |pages| self.find_in(pages, offset))??;
+        let Some((start, len, bytes)) = found else { return Ok(None) };
         let at = (nth * PAGE + start) as u64;
-        let bytes = bytes.ok_or_else(|| self.corrupt(at, "a record goes on behind its pages"))?;
-        match Record::read(&bytes) {
-            Some(_) => Ok(Some(bytes)),
-            None => Err(self.corrupt(at, "a record does not match its checksum")),
+        if bytes.len() < len {
+            return Err(self.corrupt(at, "a record goes on behind its pages"));
         }
+        match record_of(&bytes) {
+            Some(_) => Ok(Some(bytes)),
+            None => Err(self.corrupt(at, UNSOUND)),
+        }
+    }
+
+    /// Where pages have the record with this offset, its length, and its bytes in them.
+    fn find_in(&self, pages: &[u8], offset: u64) -> Result<Option<(usize, usize, Vec<u8>)>, DiskError> {
+        let (mut rest, mut found) = (pages, None);
+        while let Some((place, words, behind)) = place_in(rest) {
+            let len = 8 * words as usize;
+            if u64::from(place) == offset {
+                if found.is_some() {
+                    // A record does not tell its offset, so neither of both is proved.
+                    return Err(self.missing(offset));
+                }
+                found = Some((pages.len() - behind.len(), len, &behind[..len.min(behind.len())]));
+            }
+            rest = behind.get(len..).unwrap_or_default();
+        }
+        let found = found.or_else(|| {
+            // A damaged place hides those behind it.
+            let mut starts = (0..pages.len() - PLACE).step_by(8);
+            starts.find_map(|at| {
+                place_in(&pages[at..]).filter(|(place, ..)| u64::from(*place) == offset)?;
+                let len = super::sound::record_in(&pages[at..], self.foot.store)?.shape.size();
+                Some((at + PLACE, len, &pages[at + PLACE..at + PLACE + len]))
+            })
+        });
+        Ok(found.map(|(start, len, bytes)| (start, len, bytes.to_vec())))
+    }
+
+    /// The entry of the record with this offset, if it has this hash.
+    pub(super) fn mention_of(&self, hash: u64, offset: u64) -> Result<Option<Mention>, DiskError> {
+        let mut found = None;
+        self.mentions((hash, hash), &mut |mention| {
+            found = found.or(Some(mention).filter(|mention| u64::from(mention.offset) == offset));
+        })?;
+        Ok(found)
     }
 
     /// Visits all records in order, with their offsets: their bytes, or damage.
     pub(super) fn for_each(&self, each: &mut Visit<'_>) -> Result<(), DiskError> {
         let (mut at, mut bytes) = (0, Vec::new());
+        // By page, the sum of its records, unless damage was found there.
+        let mut sums = vec![Some(0u64); self.fences.len()];
+        let sum_of = |mention: Mention| xxh3_64_with_seed(&mention.to_bytes(), 0);
         while at < self.foot.data_bytes {
             let len = (PIECE as u64).min(self.foot.data_bytes - at) as usize;
             bytes.resize(len, 0);
             self.read_at(&mut bytes[..len], at)?;
             let mut from = 0;
             while from < len {
-                from = self.visit_page(&mut bytes, (at, from), each)?;
+                let sum = &mut sums[(at as usize + from) / PAGE];
+                let mut noted = |offset: u64, found: Result<&[u8], DiskError>| {
+                    let record = found.as_ref().ok().and_then(|bytes| Record::read(bytes));
+                    let own = record.map(|record| sum_of(Mention::of(&record, offset as u32)));
+                    *sum = sum.zip(own).map(|(sum, own)| sum.wrapping_add(own));
+                    each(offset, found);
+                };
+                from = self.visit_page(&mut bytes, (at, from), &mut noted)?;
             }
             at += from as u64;
+        }
+        // A damaged place may tell another offset, or hide records behind it.
+        self.mentions((0, u64::MAX), &mut |mention| {
+            if let Some(Some(sum)) = self.pages_of(mention.offset.into()).map(|(nth, _)| &mut sums[nth]) {
+                *sum = sum.wrapping_sub(sum_of(mention));
+            }
+        })?;
+        for nth in (0..sums.len()).filter(|nth| sums[*nth].is_some_and(|sum| sum != 0)) {
+            let offset = self.fences[nth].into();
+            each(offset, Err(self.missing(offset)));
         }
         Ok(())
     }
@@ -482,12 +571,9 @@ impl<F: Files> Block<F> {
                 bytes.resize(whole.next_multiple_of(PAGE), 0);
                 self.read_at(&mut bytes[read..], at + read as u64)?;
             }
-            match Record::read(&bytes[start..whole]) {
+            match record_of(&bytes[start..whole]) {
                 Some(_) => each(offset.into(), Ok(&bytes[start..whole])),
-                None => {
-                    let what = "a record does not match its checksum";
-                    each(offset.into(), Err(self.corrupt(at + start as u64, what)));
-                }
+                None => each(offset.into(), Err(self.corrupt(at + start as u64, UNSOUND))),
             }
             place = whole;
             if whole > end {
@@ -567,6 +653,11 @@ fn place_in(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
     let mut reader = Reader(bytes);
     let (offset, words) = (reader.u32()?, reader.u32()?);
     (words > 0).then_some((offset, words, reader.0))
+}
+
+/// The record that these bytes are, if it is a sound one and has all of them.
+fn record_of(bytes: &[u8]) -> Option<Record<'_>> {
+    Record::read(bytes).filter(|record| record.shape.size() == bytes.len())
 }
 
 fn mention_in(bytes: &[u8]) -> Option<Mention> {

@@ -121,7 +121,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let mut olds = Vec::with_capacity(drafts.len());
         for draft in &drafts {
             let probe = self.probe(draft.key);
-            olds.push(self.old(here, &probe).map(|old| (probe, old)));
+            olds.push(self.old_to_replace(here, &probe).map(|old| (probe, old)));
         }
         // All were asked, so that a thread that must not wait learns of all cold records.
         let olds = olds.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -231,7 +231,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let here = Here::enter(&memory)?;
             self.standing.check_writable()?;
             let mut present = Vec::new();
-            let olds: Vec<_> = distinct.iter().map(|key| self.old(&here, &self.probe(key))).collect();
+            let olds: Vec<_> =
+                distinct.iter().map(|key| self.old_to_replace(&here, &self.probe(key))).collect();
             for (&key, old) in distinct.iter().zip(olds) {
                 let old = old?;
                 if old.is_some_and(|old| !self.has_expired(old.copied.expires_at)) {

@@ -3,14 +3,15 @@
 //! A record names the file. The file is synced before anything durable names it: before the sync of
 //! the log, and so before a block is sealed. An open removes the files that no record names.
 
-use super::record::LargeValue;
+use super::record::{LARGE, LargeValue};
 use super::store::Tiered;
+use crate::draft::Draft;
 use crate::{Durability, ReadError, WriteError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
-use terrace_disk::{DiskError, cold};
+use terrace_disk::{Content, DiskError, cold};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -101,21 +102,41 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// A large value of so many bytes; `None` if its file is gone.
     pub(super) fn read_large(&self, large: LargeValue, len: usize) -> Result<Option<Vec<u8>>, ReadError> {
-        let path = path_of(self.path(), large.number);
-        let corrupt = |what| DiskError::corrupt(&path, 0, what);
-        cold::may_wait().map_err(DiskError::room("read", &path))?;
-        let file = match self.files.open(&path, Purpose::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(DiskError::room("open", &path))?,
-        };
-        let mut value = vec![0; len];
-        file.read_exact_at(&mut value, 0).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => corrupt("the file of a large value is too short"),
-            _ => DiskError::room("read", &path)(error),
-        })?;
-        match xxh3_64_with_seed(&value, large.number) == large.sum {
-            true => Ok(Some(value)),
-            false => Err(corrupt("a large value does not match its checksum").into()),
-        }
+        Ok(read(&self.files, self.path(), large, len)?)
+    }
+}
+
+/// The large value that a write of the log names, if it does, and its bytes. `log` is named if it
+/// names none.
+pub(super) fn reference_in(draft: &Draft<'_>, log: &Path) -> Result<Option<(LargeValue, usize)>, DiskError> {
+    let (true, Content::Put { value, .. }) = (draft.is_reference, draft.content) else { return Ok(None) };
+    let parts = value.split_at_checked(LARGE).and_then(|(large, len)| {
+        Some((LargeValue::read(large)?, u64::from_le_bytes(len.try_into().ok()?) as usize))
+    });
+    parts.map(Some).ok_or_else(|| DiskError::corrupt(log, 0, "a record of the log names no large value"))
+}
+
+/// Reads a large value of so many bytes; `None` if there is no such file.
+pub(super) fn read<F: Files>(
+    files: &F,
+    directory: &Path,
+    large: LargeValue,
+    len: usize,
+) -> Result<Option<Vec<u8>>, DiskError> {
+    let path = path_of(directory, large.number);
+    let corrupt = |what| DiskError::corrupt(&path, 0, what);
+    cold::may_wait().map_err(DiskError::room("read", &path))?;
+    let file = match files.open(&path, Purpose::Read) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(DiskError::room("open", &path))?,
+    };
+    if file.length().map_err(DiskError::room("read", &path))? < len as u64 {
+        return Err(corrupt("the file of a large value is too short"));
+    }
+    let mut value = vec![0; len];
+    file.read_exact_at(&mut value, 0).map_err(DiskError::room("read", &path))?;
+    match xxh3_64_with_seed(&value, large.number) == large.sum {
+        true => Ok(Some(value)),
+        false => Err(corrupt("a large value does not match its checksum")),
     }
 }

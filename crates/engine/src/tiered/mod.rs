@@ -18,6 +18,7 @@
 //! - `cache`: copies of hot records, and how DRAM is divided.
 //! - `flush`: how a block goes to the tier; `reclaim`: how dead records leave it.
 //! - `open`: recovery; `maintain`: expiry, checks, checkpoints.
+//! - `salvage`: what is left of a damaged store; `sound`: the records of a damaged file.
 
 mod block;
 mod cache;
@@ -32,7 +33,9 @@ mod probe;
 mod read;
 mod reclaim;
 mod record;
+mod salvage;
 mod scan;
+mod sound;
 mod space;
 mod store;
 mod stripes;
@@ -40,5 +43,6 @@ mod write;
 
 pub use open::{MakePool, NAME, TieredError};
 pub use probe::{Kind, Probes};
+pub use salvage::salvage;
 pub use space::Shares;
 pub use store::{Settings, Tiered};

@@ -14,11 +14,11 @@
 use super::block::{self, Block, Held, Mention};
 use super::edit::{Edit, Name, Plan};
 use super::large;
-use super::record::{Kind, LARGE, LargeValue, Shape};
+use super::record::{Kind, Shape};
 use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
 use super::stripes::Stripes;
 use super::write::{New, Stuck, store_in_place};
-use crate::draft::{Draft, read_drafts};
+use crate::draft::read_drafts;
 use crate::standing::Standing;
 use crate::{OpenError, ReadError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -61,6 +61,16 @@ struct Newest {
     address: u64,
     bytes: u64,
     is_tombstone: bool,
+}
+
+/// Bounds of hashes, with both ends, of which each has as many records as `memory` has room for.
+pub(super) fn hash_parts(records: u64, memory: u64) -> impl Iterator<Item = (u64, u64)> {
+    let parts = (records * NEWEST_BYTES).div_ceil(memory).max(1).next_power_of_two();
+    let width = (u64::MAX / parts).max(1);
+    (0..parts).map(move |part| {
+        let from = part * width;
+        (from, if part + 1 == parts { u64::MAX } else { from + width - 1 })
+    })
 }
 
 fn read_plan<F: Files>(
@@ -308,7 +318,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
             let mut new = New::small(draft);
             let mut shape = new.shape(draft.key.len());
-            if let Some((large, len)) = self.reference_in(&draft)? {
+            if let Some((large, len)) = large::reference_in(&draft, self.path())? {
                 found.large.insert(large.number);
                 new.large = Some(large);
                 shape = Shape { value_len: len, kind: Kind::Large, ..shape };
@@ -323,16 +333,6 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(true)
     }
 
-    /// The large value that a write of the log names, if it does, and its bytes.
-    fn reference_in(&self, draft: &Draft<'_>) -> Result<Option<(LargeValue, usize)>, DiskError> {
-        let (true, Content::Put { value, .. }) = (draft.is_reference, draft.content) else { return Ok(None) };
-        let parts = value.split_at_checked(LARGE).and_then(|(large, len)| {
-            Some((LargeValue::read(large)?, u64::from_le_bytes(len.try_into().ok()?) as usize))
-        });
-        let what = "a record of the log names no large value";
-        parts.map(Some).ok_or_else(|| DiskError::corrupt(self.path(), 0, what))
-    }
-
     /// Whether all large values that a record of the log names are there: a loss of power may keep
     /// the record of a write that was not synced, and not its value.
     fn is_whole(&self, record: Record<'_>) -> Result<bool, TieredError> {
@@ -341,7 +341,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         for (draft, _) in drafts.filter(|(_, seq)| *seq >= cleared_at) {
             let what = "a record of the log is none of this engine";
             let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
-            if let Some((large, len)) = self.reference_in(&draft)? {
+            if let Some((large, len)) = large::reference_in(&draft, self.path())? {
                 let is_there = match self.read_large(large, len) {
                     Ok(Some(value)) => {
                         self.renew_large(large, &value)?;
@@ -418,12 +418,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.counters.expiring.fetch_add(expiring, Relaxed);
         let memory = self.memory.load_full();
         let budget = (memory.space.pool.size() / 8).max(1 << 20);
-        let parts = (records * NEWEST_BYTES).div_ceil(budget).max(1).next_power_of_two();
-        let width = (u64::MAX / parts).max(1);
-        for part in 0..parts {
-            let from = part * width;
-            let to = if part + 1 == parts { u64::MAX } else { from + width - 1 };
-            let newest = self.newest(&memory, &blocks, (from, to))?;
+        for bounds in hash_parts(records, budget) {
+            let newest = self.newest(&memory, &blocks, bounds)?;
             let here = Here::enter_by_hashes(&memory).map_err(WriteError::from)?;
             for ((hash, second), newest) in newest {
                 here.search.forget();

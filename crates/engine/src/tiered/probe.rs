@@ -67,6 +67,14 @@ impl Search {
         KNOWN.with_borrow_mut(|known| known.met.take())
     }
 
+    /// The second hash of the key that a probe of this search stands for.
+    pub(super) fn second_in(&self, probe: &[u8]) -> u64 {
+        match MODE.get() {
+            Mode::Keys => second_hash(&probe[8..]),
+            Mode::Hashes => hash_in(&probe[8..]),
+        }
+    }
+
     /// Forgets the records that were read: another key comes.
     pub(super) fn forget(&self) {
         KNOWN.with_borrow_mut(|known| known.read.clear());
@@ -74,10 +82,15 @@ impl Search {
 
     /// Notes the probe of a cold record that was read.
     pub(super) fn note(&self, address: u64, probe: &[u8]) {
-        let probe = match MODE.get() {
-            Mode::Keys => Box::from(probe),
-            Mode::Hashes => hashes_of(probe),
-        };
+        match MODE.get() {
+            Mode::Keys => self.note_as(address, probe),
+            Mode::Hashes => self.note_as(address, &hashes_of(probe)),
+        }
+    }
+
+    /// Notes what a cold record has in the place of a probe of this search.
+    pub(super) fn note_as(&self, address: u64, probe: &[u8]) {
+        let probe = Box::from(probe);
         KNOWN.with_borrow_mut(|known| {
             known.read.retain(|(other, _)| *other != address);
             known.read.push((address, probe));

@@ -59,6 +59,20 @@ impl std::ops::Deref for Probe {
 /// A key's word in the index, and its record's bytes if it was read from the tier.
 pub(super) type Word = (Option<u64>, Option<(u64, Vec<u8>)>);
 
+/// An address that had no record, and the open block in which it had none.
+///
+/// Once is no damage: the record may have been replaced, and dropped. But the index names no
+/// address that is dead. So if it names it again, and the same block has it not, that is damage.
+#[derive(Default)]
+struct Missed(Option<(Option<u64>, u64)>);
+
+impl Missed {
+    /// Notes it, and returns whether it is the same as before.
+    fn is_again(&mut self, opened: Option<u64>, address: u64) -> bool {
+        self.0.replace((opened, address)) == Some((opened, address))
+    }
+}
+
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
     #[inline]
     pub(super) fn probe(&self, key: &[u8]) -> Probe {
@@ -72,24 +86,73 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         block.find(map.offset_of(address))
     }
 
-    /// What the index has for a probe. Reads the cold records that may be the key's.
+    /// What the index has for a probe. Reads the cold records that may be the key's. A damaged one
+    /// is met by who reads it: here, its block's entries tell whose it is.
     pub(super) fn look_up(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Word, ReadError> {
-        let mut read = None;
+        let (mut read, mut missed) = (None, Missed::default());
         for looks in 0..LOOKS_MAX {
             let word = here.index().get(&here.guard, probe);
             let Some(met) = here.search.take_met() else {
                 return Ok((word, read.filter(|(address, _)| Some(*address) == word)));
             };
-            match self.read_cold(here.space().map, met)? {
-                Some(bytes) => {
+            let map = here.space().map;
+            match self.read_cold(map, met) {
+                Ok(Some(bytes)) => {
                     here.search.note(met, Record::read(&bytes).expect("read just now").probe);
                     read = Some((met, bytes));
                 }
                 // It was replaced meanwhile, or moved to DRAM.
-                None => relax(looks),
+                Ok(None) if !missed.is_again(self.opened(map, met), met) => relax(looks),
+                // It was cleared: nothing names this index any more.
+                Ok(None) if !self.is_present(here) => return Ok((None, None)),
+                Ok(None) => self.note_damaged(here, probe, met, self.missing(map, met))?,
+                Err(error @ DiskError::Corrupt { .. }) => self.note_damaged(here, probe, met, error)?,
+                Err(error) => return Err(error.into()),
             }
         }
-        Err(ReadError::Corrupt { place: Place::Pool(0), what: "the index names a record that is not there" })
+        Err(ReadError::Corrupt { place: Place::Pool(0), what: "the index changes without end" })
+    }
+
+    /// Tells a search whether the damaged record at an address is the one that it looks for.
+    ///
+    /// # Errors
+    /// The damage, if the entries do not tell.
+    fn note_damaged(
+        &self,
+        here: &Here<'_, M>,
+        probe: &[u8],
+        met: u64,
+        damage: DiskError,
+    ) -> Result<(), ReadError> {
+        let second = here.search.second_in(probe);
+        let map = here.space().map;
+        // Another hash than the probe's: another key.
+        let mention = match self.block(map.block_of(met)) {
+            Some(block) => block.mention_of(hash_in(probe), map.offset_of(met))?,
+            None => return Err(damage.into()),
+        };
+        match mention {
+            Some(mention) if mention.second == second => here.search.note_as(met, probe),
+            _ => here.search.note_as(met, &[]),
+        }
+        Ok(())
+    }
+
+    /// A number of the open block of an address, which another file does not have.
+    fn opened(&self, map: Map, address: u64) -> Option<u64> {
+        Some(self.block(map.block_of(address))?.opened())
+    }
+
+    /// Whether the store has still this memory.
+    fn is_present(&self, here: &Here<'_, M>) -> bool {
+        std::ptr::eq(here.memory, &**self.memory())
+    }
+
+    /// The damage that there is no record at an address which the index names.
+    pub(super) fn missing(&self, map: Map, address: u64) -> DiskError {
+        let block = self.block(map.block_of(address));
+        let what = "a block is missing that the index names";
+        block.map_or(DiskError::corrupt(self.path(), 0, what), |block| block.missing(map.offset_of(address)))
     }
 
     /// The present version of a key, a tombstone as well.
@@ -97,6 +160,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let memory = self.memory();
         let here = Here::enter(&memory)?;
         let stripe = self.stripes.of(hash_in(probe));
+        let mut missed = Missed::default();
         for looks in 0..LOOKS_MAX {
             let (found, read) = self.look_up(&here, probe)?;
             let word = stripe.before(probe).unwrap_or(found);
@@ -110,6 +174,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 self.division.count(Side::Cold);
                 self.copy_in(&here, address, &bytes);
                 return Ok(Some(Copied::of(&Record::read(&bytes).expect("read just now"))));
+            } else if missed.is_again(self.opened(here.space().map, address), address) {
+                match self.is_present(&here) {
+                    true => return Err(self.missing(here.space().map, address).into()),
+                    false => return Ok(None),
+                }
             }
             relax(looks);
         }
@@ -162,14 +231,27 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// The present entry of a key.
     pub(super) fn find_live(&self, probe: &[u8]) -> Result<Option<Live>, ReadError> {
+        let mut missed = None;
         for looks in 0..LOOKS_MAX {
             let Some(copied) = self.find(probe)? else { return Ok(None) };
+            let (seq, damage) = (copied.seq, self.missing_large(&copied.inline));
             if let Some(live) = self.live(copied)? {
                 return Ok(live);
             }
+            // Its file goes when the version does.
+            if missed.replace(seq) == Some(seq) {
+                return Err(damage.into());
+            }
             relax(looks);
         }
-        Err(ReadError::Corrupt { place: Place::Pool(0), what: "the file of a large value is missing" })
+        Err(ReadError::Corrupt { place: Place::Pool(0), what: "a key changes without end" })
+    }
+
+    /// The damage that the file is not there which stands in the place of a value.
+    pub(super) fn missing_large(&self, inline: &[u8]) -> DiskError {
+        let number = LargeValue::read(inline).map_or(0, |large| large.number);
+        let path = super::large::path_of(self.path(), number);
+        DiskError::corrupt(&path, 0, "the file of a large value is missing")
     }
 
     pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {

@@ -74,24 +74,30 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     fn records_from(&self, place: &Place, count: usize) -> Result<(Place, Vec<Read>), ReadError> {
         for _ in 0..TRIES_MAX {
             let (next, records) = self.try_records_from(place, count)?;
-            if let Some(records) = records.into_iter().collect() {
+            if let Ok(records) = records.into_iter().collect() {
                 return Ok((next, records));
             }
         }
-        // All moves are made under the lock of a stripe.
+        // All moves are made under the lock of a stripe. So what is not there now is lost.
         let _locked = self.stripes.lock_each();
+        let map = self.memory().space.map;
         let (next, records) = self.try_records_from(place, count)?;
-        Ok((next, records.into_iter().flatten().collect()))
+        let found = |record: Result<Read, u64>| record.unwrap_or_else(|at| Err(self.missing(map, at).into()));
+        Ok((next, records.into_iter().map(found).collect()))
     }
 
-    /// The same, with `None` for a record that is not where the index has named it.
-    fn try_records_from(&self, place: &Place, count: usize) -> Result<(Place, Vec<Option<Read>>), ReadError> {
+    /// The same, with the address of a record that is not where the index has named it.
+    fn try_records_from(
+        &self,
+        place: &Place,
+        count: usize,
+    ) -> Result<(Place, Vec<Result<Read, u64>>), ReadError> {
         let memory = self.memory();
         let here = Here::enter(&memory)?;
         let mut words = Vec::with_capacity(count);
         let next = here.index().scan(&here.guard, place, count, &mut |word| words.push(word));
-        let records = words.into_iter().map(|word| self.record_at(&here, word).transpose());
-        Ok((next, records.collect()))
+        let record = |word| self.record_at(&here, word).transpose().ok_or(word);
+        Ok((next, words.into_iter().map(record).collect()))
     }
 
     /// The key and the entry of a record that the index named a moment ago.

@@ -10,7 +10,7 @@
 
 use super::cache::Side;
 use super::read::Probe;
-use super::record::{Copied, Kind, LargeValue, Record, Shape};
+use super::record::{Copied, Kind, LargeValue, Record, Shape, hash_in};
 use super::space::{NoRoom, RecordAt, Room};
 use super::store::{Here, Tiered};
 use crate::draft::{Draft, append_drafts};
@@ -48,6 +48,8 @@ pub(super) struct Old {
     pub(super) address: u64,
     pub(super) record: Option<RecordAt>,
     pub(super) copied: Copied,
+    /// Whether it cannot be read: then `copied` has its size and number only.
+    is_damaged: bool,
 }
 
 /// What a key gets.
@@ -120,10 +122,26 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let Some(address) = word else { return Ok(None) };
         let record = here.record(address);
         let copied = self.copy(here, address, read)?;
-        let what = "the index names a record that is not there";
-        let place = crate::Place::Pool(address);
-        let copied = copied.ok_or(ReadError::Corrupt { place, what })?;
-        Ok(Some(Old { address, record, copied }))
+        let copied = copied.ok_or_else(|| self.missing(here.space().map, address))?;
+        Ok(Some(Old { address, record, copied, is_damaged: false }))
+    }
+
+    /// The same for a write that needs no value of it: a damaged record is replaced like any other.
+    pub(super) fn old_to_replace(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
+        let damage = match self.old(here, probe) {
+            Err(damage @ ReadError::Corrupt { .. }) => damage,
+            old => return old,
+        };
+        let map = here.space().map;
+        let Some(address) = self.look_up(here, probe)?.0 else { return Err(damage) };
+        let Some(block) = self.block(map.block_of(address)) else { return Err(damage) };
+        let mention = block.mention_of(hash_in(probe), map.offset_of(address))?;
+        let mention = mention.ok_or(damage)?;
+        let shape = Shape { key_len: probe.len() - 8, value_len: 0, expires: false, kind: Kind::Value };
+        let value_len = (8 * mention.words as usize).saturating_sub(shape.size());
+        let shape = Shape { value_len, ..shape };
+        let copied = Copied { shape, seq: mention.seq, expires_at: None, inline: Vec::new() };
+        Ok(Some(Old { address, record: None, copied, is_damaged: true }))
     }
 
     /// Appends an entry to the log, if the store keeps one.
@@ -310,6 +328,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     pub(super) fn count(&self, old: Option<&Old>, new: &New<'_>) {
         if let Some(old) = old {
             let shape = old.copied.shape;
+            self.counters.skipped.fetch_add(old.is_damaged.into(), Relaxed);
             self.uncount(shape);
             if shape.kind == Kind::Large
                 && let Some(large) = LargeValue::read(&old.copied.inline)
@@ -371,7 +390,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let memory = self.memory();
             let here = Here::enter(&memory)?;
             self.standing.check_writable()?;
-            let old = self.old(&here, &probe)?;
+            let old = self.old_to_replace(&here, &probe)?;
             let was_live = old.as_ref().is_some_and(|old| !self.has_expired(old.copied.expires_at));
             if is_removal && old.is_none() {
                 return Ok((0, false));
@@ -446,9 +465,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// The entry that a key had.
     pub(super) fn live_of(&self, old: Option<&Old>) -> Result<Option<Live>, ReadError> {
         let Some(old) = old else { return Ok(None) };
-        let what = "the file of a large value is missing";
-        self.live(old.copied.clone())?
-            .ok_or(ReadError::Corrupt { place: crate::Place::Pool(old.address), what })
+        let live = self.live(old.copied.clone())?;
+        live.ok_or_else(|| self.missing_large(&old.copied.inline).into())
     }
 
     /// What `how` promises beyond visibility; `None` for nothing yet. Without a log, nothing can be
