@@ -7,6 +7,7 @@ mod rig;
 mod room;
 mod subject;
 mod tiered;
+mod tiered_damage;
 mod tiered_threads;
 mod wip;
 mod wip_damage;
