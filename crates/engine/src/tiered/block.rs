@@ -615,14 +615,6 @@ impl<F: Files> Block<F> {
         Ok(())
     }
 
-    /// The numbers of the files of large values that its records name.
-    pub(super) fn large_values(&self) -> Result<Vec<u64>, DiskError> {
-        let mut bytes = vec![0; self.foot.large as usize * 8];
-        self.read_at(&mut bytes, self.foot.large_at())?;
-        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        Ok(bytes.chunks_exact(8).map(number).collect())
-    }
-
     /// Compares fences and entries with their checksum.
     pub(super) fn verify(&self) -> Result<(), DiskError> {
         let (mut at, end) = (self.foot.data_bytes, self.foot.file_bytes() - FOOT as u64);
@@ -665,6 +657,82 @@ fn mention_in(bytes: &[u8]) -> Option<Mention> {
     let (hash, second, seq) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let (offset, words) = (reader.u32()?, reader.u32()?);
     Some(Mention { hash, second, seq: seq >> 1, is_tombstone: seq & 1 != 0, offset, words })
+}
+
+/// The entries of a block, read from front to back once, and compared with their checksum.
+pub(super) struct EntryReader<F: Files> {
+    block: Held<F>,
+    sum: Xxh3,
+    /// Bytes that are read at a time.
+    piece: usize,
+    bytes: Vec<u8>,
+    /// The next entry in `bytes`.
+    at: usize,
+    /// Entries that are not read yet.
+    left: u64,
+    last_hash: u64,
+}
+
+impl<F: Files> EntryReader<F> {
+    /// Reads `piece` bytes at a time.
+    pub(super) fn new(block: Held<F>, piece: u64) -> Self {
+        let mut sum = Xxh3::with_seed(block.foot.number);
+        block.fences.iter().for_each(|fence| sum.update(&fence.to_le_bytes()));
+        let (piece, left) = (piece as usize / ENTRY * ENTRY, block.foot.records);
+        Self { block, sum, piece, bytes: Vec::new(), at: 0, left, last_hash: 0 }
+    }
+
+    pub(super) fn block(&self) -> &Block<F> {
+        &self.block
+    }
+
+    /// Visits the entries that are left, up to those with the hash `to`.
+    pub(super) fn up_to(&mut self, to: u64, each: &mut dyn FnMut(Mention)) -> Result<(), DiskError> {
+        while self.at < self.bytes.len() || self.read_piece()? {
+            let mention = mention_in(&self.bytes[self.at..]).expect("an entry of 32 bytes");
+            if mention.hash > to {
+                return Ok(());
+            }
+            if mention.hash < self.last_hash {
+                return Err(self.corrupt("the entries of a block are not in order"));
+            }
+            self.last_hash = mention.hash;
+            self.at += ENTRY;
+            each(mention);
+        }
+        Ok(())
+    }
+
+    /// Whether there was something to read.
+    fn read_piece(&mut self) -> Result<bool, DiskError> {
+        let count = self.left.min((self.piece / ENTRY) as u64);
+        let at = self.block.foot.large_at() - self.left * ENTRY as u64;
+        self.bytes.resize(count as usize * ENTRY, 0);
+        self.block.read_at(&mut self.bytes, at)?;
+        self.sum.update(&self.bytes);
+        (self.at, self.left) = (0, self.left - count);
+        Ok(count > 0)
+    }
+
+    /// The numbers of the files of large values that the block's records name.
+    ///
+    /// # Panics
+    /// If entries are left.
+    pub(super) fn finish(mut self) -> Result<Vec<u64>, DiskError> {
+        assert!(self.left == 0 && self.at == self.bytes.len(), "all entries were visited");
+        self.bytes.resize(self.block.foot.large as usize * 8, 0);
+        self.block.read_at(&mut self.bytes, self.block.foot.large_at())?;
+        self.sum.update(&self.bytes);
+        if self.sum.digest() != self.block.foot.sum {
+            return Err(self.corrupt("the entries of a block do not match their checksum"));
+        }
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        Ok(self.bytes.chunks_exact(8).map(number).collect())
+    }
+
+    fn corrupt(&self, what: &'static str) -> DiskError {
+        self.block.corrupt(self.block.foot.data_bytes, what)
+    }
 }
 
 /// Blocks by their numbers.

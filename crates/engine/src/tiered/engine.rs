@@ -305,7 +305,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// Removes everything: one edit, and an empty memory.
     fn clear_all(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
-        let fresh = (self.make)().map_err(|error| WriteError::Stopped(error.to_string()));
+        let fresh =
+            (self.make)(self.settings.expected_keys).map_err(|error| WriteError::Stopped(error.to_string()));
         let fresh = Arc::new(fresh?);
         let mut manifest = self.manifest();
         let _locked = self.stripes.lock_each();

@@ -25,6 +25,7 @@ mod cache;
 mod commit;
 mod edit;
 mod engine;
+mod entries;
 mod flush;
 mod large;
 mod maintain;

@@ -11,8 +11,9 @@
 //! log. So an open that was interrupted may be repeated: a write that both a block and the log have
 //! has the same sequence number in both.
 
-use super::block::{self, Block, Held, Mention};
+use super::block::{self, Block, Blocks, Held};
 use super::edit::{Edit, Name, Plan};
+use super::entries::{Entries, Found};
 use super::large;
 use super::record::{Kind, Shape};
 use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
@@ -22,20 +23,20 @@ use crate::draft::read_drafts;
 use crate::standing::Standing;
 use crate::{OpenError, ReadError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_disk::{Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Record, replay};
-use terrace_index::{PointIndex, Stored};
+use terrace_index::{PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
 
 /// The name of this engine in a store's identity.
 pub const NAME: &str = "tiered";
-/// Bytes of memory for the newest version of a key, about, while entries are read.
-const NEWEST_BYTES: u64 = 96;
+/// Records that are looked up together.
+const GROUP: usize = 64;
 
 /// Makes an anonymous pool for DRAM.
 pub type MakePool<M> = Box<dyn Fn() -> Result<Pool<M>, terrace_pool::OpenError> + Send + Sync>;
@@ -53,24 +54,6 @@ struct Logged {
 fn fail(failed: &mut Option<TieredError>, path: &Path, error: TieredError) -> DiskError {
     *failed = Some(error);
     DiskError::corrupt(path, 0, "the log cannot be replayed")
-}
-
-/// The newest version of a key among those of the blocks.
-struct Newest {
-    seq: u64,
-    address: u64,
-    bytes: u64,
-    is_tombstone: bool,
-}
-
-/// Bounds of hashes, with both ends, of which each has as many records as `memory` has room for.
-pub(super) fn hash_parts(records: u64, memory: u64) -> impl Iterator<Item = (u64, u64)> {
-    let parts = (records * NEWEST_BYTES).div_ceil(memory).max(1).next_power_of_two();
-    let width = (u64::MAX / parts).max(1);
-    (0..parts).map(move |part| {
-        let from = part * width;
-        (from, if part + 1 == parts { u64::MAX } else { from + width - 1 })
-    })
 }
 
 fn read_plan<F: Files>(
@@ -133,6 +116,14 @@ impl From<OpenError> for TieredError {
     }
 }
 
+/// The probe of a key of which the hashes are known.
+fn probe_of(found: &Found) -> [u8; 16] {
+    let mut probe = [0; 16];
+    probe[..8].copy_from_slice(&found.hash.to_le_bytes());
+    probe[8..].copy_from_slice(&found.second.to_le_bytes());
+    probe
+}
+
 impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// Creates an empty store in the directory at `path`, over the index `I` in pools from `make`.
     ///
@@ -180,14 +171,17 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             return Err(DiskError::corrupt(path, 0, "the manifest tells no size of blocks").into());
         }
         // Addresses stay as they are, whatever DRAM there is.
-        let (shares, keys) = (settings.shares.with_block(1 << plan.block_shift), settings.expected_keys);
-        let make: Make<M> = Box::new(move || {
+        let shares = settings.shares.with_block(1 << plan.block_shift);
+        let make: Make<M> = Box::new(move |keys| {
             let pool = make().map_err(TieredError::Pool)?;
             Ok(memory_with::<M, I>(pool, shares, keys)?)
         });
-        let memory = make()?;
-        let blocks = open_blocks(&files, (path, store), &plan, &memory)?;
-        let opened = blocks.iter().flatten();
+        let opened = open_blocks(&files, (path, store), &plan)?;
+        let mut entries = Entries::of(&opened, plan.cleared_at, (2 * shares.block_bytes()).max(1 << 20));
+        // An index that grows while it is filled takes three times as long.
+        let memory = make(settings.expected_keys.max(entries.count_keys()?))?;
+        let blocks = place_blocks(path, &opened, &memory)?;
+        let opened = opened.iter();
         let last_seq = opened.clone().map(|block| block.foot.last_seq).max().unwrap_or(0);
         let last_seq = last_seq.max(plan.cleared_at);
         let last_file = opened.map(|block| block.foot.generation).max().unwrap_or(0);
@@ -197,7 +191,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             directory,
             memory: ArcSwap::from_pointee(memory),
             make,
-            blocks: blocks.into_iter().map(ArcSwapOption::from).collect(),
+            blocks,
             stripes: Stripes::new(settings.stripes),
             log,
             log_start: 0,
@@ -223,32 +217,40 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             counters: Default::default(),
             settings,
         };
-        tiered.recover(&plan)?;
+        tiered.recover(&plan, entries)?;
         Ok(tiered)
     }
 }
 
-/// Opens the blocks of a plan, by their numbers.
-fn open_blocks<F: Files, M: MappedMedium>(
+/// Opens the blocks of a plan.
+fn open_blocks<F: Files>(
     files: &F,
     (path, store): (&Path, u64),
     plan: &Plan,
+) -> Result<Vec<Held<F>>, DiskError> {
+    plan.blocks.iter().map(|&name| Block::open(files, path, store, name).map(Arc::new)).collect()
+}
+
+/// Blocks by their numbers.
+fn place_blocks<F: Files, M: MappedMedium>(
+    path: &Path,
+    opened: &[Held<F>],
     memory: &Memory<M>,
-) -> Result<Vec<Option<Held<F>>>, DiskError> {
+) -> Result<Blocks<F>, DiskError> {
     let mut blocks: Vec<Option<Held<F>>> = (0..memory.space.blocks()).map(|_| None).collect();
-    for &name in &plan.blocks {
-        let place = blocks.get_mut(name.0 as usize).filter(|place| place.is_none() && name.0 > 0);
+    for block in opened {
+        let number = block.foot.number;
+        let place = blocks.get_mut(number as usize).filter(|place| place.is_none() && number > 0);
         let what =
             "the manifest names a block that this DRAM has no address for; open it with as much as before";
-        let place = place.ok_or_else(|| DiskError::corrupt(path, 0, what))?;
-        *place = Some(Arc::new(Block::open(files, path, store, name)?));
-        memory.space.use_number(name.0);
+        *place.ok_or_else(|| DiskError::corrupt(path, 0, what))? = Some(Arc::clone(block));
+        memory.space.use_number(number);
     }
-    Ok(blocks)
+    Ok(blocks.into_iter().map(ArcSwapOption::from).collect())
 }
 
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
-    fn recover(&mut self, plan: &Plan) -> Result<(), TieredError> {
+    fn recover(&mut self, plan: &Plan, entries: Entries<F>) -> Result<(), TieredError> {
         let (mut found, mut first_left, mut failed) = (Logged::default(), None, None);
         let mut each = |record: Record<'_>| {
             let mut take = || {
@@ -274,11 +276,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if let Some(first) = first_left {
             self.replay_rest(first, &mut found)?;
         }
-        self.take_blocks()?;
+        found.large.extend(self.take_entries(entries)?);
         self.drop_tombstones(found.removed)?;
-        for block in self.all_blocks() {
-            found.large.extend(block.large_values()?);
-        }
         if !self.settings.read_only {
             self.remove_leftovers(plan, &found.large)?;
         }
@@ -408,79 +407,75 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
-    /// Puts the newest records of all blocks into the index.
-    fn take_blocks(&self) -> Result<(), TieredError> {
-        let blocks: Vec<Held<F>> = self.all_blocks().collect();
-        blocks.iter().try_for_each(|block| block.verify())?;
-        let records: u64 = blocks.iter().map(|block| block.foot.records).sum();
-        // At most: dead ones count, too.
-        let expiring = blocks.iter().map(|block| block.foot.expiring).sum();
-        self.counters.expiring.fetch_add(expiring, Relaxed);
+    /// Puts the newest records of all blocks into the index. Returns the numbers of large values.
+    fn take_entries(&self, mut entries: Entries<F>) -> Result<Vec<u64>, TieredError> {
         let memory = self.memory.load_full();
-        let budget = (memory.space.pool.size() / 8).max(1 << 20);
-        for bounds in hash_parts(records, budget) {
-            let newest = self.newest(&memory, &blocks, bounds)?;
+        let of_blocks =
+            self.all_blocks().filter(|block| block.foot.last_seq >= self.cleared_at.load(Relaxed));
+        // At most: dead ones count, too.
+        self.counters.expiring.fetch_add(of_blocks.map(|block| block.foot.expiring).sum(), Relaxed);
+        while let Some(part) = entries.next_part()? {
             let here = Here::enter_by_hashes(&memory).map_err(WriteError::from)?;
-            for ((hash, second), newest) in newest {
-                here.search.forget();
-                self.take_newest(&here, (hash, second), &newest)?;
+            for group in part.chunks(GROUP) {
+                self.take_group(&here, group)?;
             }
+        }
+        for (&number, &bytes) in &entries.dead {
+            memory.space.dead(number).fetch_add(bytes, Relaxed);
+        }
+        Ok(entries.finish()?)
+    }
+
+    /// Takes some keys, whose places in the index are asked for together. Few are there already.
+    fn take_group(&self, here: &Here<'_, M>, group: &[Found]) -> Result<(), WriteError> {
+        let probes: Vec<[u8; 16]> = group.iter().map(probe_of).collect();
+        let keys: Vec<&[u8]> = probes.iter().map(|probe| &probe[..]).collect();
+        let mut is_there = [false; GROUP];
+        here.search.forget();
+        here.index().get_many(&here.guard, &keys, &mut |nth, word| is_there[nth] = word.is_some());
+        let is_sure = here.search.take_met().is_none();
+        let map = here.space().map;
+        for ((found, probe), is_there) in group.iter().zip(&probes).zip(is_there) {
+            if is_sure && !is_there {
+                if found.is_tombstone {
+                    continue;
+                }
+                let to = map.address(found.block.into(), found.offset.into());
+                let swapped = here.index().compare_and_swap(&here.guard, probe, None, Some(to))?;
+                // What it has met is another key's: it came with this group.
+                here.search.take_met();
+                if swapped == Swapped::Done {
+                    self.counters.data.fetch_add(found.bytes(), Relaxed);
+                    continue;
+                }
+            }
+            here.search.forget();
+            self.take_newest(here, found)?;
         }
         Ok(())
     }
 
-    /// The newest versions of keys with hashes within these bounds, in the order of their hashes.
-    fn newest(
-        &self,
-        memory: &Memory<M>,
-        blocks: &[Held<F>],
-        bounds: (u64, u64),
-    ) -> Result<BTreeMap<(u64, u64), Newest>, DiskError> {
-        let mut newest: HashMap<(u64, u64), Newest> = HashMap::new();
-        let (map, cleared_at) = (memory.space.map, self.cleared_at.load(Relaxed));
-        for block in blocks {
-            block.mentions(bounds, &mut |mention: Mention| {
-                if mention.seq < cleared_at {
-                    return;
-                }
-                let Mention { seq, is_tombstone, offset, words, .. } = mention;
-                let address = map.address(block.foot.number, offset.into());
-                let this = Newest { seq, address, bytes: 8 * u64::from(words), is_tombstone };
-                let key = (mention.hash, mention.second);
-                let dead = match newest.get_mut(&key) {
-                    None => {
-                        newest.insert(key, this);
-                        return;
-                    }
-                    Some(other) if other.seq < this.seq => std::mem::replace(other, this),
-                    Some(_) => this,
-                };
-                memory.space.dead(map.block_of(dead.address)).fetch_add(dead.bytes, Relaxed);
-            })?;
-        }
-        Ok(newest.into_iter().collect())
-    }
-
     /// Takes the newest version of a key among those of the blocks, unless DRAM has a newer one.
-    fn take_newest(&self, here: &Here<'_, M>, hashes: (u64, u64), newest: &Newest) -> Result<(), WriteError> {
-        let probe = [hashes.0.to_le_bytes(), hashes.1.to_le_bytes()].concat();
-        let dead = here.space().dead(here.space().map.block_of(newest.address));
-        let to = (!newest.is_tombstone).then_some(newest.address);
+    fn take_newest(&self, here: &Here<'_, M>, newest: &Found) -> Result<(), WriteError> {
+        let probe = probe_of(newest);
+        let own = here.space().map.address(newest.block.into(), newest.offset.into());
+        let dead = here.space().dead(newest.block.into());
+        let to = (!newest.is_tombstone).then_some(own);
         let Some(address) = self.look_up(here, &probe)?.0 else {
             if to.is_some() {
                 self.swap(here, &probe, (None, to))?;
-                self.counters.data.fetch_add(newest.bytes, Relaxed);
+                self.counters.data.fetch_add(newest.bytes(), Relaxed);
             }
             return Ok(());
         };
         let Some(record) = here.record(address) else {
             // It was sealed while the log was replayed.
-            dead.fetch_add(if address == newest.address { 0 } else { newest.bytes }, Relaxed);
+            dead.fetch_add(if address == own { 0 } else { newest.bytes() }, Relaxed);
             return Ok(());
         };
         let (shape, seq) = record.head(&here.guard);
         if seq > newest.seq {
-            dead.fetch_add(newest.bytes, Relaxed);
+            dead.fetch_add(newest.bytes(), Relaxed);
         } else {
             // The same write, or an older one.
             self.swap(here, &probe, (Some(address), to))?;

@@ -10,8 +10,9 @@
 
 use super::block::{self, Block, Mention};
 use super::edit::{Edit, Name, Plan};
+use super::entries::hash_parts;
 use super::large;
-use super::open::{NAME, hash_parts};
+use super::open::NAME;
 use super::record::{Kind, LargeValue, Record, second_hash};
 use super::sound::{self, Part};
 use crate::draft::read_drafts;

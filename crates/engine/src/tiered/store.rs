@@ -122,8 +122,8 @@ pub(super) struct Memory<M: MappedMedium> {
     pub(super) space: Space<M>,
 }
 
-/// Makes an empty memory.
-pub(super) type Make<M> = Box<dyn Fn() -> Result<Memory<M>, TieredError> + Send + Sync>;
+/// Makes an empty memory, whose index has room for so many keys.
+pub(super) type Make<M> = Box<dyn Fn(u64) -> Result<Memory<M>, TieredError> + Send + Sync>;
 
 /// A thread's stay in a memory: nothing that it sees is reused meanwhile.
 pub(super) struct Here<'m, M: MappedMedium> {
