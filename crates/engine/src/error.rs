@@ -109,6 +109,13 @@ pub enum WriteError {
         /// Bytes that become free once the readers that may still see them have finished.
         waiting: u64,
     },
+    /// The index of a store over DRAM and files has no room for more keys. Reads still work.
+    DramFull {
+        /// The keys that it has.
+        keys: u64,
+        /// Bytes of DRAM.
+        dram: u64,
+    },
     /// The store is open read-only.
     ReadOnly,
     /// The data to change does not match its checksums. A put or a removal of the key replaces it.
@@ -218,6 +225,9 @@ impl From<ChangeError> for WriteError {
     }
 }
 
+/// Bytes of DRAM that a key takes where the index has half of it, at most.
+pub(crate) const DRAM_PER_KEY: u64 = 32;
+
 const INVALID_CURSOR: &str = "invalid cursor: begin the scan again from the start";
 
 fn unordered(f: &mut fmt::Formatter<'_>, index: &str) -> fmt::Result {
@@ -284,6 +294,12 @@ impl fmt::Display for WriteError {
                 }
                 write!(f, "; grow it, or remove keys")
             }
+            Self::DramFull { keys, dram } => write!(
+                f,
+                "DRAM is full: {} have room for about {keys} keys; open the store with more, {DRAM_PER_KEY} bytes a \
+                 key, or remove keys",
+                Bytes(*dram)
+            ),
             Self::ReadOnly => write!(f, "the store is open read-only"),
             Self::Corrupt { place, what } => corrupt(f, place, what),
             Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),

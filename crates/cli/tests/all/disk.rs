@@ -186,6 +186,21 @@ fn damage_of_a_tiered_store_is_named_and_repaired() {
 }
 
 #[test]
+fn second_server_of_a_tiered_store_names_the_first() {
+    let place = Place::new();
+    let tiered = ["--engine", "tiered", "--dram", "16mb"];
+    let server = Server::start(&place, "db", &tiered);
+    let second = place.run(
+        "db",
+        &["serve", "--port", "0", "--metrics-port", "0", "--engine", "tiered", "--dram", "16mb"],
+        "",
+    );
+    let (pid, path) = (server.0.id(), place.path("db"));
+    second.fails(1, &format!("process {pid} has the store at {} open; stop it first", path.display()));
+    assert_eq!(server.ask(&["set", "key", "1"]), "OK");
+}
+
+#[test]
 fn wrong_places_and_settings_are_explained() {
     let place = Place::new();
     run(["serve", "--engine", "wip"], b"").fails(2, "--dir");

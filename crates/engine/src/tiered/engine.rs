@@ -318,10 +318,11 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         self.write_edit(&mut manifest, &edit)?;
         self.cleared_at.store(cleared_at, Relaxed);
         self.removals.count_all();
+        // First: a reader that misses a block finds that the memory has gone, too.
+        self.memory.store(fresh);
         for block in &self.blocks {
             block.swap(None).iter().for_each(|block| block.remove());
         }
-        self.memory.store(fresh);
         self.forget_large()?;
         self.counters.data.store(0, Relaxed);
         self.counters.expiring.store(0, Relaxed);

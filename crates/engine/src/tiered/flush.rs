@@ -11,7 +11,7 @@ use super::edit::{Edit, Name};
 use super::record::Kind;
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
-use crate::{Durability, Rest, WriteError};
+use crate::{Durability, ReadError, Rest, WriteError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -45,9 +45,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             self.memory.load_full().space.pool.reclaim_blocking();
             self.wait_for_pages(Duration::from_millis(2));
         }
-        match *tries > TRIES_MAX || (!made && *tries > TRIES_MAX / 4) {
-            true => Err(why.error(wanted, self.memory().space.pool.size())),
-            false => Ok(()),
+        match (*tries > TRIES_MAX || (!made && *tries > TRIES_MAX / 4), &why) {
+            (false, _) => Ok(()),
+            (true, NoRoom::Pages) => Err(self.memory().is_full()),
+            (true, NoRoom::Numbers) => Err(why.error(wanted, self.memory().space.pool.size())),
         }
     }
 
@@ -132,11 +133,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         } else {
             resident.is_empty.store(true, Release);
         }
-        drop(manifest);
         // ORDER: Release: the block can be found before its pages go.
         resident.is_sealed.store(true, Release);
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.release_log()
+        // With the manifest locked: a checkpoint has all files of its time.
+        self.release_log(clean)
     }
 
     /// Removes a file that did not come into use. After a failed edit the manifest may name it, and
@@ -211,7 +212,28 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         here.search.forget();
         let probe = record.probe(&here.guard).expect("a record in DRAM");
-        Ok(self.look_up(here, probe)?.0 == Some(address))
+        Ok(self.names(here, probe, |word| word == address)?)
+    }
+
+    /// Whether the index's word of a key is one of these. A writer that has changed it, and takes
+    /// that back, does not count.
+    pub(super) fn names(
+        &self,
+        here: &Here<'_, M>,
+        probe: &[u8],
+        is_one: impl Fn(u64) -> bool,
+    ) -> Result<bool, ReadError> {
+        let hash = super::record::hash_in(probe);
+        let before = self.stripes.of(hash).changes();
+        let is_named = || Ok::<_, ReadError>(self.look_up(here, probe)?.0.is_some_and(&is_one));
+        if is_named()? {
+            return Ok(true);
+        }
+        if before.is_some() && self.stripes.of(hash).changes() == before {
+            return Ok(false);
+        }
+        let _stripe = self.stripes.lock(hash);
+        is_named()
     }
 
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
@@ -234,17 +256,14 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         manifest.append(&edit.to_bytes()).map_err(|error| self.standing.failed(error))
     }
 
-    /// Lets go of the log up to the first record that the tier does not have.
-    pub(super) fn release_log(&self) -> Result<(), WriteError> {
-        if self.settings.durability == Durability::None {
-            self.remove_doomed();
-            return Ok(());
+    /// Lets go of the log up to the first record that the tier does not have. All writes with lower
+    /// numbers than `bound` are noted in their blocks, and in the log.
+    fn release_log(&self, bound: u64) -> Result<(), WriteError> {
+        if self.settings.durability != Durability::None {
+            let first = self.memory().space.first_unsealed_seq().min(bound);
+            let released = self.with_large_synced(|| self.log.release(first))?;
+            released.map_err(|error| self.standing.failed(error))?;
         }
-        // The bound first: a record with a lower number is noted in its block before it is logged.
-        let bound = self.next_seq.load(Acquire);
-        let first = self.memory().space.first_unsealed_seq().min(bound);
-        self.log.release(first).map_err(|error| self.standing.failed(error))?;
-        self.remove_doomed();
-        Ok(())
+        self.remove_doomed()
     }
 }

@@ -69,17 +69,22 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(())
     }
 
-    /// Removes the files of large values that neither a record nor the log names any more. The log
-    /// is synced up to what has replaced them.
-    pub(super) fn remove_doomed(&self) {
+    /// Removes the files of large values that neither a record nor the log names any more.
+    pub(super) fn remove_doomed(&self) -> Result<(), WriteError> {
         let oldest = match self.settings.durability {
             Durability::None => u64::MAX,
             _ => self.log.oldest_seq().unwrap_or(u64::MAX),
         };
-        let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
-        for (large, _) in doomed.extract_if(.., |(_, seq)| *seq < oldest) {
-            self.remove_large(large);
+        let gone: Vec<_> = {
+            let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
+            doomed.extract_if(.., |(_, seq)| *seq < oldest).collect()
+        };
+        if !gone.is_empty() {
+            // What has replaced them must not be lost.
+            self.sync_log()?;
         }
+        gone.into_iter().for_each(|(large, _)| self.remove_large(large));
+        Ok(())
     }
 
     /// Removes the files of all large values: the store was cleared.

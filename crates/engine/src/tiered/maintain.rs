@@ -177,8 +177,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let cut = self.log.cut().map_err(|error| self.standing.failed(error))?;
         let doomed = std::mem::take(&mut *self.doomed.lock().unwrap_or_else(PoisonError::into_inner));
         drop(locked);
-        self.sync_large()?;
-        self.log.sync(cut.end).map_err(|error| self.standing.failed(error))?;
+        let synced = self.with_large_synced(|| self.log.sync(cut.end))?;
+        synced.map_err(|error| self.standing.failed(error))?;
         let identity = self.directory.identity().clone();
         let blocks: Vec<Held<F>> = self.all_blocks().collect();
         let whole = Edit {

@@ -20,6 +20,7 @@ use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
 use super::stripes::Stripes;
 use super::write::{New, Stuck, store_in_place};
 use crate::draft::read_drafts;
+use crate::error::DRAM_PER_KEY;
 use crate::standing::Standing;
 use crate::{OpenError, ReadError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -81,7 +82,14 @@ pub enum TieredError {
     Memory(OpenError),
     /// The pool in DRAM.
     Pool(terrace_pool::OpenError),
-    /// DRAM does not suffice.
+    /// The index does not fit into DRAM.
+    Dram {
+        /// The keys that the store has, at most.
+        keys: u64,
+        /// Bytes of DRAM that suffice for them.
+        enough: u64,
+    },
+    /// What the log has could not be written.
     Write(WriteError),
 }
 
@@ -91,7 +99,12 @@ impl std::fmt::Display for TieredError {
             Self::Disk(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
             Self::Pool(error) => error.fmt(f),
-            Self::Write(error) => write!(f, "the store does not fit into its DRAM: {error}"),
+            Self::Dram { keys, enough } => write!(
+                f,
+                "the index of its keys has no room, of which there are up to {keys}; {} are enough for these",
+                terrace_pool::Bytes(*enough)
+            ),
+            Self::Write(error) => error.fmt(f),
         }
     }
 }
@@ -178,12 +191,16 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         });
         let opened = open_blocks(&files, (path, store), &plan)?;
         let mut entries = Entries::of(&opened, plan.cleared_at, (2 * shares.block_bytes()).max(1 << 20));
-        // An index that grows while it is filled takes three times as long.
-        let memory = make(settings.expected_keys.max(entries.count_keys()?))?;
+        // An index that grows while it is filled takes three times as long. One that does not fit is
+        // told of below.
+        let keys = settings.expected_keys.max(entries.count_keys()?);
+        let memory = make(keys).or_else(|_| make(settings.expected_keys))?;
         let blocks = place_blocks(path, &opened, &memory)?;
         let opened = opened.iter();
-        let last_seq = opened.clone().map(|block| block.foot.last_seq).max().unwrap_or(0);
-        let last_seq = last_seq.max(plan.cleared_at);
+        // What a crash has lost had numbers, too. They must not come again: blocks are clean up to
+        // them.
+        let last_of = |block: &Held<F>| block.foot.last_seq.max(block.foot.clean_seq.saturating_sub(1));
+        let last_seq = opened.clone().map(last_of).max().unwrap_or(0).max(plan.cleared_at);
         let last_file = opened.map(|block| block.foot.generation).max().unwrap_or(0);
         let log = Log::unopened(&files, path, store, LogOptions { segment_bytes: settings.segment_bytes });
         let mut tiered = Self {
@@ -217,8 +234,12 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             counters: Default::default(),
             settings,
         };
-        tiered.recover(&plan, entries)?;
-        Ok(tiered)
+        match tiered.recover(&plan, entries) {
+            Err(TieredError::Write(WriteError::PoolFull { .. } | WriteError::DramFull { .. })) => {
+                Err(tiered.needs_dram())
+            }
+            recovered => recovered.map(|()| tiered),
+        }
     }
 }
 
@@ -250,6 +271,14 @@ fn place_blocks<F: Files, M: MappedMedium>(
 }
 
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
+    /// The error of an open whose index has no room.
+    fn needs_dram(&self) -> TieredError {
+        let of_blocks: u64 = self.all_blocks().map(|block| block.foot.records - block.foot.tombstones).sum();
+        // What is in the index already has come from the log, or from the blocks.
+        let keys = of_blocks.max(self.memory().index.len());
+        TieredError::Dram { keys, enough: (keys * DRAM_PER_KEY).next_multiple_of(1 << 20) }
+    }
+
     fn recover(&mut self, plan: &Plan, entries: Entries<F>) -> Result<(), TieredError> {
         let (mut found, mut first_left, mut failed) = (Logged::default(), None, None);
         let mut each = |record: Record<'_>| {
@@ -369,7 +398,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let memory = self.memory();
             let here = Here::enter(&memory)?;
             // Before blocks were sealed here, no cold record is in the index.
-            let old = self.old(&here, &probe)?;
+            let old = self.old_to_replace(&here, &probe)?;
             if old.as_ref().is_some_and(|old| old.copied.seq >= seq) {
                 return Ok(());
             }
@@ -494,7 +523,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         for key in removed {
             let here = Here::enter(&memory)?;
             let probe = self.probe(&key);
-            if let Some(old) = self.old(&here, &probe)?
+            if let Some(old) = self.old_to_replace(&here, &probe)?
                 && old.copied.shape.kind == Kind::Tombstone
             {
                 self.swap(&here, &probe, (Some(old.address), None))?;

@@ -86,8 +86,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         block.find(map.offset_of(address))
     }
 
-    /// What the index has for a probe. Reads the cold records that may be the key's. A damaged one
-    /// is met by who reads it: here, its block's entries tell whose it is.
+    /// What the index has for a probe. Reads the cold records that may be the key's. Of a damaged
+    /// one, the entries of its block tell the key.
     pub(super) fn look_up(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Word, ReadError> {
         let (mut read, mut missed) = (None, Missed::default());
         for looks in 0..LOOKS_MAX {

@@ -236,8 +236,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         let here = Here::enter(memory)?;
         here.search.note(address, record.probe);
-        let word = self.look_up(&here, record.probe)?.0;
-        let lives = word.is_some_and(|word| word == address || original(&here, word) == Some(address));
+        let is_own = |word| word == address || original(&here, word) == Some(address);
+        let lives = self.names(&here, record.probe, is_own)?;
         if !lives && record.shape.kind == Kind::Large {
             let large = LargeValue::read(record.inline);
             // Twice does no harm.

@@ -297,7 +297,8 @@ impl<F: Files> Reading<'_, F> {
     /// Finds out which versions of keys with hashes within these bounds are the newest.
     fn collect(&mut self, bounds: (u64, u64), is_first: bool, versions: &mut HashMap<Hashes, Versions>) {
         let mut large = Vec::new();
-        let (mut of_blocks, mut of_log): (Vec<(usize, u64)>, Vec<(DiskError, u64)>) = Default::default();
+        let mut of_blocks: Vec<(usize, u64)> = Vec::new();
+        let mut of_log: Vec<(DiskError, u64)> = Vec::new();
         let mut each = |hashes, version: Version<'_>| {
             let known = versions.entry(hashes).or_default();
             let is_tombstone = matches!(version.value, Value::Tombstone);

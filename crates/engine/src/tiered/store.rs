@@ -1,8 +1,9 @@
 //! The store: its parts, and its locks.
 //!
 //! # Locks
-//! In this order: the manifest's, stripes in the order of their places, a seat's, the residents'.
-//! The log has its own below all. The manifest's is held for the sync of an edit. Nobody waits for
+//! In this order: the manifest's, stripes in the order of their places, a seat's, the residents',
+//! that of unsynced large values. The log has its own below all. The manifest's is held for the
+//! sync of an edit. Nobody waits for
 //! room, or for the disk, with a stripe locked, but to read a cold record that came into the way.
 
 use super::block::{Blocks, Held};
@@ -122,6 +123,13 @@ pub(super) struct Memory<M: MappedMedium> {
     pub(super) space: Space<M>,
 }
 
+impl<M: MappedMedium> Memory<M> {
+    /// The error of a write that finds no room since the index has all of it.
+    pub(super) fn is_full(&self) -> WriteError {
+        WriteError::DramFull { keys: self.index.len(), dram: self.space.pool.size() }
+    }
+}
+
 /// Makes an empty memory, whose index has room for so many keys.
 pub(super) type Make<M> = Box<dyn Fn(u64) -> Result<Memory<M>, TieredError> + Send + Sync>;
 
@@ -228,27 +236,32 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Makes every write so far durable.
     pub(super) fn sync_log(&self) -> Result<(), WriteError> {
-        self.sync_large()?;
         if self.settings.durability == Durability::None {
-            return Ok(());
+            return self.sync_large();
         }
-        self.log.sync(self.log.end()).map_err(|error| self.standing.failed(error))
+        let synced = self.with_large_synced(|| self.log.sync(self.log.end()))?;
+        synced.map_err(|error| self.standing.failed(error))
     }
 
     /// Syncs the files of large values that the log may name.
     pub(super) fn sync_large(&self) -> Result<(), WriteError> {
+        self.with_large_synced(|| ())
+    }
+
+    /// Syncs the files of large values that the log may name, and runs `sync`, which may make any
+    /// record of the log durable. No large value comes into the log meanwhile.
+    pub(super) fn with_large_synced<T>(&self, sync: impl FnOnce() -> T) -> Result<T, WriteError> {
         let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
-        if unsynced.is_empty() {
-            return Ok(());
+        if !unsynced.is_empty() {
+            let room = |error| self.standing.failed(DiskError::room("sync", self.path())(error));
+            unsynced
+                .iter()
+                .try_for_each(|file| terrace_medium::files::StoredFile::sync(&**file))
+                .map_err(room)?;
+            self.files.sync_directory(self.path()).map_err(room)?;
+            unsynced.clear();
         }
-        let room = |error| self.standing.failed(DiskError::room("sync", self.path())(error));
-        unsynced
-            .iter()
-            .try_for_each(|file| terrace_medium::files::StoredFile::sync(&**file))
-            .map_err(room)?;
-        self.files.sync_directory(self.path()).map_err(room)?;
-        unsynced.clear();
-        Ok(())
+        Ok(sync())
     }
 
     /// Waits until pages were freed, for `time` at most.

@@ -149,8 +149,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if self.settings.durability == Durability::None {
             return Ok(0);
         }
-        let append = |heads: &mut Vec<u8>| append_drafts(&self.log, heads, first, drafts);
-        BYTES.with_borrow_mut(|(_, heads)| append(heads)).map_err(|error| self.standing.failed(error))
+        let mut heads = BYTES.with_borrow_mut(|(_, heads)| std::mem::take(heads));
+        let appended = append_drafts(&self.log, &mut heads, first, drafts);
+        BYTES.with_borrow_mut(|(_, kept)| *kept = heads);
+        appended.map_err(|error| self.standing.failed(error))
     }
 
     /// Changes the index's word of a key, under the lock of its stripe.
@@ -407,7 +409,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         loop {
             match write() {
                 Ok(done) => return Ok(done),
-                Err(Stuck::Failed(error @ WriteError::PoolFull { .. })) if tries > 256 => return Err(error),
+                Err(Stuck::Failed(WriteError::PoolFull { .. })) if tries > 256 => {
+                    return Err(self.memory().is_full());
+                }
                 Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
                     cold::waiting(|| self.make_room(NoRoom::Pages, wanted as usize, &mut tries))?;
                 }
@@ -487,10 +491,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             _ if end == 0 => Ok(()),
             None | Some(Durability::None) => Ok(()),
             Some(Durability::Process | Durability::Interval) => self.log.write(end),
-            Some(Durability::Power) => {
-                self.sync_large()?;
-                self.log.sync(end)
-            }
+            Some(Durability::Power) => self.with_large_synced(|| self.log.sync(end))?,
         };
         done.map_err(|error| {
             self.standing.stop(error.to_string());

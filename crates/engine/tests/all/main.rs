@@ -8,6 +8,7 @@ mod room;
 mod subject;
 mod tiered;
 mod tiered_damage;
+mod tiered_order;
 mod tiered_threads;
 mod wip;
 mod wip_damage;

@@ -5,13 +5,16 @@ use crate::rig::{run_aside, try_history, try_history_on};
 use crate::subject::{OfTiered, Subject};
 use crate::wip::PATH;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::cold::ColdReads;
-use terrace_engine::tiered::{Settings, Shares, Tiered};
+use terrace_engine::tiered::{Kind, MakePool, Settings, Shares, Tiered, TieredError};
 use terrace_engine::{
     Change, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteError, WriteKind,
 };
+use terrace_index::hash::Turbo;
 use terrace_medium::Dram;
+use terrace_pool::Pool;
 use terrace_testkit::simfs::SimFs;
 
 /// A store with tiny parts, so that a short history has blocks that are sealed and rewritten.
@@ -136,4 +139,79 @@ fn numbers_of_blocks_come_back() {
     let store = open(&files, settings(Durability::Process, &clock));
     assert_eq!(*store.get(b"key").unwrap().unwrap(), 4999u32.to_le_bytes());
     assert_eq!(store.len().get(), 4);
+}
+
+/// A death is counted once, for the block on the tier, wherever the record was found.
+#[test]
+fn deaths_are_counted_once_and_in_the_right_block() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = create(&files, settings(Durability::Process, &clock));
+    let put = |key: &[u8], value: &[u8]| {
+        store.put(Put { key, value, expires_at: None }, Durably::Later).unwrap();
+    };
+    let dead = |store: &Tiered<SimFs, Dram>| store.stats().tier.unwrap().dead_bytes;
+    // Three words of a header, a hash, a key, and thirteen words of a value.
+    let record = 8 * (3 + 1 + 1 + 13);
+    [b"a", b"b", b"c"].into_iter().for_each(|key| put(key, &[1; 100]));
+    OnDisk::flush(&store).unwrap();
+    assert_eq!(dead(&store), 0);
+    // In a page of a sealed block, on the tier alone, and in a copy.
+    put(b"a", &[2; 100]);
+    assert_eq!(dead(&store), record);
+    store.evict();
+    put(b"b", &[2; 100]);
+    assert_eq!(dead(&store), 2 * record);
+    (0..2).for_each(|_| drop(store.get(b"c").unwrap()));
+    assert_eq!(store.stats().tier.unwrap().copy_hits, 1);
+    put(b"c", &[2; 100]);
+    assert_eq!(dead(&store), 3 * record);
+    OnDisk::sync(&store).unwrap();
+    drop(store);
+    assert_eq!(dead(&open(&files, settings(Durability::Process, &clock))), 3 * record);
+}
+
+/// Opens a store in a pool of so many bytes.
+fn open_in(files: &SimFs, bytes: u64) -> Result<Tiered<SimFs, Dram>, TieredError> {
+    let settings = settings(Durability::Process, &Arc::new(ManualClock::at(1000)));
+    let pools: MakePool<Dram> = Box::new(move || Pool::anonymous(bytes));
+    Tiered::open::<Turbo<Dram, Kind>>(files.clone(), Path::new(PATH), settings, pools)
+}
+
+/// The index takes all of DRAM in the end: writes and opens tell how many keys fit, and what does.
+#[test]
+fn dram_that_is_too_small_is_told_with_a_forecast() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = create(&files, settings(Durability::Process, &clock));
+    let put = |store: &Tiered<SimFs, Dram>, number: u64| {
+        let key = number.to_le_bytes();
+        store.put(Put { key: &key, value: b"", expires_at: None }, Durably::Later)
+    };
+    let refused = (0..).find_map(|number| put(&store, number).err()).expect("an end of DRAM");
+    let WriteError::DramFull { keys, dram } = refused else { panic!("{refused:?}") };
+    assert_eq!((keys, dram), (store.len().get(), 1 << 20));
+    assert!((20_000..90_000).contains(&keys), "{keys} keys");
+    let told = refused.to_string();
+    assert!(told.contains(&format!("about {keys} keys")) && told.contains("32 bytes a key"), "{told}");
+    // Reads, replacements and removals go on.
+    assert_eq!(*store.get(&7u64.to_le_bytes()).unwrap().unwrap(), *b"");
+    put(&store, 7).unwrap();
+    assert!(store.remove(&8u64.to_le_bytes(), Durably::Store).unwrap());
+    OnDisk::flush(&store).unwrap();
+    Arc::new(store).close().unwrap();
+    let refused = open_in(&files, 512 << 10).err().expect("half of the DRAM");
+    let TieredError::Dram { keys: most, enough } = refused else { panic!("{refused:?}") };
+    assert!(most >= keys && enough >= 32 * keys && enough < 64 * keys + (1 << 20), "{most} keys, {enough}");
+    let told = refused.to_string();
+    assert!(told.contains(&format!("up to {most};")) && told.contains("are enough"), "{told}");
+    assert_eq!(open_in(&files, enough).unwrap().len().get(), keys - 1);
+}
+
+#[test]
+fn second_open_of_a_directory_names_the_process() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = create(&files, settings(Durability::Process, &clock));
+    let error = open_in(&files, 1 << 20).err().expect("it is open").to_string();
+    assert_eq!(error, format!("process {} has the store at {PATH} open; stop it first", std::process::id()));
+    drop(store);
+    open_in(&files, 1 << 20).unwrap();
 }

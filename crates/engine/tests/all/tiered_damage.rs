@@ -282,7 +282,7 @@ fn flipped_bits_of_the_log_cost_two_records() {
     let path = largest(&files, ".log");
     let bytes = files.content(&path).unwrap();
     let used = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
-    for at in (0..used).step_by(used / 300 | 1) {
+    for at in (0..used).step_by((used / 300) | 1) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (at % 8);
         let (files, about) = (with(&files, &path, &damaged), format!("byte {at} of {used}"));
@@ -304,7 +304,7 @@ fn flipped_bits_of_the_log_cost_two_records() {
 
 /// A bit of the log that was synced is damage. One behind the last sync looks like a torn end.
 #[test]
-fn damage_in_the_middle_of_the_log_is_named_and_what_is_behind_it_is_kept() {
+fn log_behind_its_damage_is_kept() {
     let mut filled = Filled::new();
     for number in 0..40 {
         filled.put(number, vec![number as u8; 60]);
@@ -469,7 +469,7 @@ fn damaged_record_is_replaced_by_writes_and_counted() {
     let (files, path) = flushed(&[(b"some key", Some(&[7; 100]))]);
     let files = flip(&files, &path, b"some key");
     let fails = |store: &Tiered<SimFs, Dram>| {
-        let error = store.get(b"some key").err().expect("a damaged record").to_string();
+        let error = store.get(b"some key").expect_err("a damaged record").to_string();
         assert!(error.contains(name_of(&path)) && error.contains("offset 0x8"), "{error}");
     };
     type Step = fn(&Tiered<SimFs, Dram>) -> Result<(), WriteError>;
@@ -538,4 +538,21 @@ fn page_of_zeros_costs_its_records_only() {
         findings.len() >= lost
             && findings.iter().all(|finding| finding.to_string().contains("offset 0x1000"))
     );
+}
+
+#[test]
+fn damaged_place_is_found_by_checks_and_rewrites() {
+    let (files, path) = flushed(&[(b"some key", Some(&[7; 100]))]);
+    let mut bytes = files.content(&path).unwrap();
+    // The offset of the first record, as its place in the page tells it.
+    bytes[1] ^= 1;
+    let files = with(&files, &path, &bytes);
+    let store = open(&files, of());
+    let report = store.check(&mut |_, _| {});
+    assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+    let compacted = OnDisk::compact(&store, std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+    assert!(matches!(compacted, Err(WriteError::Corrupt { .. })), "{compacted:?}");
+    let error = store.get(b"some key").expect_err("a damaged place").to_string();
+    assert!(error.contains(name_of(&path)) && error.contains("offset 0x0"), "{error}");
+    assert!(files.content(&path).is_some());
 }

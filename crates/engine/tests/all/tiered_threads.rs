@@ -3,10 +3,16 @@
 
 use crate::tiered::{create, open, settings};
 use crate::wip_script::contents;
+use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use terrace_engine::{Chore, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteKind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use terrace_engine::tiered::Tiered;
+use terrace_engine::{
+    Change, Chore, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteKind,
+};
+use terrace_medium::Dram;
 use terrace_testkit::simfs::SimFs;
+use terrace_testkit::{Interval, final_states};
 
 const KEYS: u64 = 3000;
 const WRITERS: u64 = 2;
@@ -151,4 +157,172 @@ fn scan_finds_every_key_while_records_move() {
         is_over.store(true, Relaxed);
         assert!(scans.iter().all(|found| *found == KEYS as usize), "{scans:?}");
     });
+}
+
+/// A reader that has met the old index goes on with what is there now.
+#[test]
+fn reads_beside_a_clear_find_a_value_or_nothing() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = create(&files, settings(Durability::Process, &clock));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, is_over) = (&store, &is_over);
+        let reader = scope.spawn(move || {
+            let mut found = 0u64;
+            while !is_over.load(Relaxed) {
+                let value = store.get(&key(1)).unwrap();
+                found += u64::from(value.is_some_and(|value| round_of(1, &value) == 1));
+            }
+            found
+        });
+        for _ in 0..200 {
+            store.put(Put { key: &key(1), value: &value(1, 1), expires_at: None }, Durably::Later).unwrap();
+            OnDisk::flush(store).unwrap();
+            store.evict();
+            std::thread::yield_now();
+            store.clear(Durably::Store).unwrap();
+        }
+        is_over.store(true, Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
+}
+
+/// Two threads write the same keys. What an open finds is what readers saw last.
+#[test]
+fn log_has_the_order_of_writes() {
+    const SAME: u64 = 40;
+    for round in 0..20 {
+        let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+        let store = create(&files, settings(Durability::Process, &clock));
+        std::thread::scope(|scope| {
+            for writer in 0..2u64 {
+                let store = &store;
+                scope.spawn(move || {
+                    for nth in 0..20 * SAME {
+                        let text = (2 * nth + writer).to_le_bytes();
+                        let put = Put { key: &key(nth % SAME), value: &text, expires_at: None };
+                        store.put(put, Durably::Later).unwrap();
+                    }
+                });
+            }
+        });
+        OnDisk::sync(&store).unwrap();
+        let seen = contents(&store).unwrap();
+        drop(store);
+        assert!(contents(&open(&files, settings(Durability::Process, &clock))).unwrap() == seen, "{round}");
+    }
+}
+
+/// A call on a key, and its answer.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Get(Option<u64>),
+    Put(u64),
+    Delete,
+    /// What it found, and what it left.
+    Modify(Option<u64>, Option<u64>),
+}
+
+impl Answer {
+    fn apply(self, state: Option<u64>) -> Option<Option<u64>> {
+        match self {
+            Self::Get(found) => (found == state).then_some(state),
+            Self::Put(value) => Some(Some(value)),
+            Self::Delete => Some(None),
+            Self::Modify(found, left) => (found == state).then_some(left),
+        }
+    }
+}
+
+fn number_in(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("a number"))
+}
+
+/// Makes a call that a draw chooses. Values have the same length, so that they change in place.
+fn call(store: &impl Engine, key: &[u8], draw: u64, fresh: u64) -> Answer {
+    let text = fresh.to_le_bytes();
+    match draw % 8 {
+        0..3 => Answer::Get(store.get(key).unwrap().map(|value| number_in(&value))),
+        3 | 4 => {
+            store.put(Put { key, value: &text, expires_at: None }, Durably::Later).unwrap();
+            Answer::Put(fresh)
+        }
+        5 => {
+            store.delete(key, Durably::Later).unwrap();
+            Answer::Delete
+        }
+        choice => {
+            let left = (choice == 6).then_some(fresh);
+            let mut found = None;
+            let mut change = |old: Option<Entry<'_>>| {
+                found = old.map(|entry| number_in(entry.value));
+                let put = Change::Put { value: text.to_vec(), expires_at: None };
+                if left.is_some() { put } else { Change::Remove }
+            };
+            store.modify(key, &mut change, Durably::Later).unwrap();
+            Answer::Modify(found, left)
+        }
+    }
+}
+
+/// Moves records between DRAM, copies and files all the time.
+fn move_records(store: &Tiered<SimFs, Dram>, turn: u64) {
+    match turn % 6 {
+        0 => OnDisk::flush(store).unwrap(),
+        1 => store.evict(),
+        2 => store.drop_oldest_copies(),
+        3 => OnDisk::compact(store, Bound::Unbounded, Bound::Unbounded).unwrap(),
+        _ => _ = store.step(Chore::Flush, &|| false),
+    }
+}
+
+/// The answers of each key fit one order of the calls, and so does what an open finds.
+#[test]
+fn calls_fit_one_order_while_records_move() {
+    const SAME: u64 = 3;
+    const CALLS: u64 = 90;
+    for round in 0..150u64 {
+        let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+        let store = create(&files, settings(Durability::Process, &clock));
+        let (ticks, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let threads = 2 + round % 3;
+        let calls: Vec<(u64, Interval, Answer)> = std::thread::scope(|scope| {
+            let (store, ticks, is_over) = (&store, &ticks, &is_over);
+            let run = move |thread: u64| {
+                let mut draw = round << 8 | thread;
+                let mut calls = Vec::new();
+                for nth in 0..CALLS * SAME / 3 / threads {
+                    draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let number = (draw >> 40) % SAME;
+                    let called = ticks.fetch_add(1, SeqCst);
+                    let answer = call(store, &key(number), draw >> 33, thread << 32 | nth);
+                    let returned = Some(ticks.fetch_add(1, SeqCst));
+                    calls.push((number, Interval { called, returned }, answer));
+                    if draw >> 62 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+                calls
+            };
+            let writers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+            scope.spawn(move || {
+                (0..).take_while(|_| !is_over.load(SeqCst)).for_each(|turn| move_records(store, turn))
+            });
+            let calls = writers.into_iter().map(|writer| writer.join()).collect::<Vec<_>>();
+            is_over.store(true, SeqCst);
+            calls.into_iter().flat_map(|calls| calls.unwrap()).collect()
+        });
+        OnDisk::sync(&store).unwrap();
+        drop(store);
+        let store = open(&files, settings(Durability::Process, &clock));
+        for number in 0..SAME {
+            let of_key = calls.iter().filter(|(of, ..)| *of == number);
+            let (intervals, answers): (Vec<Interval>, Vec<Answer>) =
+                of_key.map(|(_, interval, answer)| (*interval, *answer)).unzip();
+            let ends = final_states(None, &intervals, |nth, state| answers[nth].apply(*state));
+            assert!(!ends.is_empty(), "round {round}, key {number}: no order explains {answers:?}");
+            let left = store.get(&key(number)).unwrap().map(|value| number_in(&value));
+            assert!(ends.contains(&left), "round {round}, key {number}: {left:?} is left, not {ends:?}");
+        }
+    }
 }

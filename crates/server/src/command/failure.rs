@@ -99,7 +99,7 @@ impl From<ReadError> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Failure {
         let code = match &error {
-            WriteError::PoolFull { .. } => "OOM",
+            WriteError::PoolFull { .. } | WriteError::DramFull { .. } => "OOM",
             WriteError::ReadOnly => "READONLY",
             // Redis's code for a disk that does not take writes.
             WriteError::Io { .. } | WriteError::Stopped(_) => "MISCONF",
