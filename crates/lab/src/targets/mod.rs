@@ -3,6 +3,7 @@
 mod cells;
 mod direct;
 mod expiring;
+mod files;
 mod full;
 mod histories;
 mod index;
@@ -12,6 +13,7 @@ mod trees;
 
 pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
+pub use files::PoolFile;
 pub use full::Full;
 pub use index::{
     ArtBytes, ArtU64, ClhtBytes, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes, RewoU64,

@@ -6,6 +6,7 @@ mod concurrent;
 mod counted;
 mod erased;
 mod families;
+mod files;
 mod histories;
 mod integers;
 mod model;
@@ -20,6 +21,7 @@ pub use counted::{
     Costs, costs_of_inserts, costs_of_single_changes, gets_only_read, loads_before_growth, most_lines,
     never_flushes, spread,
 };
+pub use files::files;
 pub use store::{Site, exact_store, ordered_store, store};
 pub use subject::{NAME, Setup};
 

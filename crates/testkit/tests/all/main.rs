@@ -1,6 +1,7 @@
 //! Tests of the test kit, in one program, so that what they have in common is compiled once.
 
 mod counting;
+mod files;
 mod pool_files;
 mod range_index;
 mod recording;
