@@ -11,7 +11,20 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     config.record_durability(store.durability());
     if store.is_on_disk() {
         config.record_text(Key::AppendOnly, "yes");
-        warn_without_effect(config, OF_POOL, "with --dir: the store lies in no pool", &mut warnings);
+        match crate::open::is_on_disk(config) {
+            true => warn_without_effect(
+                config,
+                &[OF_ANY_POOL, OF_POOL].concat(),
+                "with --dir: the store lies in no pool",
+                &mut warnings,
+            ),
+            false => warn_without_effect(
+                config,
+                &[OF_POOL, &[Key::Memory, Key::SyncInterval, Key::MergeRate]].concat(),
+                "on a store over DRAM and a pool",
+                &mut warnings,
+            ),
+        }
         return warnings;
     }
     warn_without_effect(config, OF_DIRECTORY, "without --dir", &mut warnings);
@@ -20,17 +33,9 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     warnings
 }
 
-/// Settings of a pool only, and of a directory only.
-const OF_POOL: &[Key] = &[
-    Key::Size,
-    Key::MaxSize,
-    Key::Index,
-    Key::IndexCache,
-    Key::HugePages,
-    Key::Shared,
-    Key::Participants,
-    Key::EndStopped,
-];
+/// Settings of any pool, of one that has all of the store, and of a directory only.
+const OF_ANY_POOL: &[Key] = &[Key::Size, Key::MaxSize, Key::HugePages];
+const OF_POOL: &[Key] = &[Key::Index, Key::IndexCache, Key::Shared, Key::Participants, Key::EndStopped];
 const OF_DIRECTORY: &[Key] = &[Key::Memory, Key::Dram, Key::SyncInterval, Key::MergeRate];
 
 fn warn_without_effect(config: &Config, keys: &[Key], why: &str, warnings: &mut Vec<String>) {

@@ -164,9 +164,10 @@ fn engine(config: &Config) -> Engine {
     Engine::named(&config.text(Key::Engine)).filter(|engine| *engine != Engine::Direct).unwrap_or(Engine::Wip)
 }
 
-/// The memory of a store in a directory.
+/// The memory of a store in a directory, or the DRAM of one over DRAM and a pool.
 pub(crate) fn memory(config: &Config) -> ByteSize {
-    ByteSize::bytes(config.number(if engine(config) == Engine::Tiered { Key::Dram } else { Key::Memory }))
+    let is_of_wip = is_on_disk(config) && engine(config) == Engine::Wip;
+    ByteSize::bytes(config.number(if is_of_wip { Key::Memory } else { Key::Dram }))
 }
 
 fn options(config: &Config) -> Options {
@@ -190,6 +191,9 @@ fn options(config: &Config) -> Options {
     }
     if config.number(Key::EndStopped) > 0 {
         options = options.end_stopped_after(Duration::from_secs(config.number(Key::EndStopped)));
+    }
+    if !is_on_disk(config) && config.text(Key::Engine) == Engine::Tiered.name() {
+        options = options.tier_pool(path(config));
     }
     if config.number(Key::MaxSize) > 0 {
         options = options.max_size(ByteSize::bytes(config.number(Key::MaxSize)));

@@ -14,7 +14,7 @@ use signal_hook::{
     iterator::Signals,
     low_level::emulate_default_handler,
 };
-use terrace::{ByteSize, HugePages, Start, Stats, Store};
+use terrace::{ByteSize, Engine, HugePages, Start, Stats, Store};
 use terrace_server::{
     config::{Config, Key, format_size},
     net::{ListenError, Listeners},
@@ -120,8 +120,11 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let kind = match &stats.pool {
         None => {
             let memory = format_size(open::memory(config).as_bytes());
-            writeln!(out, "{heading}directory {} ({memory} of memory, {})", path.display(), promise(config))?;
-            format!("engine {}", config.text(Key::Engine))
+            let place = if open::is_on_disk(config) { "directory" } else { "pool" };
+            writeln!(out, "{heading}{place} {} ({memory} of memory, {})", path.display(), promise(config))?;
+            // A pool tells its engine.
+            let engine = stats.tier.map_or(config.text(Key::Engine), |_| Engine::Tiered.name().into());
+            format!("engine {engine}")
         }
         Some(pool) => {
             let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));

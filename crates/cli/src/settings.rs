@@ -194,9 +194,12 @@ impl<W: Wanted> Settings<W> {
                 let asked = if given == "tiered" { given } else { "wip" };
                 config.assign("engine", there.unwrap_or(asked)).map_err(Failure::new)
             }
-            (false, engine @ ("wip" | "tiered")) => Err(Failure::usage(format!(
-                "the engine {engine} keeps a store in a directory: name it with --dir"
-            ))),
+            (false, "wip") => {
+                Err(Failure::usage("the engine wip keeps a store in a directory: name it with --dir"))
+            }
+            (false, "tiered") if !self.is_given(Key::Pool) => Err(Failure::usage(
+                "the engine tiered keeps a store in a directory or in a pool beside DRAM: name it with --dir or --pool",
+            )),
             (false, _) => Ok(()),
         }
     }

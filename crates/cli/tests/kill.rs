@@ -197,6 +197,8 @@ enum Kind {
     Disk,
     /// In DRAM and files, with so little DRAM that blocks are sealed and rewritten all the time.
     Tiered,
+    /// As `Tiered`, with a pool in the place of files.
+    TieredInPool,
 }
 
 impl Kind {
@@ -208,6 +210,10 @@ impl Kind {
             Kind::Tiered => {
                 let engine = ["--engine", "tiered", "--dram", "16MiB", "--dir"];
                 command.args(engine).arg(directory.join("kill.store"))
+            }
+            Kind::TieredInPool => {
+                let engine = ["--engine", "tiered", "--dram", "16MiB", "--size", "512MiB", "--pool"];
+                command.args(engine).arg(directory.join("kill.pool"))
             }
         };
     }
@@ -320,14 +326,19 @@ fn sigkill_keeps_exactly_the_acknowledged_writes_over_two_tiers() {
     kill_and_compare(Kind::Tiered);
 }
 
+#[test]
+fn sigkill_keeps_exactly_the_acknowledged_writes_over_a_pool() {
+    kill_and_compare(Kind::TieredInPool);
+}
+
 #[allow(clippy::print_stdout, reason = "the test prints its counts")]
 fn kill_and_compare(kind: Kind) {
     let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
     // Each reads everything from files.
-    let kills = if matches!(kind, Kind::Tiered) { kills.div_ceil(10) } else { kills };
+    let kills = if matches!(kind, Kind::Tiered | Kind::TieredInPool) { kills.div_ceil(10) } else { kills };
     let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
     let directory = match kind {
-        Kind::Pool => tempfile::tempdir_in("/dev/shm").unwrap(),
+        Kind::Pool | Kind::TieredInPool => tempfile::tempdir_in("/dev/shm").unwrap(),
         Kind::Disk | Kind::Tiered => tempfile::tempdir().unwrap(),
     };
     let words = words();

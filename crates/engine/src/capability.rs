@@ -134,7 +134,13 @@ pub trait OnDisk {
     /// Makes every write so far survive a loss of power.
     fn sync(&self) -> Result<(), WriteError>;
 
-    /// Sets what a write with [`Durably::Store`](crate::Durably::Store) survives from now on.
+    /// What a write can survive at most.
+    fn most(&self) -> Durability {
+        Durability::Power
+    }
+
+    /// Sets what a write with [`Durably::Store`](crate::Durably::Store) survives from now on: no more
+    /// than [`OnDisk::most`].
     fn set_durability(&self, durability: Durability);
 
     /// Posts a text for processes that have not opened the store. Returns whether it was written.

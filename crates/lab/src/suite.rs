@@ -2,7 +2,7 @@
 
 use crate::targets::{
     ArtBytes, ArtU64, ClhtBytes, ClhtU64, DirectEngine, Full, LevelBytes, LevelU64, PoolFile, RewoBytes,
-    RewoU64, Roots, TurboBytes, TurboU64,
+    RewoU64, Roots, TieredEngine, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
@@ -55,7 +55,7 @@ const MEMORY_AND_FILE: &[Profile] =
 
 /// All targets. Their indices are part of the seeds of findings, so new ones are appended. Not a
 /// constant, which each crate that names it would compile again.
-pub static SUITES: [Suite; 14] = [
+pub static SUITES: [Suite; 15] = [
     Suite::of::<ClhtU64>(MEMORY),
     Suite::of::<ClhtBytes>(MEMORY),
     Suite::of::<Roots>(MEMORY_AND_FILE),
@@ -70,6 +70,7 @@ pub static SUITES: [Suite; 14] = [
     Suite::of::<ArtU64>(MEMORY),
     Suite::of::<ArtBytes>(MEMORY),
     Suite::of::<PoolFile>(MEMORY_AND_FILE),
+    Suite::of::<TieredEngine>(MEMORY_AND_FILE),
 ];
 
 /// The target with this name, and its index.

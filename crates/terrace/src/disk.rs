@@ -8,18 +8,15 @@ use std::sync::Arc;
 use terrace_disk::{Directory, DiskError};
 use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Engine as AnyEngine, OnDisk, Salvage};
-use terrace_medium::files::SystemFiles;
+use terrace_medium::MappedMedium;
+use terrace_medium::files::{Files, SystemFiles};
+use terrace_tier::PoolFiles;
 
 /// Bytes of DRAM that a store needs at least.
 #[cfg(feature = "turbo")]
 const DRAM_MIN: u64 = 16 << 20;
 
 impl Options {
-    /// Whether the store lies in files: a directory does, whatever the option.
-    pub(crate) fn is_on_disk(&self) -> bool {
-        self.engine != Engine::Direct || self.path.as_deref().is_some_and(Path::is_dir)
-    }
-
     pub(crate) fn disk_engine(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
         let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
         let exists = Wip::exists(&SystemFiles, path)?;
@@ -31,11 +28,9 @@ impl Options {
         // An existing store knows its own.
         let engine = Engine::in_directory(path).filter(|_| exists).unwrap_or(self.engine);
         let is_tiered = engine == Engine::Tiered;
-        // Seeds of hash tables, and the store's identity: the standard library's are random.
-        let chance = RandomState::new().hash_one(std::process::id());
         match is_tiered {
-            true => self.tiered_engine(path, creates, chance),
-            false => self.wip_engine(path, creates, chance),
+            true => self.tiered_on(SystemFiles, path, creates),
+            false => self.wip_engine(path, creates),
         }
     }
 
@@ -43,12 +38,12 @@ impl Options {
         u64::try_from(self.sync_interval.as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn wip_engine(&self, path: &Path, creates: bool, chance: u64) -> Result<Arc<dyn AnyEngine>, OpenError> {
+    fn wip_engine(&self, path: &Path, creates: bool) -> Result<Arc<dyn AnyEngine>, OpenError> {
         if self.durability == Durability::None {
             return Err(OpenError::Durability(self.durability));
         }
         let memory = self.memory.as_bytes();
-        let mut settings = Settings::with_memory(memory, Arc::clone(&self.clock), chance);
+        let mut settings = Settings::with_memory(memory, Arc::clone(&self.clock), chance());
         settings.durability = self.durability;
         settings.read_only = self.read_only;
         settings.read_aware = self.read_aware;
@@ -60,17 +55,29 @@ impl Options {
         Ok(Arc::new(opened?))
     }
 
+    /// The store over DRAM and the files of a pool.
+    pub(crate) fn tiered_in<M: MappedMedium>(
+        &self,
+        files: PoolFiles<M>,
+        how: How,
+    ) -> Result<Arc<dyn AnyEngine>, OpenError> {
+        let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
+        let creates = !matches!(how, How::Open) && !Directory::exists(&files, path)?;
+        self.tiered_on(files, path, creates)
+    }
+
     #[cfg(not(feature = "turbo"))]
-    fn tiered_engine(&self, _: &Path, _: bool, _: u64) -> Result<Arc<dyn AnyEngine>, OpenError> {
+    fn tiered_on<F: Files>(&self, _: F, _: &Path, _: bool) -> Result<Arc<dyn AnyEngine>, OpenError> {
         Err(OpenError::NotBuilt { feature: "turbo" })
     }
 
+    /// Opens the store over DRAM and files.
     #[cfg(feature = "turbo")]
-    fn tiered_engine(
+    fn tiered_on<F: Files>(
         &self,
+        files: F,
         path: &Path,
         creates: bool,
-        chance: u64,
     ) -> Result<Arc<dyn AnyEngine>, OpenError> {
         use terrace_engine::tiered::{self, Tiered, TieredError};
         use terrace_medium::Dram;
@@ -80,7 +87,7 @@ impl Options {
             let what = format!("a store needs at least {}", terrace_pool::Bytes(DRAM_MIN));
             return Err(OpenError::Dram { dram, what });
         }
-        let mut settings = tiered::Settings::with_dram(dram, Arc::clone(&self.clock), chance);
+        let mut settings = tiered::Settings::with_dram(dram, Arc::clone(&self.clock), chance());
         settings.durability = self.durability;
         settings.read_only = self.read_only;
         settings.interval_ms = self.interval_ms();
@@ -89,8 +96,8 @@ impl Options {
             terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
         });
         let opened = match creates {
-            true => Tiered::create::<Index>(SystemFiles, path, settings, pool),
-            false => Tiered::open::<Index>(SystemFiles, path, settings, pool),
+            true => Tiered::create::<Index>(files, path, settings, pool),
+            false => Tiered::open::<Index>(files, path, settings, pool),
         };
         let store = opened.map_err(|error| match error {
             TieredError::Disk(error) => error.into(),
@@ -99,6 +106,12 @@ impl Options {
         })?;
         Ok(Arc::new(store))
     }
+}
+
+/// A number that nobody can guess, for seeds of hash tables and the store's identity: the standard
+/// library's are random.
+fn chance() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// The name of the engine of the store in the directory at `path`. Where its identity is damaged,
@@ -164,7 +177,8 @@ impl Store {
     /// Makes every write so far survive a loss of power, whatever the store's durability.
     ///
     /// # Errors
-    /// A file cannot be written, or the store lies in a pool.
+    /// A file cannot be written, the store lies in a pool, or its pool keeps nothing through a loss of
+    /// power.
     pub fn sync(&self) -> Result<(), WriteError> {
         self.disk()?.sync()
     }
@@ -205,10 +219,15 @@ impl Store {
     /// Sets what a write of a store on a disk survives from now on, when it has returned.
     ///
     /// # Errors
-    /// [`Durability::None`], or the store lies in a pool.
+    /// [`Durability::None`], more than the pool of a store over DRAM and a pool keeps, or the store
+    /// lies in a pool alone.
     pub fn set_durability(&self, durability: Durability) -> Result<(), WriteError> {
         if durability == Durability::None {
             return Err(WriteError::Durability { asked: durability, most: Durability::Power });
+        }
+        let most = self.disk()?.most();
+        if durability > most {
+            return Err(WriteError::Durability { asked: durability, most });
         }
         self.disk()?.set_durability(durability);
         Ok(())

@@ -6,13 +6,14 @@ use crate::{ByteSize, Clock, Durability, OpenError, Salvaged, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_engine::Engine as AnyEngine;
 use terrace_engine::direct::{self, Direct, Key, Settings};
-use terrace_engine::{Engine as AnyEngine, OpenError as EngineError};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, hash};
 #[cfg(feature = "art")]
 use terrace_index::{RangeIndex, ordered};
 use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Pool, PoolOptions};
+use terrace_tier::PoolFiles;
 
 /// The index of a store. Chosen when the store is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,8 +90,9 @@ pub enum Engine {
     /// In files of a directory, in the order of their keys: for data larger than memory, durable on
     /// any disk.
     Wip,
-    /// In DRAM and in files of a directory: the index and what is used often in DRAM, everything in
-    /// files. For point reads and writes of data larger than memory.
+    /// In DRAM and on a slower tier: the index and what is used often in DRAM, everything in files
+    /// of a directory, or in a pool of persistent or CXL memory. For point reads and writes of data
+    /// larger than DRAM.
     Tiered,
 }
 
@@ -139,6 +141,8 @@ pub struct Options {
     pub(crate) path: Option<PathBuf>,
     anonymous: bool,
     pub(crate) engine: Engine,
+    /// Whether the tier of a store that is created is a pool.
+    tier_in_pool: bool,
     pub(crate) memory: ByteSize,
     pub(crate) sync_interval: Duration,
     pub(crate) merge_rate: Option<ByteSize>,
@@ -177,6 +181,7 @@ impl Options {
             path: None,
             anonymous: false,
             engine: Engine::default(),
+            tier_in_pool: false,
             memory: ByteSize::mib(256),
             sync_interval: Duration::from_secs(1),
             merge_rate: None,
@@ -235,8 +240,29 @@ impl Options {
         self.path(path).engine(engine)
     }
 
+    /// Sets the pool of a store over DRAM and a pool, such as one on persistent or CXL memory: the
+    /// path, and [`Engine::Tiered`]. [`Options::memory`] is what it has of DRAM, and
+    /// [`Options::size`] that of the pool.
+    ///
+    /// ```
+    /// use terrace::{ByteSize, Store};
+    ///
+    /// # let directory = tempfile::tempdir_in("/dev/shm")?;
+    /// # let path = directory.path().join("tier.pool");
+    /// let options = Store::options().tier_pool(&path).size(ByteSize::mib(64));
+    /// let options = options.memory(ByteSize::mib(16));
+    /// let store = options.create()?;
+    /// store.put("key", "value")?;
+    /// store.close()?;
+    /// assert_eq!(options.open()?.get("key")?.unwrap(), b"value");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tier_pool(self, path: impl AsRef<Path>) -> Self {
+        Self { tier_in_pool: true, ..self.path(path).engine(Engine::Tiered) }
+    }
+
     /// Sets how much memory a store on a disk uses for what is not in tables yet and for a cache of
-    /// what is, or a store over DRAM and files for all that it has in DRAM; default 256 MiB.
+    /// what is, or a store over two tiers for all that it has in DRAM; default 256 MiB.
     pub fn memory(mut self, size: ByteSize) -> Self {
         self.memory = size;
         self
@@ -502,8 +528,19 @@ impl Options {
         same.size(ByteSize::bytes(size)).expected_keys(keys)
     }
 
+    /// Whether the store lies in a directory: what is there counts before what is asked for.
+    fn is_in_directory(&self) -> bool {
+        let is_pool = |path: &Path| self.tier_in_pool || path.exists();
+        match (self.path.as_deref(), self.engine) {
+            (Some(path), _) if path.is_dir() => true,
+            (_, Engine::Direct) => false,
+            (Some(path), Engine::Tiered) => !is_pool(path),
+            _ => true,
+        }
+    }
+
     fn opened(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        if !self.anonymous && self.is_on_disk() {
+        if !self.anonymous && self.is_in_directory() {
             return self.disk_engine(how);
         }
         match (self.anonymous, self.durability) {
@@ -526,6 +563,20 @@ impl Options {
         }
     }
 
+    /// The files in a pool, if a store over DRAM and a pool lies there, or is to.
+    fn files_of<M: MappedMedium>(&self, pool: &Pool<M>) -> Result<Option<PoolFiles<M>>, OpenError> {
+        let Some(top) = self.path.as_deref().filter(|_| !self.anonymous) else {
+            return Ok(None);
+        };
+        let refused = |error: std::io::Error| self.contents(&error);
+        match PoolFiles::open(pool.clone(), top).map_err(refused)? {
+            None if self.engine == Engine::Tiered && pool.roots().is_empty() && !pool.is_read_only() => {
+                PoolFiles::create(pool.clone(), top).map(Some).map_err(refused)
+            }
+            files => Ok(files),
+        }
+    }
+
     fn engine_on<M: MappedMedium>(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
         if !matches!(how, How::Open) && !self.index.is_built() {
             return Err(self.index.not_built());
@@ -536,6 +587,9 @@ impl Options {
             How::Open => options.open::<M>(),
             How::OpenOrCreate => options.open_or_create::<M>(),
         }?;
+        if let Some(files) = self.files_of(&pool)? {
+            return self.tiered_in(files, how);
+        }
         let (least, most) = self.index_cache;
         let settings = Settings {
             expected_keys: self.expected_keys,
@@ -567,7 +621,7 @@ impl Options {
         M: MappedMedium,
         I: PointIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
     {
-        let engine = Direct::open::<I>(pool, settings).map_err(|error| self.contents(error))?;
+        let engine = Direct::open::<I>(pool, settings).map_err(|error| self.contents(&error))?;
         Ok(Arc::new(engine))
     }
 
@@ -577,11 +631,11 @@ impl Options {
         M: MappedMedium,
         I: RangeIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
     {
-        let engine = Direct::open_ordered::<I>(pool, settings).map_err(|error| self.contents(error))?;
+        let engine = Direct::open_ordered::<I>(pool, settings).map_err(|error| self.contents(&error))?;
         Ok(Arc::new(engine))
     }
 
-    fn contents(&self, error: EngineError) -> OpenError {
+    fn contents(&self, error: &dyn std::error::Error) -> OpenError {
         OpenError::Contents { pool: self.path.clone().unwrap_or_default(), what: error.to_string() }
     }
 

@@ -95,7 +95,9 @@ fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenErr
 fn salvage_pool(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let engine = options.damaged_engine()?;
     let (stats, failed) = (engine.stats(), |what: String| OpenError::Salvage { pool: path.into(), what });
-    let pool = stats.pool.expect("a salvaged store lies in a pool");
+    let Some(pool) = stats.pool else {
+        return Err(failed("a store of the engine `tiered` cannot be repaired; restore a backup".into()));
+    };
     let new_path = sibling(path, "salvaging");
     let _ = fs::remove_file(&new_path);
     let mut salvaged = Salvaged::default();

@@ -41,6 +41,9 @@ impl<M: MappedMedium> StoredFile for PoolFile<M> {
         self.sync()
     }
 
+    fn may_wait(&self) -> bool {
+        false
+    }
     fn length(&self) -> io::Result<u64> {
         Ok(self.inode.length())
     }

@@ -64,6 +64,7 @@ impl<M: MappedMedium> PoolFiles<M> {
     /// # Errors
     /// It has some, or no room.
     pub fn create(pool: Pool<M>, top: &Path) -> io::Result<Self> {
+        check_exclusive(&pool)?;
         if names::are_in(&pool)? {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -82,9 +83,7 @@ impl<M: MappedMedium> PoolFiles<M> {
     }
 
     fn with(pool: Pool<M>, top: &Path) -> io::Result<Self> {
-        if pool.is_shared() {
-            return Err(io::Error::new(ErrorKind::Unsupported, "a shared pool has no files"));
-        }
+        check_exclusive(&pool)?;
         let names = Names::load(&pool)?;
         if pool.needs_collection() && !pool.is_read_only() {
             // Extents are large, so this takes little time.
@@ -168,6 +167,16 @@ impl<M: MappedMedium> PoolFiles<M> {
             Node::Directory(number) => Ok(number),
             Node::File(_) => Err(ErrorKind::NotADirectory.into()),
         }
+    }
+}
+
+fn check_exclusive<M: MappedMedium>(pool: &Pool<M>) -> io::Result<()> {
+    match pool.is_shared() {
+        true => Err(io::Error::new(
+            ErrorKind::Unsupported,
+            "files of a pool cannot be shared with other processes",
+        )),
+        false => Ok(()),
     }
 }
 
@@ -321,12 +330,17 @@ impl<M: MappedMedium> Files for PoolFiles<M> {
         // Each change of names is durable when its call returns.
         Ok(())
     }
-}
 
-impl<M: MappedMedium> PoolFiles<M> {
-    /// What is wrong with names and extents, as far as the pool tells. Nothing may change
-    /// meanwhile.
-    pub fn verify(&self) -> Vec<String> {
-        self.names().verify()
+    fn outlasts_power(&self) -> bool {
+        M::VOLATILE_CACHE
+    }
+
+    fn post_notice(&self, text: &str) -> bool {
+        self.pool().post_notice(text)
+    }
+
+    fn check(&self) -> Vec<String> {
+        let head = self.pool().verify_superblock_and_roots().into_iter();
+        head.map(|finding| finding.to_string()).chain(self.names().verify()).collect()
     }
 }

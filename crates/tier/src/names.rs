@@ -5,8 +5,8 @@
 //!                                              └──> record: what has it, and where
 //! ```
 //! A name is one word, so a change of it is whole. A rename stores the word of the old name, which
-//! points to a record with the new one from then on. If the new name is taken, two words have it for
-//! a moment: that with the later record counts, and the other one is cleared. Directories have
+//! points to a record with the new one from then on. If the new name is taken, two words have it
+//! for a moment: that with the later record counts, and the other one is cleared. Directories have
 //! numbers, so the rename of one touches nothing in it.
 //!
 //! All names are in memory as well. Chunks are never given back.

@@ -436,7 +436,7 @@ impl<F: Files> Block<F> {
             if *last == Some(place) {
                 return Ok(with(pages));
             }
-            if cold::must_not_wait() {
+            if self.file.may_wait() && cold::must_not_wait() {
                 let put_off = cold::put_off((self.opened, at), len, &self.file, with);
                 let done = put_off.expect("the thread must not wait");
                 return done.map_err(DiskError::room("read", &self.path));

@@ -234,18 +234,24 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
 
     fn sync(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
-        self.sync_log()
+        self.sync_log()?;
+        let (asked, most) = (Durability::Power, self.most());
+        if most < asked { Err(WriteError::Durability { asked, most }) } else { Ok(()) }
+    }
+
+    fn most(&self) -> Durability {
+        if self.files.outlasts_power() { Durability::Power } else { Durability::Process }
     }
 
     fn set_durability(&self, durability: Durability) {
         // Without a log, nothing can be promised.
         if self.settings.durability != Durability::None {
-            self.standing.set_durability(durability);
+            self.standing.set_durability(durability.min(self.most()));
         }
     }
 
     fn post_notice(&self, text: &str) -> bool {
-        self.directory.post(&self.files, text).is_ok()
+        self.files.post_notice(text) || self.directory.post(&self.files, text).is_ok()
     }
 
     fn merged_bytes(&self) -> u64 {

@@ -9,7 +9,7 @@ use super::write::New;
 use crate::draft::Draft;
 use crate::engine::Salvage;
 use crate::wip::lossy::finding;
-use crate::{Cursor, ReadError, Report, Rest, WriteError};
+use crate::{Cursor, Finding, ReadError, Remedy, Report, Rest, WriteError};
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -127,6 +127,15 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             }
             report.records += records;
         }
+        report.findings.extend(self.files.check().into_iter().map(|found| Finding {
+            place: crate::Place::Pool(0),
+            what: "the files of the tier",
+            expected: "names and extents that fit together".into(),
+            found,
+            bytes: 0,
+            affected: None,
+            remedy: Remedy::Dropped,
+        }));
         let memory = self.memory.load_full();
         if let Ok(here) = Here::enter(&memory) {
             report.buckets = here.index().stats(&here.guard).buckets;

@@ -22,7 +22,7 @@ use super::write::{New, Stuck, store_in_place};
 use crate::draft::read_drafts;
 use crate::error::DRAM_PER_KEY;
 use crate::standing::Standing;
-use crate::{OpenError, ReadError, WriteError};
+use crate::{Durability, OpenError, ReadError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -173,10 +173,18 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     ///
     /// # Errors
     /// There is none, another process has it open, a file is damaged, or DRAM does not suffice.
-    pub fn open<I>(files: F, path: &Path, settings: Settings, make: MakePool<M>) -> Result<Self, TieredError>
+    pub fn open<I>(
+        files: F,
+        path: &Path,
+        mut settings: Settings,
+        make: MakePool<M>,
+    ) -> Result<Self, TieredError>
     where
         I: PointIndex<Medium = M, Kind = super::Kind> + Stored<Medium = M> + 'static,
     {
+        if !files.outlasts_power() {
+            settings.durability = settings.durability.min(Durability::Process);
+        }
         let directory = Directory::open(&files, path, NAME, settings.read_only)?;
         let store = directory.identity().store;
         let (plan, manifest) = read_plan(&files, path, store, settings.read_only)?;
@@ -191,8 +199,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         });
         let opened = open_blocks(&files, (path, store), &plan)?;
         let mut entries = Entries::of(&opened, plan.cleared_at, (2 * shares.block_bytes()).max(1 << 20));
-        // An index that grows while it is filled takes three times as long. One that does not fit is
-        // told of below.
+        // An index that grows while it is filled takes three times as long. One that does not fit
+        // is told of below.
         let keys = settings.expected_keys.max(entries.count_keys()?);
         let memory = make(keys).or_else(|_| make(settings.expected_keys))?;
         let blocks = place_blocks(path, &opened, &memory)?;

@@ -476,10 +476,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// What `how` promises beyond visibility; `None` for nothing yet. Without a log, nothing can be
     /// promised.
     pub(super) fn promised(&self, how: Durably) -> Result<Option<Durability>, WriteError> {
-        match (how, self.standing.promises()) {
-            (Durably::AtLeast(asked), most @ Durability::None) if asked > most => {
-                Err(WriteError::Durability { asked, most })
-            }
+        let most = match self.standing.promises() {
+            Durability::None => Durability::None,
+            _ if self.files.outlasts_power() => Durability::Power,
+            _ => Durability::Process,
+        };
+        match how {
+            Durably::AtLeast(asked) if asked > most => Err(WriteError::Durability { asked, most }),
             _ => Ok(self.standing.promised(how)),
         }
     }

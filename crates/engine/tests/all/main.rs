@@ -3,6 +3,7 @@
 mod costs;
 mod grown;
 mod limits;
+mod place;
 mod rig;
 mod room;
 mod subject;

@@ -1,6 +1,7 @@
 //! A store beside a map, through background work in any order, restarts, and power failures of a
 //! simulated disk.
 
+use crate::place::{Disk, Place};
 use crate::subject::Subject;
 use crate::wip::{Draws, Model, PATH};
 use crate::wip_script::contents;
@@ -10,14 +11,13 @@ use std::sync::Arc;
 use terrace_disk::cold::ColdReads;
 use terrace_engine::{Direction, Durability, Durably, Engine, ManualClock, Put, Rest, Write, WriteKind};
 use terrace_medium::files::AlignedBytes;
-use terrace_testkit::simfs::SimFs;
 
 /// A store beside a map.
-pub(crate) struct Rig<S: Subject> {
-    files: SimFs,
+pub(crate) struct Rig<S: Subject, P: Place = Disk> {
+    place: P,
     clock: Arc<ManualClock>,
     durability: Durability,
-    store: Option<Arc<S::Store<SimFs>>>,
+    store: Option<Arc<S::Store<P::Files>>>,
     draws: Draws,
     model: Model,
     /// The model after each write since the last one that is known to be durable.
@@ -26,29 +26,21 @@ pub(crate) struct Rig<S: Subject> {
     must_not_wait: bool,
 }
 
-impl<S: Subject> Rig<S> {
+impl<S: Subject, P: Place> Rig<S, P> {
     pub(crate) fn new(seed: u64, durability: Durability) -> Self {
-        let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
-        let store = S::create(files.clone(), PATH, S::small(durability, &clock)).unwrap();
+        let (place, clock) = (P::new(), Arc::new(ManualClock::at(1000)));
+        let store = S::create(place.files(), PATH, S::small(durability, &clock)).unwrap();
         let (store, draws) = (Some(Arc::new(store)), Draws(seed));
-        Self {
-            files,
-            clock,
-            durability,
-            store,
-            draws,
-            model: Model::new(),
-            since: vec![Model::new()],
-            must_not_wait: false,
-        }
+        let (model, since) = (Model::new(), vec![Model::new()]);
+        Self { place, clock, durability, store, draws, model, since, must_not_wait: false }
     }
 
-    pub(crate) fn store(&self) -> &S::Store<SimFs> {
+    pub(crate) fn store(&self) -> &S::Store<P::Files> {
         self.store.as_deref().expect("an open store")
     }
 
     /// Runs an operation, which waits for cold reads only if the thread may.
-    fn run<T>(&self, mut operation: impl FnMut(&S::Store<SimFs>) -> T) -> T {
+    fn run<T>(&self, mut operation: impl FnMut(&S::Store<P::Files>) -> T) -> T {
         match self.must_not_wait {
             true => run_aside(|| operation(self.store())),
             false => operation(self.store()),
@@ -56,7 +48,7 @@ impl<S: Subject> Rig<S> {
     }
 
     fn open(&mut self) {
-        let opened = S::open(self.files.clone(), PATH, S::small(self.durability, &self.clock));
+        let opened = S::open(self.place.files(), PATH, S::small(self.durability, &self.clock));
         self.store =
             Some(Arc::new(opened.unwrap_or_else(|error| panic!("the store does not open: {error}"))));
     }
@@ -176,7 +168,7 @@ impl<S: Subject> Rig<S> {
         let extra: Vec<_> = found.keys().filter(|key| !model.contains_key(*key)).collect();
         assert!(found == *model, "the store differs from the map: {lost:.2?} differ, {extra:?} are too many");
         let key = self.key();
-        let get = |store: &S::Store<SimFs>| {
+        let get = |store: &S::Store<P::Files>| {
             store.get(&key).map(|found| found.map(|value| (value.to_vec(), value.expires_at())))
         };
         let found = self.run(get).unwrap();
@@ -213,9 +205,12 @@ impl<S: Subject> Rig<S> {
     /// Power fails. What was promised must be there, and nothing that never was.
     fn fail_power(&mut self) {
         self.store = None;
-        self.files.crash(self.draws.0);
+        self.place.crash(self.draws.0);
         self.open();
         let found = self.contents();
+        if P::KEEPS_ALL {
+            self.since.drain(..self.since.len() - 1);
+        }
         let kept = self.since.iter().position(|model| *model == found);
         let Some(_) = kept else {
             let last = self.since.last().expect("a state");
@@ -253,13 +248,20 @@ pub(crate) fn run_aside<T>(mut operation: impl FnMut() -> T) -> T {
 
 /// Writes, works, restarts and loses power in any order.
 pub(crate) fn try_history<S: Subject>(seed: u64, durability: Durability) {
-    try_history_on::<S>(false, seed, durability);
+    run_history(Rig::<S, Disk>::new(seed, durability));
 }
 
-/// The same, on a thread that must not wait for cold reads if `must_not_wait` says so.
-pub(crate) fn try_history_on<S: Subject>(must_not_wait: bool, seed: u64, durability: Durability) {
-    let mut rig = Rig::<S>::new(seed, durability);
-    rig.must_not_wait = must_not_wait;
+/// The same, on a thread that must not wait for cold reads.
+pub(crate) fn try_history_aside<S: Subject>(seed: u64, durability: Durability) {
+    run_history(Rig::<S, Disk> { must_not_wait: true, ..Rig::new(seed, durability) });
+}
+
+/// The same in another place.
+pub(crate) fn try_history_in<S: Subject, P: Place>(seed: u64, durability: Durability) {
+    run_history(Rig::<S, P>::new(seed, durability));
+}
+
+fn run_history<S: Subject, P: Place>(mut rig: Rig<S, P>) {
     let turns = 300 + rig.draws.roll(500);
     for turn in 0..turns {
         match rig.draws.roll(100) {

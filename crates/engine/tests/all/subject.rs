@@ -13,7 +13,6 @@ use terrace_index::hash::Turbo;
 use terrace_medium::Dram;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
-use terrace_testkit::simfs::SimFs;
 
 /// An engine, and how it is opened in tests.
 pub(crate) trait Subject: 'static {
@@ -25,7 +24,7 @@ pub(crate) trait Subject: 'static {
     const CHORES: &[Chore];
 
     /// Does what else may happen beside.
-    fn disturb(_: &Self::Store<SimFs>, _: &mut Draws) {}
+    fn disturb<F: Files>(_: &Self::Store<F>, _: &mut Draws) {}
 
     /// Settings with small parts, so that a short history has all kinds of background work.
     fn small(durability: Durability, clock: &Arc<ManualClock>) -> Self::Settings;
@@ -71,7 +70,7 @@ impl Subject for OfTiered {
     type Settings = tiered::Settings;
     const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain, Chore::Sweep];
 
-    fn disturb(store: &Tiered<SimFs, Dram>, draws: &mut Draws) {
+    fn disturb<F: Files>(store: &Tiered<F, Dram>, draws: &mut Draws) {
         match draws.roll(8) {
             0 => OnDisk::flush(store).unwrap(),
             1 => store.evict(),

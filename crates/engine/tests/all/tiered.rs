@@ -1,7 +1,8 @@
 //! Tests: the tiered engine beside a map, through background work in any order, restarts, and power
 //! failures of a simulated disk.
 
-use crate::rig::{run_aside, try_history, try_history_on};
+use crate::place::{InPmem, InShm};
+use crate::rig::{run_aside, try_history, try_history_aside, try_history_in};
 use crate::subject::{OfTiered, Subject};
 use crate::wip::PATH;
 use std::ops::Bound;
@@ -48,7 +49,7 @@ fn histories_without_syncs_keep_a_prefix() {
 
 #[test]
 fn histories_of_a_thread_that_must_not_wait_match_a_map() {
-    (200..230).for_each(|seed| try_history_on::<OfTiered>(true, seed, Durability::Power));
+    (200..230).for_each(|seed| try_history_aside::<OfTiered>(seed, Durability::Power));
 }
 
 /// A store whose keys `0..count` lie on the tier alone, with values that tell the key.
@@ -110,6 +111,13 @@ fn puts_go_on_behind_the_one_that_was_put_off() {
     assert!(done.iter().all(Result::is_ok));
     let values = keys.map(|key| store.get(&key).unwrap().unwrap().to_vec());
     assert_eq!(values, [b"1", b"2", b"2", b"2"]);
+}
+
+/// Processes are killed: nothing may be lost, whatever was promised.
+#[test]
+fn histories_in_a_pool_match_a_map() {
+    (200..220).for_each(|seed| try_history_in::<OfTiered, InShm>(seed, Durability::Process));
+    (220..240).for_each(|seed| try_history_in::<OfTiered, InPmem>(seed, Durability::Power));
 }
 
 /// A store has numbers for some thousand blocks: each round begins one, and ends the one before.

@@ -1,7 +1,8 @@
 //! Tests: the disk engine beside a map, through background work in any order, restarts, and power
 //! failures of a simulated disk.
 
-use crate::rig::{Rig, try_history};
+use crate::place::InPmem;
+use crate::rig::{Rig, try_history, try_history_in};
 use crate::subject::OfWip;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,6 +46,12 @@ fn histories_with_power_failures_match_a_map() {
 #[test]
 fn histories_without_syncs_keep_a_prefix() {
     (100..130).for_each(|seed| try_history::<OfWip>(seed, Durability::Process));
+}
+
+/// The files of a pool serve any engine on files.
+#[test]
+fn histories_in_a_pool_match_a_map() {
+    (200..206).for_each(|seed| try_history_in::<OfWip, InPmem>(seed, Durability::Power));
 }
 
 #[test]

@@ -83,14 +83,14 @@ fn revived(keys: usize) -> Vec<Op> {
     (0..24).map(|n| Op::Put(n as usize % keys, version(n))).collect()
 }
 
-fn key_bytes(name: u64) -> Vec<u8> {
+pub(super) fn key_bytes(name: u64) -> Vec<u8> {
     let mut key = format!("k{name}").into_bytes();
     key.resize(key.len() + name as usize % 24, b'.');
     key
 }
 
 /// The value of a version: the key's number, the version, and bytes determined by it.
-fn value(key: Key, version: Version) -> Vec<u8> {
+pub(super) fn value(key: Key, version: Version) -> Vec<u8> {
     let mut value = Vec::with_capacity(length(version));
     value.extend((key as u64).to_le_bytes());
     value.extend(version.to_le_bytes());
@@ -113,7 +113,7 @@ fn is_value(bytes: &[u8], key: Key, version: Version) -> bool {
 }
 
 /// The version in a value of `key`, if the value is as it was written.
-fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
+pub(super) fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
     let version = entry.value.get(8..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     match version {
         Some(version) if is_value(entry.value, key, version) => Ok(version),

@@ -82,7 +82,11 @@ impl<M: MappedMedium> FilesUnderTest<M> {
         for directory in ["", "in"] {
             for name in files.list(&top(directory))? {
                 if name.to_string_lossy().ends_with(".new") {
-                    files.remove(&top(directory).join(name))?;
+                    let path = top(directory).join(name);
+                    match files.is_directory(&path)? {
+                        true => files.remove_directory(&path)?,
+                        false => files.remove(&path)?,
+                    }
                 }
             }
         }
@@ -255,7 +259,7 @@ impl<M: MappedMedium> Subject<M> for FilesUnderTest<M> {
     fn collect(&self) {}
 
     fn verify(&self) -> Vec<String> {
-        [findings(self.pool()), self.files.verify()].concat()
+        [findings(self.pool()), self.files.check()].concat()
     }
 
     fn blocks(&self) -> Vec<(u64, u64)> {

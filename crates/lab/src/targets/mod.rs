@@ -9,6 +9,7 @@ mod histories;
 mod index;
 mod options;
 mod pool;
+mod tiered;
 mod trees;
 
 pub use cells::{Blocks, Cells};
@@ -20,3 +21,4 @@ pub use index::{
     TurboBytes, TurboU64,
 };
 pub use pool::Roots;
+pub use tiered::TieredEngine;

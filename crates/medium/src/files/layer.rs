@@ -72,6 +72,11 @@ pub trait StoredFile: Send + Sync {
         None
     }
 
+    /// Whether a read may wait for a device. If not, it is as fast as memory.
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     /// Tells that the page cache need not keep this file's bytes. It may keep them all the same,
     /// and always keeps those that are not synced. Later reads give the same bytes.
     fn forget(&self) {}
@@ -165,6 +170,24 @@ pub trait Files: Clone + Send + Sync + 'static {
     fn is_taken(&self, path: &Path) -> io::Result<bool>;
     /// Waits until the names in `directory` survive a power loss.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
+
+    /// Whether what was synced survives a power loss, as far as this program decides it; otherwise
+    /// it survives the end of the process only.
+    fn outlasts_power(&self) -> bool {
+        true
+    }
+
+    /// Posts a text for processes that cannot open the file system while this one has it. Returns
+    /// whether there is a place for such texts, and it was written.
+    fn post_notice(&self, text: &str) -> bool {
+        let _ = text;
+        false
+    }
+
+    /// What is wrong with the file system itself, as far as it can tell.
+    fn check(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The directory that holds `path`.

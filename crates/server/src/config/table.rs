@@ -115,7 +115,7 @@ pub static TABLE: &[Setting] = &[
     line(Key::IndexCache, ["index-cache", "index-cache", "TERRACE_INDEX_CACHE"], Kind::Sizes, "0", FIXED,
         "With the index rewo: memory for a cache of its keys, as in 1mb..64mb, between which it grows and shrinks with its use; 0: none. For pools slower than memory"),
     line(Key::Engine, ["engine", "engine", "TERRACE_ENGINE"], Kind::Choice(&["direct", "wip", "tiered"]), "direct", FIXED,
-        "Engine of a new store: direct keeps it in a pool; wip in the directory of --dir, ordered, for data larger than memory; tiered in --dram and in that directory, for point reads and writes"),
+        "Engine of a new store: direct keeps it in a pool; wip in the directory of --dir, ordered, for data larger than memory; tiered in --dram and in that directory, or in the pool of --pool, for point reads and writes"),
     line(Key::Dir, ["dir", "dir", "TERRACE_DIR"], Kind::Text, "", FIXED,
         "The directory of a store on a disk, instead of a pool"),
     line(Key::Memory, ["memory", "memory", "TERRACE_MEMORY"], Kind::Size { min: 4 << 20 }, "256mb", FIXED,

@@ -76,3 +76,13 @@ fn on_a_disk() {
 fn over_two_tiers() {
     store(Site::tiered);
 }
+
+#[test]
+fn over_dram_and_a_pool() {
+    store(Site::tiered_in_pool);
+}
+
+#[test]
+fn over_dram_and_counted_persistent_memory() {
+    store(Site::tiered_on::<Counting<Pmem>>);
+}

@@ -17,7 +17,7 @@ fn conforms<M: MappedMedium>(pool: Pool<M>) {
         place.create_directory(&path).unwrap();
         path
     });
-    assert_eq!(place.verify(), [] as [String; 0]);
+    assert_eq!(place.check(), [] as [String; 0]);
     remove_all(&place, Path::new("/top"));
     pool.reclaim_blocking();
     // Chunks of names stay.

@@ -40,7 +40,7 @@ fn check<M: MappedMedium>(files: &PoolFiles<M>) {
     let mut bytes = [0; 5];
     files.open(&path("d"), Purpose::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, *b"Bytes");
-    assert_eq!(files.verify(), [] as [String; 0]);
+    assert_eq!(files.check(), [] as [String; 0]);
     let used: u64 = files.reachable().iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(files.pool().space().used_by_blocks, used, "what no name leads to is free again");
 }

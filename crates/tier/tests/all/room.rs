@@ -27,7 +27,7 @@ fn full_pool_refuses_and_goes_on() {
     let mut bytes = vec![0; 100_000];
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes.iter().all(|&byte| byte == 1));
-    assert_eq!(files.verify(), [] as [String; 0]);
+    assert_eq!(files.check(), [] as [String; 0]);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn names_need_room_as_well() {
     };
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert_eq!(files.list(Path::new("/")).unwrap().len(), count);
-    assert_eq!(files.verify(), [] as [String; 0]);
+    assert_eq!(files.check(), [] as [String; 0]);
     (0..count).for_each(|nth| files.remove(&path(&nth.to_string())).unwrap());
     files.pool().reclaim_blocking();
     files.create(&path("large")).unwrap().write_all_at(&[1; 500_000], 0).unwrap();
@@ -70,7 +70,7 @@ fn file_fits_into_scattered_pieces() {
     let mut back = vec![0; bytes.len()];
     large.read_exact_at(&mut back, 0).unwrap();
     assert!(back == bytes);
-    assert_eq!(files.verify(), [] as [String; 0]);
+    assert_eq!(files.check(), [] as [String; 0]);
     for (nth, name) in names.iter().enumerate().skip(1).step_by(2) {
         let mut bytes = vec![0; 200_000];
         files.open(name, Purpose::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();

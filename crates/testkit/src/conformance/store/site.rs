@@ -52,12 +52,33 @@ impl Site {
         Self::in_file(dram, Options::open_or_create)
     }
 
+    /// DRAM and a pool in shared memory, with little DRAM.
+    pub fn tiered_in_pool() -> Self {
+        Self::in_shm(Self::tier, Options::open_or_create)
+    }
+
+    /// As [`Site::tiered_in_pool`], with the medium `M` below the pool.
+    pub fn tiered_on<M: MappedMedium>() -> Self {
+        let power = |options: Options, path: &std::path::Path| {
+            Self::tier(options, path).durability(Durability::Power).assume_persistent(true)
+        };
+        Self::in_shm(power, Options::open_or_create_on::<M>)
+    }
+
+    fn tier(options: Options, path: &std::path::Path) -> Options {
+        options.tier_pool(path).memory(ByteSize::mib(16)).size(ByteSize::mib(256))
+    }
+
     /// A file in shared memory, with further options. `open` opens the store, or creates it if
     /// there is none.
     pub fn in_file(more: impl FnOnce(Options) -> Options, open: Open) -> Self {
+        Self::in_shm(|options, path| more(options.path(path)), open)
+    }
+
+    fn in_shm(place: impl FnOnce(Options, &std::path::Path) -> Options, open: Open) -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm");
         let directory = directory.expect("a directory in /dev/shm");
-        Self::at(|options, path| more(options.path(path)), Some(directory), open)
+        Self::at(place, Some(directory), open)
     }
 
     fn at(
