@@ -6,6 +6,7 @@
 )]
 
 mod family;
+mod files;
 mod hash;
 mod maps;
 mod memory;
@@ -18,6 +19,7 @@ mod restart;
 mod server;
 mod share;
 mod slow;
+mod tiered;
 mod wip;
 mod worker;
 mod workload;
@@ -57,18 +59,18 @@ struct Arguments {
     /// Only rows whose name contains this, for instance "hash get"
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
-    /// Keys of `hash` and `ordered`, instead of 10 million; records of `wip`, instead of 16
-    /// million.
+    /// Keys of `hash` and `ordered`, and records of `tiered`, instead of 10 million; records of
+    /// `wip`, instead of 16 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
-    /// Where the stores of `wip` keep their files, instead of the directory for temporary files; on
+    /// Where the stores of `wip` and `tiered` keep their files, instead of the directory for temporary files; on
     /// a disk.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Also write what `wip` measures as a page with plots to this file.
+    /// Also write what `wip` or `tiered` measures as a page to this file.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// Leave RocksDB out of `wip`: it takes half an hour to build.
+    /// Leave RocksDB out of `wip` and `tiered`: it takes half an hour to build.
     #[arg(long)]
     without_rocksdb: bool,
 }
@@ -91,6 +93,8 @@ enum Suite {
     /// Its answers beside those of RocksDB, over a million random operations (`--records` chooses
     /// another number).
     WipAnswers,
+    /// The store over DRAM and files beside RocksDB, the direct engine, S3-FIFO and its own limits.
+    Tiered,
 }
 
 impl Suite {
@@ -112,9 +116,10 @@ fn main() -> ExitCode {
         return finish(share::run(rest).map(|()| ExitCode::SUCCESS));
     }
     let arguments = Arguments::parse();
-    if matches!(arguments.suite, Suite::Wip | Suite::WipAnswers) && !wip::is_built(arguments.without_rocksdb)
+    if matches!(arguments.suite, Suite::Wip | Suite::WipAnswers | Suite::Tiered)
+        && !files::is_built(arguments.without_rocksdb)
     {
-        say(&format!("error: {}", wip::build_again(arguments.without_rocksdb, &given)));
+        say(&format!("error: {}", files::build_again(arguments.without_rocksdb, &given)));
         return ExitCode::from(2);
     }
     if let Some(error) = restart_with_allocator_settings() {
@@ -165,6 +170,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
         Suite::Share => share::sections,
         Suite::Wip => wip::sections,
         Suite::WipAnswers => wip::answers,
+        Suite::Tiered => tiered::sections,
     };
     say("the machine's limits");
     let (suite, limits, sections) =

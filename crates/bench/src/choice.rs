@@ -10,6 +10,10 @@ pub enum Choice {
     /// A few, scattered among the others, again and again (YCSB's scrambled zipfian, exponent
     /// 0.99).
     Zipfian,
+    /// As `Zipfian`, but ranks end with the number of records that existed at first, and have this
+    /// exponent, which is not 1. YCSB's go on to 10^10, so that more than a third of its choices
+    /// are as good as uniform.
+    Skewed(f64),
     /// The newest most often (YCSB's latest: a zipfian over the age, exponent 0.99).
     Latest,
     /// A share of the operations asks for a share of the records.
@@ -30,6 +34,7 @@ pub(crate) struct Chooser {
     /// Records added by this thread.
     added: u64,
     scrambled: ScrambledZipfian,
+    /// Ages, or ranks.
     ages: Zipfian,
 }
 
@@ -42,13 +47,17 @@ pub(crate) enum Chosen {
 
 impl Chooser {
     pub(crate) fn new(choice: Choice, loaded: u64) -> Self {
-        let ages = if choice == Choice::Latest { loaded } else { 1 };
+        let ages = match choice {
+            Choice::Skewed(theta) => Zipfian::new(loaded, theta),
+            Choice::Latest => Zipfian::new(loaded, Zipfian::THETA),
+            _ => Zipfian::new(1, Zipfian::THETA),
+        };
         Self {
             choice,
             loaded,
             added: 0,
             scrambled: ScrambledZipfian::new(loaded.max(1)),
-            ages: Zipfian::new(ages, Zipfian::THETA),
+            ages,
         }
     }
 
@@ -71,7 +80,8 @@ impl Chooser {
             // YCSB chooses among the loaded records; with nothing loaded, this chooses among the
             // added ones.
             Choice::Zipfian if self.loaded > 0 => self.scrambled.next(random),
-            Choice::Zipfian => random.below(all),
+            Choice::Skewed(_) if self.loaded > 0 => scattered(self.ages.next(random), self.loaded),
+            Choice::Zipfian | Choice::Skewed(_) => random.below(all),
             Choice::Latest => all - 1 - self.ages.next(random).min(all - 1),
             Choice::HotSet { operations, records } => {
                 let hot = ((all as f64 * records) as u64).clamp(1, all);
@@ -84,6 +94,11 @@ impl Chooser {
         };
         Some(if place < self.loaded { Chosen::Loaded(place) } else { Chosen::Added(place - self.loaded) })
     }
+}
+
+/// The record of a rank: another one for each, as long as there are fewer than 2^61 - 1, a prime.
+fn scattered(rank: u64, records: u64) -> u64 {
+    (u128::from(rank) * ((1 << 61) - 1) % u128::from(records)) as u64
 }
 
 #[cfg(test)]
@@ -107,6 +122,21 @@ mod tests {
     fn uniform_choice_is_flat() {
         let shares = shares(Choice::Uniform, 50, 500_000);
         assert!(shares.iter().all(|share| (share * 50.0 - 1.0).abs() < 0.05), "{shares:?}");
+    }
+
+    #[test]
+    fn skewed_choice_gives_each_rank_a_record() {
+        for theta in [0.5, 0.99, 1.5] {
+            let mut shares = shares(Choice::Skewed(theta), 100, 500_000);
+            assert!(shares[1] < shares[0] / 1.3, "the second rank has another place");
+            shares.sort_by(|a, b| b.total_cmp(a));
+            let law = Zipfian::new(100, theta);
+            for rank in [0, 1] {
+                let off = (shares[rank] / law.share(rank as u64) - 1.0).abs();
+                assert!(off < 0.03, "{theta}, rank {rank}: {off}");
+            }
+            assert!(shares[99] > 0.0, "{theta}: a record has no rank");
+        }
     }
 
     #[test]

@@ -3,17 +3,15 @@
 //!
 //! Ours has 4 MiB of memory, so that it flushes, merges and splits on the way.
 
-use super::place::Place;
-use super::store::{Side, Stored, Write};
-use super::tables::{Tables, alone};
-use super::{Outcome, loaded, ours};
+use super::SETUP;
+use super::tables::Tables;
+use crate::files::{Outcome, Place, Setup, Side, Stored, Write, alone, peers};
 use crate::plan::{Plan, say};
-use std::path::Path;
 use tempfile::TempDir;
 use terrace_bench::{Bound, Random, Section, spread};
 
 /// The least memory that ours takes.
-const MEMORY: usize = 4 << 20;
+const LEAST: Setup = Setup { memory: 4 << 20, is_synced: false };
 /// Keys, so many that their records fill a bucket of that memory more than once.
 const KEYS: u64 = 400_000;
 const VALUE_MAX: u64 = 600;
@@ -27,7 +25,7 @@ pub(crate) fn sections(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::
 fn compare_all(plan: &Plan) -> Outcome<Vec<Section>> {
     let (place, mut tables) = (Place::of(plan)?, Tables::new(plan));
     let operations = plan.records.unwrap_or(if plan.quick { 20_000 } else { 1_000_000 });
-    let peer = loaded::peers(plan).next().ok_or("this program was built without any peer")?;
+    let peer = peers(plan).next().ok_or("this program was built without any peer")?;
     say(&format!("wip-answers {}", peer.name()));
     let mut answers = Answers::new(&place, peer)?;
     for nth in 0..operations {
@@ -57,8 +55,7 @@ struct Answers {
 
 fn open(peer: Side, directories: &[TempDir; 2]) -> Outcome<[Box<dyn Stored>; 2]> {
     let path = |nth: usize| directories[nth].path().join("store");
-    let open = |path: &Path| ours::open(path, MEMORY, false, true);
-    Ok([open(&path(0))?, peer.open(&path(1), false)?])
+    Ok([Side::Ours.open(&path(0), LEAST)?, peer.open(&path(1), SETUP)?])
 }
 
 /// What both have answered must be the same.

@@ -1,14 +1,10 @@
 //! Reads while another thread writes at a steady rate, an open loop.
 
-use super::latency::micros;
-use super::load::{By, load_both};
-use super::loaded::{Pair, named};
-use super::mixes::thread_work;
-use super::place::Place;
-use super::settle::settle;
-use super::store::{Side, Stored};
-use super::tables::{self, Tables};
-use super::{NAME, Outcome, records};
+use super::tables::Tables;
+use super::{NAME, SETUP, records};
+use crate::files::{
+    By, Outcome, Pair, Place, Side, Stored, beside, load_both, micros, named, settle, shape, thread_work,
+};
 use crate::plan::{Plan, say};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -50,7 +46,7 @@ pub(super) fn measure(plan: &Plan, pair: &Pair, tables: &mut Tables) -> Outcome<
         let figures = in_turn(plan, pair, load, rate)?;
         for ((what, bound), [ours, theirs]) in FIGURES.into_iter().zip(figures) {
             let name = named(&format!("{what}, {}, {:.0} thousand puts/s", load.name, rate / 1e3), pair.peer);
-            let row = tables::beside(name, ours, theirs, Some(bound));
+            let row = beside(name, ours, theirs, Some(bound));
             let table = if what.contains(", p") { &mut tables.latencies } else { &mut tables.reads };
             table.rows.push(row);
         }
@@ -63,13 +59,13 @@ pub(super) fn awareness(plan: &Plan, place: &Place, tables: &mut Tables) -> Outc
     if !plan.begins(NAME, AWARE) {
         return Ok(());
     }
-    let pair = Pair::of(place, [Side::Ours, Side::Unaware], false)?;
+    let pair = Pair::of(place, [Side::Ours, Side::Unaware], SETUP)?;
     say(&format!("{NAME} loading two stores of ours"));
     load_both(pair.both(), records(plan), By::Batches)?;
     let rate = most_writes(plan, pair.both()[0])? * 0.3;
     let [rates, ..] = in_turn(plan, &pair, APART, rate)?;
     let name = named(AWARE, Side::Unaware);
-    tables.reads.rows.push(tables::beside(name, rates[0], rates[1], Some(Bound::AtLeast(1.3))));
+    tables.reads.rows.push(beside(name, rates[0], rates[1], Some(Bound::AtLeast(1.3))));
     Ok(())
 }
 
@@ -90,7 +86,7 @@ fn write_for(plan: &Plan, store: &dyn Stored, time: Duration) -> Outcome<Seen> {
     let stop = &AtomicBool::new(false);
     let writes = Operations::new(Workload::reads_and_updates(0, Choice::Uniform), records(plan), 0, 1, 5);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || thread_work(store, writes, Pace::Closed, stop));
+        let writer = scope.spawn(move || thread_work(store, &shape(), writes, Pace::Closed, stop));
         std::thread::sleep(time);
         stop.store(true, Relaxed);
         writer.join().expect("the writer panicked")
@@ -119,8 +115,8 @@ fn once(plan: &Plan, store: &dyn Stored, load: Load, rate: f64, round: u64) -> O
     let (writes, reads) = (operations(0, load.writes, round), operations(100, load.reads, round + 100));
     let pace = Pace::of(Some(rate), 0, 1);
     let (written, seen) = std::thread::scope(|scope| {
-        let writer = scope.spawn(move || thread_work(store, writes, pace, stop));
-        let reader = scope.spawn(move || thread_work(store, reads, Pace::Closed, stop));
+        let writer = scope.spawn(move || thread_work(store, &shape(), writes, pace, stop));
+        let reader = scope.spawn(move || thread_work(store, &shape(), reads, Pace::Closed, stop));
         std::thread::sleep(time);
         stop.store(true, Relaxed);
         (writer.join().expect("the writer panicked"), reader.join().expect("the reader panicked"))

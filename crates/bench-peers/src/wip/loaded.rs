@@ -1,53 +1,15 @@
 //! A pair of stores, loaded with all records, and what is measured on it.
 
-use super::load::{By, Load, load_both};
-use super::place::Place;
-use super::plot::{Plot, Series};
-use super::store::{Side, Stored};
-use super::tables::{Tables, alone, beside};
-use super::{NAME, Outcome, beside as beside_writes, mixes, read, records};
+use super::tables::Tables;
+use super::{NAME, SETUP, beside as beside_writes, mixes, read, records};
+use crate::files::{
+    By, Load, Outcome, Pair, Place, Plot, Series, Side, alone, beside, load_both, named, peers,
+};
 use crate::plan::{Plan, say};
 use std::time::Instant;
-use tempfile::TempDir;
 use terrace_bench::Bound;
 
-/// Two stores at work in turn: ours, and a peer.
-pub(super) struct Pair {
-    pub(super) peer: Side,
-    pub(super) stores: [Box<dyn Stored>; 2],
-    /// Removed after the stores.
-    pub(super) directories: [TempDir; 2],
-}
-
-impl Pair {
-    pub(super) fn open(place: &Place, peer: Side, is_synced: bool) -> Outcome<Self> {
-        Self::of(place, [Side::Ours, peer], is_synced)
-    }
-
-    pub(super) fn of(place: &Place, sides: [Side; 2], is_synced: bool) -> Outcome<Self> {
-        let directories = [place.fresh()?, place.fresh()?];
-        let open = |nth: usize| sides[nth].open(&directories[nth].path().join("store"), is_synced);
-        Ok(Self { peer: sides[1], stores: [open(0)?, open(1)?], directories })
-    }
-
-    pub(super) fn both(&self) -> [&dyn Stored; 2] {
-        [&*self.stores[0], &*self.stores[1]]
-    }
-}
-
-/// The peers that this run has.
-pub(super) fn peers(plan: &Plan) -> impl Iterator<Item = Side> {
-    let has_rocks = !plan.without_rocksdb;
-    let peers = [Side::RocksDb, Side::Deep, Side::Fjall].into_iter();
-    peers.filter(move |peer| peer.is_built() && (has_rocks || *peer == Side::Fjall))
-}
-
 const OPEN: &str = "open after a clean close";
-
-/// A row's name.
-pub(super) fn named(what: &str, peer: Side) -> String {
-    format!("{what}: {}", peer.name())
-}
 
 /// The bounds on the ratios of records a second, and of bytes written.
 fn bounds(peer: Side) -> (Bound, Option<Bound>) {
@@ -75,7 +37,7 @@ pub(super) fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcom
             continue;
         }
         say(&format!("{NAME} loading ours and {}", peer.name()));
-        let pair = Pair::open(place, peer, false)?;
+        let pair = Pair::of(place, [Side::Ours, peer], SETUP)?;
         let [ours, theirs] = load_both(pair.both(), records(plan), By::Batches)?;
         load_rows(plan, peer, &ours, &theirs, tables);
         tables.plots.extend(plots(peer, [&ours, &theirs]));
@@ -148,7 +110,7 @@ fn open_again(plan: &Plan, pair: Pair, tables: &mut Tables) -> Outcome<()> {
     let Pair { stores, directories, .. } = pair;
     drop(stores);
     let start = Instant::now();
-    let store = Side::Ours.open(&directories[0].path().join("store"), false)?;
+    let store = Side::Ours.open(&directories[0].path().join("store"), SETUP)?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
     drop(store);
     tables.opens.rows.push(alone(format!("{OPEN}, ms"), ms, Some(Bound::AtMost(50.0))));

@@ -7,42 +7,29 @@
 
 mod answers;
 mod beside;
-mod features;
-#[cfg(feature = "fjall")]
-mod fjall;
-mod latency;
-mod load;
 mod loaded;
 mod mixes;
-mod ours;
-mod page;
 mod pauses;
-mod place;
-mod plot;
 mod read;
 mod reopen;
-#[cfg(feature = "rocksdb")]
-mod rocks;
 mod served;
-mod settle;
 mod space;
-mod store;
 mod synced;
 mod tables;
 
 pub(crate) use answers::sections as answers;
-pub(crate) use features::{build_again, is_built};
 
+use crate::files::{Outcome, Place, Setup, plain, write_page};
 use crate::plan::Plan;
-use place::Place;
 use tables::Tables;
 use terrace_bench::{Runner, Section};
 
 /// The suite's name in `--only`.
 const NAME: &str = "wip";
 
-/// Its errors may come from another thread.
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+const MEMORY: usize = 96 << 20;
+const SETUP: Setup = Setup { memory: MEMORY, is_synced: false };
+const SYNCED: Setup = Setup { is_synced: true, ..SETUP };
 
 pub(crate) fn sections(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::Error>> {
     let mut tables = Tables::new(plan);
@@ -56,14 +43,9 @@ pub(crate) fn sections(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::
     let plots = std::mem::take(&mut tables.plots);
     let sections = tables.sections();
     if let Some(path) = &plan.page {
-        page::write(path, &plots, &sections).map_err(plain)?;
+        write_page(path, "Terrace beside RocksDB and fjall", &plots, &sections).map_err(plain)?;
     }
     Ok(sections)
-}
-
-/// An error as the other suites have it.
-fn plain(error: Box<dyn std::error::Error + Send + Sync>) -> Box<dyn std::error::Error> {
-    error
 }
 
 type Part = fn(&Plan, &Place, &mut Tables) -> Outcome<()>;

@@ -1,15 +1,11 @@
 //! The longest puts, while the distribution of keys shifts (thesis 2.4, figure 2.7): in each phase
 //! all puts go to another quarter of the key space, with another distribution.
 
-use super::latency::{histogram, micros};
-use super::load::value;
-use super::loaded::{Pair, named, peers};
-use super::place::Place;
-use super::plot::{Plot, Series};
-use super::settle::settle;
-use super::store::{MEMORY, Side, Stored};
-use super::tables::{Tables, beside};
-use super::{NAME, Outcome, records};
+use super::tables::Tables;
+use super::{MEMORY, NAME, SETUP, records};
+use crate::files::{
+    Outcome, Pair, Place, Plot, Series, Side, Stored, beside, histogram, micros, named, peers, settle, value,
+};
 use crate::plan::Plan;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
@@ -58,7 +54,7 @@ pub(super) fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcom
         if !FIGURES.iter().any(|(what, ..)| plan.begins(NAME, &named(what, peer))) {
             continue;
         }
-        let pair = Pair::open(place, peer, false)?;
+        let pair = Pair::of(place, [Side::Ours, peer], SETUP)?;
         let mut seen = [histogram(), histogram()];
         for (nth, phase) in PHASES.into_iter().enumerate() {
             for (store, seen) in pair.both().into_iter().zip(&mut seen) {

@@ -1,10 +1,8 @@
 //! Reads of a loaded pair.
 
-use super::load::shape;
-use super::loaded::{Pair, named};
-use super::store::{Side, Stored};
-use super::tables::{Tables, alone, alternate, rounds};
-use super::{NAME, Outcome, records, runner};
+use super::tables::Tables;
+use super::{NAME, records, runner};
+use crate::files::{Outcome, Pair, Side, Stored, alone, alternate, named, rounds, shape};
 use crate::plan::Plan;
 use std::hint::black_box;
 use std::time::Instant;

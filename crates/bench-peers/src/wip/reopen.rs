@@ -1,9 +1,8 @@
 //! The time that an open takes: after a stop without a flush, and after a clean one.
 
-use super::load::{shape, value};
-use super::place::Place;
-use super::tables::{Tables, alone};
-use super::{NAME, Outcome};
+use super::NAME;
+use super::tables::Tables;
+use crate::files::{Outcome, Place, alone, shape, value};
 use crate::plan::Plan;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The server on a directory beside Redis, when an answered write survives a loss of power.
 
 use super::NAME;
-use super::place::Place;
-use super::tables::{Tables, rounds};
+use super::tables::Tables;
+use crate::files::{Place, rounds};
 use crate::plan::Plan;
 use crate::server::{RedisMode, alternate, benchmark, redis_in, terrace_in};
 use terrace_bench::Bound;

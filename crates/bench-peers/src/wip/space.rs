@@ -1,12 +1,11 @@
 //! Room that dead data takes, and what ranges read because of it.
 
-use super::load::{By, RECORD_BYTES, batch, load_both, shape, value};
-use super::loaded::{Pair, named, peers};
-use super::place::Place;
-use super::settle::settle;
-use super::store::{Side, Stored};
-use super::tables::{Tables, alone, beside};
-use super::{NAME, Outcome, records};
+use super::tables::Tables;
+use super::{NAME, SETUP, records};
+use crate::files::{
+    By, Outcome, Pair, Place, RECORD_BYTES, Side, Stored, alone, batch, beside, load_both, named, peers,
+    settle, shape, value,
+};
 use crate::plan::Plan;
 use std::time::Duration;
 use terrace_bench::{Bound, Random};
@@ -18,7 +17,7 @@ const SEEK: &str = "seek past 100,000 deleted keys";
 pub(super) fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcome<()> {
     for peer in peers(plan).filter(|peer| *peer == Side::RocksDb) {
         if [OVERWRITTEN, DELETED].iter().any(|what| plan.begins(NAME, &named(what, peer))) {
-            dead(plan, &Pair::open(place, peer, false)?, tables)?;
+            dead(plan, &Pair::of(place, [Side::Ours, peer], SETUP)?, tables)?;
         }
     }
     if plan.begins(NAME, SEEK) {
@@ -84,7 +83,7 @@ fn seek(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcome<()> {
     let (directory, mut random) = (place.fresh()?, Random::new(3));
     let deleted = if plan.quick { 10_000 } else { 100_000 };
     let key = |number: u64| format!("{number:016x}");
-    let open = || Side::Ours.open(&directory.path().join("store"), false);
+    let open = || Side::Ours.open(&directory.path().join("store"), SETUP);
     let store = open()?;
     for number in 0..3 * deleted {
         store.put(key(number).as_bytes(), &value(&mut random))?;

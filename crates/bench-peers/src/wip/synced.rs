@@ -1,11 +1,10 @@
 //! Single puts: without a sync, and with one each.
 
-use super::load::{By, load_both, shape, value};
-use super::loaded::{Pair, named, peers};
-use super::place::Place;
-use super::store::{Side, Stored};
-use super::tables::{Tables, alternate, beside, rounds};
-use super::{NAME, Outcome, records, runner};
+use super::tables::Tables;
+use super::{NAME, SETUP, SYNCED, records, runner};
+use crate::files::{
+    By, Outcome, Pair, Place, Side, Stored, alternate, beside, load_both, named, peers, rounds, shape, value,
+};
 use crate::plan::{Plan, say};
 use std::time::{Duration, Instant};
 use terrace_bench::{Bound, Random};
@@ -26,7 +25,7 @@ fn singles(plan: &Plan, place: &Place, peer: Side, tables: &mut Tables) -> Outco
         return Ok(());
     }
     say(&format!("{NAME} single puts: {}", peer.name()));
-    let pair = Pair::open(place, peer, false)?;
+    let pair = Pair::of(place, [Side::Ours, peer], SETUP)?;
     let [ours, theirs] = load_both(pair.both(), records(plan) / 4, By::Singles)?;
     let bound = (peer == Side::RocksDb).then_some(Bound::AtLeast(3.0));
     let rates = [(ours.settled_rate(), theirs.settled_rate()), (ours.put_rate(), theirs.put_rate())];
@@ -42,7 +41,7 @@ fn synced(plan: &Plan, place: &Place, peer: Side, tables: &mut Tables) -> Outcom
     if !lines.iter().any(|(what, ..)| plan.wants(NAME, &named(what, peer))) {
         return Ok(());
     }
-    let pair = Pair::open(place, peer, true)?;
+    let pair = Pair::of(place, [Side::Ours, peer], SYNCED)?;
     let time = Duration::from_millis(if plan.quick { 300 } else { 3000 });
     for (what, writers, least) in lines {
         let name = named(what, peer);

@@ -88,7 +88,7 @@ pub(super) fn print(
 fn distribution(options: &BenchOptions) -> &'static str {
     match options.workload().choice {
         Choice::Uniform => "uniform",
-        Choice::Zipfian => "zipf",
+        Choice::Zipfian | Choice::Skewed(_) => "zipf",
         Choice::Latest => "latest",
         Choice::HotSet { .. } => "hot-set",
     }

@@ -1,36 +1,43 @@
-//! What is measured of every store.
+//! What every store can do, and how each is opened.
 
 use super::Outcome;
 use std::path::Path;
 
-/// Bytes of memory of a store, for blocks and for what is not in tables yet.
-pub(super) const MEMORY: usize = 96 << 20;
 /// Threads of a store for flushes and merges; ours has as many.
 #[cfg(any(feature = "fjall", feature = "rocksdb"))]
-pub(super) const BACKGROUND: usize = 2;
+pub(crate) const BACKGROUND: usize = 2;
+
+/// How a store is set, whichever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    /// Bytes of memory, for blocks and for what is not in tables yet.
+    pub(crate) memory: usize,
+    /// Whether each write survives a loss of power when it returns.
+    pub(crate) is_synced: bool,
+}
 
 /// A write: a value, or `None` to delete the key.
-pub(super) type Write<'a> = (&'a [u8], Option<&'a [u8]>);
+pub(crate) type Write<'a> = (&'a [u8], Option<&'a [u8]>);
 /// Visits an entry of a range.
-pub(super) type Each<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
+pub(crate) type Each<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
 /// Bytes on the disk, and what it took; since the store was opened.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// Bytes written to tables; `None` if the store does not count them.
-    pub(super) tables_written: Option<u64>,
+    pub(crate) tables_written: Option<u64>,
     /// Bytes written to the log.
-    pub(super) log_written: u64,
+    pub(crate) log_written: u64,
     /// Bytes of all tables now.
-    pub(super) table_bytes: u64,
+    pub(crate) table_bytes: u64,
     /// Blocks that were read from files; `None` if the store does not count them.
-    pub(super) blocks_read: Option<u64>,
+    pub(crate) blocks_read: Option<u64>,
     /// Buckets that were split; ours alone has them.
-    pub(super) splits: u64,
+    pub(crate) splits: u64,
 }
 
-/// An ordered store in files. It is closed when it is dropped.
-pub(super) trait Stored: Send + Sync {
+/// A store in files. It is closed when it is dropped.
+pub(crate) trait Stored: Send + Sync {
     fn put(&self, key: &[u8], value: &[u8]) -> Outcome<()>;
     /// Makes all writes, at one instant.
     fn write(&self, batch: &[Write<'_>]) -> Outcome<()>;
@@ -48,8 +55,10 @@ pub(super) trait Stored: Send + Sync {
 
 /// A store, and how it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Ours,
+    /// Ours over DRAM and files. It has no ranges.
+    Tiered,
     /// Ours, without regard to reads when it chooses what to merge (thesis 2.3.7).
     Unaware,
     RocksDb,
@@ -60,9 +69,9 @@ pub(super) enum Side {
 }
 
 impl Side {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Ours => "ours",
+            Self::Ours | Self::Tiered => "ours",
             Self::Unaware => "unaware of reads",
             Self::RocksDb => "RocksDB",
             Self::Deep => "RocksDB deep",
@@ -71,24 +80,22 @@ impl Side {
     }
 
     /// Whether this program was built with it.
-    pub(super) fn is_built(self) -> bool {
+    pub(crate) fn is_built(self) -> bool {
         match self {
-            Self::Ours | Self::Unaware => true,
+            Self::Ours | Self::Tiered | Self::Unaware => true,
             Self::RocksDb | Self::Deep => cfg!(feature = "rocksdb"),
             Self::Fjall => cfg!(feature = "fjall"),
         }
     }
 
-    /// Opens the store in `directory`, or creates it there. `is_synced`: each write survives a loss
-    /// of power when it returns.
-    pub(super) fn open(self, directory: &Path, is_synced: bool) -> Outcome<Box<dyn Stored>> {
+    /// Opens the store in `directory`, or creates it there.
+    pub(crate) fn open(self, directory: &Path, setup: Setup) -> Outcome<Box<dyn Stored>> {
         match self {
-            Self::Ours => super::ours::open(directory, MEMORY, is_synced, true),
-            Self::Unaware => super::ours::open(directory, MEMORY, is_synced, false),
+            Self::Ours | Self::Tiered | Self::Unaware => super::ours::open(directory, self, setup),
             #[cfg(feature = "rocksdb")]
-            Self::RocksDb | Self::Deep => super::rocks::open(directory, self == Self::Deep, is_synced),
+            Self::RocksDb | Self::Deep => super::rocks::open(directory, self == Self::Deep, setup),
             #[cfg(feature = "fjall")]
-            Self::Fjall => super::fjall::open(directory, is_synced),
+            Self::Fjall => super::fjall::open(directory, setup),
             #[allow(unreachable_patterns, reason = "which are reachable depends on the features")]
             _ => Err(format!("this program was built without {}", self.name()).into()),
         }

@@ -4,27 +4,27 @@
 //! A slice ends when the store rests: so what a store leaves to its threads counts for it, and does
 //! not slow the other one down.
 
+use super::Outcome;
 use super::settle::settle;
 use super::store::{Stored, Write};
-use super::{NAME, Outcome};
 use crate::plan::say;
 use std::time::{Duration, Instant};
 use terrace_bench::{KeyShape, Random, Shape};
 
-pub(super) const KEY_BYTES: usize = 16;
-pub(super) const VALUE_BYTES: usize = 100;
+pub(crate) const KEY_BYTES: usize = 16;
+pub(crate) const VALUE_BYTES: usize = 100;
 /// Bytes that a user puts with a record.
-pub(super) const RECORD_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
+pub(crate) const RECORD_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
 /// Slices of a load.
 const SLICES: u64 = 16;
 
 /// Keys of 16 hexadecimal digits, whose order is not that of their numbers.
-pub(super) fn shape() -> Shape {
+pub(crate) fn shape() -> Shape {
     Shape::new(KeyShape::String { bytes: KEY_BYTES }, "", VALUE_BYTES..=VALUE_BYTES)
 }
 
 /// A random value: no compression gains anything.
-pub(super) fn value(random: &mut Random) -> [u8; VALUE_BYTES] {
+pub(crate) fn value(random: &mut Random) -> [u8; VALUE_BYTES] {
     let mut value = [0; VALUE_BYTES];
     random.fill(&mut value);
     value
@@ -32,23 +32,23 @@ pub(super) fn value(random: &mut Random) -> [u8; VALUE_BYTES] {
 
 /// What a slice took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slice {
-    pub(super) records: u64,
+pub(crate) struct Slice {
+    pub(crate) records: u64,
     /// Until the last put returned.
-    pub(super) puts: Duration,
+    pub(crate) puts: Duration,
     /// Until the store rested.
-    pub(super) settled: Duration,
+    pub(crate) settled: Duration,
     /// Bytes written to tables, and with the log, since the load began.
-    pub(super) tables: u64,
-    pub(super) all: u64,
+    pub(crate) tables: u64,
+    pub(crate) all: u64,
 }
 
 /// A load of one store.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Load {
-    pub(super) slices: Vec<Slice>,
+pub(crate) struct Load {
+    pub(crate) slices: Vec<Slice>,
     /// ns of each put, if they were single.
-    pub(super) puts_ns: Option<hdrhistogram::Histogram<u64>>,
+    pub(crate) puts_ns: Option<hdrhistogram::Histogram<u64>>,
 }
 
 impl Load {
@@ -56,33 +56,33 @@ impl Load {
         self.slices.iter().map(|slice| time(slice).as_secs_f64()).sum()
     }
 
-    pub(super) fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.slices.iter().map(|slice| slice.records).sum()
     }
 
     /// Thousand records a second, with the work that the puts left.
-    pub(super) fn settled_rate(&self) -> f64 {
+    pub(crate) fn settled_rate(&self) -> f64 {
         self.records() as f64 / self.sum(|slice| slice.settled) / 1e3
     }
 
     /// Thousand records a second, until the last put of a slice returned.
-    pub(super) fn put_rate(&self) -> f64 {
+    pub(crate) fn put_rate(&self) -> f64 {
         self.records() as f64 / self.sum(|slice| slice.puts) / 1e3
     }
 
     /// Bytes that were written for each byte put, at the end.
-    pub(super) fn amplification(&self, bytes: impl Fn(&Slice) -> u64) -> f64 {
+    pub(crate) fn amplification(&self, bytes: impl Fn(&Slice) -> u64) -> f64 {
         let put = self.records() * RECORD_BYTES;
         self.slices.last().map_or(f64::NAN, |last| bytes(last) as f64 / put as f64)
     }
 
     /// Bytes that were written to tables for each byte put, over the million bytes put.
-    pub(super) fn growing(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn growing(&self) -> Vec<(f64, f64)> {
         self.over_bytes(|slice, put| slice.tables as f64 / put)
     }
 
     /// Thousand records a second, with the work that they left, over the million bytes put.
-    pub(super) fn pace(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn pace(&self) -> Vec<(f64, f64)> {
         self.over_bytes(|slice, _| slice.records as f64 / slice.settled.as_secs_f64() / 1e3)
     }
 
@@ -98,15 +98,24 @@ impl Load {
 
 /// How records are put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(crate) enum By {
     /// In batches of 1,000.
     Batches,
     /// Each for itself.
     Singles,
+    /// Each for itself, by two threads.
+    TwoThreads,
+}
+
+impl By {
+    /// Records that are made before the clock runs.
+    fn piece(self) -> u64 {
+        if self == Self::TwoThreads { 20_000 } else { 1000 }
+    }
 }
 
 /// Puts the records below `records`, in an order that is not that of their keys.
-pub(super) fn load_both(stores: [&dyn Stored; 2], records: u64, by: By) -> Outcome<[Load; 2]> {
+pub(crate) fn load_both(stores: [&dyn Stored; 2], records: u64, by: By) -> Outcome<[Load; 2]> {
     let mut loads = [Load::default(), Load::default()];
     let counts = [Counts::of(stores[0]), Counts::of(stores[1])];
     settle();
@@ -120,7 +129,7 @@ pub(super) fn load_both(stores: [&dyn Stored; 2], records: u64, by: By) -> Outco
             load.slices.push(Slice { tables: written.0, all: written.1, ..done.slice });
         }
     }
-    say(&format!("{NAME} loaded"));
+    say("  loaded");
     Ok(loads)
 }
 
@@ -134,8 +143,8 @@ fn load_slice(store: &dyn Stored, numbers: std::ops::Range<u64>, by: By, load: &
     let (shape, mut random) = (shape(), Random::new(numbers.start + 1));
     let (records, before) = (numbers.end - numbers.start, kernel_written());
     let mut puts = Duration::ZERO;
-    for first in numbers.clone().step_by(1000) {
-        let pairs: Vec<(Vec<u8>, [u8; VALUE_BYTES])> = (first..numbers.end.min(first + 1000))
+    for first in numbers.clone().step_by(by.piece() as usize) {
+        let pairs: Vec<(Vec<u8>, [u8; VALUE_BYTES])> = (first..numbers.end.min(first + by.piece()))
             .map(|number| {
                 let mut key = Vec::new();
                 shape.key(number, &mut key);
@@ -146,6 +155,7 @@ fn load_slice(store: &dyn Stored, numbers: std::ops::Range<u64>, by: By, load: &
         match by {
             By::Batches => store.write(&batch(&pairs))?,
             By::Singles => put_each(store, &pairs, load)?,
+            By::TwoThreads => put_by_two(store, &pairs)?,
         }
         puts += start.elapsed();
     }
@@ -155,7 +165,7 @@ fn load_slice(store: &dyn Stored, numbers: std::ops::Range<u64>, by: By, load: &
 }
 
 /// Puts of all pairs.
-pub(super) fn batch(pairs: &[(Vec<u8>, [u8; VALUE_BYTES])]) -> Vec<Write<'_>> {
+pub(crate) fn batch(pairs: &[(Vec<u8>, [u8; VALUE_BYTES])]) -> Vec<Write<'_>> {
     pairs.iter().map(|(key, value)| (&key[..], Some(&value[..]))).collect()
 }
 
@@ -169,6 +179,17 @@ fn put_each(store: &dyn Stored, pairs: &[(Vec<u8>, [u8; VALUE_BYTES])], load: &m
         began = ended;
     }
     Ok(())
+}
+
+fn put_by_two(store: &dyn Stored, pairs: &[(Vec<u8>, [u8; VALUE_BYTES])]) -> Outcome<()> {
+    let put = |pairs: &[(Vec<u8>, [u8; VALUE_BYTES])]| {
+        pairs.iter().try_for_each(|(key, value)| store.put(key, value))
+    };
+    let (mine, others) = pairs.split_at(pairs.len() / 2);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| put(others));
+        put(mine).and(other.join().expect("a thread panicked"))
+    })
 }
 
 /// What a store had counted when its load began.

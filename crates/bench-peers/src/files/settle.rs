@@ -17,7 +17,7 @@ fn process_time() -> Duration {
 }
 
 /// Waits until background threads have done what there was to do. Returns how long they worked.
-pub(super) fn settle() -> Duration {
+pub(crate) fn settle() -> Duration {
     let start = Instant::now();
     let (mut worked, mut used, mut quiet) = (Duration::ZERO, process_time(), 0);
     while quiet < QUIET && start.elapsed() < LONGEST {

@@ -1,4 +1,4 @@
-//! The peers of this suite are features of this program, since RocksDB takes long to build. A
+//! Some peers are features of this program, since RocksDB takes long to build. A
 //! program without them builds and runs itself again with them.
 
 use crate::plan::say;

@@ -12,13 +12,10 @@ figcaption { font-weight: 600; } table { border-collapse: collapse; } p { max-wi
 th, td { padding: 4px 10px; text-align: right; border-bottom: 1px solid #eef0f3; } \
 th:first-child, td:first-child { text-align: left; } .missed { color: #a33b00; font-weight: 600; }";
 
-pub(super) fn write(path: &Path, plots: &[Plot], sections: &[Section]) -> Outcome<()> {
+pub(crate) fn write(path: &Path, title: &str, plots: &[Plot], sections: &[Section]) -> Outcome<()> {
     let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\" />\n");
-    write!(
-        page,
-        "<title>Terrace beside RocksDB and fjall</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-    )?;
-    write!(page, "<h1>Terrace beside RocksDB and fjall</h1>\n<div class=\"plots\">\n")?;
+    write!(page, "<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n")?;
+    write!(page, "<h1>{title}</h1>\n<div class=\"plots\">\n")?;
     for plot in plots {
         let title = escaped(&plot.title);
         let drawn = plot.drawn()?;

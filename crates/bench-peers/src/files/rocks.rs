@@ -1,7 +1,7 @@
 //! RocksDB, by its crate.
 
 use super::Outcome;
-use super::store::{BACKGROUND, Each, Figures, MEMORY, Stored, Write};
+use super::store::{BACKGROUND, Each, Figures, Setup, Stored, Write};
 use rocksdb::statistics::Ticker;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WriteBatch, WriteBufferManager,
@@ -19,16 +19,16 @@ struct Rocks {
     write: WriteOptions,
 }
 
-pub(super) fn open(directory: &Path, is_deep: bool, is_synced: bool) -> Outcome<Box<dyn Stored>> {
-    let options = options(is_deep);
+pub(crate) fn open(directory: &Path, is_deep: bool, setup: Setup) -> Outcome<Box<dyn Stored>> {
+    let options = options(is_deep, setup.memory);
     let mut write = WriteOptions::default();
-    write.set_sync(is_synced);
+    write.set_sync(setup.is_synced);
     Ok(Box::new(Rocks { db: DB::open(&options, directory)?, options, write }))
 }
 
-fn options(is_deep: bool) -> Options {
+fn options(is_deep: bool, memory: usize) -> Options {
     // One budget: what buffers take is taken from the cache.
-    let cache = Cache::new_lru_cache(MEMORY);
+    let cache = Cache::new_lru_cache(memory);
     let buffers =
         WriteBufferManager::new_write_buffer_manager_with_cache(DEFAULT_BUFFER, false, cache.clone());
     let mut blocks = BlockBasedOptions::default();

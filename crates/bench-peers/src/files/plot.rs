@@ -5,17 +5,17 @@ use plotters::prelude::*;
 
 /// A line.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// Lines over a number.
 #[derive(Clone, Debug)]
-pub(super) struct Plot {
-    pub(super) title: String,
-    pub(super) across: &'static str,
-    pub(super) lines: Vec<Series>,
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    pub(crate) across: &'static str,
+    pub(crate) lines: Vec<Series>,
 }
 
 /// Colours that colour-blind readers can distinguish (M. Okabe, K. Ito).
@@ -30,7 +30,7 @@ fn colour(nth: usize) -> RGBColor {
 
 impl Plot {
     /// Its lines, and their names in their colours, as parts of a page.
-    pub(super) fn drawn(&self) -> Outcome<String> {
+    pub(crate) fn drawn(&self) -> Outcome<String> {
         let mut svg = String::new();
         self.draw(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())
             .map_err(|error| format!("a plot could not be drawn: {error}"))?;

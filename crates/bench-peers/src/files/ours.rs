@@ -1,21 +1,17 @@
 //! Terrace's store in a directory.
 
 use super::Outcome;
-use super::store::{Each, Figures, Stored, Write};
+use super::store::{Each, Figures, Setup, Side, Stored, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
-use terrace::{ByteSize, Direction, Durability, Put, Store};
+use terrace::{ByteSize, Direction, Durability, Engine, Put, Store};
 
-pub(super) fn open(
-    directory: &Path,
-    memory: usize,
-    is_synced: bool,
-    is_read_aware: bool,
-) -> Outcome<Box<dyn Stored>> {
-    let durability = if is_synced { Durability::Power } else { Durability::Process };
-    let options = Store::options().directory(directory).memory(ByteSize::bytes(memory as u64));
-    let options = options.durability(durability).read_aware(is_read_aware);
-    Ok(Box::new(options.open_or_create()?))
+pub(crate) fn open(directory: &Path, side: Side, setup: Setup) -> Outcome<Box<dyn Stored>> {
+    let durability = if setup.is_synced { Durability::Power } else { Durability::Process };
+    let options = Store::options().directory(directory).memory(ByteSize::bytes(setup.memory as u64));
+    let options = options.durability(durability).read_aware(side != Side::Unaware);
+    let engine = if side == Side::Tiered { Engine::Tiered } else { Engine::Wip };
+    Ok(Box::new(options.engine(engine).open_or_create()?))
 }
 
 impl Stored for Store {
@@ -71,7 +67,17 @@ impl Stored for Store {
     }
 
     fn figures(&self) -> Figures {
-        let disk = self.stats().disk.expect("the store is on a disk");
+        let stats = self.stats();
+        if let Some(tier) = stats.tier {
+            return Figures {
+                tables_written: Some(tier.flushed_bytes + tier.rewritten_bytes),
+                log_written: tier.log_bytes_written,
+                table_bytes: tier.block_bytes,
+                blocks_read: Some(tier.cold_reads),
+                splits: 0,
+            };
+        }
+        let disk = stats.disk.expect("the store is on a disk");
         Figures {
             tables_written: Some(disk.table_bytes_written),
             log_written: disk.log_bytes_written,

@@ -1,7 +1,7 @@
 //! fjall. It has no direct I/O, so the page cache serves its reads.
 
 use super::Outcome;
-use super::store::{BACKGROUND, Each, Figures, MEMORY, Stored, Write};
+use super::store::{BACKGROUND, Each, Figures, Setup, Stored, Write};
 use fjall::config::CompressionPolicy;
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use std::path::Path;
@@ -12,8 +12,8 @@ struct Fjall {
     is_synced: bool,
 }
 
-pub(super) fn open(directory: &Path, is_synced: bool) -> Outcome<Box<dyn Stored>> {
-    let half = MEMORY as u64 / 2;
+pub(crate) fn open(directory: &Path, setup: Setup) -> Outcome<Box<dyn Stored>> {
+    let half = setup.memory as u64 / 2;
     #[allow(deprecated, reason = "the only bound on the memory of all write buffers")]
     let builder = Database::builder(directory).max_write_buffer_size(Some(half));
     let db = builder.cache_size(half).worker_threads(BACKGROUND).open()?;
@@ -23,7 +23,7 @@ pub(super) fn open(directory: &Path, is_synced: bool) -> Outcome<Box<dyn Stored>
         options.data_block_compression_policy(none.clone()).index_block_compression_policy(none.clone())
     };
     let keyspace = db.keyspace("data", options)?;
-    Ok(Box::new(Fjall { db, keyspace, is_synced }))
+    Ok(Box::new(Fjall { db, keyspace, is_synced: setup.is_synced }))
 }
 
 impl Fjall {

@@ -10,10 +10,10 @@ use tempfile::TempDir;
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// A directory on a disk.
-pub(super) struct Place(PathBuf);
+pub(crate) struct Place(PathBuf);
 
 impl Place {
-    pub(super) fn of(plan: &Plan) -> Outcome<Self> {
+    pub(crate) fn of(plan: &Plan) -> Outcome<Self> {
         let path = plan.directory.clone().unwrap_or_else(std::env::temp_dir);
         let kind = statfs(&path).map_err(|error| format!("{}: {error}", path.display()))?.f_type as u32;
         if IN_MEMORY.contains(&kind) {
@@ -26,7 +26,7 @@ impl Place {
     }
 
     /// A new directory for files of a store, removed when it is dropped.
-    pub(super) fn fresh(&self) -> Outcome<TempDir> {
+    pub(crate) fn fresh(&self) -> Outcome<TempDir> {
         Ok(tempfile::Builder::new().prefix("terrace-peers-").tempdir_in(&self.0)?)
     }
 }
