@@ -25,8 +25,8 @@ mod workload;
 mod zipfian;
 
 pub use baselines::{
-    Baseline, Bch, Cceh, FastFair, IntegerKeys, KeyForm, OrderedBaseline, PathHashing, Pfht, Space,
-    SpaceFull, StringKeys, Woart,
+    Baseline, Bch, Cceh, Converted, FastFair, IntegerKeys, KeyForm, OrderedBaseline, PathHashing, Pfht,
+    Space, SpaceFull, StringKeys, Tips, TipsSizes, Woart,
 };
 pub use choice::Choice;
 pub use drive::{Drive, Seen, Subject, drive};

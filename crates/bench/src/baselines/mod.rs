@@ -8,11 +8,12 @@
 //! All of them use two facts that our indexes use, too. A line survives a crash as a prefix of its
 //! stores, so stores within a line need no fence in between. A value is one word, so an update is
 //! one store in place; the undo log for larger values (*Level Hashing*, section 3.3.4) is not
-//! needed. They write in an order that survives a crash, and pay for that. The hash tables'
+//! needed by a table. They write in an order that survives a crash, and pay for that. The hash tables'
 //! recovery is not implemented; the trees repair what a crash left as they meet it.
 //!
 //! [`Bch`], [`Pfht`] and [`PathHashing`] are for one thread, as in their papers; [`Cceh`] and the
-//! trees, [`FastFair`] and [`Woart`], are for any number.
+//! trees, [`FastFair`] and [`Woart`], are for any number. [`Tips`] is a store above an index, for
+//! one thread here, with values of any length and all logs that it needs.
 
 mod bch;
 mod bucket;
@@ -24,6 +25,7 @@ mod pfht;
 mod space;
 #[cfg(test)]
 mod tests;
+mod tips;
 mod woart;
 
 pub use bch::Bch;
@@ -33,6 +35,7 @@ pub use key_form::{IntegerKeys, KeyForm, StringKeys};
 pub use path::PathHashing;
 pub use pfht::Pfht;
 pub use space::{Space, SpaceFull};
+pub use tips::{Converted, Tips, TipsSizes};
 pub use woart::Woart;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
