@@ -52,13 +52,7 @@ impl Chooser {
             Choice::Latest => Zipfian::new(loaded, Zipfian::THETA),
             _ => Zipfian::new(1, Zipfian::THETA),
         };
-        Self {
-            choice,
-            loaded,
-            added: 0,
-            scrambled: ScrambledZipfian::new(loaded.max(1)),
-            ages,
-        }
+        Self { choice, loaded, added: 0, scrambled: ScrambledZipfian::new(loaded.max(1)), ages }
     }
 
     /// Counts a record that the thread has added.

@@ -139,8 +139,8 @@ pub trait OnDisk {
         Durability::Power
     }
 
-    /// Sets what a write with [`Durably::Store`](crate::Durably::Store) survives from now on: no more
-    /// than [`OnDisk::most`].
+    /// Sets what a write with [`Durably::Store`](crate::Durably::Store) survives from now on: no
+    /// more than [`OnDisk::most`].
     fn set_durability(&self, durability: Durability);
 
     /// Posts a text for processes that have not opened the store. Returns whether it was written.

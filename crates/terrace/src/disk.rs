@@ -177,8 +177,8 @@ impl Store {
     /// Makes every write so far survive a loss of power, whatever the store's durability.
     ///
     /// # Errors
-    /// A file cannot be written, the store lies in a pool, or its pool keeps nothing through a loss of
-    /// power.
+    /// A file cannot be written, the store lies in a pool, or its pool keeps nothing through a loss
+    /// of power.
     pub fn sync(&self) -> Result<(), WriteError> {
         self.disk()?.sync()
     }

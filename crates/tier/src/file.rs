@@ -44,6 +44,7 @@ impl<M: MappedMedium> StoredFile for PoolFile<M> {
     fn may_wait(&self) -> bool {
         false
     }
+
     fn length(&self) -> io::Result<u64> {
         Ok(self.inode.length())
     }

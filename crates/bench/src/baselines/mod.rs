@@ -8,8 +8,8 @@
 //! All of them use two facts that our indexes use, too. A line survives a crash as a prefix of its
 //! stores, so stores within a line need no fence in between. A value is one word, so an update is
 //! one store in place; the undo log for larger values (*Level Hashing*, section 3.3.4) is not
-//! needed by a table. They write in an order that survives a crash, and pay for that. The hash tables'
-//! recovery is not implemented; the trees repair what a crash left as they meet it.
+//! needed by a table. They write in an order that survives a crash, and pay for that. The hash
+//! tables' recovery is not implemented; the trees repair what a crash left as they meet it.
 //!
 //! [`Bch`], [`Pfht`] and [`PathHashing`] are for one thread, as in their papers; [`Cceh`] and the
 //! trees, [`FastFair`] and [`Woart`], are for any number. [`Tips`] is a store above an index, for

@@ -236,7 +236,7 @@ fn here(
         }
         output.drain(..at);
         match flow {
-            Flow::More | Flow::Long => {}
+            Flow::More | Flow::Long | Flow::Cold => {}
             Flow::Continue => return Ok(()),
             // `Stream::fate` lets no such command through.
             Flow::Close | Flow::Shutdown => {

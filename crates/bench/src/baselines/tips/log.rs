@@ -91,7 +91,8 @@ impl<N: Medium> Logs<N> {
     pub(super) fn note_free(&self, places: &[u64]) {
         let region = self.space.region();
         self.store(self.memory, places);
-        // PERSIST: before the commit; a crash in between leaves places that the undo log takes back.
+        // PERSIST: before the commit; a crash in between leaves places that the undo log takes
+        // back.
         region.write_back_bytes(self.memory, FREE as usize * places.len());
         region.fence();
     }

@@ -26,8 +26,8 @@
 //!   ones.
 //! * **Allocation costs nothing**: the entry of the operation log tells which place was taken.
 //!
-//! Who replays, and when, is the caller's choice: in TIPS threads in the background do, and a put
-//! that finds the log full waits for them. Recovery is not implemented.
+//! The caller replays, when it likes: in TIPS threads in the background do, and a put that finds
+//! the log full waits for them. Recovery is not implemented.
 
 mod cache;
 mod log;
