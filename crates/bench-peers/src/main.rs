@@ -63,8 +63,8 @@ struct Arguments {
     /// `wip`, instead of 16 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
-    /// Where the stores of `wip` and `tiered` keep their files, instead of the directory for temporary files; on
-    /// a disk.
+    /// Where the stores of `wip` and `tiered` keep their files, instead of the directory for
+    /// temporary files; on a disk.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Also write what `wip` or `tiered` measures as a page to this file.

@@ -1,5 +1,5 @@
-//! Rows with one peer, which their names say. Each is printed when it is made: the whole report comes
-//! much later.
+//! Rows with one peer, which their names say. Each is printed when it is made: the whole report
+//! comes much later.
 
 use super::Outcome;
 use crate::plan::say;
