@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use terrace_medium::files::{AlignedBytes, StoredFile};
+use terrace_medium::files::{AlignedBytes, Ring, StoredFile};
 
 /// A file and an offset in it. No two open files have the same number.
 pub type FilePlace = (u64, u64);
@@ -90,6 +90,21 @@ impl ColdReads {
         self.made.push((read, bytes));
     }
 
+    /// Makes the reads that the last run wanted, all at once where the system can, and waits for
+    /// them. A read that fails is left out: the next run wants it again.
+    pub fn make(&mut self) {
+        let wanted = self.take_wanted();
+        let mut made: Vec<Option<AlignedBytes>> = wanted.iter().map(|_| None).collect();
+        if wanted.len() < 2 || !read_together(&wanted, &mut made) {
+            for (read, made) in wanted.iter().zip(&mut made) {
+                let mut bytes = AlignedBytes::zeroed(read.len);
+                *made = read.file.read_exact_at(&mut bytes, read.at()).ok().map(|()| bytes);
+            }
+        }
+        let made = wanted.into_iter().zip(made).filter_map(|(read, made)| Some((read, made?)));
+        self.made.extend(made);
+    }
+
     /// Reads that were made.
     pub fn made(&self) -> usize {
         self.made.len()
@@ -99,6 +114,33 @@ impl ColdReads {
     pub fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// Reads that a thread makes at once.
+const TOGETHER: u32 = 64;
+
+/// Makes reads by io_uring. Returns false if there is none.
+fn read_together(wanted: &[ColdRead], made: &mut [Option<AlignedBytes>]) -> bool {
+    thread_local! {
+        static RING: RefCell<Option<Ring>> = RefCell::new(Ring::new(TOGETHER).ok());
+    }
+    RING.with_borrow_mut(|own| {
+        let Some(ring) = own else { return false };
+        for (nth, read) in wanted.iter().enumerate() {
+            ring.read(nth as u64, Arc::clone(&read.file), read.at(), read.len);
+        }
+        while !ring.is_empty() {
+            if ring.wait().is_err_and(|error| error.kind() != ErrorKind::Interrupted) {
+                // It ends its reads before it goes.
+                *own = None;
+                return true;
+            }
+            while let Some(done) = ring.take() {
+                made[done.token as usize] = done.bytes.ok();
+            }
+        }
+        true
+    })
 }
 
 fn within<T>(with: impl FnOnce(&mut ColdReads) -> T) -> Option<T> {

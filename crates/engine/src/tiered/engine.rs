@@ -18,15 +18,25 @@ use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 use terrace_pool::Forked;
 
+/// Keys that are read together.
+const GROUP: usize = 64;
+
 impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         self.get_value(key)
     }
 
     fn get_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
-        for (nth, key) in keys.iter().enumerate() {
-            let value = self.get_value(key);
+        let mut give = |nth: usize, value: &Result<Option<Value<'_>>, ReadError>| {
             each(nth, value.as_ref().map(|value| value.as_ref().map(Value::entry)).map_err(Clone::clone));
+        };
+        if cold::must_not_wait() {
+            return keys.iter().enumerate().for_each(|(nth, key)| give(nth, &self.get_value(key)));
+        }
+        for (first, group) in (0..).step_by(GROUP).zip(keys.chunks(GROUP)) {
+            for (nth, value) in self.get_together(group).iter().enumerate() {
+                give(first + nth, value);
+            }
         }
     }
 

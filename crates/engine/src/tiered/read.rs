@@ -8,6 +8,7 @@ use crate::entry::Live;
 use crate::{Place, ReadError, Value, Version};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::DiskError;
+use terrace_disk::cold::ColdReads;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -260,6 +261,25 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             return Ok(None);
         }
         Ok(self.find_live(&self.probe(key))?.map(Live::into_value))
+    }
+
+    /// The values of some keys, whose cold reads are made at once.
+    pub(super) fn get_together(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value<'_>>, ReadError>> {
+        let mut cold = ColdReads::default();
+        let mut values: Vec<_> = cold.run(|| keys.iter().map(|key| self.get_value(key)).collect());
+        if cold.is_stuck() {
+            cold.make();
+            // One that was moved meanwhile, or is large, is read by itself.
+            for (key, value) in keys.iter().zip(&mut values) {
+                if value.as_ref().is_err_and(ReadError::is_put_off) {
+                    *value = cold.run(|| self.get_value(key));
+                }
+                if value.as_ref().is_err_and(ReadError::is_put_off) {
+                    *value = self.get_value(key);
+                }
+            }
+        }
+        values
     }
 
     /// The state of a key. `removals` is the count from before it was looked up.

@@ -15,6 +15,7 @@ use terrace_engine::{
 };
 use terrace_index::hash::Turbo;
 use terrace_medium::Dram;
+use terrace_medium::files::{Files, SystemFiles};
 use terrace_pool::Pool;
 use terrace_testkit::simfs::SimFs;
 
@@ -62,6 +63,37 @@ fn with_cold_keys(files: &SimFs, clock: &Arc<ManualClock>, count: u32) -> Tiered
     OnDisk::flush(&store).unwrap();
     store.evict();
     store
+}
+
+/// Reads many cold keys at once, with gaps, from files of the system and from simulated ones.
+#[test]
+fn cold_keys_are_read_together() {
+    fn check<F: Files>(files: F, path: &str) {
+        let clock = Arc::new(ManualClock::at(1000));
+        let store = OfTiered::create(files, path, settings(Durability::Process, &clock)).unwrap();
+        let key = |nth: u32| nth.wrapping_mul(0x9E37_79B1).to_le_bytes();
+        for nth in (0..1000).filter(|nth| nth % 7 != 3) {
+            let value = vec![nth as u8; if nth % 50 == 0 { 3000 } else { 60 }];
+            store.put(Put { key: &key(nth), value: &value, expires_at: None }, Durably::Later).unwrap();
+        }
+        OnDisk::flush(&store).unwrap();
+        store.evict();
+        let keys: Vec<[u8; 4]> = (0..1000).map(key).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let mut next = 0;
+        store.get_many(&keys, &mut |nth, entry| {
+            assert_eq!(nth, next);
+            next += 1;
+            let first = entry.unwrap().map(|entry| (entry.value[0], entry.value.len()));
+            let len = if nth % 50 == 0 { 3000 } else { 60 };
+            assert_eq!(first, (nth % 7 != 3).then_some((nth as u8, len)));
+        });
+        assert_eq!(next, 1000);
+        assert!(store.stats().tier.expect("two tiers").cold_reads > 500);
+    }
+    check(SimFs::new(["/data"]), PATH);
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    check(SystemFiles, directory.path().join("store").to_str().unwrap());
 }
 
 #[test]

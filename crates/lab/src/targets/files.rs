@@ -115,7 +115,7 @@ impl<M: MappedMedium> FilesUnderTest<M> {
     /// Writes a file in one of several ways, and gives it its name.
     fn put(&self, key: Key, version: Version) -> io::Result<()> {
         let bytes = content(key, version);
-        let new = top(if version % 2 == 0 { "x.new" } else { "in/x.new" });
+        let new = top(if version.is_multiple_of(2) { "x.new" } else { "in/x.new" });
         let write = || {
             let file = self.files.create(&new)?;
             match version % 3 {
