@@ -229,7 +229,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
 impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
     fn flush(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
-        self.seal_all()
+        cold::waiting(|| self.seal_all())
     }
 
     fn checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
@@ -238,8 +238,10 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
 
     fn compact(&self, _: Bound<&[u8]>, _: Bound<&[u8]>) -> Result<(), WriteError> {
         self.standing.check_writable()?;
-        self.seal_all()?;
-        self.reclaim_all()
+        cold::waiting(|| {
+            self.seal_all()?;
+            self.reclaim_all()
+        })
     }
 
     fn sync(&self) -> Result<(), WriteError> {
