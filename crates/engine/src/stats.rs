@@ -59,6 +59,8 @@ pub struct TierStats {
     pub log_bytes: u64,
     /// See `log_bytes`.
     pub log_bytes_written: u64,
+    /// Times that the log was synced.
+    pub syncs: u64,
     /// Bytes of keys and values that were written by callers.
     pub written_bytes: u64,
     /// Bytes that flushes wrote to the tier, and those that rewrites of blocks did.
@@ -170,6 +172,7 @@ impl TierStats {
         dead_bytes false "Bytes of dead records in blocks on the tier",
         log_bytes false "Bytes of the log",
         log_bytes_written true "Bytes written to the log",
+        syncs true "Syncs of the log",
         written_bytes true "Bytes of keys and values written",
         flushed_bytes true "Bytes that flushes wrote to the tier",
         rewritten_bytes true "Bytes that rewrites of blocks wrote to the tier",

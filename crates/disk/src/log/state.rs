@@ -55,6 +55,8 @@ pub(super) struct State<T> {
     pub(super) is_making: bool,
     pub(super) is_writing: bool,
     pub(super) is_syncing: bool,
+    /// Syncs that succeeded.
+    pub(super) syncs: u64,
     /// The error that ended the log, and the one that the last records taken out met.
     failure: Option<DiskError>,
     full: Option<DiskError>,
@@ -81,6 +83,7 @@ impl<T> State<T> {
             is_making: false,
             is_writing: false,
             is_syncing: false,
+            syncs: 0,
             failure: None,
             full: None,
         }

@@ -162,6 +162,11 @@ impl<F: Files> Log<F> {
         self.lock().durable
     }
 
+    /// Times that records were synced since the log was opened.
+    pub fn syncs(&self) -> u64 {
+        self.lock().syncs
+    }
+
     /// Makes the next segment with at least `bytes` bytes, or waits for a thread that makes one.
     /// The caller looks again whether it has what it needs.
     pub(super) fn make<'l>(&'l self, mut state: Guard<'l, F>, bytes: u64) -> Result<Guard<'l, F>, DiskError> {
@@ -256,7 +261,7 @@ impl<F: Files> Log<F> {
         let result = segments.iter().try_for_each(|segment| sync(segment));
         let mut state = self.lock();
         match result {
-            Ok(()) => state.durable = to,
+            Ok(()) => (state.durable, state.syncs) = (to, state.syncs + 1),
             Err(error) => {
                 state.fail(&error);
                 self.wake_all();

@@ -369,6 +369,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             sealed_bytes: pages(true),
             log_bytes: self.log.bytes(),
             log_bytes_written: self.log.end() - self.log_start,
+            syncs: self.log.syncs(),
             written_bytes: counter(&counters.written),
             flushed_bytes: counter(&counters.flushed_bytes),
             rewritten_bytes: counter(&counters.rewritten_bytes),
