@@ -1,6 +1,6 @@
 //! The operations of every engine.
 
-use super::store::{Here, Tiered};
+use super::store::{Here, Memory, Tiered};
 use crate::draft::Draft;
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
 use crate::standing::check_sizes;
@@ -352,7 +352,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     fn figures(&self) -> Stats {
         let memory = self.memory.load_full();
         let (space, pool) = (&memory.space, memory.space.pool.space());
-        let index = pin_stats(&memory);
+        let index = figures_of_index(&memory);
         let page = space.page_bytes() as u64;
         let residents = space.resident_blocks();
         let pages = |is_sealed: bool| -> u64 {
@@ -403,7 +403,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     }
 }
 
-fn pin_stats<M: MappedMedium>(memory: &super::store::Memory<M>) -> IndexFigures {
+/// Figures of the index in DRAM.
+pub(super) fn figures_of_index<M: MappedMedium>(memory: &Memory<M>) -> IndexFigures {
     let guard = memory.space.pool.pin();
     let stats = memory.index.stats(&guard);
     IndexFigures {

@@ -39,6 +39,9 @@ pub const NAME: &str = "tiered";
 /// Records that are looked up together.
 const GROUP: usize = 64;
 
+/// Bytes of the index for a key, at most, about.
+const INDEX_BYTES: u64 = 16;
+
 /// Makes an anonymous pool for DRAM.
 pub type MakePool<M> = Box<dyn Fn() -> Result<Pool<M>, terrace_pool::OpenError> + Send + Sync>;
 
@@ -287,7 +290,20 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         TieredError::Dram { keys, enough: (keys * DRAM_PER_KEY).next_multiple_of(1 << 20) }
     }
 
+    /// Recovers while pages leave room for the index of the blocks: without it the log would fill
+    /// DRAM, and each key that comes behind would look for memory for the index, and find none.
     fn recover(&mut self, plan: &Plan, entries: Entries<F>) -> Result<(), TieredError> {
+        let memory = self.memory.load_full();
+        let records: u64 = self.all_blocks().map(|block| block.foot.records).sum();
+        let has = super::engine::figures_of_index(&memory).bytes;
+        let left = (records * INDEX_BYTES).saturating_sub(has).min(memory.space.pool.size() / 2);
+        memory.space.leave_to_index(left);
+        let recovered = self.recover_all(plan, entries);
+        memory.space.take_back(left);
+        recovered
+    }
+
+    fn recover_all(&mut self, plan: &Plan, entries: Entries<F>) -> Result<(), TieredError> {
         let (mut found, mut first_left, mut failed) = (Logged::default(), None, None);
         let mut each = |record: Record<'_>| {
             let mut take = || {
@@ -452,9 +468,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // At most: dead ones count, too.
         self.counters.expiring.fetch_add(of_blocks.map(|block| block.foot.expiring).sum(), Relaxed);
         while let Some(part) = entries.next_part()? {
-            let here = Here::enter_by_hashes(&memory).map_err(WriteError::from)?;
             for group in part.chunks(GROUP) {
-                self.take_group(&here, group)?;
+                // The records of the log may have all DRAM. What has been taken is taken as it is.
+                self.with_room(|| {
+                    let here = Here::enter_by_hashes(&memory)?;
+                    Ok(self.take_group(&here, group)?)
+                })?;
             }
         }
         for (&number, &bytes) in &entries.dead {

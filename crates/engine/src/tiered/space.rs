@@ -326,6 +326,8 @@ pub(super) struct Space<M: MappedMedium> {
     /// Pages that are in use, and that may be.
     used: AtomicUsize,
     limit: AtomicUsize,
+    /// Bytes that pages leave to the index beside its share, for now.
+    left: AtomicU64,
     /// Bytes of dead records by block.
     dead: Box<[AtomicU64]>,
 }
@@ -388,6 +390,7 @@ impl<M: MappedMedium> Space<M> {
             copy_pages: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
+            left: AtomicU64::new(0),
             dead: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
             pool,
         };
@@ -437,13 +440,26 @@ impl<M: MappedMedium> Space<M> {
         self.block_pages().min(self.limit.load(Relaxed) / 8).max(1)
     }
 
+    /// Leaves so many bytes more to the index, until [`Space::take_back`].
+    pub(super) fn leave_to_index(&self, bytes: u64) {
+        self.left.fetch_add(bytes, Relaxed);
+        self.update_limit();
+    }
+
+    /// Leaves so many bytes less to the index.
+    pub(super) fn take_back(&self, bytes: u64) {
+        self.left.fetch_sub(bytes, Relaxed);
+        self.update_limit();
+    }
+
     /// Looks how many pages there may be: what the index does not need, without a sixteenth for its
     /// growth.
     pub(super) fn update_limit(&self) {
         let space = self.pool.space();
         let pages = self.used.load(Relaxed) as u64 * self.page_bytes() as u64;
         let other = (space.size - space.free).saturating_sub(pages);
-        let limit = space.size.saturating_sub(other + space.size / 16) / self.page_bytes() as u64;
+        let left = space.size / 16 + self.left.load(Relaxed);
+        let limit = space.size.saturating_sub(other + left) / self.page_bytes() as u64;
         self.limit.store(limit as usize, Relaxed);
     }
 

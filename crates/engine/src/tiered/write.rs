@@ -12,16 +12,16 @@ use super::cache::Side;
 use super::read::Probe;
 use super::record::{Copied, Kind, LargeValue, Record, Shape, hash_in};
 use super::space::{NoRoom, RecordAt, Room};
-use super::store::{Here, Tiered};
+use super::store::{Here, Memory, Tiered};
 use crate::draft::{Draft, append_drafts};
 use crate::durability::Durably;
 use crate::entry::Live;
 use crate::standing::check_sizes;
 use crate::{Change, Durability, ReadError, WriteError};
 use std::cell::RefCell;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use terrace_disk::{Content, cold};
 use terrace_index::Swapped;
 use terrace_medium::MappedMedium;
@@ -404,7 +404,19 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Runs a write, and again when there is room, if it finds none.
-    pub(super) fn with_room<T>(&self, mut write: impl FnMut() -> Result<T, Stuck>) -> Result<T, WriteError> {
+    pub(super) fn with_room<T>(&self, write: impl FnMut() -> Result<T, Stuck>) -> Result<T, WriteError> {
+        let mut left = Vec::new();
+        let done = self.try_with_room(write, &mut left);
+        left.iter().for_each(|(memory, bytes)| memory.space.take_back(*bytes));
+        done
+    }
+
+    /// See [`Tiered::with_room`]. Notes what pages have `left` to the index.
+    fn try_with_room<T>(
+        &self,
+        mut write: impl FnMut() -> Result<T, Stuck>,
+        left: &mut Vec<(Arc<Memory<M>>, u64)>,
+    ) -> Result<T, WriteError> {
         let mut tries = 0;
         loop {
             match write() {
@@ -413,6 +425,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     return Err(self.memory().is_full());
                 }
                 Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
+                    // The index needs one piece. There are pages between those that were freed: so
+                    // more and more of them go.
+                    let memory = self.memory.load_full();
+                    memory.space.leave_to_index(wanted);
+                    left.push((memory, wanted));
                     cold::waiting(|| self.make_room(NoRoom::Pages, wanted as usize, &mut tries))?;
                 }
                 Err(Stuck::Failed(error)) => return Err(error),

@@ -38,6 +38,9 @@ pub(crate) fn open(files: &SimFs, settings: Settings) -> Tiered<SimFs, Dram> {
     OfTiered::open(files.clone(), PATH, settings).unwrap()
 }
 
+/// So many that the index takes more than a third of DRAM.
+const KEYS: u64 = 30_000;
+
 #[test]
 fn histories_with_power_failures_match_a_map() {
     (0..30).for_each(|seed| try_history::<OfTiered>(seed, Durability::Power));
@@ -150,6 +153,25 @@ fn puts_go_on_behind_the_one_that_was_put_off() {
 fn histories_in_a_pool_match_a_map() {
     (200..220).for_each(|seed| try_history_in::<OfTiered, InShm>(seed, Durability::Process));
     (220..240).for_each(|seed| try_history_in::<OfTiered, InPmem>(seed, Durability::Power));
+}
+
+/// The log has as much as DRAM holds, and the index of the blocks must have room beside that.
+#[test]
+fn open_makes_room_for_the_index() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let mut settings = settings(Durability::Process, &clock);
+    settings.log_bytes = 1 << 20;
+    let mut store = create(&files, settings.clone());
+    for number in 0..KEYS {
+        let key = number.to_le_bytes();
+        store.put(Put { key: &key, value: &[7; 64], expires_at: None }, Durably::Store).unwrap();
+        if number % 1000 == 999 {
+            drop(store);
+            store = open(&files, settings.clone());
+            assert_eq!(store.len().get(), number + 1);
+        }
+    }
+    assert!((0..KEYS).all(|number| *store.get(&number.to_le_bytes()).unwrap().unwrap() == [7; 64]));
 }
 
 /// A store has numbers for some thousand blocks: each round begins one, and ends the one before.
