@@ -38,7 +38,7 @@ pub enum Flow {
     /// a thread where no other connection waits. Only [`Session::process_short`] returns this.
     Long,
     /// The next command wants cold reads, and had no effect: write `output`, make the reads that
-    /// [`Session::cold_reads`] tells, and call `process_short` again. Only that returns this.
+    /// the session wants, and call `process_short` again. Only that returns this.
     Cold,
     /// Write `output`, then close the connection.
     Close,

@@ -190,11 +190,9 @@ fn second_server_of_a_tiered_store_names_the_first() {
     let place = Place::new();
     let tiered = ["--engine", "tiered", "--dram", "16mb"];
     let server = Server::start(&place, "db", &tiered);
-    let second = place.run(
-        "db",
-        &["serve", "--port", "0", "--metrics-port", "0", "--engine", "tiered", "--dram", "16mb"],
-        "",
-    );
+    let socket = place.path("second.sock").to_string_lossy().into_owned();
+    let listen = ["serve", "--port", "0", "--metrics-port", "0", "--unix", &socket];
+    let second = place.run("db", &[&listen[..], &tiered].concat(), "");
     let (pid, path) = (server.0.id(), place.path("db"));
     second.fails(1, &format!("process {pid} has the store at {} open; stop it first", path.display()));
     assert_eq!(server.ask(&["set", "key", "1"]), "OK");

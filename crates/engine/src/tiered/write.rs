@@ -426,10 +426,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 }
                 Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
                     // The index needs one piece. There are pages between those that were freed: so
-                    // more and more of them go.
+                    // more and more of them go, but for some that the write itself needs.
                     let memory = self.memory.load_full();
-                    memory.space.leave_to_index(wanted);
-                    left.push((memory, wanted));
+                    let has_left = left.iter().map(|(_, bytes)| bytes).sum::<u64>();
+                    if has_left + wanted <= memory.space.pool.size() / 4 {
+                        memory.space.leave_to_index(wanted);
+                        left.push((memory, wanted));
+                    }
                     cold::waiting(|| self.make_room(NoRoom::Pages, wanted as usize, &mut tries))?;
                 }
                 Err(Stuck::Failed(error)) => return Err(error),
