@@ -8,7 +8,7 @@ use crate::entry::Live;
 use crate::{Place, ReadError, Value, Version};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::DiskError;
-use terrace_disk::cold::{self, ColdReads};
+use terrace_disk::cold::ColdReads;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -83,12 +83,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// The record at an address on the tier; `None` if it is dead, and was dropped.
     pub(super) fn read_cold(&self, map: Map, address: u64) -> Result<Option<Vec<u8>>, DiskError> {
         let Some(block) = self.block(map.block_of(address)) else { return Ok(None) };
-        let found = block.find(map.offset_of(address));
-        // One that is put off is made, and counted, later.
-        if !cold::is_stuck() {
-            self.counters.cold_reads.fetch_add(1, Relaxed);
-        }
-        found
+        self.counters.cold_reads.fetch_add(1, Relaxed);
+        block.find(map.offset_of(address))
     }
 
     /// What the index has for a probe. Reads the cold records that may be the key's. Of a damaged
