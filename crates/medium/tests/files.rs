@@ -245,6 +245,48 @@ fn links_share_bytes_until_the_last_is_removed() {
 }
 
 #[test]
+fn lock_is_free_though_a_child_has_its_handle() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lock");
+    std::fs::write(&path, "").unwrap();
+    let held = SystemFiles.lock(&path).unwrap().unwrap();
+    // SAFETY: the child only waits, until it is killed or its parent ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: these calls are allowed after a fork.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::pause();
+            libc::_exit(0);
+        }
+    }
+    drop(held);
+    let again = SystemFiles.lock(&path);
+    // SAFETY: the child has not been waited for, so the number is its own.
+    unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, std::ptr::null_mut(), 0)) };
+    assert!(again.unwrap().is_some());
+}
+
+#[test]
+fn lock_survives_a_drop_by_a_child() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lock");
+    std::fs::write(&path, "").unwrap();
+    let held = SystemFiles.lock(&path).unwrap().unwrap();
+    // SAFETY: the child drops its copy of the lock, which closes a handle, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(held);
+        // SAFETY: this call is allowed after a fork.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: waits for the child forked above.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    assert!(SystemFiles.lock(&path).unwrap().is_none());
+    drop(held);
+}
+
+#[test]
 fn lock_excludes_others_until_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lock");

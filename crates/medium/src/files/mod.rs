@@ -10,4 +10,4 @@ mod system;
 pub use layer::{DIRECT_BLOCK, Files, Purpose, Replace, StoredFile, directory_of};
 pub use publish::{Appender, Unpublished};
 pub use ring::{AlignedBytes, Done, Ring};
-pub use system::{SystemFile, SystemFiles};
+pub use system::{SystemFile, SystemFiles, SystemLock};

@@ -102,7 +102,7 @@ impl StoredFile for SystemFile {
 
 impl Files for SystemFiles {
     type File = SystemFile;
-    type Lock = File;
+    type Lock = SystemLock;
 
     fn create(&self, path: &Path) -> io::Result<SystemFile> {
         let mut options = OpenOptions::new();
@@ -162,12 +162,12 @@ impl Files for SystemFiles {
         fs::hard_link(from, to)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<File>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<SystemLock>> {
         // A handle of its own: handles that are copies of each other share a lock. Network file
         // systems grant an exclusive lock only to a handle that may write.
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
+            Ok(()) => Ok(Some(SystemLock { file, taken_by: std::process::id() })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -207,6 +207,25 @@ impl Files for SystemFiles {
             // A file system that cannot sync directories has nothing to wait for.
             Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
             synced => synced,
+        }
+    }
+}
+
+/// A lock of a file, held until this is dropped.
+///
+/// A process that is just being started holds a copy of the handle until it runs its program, so
+/// that closing the handle may not suffice. A drop unlocks, except in a forked child: the lock is
+/// its parent's.
+pub struct SystemLock {
+    file: File,
+    taken_by: u32,
+}
+
+impl Drop for SystemLock {
+    fn drop(&mut self) {
+        if self.taken_by == std::process::id() {
+            // A failure only leaves the lock until the last copy of the handle is closed.
+            let _ = self.file.unlock();
         }
     }
 }
