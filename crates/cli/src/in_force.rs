@@ -12,12 +12,15 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     if store.is_on_disk() {
         config.record_text(Key::AppendOnly, "yes");
         match crate::open::is_on_disk(config) {
-            true => warn_without_effect(
-                config,
-                &[OF_ANY_POOL, OF_POOL].concat(),
-                "with --dir: the store lies in no pool",
-                &mut warnings,
-            ),
+            true => {
+                let index: &[Key] = if store.stats().tier.is_some() { &[] } else { &[Key::Index] };
+                warn_without_effect(
+                    config,
+                    &[OF_ANY_POOL, OF_POOL, index].concat(),
+                    "with --dir: the store lies in no pool",
+                    &mut warnings,
+                );
+            }
             false => warn_without_effect(
                 config,
                 &[OF_POOL, &[Key::Memory, Key::SyncInterval, Key::MergeRate]].concat(),
@@ -35,7 +38,7 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
 
 /// Settings of any pool, of one that has all of the store, and of a directory only.
 const OF_ANY_POOL: &[Key] = &[Key::Size, Key::MaxSize, Key::HugePages];
-const OF_POOL: &[Key] = &[Key::Index, Key::IndexCache, Key::Shared, Key::Participants, Key::EndStopped];
+const OF_POOL: &[Key] = &[Key::IndexCache, Key::Shared, Key::Participants, Key::EndStopped];
 const OF_DIRECTORY: &[Key] = &[Key::Memory, Key::Dram, Key::SyncInterval, Key::MergeRate];
 
 fn warn_without_effect(config: &Config, keys: &[Key], why: &str, warnings: &mut Vec<String>) {

@@ -181,11 +181,15 @@ fn options(config: &Config) -> Options {
         .durability(Durability::named(&config.text(Key::Durability)).unwrap_or(Durability::Process))
         .sync_interval(Duration::from_millis(config.number(Key::SyncInterval)))
         .merge_rate(ByteSize::bytes(config.number(Key::MergeRate)))
-        .index(Index::named(&config.text(Key::Index)).unwrap_or_default())
         .index_cache(ByteSize::bytes(least), ByteSize::bytes(most))
         .huge_pages(config.is_on(Key::HugePages))
         .salvage(config.is_on(Key::Salvage))
         .shared(config.is_on(Key::Shared));
+    let is_tiered = config.text(Key::Engine) == Engine::Tiered.name();
+    // A store over two tiers has another default.
+    if !is_tiered || config.is_explicit(Key::Index) {
+        options = options.index(Index::named(&config.text(Key::Index)).unwrap_or_default());
+    }
     if let Ok(participants @ 1..) = u32::try_from(config.number(Key::Participants)) {
         options = options.participants(participants);
     }

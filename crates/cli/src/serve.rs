@@ -124,7 +124,13 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
             writeln!(out, "{heading}{place} {} ({memory} of memory, {})", path.display(), promise(config))?;
             // A pool tells its engine.
             let engine = stats.tier.map_or(config.text(Key::Engine), |_| Engine::Tiered.name().into());
-            format!("engine {engine}")
+            let index = stats.index.map_or("", |index| index.name);
+            match stats.tier {
+                Some(_) if index != terrace::Index::Turbo.name() => {
+                    format!("engine {engine} · index {index}, which reads records of the tier when it grows")
+                }
+                _ => format!("engine {engine}"),
+            }
         }
         Some(pool) => {
             let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));

@@ -60,6 +60,15 @@ pub trait RecordKeys: Send + Sync + 'static {
     fn hash(key: &[u8], seed: u64) -> u64 {
         xxhash_rust::xxh3::xxh3_64_with_seed(key, seed)
     }
+    /// The hash of the key of the record at `offset`, or `None` if there is no sound record there.
+    /// An index that moves keys asks for it.
+    fn hash_at<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64, seed: u64) -> Option<u64> {
+        Self::key(guard, offset).map(|key| Self::hash(key, seed))
+    }
+    /// Whether two records have the same key.
+    fn is_same<M: MappedMedium>(guard: &Guard<'_, M>, one: u64, other: u64) -> bool {
+        Self::key(guard, one) == Self::key(guard, other)
+    }
     /// Whether the whole record at `offset` is sound. Called when a key was not found but its slot
     /// may be there: for at most one in 4,096 comparisons with other keys of a bucket.
     fn is_sound<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) -> bool {

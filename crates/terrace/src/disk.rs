@@ -1,19 +1,20 @@
 //! Stores on a disk.
 
 use crate::options::{Engine, How, Options};
-use crate::{ByteSize, Durability, KeyRange, OpenError, Store, WriteError};
+use crate::{ByteSize, Durability, Index, KeyRange, OpenError, Store, WriteError};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::{Directory, DiskError};
+use terrace_engine::tiered::{self, Tiered, TieredError};
 use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Engine as AnyEngine, OnDisk, Salvage};
-use terrace_medium::MappedMedium;
+use terrace_index::{PointIndex, Stored, hash};
 use terrace_medium::files::{Files, SystemFiles};
+use terrace_medium::{Dram, MappedMedium};
 use terrace_tier::PoolFiles;
 
 /// Bytes of DRAM that a store needs at least.
-#[cfg(feature = "turbo")]
 const DRAM_MIN: u64 = 16 << 20;
 
 impl Options {
@@ -66,22 +67,32 @@ impl Options {
         self.tiered_on(files, path, creates)
     }
 
-    #[cfg(not(feature = "turbo"))]
-    fn tiered_on<F: Files>(&self, _: F, _: &Path, _: bool) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        Err(OpenError::NotBuilt { feature: "turbo" })
-    }
-
     /// Opens the store over DRAM and files.
-    #[cfg(feature = "turbo")]
     fn tiered_on<F: Files>(
         &self,
         files: F,
         path: &Path,
         creates: bool,
     ) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        use terrace_engine::tiered::{self, Tiered, TieredError};
-        use terrace_medium::Dram;
-        type Index = terrace_index::hash::Turbo<Dram, tiered::Kind>;
+        match self.index_of_tiers() {
+            Index::Clht => self.tiered_with::<F, hash::Clht<Dram, tiered::Kind>>(files, path, creates),
+            #[cfg(feature = "turbo")]
+            Index::Turbo => self.tiered_with::<F, hash::Turbo<Dram, tiered::Kind>>(files, path, creates),
+            #[cfg(feature = "rewo")]
+            Index::Rewo => self.tiered_with::<F, hash::Rewo<Dram, tiered::Kind>>(files, path, creates),
+            #[cfg(feature = "level")]
+            Index::Level => self.tiered_with::<F, hash::Level<Dram, tiered::Kind>>(files, path, creates),
+            Index::Art => Err(OpenError::IndexOfTiers(Index::Art)),
+            #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
+            index => Err(index.not_built()),
+        }
+    }
+
+    fn tiered_with<F, I>(&self, files: F, path: &Path, creates: bool) -> Result<Arc<dyn AnyEngine>, OpenError>
+    where
+        F: Files,
+        I: PointIndex<Medium = Dram, Kind = tiered::Kind> + Stored<Medium = Dram> + 'static,
+    {
         let dram = self.memory.as_bytes();
         if dram < DRAM_MIN {
             let what = format!("a store needs at least {}", terrace_pool::Bytes(DRAM_MIN));
@@ -96,8 +107,8 @@ impl Options {
             terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
         });
         let opened = match creates {
-            true => Tiered::create::<Index>(files, path, settings, pool),
-            false => Tiered::open::<Index>(files, path, settings, pool),
+            true => Tiered::create::<I>(files, path, settings, pool),
+            false => Tiered::open::<I>(files, path, settings, pool),
         };
         let store = opened.map_err(|error| match error {
             TieredError::Disk(error) => error.into(),
@@ -219,8 +230,7 @@ impl Store {
     /// Sets what a write of a store on a disk survives from now on, when it has returned.
     ///
     /// # Errors
-    /// [`Durability::None`], more than the pool of a store over DRAM and a pool keeps, or the store
-    /// lies in a pool alone.
+    /// [`Durability::None`], more than the store's pool keeps, or the store lies in a pool alone.
     pub fn set_durability(&self, durability: Durability) -> Result<(), WriteError> {
         if durability == Durability::None {
             return Err(WriteError::Durability { asked: durability, most: Durability::Power });

@@ -44,6 +44,8 @@ pub enum OpenError {
         /// What does not fit.
         what: String,
     },
+    /// A store over two tiers cannot have this index.
+    IndexOfTiers(crate::Index),
     /// A thread of the store could not be started.
     Thread(io::Error),
 }
@@ -117,6 +119,11 @@ impl fmt::Display for OpenError {
             Self::Dram { dram, what } => {
                 write!(f, "{} of DRAM do not suffice: {what}\n  give it more", terrace_pool::Bytes(*dram))
             }
+            Self::IndexOfTiers(index) => write!(
+                f,
+                "a store over two tiers cannot have the index {}; turbo, clht, level and rewo can",
+                index.name()
+            ),
             Self::Thread(error) => write!(f, "a background thread could not be started: {error}"),
         }
     }

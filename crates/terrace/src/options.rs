@@ -70,7 +70,7 @@ impl Index {
         }
     }
 
-    fn not_built(self) -> OpenError {
+    pub(crate) fn not_built(self) -> OpenError {
         OpenError::NotBuilt { feature: self.name() }
     }
 
@@ -151,7 +151,7 @@ pub struct Options {
     max_size: Option<ByteSize>,
     pub(crate) durability: Durability,
     assume_persistent: bool,
-    index: Index,
+    index: Option<Index>,
     expected_keys: u64,
     index_cache: (ByteSize, ByteSize),
     pub(crate) read_only: bool,
@@ -190,7 +190,7 @@ impl Options {
             max_size: None,
             durability: Durability::Process,
             assume_persistent: false,
-            index: Index::default(),
+            index: None,
             expected_keys: 1000,
             index_cache: (ByteSize::bytes(0), ByteSize::bytes(0)),
             read_only: false,
@@ -323,10 +323,17 @@ impl Options {
         self
     }
 
-    /// Sets the index of a store that is created.
+    /// Sets the index of a store that is created; default [`Index::Clht`]. A store over two tiers
+    /// makes its index anew each time that it is opened, by default [`Index::Turbo`], and takes any
+    /// but [`Index::Art`].
     pub fn index(mut self, index: Index) -> Self {
-        self.index = index;
+        self.index = Some(index);
         self
+    }
+
+    /// The index of a store over two tiers.
+    pub(crate) fn index_of_tiers(&self) -> Index {
+        self.index.unwrap_or(Index::Turbo)
     }
 
     /// Sets about how many keys a store that is created will have, so that its index need not grow
@@ -578,8 +585,9 @@ impl Options {
     }
 
     fn engine_on<M: MappedMedium>(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        if !matches!(how, How::Open) && !self.index.is_built() {
-            return Err(self.index.not_built());
+        let index = self.index.unwrap_or_default();
+        if !matches!(how, How::Open) && !index.is_built() {
+            return Err(index.not_built());
         }
         let options = self.pool_options()?;
         let pool = match how {
@@ -600,7 +608,7 @@ impl Options {
             clock: self.clock.clone(),
         };
         // The pool of an existing store names its index.
-        match direct::index_in(&pool).map_or(Some(self.index), |name| Index::named(&name)) {
+        match direct::index_in(&pool).map_or(Some(index), |name| Index::named(&name)) {
             #[cfg(feature = "turbo")]
             Some(Index::Turbo) => self.direct::<hash::Turbo<M, Bytes<Key>>, M>(pool, settings),
             #[cfg(feature = "rewo")]

@@ -736,7 +736,7 @@ impl<F: Files> EntryReader<F> {
 }
 
 /// Blocks by their numbers.
-pub(super) type Blocks<F> = Box<[arc_swap::ArcSwapOption<Block<F>>]>;
+pub(super) type Blocks<F> = [arc_swap::ArcSwapOption<Block<F>>];
 
 /// A block that may be read after it was removed from the store.
 pub(super) type Held<F> = Arc<Block<F>>;

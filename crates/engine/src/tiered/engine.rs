@@ -338,7 +338,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         self.removals.count_all();
         // First: a reader that misses a block finds that the memory has gone, too.
         self.memory.store(fresh);
-        for block in &self.blocks {
+        for block in self.blocks.iter() {
             block.swap(None).iter().for_each(|block| block.remove());
         }
         self.forget_large()?;
@@ -378,7 +378,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             hits: writes + copies,
             copy_hits: copies,
             cache_bytes: page * space.copy_pages() as u64,
-            cold_reads: counter(&counters.cold_reads),
+            cold_reads: counter(&counters.cold_reads) + counter(&self.reader.reads),
             in_place: counter(&counters.in_place),
             appended: counter(&counters.appended),
             stalls: counter(&counters.stalls),

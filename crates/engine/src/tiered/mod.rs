@@ -43,7 +43,7 @@ mod stripes;
 mod write;
 
 pub use open::{MakePool, NAME, TieredError};
-pub use probe::{Kind, Probes};
+pub use probe::{Kind, Probes, grows_without_reading};
 pub use salvage::salvage;
 pub use space::Shares;
 pub use store::{Settings, Tiered};

@@ -15,6 +15,7 @@ use super::block::{self, Block, Blocks, Held};
 use super::edit::{Edit, Name, Plan};
 use super::entries::{Entries, Found};
 use super::large;
+use super::probe::{ReadCold, Reader, note_reader, reader_number};
 use super::record::{Kind, Shape};
 use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
 use super::stripes::Stripes;
@@ -195,18 +196,20 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             return Err(DiskError::corrupt(path, 0, "the manifest tells no size of blocks").into());
         }
         // Addresses stay as they are, whatever DRAM there is.
-        let shares = settings.shares.with_block(1 << plan.block_shift);
+        let (shares, reader) = (settings.shares.with_block(1 << plan.block_shift), reader_number());
         let make: Make<M> = Box::new(move |keys| {
             let pool = make().map_err(TieredError::Pool)?;
-            Ok(memory_with::<M, I>(pool, shares, keys)?)
+            Ok(memory_with::<M, I>(pool, shares, keys, reader)?)
         });
         let opened = open_blocks(&files, (path, store), &plan)?;
         let mut entries = Entries::of(&opened, plan.cleared_at, (2 * shares.block_bytes()).max(1 << 20));
-        // An index that grows while it is filled takes three times as long. One that does not fit
-        // is told of below.
+        // An index that grows while it is filled takes three times as long, and some read what is on
+        // the tier. One that does not fit is told of below.
         let keys = settings.expected_keys.max(entries.count_keys()?);
         let memory = make(keys).or_else(|_| make(settings.expected_keys))?;
         let blocks = place_blocks(path, &opened, &memory)?;
+        let cold = Arc::new(Reader::new(Arc::clone(&blocks)));
+        note_reader(reader, &(Arc::clone(&cold) as Arc<dyn ReadCold>));
         let opened = opened.iter();
         // What a crash has lost had numbers, too. They must not come again: blocks are clean up to
         // them.
@@ -220,6 +223,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             memory: ArcSwap::from_pointee(memory),
             make,
             blocks,
+            reader: cold,
             stripes: Stripes::new(settings.stripes),
             log,
             log_start: 0,
@@ -268,7 +272,7 @@ fn place_blocks<F: Files, M: MappedMedium>(
     path: &Path,
     opened: &[Held<F>],
     memory: &Memory<M>,
-) -> Result<Blocks<F>, DiskError> {
+) -> Result<Arc<Blocks<F>>, DiskError> {
     let mut blocks: Vec<Option<Held<F>>> = (0..memory.space.blocks()).map(|_| None).collect();
     for block in opened {
         let number = block.foot.number;

@@ -5,12 +5,22 @@
 //! index: the search goes on as if it were another key's, the address is noted, and the engine
 //! reads the record and searches again, with what it knows now. So a search is over when nothing
 //! was noted. All this is a thread's own: a search begins and ends within one call.
+//!
+//! An index that grows may need the hash of a key that it moves. Turbo never does. For the others a
+//! cold record is read at once, below the index's locks, through the reader that its space names.
 
+use super::block::{Blocks, Held};
+use super::record::Record;
 use super::record::{hash_in, second_hash};
 use super::space::{Map, RecordAt};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use terrace_disk::cold;
 use terrace_index::{Bytes, RecordKeys};
 use terrace_medium::MappedMedium;
+use terrace_medium::files::Files;
 use terrace_pool::Guard;
 
 /// The kind of keys that the index of such a store has: probes.
@@ -109,6 +119,83 @@ impl Drop for Search {
     }
 }
 
+/// Reads cold records for an index that moves them.
+pub(super) trait ReadCold: Send + Sync {
+    /// The probe of the record at an address; `None` if it cannot be read. Then the index is not to
+    /// be trusted any more.
+    fn probe_at(&self, map: Map, address: u64) -> Option<Box<[u8]>>;
+}
+
+/// The reader of a store.
+pub(super) struct Reader<F: Files> {
+    pub(super) blocks: Arc<Blocks<F>>,
+    /// Records that it has read.
+    pub(super) reads: AtomicU64,
+    /// Whether a record could not be read.
+    pub(super) has_failed: AtomicBool,
+}
+
+impl<F: Files> Reader<F> {
+    pub(super) fn new(blocks: Arc<Blocks<F>>) -> Self {
+        Self { blocks, reads: AtomicU64::new(0), has_failed: AtomicBool::new(false) }
+    }
+}
+
+impl<F: Files> ReadCold for Reader<F> {
+    fn probe_at(&self, map: Map, address: u64) -> Option<Box<[u8]>> {
+        self.reads.fetch_add(1, Relaxed);
+        let block = self.blocks.get(map.block_of(address) as usize).and_then(|block| block.load_full());
+        // The index has changed already, so that the write cannot be put off any more.
+        let find = |block: Held<F>| cold::waiting(|| block.find(map.offset_of(address)).ok().flatten());
+        let bytes = block.and_then(find);
+        let probe = bytes.as_deref().and_then(Record::read).map(|record| record.probe.into());
+        if probe.is_none() {
+            self.has_failed.store(true, Relaxed);
+        }
+        probe
+    }
+}
+
+/// The readers of all stores of this process, by their numbers.
+static READERS: RwLock<Option<HashMap<u64, Weak<dyn ReadCold>>>> = RwLock::new(None);
+
+/// A number for a reader.
+pub(super) fn reader_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// Notes the reader with this number, as long as it is in use.
+pub(super) fn note_reader(number: u64, reader: &Arc<dyn ReadCold>) {
+    let mut readers = READERS.write().unwrap_or_else(PoisonError::into_inner);
+    let readers = readers.get_or_insert_default();
+    readers.retain(|_, reader| reader.strong_count() > 0);
+    readers.insert(number, Arc::downgrade(reader));
+}
+
+/// Whether an index with this name moves its keys without reading their records, so that it needs
+/// nothing from the tier when it grows.
+pub fn grows_without_reading(index: &str) -> bool {
+    index == "turbo"
+}
+
+/// The probe of a cold record, which is read now.
+#[cold]
+fn read_probe(map: Map, address: u64) -> Option<Box<[u8]>> {
+    let known = KNOWN.with_borrow(|known| {
+        let is_whole = MODE.get() == Mode::Keys;
+        known.read.iter().find(|(other, _)| is_whole && *other == address).map(|(_, probe)| probe.clone())
+    });
+    if known.is_some() {
+        return known;
+    }
+    let reader = {
+        let readers = READERS.read().unwrap_or_else(PoisonError::into_inner);
+        readers.as_ref()?.get(&map.reader())?.upgrade()?
+    };
+    reader.probe_at(map, address)
+}
+
 /// The two hashes of a key, from its probe.
 fn hashes_of(probe: &[u8]) -> Box<[u8]> {
     [&probe[..8], &second_hash(&probe[8..]).to_le_bytes()].concat().into()
@@ -125,7 +212,7 @@ fn is_of_cold(address: u64, probe: &[u8]) -> bool {
 }
 
 impl RecordKeys for Probes {
-    /// Of records in DRAM only: the index must be one that moves keys without reading them.
+    /// Of records in DRAM only: the index must be a hash table.
     fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, address: u64) -> Option<&'g [u8]> {
         RecordAt::find(guard, MAP.get()?, address)?.probe(guard)
     }
@@ -143,6 +230,23 @@ impl RecordKeys for Probes {
     #[inline(always)]
     fn hash(probe: &[u8], _: u64) -> u64 {
         hash_in(probe)
+    }
+
+    fn hash_at<M: MappedMedium>(guard: &Guard<'_, M>, address: u64, _: u64) -> Option<u64> {
+        let map = MAP.get()?;
+        match RecordAt::find(guard, map, address) {
+            Some(record) => record.probe(guard).map(hash_in),
+            None => read_probe(map, address).as_deref().map(hash_in),
+        }
+    }
+
+    fn is_same<M: MappedMedium>(guard: &Guard<'_, M>, one: u64, other: u64) -> bool {
+        let Some(map) = MAP.get() else { return false };
+        let probe = |address| match RecordAt::find(guard, map, address) {
+            Some(record) => record.probe(guard).map(Box::from),
+            None => read_probe(map, address),
+        };
+        one == other || probe(one).is_some_and(|one| Some(one) == probe(other))
     }
 
     /// Damage of a cold record is found when it is read.

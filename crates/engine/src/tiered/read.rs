@@ -93,6 +93,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let (mut read, mut missed) = (None, Missed::default());
         for looks in 0..LOOKS_MAX {
             let word = here.index().get(&here.guard, probe);
+            if self.reader.has_failed.load(Relaxed) {
+                let what = "a record was unreadable when the index grew; open the store again";
+                return Err(ReadError::Corrupt { place: Place::Pool(0), what });
+            }
             let Some(met) = here.search.take_met() else {
                 return Ok((word, read.filter(|(address, _)| Some(*address) == word)));
             };

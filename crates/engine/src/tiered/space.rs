@@ -41,9 +41,15 @@ pub(super) struct Map {
     table: u64,
     block_shift: u32,
     page_shift: u32,
+    /// The number of the reader of its cold records.
+    reader: u64,
 }
 
 impl Map {
+    pub(super) fn reader(self) -> u64 {
+        self.reader
+    }
+
     #[inline(always)]
     pub(super) fn block_of(self, address: u64) -> u64 {
         address >> self.block_shift
@@ -371,7 +377,7 @@ impl<M: MappedMedium> Space<M> {
     ///
     /// # Panics
     /// If the shares are no powers of two.
-    pub(super) fn new(pool: Pool<M>, shares: Shares) -> Result<Self, PoolFull> {
+    pub(super) fn new(pool: Pool<M>, shares: Shares, reader: u64) -> Result<Self, PoolFull> {
         let Shares { page_bytes, block_pages, seats } = shares;
         assert!(page_bytes.is_power_of_two() && block_pages.is_power_of_two(), "powers of two");
         let (page_shift, block_shift) = (page_bytes.ilog2(), shares.block_bytes().ilog2());
@@ -380,7 +386,7 @@ impl<M: MappedMedium> Space<M> {
         let blocks = (1 << (ADDRESS_BITS - block_shift)).min(BLOCKS_MAX).min(fitting.max(1 << 10));
         let table = zeroed(&pool.pin(), blocks as usize)?;
         let space = Self {
-            map: Map { table, block_shift, page_shift },
+            map: Map { table, block_shift, page_shift, reader },
             blocks,
             seats: (0..seats).map(|_| Mutex::default()).collect(),
             residents: Mutex::default(),

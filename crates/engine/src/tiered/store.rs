@@ -9,7 +9,7 @@
 use super::block::{Blocks, Held};
 use super::cache::Division;
 use super::open::TieredError;
-use super::probe::{Kind, Search};
+use super::probe::{Kind, Reader, Search};
 use super::record::LargeValue;
 use super::space::{RecordAt, Shares, Space};
 use super::stripes::Stripes;
@@ -80,7 +80,8 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) memory: ArcSwap<Memory<M>>,
     /// Makes the memory of an empty store.
     pub(super) make: Make<M>,
-    pub(super) blocks: Blocks<F>,
+    pub(super) blocks: Arc<Blocks<F>>,
+    pub(super) reader: Arc<Reader<F>>,
     pub(super) stripes: Stripes,
     pub(super) log: Log<F>,
     /// Where the log ended when the store was opened.
@@ -271,13 +272,19 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 }
 
-/// A memory with an index of the kind `I`.
-pub(super) fn memory_with<M, I>(pool: Pool<M>, shares: Shares, keys: u64) -> Result<Memory<M>, OpenError>
+/// A memory with an index of the kind `I`, for about so many keys. Others read its cold records.
+pub(super) fn memory_with<M, I>(
+    pool: Pool<M>,
+    shares: Shares,
+    keys: u64,
+    reader: u64,
+) -> Result<Memory<M>, OpenError>
 where
     M: MappedMedium,
     I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
 {
-    let index = I::create(&pool, "tiered", keys)?;
+    // At most half of the memory.
+    let index = I::create(&pool, "tiered", keys.min(pool.size() / 32))?;
     let index = Box::new(Indexed { index, ranges: |_: &I| None });
-    Ok(Memory { index, space: Space::new(pool, shares)? })
+    Ok(Memory { index, space: Space::new(pool, shares, reader)? })
 }

@@ -10,6 +10,7 @@ use terrace_engine::tiered::{self, Kind, Tiered, TieredError};
 use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Chore, Durability, Engine, ManualClock, OnDisk};
 use terrace_index::hash::Turbo;
+use terrace_index::{PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
@@ -41,7 +42,10 @@ pub(crate) trait Subject: 'static {
 pub(crate) struct OfWip;
 
 /// The tiered engine.
-pub(crate) struct OfTiered;
+pub(crate) type OfTiered = OfTieredWith<Turbo<Dram, Kind>>;
+
+/// The tiered engine, with the index `I`.
+pub(crate) struct OfTieredWith<I>(std::marker::PhantomData<I>);
 
 impl Subject for OfWip {
     type Store<F: Files> = Wip<F>;
@@ -65,7 +69,10 @@ impl Subject for OfWip {
     }
 }
 
-impl Subject for OfTiered {
+impl<I> Subject for OfTieredWith<I>
+where
+    I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
+{
     type Store<F: Files> = Tiered<F, Dram>;
     type Settings = tiered::Settings;
     const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain, Chore::Sweep];
@@ -93,7 +100,7 @@ impl Subject for OfTiered {
         path: &str,
         settings: tiered::Settings,
     ) -> Result<Tiered<F, Dram>, DiskError> {
-        Tiered::create::<Turbo<Dram, Kind>>(files, Path::new(path), settings, pools()).map_err(on_disk)
+        Tiered::create::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
 
     fn open<F: Files>(
@@ -101,7 +108,7 @@ impl Subject for OfTiered {
         path: &str,
         settings: tiered::Settings,
     ) -> Result<Tiered<F, Dram>, DiskError> {
-        Tiered::open::<Turbo<Dram, Kind>>(files, Path::new(path), settings, pools()).map_err(on_disk)
+        Tiered::open::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
 }
 

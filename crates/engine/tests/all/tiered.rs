@@ -3,7 +3,7 @@
 
 use crate::place::{InPmem, InShm};
 use crate::rig::{run_aside, try_history, try_history_aside, try_history_in};
-use crate::subject::{OfTiered, Subject};
+use crate::subject::{OfTiered, OfTieredWith, Subject};
 use crate::wip::PATH;
 use std::ops::Bound;
 use std::path::Path;
@@ -13,7 +13,8 @@ use terrace_engine::tiered::{Kind, MakePool, Settings, Shares, Tiered, TieredErr
 use terrace_engine::{
     Change, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteError, WriteKind,
 };
-use terrace_index::hash::Turbo;
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::{PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_medium::files::{Files, SystemFiles};
 use terrace_pool::Pool;
@@ -172,6 +173,63 @@ fn open_makes_room_for_the_index() {
         }
     }
     assert!((0..KEYS).all(|number| *store.get(&number.to_le_bytes()).unwrap().unwrap() == [7; 64]));
+}
+
+/// Indexes that read records of the tier when they grow.
+#[test]
+fn histories_with_any_hash_table_match_a_map() {
+    for seed in 300..308 {
+        try_history::<OfTieredWith<Clht<Dram, Kind>>>(seed, Durability::Power);
+        try_history::<OfTieredWith<Level<Dram, Kind>>>(seed, Durability::Power);
+        try_history::<OfTieredWith<Rewo<Dram, Kind>>>(seed, Durability::Power);
+        try_history_in::<OfTieredWith<Clht<Dram, Kind>>, InPmem>(seed, Durability::Power);
+        try_history_in::<OfTieredWith<Level<Dram, Kind>>, InPmem>(seed, Durability::Power);
+        try_history_in::<OfTieredWith<Rewo<Dram, Kind>>, InPmem>(seed, Durability::Power);
+    }
+}
+
+/// Far more keys than the index begins with, all of them on the tier when it grows.
+fn grows<I>()
+where
+    I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
+{
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let settings = settings(Durability::Process, &clock);
+    let store = OfTieredWith::<I>::create(files.clone(), PATH, settings.clone()).unwrap();
+    let count = 12_000u32;
+    for number in 0..count {
+        let key = number.to_le_bytes();
+        let put = Put { key: &key, value: &key, expires_at: None };
+        run_aside(|| store.put(put, Durably::Later)).unwrap();
+        if number % 300 == 0 {
+            OnDisk::flush(&store).unwrap();
+            store.evict();
+        }
+    }
+    let check = |store: &Tiered<SimFs, Dram>| {
+        assert_eq!(store.len().get(), u64::from(count));
+        (0..count).for_each(|number| {
+            let found = store.get(&number.to_le_bytes()).unwrap();
+            assert_eq!(*found.expect("a key that was put"), number.to_le_bytes());
+        });
+    };
+    check(&store);
+    let stats = store.stats();
+    let (resizes, reads) = (stats.index.unwrap().resizes, stats.tier.unwrap().cold_reads);
+    assert!(resizes > 3 && reads > 0, "{resizes} {reads}");
+    OnDisk::flush(&store).unwrap();
+    drop(store);
+    let store = OfTieredWith::<I>::open(files, PATH, settings).unwrap();
+    let reads = store.stats().tier.unwrap().cold_reads;
+    assert!(reads < u64::from(count) / 1000, "its index has room for all, but {reads} were read");
+    check(&store);
+}
+
+#[test]
+fn indexes_grow_over_records_on_the_tier() {
+    grows::<Clht<Dram, Kind>>();
+    grows::<Level<Dram, Kind>>();
+    grows::<Rewo<Dram, Kind>>();
 }
 
 /// A store has numbers for some thousand blocks: each round begins one, and ends the one before.

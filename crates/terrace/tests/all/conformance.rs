@@ -83,6 +83,14 @@ fn over_dram_and_a_pool() {
 }
 
 #[test]
+fn over_two_tiers_with_any_hash_table() {
+    for index in [Index::Clht, Index::Level, Index::Rewo] {
+        store(|| Site::tiered_with(index, false));
+        store(|| Site::tiered_with(index, true));
+    }
+}
+
+#[test]
 fn over_dram_and_counted_persistent_memory() {
     store(Site::tiered_on::<Counting<Pmem>>);
 }

@@ -20,7 +20,7 @@
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, check, offset_in};
 use super::shape::{Entry, Probe, sealed::Shape};
 use super::table::Table;
-use crate::{Bytes, KeyKind, RecordKeys};
+use crate::{Bytes, RecordKeys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Medium, Word};
 use terrace_pool::Guard;
@@ -195,7 +195,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
-        R::key(guard, entry.word).map(|key| Self::hash(key, seed))
+        R::hash_at(guard, entry.word, seed)
     }
 
     fn key_in(hash: u64, _: Entry, table: Table) -> u64 {
@@ -203,7 +203,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
-        one.key == other.key && R::key(guard, one.word) == R::key(guard, other.word)
+        one.key == other.key && R::is_same(guard, one.word, other.word)
     }
 
     #[inline(always)]
@@ -219,7 +219,7 @@ mod tests {
     use super::super::ops::Clht;
     use super::*;
     use crate::key::WordRecords;
-    use crate::{Damage, PointIndex, Stored};
+    use crate::{Damage, KeyKind, PointIndex, Stored};
     use std::collections::HashMap;
     use terrace_medium::Dram;
 

@@ -19,7 +19,7 @@
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_in};
 use super::bucket::{Bucket, Image, Meta, meta, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape};
-use crate::{Bytes, KeyKind, RecordKeys};
+use crate::{Bytes, RecordKeys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Medium, Word};
 use terrace_pool::Guard;
@@ -187,7 +187,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
         let offset = Some(entry.word).filter(|word| word & DAMAGED == 0)?;
-        R::key(guard, offset).map(|key| Self::hash(key, seed))
+        R::hash_at(guard, offset, seed)
     }
 
     fn prefetch_record<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry) {
@@ -201,9 +201,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
         let is_damaged = one.word & DAMAGED != 0 || other.word & DAMAGED != 0;
-        !is_damaged
-            && one.key >> HASH_AT == other.key >> HASH_AT
-            && R::key(guard, one.word) == R::key(guard, other.word)
+        !is_damaged && one.key >> HASH_AT == other.key >> HASH_AT && R::is_same(guard, one.word, other.word)
     }
 }
 

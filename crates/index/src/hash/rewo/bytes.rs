@@ -21,7 +21,7 @@ use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_
 use super::bucket::{Bucket, TAGS, meta, meta_again, tag_of, word};
 use super::place::{Place, TOP_BITS};
 use super::shape::{Entry, Probe, sealed::Shape};
-use crate::{Bytes, KeyKind, RecordKeys};
+use crate::{Bytes, RecordKeys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
@@ -234,7 +234,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
-        R::key(guard, entry.word).map(|key| Self::hash(key, seed))
+        R::hash_at(guard, entry.word, seed)
     }
 
     fn sort_key(entry: Entry) -> u64 {
@@ -255,7 +255,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
         one.tag == other.tag
             && top_in(one.key) == top_in(other.key)
-            && R::key(guard, one.word) == R::key(guard, other.word)
+            && R::is_same(guard, one.word, other.word)
     }
 
     #[inline(always)]

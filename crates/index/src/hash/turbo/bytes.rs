@@ -21,7 +21,7 @@
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, HASH_BITS, OFFSET, check, offset_in};
 use super::bucket::{Bucket, Image, Meta, TAGS, meta, meta_again, tag_of, with_tag, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape};
-use crate::{Bytes, KeyKind, RecordKeys};
+use crate::{Bytes, RecordKeys};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Word};
@@ -218,7 +218,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
-        R::key(guard, entry.word).map(|key| Self::hash(key, seed))
+        R::hash_at(guard, entry.word, seed)
     }
 
     #[inline(always)]
@@ -232,7 +232,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
-        one.key >> HASH_AT == other.key >> HASH_AT && R::key(guard, one.word) == R::key(guard, other.word)
+        one.key >> HASH_AT == other.key >> HASH_AT && R::is_same(guard, one.word, other.word)
     }
 }
 

@@ -52,6 +52,17 @@ impl Site {
         Self::in_file(dram, Options::open_or_create)
     }
 
+    /// As [`Site::tiered`] and [`Site::tiered_in_pool`], with this index.
+    pub fn tiered_with(index: terrace::Index, in_pool: bool) -> Self {
+        let make = move |options: Options, path: &std::path::Path| match in_pool {
+            true => Self::tier(options, path).index(index),
+            false => {
+                options.path(path).engine(terrace::Engine::Tiered).memory(ByteSize::mib(16)).index(index)
+            }
+        };
+        Self::in_shm(make, Options::open_or_create)
+    }
+
     /// DRAM and a pool in shared memory, with little DRAM.
     pub fn tiered_in_pool() -> Self {
         Self::in_shm(Self::tier, Options::open_or_create)
