@@ -32,13 +32,21 @@ impl Target for PoolFile {
         let count = 3 + dice.roll(10) as usize;
         let ops = MIX.random(&mut dice, count, &mut next, &mut model);
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, (1 << 20) + 7 * key as u64)).collect();
-        after.extend((0..5).map(Op::Background));
+        after.extend((0..7).map(Op::Background));
         after.extend([Op::Remove(0), Op::Put(0, 3)]);
         let names: Vec<String> = (0..keys).map(name_of).collect();
         let creation = dice.roll(16) == 0;
         let (revived, names) = (first_eight(&after), Arc::new(names));
         Plan { seed, keys, hot: 0..keys, threads: 1, names, before, ops, after, revived, creation }
     }
+}
+
+/// A file that is only appended to, and never synced. Its bytes follow from their places, and so it
+/// shows a length that came before its bytes.
+const JOURNAL: &str = "journal";
+
+fn journal_byte(at: u64) -> u8 {
+    (at % 251) as u8 + 1
 }
 
 /// Names of several lengths, some of which lie in a directory.
@@ -149,7 +157,24 @@ impl<M: MappedMedium> FilesUnderTest<M> {
     /// Changes what no key has.
     fn background(&self, step: u64) -> io::Result<()> {
         let (path, other) = (top("x.new"), top("in/y.new"));
-        match step % 5 {
+        match step % 7 {
+            5 | 6 => {
+                let file = match self.files.create(&top(JOURNAL)) {
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                        self.files.open(&top(JOURNAL), Purpose::Write)?
+                    }
+                    file => file?,
+                };
+                let at = file.length()?;
+                // Short ones go through the cache, long ones past it.
+                let more = if step.is_multiple_of(2) { step / 7 % 200 } else { 1000 + step / 7 % 600 };
+                let bytes: Vec<u8> = (at..at + more).map(journal_byte).collect();
+                return if at < 4000 {
+                    file.write_all_at(&bytes, at)
+                } else {
+                    self.files.remove(&top(JOURNAL))
+                };
+            }
             0 => {
                 let file = self.files.create(&path)?;
                 file.write_all_at(&vec![1; (step / 5 % 7000) as usize], step / 7 % 3000)?;
@@ -244,7 +269,7 @@ impl<M: MappedMedium> Subject<M> for FilesUnderTest<M> {
         for directory in ["", "in"] {
             for name in self.files.list(&top(directory)).map_err(|error| error.to_string())? {
                 let path = top(directory).join(name);
-                if path == top("in") {
+                if path == top("in") || path == top(JOURNAL) {
                     continue;
                 }
                 let key = (0..self.names.len()).find(|&key| self.path(key) == path);
@@ -259,7 +284,15 @@ impl<M: MappedMedium> Subject<M> for FilesUnderTest<M> {
     fn collect(&self) {}
 
     fn verify(&self) -> Vec<String> {
-        [findings(self.pool()), self.files.check()].concat()
+        let mut found = [findings(self.pool()), self.files.check()].concat();
+        if let Ok(file) = self.files.open(&top(JOURNAL), Purpose::Read) {
+            let mut bytes = vec![0; file.length().unwrap_or(0) as usize];
+            let is_read = file.read_exact_at(&mut bytes, 0).is_ok();
+            if !is_read || !(0..).zip(&bytes).all(|(at, byte)| *byte == journal_byte(at)) {
+                found.push(format!("the {} bytes of the journal are not as they were written", bytes.len()));
+            }
+        }
+        found
     }
 
     fn blocks(&self) -> Vec<(u64, u64)> {

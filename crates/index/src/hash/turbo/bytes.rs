@@ -244,7 +244,7 @@ mod tests {
     use super::super::ops::Turbo;
     use super::*;
     use crate::key::NoRecords;
-    use crate::{Inserted, PointIndex, Stored};
+    use crate::{Inserted, KeyKind, PointIndex, Stored};
     use terrace_medium::Dram;
 
     fn randoms() -> impl Iterator<Item = u64> {
