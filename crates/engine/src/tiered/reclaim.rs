@@ -255,9 +255,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         removed: &[Name],
     ) -> Result<Option<Held<F>>, WriteError> {
         self.sync_log()?;
-        self.sync_names()?;
         let fresh = match has_records {
-            true => Some(Arc::new(Block::open(&self.files, self.path(), self.id(), name)?)),
+            true => {
+                self.sync_names()?;
+                Some(Arc::new(Block::open(&self.files, self.path(), self.id(), name)?))
+            }
             false => None,
         };
         let mut manifest = self.manifest();
