@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use terrace_engine::tiered::Tiered;
+use terrace_engine::tiered::{Settings, Tiered};
 use terrace_engine::{Chore, Durability, Durably, Engine, OnDisk, Put, Rest, Write, WriteKind};
 use terrace_medium::Dram;
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
@@ -30,6 +30,10 @@ struct Hooked {
 
 impl Hooked {
     fn new(durability: Durability) -> Self {
+        Self::with(settings(durability, &clock()))
+    }
+
+    fn with(settings: Settings) -> Self {
         let (disk, hooks) = (SimFs::new(["/data"]), Hooks::default());
         let armed = Arc::clone(&hooks);
         let files = Faulty::watched(disk.clone(), move |call| {
@@ -43,7 +47,7 @@ impl Hooked {
             };
             hook.into_iter().for_each(|hook| hook());
         });
-        let store = OfTiered::create(files, PATH, settings(durability, &clock())).unwrap();
+        let store = OfTiered::create(files, PATH, settings).unwrap();
         Self { disk, store: Arc::new(store), hooks }
     }
 
@@ -70,24 +74,25 @@ impl Hooked {
 /// value.
 #[test]
 fn log_is_not_synced_with_a_large_value_that_is_not() {
-    let hooked = Hooked::new(Durability::Power);
-    put(&*hooked.store, b"first", b"1", Durably::Store);
+    let hooked = Hooked::new(Durability::Process);
+    let power = Durably::AtLeast(Durability::Power);
+    put(&*hooked.store, b"first", b"1", power);
     let store = Arc::clone(&hooked.store);
     let threads = Arc::new(OnceLock::new());
     let started = Arc::clone(&threads);
     hooked.before_next(CallKind::Sync, ".log", move || {
         let second = Arc::clone(&store);
-        let second = std::thread::spawn(move || put(&*second, b"second", b"2", Durably::Store));
+        let second = std::thread::spawn(move || put(&*second, b"second", b"2", power));
         std::thread::sleep(Duration::from_millis(100));
         let third = std::thread::spawn(move || put(&*store, b"large", &[7; 3000], Durably::Later));
         std::thread::sleep(Duration::from_millis(100));
         let _ = started.set(Mutex::new(vec![second, third]));
     });
-    put(&*hooked.store, b"third", b"3", Durably::Store);
+    put(&*hooked.store, b"third", b"3", power);
     let threads = threads.get().expect("the hook has run").lock().unwrap().split_off(0);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     // Its header tells how far the log was synced.
-    put(&*hooked.store, b"fourth", b"4", Durably::AtLeast(Durability::Process));
+    put(&*hooked.store, b"fourth", b"4", Durably::Store);
     hooked.after_crashes(|store| {
         assert_eq!(store.get(b"second").unwrap().unwrap(), b"2");
         assert!(store.get(b"large").unwrap().is_none_or(|value| *value == [7; 3000]));
@@ -221,7 +226,7 @@ fn block_waits_for_writers_that_change_it() {
 fn log_keeps_a_removal_that_no_block_has() {
     const KEYS: u16 = 800;
     let files = SimFs::new(["/data"]);
-    let of = || terrace_engine::tiered::Settings { log_bytes: 0, ..settings(Durability::Process, &clock()) };
+    let of = || Settings { log_bytes: 0, ..settings(Durability::Process, &clock()) };
     let store = OfTiered::create(files.clone(), PATH, of()).unwrap();
     (0..KEYS).for_each(|nth| put(&store, &nth.to_le_bytes(), b"1", Durably::Later));
     OnDisk::flush(&store).unwrap();
@@ -261,4 +266,23 @@ fn number_does_not_come_back_while_a_reader_may_have_it() {
     let found = store.get(b"key").unwrap().map(|value| value.to_vec());
     assert!(found.is_some());
     assert_eq!(store.get(b"key").unwrap().unwrap(), b"third");
+}
+
+/// A block goes to its file with a change in place. An earlier write lies in another block, and in
+/// the log.
+#[test]
+fn block_has_no_write_whose_predecessor_is_lost() {
+    let hooked = Hooked::with(Settings { log_bytes: 0, ..settings(Durability::Process, &clock()) });
+    let store = &hooked.store;
+    put(&**store, b"first", b"old", Durably::Later);
+    (0..20).for_each(|nth| put(&**store, &[nth], &[nth; 900], Durably::Later));
+    OnDisk::sync(&**store).unwrap();
+    put(&**store, b"earlier", b"1", Durably::Later);
+    put(&**store, b"first", b"new", Durably::Later);
+    assert_eq!(store.step(Chore::Flush, &|| false), Rest::More);
+    assert!(store.stats().tier.unwrap().open_bytes > 0, "a block is left");
+    hooked.after_crashes(|store| {
+        let (first, earlier) = (store.get(b"first").unwrap().unwrap(), store.get(b"earlier").unwrap());
+        assert!(*first == *b"old" || earlier.is_some(), "a write is lost, and a later one is not");
+    });
 }

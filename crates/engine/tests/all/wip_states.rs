@@ -163,9 +163,12 @@ fn short_tiered() -> Vec<(&'static str, Start, Durability, Vec<Act>)> {
         Act::Kill,
     ];
     let synced = vec![batch(1), put(2, 9), Act::Sync, put(3, 4000), Act::Kill, batch(4)];
+    let mut rewritten: Vec<Act> = (0..6).map(|number| put(number, 600)).chain([flush()]).collect();
+    rewritten.extend((0..4).map(|number| put(number, 590)).chain([Act::All(Chore::Merge), put(9, 9)]));
     let mut all = Vec::new();
     for durability in [Power, Process] {
         for (name, acts) in [
+            ("rewritten", &rewritten),
             ("written", &written),
             ("removed", &removed),
             ("again", &again),
