@@ -30,14 +30,28 @@ pub(crate) enum RedisMode {
 pub(crate) struct Server {
     child: Child,
     port: u16,
+    /// What it is asked, and how the answer begins, once it is ready.
+    ping: [&'static [u8]; 2],
     /// Removed when the server has ended.
     files: TempDir,
 }
 
+const REDIS_PING: [&[u8]; 2] = [b"PING\r\n", b"+PONG\r\n"];
+const MEMCACHED_PING: [&[u8]; 2] = [b"version\r\n", b"VERSION"];
+
 impl Server {
     fn start(program: &mut Command, port: u16, files: TempDir) -> Outcome<Self> {
+        Self::start_with(program, port, REDIS_PING, files)
+    }
+
+    fn start_with(
+        program: &mut Command,
+        port: u16,
+        ping: [&'static [u8]; 2],
+        files: TempDir,
+    ) -> Outcome<Self> {
         let child = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let mut server = Self { child, port, files };
+        let mut server = Self { child, port, ping, files };
         let deadline = Instant::now() + Duration::from_secs(30);
         while !server.answers() {
             if let Some(status) = server.child.try_wait()? {
@@ -51,7 +65,7 @@ impl Server {
         Ok(server)
     }
 
-    fn connect(&self) -> std::io::Result<TcpStream> {
+    pub(crate) fn connect(&self) -> std::io::Result<TcpStream> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         stream.set_nodelay(true)?;
         Ok(stream)
@@ -61,10 +75,10 @@ impl Server {
         let mut reply = [0; 7];
         let ping = |mut stream: TcpStream| {
             stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-            stream.write_all(b"PING\r\n")?;
+            stream.write_all(self.ping[0])?;
             stream.read_exact(&mut reply)
         };
-        self.connect().and_then(ping).is_ok() && &reply == b"+PONG\r\n"
+        self.connect().and_then(ping).is_ok() && reply == self.ping[1]
     }
 
     /// A connection to the server's Unix socket.
@@ -134,6 +148,25 @@ pub(crate) fn terrace(index: Index) -> Outcome<Server> {
 pub(crate) fn terrace_in(files: TempDir) -> Outcome<Server> {
     let store = files.path().join("store");
     serve(files, |command| _ = command.arg("--dir").arg(store).args(["--durability", "power"]))
+}
+
+/// Terrace with a new store over so many bytes of DRAM and a directory in `files`.
+pub(crate) fn terrace_tiered(files: TempDir, dram: u64) -> Outcome<Server> {
+    let store = files.path().join("store");
+    serve(files, |command| {
+        command.args(["--engine", "tiered", "--dram", &dram.to_string(), "--dir"]).arg(store);
+    })
+}
+
+/// Debian's memcached with one thread, so many bytes of DRAM, and a file of so many in `files`.
+pub(crate) fn memcached(files: TempDir, dram: u64, file: u64) -> Outcome<Server> {
+    let port = free_port()?;
+    let path = files.path().join("extstore").display().to_string();
+    let (memory, store) = ((dram >> 20).to_string(), format!("ext_path={path}:{}m", (file >> 20).max(64)));
+    let mut command = pinned(0, "memcached");
+    command.args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-u", "root", "-m", &memory, "-o", &store]);
+    command.args(["-p", &port.to_string()]);
+    Server::start_with(&mut command, port, MEMCACHED_PING, files)
 }
 
 /// Terrace with one event loop and the arguments that `give` adds.

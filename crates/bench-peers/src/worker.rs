@@ -1,8 +1,8 @@
 //! A child process of this program that fills a store, so that a parent can kill it or measure its
 //! memory.
 
-use crate::ordered;
 use crate::records::{key, value};
+use crate::{ordered, tiered};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -16,6 +16,9 @@ pub(crate) const WORKER: &str = "worker-of-cargo-peers";
 pub(crate) const MAP: &str = "map";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// The first argument of a worker that has a store over DRAM and files.
+pub(crate) const TIERED: &str = "tiered";
 
 /// A child that has filled the pool at a path.
 pub(crate) struct Worker {
@@ -79,12 +82,17 @@ pub(crate) fn command() -> Outcome<Command> {
 }
 
 /// Runs a worker. `arguments`: the pool, its index, the number of records, whether to overwrite; or
-/// [`MAP`] and those of a map.
+/// [`MAP`] and those of a map, or [`TIERED`] and those of a store.
 pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
     if let [first, rest @ ..] = arguments
         && first == MAP
     {
         return ordered::run(rest);
+    }
+    if let [first, rest @ ..] = arguments
+        && first == TIERED
+    {
+        return tiered::worker(rest);
     }
     let [pool, index, records, load] = arguments else { return Err("a worker takes four arguments".into()) };
     let index = Index::named(index).ok_or("a worker knows no such index")?;

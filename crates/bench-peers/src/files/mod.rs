@@ -19,7 +19,7 @@ mod store;
 
 pub(crate) use features::{build_again, is_built};
 pub(crate) use latency::{histogram, micros};
-pub(crate) use load::{By, Load, RECORD_BYTES, batch, load_both, shape, value};
+pub(crate) use load::{By, Load, RECORD_BYTES, VALUE_BYTES, batch, load_both, shape, value};
 pub(crate) use mix::{THREADS, run, thread_work};
 pub(crate) use page::write as write_page;
 pub(crate) use pair::{Pair, named, peers};

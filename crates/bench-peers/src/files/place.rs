@@ -25,6 +25,11 @@ impl Place {
         Ok(Self(path))
     }
 
+    /// A directory in memory, for counts that do not depend on the disk.
+    pub(crate) fn in_memory() -> Self {
+        Self("/dev/shm".into())
+    }
+
     /// A new directory for files of a store, removed when it is dropped.
     pub(crate) fn fresh(&self) -> Outcome<TempDir> {
         Ok(tempfile::Builder::new().prefix("terrace-peers-").tempdir_in(&self.0)?)

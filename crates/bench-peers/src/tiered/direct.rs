@@ -9,10 +9,10 @@ use std::cell::Cell;
 use terrace::{ByteSize, Index, Store};
 use terrace_bench::{Bound, Choice, Random, Workload};
 
-const TABLE: Table = (
+const TABLE: Table = Table::beside(
     "All in DRAM: one thread, a million records, 4 GiB of DRAM, beside the direct engine with a pool in /dev/shm; writes survive the process on both sides, ours by its log on the disk",
     "thousand/s",
-    "direct",
+    &["direct"],
 );
 const MEMORY: usize = 4 << 30;
 const INDEXES: [Index; 2] = [Index::Turbo, Index::Clht];
@@ -26,7 +26,7 @@ pub(super) fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcom
         if !LINES.iter().any(|(what, _)| plan.wants(NAME, &name(what))) {
             continue;
         }
-        let (ours, theirs) = (place.fresh()?, tempfile::tempdir_in("/dev/shm")?);
+        let (ours, theirs) = (place.fresh()?, Place::in_memory().fresh()?);
         let setup = Setup { memory: MEMORY, is_synced: false };
         let options = Store::options().path(theirs.path().join("pool")).index(index);
         let direct = options.size(ByteSize::mib(2048)).create()?;

@@ -2,21 +2,21 @@
 //! over the same operations.
 
 use super::tables::{Table, Tables};
-use super::work::{VALUE_BYTES, dram, load, operations, record_bytes, shape, user_bytes};
+use super::work::{VALUE_BYTES, dram, load, operations, record_bytes, shape, tier, user_bytes};
 use super::{NAME, records};
 use crate::files::{Outcome, Place, alone, beside};
 use crate::plan::Plan;
 use quick_cache::unsync::Cache;
-use terrace::{ByteSize, Engine, Store, TierStats};
+use terrace::{ByteSize, Engine, Store};
 use terrace_bench::{Bound, Choice, Workload, Zipfian};
 
-const TABLE: Table = (
+const TABLE: Table = Table::beside(
     "Hits in DRAM, read-only, the last third of three times as many reads as there are records. S3-FIFO holds as many records as fit into DRAM beside our index. \
      Files in /dev/shm: a hit is one, wherever the others lie. `zipf` is over the records that there are; YCSB's goes on to 10^10, so a third of it is as good as uniform",
     "share",
-    "S3-FIFO",
+    &["S3-FIFO"],
 );
-const INDEX: Table = ("The index in DRAM", "bytes a key", "other");
+const INDEX: Table = Table::beside("The index in DRAM", "bytes a key", &["other"]);
 /// Choices, the least share, and the least difference from S3-FIFO.
 const LINES: [(&str, Choice, Option<f64>); 3] = [
     ("hits, zipf 0.99", Choice::Skewed(Zipfian::THETA), Some(0.8)),
@@ -29,7 +29,7 @@ pub(super) fn measure(plan: &Plan, _: &Place, tables: &mut Tables) -> Outcome<()
     if !LINES.iter().any(|(what, ..)| plan.wants(NAME, what)) {
         return Ok(());
     }
-    let (directory, records) = (tempfile::tempdir_in("/dev/shm")?, records(plan));
+    let (directory, records) = (Place::in_memory().fresh()?, records(plan));
     let memory = dram(records, user_bytes(VALUE_BYTES), 0.25);
     let options = Store::options().directory(directory.path().join("store")).engine(Engine::Tiered);
     let options = options.memory(ByteSize::bytes(memory));
@@ -55,10 +55,6 @@ pub(super) fn measure(plan: &Plan, _: &Place, tables: &mut Tables) -> Outcome<()
         tables.add(TABLE, row);
     }
     Ok(())
-}
-
-fn tier(store: &Store) -> Outcome<TierStats> {
-    Ok(store.stats().tier.ok_or("the store has no tier")?)
 }
 
 fn our_hits(store: &Store, workload: Workload, records: u64) -> Outcome<f64> {

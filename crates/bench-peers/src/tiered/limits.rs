@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use terrace_bench::Random;
 use terrace_medium::files::{DIRECT_BLOCK, Files, Purpose, StoredFile, SystemFiles};
 
-const TABLE: Table = ("The disk's limits now", "unit in the row", "other");
+const TABLE: Table = Table::beside("The disk's limits now", "unit in the row", &["other"]);
 const PIECE: usize = 1 << 20;
 
 pub(super) fn measure(plan: &Plan, place: &Place, tables: &mut Tables) -> Outcome<()> {

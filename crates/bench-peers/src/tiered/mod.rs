@@ -5,10 +5,16 @@
 //! the index and for a quarter of the keys and values.
 
 mod beside;
+mod counts;
 mod direct;
+mod extstore;
+mod figures;
 mod hits;
 mod limits;
+mod memory;
+mod space;
 mod tables;
+mod tips;
 mod work;
 
 use crate::files::{Outcome, Place, plain, write_page};
@@ -32,14 +38,25 @@ pub(crate) fn sections(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::
     Ok(tables.sections)
 }
 
+/// Runs a child with a store.
+pub(crate) fn worker(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    memory::run(arguments).map_err(plain)
+}
+
 type Part = fn(&Plan, &Place, &mut Tables) -> Outcome<()>;
 
 /// What is measured, in this order.
-const PARTS: [(&str, Part); 4] = [
+const PARTS: [(&str, Part); 10] = [
     ("the disk's limits", limits::measure),
     ("beside RocksDB", beside::measure),
     ("all in DRAM", direct::measure),
     ("hits", hits::measure),
+    ("counts", counts::measure),
+    ("space", space::measure),
+    ("memory and opens", memory::measure),
+    ("beside extstore", extstore::measure),
+    ("TIPS", tips::measure),
+    ("figures of the paper", figures::measure),
 ];
 
 /// Records of the full size.

@@ -2,6 +2,7 @@
 
 use crate::files::{Outcome, Stored};
 use std::time::Instant;
+use terrace::{Store, TierStats};
 use terrace_bench::{KeyShape, Operations, Random, Shape, Workload};
 
 pub(super) const KEY_BYTES: u64 = 8;
@@ -86,4 +87,9 @@ pub(super) fn rate(
 /// The operations of one thread.
 pub(super) fn operations(workload: Workload, records: u64, seed: u64) -> Operations {
     Operations::new(workload, records, 0, 1, seed)
+}
+
+/// What a store has counted.
+pub(super) fn tier(store: &Store) -> Outcome<TierStats> {
+    Ok(store.stats().tier.ok_or("the store has no tier")?)
 }
