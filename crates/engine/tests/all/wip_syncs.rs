@@ -268,6 +268,8 @@ impl Synced for OfTiered {
         let is_of_names = is(back, CallKind::Sync, ".large");
         let since = |kind| before.iter().rev().take_while(move |seen: &&Seen| seen.kind != kind);
         let same = |seen: &Seen| seen.path == trace[place].path;
+        let is_of_file = [".log", ".large", ".block"].iter().any(|end| is(back, CallKind::Sync, end));
+        let is_of_directory = is(Some(place), CallKind::SyncDirectory, "") && is_of_file;
         excuse(trace, place).or(match () {
             () if is_large
                 && !before
@@ -287,9 +289,34 @@ impl Synced for OfTiered {
             () if is(back, CallKind::Sync, ".block") && is(Some(place + 1), CallKind::Name, "") => {
                 Some("of a block's name: the manifest is written anew, which syncs the directory too")
             }
+            () if is_of_directory && is_synced_before_use(&trace[place + 1..]) => {
+                Some("of the directory, which is synced again before anything relies on it")
+            }
+            () if is_of_directory && !since(CallKind::SyncDirectory).any(changes_names) => {
+                Some("of names that the sync before this one has covered")
+            }
             () => None,
         })
     }
+}
+
+fn changes_names(seen: &Seen) -> bool {
+    matches!(seen.kind, CallKind::Name | CallKind::Rename | CallKind::Remove)
+}
+
+/// Whether the directory is synced before the manifest, and before the log but where that is synced
+/// for a block.
+fn is_synced_before_use(next: &[Seen]) -> bool {
+    let is_of = |seen: &Seen, part| seen.path.to_string_lossy().contains(part);
+    let until = next.iter().position(|seen| seen.kind == CallKind::SyncDirectory);
+    let is_for_block = |place: usize| {
+        let then = next[place..].iter().find(|seen| !(seen.is_sync() && is_of(seen, ".log")));
+        then.is_some_and(|seen| is_of(seen, ".block"))
+    };
+    let relies = |(place, seen): (usize, &Seen)| {
+        seen.is_sync() && (is_of(seen, "MANIFEST") || is_of(seen, ".log") && !is_for_block(place))
+    };
+    until.is_some_and(|until| !next[..until].iter().enumerate().any(relies))
 }
 
 /// Whether the next that is not a sync, nor an edit of the manifest, is the removal of a file of a
@@ -304,10 +331,13 @@ fn is_cleared(next: &[Seen]) -> bool {
 
 /// Writes that fill blocks, and overwrite and remove what is in them, with large values.
 fn sealing(extra: &[Act]) -> Vec<Act> {
+    // A value that came again could be lost, and the older one would be found in its place.
+    let put =
+        |round: u64, number, len| Act::Do(Step::Put(key(number), vec![(number + 50 * round) as u8; len]));
     let mut acts = Vec::new();
     for round in 0..4 {
-        acts.extend((0..10).map(|number| put(number * (round % 2 + 1), 600 + number as usize * 60)));
-        acts.push(put(round, 1500));
+        acts.extend((0..10).map(|number| put(round, number * (round % 2 + 1), 600 + number as usize * 60)));
+        acts.push(put(round, round, 1500));
         acts.extend((0..3).map(|number| Act::Do(Step::Remove(key(number * 2 + round)))));
         acts.push(Act::Do(Step::Flush));
         acts.extend(extra.iter().filter(|_| round % 2 == 1).cloned());
