@@ -203,8 +203,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         });
         let opened = open_blocks(&files, (path, store), &plan)?;
         let mut entries = Entries::of(&opened, plan.cleared_at, (2 * shares.block_bytes()).max(1 << 20));
-        // An index that grows while it is filled takes three times as long, and some read what is on
-        // the tier. One that does not fit is told of below.
+        // An index that grows while it is filled takes three times as long, and some read what is
+        // on the tier. One that does not fit is told of below.
         let keys = settings.expected_keys.max(entries.count_keys()?);
         let memory = make(keys).or_else(|_| make(settings.expected_keys))?;
         let blocks = place_blocks(path, &opened, &memory)?;

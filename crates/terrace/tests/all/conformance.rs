@@ -83,11 +83,23 @@ fn over_dram_and_a_pool() {
 }
 
 #[test]
-fn over_two_tiers_with_any_hash_table() {
-    for index in [Index::Clht, Index::Level, Index::Rewo] {
-        store(|| Site::tiered_with(index, false));
-        store(|| Site::tiered_with(index, true));
-    }
+fn over_two_tiers_with_clht() {
+    store(|| Site::tiered_with(Index::Clht, false));
+}
+
+#[test]
+fn over_two_tiers_with_level() {
+    store(|| Site::tiered_with(Index::Level, false));
+}
+
+#[test]
+fn over_two_tiers_with_rewo() {
+    store(|| Site::tiered_with(Index::Rewo, false));
+}
+
+#[test]
+fn over_dram_and_a_pool_with_clht() {
+    store(|| Site::tiered_with(Index::Clht, true));
 }
 
 #[test]
