@@ -7,14 +7,17 @@
 //! key goes to a new place.
 //!
 //! While there are free pages, every such record is copied; then one of so many, so that records
-//! that are read often come in sooner than they are pushed out (a sampled FIFO).
+//! that are read often come in sooner than they are pushed out (a sampled FIFO). A copy that was
+//! read since it was made is made anew when its page goes (the paper drops it), so that a record
+//! that is read often does not wait to be sampled again.
 //!
 //! DRAM is divided between the cache and the pages of writes by what either is worth: hits a page
 //! over the last while. The side that is worth more takes pages of the other, some at a time. (The
-//! paper gives pages back only when writes are short of them.)
+//! paper gives pages back only when writes are short of them.) While nothing is written, the cache
+//! may have almost all.
 
 use super::record::{Record, hash_in};
-use super::space::RecordAt;
+use super::space::{RecordAt, Space};
 use super::store::{Here, Memory, Tiered};
 use crate::WriteError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,6 +52,9 @@ pub(super) struct Division {
     last: [AtomicU64; 2],
     /// Whether a copy found no room since the oldest page was dropped.
     is_wanted: AtomicBool,
+    /// Records appended when that was looked at last, and whether there were more of late.
+    appended: AtomicU64,
+    is_written: AtomicBool,
 }
 
 impl Default for Division {
@@ -58,8 +64,19 @@ impl Default for Division {
             target: AtomicUsize::new(2),
             last: Default::default(),
             is_wanted: AtomicBool::new(false),
+            appended: AtomicU64::new(0),
+            is_written: AtomicBool::new(false),
         }
     }
+}
+
+/// What happens to copies that were read since they were made, when their page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// They are copied to the newest page.
+    Stay,
+    /// They go, too: the cache becomes smaller.
+    Go,
 }
 
 /// Where a record was found.
@@ -93,10 +110,6 @@ impl Division {
         [sum(|own| &own.writes), sum(|own| &own.copies), sum(|own| &own.cold)]
     }
 
-    pub(super) fn target(&self) -> usize {
-        self.target.load(Relaxed)
-    }
-
     /// Thinks the division over, for so many pages of writes and of copies.
     fn adapt(&self, (writes, copies): (usize, usize), limit: usize, least: usize) {
         let [of_writes, of_copies, _] = self.sums();
@@ -105,7 +118,9 @@ impl Division {
             |now: u64, before: u64, pages: usize| now.saturating_sub(before) as f64 / pages.max(1) as f64;
         let (worth_of_writes, worth_of_copies) =
             (worth(of_writes, before[0], writes), worth(of_copies, before[1], copies));
-        let (step, target) = ((limit / 32).max(1), self.target());
+        // Nothing stands against the cache while nothing is written.
+        let step = limit / if self.is_written.load(Relaxed) { 32 } else { 8 };
+        let (step, target) = (step.max(1), self.target.load(Relaxed));
         let most = limit.saturating_sub(least);
         let target = match worth_of_copies >= worth_of_writes {
             true => (target + step).min(most),
@@ -124,11 +139,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let [_, _, cold] = self.division.sums();
         let space = here.space();
         // Free pages are of no other use now: writes get them back when they need them.
-        let is_full = space.free_pages_left() <= space.spare_pages();
+        let is_full = space.free_pages_left() <= self.left_free(space);
         if is_full && !cold.is_multiple_of(SAMPLE) {
             return;
         }
-        let most = if is_full { self.division.target() } else { usize::MAX };
+        let most = if is_full { self.copies_most(space) } else { usize::MAX };
         let record = Record::read(bytes).expect("read just now");
         // A read waits for no writer.
         let Some(_stripe) = self.stripes.try_lock(hash_in(record.probe)) else { return };
@@ -146,8 +161,31 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
+    /// Pages that copies leave free: the spare ones, or few while nothing is written.
+    fn left_free(&self, space: &Space<M>) -> usize {
+        match self.division.is_written.load(Relaxed) {
+            true => space.spare_pages(),
+            false => (space.pages().1 / 64).max(2),
+        }
+    }
+
+    /// Pages that writes have at least: three blocks, since a block that is sealed before it is full
+    /// is a small one. While nothing is written, those that copies leave free.
+    fn writes_least(&self, space: &Space<M>) -> usize {
+        match self.division.is_written.load(Relaxed) {
+            true => (3 * space.block_pages()).min(space.pages().1 / 2),
+            false => self.left_free(space),
+        }
+    }
+
+    /// Pages that the cache may have.
+    pub(super) fn copies_most(&self, space: &Space<M>) -> usize {
+        let beside = space.pages().1.saturating_sub(self.writes_least(space));
+        self.division.target.load(Relaxed).min(beside)
+    }
+
     /// Drops the oldest page of copies. Returns whether there was one.
-    pub(super) fn drop_copies(&self, memory: &Memory<M>) -> Result<bool, WriteError> {
+    pub(super) fn drop_copies(&self, memory: &Memory<M>, touched: Touched) -> Result<bool, WriteError> {
         let Some(page) = memory.space.oldest_copies() else { return Ok(false) };
         let copies: Vec<(u64, RecordAt)> = {
             let here = Here::enter(memory)?;
@@ -161,7 +199,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             here.search.note(original, &probe);
             let (word, _) = self.look_up(&here, &probe)?;
             if word == Some(address) {
-                self.swap(&here, &probe, (word, Some(original)))?;
+                let stays = touched == Touched::Stay && record.is_touched(&here.guard);
+                if !(stays && self.copy_again(&here, (address, original), record)) {
+                    self.swap(&here, &probe, (word, Some(original)))?;
+                }
             }
         }
         memory.space.free_copies(&memory.space.pool.try_pin()?, page);
@@ -169,10 +210,25 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(true)
     }
 
+    /// Copies a copy to the newest page, if there is room, and points the index there. Called with
+    /// the stripe of its key locked.
+    fn copy_again(&self, here: &Here<'_, M>, (address, original): (u64, u64), copy: RecordAt) -> bool {
+        let (mut bytes, mut is_there) = (Vec::new(), false);
+        copy.copy_to(&here.guard, &mut bytes);
+        let record = Record::read(&bytes).expect("a copy is whole");
+        let copied = here.space().copy_with(&here.guard, (bytes.len(), original), usize::MAX, |room| {
+            room.record.store_locked(&here.guard, &bytes, true);
+            room.record.unlock(&here.guard, record.seq);
+            is_there = self.swap(here, record.probe, (Some(address), Some(room.address))).is_ok();
+        });
+        copied.is_ok() && is_there
+    }
+
     /// Drops the oldest page of copies. For tests.
     #[doc(hidden)]
-    pub fn drop_oldest_copies(&self) {
-        let _ = self.drop_copies(&self.memory.load_full());
+    pub fn drop_oldest_copies(&self, stay: bool) {
+        let touched = if stay { Touched::Stay } else { Touched::Go };
+        let _ = self.drop_copies(&self.memory.load_full(), touched);
     }
 
     /// Keeps the cache to its share, and thinks that over now and then.
@@ -183,15 +239,21 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let last = self.divided_at.load(Relaxed);
         let (used, limit) = space.pages();
         let of_copies = space.copy_pages();
+        let appended = self.counters.appended.load(Relaxed);
+        let is_written = appended != self.division.appended.swap(appended, Relaxed);
+        self.division.is_written.fetch_or(is_written, Relaxed);
         if seen.saturating_sub(last) >= WINDOW {
             self.divided_at.store(seen, Relaxed);
-            let least = (3 * space.block_pages()).min(limit / 2);
+            let least = self.writes_least(space);
             self.division.adapt((used.saturating_sub(of_copies), of_copies), limit, least);
+            self.division.is_written.store(is_written, Relaxed);
         }
         let is_short = space.free_pages_left() < space.spare_pages();
-        let is_much = is_short && of_copies > self.division.target();
-        if is_much || self.division.is_wanted.swap(false, Relaxed) {
-            return self.drop_copies(memory);
+        if is_short && of_copies > self.copies_most(space) {
+            return self.drop_copies(memory, Touched::Go);
+        }
+        if self.division.is_wanted.swap(false, Relaxed) {
+            return self.drop_copies(memory, Touched::Stay);
         }
         Ok(false)
     }

@@ -7,6 +7,7 @@
 //! oldest sealed block, when pages are needed.
 
 use super::block::{Block, BlockWriter, path_of};
+use super::cache::Touched;
 use super::edit::{Edit, Name};
 use super::record::Kind;
 use super::space::{NoRoom, RecordAt, Resident};
@@ -64,16 +65,20 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let sealed: usize = residents.iter().filter(is_sealed).map(|one| one.pages()).sum();
         let mut has_done = self.divide(&memory)?;
         if is_urgent && sealed == 0 {
-            has_done |= self.drop_copies(&memory)?;
+            has_done |= self.drop_copies(&memory, Touched::Go)?;
         }
         if (free < block / 2 || is_urgent) && sealed > 0 {
             space.free_pages(&space.pool.try_pin()?, block / 4 + 1);
             self.freed.notify_all();
             has_done = true;
         }
-        let copies = space.copy_pages().saturating_sub(self.division.target());
-        let is_short = free + sealed + copies < 2 * block || self.log_is_long();
-        if is_short && let Some(oldest) = residents.iter().find(|one| !is_sealed(one)) {
+        let copies = space.copy_pages().saturating_sub(self.copies_most(space));
+        let is_short = free + sealed + copies < 2 * block;
+        let open = residents.iter().find(|one| !is_sealed(one));
+        // A few pages between copies would only make a small block.
+        let is_worth = |block: &Resident| is_urgent || 4 * block.pages() >= space.block_pages();
+        let oldest = open.filter(|oldest| self.log_is_long() || is_short && is_worth(oldest));
+        if let Some(oldest) = oldest {
             self.seal(&memory, oldest)?;
             has_done = true;
         }

@@ -171,7 +171,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let word = stripe.before(probe).unwrap_or(found);
             let Some(address) = word else { return Ok(None) };
             if let Some(record) = here.record(address) {
-                self.division.count(if record.is_copy() { Side::Copies } else { Side::Writes });
+                if record.is_copy() {
+                    record.touch(&here.guard);
+                    self.division.count(Side::Copies);
+                } else {
+                    self.division.count(Side::Writes);
+                }
                 if let Some(copied) = record.read(&here.guard) {
                     return Ok(Some(copied));
                 }

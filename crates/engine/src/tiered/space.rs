@@ -35,6 +35,9 @@ const ADDRESS_BITS: u32 = 44;
 /// Blocks that a space has at most.
 const BLOCKS_MAX: u64 = 1 << 18;
 
+/// In word 2 of a copy: it was read since it was made. The rest of its upper half is its room.
+const TOUCHED: u64 = 1 << 63;
+
 /// Where the map lies, and how addresses are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Map {
@@ -175,7 +178,23 @@ impl RecordAt {
 
     /// The bytes that it has room for.
     pub(super) fn room<M: MappedMedium>(self, guard: &Guard<'_, M>) -> usize {
-        8 * (self.word(guard, 2).load(guard.pool().medium(), Relaxed) >> 32) as usize
+        8 * (self.word(guard, 2).load(guard.pool().medium(), Relaxed) << 1 >> 33) as usize
+    }
+
+    /// Notes that a copy was read. Most reads find that noted, and store nothing.
+    #[inline(always)]
+    pub(super) fn touch<M: MappedMedium>(self, guard: &Guard<'_, M>) {
+        let (word, medium) = (self.word(guard, 2), guard.pool().medium());
+        // ORDER: Relaxed: a hint. Nothing else changes the word of a copy.
+        let now = word.load(medium, Relaxed);
+        if now & TOUCHED == 0 {
+            word.store(medium, now | TOUCHED, Relaxed);
+        }
+    }
+
+    /// Whether a copy was read.
+    pub(super) fn is_touched<M: MappedMedium>(self, guard: &Guard<'_, M>) -> bool {
+        self.word(guard, 2).load(guard.pool().medium(), Relaxed) & TOUCHED != 0
     }
 
     /// Whether it is being written.

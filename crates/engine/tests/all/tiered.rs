@@ -11,7 +11,8 @@ use std::sync::Arc;
 use terrace_disk::cold::ColdReads;
 use terrace_engine::tiered::{Kind, MakePool, Settings, Shares, Tiered, TieredError};
 use terrace_engine::{
-    Change, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteError, WriteKind,
+    Change, Chore, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Rest, Write, WriteError,
+    WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{PointIndex, Stored};
@@ -288,6 +289,64 @@ fn deaths_are_counted_once_and_in_the_right_block() {
     OnDisk::sync(&store).unwrap();
     drop(store);
     assert_eq!(dead(&open(&files, settings(Durability::Process, &clock))), 3 * record);
+}
+
+/// Hits in copies, and reads of the tier, of gets of these keys.
+fn seen_by_gets(store: &Tiered<SimFs, Dram>, keys: impl Iterator<Item = u32>) -> [u64; 2] {
+    let seen = || store.stats().tier.map(|tier| [tier.copy_hits, tier.cold_reads]).unwrap();
+    let before = seen();
+    keys.for_each(|key| assert_eq!(*store.get(&key.to_le_bytes()).unwrap().unwrap(), key.to_le_bytes()));
+    let after = seen();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+#[test]
+fn copy_that_was_read_stays_when_its_page_goes() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = with_cold_keys(&files, &clock, 20);
+    assert_eq!(seen_by_gets(&store, 0..20), [0, 20]);
+    assert_eq!(seen_by_gets(&store, 0..10), [10, 0]);
+    store.drop_oldest_copies(true);
+    assert_eq!(seen_by_gets(&store, 0..20), [10, 10]);
+    // All of them are read by now. A cache that becomes smaller keeps none.
+    store.drop_oldest_copies(false);
+    assert_eq!(seen_by_gets(&store, 0..20), [0, 20]);
+}
+
+/// While nothing is written, all pages are copies, but for the spare ones. Writes get theirs back
+/// soon enough to fill whole blocks.
+#[test]
+fn cache_has_the_pages_of_writes_while_there_are_none() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let mut settings = Settings::with_dram(8 << 20, Arc::clone(&clock) as Arc<_>, 12_345);
+    settings.shares = Shares { page_bytes: 16 << 10, block_pages: 32, seats: 2 };
+    settings.durability = Durability::None;
+    let pools: MakePool<Dram> = Box::new(|| Pool::anonymous(8 << 20));
+    let store = Tiered::create::<Turbo<Dram, Kind>>(files, Path::new(PATH), settings, pools).unwrap();
+    let count = 150_000u32;
+    let flush = || while store.step(Chore::Flush, &|| false) == Rest::More {};
+    let write = |nth: u32| {
+        let key = (nth % count).to_le_bytes();
+        store.put(Put { key: &key, value: &key, expires_at: None }, Durably::Later).unwrap();
+        if nth % 16 == 0 {
+            flush();
+        }
+    };
+    (0..count).for_each(write);
+    OnDisk::flush(&store).unwrap();
+    store.evict();
+    for from in (0..count).cycle().step_by(15_000).take(100) {
+        seen_by_gets(&store, from..from + 15_000);
+        flush();
+    }
+    let tier = || store.stats().tier.unwrap();
+    let before = tier();
+    assert!(before.cache_bytes > before.dram_bytes / 2, "{before:?}");
+    (0..150_000).for_each(write);
+    let after = tier();
+    let (bytes, blocks) = (after.flushed_bytes - before.flushed_bytes, after.flushes - before.flushes);
+    let full = before.flushed_bytes / before.flushes;
+    assert!(blocks > 10 && bytes / blocks > full * 3 / 4, "{bytes} bytes in {blocks}, {full} in each before");
 }
 
 /// Opens a store in a pool of so many bytes.

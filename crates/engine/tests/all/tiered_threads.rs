@@ -149,8 +149,11 @@ fn scan_finds_every_key_while_records_move() {
             });
         }
         scope.spawn(move || {
-            while !is_over.load(Relaxed) {
-                store.drop_oldest_copies();
+            for turn in 0.. {
+                store.drop_oldest_copies(turn % 4 != 0);
+                if is_over.load(Relaxed) {
+                    break;
+                }
             }
         });
         let scans: Vec<usize> = (0..60).map(|_| contents(store).unwrap().len()).collect();
@@ -272,7 +275,7 @@ fn move_records(store: &Tiered<SimFs, Dram>, turn: u64) {
     match turn % 6 {
         0 => OnDisk::flush(store).unwrap(),
         1 => store.evict(),
-        2 => store.drop_oldest_copies(),
+        2 => store.drop_oldest_copies(turn % 12 < 6),
         3 => OnDisk::compact(store, Bound::Unbounded, Bound::Unbounded).unwrap(),
         _ => _ = store.step(Chore::Flush, &|| false),
     }

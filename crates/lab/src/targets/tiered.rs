@@ -145,7 +145,7 @@ impl<M: MappedMedium> TieredUnderTest<M> {
             0 => OnDisk::flush(&self.store)?,
             1 => self.store.evict(),
             2 => OnDisk::compact(&self.store, all.0, all.1)?,
-            3 => self.store.drop_oldest_copies(),
+            3 => self.store.drop_oldest_copies(step % 12 < 6),
             _ => {
                 for chore in [Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain] {
                     while self.store.step(chore, &|| false) == Rest::More {}
