@@ -55,6 +55,11 @@ pub(super) struct State<T> {
     pub(super) is_making: bool,
     pub(super) is_writing: bool,
     pub(super) is_syncing: bool,
+    /// What the last sync, or the one under way, makes durable at least.
+    pub(super) syncing: Position,
+    /// Threads that wait for the next sync, and how many have waited for that one.
+    pub(super) waiting: usize,
+    pub(super) released: usize,
     /// Syncs that succeeded.
     pub(super) syncs: u64,
     /// The error that ended the log, and the one that the last records taken out met.
@@ -83,6 +88,9 @@ impl<T> State<T> {
             is_making: false,
             is_writing: false,
             is_syncing: false,
+            syncing: end,
+            waiting: 0,
+            released: 0,
             syncs: 0,
             failure: None,
             full: None,
@@ -104,6 +112,17 @@ impl<T> State<T> {
         self.failure()?;
         let is_out = self.taken_out.iter().any(|&(from, end)| from < to && to <= end);
         if is_out { Err(self.full.clone().expect("the reason why")) } else { Ok(()) }
+    }
+
+    /// Notes a thread that waits for everything up to `to` to be durable. Returns whether as many
+    /// wait for the next sync now as have waited for the last.
+    pub(super) fn wait_for(&mut self, to: Position) -> bool {
+        match to {
+            to if to > self.syncing => self.waiting += 1,
+            to if to > self.durable => self.released += 1,
+            _ => return false,
+        }
+        self.waiting == self.released
     }
 
     /// The position behind the last record that was not taken out.

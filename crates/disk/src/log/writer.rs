@@ -8,10 +8,14 @@ use super::state::{Chunk, State};
 use crate::DiskError;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use terrace_medium::files::{Files, StoredFile};
 
 /// Bytes of the largest buffer that is used again.
 const BUFFER_MAX: usize = 4 << 20;
+
+/// How long a sync waits for the next of the threads that the one before has released.
+const GATHER: Duration = Duration::from_micros(100);
 
 /// How a log is written.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +44,8 @@ pub struct Log<F: Files> {
     made: Condvar,
     wrote: Condvar,
     synced: Condvar,
+    /// Signalled when as many threads wait for a sync as the one before has released.
+    gathered: Condvar,
     /// Held while segments are removed.
     pub(super) releasing: Mutex<()>,
 }
@@ -54,9 +60,9 @@ impl<F: Files> Log<F> {
         options: LogOptions,
         state: State<F::File>,
     ) -> Self {
-        let (made, wrote, synced) = Default::default();
+        let (made, wrote, synced, gathered) = Default::default();
         let (state, releasing) = (Mutex::new(state), Mutex::new(()));
-        Self { files, directory, store, options, state, made, wrote, synced, releasing }
+        Self { files, directory, store, options, state, made, wrote, synced, gathered, releasing }
     }
 
     pub(super) fn lock(&self) -> Guard<'_, F> {
@@ -110,6 +116,9 @@ impl<F: Files> Log<F> {
     /// As [`Log::write`].
     pub fn sync(&self, to: Position) -> Result<(), DiskError> {
         let mut state = self.lock();
+        if state.wait_for(to) {
+            self.gathered.notify_one();
+        }
         loop {
             state.check(to)?;
             if state.durable >= to {
@@ -120,8 +129,10 @@ impl<F: Files> Log<F> {
                 continue;
             }
             state.is_syncing = true;
+            state = self.gather(state);
             // Whatever else is pending, so that this sync covers it.
             let all = if state.is_writing { to } else { state.end() };
+            state.syncing = all;
             let (written, result) = self.write_up_to(state, all);
             state = written;
             if result.is_ok() {
@@ -197,6 +208,19 @@ impl<F: Files> Log<F> {
             }
         }
         Ok(state)
+    }
+
+    /// Waits until as many threads wait for this sync as the one before has released: they come
+    /// again soon, one after the other. Gives up once none has come for a while.
+    fn gather<'l>(&'l self, mut state: Guard<'l, F>) -> Guard<'l, F> {
+        let mut before = 0;
+        while before < state.waiting && state.waiting < state.released {
+            before = state.waiting;
+            let waited = self.gathered.wait_timeout(state, GATHER);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.released = std::mem::take(&mut state.waiting);
+        state
     }
 
     /// As [`Log::write`], with the state locked before and after.
