@@ -169,8 +169,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
-    /// Pages that writes have at least: three blocks, since a block that is sealed before it is full
-    /// is a small one. While nothing is written, those that copies leave free.
+    /// Pages that writes have at least: three blocks, since a block that is sealed before it is
+    /// full is a small one. While nothing is written, those that copies leave free.
     fn writes_least(&self, space: &Space<M>) -> usize {
         match self.division.is_written.load(Relaxed) {
             true => (3 * space.block_pages()).min(space.pages().1 / 2),

@@ -328,7 +328,7 @@ fn cache_has_the_pages_of_writes_while_there_are_none() {
     let write = |nth: u32| {
         let key = (nth % count).to_le_bytes();
         store.put(Put { key: &key, value: &key, expires_at: None }, Durably::Later).unwrap();
-        if nth % 16 == 0 {
+        if nth.is_multiple_of(16) {
             flush();
         }
     };
