@@ -247,6 +247,7 @@ impl<F: Files> Log<F> {
         state.is_writing = true;
         let mut chunks = std::mem::take(&mut state.pending);
         assert!(!chunks.is_empty(), "what is appended is written or pending");
+        let last = state.number;
         drop(state);
         let write = |chunk: &Chunk<F::File>| chunk.segment.file.write_all_at(&chunk.bytes, chunk.offset);
         let failed = chunks.iter().enumerate().find_map(|(nth, chunk)| Some((nth, write(chunk).err()?)));
@@ -256,6 +257,9 @@ impl<F: Files> Log<F> {
             let cut = if matches!(error, DiskError::Full { .. }) { cut(&chunks[nth]) } else { Ok(()) };
             cut.err().unwrap_or(error)
         });
+        // No more goes to these: their pages need not stay in memory until their sync.
+        let is_over = |chunk: &&Chunk<F::File>| chunk.segment.number < last;
+        chunks[..written].iter().filter(is_over).for_each(|chunk| chunk.segment.file.expect_small_writes(0));
         let mut state = self.lock();
         chunks[..written].iter().for_each(|chunk| state.wrote(chunk));
         match failed {

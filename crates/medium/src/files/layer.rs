@@ -62,7 +62,7 @@ pub trait StoredFile: Send + Sync {
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
     /// Tells that many small writes to the first `bytes` bytes follow, which have storage. The file
-    /// may make these cheaper. They have the same effect.
+    /// may make these cheaper. They have the same effect. With 0, they are over.
     fn expect_small_writes(&self, bytes: u64) {
         let _ = bytes;
     }

@@ -90,7 +90,7 @@ impl StoredFile for SystemFile {
         })
     }
     fn expect_small_writes(&self, bytes: u64) {
-        self.set_mapped(Mapped::new(&self.file, bytes));
+        self.set_mapped((bytes > 0).then(|| Mapped::new(&self.file, bytes)).flatten());
     }
     fn forget(&self) {
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
