@@ -154,7 +154,11 @@ fn several_keys_are_written_all_or_none() {
 #[test]
 fn overlong_key_in_transaction_leaves_store_sound() {
     for index in terrace::Index::ALL {
-        let store = crate::common::fresh().index(index).create().expect("memory for a store");
+        let store = match crate::common::fresh().index(index).create() {
+            // The engine over two tiers has no ART.
+            Err(terrace::OpenError::IndexOfTiers(_)) => continue,
+            store => store.expect("memory for a store"),
+        };
         let clock = Arc::new(terrace::ManualClock::at(START_MS));
         let mut client = Client::of(Arc::new(Shared::new(store, Config::default())), clock);
         let long = "k".repeat(65_537);
