@@ -45,7 +45,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         };
         match write() {
             Ok(file) => {
-                let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
                 unsynced.push(Arc::new(file));
                 Ok(LargeValue { number, sum: xxh3_64_with_seed(value, number) })
             }
@@ -65,7 +65,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let path = path_of(self.path(), large.number);
         let file = self.files.open(&path, Purpose::Write).map_err(DiskError::room("open", &path))?;
         file.write_all_at(value, 0).map_err(DiskError::room("write", &path))?;
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(file));
+        self.unsynced.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(file));
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Removes the files of all large values: the store was cleared.
     pub(super) fn forget_large(&self) -> Result<(), WriteError> {
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.unsynced.write().unwrap_or_else(PoisonError::into_inner).clear();
         let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
         let next = self.next_file.load(Relaxed);
         for number in names.iter().filter_map(|name| number_of(name.to_str()?)).filter(|nth| *nth < next) {

@@ -28,7 +28,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use terrace_disk::{Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Record, replay};
 use terrace_index::{PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
@@ -242,7 +242,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             division: Default::default(),
             divided_at: AtomicU64::new(0),
             swept: Mutex::default(),
-            unsynced: Mutex::default(),
+            unsynced: RwLock::default(),
             standing: Standing::new(settings.read_only, settings.durability),
             synced_at: AtomicU64::new(settings.clock.now_ms()),
             chance: AtomicU64::new(settings.chance),

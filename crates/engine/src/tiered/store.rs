@@ -21,7 +21,7 @@ use crate::{Clock, Durability, OpenError, WriteError};
 use arc_swap::ArcSwap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use terrace_disk::{Directory, DiskError, Log, Manifest, Position};
 use terrace_index::{Place, PointIndex, Stored};
@@ -111,7 +111,7 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     /// Where the sweep goes on.
     pub(super) swept: Mutex<Place>,
     /// Files of large values that were written since the last sync of the log.
-    pub(super) unsynced: Mutex<Vec<Arc<F::File>>>,
+    pub(super) unsynced: RwLock<Vec<Arc<F::File>>>,
     pub(super) standing: Standing,
     pub(super) synced_at: AtomicU64,
     pub(super) chance: AtomicU64,
@@ -250,19 +250,33 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Syncs the files of large values that the log may name, and runs `sync`, which may make any
-    /// record of the log durable. No large value comes into the log meanwhile.
+    /// record of the log durable. No large value comes into the log meanwhile; other threads may
+    /// sync it, so that writers that wait for their records share a sync.
     pub(super) fn with_large_synced<T>(&self, sync: impl FnOnce() -> T) -> Result<T, WriteError> {
-        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
-        if !unsynced.is_empty() {
-            let room = |error| self.standing.failed(DiskError::room("sync", self.path())(error));
-            unsynced
-                .iter()
-                .try_for_each(|file| terrace_medium::files::StoredFile::sync(&**file))
-                .map_err(room)?;
-            self.files.sync_directory(self.path()).map_err(room)?;
-            unsynced.clear();
+        loop {
+            let unsynced = self.unsynced.read().unwrap_or_else(PoisonError::into_inner);
+            if !unsynced.is_empty() {
+                drop(unsynced);
+                self.sync_large_files()?;
+                continue;
+            }
+            return Ok(sync());
         }
-        Ok(sync())
+    }
+
+    fn sync_large_files(&self) -> Result<(), WriteError> {
+        let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let room = |error| self.standing.failed(DiskError::room("sync", self.path())(error));
+        unsynced
+            .iter()
+            .try_for_each(|file| terrace_medium::files::StoredFile::sync(&**file))
+            .map_err(room)?;
+        self.files.sync_directory(self.path()).map_err(room)?;
+        unsynced.clear();
+        Ok(())
     }
 
     /// Waits until pages were freed, for `time` at most.
