@@ -56,7 +56,8 @@ pub enum Until {
 /// What to do with the memory of the peer. It owns its buffer until it is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Fills a buffer with the bytes from a place on. Each aligned word is one that was there.
+    /// Fills a buffer with the bytes from a place on. They are of several moments; over TCP even
+    /// those of one word may be. So what is read proves itself, by a checksum or the like.
     Read {
         /// The first byte.
         from: Place,

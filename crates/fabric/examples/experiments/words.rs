@@ -8,7 +8,7 @@ use std::time::Duration;
 use terrace_fabric::{Access, Endpoint, Fabric, Memory, Operation, Output, Place, RegionKey, Words, perform};
 
 const WORDS: usize = 512;
-const ROUNDS: u64 = 20_000;
+const BATCH: usize = 16;
 
 pub(crate) fn run() {
     println!("-- words in reads beside stores of the target");
@@ -26,24 +26,48 @@ pub(crate) fn run() {
                 memory.words().iter().for_each(|place| place.store(word, Relaxed));
             }
         });
-        println!("{}", reader.line("seen: "));
+        (0..2).for_each(|_| println!("{}", reader.line("seen: ")));
         done.store(true, Relaxed);
     });
 }
 
 pub(crate) fn read_from(address: &[u8], region: RegionKey) {
     let mut connection = crate::fabric().connect(address).expect("a connection");
-    let (mut mixed, mut torn, mut words) = (0u64, 0u64, 0u64);
-    for round in 0..ROUNDS {
-        // Of many lengths and places, so that pieces of the network end anywhere.
-        let len = 64 + 8 * (round as usize % (WORDS - 8));
-        let offset = (8 * WORDS - len) as u64 / 16 * 8;
-        let read = Operation::Read { from: Place { region, offset }, into: vec![0; len] };
-        let outcomes = perform(&mut connection, vec![read], Duration::from_secs(9)).expect("a read");
-        let Ok(Output::Buffer(bytes)) = &outcomes[0] else { panic!("{outcomes:?}") };
-        mixed += u64::from(bytes.iter().any(|byte| *byte != bytes[0]));
-        torn += bytes.chunks(8).filter(|word| word.iter().any(|byte| *byte != word[0])).count() as u64;
-        words += len as u64 / 8;
+    // Of one line, as a bucket is; then of many lengths, so that parts of the network end anywhere.
+    for (name, rounds, len_of) in [
+        ("64 bytes", 300_000, (|_| 64) as fn(usize) -> usize),
+        ("64 bytes to 4 KiB", 60_000, |round| 64 + 8 * (round % (WORDS - 8))),
+    ] {
+        let mut seen = Seen::default();
+        for first in (0..rounds).step_by(BATCH) {
+            let read = |round| {
+                let len = len_of(round);
+                let offset = (round * 64 % (8 * WORDS - len + 8)) as u64;
+                Operation::Read { from: Place { region, offset }, into: vec![0; len] }
+            };
+            let reads = (first..first + BATCH).map(read).collect();
+            for outcome in perform(&mut connection, reads, Duration::from_secs(9)).expect("a batch") {
+                let Ok(Output::Buffer(bytes)) = outcome else { panic!("{outcome:?}") };
+                seen.note(&bytes);
+            }
+        }
+        print_line(&format!("seen: reads of {name}: {seen:?}"));
     }
-    print_line(&format!("seen: {ROUNDS} reads, {mixed} of several moments; {torn} of {words} words torn"));
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    reads: u64,
+    of_several_moments: u64,
+    words: usize,
+    torn_words: usize,
+}
+
+impl Seen {
+    fn note(&mut self, bytes: &[u8]) {
+        self.reads += 1;
+        self.of_several_moments += u64::from(bytes.iter().any(|byte| *byte != bytes[0]));
+        self.words += bytes.len() / 8;
+        self.torn_words += bytes.chunks(8).filter(|word| word.iter().any(|byte| *byte != word[0])).count();
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Greeting ── pulse ──▶ Open ── an operation fails ──▶ Doubtful ── pulse ──▶ Ended(Refused)
-//!       └──── no pulse, or another one ────▶ Ended(Lost) ◀── no pulse in time ──┘
+//!       └──── another pulse ────▶ Ended(Lost) ◀──── no pulse in time ────────────┘
 //! ```
 //! The providers for TCP answer a forbidden read or write by ending the connection, and tell no
 //! reason. So does a target that dies. Only the endpoint's pulse tells the two apart. Nothing but
@@ -15,10 +15,8 @@ use crate::{Completion, Connection, Error, Failure, Operation, Output, Place, Po
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long the pulse of a target that refused something may take.
+/// How long a target may be silent, after a failure or while the library connects anew.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Polls without a completion before a thread sleeps: a target nearby answers sooner than that.
-const IDLE_POLLS: u32 = 32;
 /// A sleep ends after this, whether or not there was a reason.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
@@ -35,16 +33,17 @@ pub struct LibfabricConnection {
     state: State,
     pulse_posted: bool,
     waiting: VecDeque<Item>,
+    /// When the connection was found to be in need of patience.
+    silent_since: Option<Instant>,
     /// Completed with an error whose reason is not known yet.
     doubtful: Vec<u64>,
-    idle_polls: u32,
 }
 
 #[derive(Clone, Copy)]
 enum State {
     Greeting,
     Open,
-    Doubtful(Instant),
+    Doubtful,
     Ended(Failure),
 }
 
@@ -62,8 +61,8 @@ impl LibfabricConnection {
             state,
             pulse_posted: false,
             waiting,
+            silent_since: None,
             doubtful,
-            idle_polls: 0,
         })
     }
 
@@ -85,8 +84,8 @@ impl LibfabricConnection {
         let same = matches!(output, Output::Buffer(bytes) if bytes[..] == self.pulse.to_ne_bytes());
         self.state = match self.state {
             State::Greeting if same => State::Open,
-            State::Doubtful(_) if same => State::Ended(Failure::Refused),
-            State::Greeting | State::Doubtful(_) => State::Ended(Failure::Lost),
+            State::Doubtful if same => State::Ended(Failure::Refused),
+            State::Greeting | State::Doubtful => State::Ended(Failure::Lost),
             other => other,
         };
     }
@@ -100,11 +99,13 @@ impl LibfabricConnection {
         }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a bound for an answer that may never come")]
     fn doubt(&mut self, verdict: Verdict) {
         match (verdict, self.state) {
             (Verdict::Refused, _) => self.state = State::Ended(Failure::Refused),
-            (_, State::Open) => (self.state, self.pulse_posted) = (State::Doubtful(Instant::now()), false),
+            (Verdict::Unknown, State::Open) => {
+                (self.state, self.pulse_posted) = (State::Doubtful, false);
+                self.silent_since = Some(now());
+            }
             _ => {}
         }
     }
@@ -112,7 +113,7 @@ impl LibfabricConnection {
     /// Posts what can be posted now.
     fn push(&mut self) {
         match self.state {
-            State::Greeting | State::Doubtful(_) if !self.pulse_posted => self.post_pulse(),
+            State::Greeting | State::Doubtful if !self.pulse_posted => self.post_pulse(),
             State::Open => self.post_waiting(),
             _ => {}
         }
@@ -131,8 +132,18 @@ impl LibfabricConnection {
     fn post_waiting(&mut self) {
         while let Some(item) = self.waiting.pop_front() {
             let (item, verdict) = match self.port.post(self.peer, item) {
-                Attempt::Posted => continue,
-                Attempt::Later(item) => return self.waiting.push_front(item),
+                Attempt::Posted => {
+                    self.silent_since = None;
+                    continue;
+                }
+                Attempt::Later(item) => {
+                    self.waiting.push_front(item);
+                    // The library has room, so it must be connecting anew.
+                    if self.port.is_idle() && self.silent_since.is_none() {
+                        self.silent_since = Some(now());
+                    }
+                    return;
+                }
                 Attempt::Refused(item) => (item, Verdict::Refused),
                 Attempt::Failed(item) => (item, Verdict::Unknown),
             };
@@ -141,12 +152,9 @@ impl LibfabricConnection {
         }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a bound for an answer that may never come")]
     fn lose_patience(&mut self) {
-        if let State::Doubtful(since) = self.state
-            && since.elapsed() > PATIENCE
-        {
-            self.state = State::Ended(Failure::Lost);
+        if self.silent_since.is_some_and(|since| now() - since > PATIENCE) {
+            self.give_up();
         }
     }
 
@@ -173,7 +181,6 @@ impl Connection for LibfabricConnection {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
-        let before = completions.len();
         while !matches!(self.state, State::Ended(_))
             && let Some(completed) = self.port.completed()
         {
@@ -184,7 +191,6 @@ impl Connection for LibfabricConnection {
         if let State::Ended(failure) = self.state {
             self.fail_all(failure, completions);
         }
-        self.idle_polls = if completions.len() > before { 0 } else { self.idle_polls.saturating_add(1) };
     }
 
     fn give_up(&mut self) {
@@ -195,14 +201,20 @@ impl Connection for LibfabricConnection {
 }
 
 impl Wait for LibfabricConnection {
+    /// Sleeps. A thread that polls instead gains nothing, and takes the processor from a target on
+    /// the same machine for whole ticks of the scheduler.
     fn wait(&mut self, at_most: Duration) -> Result<(), Error> {
         let at_most = match self.state {
             State::Ended(_) => return Ok(()),
-            _ if self.idle_polls < IDLE_POLLS => return Ok(()),
             State::Open if self.waiting.is_empty() => at_most.min(SLEEP_MAX),
             // Nothing tells when the library has room again.
             _ => at_most.min(Duration::from_millis(1)),
         };
         self.port.wait(at_most)
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bound for an answer that may never come")]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -7,7 +7,7 @@
 //! ```
 //! What happens to an operation:
 //! 1. It is cut into pieces, which arrive one after another or in any order. A reader of the
-//!    target's memory sees those that have arrived; a read sees words of several moments.
+//!    target's memory sees those that have arrived; a read sees bytes of several moments.
 //! 2. The piece that arrives first shows the region's key, **once**. Later pieces are not checked:
 //!    a payload goes on to arrive after its region was revoked. They are lost once the endpoint is
 //!    closed, or its node has died.

@@ -4,6 +4,7 @@ use super::queue::Happening;
 use super::simulation::{Event, NodeId};
 use super::state::{Condition, Under, World, nanos};
 use crate::{Access, Completion, Failure, Operation, Output, Posted, load_bytes, store_bytes};
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 impl World {
@@ -112,6 +113,7 @@ impl World {
             operation,
             checked: None,
             pieces,
+            chance: self.random.any(),
             left: pieces,
             incomplete: false,
             before: 0,
@@ -223,15 +225,15 @@ impl World {
         true
     }
 
-    /// The bytes of a piece.
-    fn cut_of(&self, operation: usize, piece: u32) -> std::ops::Range<usize> {
-        let Under { operation, pieces, .. } = &self.operations[operation];
+    /// The bytes of a piece: at least about a word, since there are no more pieces than words.
+    fn cut_of(&self, operation: usize, piece: u32) -> Range<usize> {
+        let Under { operation, pieces, chance, .. } = &self.operations[operation];
         let (len, pieces) = (operation.len(), *pieces as usize);
-        let skew = (operation.place().offset % 8) as usize;
+        let into_word = (operation.place().offset % 8) as usize;
         let cut = |piece: usize| match len * piece / pieces {
-            0 => 0,
-            at if piece == pieces || self.options.tears_words => at,
-            at => ((at + skew) & !7).saturating_sub(skew),
+            at if piece == 0 || piece == pieces => at,
+            at if self.options.tears_words => at + (chance >> (3 * (piece % 21))) as usize % 8,
+            at => ((at + into_word) & !7).saturating_sub(into_word),
         };
         cut(piece as usize)..cut(piece as usize + 1)
     }

@@ -16,7 +16,7 @@ pub struct Options {
     pub reorders: bool,
     /// Whether messages from a node to another one overtake each other.
     pub reorders_messages: bool,
-    /// Whether a word may be cut, as on transports that copy bytes.
+    /// Whether pieces end anywhere, so that a reader may see a part of a word, as on TCP.
     pub tears_words: bool,
     /// Whether a connection knows when a write is persistent.
     pub persists: bool,
@@ -41,7 +41,7 @@ impl Default for Options {
             pieces_max: 4,
             reorders: true,
             reorders_messages: false,
-            tears_words: false,
+            tears_words: true,
             persists: true,
             needs_target: true,
             message_lost_in: 0,

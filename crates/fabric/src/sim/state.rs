@@ -111,6 +111,8 @@ pub(super) struct Under {
     /// Where its bytes go, once its key was checked.
     pub(super) checked: Option<(Arc<dyn Memory>, usize)>,
     pub(super) pieces: u32,
+    /// Where its pieces end, by chance.
+    pub(super) chance: u64,
     /// Pieces that have neither arrived nor been lost.
     pub(super) left: u32,
     /// A piece was lost.

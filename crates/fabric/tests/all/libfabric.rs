@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_fabric::{
-    Access, Endpoint, Error, Fabric, Libfabric, LibfabricEndpoint, Memory, RegionKey, Words,
+    Access, Endpoint, Error, Fabric, Failure, Libfabric, LibfabricConnection, LibfabricEndpoint, Memory,
+    Operation, Output, Place, RegionKey, Until, Words, perform,
 };
 
+const LONG: Duration = Duration::from_secs(60);
 const ADDRESS: &str = "TERRACE_FABRIC_ADDRESS";
 const PROVIDER: &str = "TERRACE_FABRIC_PROVIDER";
 
@@ -124,6 +126,93 @@ fn half_written_payload_stops_when_the_endpoint_is_closed() {
     assert_eq!(writer.line("ended: "), "Lost");
     assert!(before < PAYLOAD, "nothing was under way");
     assert_eq!(arrived(&memory), before);
+}
+
+/// A payload whose writer has not stopped: the library's own thread receives it meanwhile.
+#[test]
+fn closed_endpoint_receives_nothing_from_a_busy_writer() {
+    let fabric = fabric();
+    for round in 0..20 {
+        let memory = Arc::new(Words::new(PAYLOAD / 8));
+        let mut endpoint = fabric.open().expect("an endpoint");
+        let region = endpoint.register(memory.clone(), 0..PAYLOAD, Access::Write).expect("a region");
+        let mut connection = fabric.connect(endpoint.address()).expect("a connection");
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                let ones = |byte| Operation::Write {
+                    bytes: vec![byte; PAYLOAD],
+                    to: Place { region, offset: 0 },
+                    until: Until::Arrived,
+                };
+                (1..=u8::MAX).cycle().find_map(|byte| {
+                    perform(&mut connection, vec![ones(byte)], LONG).expect("a write").remove(0).err()
+                })
+            });
+            // Until it is in the middle of some payload.
+            while memory.words()[round * PAYLOAD / 8 / 20].load(Relaxed) == 0 && !writer.is_finished() {
+                std::thread::yield_now();
+            }
+            endpoint.close().expect("closed");
+            let words = || -> Vec<u64> { memory.words().iter().map(|word| word.load(Relaxed)).collect() };
+            let before = words();
+            assert_eq!(writer.join().expect("a writer"), Some(Failure::Lost));
+            assert!(words() == before, "bytes arrived after the endpoint was closed, in round {round}");
+        });
+    }
+}
+
+/// Nothing is under way that could fail, so the library tells nothing.
+#[test]
+fn endpoint_that_closes_meanwhile_is_found_lost() {
+    let fabric = fabric();
+    let mut endpoint = fabric.open().expect("an endpoint");
+    let region = endpoint.register(Arc::new(Words::new(1)), 0..8, Access::Read).expect("a region");
+    let mut connection = fabric.connect(endpoint.address()).expect("a connection");
+    let read = || vec![Operation::Read { from: Place { region, offset: 0 }, into: vec![0; 8] }];
+    assert!(perform(&mut connection, read(), LONG).expect("a read")[0].is_ok());
+    endpoint.close().expect("closed");
+    // Does not return before that if the connection waits for the deadline.
+    let outcomes = perform(&mut connection, read(), Duration::MAX).expect("a read");
+    assert_eq!(outcomes, [Err(Failure::Lost)]);
+}
+
+#[test]
+fn endpoint_outlives_a_writer_that_dies_in_the_middle() {
+    let HalfWritten { memory, mut endpoint, region: _, writer } = HalfWritten::new();
+    drop(writer);
+    let region = endpoint.register(memory.clone(), 0..64, Access::ReadWrite).expect("a region");
+    let mut connection = fabric().connect(endpoint.address()).expect("a connection");
+    let read = Operation::Read { from: Place { region, offset: 0 }, into: vec![0; 64] };
+    let outcomes = perform(&mut connection, vec![read], LONG).expect("a read");
+    assert_eq!(outcomes, [Ok(Output::Buffer(vec![1; 64]))]);
+    endpoint.close().expect("closed");
+}
+
+/// But for the four bytes of the host: all of this stays on the machine.
+#[test]
+fn altered_address_is_an_error_or_leads_nowhere() {
+    let fabric = fabric();
+    let endpoint = fabric.open().expect("an endpoint");
+    let address = endpoint.address();
+    let host = address.len() - 12..address.len() - 8;
+    for at in (0..address.len()).filter(|at| !host.contains(at)) {
+        let mut altered = address.to_vec();
+        altered[at] ^= 0x41;
+        let Ok(mut connection) = fabric.connect(&altered) else { continue };
+        let from = Place { region: RegionKey::from_bytes([7; 16]), offset: 0 };
+        let read = Operation::Read { from, into: vec![0; 8] };
+        let outcomes = perform(&mut connection, vec![read], Duration::from_millis(20)).expect("a read");
+        assert!(outcomes[0].is_err(), "byte {at} of {address:02x?}");
+    }
+}
+
+#[test]
+fn endpoints_and_connections_move_between_threads() {
+    fn assert_send<T: Send>() {}
+    fn assert_shared<T: Send + Sync + Clone>() {}
+    assert_send::<LibfabricEndpoint>();
+    assert_send::<LibfabricConnection>();
+    assert_shared::<Libfabric>();
 }
 
 #[test]

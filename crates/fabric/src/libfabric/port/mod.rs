@@ -235,6 +235,11 @@ impl Port {
         checked("wait for a completion", code, objects.info.advice())
     }
 
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&mut self) -> bool {
+        self.objects().under_way.is_empty()
+    }
+
     /// Takes the numbers of what is under way.
     pub(super) fn take_numbers(&mut self) -> Vec<u64> {
         let under_way = self.objects().under_way.iter_mut();
