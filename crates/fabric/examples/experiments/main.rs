@@ -1,6 +1,7 @@
 //! What libfabric does where its manual leaves it open. `docs/fabric.md` has the results.
 //!
-//! `cargo run --release -p terrace-fabric --example experiments [half|commit|reads|endpoints|words]`
+//! `cargo run --release -p terrace-fabric --example experiments`, and one of half, commit, reads,
+//! endpoints and words for that one only.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures")]
 
 mod commit;

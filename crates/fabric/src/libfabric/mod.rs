@@ -41,8 +41,9 @@ impl Libfabric {
     /// The provider for any network.
     pub const TCP: &'static str = "tcp;ofi_rxm";
 
-    /// The fabric of a provider, on the network interface with this address: `tcp;ofi_rxm`,
-    /// `verbs;ofi_rxm`, `efa`, `shm`. With `shm` a region cannot be revoked.
+    /// The fabric of a provider, on the network interface with this address: `tcp;ofi_rxm`, or
+    /// `verbs;ofi_rxm` and `efa`, which nobody has tried with this. A provider that makes no
+    /// progress by itself, as `shm`, is not found.
     ///
     /// # Errors
     /// If the machine has no such provider or address.

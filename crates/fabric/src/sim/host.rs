@@ -1,7 +1,7 @@
 //! What a node's state machine may do.
 
 use super::queue::Happening;
-use super::simulation::NodeId;
+use super::simulation::{Event, NodeId};
 use super::state::{ConnectionState, EndpointState, Registered, World};
 use crate::{Access, Completion, Connection, Endpoint, Error, Fabric, Failure, Memory, Posted, RegionKey};
 use std::cell::RefCell;
@@ -35,7 +35,8 @@ impl Host {
     pub fn set_timer(&self, after: Duration, token: u64) {
         let mut world = self.world.borrow_mut();
         let delay = world.nodes[self.node].takes(after);
-        world.after(delay, Happening::Timer { node: self.node, life: self.life, token });
+        let (from, to, life, event) = (self.node, self.node, self.life, Event::Timer(token));
+        world.after(delay, Happening::Heard { from, to, life, event });
     }
 
     /// Sends bytes to a node. They may be lost, and are if it is dead or dies before they arrive.
@@ -86,6 +87,7 @@ impl Fabric for Host {
             under_way: Vec::new(),
             completions: Vec::new(),
             waking: false,
+            dropped: false,
             last_piece: 0,
         });
         Ok(SimConnection { world: Rc::clone(&self.world), id })
@@ -174,6 +176,7 @@ impl Connection for SimConnection {
 impl Drop for SimConnection {
     fn drop(&mut self) {
         let mut world = self.world.borrow_mut();
+        world.connections[self.id].dropped = true;
         world.give_up(self.id);
         world.connections[self.id].completions = Vec::new();
     }

@@ -11,63 +11,39 @@ impl World {
     /// Lets something happen; returns which node has to hear of it.
     pub(super) fn happen(&mut self, happening: Happening) -> Option<(usize, Event)> {
         match happening {
-            Happening::Message { from, to, .. } => {
-                let happening = self.passes(from, to, happening)?;
-                self.hear(happening)
-            }
-            Happening::Timer { .. } | Happening::Completed { .. } => self.hear(happening),
-            Happening::Piece { operation, piece } => {
-                self.piece(operation, piece);
-                None
-            }
-            Happening::Reply { operation } => {
-                self.reply(operation);
-                None
-            }
-            Happening::End { connection } => {
-                self.end(connection);
-                None
-            }
+            Happening::Heard { from, to, life, event } => return self.hear(from, to, life, event),
+            Happening::Piece { operation, piece } => self.piece(operation, piece),
+            Happening::Reply { operation } => self.reply(operation),
+            Happening::End { connection } => self.end(connection),
         }
+        None
     }
 
-    /// Tells a node, if it runs.
-    fn hear(&mut self, happening: Happening) -> Option<(usize, Event)> {
-        let (node, life) = match happening {
-            Happening::Message { to, life, .. } => (to, life),
-            Happening::Timer { node, life, .. } => (node, life),
-            Happening::Completed { connection } => self.initiator(connection),
-            Happening::Piece { .. } | Happening::Reply { .. } | Happening::End { .. } => return None,
-        };
-        let event = match self.for_node(node, life, happening)? {
-            Happening::Message { from, bytes, .. } => Event::Message { from: NodeId(from), bytes },
-            Happening::Timer { token, .. } => Event::Timer(token),
-            Happening::Completed { connection } => {
-                self.connections[connection].waking = false;
-                Event::Completed { connection: connection as u64 }
-            }
-            Happening::Piece { .. } | Happening::Reply { .. } | Happening::End { .. } => return None,
-        };
-        Some((node, event))
-    }
-
-    /// The node that a connection belongs to, and in which of its lives.
-    fn initiator(&self, connection: usize) -> (usize, u64) {
-        (self.connections[connection].node, self.connections[connection].life)
-    }
-
-    /// Whether a node takes part in what happens; else it waits there, or is dropped.
-    fn for_node(&mut self, node: usize, life: u64, happening: Happening) -> Option<Happening> {
-        let state = &mut self.nodes[node];
-        match state.condition {
-            _ if life != state.life => None,
-            Condition::Running => Some(happening),
+    /// Tells a node; or keeps that back, or drops it.
+    fn hear(&mut self, from: usize, to: usize, life: u64, event: Event) -> Option<(usize, Event)> {
+        if self.is_cut(from, to) {
+            self.behind_cut.push((from, to, Happening::Heard { from, to, life, event }));
+            return None;
+        }
+        let condition = self.nodes[to].condition;
+        match condition {
+            _ if life != self.nodes[to].life => None,
+            Condition::Running if self.is_for_nobody(&event) => None,
+            Condition::Running => Some((to, event)),
             Condition::Stopped => {
-                state.inbox.push(happening);
+                self.nodes[to].inbox.push(Happening::Heard { from, to, life, event });
                 None
             }
             Condition::Dead | Condition::Gone => None,
         }
+    }
+
+    /// Whether an event is about a connection that its node has dropped.
+    fn is_for_nobody(&mut self, event: &Event) -> bool {
+        let Event::Completed { connection } = event else { return false };
+        let state = &mut self.connections[*connection as usize];
+        state.waking = false;
+        state.dropped
     }
 
     pub(super) fn send(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
@@ -82,7 +58,8 @@ impl World {
             *last = at;
         }
         let life = state.life;
-        self.queue.add(at, Happening::Message { from, to, life, bytes });
+        let event = Event::Message { from: NodeId(from), bytes };
+        self.queue.add(at, Happening::Heard { from, to, life, event });
     }
 
     /// Whether the network carries something; else it waits until it does.
@@ -139,7 +116,8 @@ impl World {
 
     fn piece(&mut self, operation: usize, piece: u32) {
         let connection = self.operations[operation].connection;
-        let (from, life) = self.initiator(connection);
+        let state = &self.connections[connection];
+        let (from, life) = (state.node, state.life);
         let happening = Happening::Piece { operation, piece };
         if self.is_in_process(operation, piece, from, life) {
             return self.nodes[from].inbox.push(happening);
@@ -277,7 +255,9 @@ impl World {
         let state = &mut self.connections[connection];
         state.completions.push(completion);
         if !std::mem::replace(&mut state.waking, true) {
-            self.after(0, Happening::Completed { connection });
+            let (node, life) = (state.node, state.life);
+            let event = Event::Completed { connection: connection as u64 };
+            self.after(0, Happening::Heard { from: node, to: node, life, event });
         }
     }
 

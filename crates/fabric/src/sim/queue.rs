@@ -1,23 +1,20 @@
 //! What happens next.
 
+use super::simulation::Event;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 /// Something that happens at an instant.
 #[derive(Debug)]
 pub(super) enum Happening {
-    /// A node's timer.
-    Timer { node: usize, life: u64, token: u64 },
-    /// A message arrives.
-    Message { from: usize, to: usize, life: u64, bytes: Vec<u8> },
+    /// A node, in one of its lives, hears of something that came from a node.
+    Heard { from: usize, to: usize, life: u64, event: Event },
     /// A piece of an operation arrives at the target.
     Piece { operation: usize, piece: u32 },
     /// The reply to an operation arrives at the initiator.
     Reply { operation: usize },
     /// The end of a connection arrives at the initiator.
     End { connection: usize },
-    /// A connection has completions for its node.
-    Completed { connection: usize },
 }
 
 struct Entry {

@@ -91,8 +91,10 @@ pub(super) struct ConnectionState {
     /// Operations that it has not heard of yet, with their numbers.
     pub(super) under_way: Vec<(usize, u64)>,
     pub(super) completions: Vec<Completion>,
-    /// A `Completed` is on its way.
+    /// The node will hear that there are completions.
     pub(super) waking: bool,
+    /// The node has closed it.
+    pub(super) dropped: bool,
     /// When its last piece arrives, if operations do not overtake each other.
     pub(super) last_piece: u64,
 }

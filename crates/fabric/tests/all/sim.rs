@@ -422,6 +422,24 @@ fn timer_runs_by_its_nodes_clock() {
     }
 }
 
+#[test]
+fn completions_are_heard_of_until_the_connection_is_dropped() {
+    for drop_it in [false, true] {
+        let mut simulation = Simulation::new(3, Options::default());
+        let target = idle(&mut simulation);
+        let (_, host, heard) = listener(&mut simulation);
+        let mut endpoint = target.open().expect("an endpoint");
+        let region = endpoint.register(Arc::new(Words::new(8)), 0..64, Access::Read).expect("a region");
+        let mut connection = host_of(&host).connect(endpoint.address()).expect("a connection");
+        let (id, operation) = (connection.id(), read(region, 0, 8));
+        connection.post(vec![Posted { number: 0, operation }]).expect("posted");
+        let kept = (!drop_it).then_some(connection);
+        simulation.run_for(SECOND);
+        let heard: Vec<Event> = heard.take().into_iter().map(|(_, event)| event).collect();
+        assert_eq!(heard, kept.map(|_| Event::Completed { connection: id }).into_iter().collect::<Vec<_>>());
+    }
+}
+
 /// Operations, messages, timers and faults of three nodes; what all of them hear.
 fn story(seed: u64) -> String {
     let options = Options { message_lost_in: 9, connection_lost_in: 50, ..Options::default() };

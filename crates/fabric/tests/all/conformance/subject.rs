@@ -126,7 +126,7 @@ impl Subject for SimSubject {
     type Fabric = Host;
 
     fn new() -> Self {
-        let mut simulation = Simulation::new(7, Options { persists: false, ..Options::default() });
+        let mut simulation = Simulation::new(7, Options::default());
         let (target, initiator) = (idle(&mut simulation), idle(&mut simulation));
         Self { simulation, target, initiator, victim: None, of_victim: Vec::new() }
     }
