@@ -15,8 +15,9 @@ use crate::{Completion, Connection, Error, Failure, Operation, Output, Place, Po
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a target may be silent, after a failure or while the library connects anew.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a target may be silent, after a failure or while the library connects anew. A caller
+/// that hears of a death sooner gives up sooner.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// A sleep ends after this, whether or not there was a reason.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 

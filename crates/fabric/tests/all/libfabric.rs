@@ -119,20 +119,27 @@ fn half_written_payload_goes_on_when_its_region_is_revoked() {
 
 #[test]
 fn half_written_payload_stops_when_the_endpoint_is_closed() {
-    let HalfWritten { memory, endpoint, region: _, mut writer } = HalfWritten::new();
-    endpoint.close().expect("closed");
-    let before = arrived(&memory);
-    writer.go_on();
-    assert_eq!(writer.line("ended: "), "Lost");
-    assert!(before < PAYLOAD, "nothing was under way");
-    assert_eq!(arrived(&memory), before);
+    let stopped = (0..50).any(|_| {
+        let HalfWritten { memory, endpoint, region: _, mut writer } = HalfWritten::new();
+        endpoint.close().expect("closed");
+        let before = arrived(&memory);
+        writer.go_on();
+        let ended = writer.line("ended: ");
+        assert_eq!(arrived(&memory), before);
+        // On a busy machine the rest may have arrived before the endpoint was closed.
+        let half = before < PAYLOAD;
+        assert!(!half || ended == "Lost", "the writer heard: {ended}");
+        half
+    });
+    assert!(stopped, "no payload was under way");
 }
 
 /// A payload whose writer has not stopped: the library's own thread receives it meanwhile.
 #[test]
 fn closed_endpoint_receives_nothing_from_a_busy_writer() {
+    const ROUNDS: usize = 8;
     let fabric = fabric();
-    for round in 0..20 {
+    for round in 0..ROUNDS {
         let memory = Arc::new(Words::new(PAYLOAD / 8));
         let mut endpoint = fabric.open().expect("an endpoint");
         let region = endpoint.register(memory.clone(), 0..PAYLOAD, Access::Write).expect("a region");
@@ -149,7 +156,7 @@ fn closed_endpoint_receives_nothing_from_a_busy_writer() {
                 })
             });
             // Until it is in the middle of some payload.
-            while memory.words()[round * PAYLOAD / 8 / 20].load(Relaxed) == 0 && !writer.is_finished() {
+            while memory.words()[round * PAYLOAD / 8 / ROUNDS].load(Relaxed) == 0 && !writer.is_finished() {
                 std::thread::yield_now();
             }
             endpoint.close().expect("closed");
@@ -195,6 +202,9 @@ fn altered_address_is_an_error_or_leads_nowhere() {
     let endpoint = fabric.open().expect("an endpoint");
     let address = endpoint.address();
     let host = address.len() - 12..address.len() - 8;
+    let mut of_family_10 = address.to_vec();
+    of_family_10[host.start - 4] = 10;
+    assert!(matches!(fabric.connect(&of_family_10).err(), Some(Error::Address(_))));
     for at in (0..address.len()).filter(|at| !host.contains(at)) {
         let mut altered = address.to_vec();
         altered[at] ^= 0x41;

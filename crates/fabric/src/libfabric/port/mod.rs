@@ -63,6 +63,7 @@ struct UnderWay {
     words: Vec<u64>,
 }
 
+/// In the order in which they are closed.
 struct Objects {
     endpoint: Option<Fid>,
     regions: BTreeMap<RegionKey, Fid>,
@@ -75,7 +76,7 @@ struct Objects {
     memories: Vec<Arc<dyn Memory>>,
 }
 
-/// An endpoint with all that belongs to it. Fields are closed in this order.
+/// An endpoint with all that belongs to it.
 pub(super) struct Port(Option<Objects>);
 
 // SAFETY: the objects were made for any thread (FI_THREAD_SAFE); each call here takes the port.
@@ -129,7 +130,7 @@ impl Port {
 
     /// Adds the peer with this name.
     pub(super) fn peer(&mut self, name: &[u8]) -> Result<u64, Error> {
-        if self.name()?.len() != name.len() {
+        if !same_family(&self.name()?, name) {
             return Err(Error::Address("is of another family of addresses"));
         }
         let mut peer = 0;
@@ -296,6 +297,13 @@ impl Objects {
         };
         code as i64
     }
+}
+
+/// Whether two names are of the same kind. Of a socket's address, the library takes the length from
+/// the family, and would read on behind a shorter one.
+fn same_family(own: &[u8], other: &[u8]) -> bool {
+    let is_of_socket = matches!((own, own.len()), (&[2, 0, ..], 16) | (&[10, 0, ..], 28));
+    own.len() == other.len() && (!is_of_socket || own[..2] == other[..2])
 }
 
 /// The words of an atomic operation, in the order of the shim.
