@@ -48,7 +48,8 @@ impl Access {
     }
 }
 
-/// Where one peer reaches a target. Its regions are for this peer only. To drop it is to close it.
+/// Where one peer reaches a target. Its regions are for this peer only. To drop it is to close it,
+/// but an error is not heard of: a target that fences a peer off calls [`Endpoint::close`].
 pub trait Endpoint {
     /// The address to hand to the peer.
     fn address(&self) -> &[u8];
