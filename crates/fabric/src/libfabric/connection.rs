@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 /// How long a target may be silent, after a failure or while the library connects anew. A caller
 /// that hears of a death sooner gives up sooner.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Times that a thread gives way to others before it sleeps: to wake costs more than a read takes.
+/// To poll without giving way would take the processor from a target on the same machine, for whole
+/// ticks of the scheduler.
+const YIELDS: u32 = 40;
 /// A sleep ends after this, whether or not there was a reason.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
@@ -38,6 +42,8 @@ pub struct LibfabricConnection {
     silent_since: Option<Instant>,
     /// Completed with an error whose reason is not known yet.
     doubtful: Vec<u64>,
+    /// Since the last completion.
+    yields: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -64,6 +70,7 @@ impl LibfabricConnection {
             waiting,
             silent_since: None,
             doubtful,
+            yields: 0,
         })
     }
 
@@ -186,6 +193,7 @@ impl Connection for LibfabricConnection {
             && let Some(completed) = self.port.completed()
         {
             self.settle(completed, completions);
+            self.yields = 0;
         }
         self.push();
         self.lose_patience();
@@ -202,11 +210,14 @@ impl Connection for LibfabricConnection {
 }
 
 impl Wait for LibfabricConnection {
-    /// Sleeps. A thread that polls instead gains nothing, and takes the processor from a target on
-    /// the same machine for whole ticks of the scheduler.
     fn wait(&mut self, at_most: Duration) -> Result<(), Error> {
         let at_most = match self.state {
             State::Ended(_) => return Ok(()),
+            _ if self.yields < YIELDS => {
+                self.yields += 1;
+                std::thread::yield_now();
+                return Ok(());
+            }
             State::Open if self.waiting.is_empty() => at_most.min(SLEEP_MAX),
             // Nothing tells when the library has room again.
             _ => at_most.min(Duration::from_millis(1)),
