@@ -1,0 +1,56 @@
+//! Errors of calls. How operations end is a [`Completion`](crate::Completion).
+
+use std::fmt;
+
+/// A call did nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The library of the fabric refused a call.
+    Library {
+        /// What the call was to do.
+        call: &'static str,
+        /// The library's reason.
+        reason: String,
+        /// What to look at.
+        advice: String,
+    },
+    /// The bytes are no address of an endpoint, or of another kind of fabric.
+    Address(&'static str),
+    /// An atomic operation at an offset that is no multiple of 8.
+    Unaligned(u64),
+    /// A read or write of no bytes.
+    Empty,
+    /// The fabric cannot tell when a write has become persistent.
+    NotPersistent,
+    /// The range does not lie in the memory, or begins or ends inside of a word.
+    Range,
+    /// The endpoint has no such region.
+    NoRegion,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Library { call, reason, advice } => write!(f, "cannot {call}: {reason}; {advice}"),
+            Self::Address(why) => {
+                write!(
+                    f,
+                    "the address of the peer's endpoint {why}; both sides need the same fabric and release"
+                )
+            }
+            Self::Unaligned(offset) => {
+                write!(f, "an atomic operation at offset {offset}, which is no multiple of 8")
+            }
+            Self::Empty => f.write_str("a read or write of no bytes"),
+            Self::NotPersistent => f.write_str(
+                "this fabric cannot tell when a write is persistent; write until it has arrived, and ask the \
+                 target to persist it",
+            ),
+            Self::Range => f.write_str("the range does not lie in the memory, or is not made of whole words"),
+            Self::NoRegion => f.write_str("the endpoint has no such region; it was revoked already"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

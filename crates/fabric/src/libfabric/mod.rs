@@ -1,0 +1,77 @@
+//! [`Fabric`] over libfabric: TCP, InfiniBand, and what else it has a provider for.
+//!
+//! An endpoint and a connection is a *port* each: a domain, an endpoint, a completion queue and a
+//! list of one peer. Nothing is shared between ports, so the key of one peer's region means nothing
+//! at the endpoint of another, and on RDMA hardware its protection domain keeps peers apart.
+//!
+//! - A target's port makes progress by itself, on a thread of the library. Its process need not
+//!   call anything.
+//! - A connection's port makes progress while it is polled, so that no second thread competes for
+//!   each completion.
+//!
+//! The only `unsafe` code is in `port`.
+
+mod address;
+mod connection;
+mod endpoint;
+#[allow(unsafe_code)]
+mod port;
+
+pub use connection::LibfabricConnection;
+pub use endpoint::LibfabricEndpoint;
+
+use crate::{Error, Fabric};
+use port::{Info, Port, Progress};
+use std::sync::Arc;
+
+/// One-sided access by a provider of libfabric.
+///
+/// Peers are expected to be honest: the providers for TCP neither encrypt nor authenticate. The
+/// keys of regions are random, so a peer that has none reaches no memory; but another program in
+/// the network may read them, and may crash a target by sending nonsense.
+#[derive(Clone)]
+pub struct Libfabric {
+    provider: Arc<str>,
+    target: Arc<Info>,
+    initiator: Arc<Info>,
+    persists: bool,
+}
+
+impl Libfabric {
+    /// The provider for any network.
+    pub const TCP: &'static str = "tcp;ofi_rxm";
+
+    /// The fabric of a provider, on the network interface with this address: `tcp;ofi_rxm`, or
+    /// `verbs;ofi_rxm` and `efa`, which nobody has tried with this. A provider that makes no
+    /// progress by itself, as `shm`, is not found.
+    ///
+    /// # Errors
+    /// If the machine has no such provider or address.
+    pub fn new(provider: &str, host: &str) -> Result<Self, Error> {
+        let info = |progress, persistent| Info::new(provider, host, progress, persistent);
+        let persistent = info(Progress::OfTheCaller, true).ok().zip(info(Progress::OfTheLibrary, true).ok());
+        let persists = persistent.is_some();
+        let (initiator, target) = match persistent {
+            Some(both) => both,
+            None => (info(Progress::OfTheCaller, false)?, info(Progress::OfTheLibrary, false)?),
+        };
+        let target = Arc::new(target);
+        // An address of another machine is found, but cannot be listened at.
+        drop(Port::open(&target)?);
+        Ok(Self { provider: provider.into(), target, initiator: initiator.into(), persists })
+    }
+}
+
+impl Fabric for Libfabric {
+    type Endpoint = LibfabricEndpoint;
+    type Connection = LibfabricConnection;
+
+    fn open(&self) -> Result<LibfabricEndpoint, Error> {
+        LibfabricEndpoint::new(Port::open(&self.target)?, &self.provider)
+    }
+
+    fn connect(&self, address: &[u8]) -> Result<LibfabricConnection, Error> {
+        let address = address::Address::parse(address, &self.provider)?;
+        LibfabricConnection::new(Port::open(&self.initiator)?, &address, self.persists)
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the fabric, in one program.
+
+mod conformance;
+#[cfg(feature = "libfabric")]
+mod half;
+#[cfg(feature = "libfabric")]
+mod libfabric;
+mod sim;
