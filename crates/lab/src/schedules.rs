@@ -1,8 +1,8 @@
 //! The multi-threaded targets, by name, and the seed that repeats a run.
 
 use crate::targets::{
-    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes,
-    RewoU64, TurboBytes, TurboU64,
+    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine, LevelBytes, LevelU64,
+    RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use std::fmt;

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::Pool;
 
-/// The `len` bytes at `offset`, a multiple of 8, or `None` if they do not lie in the pool. Each word
-/// is as it was at one of two moments: before or after `between`, as the bits of `late` say; bits
-/// repeat from the 65th word on.
+/// The `len` bytes at `offset`, a multiple of 8, or `None` if they do not lie in the pool. Each
+/// word is as it was at one of two moments: before or after `between`, as the bits of `late` say.
+/// The bits repeat from the 65th word on.
 pub fn torn_read<M: MappedMedium>(
     pool: &Pool<M>,
     (offset, len): (u64, usize),
@@ -18,7 +18,8 @@ pub fn torn_read<M: MappedMedium>(
         .collect();
     let (words, mut bytes) = (words?, vec![0; len.next_multiple_of(8)]);
     let mut read = |is_late: bool| {
-        for (nth, word) in words.iter().enumerate().filter(|(nth, _)| (late >> (nth % 64) & 1 == 1) == is_late)
+        for (nth, word) in
+            words.iter().enumerate().filter(|(nth, _)| (late >> (nth % 64) & 1 == 1) == is_late)
         {
             // ORDER: Acquire: reads that begin after this one see at least as much.
             let word = word.load(pool.medium(), Acquire);

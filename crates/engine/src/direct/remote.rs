@@ -1,5 +1,5 @@
-//! Reads of single keys by a reader elsewhere: P-CLHT's [remote lookup](terrace_index::hash::remote)
-//! and then the record.
+//! Reads of single keys by a reader elsewhere: P-CLHT's
+//! [remote lookup](terrace_index::hash::remote), and then the record.
 //!
 //! A record never changes while it is reachable, except for its batch word, which is one word. So
 //! it may be read in pieces, each word at a moment of its own. Its checksum covers the rest.
@@ -69,11 +69,9 @@ pub fn read<'b>(key: &[u8], bytes: &'b [u8]) -> Reading<'b> {
     };
     match record.body {
         body if body.key != key => Reading::OtherKey,
-        body if is_final && body.external.is_none() => Reading::Entry(Entry {
-            value: body.inline,
-            expires_at: body.expires_at,
-            token: record.token(),
-        }),
+        body if is_final && body.external.is_none() => {
+            Reading::Entry(Entry { value: body.inline, expires_at: body.expires_at, token: record.token() })
+        }
         _ => Reading::Ask,
     }
 }
@@ -176,7 +174,10 @@ mod tests {
             assert_eq!(read(KEY, &block[..len]), Reading::More { len: wanted }, "{len}");
         }
         let longer = [&block[..], b"another record"].concat();
-        assert_eq!((entry(KEY, &block), read(KEY, &block)), (Ok((&[7; 100][..], Some(9))), read(KEY, &longer)));
+        assert_eq!(
+            (entry(KEY, &block), read(KEY, &block)),
+            (Ok((&[7; 100][..], Some(9))), read(KEY, &longer))
+        );
         assert_eq!(read(b"kez", &block), Reading::OtherKey);
     }
 

@@ -57,7 +57,13 @@ impl<'p, M: MappedMedium> Elsewhere<'p, M> {
     }
 
     /// As [`torn_read`] for each read.
-    fn get_torn(&mut self, key: &[u8], guess: usize, late: u64, between: impl Fn()) -> Answer<Value<'static>> {
+    fn get_torn(
+        &mut self,
+        key: &[u8],
+        guess: usize,
+        late: u64,
+        between: impl Fn(),
+    ) -> Answer<Value<'static>> {
         let mut turn = late;
         let got = get(&mut self.remote, key, guess, &mut |Read { offset, len }| {
             turn = turn.rotate_left(11) ^ offset;
@@ -103,7 +109,8 @@ fn get_returns_what_the_store_returns() {
     put(&store, &keys[7], &[7; 4096], None);
     put(&store, &keys[8], &[8; 4097], None);
     store.remove(&keys[9], Durably::Store).unwrap();
-    let writes = [10, 11].map(|n| Write { key: &keys[n], what: WriteKind::Put { value: b"batch", expires_at: None } });
+    let writes =
+        [10, 11].map(|n| Write { key: &keys[n], what: WriteKind::Put { value: b"batch", expires_at: None } });
     let removes = [Write { key: &keys[12], what: WriteKind::Remove }];
     store.commit(&[&writes[..], &removes].concat(), &[], Durably::Store).unwrap();
     store.modify(&keys[13], &mut |_| Change::Expire(Some(99)), Durably::Store).unwrap();

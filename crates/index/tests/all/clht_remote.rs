@@ -63,7 +63,11 @@ impl Race {
         let mut version = 0;
         for wave in 0..WAVES {
             for (turn, number) in passing().enumerate() {
-                if wave % 2 == 0 { self.put(number, 0) } else { self.remove(number) }
+                if wave % 2 == 0 {
+                    self.put(number, 0)
+                } else {
+                    self.remove(number)
+                }
                 let lasting = turn as u64 * 2 % LASTING + half;
                 version += 1;
                 let versions = &self.versions[lasting as usize];
@@ -113,7 +117,8 @@ impl Race {
         let found = remote.find(hash, &mut fetch, |fetch, offset| {
             // The head of a record: magic, number, version.
             let head = fetch(Read { offset, len: 24 })?;
-            let word = |nth: usize| u64::from_le_bytes(head[8 * nth..8 * nth + 8].try_into().expect("a word"));
+            let word =
+                |nth: usize| u64::from_le_bytes(head[8 * nth..8 * nth + 8].try_into().expect("a word"));
             Ok((word(1) == number).then(|| Answer::Found(word(2))))
         });
         found.unwrap_or_else(|(offset, len)| panic!("a lookup wants {len} bytes at {offset:#x}"))
@@ -124,8 +129,18 @@ impl Race {
 fn lookup_beside_writers_finds_what_was_there() {
     let race = Race::new();
     let reads = thread::scope(|scope| {
-        let readers = [1, 2].map(|seed| scope.spawn({ let race = &race; move || race.read(seed) }));
-        let writers = [0, 1].map(|half| scope.spawn({ let race = &race; move || race.write(half) }));
+        let readers = [1, 2].map(|seed| {
+            scope.spawn({
+                let race = &race;
+                move || race.read(seed)
+            })
+        });
+        let writers = [0, 1].map(|half| {
+            scope.spawn({
+                let race = &race;
+                move || race.write(half)
+            })
+        });
         writers.into_iter().for_each(|writer| writer.join().expect("writers succeed"));
         race.is_over.store(true, SeqCst);
         readers.map(|reader| reader.join().expect("readers see no wrong value"))

@@ -112,7 +112,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
 pub struct Tables(View);
 
 impl Tables {
-    /// The tables that two reads of [`Address::root_line`] name, the second of which began after the
+    /// The tables that two reads of [`Address::root_line`] name; the second read began after the
     /// first had ended. `None` if they differ: a resize has begun or ended meanwhile, so the reader
     /// reads both again. Also `None` if the root names no table of this seed in the pool.
     ///
@@ -193,8 +193,18 @@ impl Lookup {
         let offset = if next.is_some() { table.leader(table.index(hash)).raw() } else { bucket };
         let wanted = Read { offset, len: (bucket - offset) as usize + LINE };
         let (at, bucket) = (At::Current, [0; 8]);
-        let lookup =
-            Self { address: *address, hash, next, table, at, wanted, bucket, slot: 0, chained: 0, is_suspect: false };
+        let lookup = Self {
+            address: *address,
+            hash,
+            next,
+            table,
+            at,
+            wanted,
+            bucket,
+            slot: 0,
+            chained: 0,
+            is_suspect: false,
+        };
         (lookup, wanted)
     }
 

@@ -1,6 +1,6 @@
 //! Runs lookups to their ends, one read at a time.
 
-use super::{Lookup, Address, Read, Step, Tables};
+use super::{Address, Lookup, Read, Step, Tables};
 
 /// Times that a search reads the root before it gives up.
 const ROOTS_MAX: u32 = 4;

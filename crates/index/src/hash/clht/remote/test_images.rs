@@ -34,7 +34,9 @@ fn keys_of(index: &Index<impl MappedMedium>, bucket: u64) -> impl Iterator<Item 
 }
 
 fn fetch<M: MappedMedium>(pool: &Pool<M>) -> impl Fn(Read) -> Result<Vec<u8>, String> {
-    |Read { offset, len }| torn_read(pool, (offset, len), 0, || ()).ok_or(format!("no {len} bytes at {offset}"))
+    |Read { offset, len }| {
+        torn_read(pool, (offset, len), 0, || ()).ok_or(format!("no {len} bytes at {offset}"))
+    }
 }
 
 /// The record of `key`, by a remote lookup.
@@ -247,9 +249,11 @@ fn marks_that_a_crash_left_mislead_no_lookup() {
     let leaders = (0..GROUPS.start).map(|group| region.at(from.bucket(group * GROUP)));
     let held: Vec<_> = leaders.map(|leader| Lock::of(lock_word(leader)).acquire(&guard)).collect();
     index.resize_step(&guard);
-    let buckets = (GROUPS.start * GROUP..GROUPS.end * GROUP).map(|bucket| (bucket, from.bucket(bucket).raw()));
+    let buckets =
+        (GROUPS.start * GROUP..GROUPS.end * GROUP).map(|bucket| (bucket, from.bucket(bucket).raw()));
     let lines: Vec<u64> = buckets.clone().map(|(_, line)| line).collect();
-    let followers: Vec<u64> = buckets.filter(|(bucket, _)| bucket % GROUP != 0).map(|(_, line)| line).collect();
+    let followers: Vec<u64> =
+        buckets.filter(|(bucket, _)| bucket % GROUP != 0).map(|(_, line)| line).collect();
     let is_in = |key: &u64| GROUPS.contains(&(from.index(hash(&index, *key)) / GROUP));
     let moving: Vec<u64> = (1..200).filter(is_in).collect();
     for events in begin..=power.trace().events().len() {
@@ -262,9 +266,17 @@ fn marks_that_a_crash_left_mislead_no_lookup() {
             let record = WordRecords::put(&guard, changed);
             after.upsert(&guard, &changed.to_le_bytes(), record).unwrap();
             for &key in &moving {
-                assert_eq!(find(&mut remote, &pool, key), present(&after, key), "{key} of {changed}, {events}");
+                assert_eq!(
+                    find(&mut remote, &pool, key),
+                    present(&after, key),
+                    "{key} of {changed}, {events}"
+                );
             }
-            assert_eq!(find(&mut remote, &pool, changed), Answer::Found(record), "{changed}, {events} events");
+            assert_eq!(
+                find(&mut remote, &pool, changed),
+                Answer::Found(record),
+                "{changed}, {events} events"
+            );
             checked += 1;
             drop(guard);
             drop(after);
