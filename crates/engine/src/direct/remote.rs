@@ -13,7 +13,7 @@
 //! * **Nothing about time**: the owner of the key decides whether the entry has expired.
 
 use super::Kind;
-use super::record::{HEADER, Role, Shape};
+use super::record::{HEADER, INLINE_MAX, KEY_MAX, Role, Shape};
 use super::root::INDEX;
 use super::view::Record;
 use crate::entry::Bytes;
@@ -98,7 +98,9 @@ fn read_at<E>(
     guess: usize,
     fetch: &mut Fetch<'_, E>,
 ) -> Result<Option<Answer<Value<'static>>>, E> {
-    let (mut bytes, mut wanted) = (Vec::new(), guess.max(HEADER));
+    // Whole words, and no more than the longest record has.
+    let guess = guess.clamp(HEADER, HEADER + KEY_MAX + INLINE_MAX).next_multiple_of(8);
+    let (mut bytes, mut wanted) = (Vec::new(), guess);
     while bytes.len() < wanted {
         // The part that is missing.
         let Some(part) = address.block(offset + bytes.len() as u64, wanted - bytes.len()) else { break };

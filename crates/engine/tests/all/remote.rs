@@ -18,8 +18,9 @@ use terrace_testkit::{Jittery, torn_read};
 
 /// Enough for most records of these tests.
 const GUESS: usize = 256;
-/// More keys than a table of 2^10 buckets holds.
-const FULL: u64 = 8000;
+/// Keys for which a table has just doubled to 2^11 buckets, and ones that it has room for.
+const DOUBLED: u64 = 5600;
+const ROOM: u64 = 9000;
 
 fn settings() -> Settings {
     Settings {
@@ -171,11 +172,12 @@ fn get_costs_as_many_rounds_as_promised() {
         elsewhere.rounds(keys)
     };
     let [mut growing, mut fullest, mut resizing] = [(); 3].map(|()| Rounds::default());
-    while keys < FULL || !is_resizing(&store) {
+    while keys < ROOM || !is_resizing(&store) {
         put(&store, &key(keys), &keys.to_le_bytes(), None);
         keys += 1;
         // From one doubling to the next.
-        if keys >= FULL / 2 && keys % 400 == 0 && !is_resizing(&store) {
+        if keys >= DOUBLED && keys % 400 == 0 {
+            assert!(!is_resizing(&store) || keys >= ROOM, "{keys} keys");
             growing.add(keys, sample(keys));
         }
     }
@@ -326,8 +328,8 @@ fn get_beside_writers_and_batches_is_right() {
 #[test]
 fn get_after_a_restart_in_a_resize_is_right() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options = PoolOptions::at(directory.path().join("pool")).size(8 << 20).hash_seed(5);
-    let pool = options.clone().create::<Shm>().unwrap();
+    let options = || PoolOptions::at(directory.path().join("pool")).size(8 << 20).hash_seed(5);
+    let pool = options().create::<Shm>().unwrap();
     let store = open(&pool);
     let mut keys = 0;
     while keys < 3000 || !is_resizing(&store) {
@@ -341,7 +343,7 @@ fn get_after_a_restart_in_a_resize_is_right() {
     let address = *before.remote.address();
     drop(store);
     pool.abandon();
-    let pool = options.open::<Shm>().unwrap();
+    let pool = options().open::<Shm>().unwrap();
     let store = open(&pool);
     assert!(is_resizing(&store));
     let mut after = Elsewhere::of(&pool);
