@@ -292,9 +292,9 @@ impl Race {
                 // Only the head of a record first: what lies behind a record is another thread's.
                 let found = elsewhere.get_torn(&key(number), 16, draws, thread::yield_now);
                 let until = versions.map_or(0, |versions| versions.begun.load(SeqCst));
-                match found {
+                match &found {
                     Answer::Found(found) => {
-                        let version = version_of(number, &found);
+                        let version = version_of(number, found);
                         assert!((since..=until).contains(&version), "{number}: {version}, {since}..={until}");
                     }
                     Answer::Absent => assert!(versions.is_none(), "{number} is absent at version {since}"),
@@ -313,7 +313,7 @@ fn get_beside_writers_and_batches_is_right() {
     let counts = thread::scope(|scope| {
         let race = &race;
         let readers = [1, 2].map(|seed| scope.spawn(move || race.read(seed)));
-        let upkeep = scope.spawn(|| race.maintain());
+        let upkeep = scope.spawn(move || race.maintain());
         let writers = [0, 1].map(|half| scope.spawn(move || race.write(half)));
         writers.into_iter().for_each(|writer| writer.join().expect("writers succeed"));
         race.is_over.store(true, SeqCst);

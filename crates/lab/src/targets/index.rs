@@ -357,7 +357,7 @@ where
         let mut fetch = |Read { offset, len }| {
             late = late.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ offset;
             torn_read(self.pool(), (offset, len), late >> 6, || ())
-                .ok_or(format!("it reads {len} bytes at {offset:#x}"))
+                .ok_or_else(|| format!("it reads {len} bytes at {offset:#x}"))
         };
         let hash = K::hash(self.key(key), remote.address().seed);
         let check = |word: u64| {
