@@ -34,7 +34,7 @@ fn keys_of(index: &Index<impl MappedMedium>, bucket: u64) -> impl Iterator<Item 
 }
 
 fn fetch<M: MappedMedium>(pool: &Pool<M>) -> impl Fn(Read) -> Result<Vec<u8>, String> {
-    |Read { offset, len }| {
+    move |Read { offset, len }| {
         torn_read(pool, (offset, len), 0, || ()).ok_or_else(|| format!("no {len} bytes at {offset}"))
     }
 }
