@@ -317,8 +317,8 @@ proptest! {
     /// Whatever tables a root names, they are believed only if they lie in the pool.
     #[test]
     fn root_names_no_table_outside_the_pool(
-        tables in prop::array::uniform2((0..1 << 20u64, LOG2_MIN..16)),
-        (start, end, seed, stripes) in (0..1 << 26u64, 0..1 << 27u64, any::<u64>(), any::<u64>()),
+        tables in prop::array::uniform2((0..1u64 << 20, LOG2_MIN..16)),
+        (start, end, seed, stripes) in (0..1u64 << 26, 0..1u64 << 27, any::<u64>(), any::<u64>()),
     ) {
         let address = Address { root: 0, seed, start, end };
         let tables = tables.map(|(line, log2)| Table::new(line << 6, log2));
