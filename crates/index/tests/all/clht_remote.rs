@@ -172,5 +172,5 @@ fn lookup_finds_each_key_at_each_size() {
             assert_eq!(race.find(&mut remote, number, 0), expected, "{number} without {gone}");
         }
     }
-    assert!(race.index.stats(&guard).resizes > 4);
+    assert!(race.index.stats(&guard).resizes >= 4);
 }
