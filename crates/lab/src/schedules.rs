@@ -1,8 +1,8 @@
 //! The multi-threaded targets, by name, and the seed that repeats a run.
 
 use crate::targets::{
-    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes,
-    RewoU64, TurboBytes, TurboU64,
+    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine, LevelBytes, LevelU64,
+    RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use std::fmt;
@@ -312,7 +312,7 @@ impl ScheduleTarget {
 }
 
 /// All multi-threaded targets.
-pub static SCHEDULE_TARGETS: [ScheduleTarget; 13] = [
+pub static SCHEDULE_TARGETS: [ScheduleTarget; 14] = [
     ScheduleTarget::of::<ClhtU64>(),
     ScheduleTarget::of::<ClhtBytes>(),
     ScheduleTarget::of::<Cells>(),
@@ -326,6 +326,7 @@ pub static SCHEDULE_TARGETS: [ScheduleTarget; 13] = [
     ScheduleTarget::of::<LevelBytes>(),
     ScheduleTarget::of::<ArtU64>(),
     ScheduleTarget::of::<ArtBytes>(),
+    ScheduleTarget::of::<ClhtRemote>(),
 ];
 
 /// The multi-threaded target with this name.
@@ -337,6 +338,7 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
     match name {
         ClhtU64::NAME => random_scenario::<ClhtU64>(seed),
         ClhtBytes::NAME => random_scenario::<ClhtBytes>(seed),
+        ClhtRemote::NAME => random_scenario::<ClhtRemote>(seed),
         TurboU64::NAME => random_scenario::<TurboU64>(seed),
         TurboBytes::NAME => random_scenario::<TurboBytes>(seed),
         RewoU64::NAME => random_scenario::<RewoU64>(seed),

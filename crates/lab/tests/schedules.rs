@@ -90,6 +90,12 @@ fn clht_bytes() {
 }
 
 #[test]
+fn clht_remote() {
+    explore("clht-remote", "none", 2000);
+    explore("clht-remote", "pmem", 50);
+}
+
+#[test]
 fn turbo() {
     explore_integers("turbo");
 }

@@ -36,6 +36,7 @@ mod range;
 mod read;
 mod record;
 mod recover;
+pub mod remote;
 mod remove;
 mod remove_range;
 mod room;

@@ -58,7 +58,12 @@ impl<'g> Record<'g> {
         let head = [words[0].load(region.medium(), Relaxed), words[1].load(region.medium(), Relaxed)];
         let shape = Shape::decode(head[0])?;
         let at = shape.body_at();
-        let bytes = guard.bytes(offset + at as u64, shape.size() - at)?;
+        Self::parse(offset, head, shape, guard.bytes(offset + at as u64, shape.size() - at)?)
+    }
+
+    /// The record at `offset` with these words 0 and 1, which encode its shape, and this body.
+    #[inline(always)]
+    pub(super) fn parse(offset: u64, head: [u64; 2], shape: Shape, bytes: &'g [u8]) -> Option<Self> {
         let body = Body::parse(shape, bytes)?;
         Some(Self { offset, shape, body, bytes, head })
     }

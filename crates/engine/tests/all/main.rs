@@ -4,6 +4,7 @@ mod costs;
 mod grown;
 mod limits;
 mod place;
+mod remote;
 mod rig;
 mod room;
 mod subject;

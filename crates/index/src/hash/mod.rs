@@ -12,7 +12,7 @@ mod test_keys;
 mod test_pools;
 mod turbo;
 
-pub use clht::{BucketShape as ClhtShape, Clht};
+pub use clht::{BucketShape as ClhtShape, Clht, remote};
 pub use level::{BucketShape as LevelShape, Level};
 pub use rewo::{BucketShape as RewoShape, CacheBounds, CacheStats, Rewo};
 pub use turbo::{BucketShape as TurboShape, Turbo};

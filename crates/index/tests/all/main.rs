@@ -4,6 +4,7 @@ mod art;
 mod art_conformance;
 mod cache;
 mod clht_conformance;
+mod clht_remote;
 mod counts;
 mod cursors;
 mod damage;

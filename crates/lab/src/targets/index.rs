@@ -5,7 +5,8 @@ use super::options::{is_unmade, options, shared, written};
 use super::trees;
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use terrace_index::hash::remote::{Address, Answer, Read, Remote};
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
 use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{
@@ -15,7 +16,7 @@ use terrace_index::{
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool};
 use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Reply, Subject, Target, Version};
-use terrace_testkit::{TestKeys, TestRecord, in_other_thread};
+use terrace_testkit::{TestKeys, TestRecord, in_other_thread, torn_read};
 
 const NAME: &str = "lab";
 /// Background work that forces a collection, which recounts the keys.
@@ -25,6 +26,8 @@ pub const RECOUNT: u64 = 4;
 pub struct ClhtU64;
 /// P-CLHT with byte strings.
 pub struct ClhtBytes;
+/// P-CLHT with byte strings, whose gets are those of a reader elsewhere.
+pub struct ClhtRemote;
 /// TurboHash with `u64` keys.
 pub struct TurboU64;
 /// TurboHash with byte strings.
@@ -59,6 +62,16 @@ impl Target for ClhtBytes {
 
     fn plan(seed: u64) -> Plan {
         plan::<Bytes<TestRecord>>(seed, 6)
+    }
+}
+
+impl Target for ClhtRemote {
+    const NAME: &'static str = "clht-remote";
+    const BYTES: (usize, usize) = ClhtBytes::BYTES;
+    type Subject<M: MappedMedium> = Index<Clht<M, Bytes<TestRecord>>, true>;
+
+    fn plan(seed: u64) -> Plan {
+        ClhtBytes::plan(seed)
     }
 }
 
@@ -189,6 +202,10 @@ pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as Poi
     fn make(pool: &Pool<<Self as PointIndex>::Medium>, plan: &Plan) -> Result<Self, StoreError>;
     /// Sets volatile options, after the index was created or opened.
     fn configure(&mut self, _plan: &Plan) {}
+    /// Where readers elsewhere find it, if they can read it.
+    fn address(&self) -> Option<Address> {
+        None
+    }
     /// Visits the words of the keys between two, both included.
     fn visit_range(
         &self,
@@ -206,6 +223,9 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
     /// shrinks, step by step.
     fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
         Self::create(pool, NAME, if plan.seed % 3 == 2 { 150 } else { 0 })
+    }
+    fn address(&self) -> Option<Address> {
+        Some(Clht::address(self))
     }
 }
 
@@ -280,18 +300,26 @@ fn read_word<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (
     K::read(guard, word)
 }
 
-/// The index and the keys of its run.
-pub struct Index<I: LabIndex> {
+/// The index and the keys of its run. With `REMOTE`, gets are those of a reader elsewhere.
+pub struct Index<I: LabIndex, const REMOTE: bool = false> {
     index: I,
+    /// The reader elsewhere, while no thread uses it.
+    remote: Mutex<Option<Remote>>,
     keys: Arc<Vec<Named<I::Keys>>>,
     /// Whether the run has one thread and no scheduler, so that it may start other threads.
     is_alone: bool,
 }
 
-impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static> Index<I> {
+impl<M, K, I, const REMOTE: bool> Index<I, REMOTE>
+where
+    M: MappedMedium,
+    K: LabKeys,
+    I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static,
+{
     fn new(mut index: I, plan: &Plan) -> Self {
         index.configure(plan);
-        Self { index, keys: plan.names(), is_alone: plan.threads == 1 }
+        let remote = Mutex::new(index.address().map(Remote::new));
+        Self { index, remote, keys: plan.names(), is_alone: plan.threads == 1 }
     }
 
     fn key(&self, key: Key) -> &K::Key {
@@ -302,6 +330,45 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     fn version(&self, guard: &Guard<'_, M>, key: Key, word: u64) -> Result<Version, String> {
         let (number, version) = read_word::<M, K>(guard, word);
         if number == self.keys[key].0 { Ok(version) } else { Err("it has the word of another key".into()) }
+    }
+
+    /// The version of a key, as a reader elsewhere finds it with a new pin: after another key, so
+    /// that the tables that it knows may be old.
+    fn get_elsewhere(&self, guard: &Guard<'_, M>, key: Key) -> Result<Option<Version>, String> {
+        let reader = || self.remote.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = reader().take();
+        let mut remote = free.or_else(|| self.index.address().map(Remote::new)).ok_or("it has no address")?;
+        remote.renew();
+        self.find_elsewhere(guard, &mut remote, (key + 1) % self.keys.len())?;
+        let found = self.find_elsewhere(guard, &mut remote, key)?;
+        *reader() = Some(remote);
+        // A reader elsewhere makes nothing durable. What it reads in a cluster is durable in a log.
+        let _ = self.index.get(guard, self.key(key));
+        Ok(found)
+    }
+
+    fn find_elsewhere(
+        &self,
+        guard: &Guard<'_, M>,
+        remote: &mut Remote,
+        key: Key,
+    ) -> Result<Option<Version>, String> {
+        let mut late = remote.rounds();
+        let mut fetch = |Read { offset, len }| {
+            late = late.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ offset;
+            torn_read(self.pool(), (offset, len), late >> 6, || ())
+                .ok_or_else(|| format!("it reads {len} bytes at {offset:#x}"))
+        };
+        let hash = K::hash(self.key(key), remote.address().seed);
+        let check = |word: u64| {
+            let (number, version) = read_word::<M, K>(guard, word);
+            (number == self.keys[key].0).then_some(Answer::Found(version))
+        };
+        match remote.find(hash, &mut fetch, |_, word| Ok(check(word)))? {
+            Answer::Found(version) => Ok(Some(version)),
+            Answer::Absent => Ok(None),
+            Answer::Ask => Err("a reader elsewhere has to ask".into()),
+        }
     }
 
     fn swap(
@@ -488,7 +555,7 @@ pub trait Resized {
     fn stats(&self) -> IndexStats;
 }
 
-impl<I: LabIndex> Resized for Index<I> {
+impl<I: LabIndex, const REMOTE: bool> Resized for Index<I, REMOTE> {
     fn resizes(&self) -> (u64, u64) {
         let stats = self.stats();
         (stats.resizes, stats.slots)
@@ -498,8 +565,11 @@ impl<I: LabIndex> Resized for Index<I> {
     }
 }
 
-impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static> Subject<M>
-    for Index<I>
+impl<M, K, I, const REMOTE: bool> Subject<M> for Index<I, REMOTE>
+where
+    M: MappedMedium,
+    K: LabKeys,
+    I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static,
 {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
@@ -540,6 +610,9 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
         let guard = self.pool().pin();
+        if REMOTE {
+            return self.get_elsewhere(&guard, key);
+        }
         let word = self.index.get_sound(&guard, self.key(key)).map_err(|damage| damage.what.to_string())?;
         word.map(|word| self.version(&guard, key, word)).transpose()
     }

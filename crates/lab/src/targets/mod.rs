@@ -17,8 +17,8 @@ pub use direct::DirectEngine;
 pub use files::PoolFile;
 pub use full::Full;
 pub use index::{
-    ArtBytes, ArtU64, ClhtBytes, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes, RewoU64,
-    TurboBytes, TurboU64,
+    ArtBytes, ArtU64, ClhtBytes, ClhtRemote, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes,
+    RewoU64, TurboBytes, TurboU64,
 };
 pub use pool::Roots;
 pub use tiered::TieredEngine;

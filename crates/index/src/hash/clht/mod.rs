@@ -54,6 +54,7 @@
 mod bucket;
 mod ops;
 mod pairs;
+pub mod remote;
 mod resize;
 mod scan;
 mod shape;

@@ -127,7 +127,7 @@ impl Table {
 }
 
 /// Both tables at one instant.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct View {
     pub(super) current: Table,
     pub(super) next: Option<Table>,

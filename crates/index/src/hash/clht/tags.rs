@@ -29,12 +29,17 @@ use terrace_pool::Guard;
 fn slot_word(bucket: &Line, slot: usize) -> &Word {
     &bucket.0[1 + slot]
 }
+/// Slots of a bucket.
+pub(super) const SLOTS: usize = 6;
+/// Stored in the root.
+pub(super) const TAG: u64 = u64::from_le_bytes(*b"clhttags");
+
 #[inline(always)]
 fn window(table: Table) -> u32 {
     table.log2() / 4 * 4
 }
 #[inline(always)]
-fn tag(hash: u64, table: Table) -> u64 {
+pub(super) fn tag(hash: u64, table: Table) -> u64 {
     hash << window(table) >> HASH_AT
 }
 #[inline(always)]
@@ -65,9 +70,29 @@ fn matching<M: Medium>(medium: &M, bucket: &Line, tag: u64) -> u64 {
     })
 }
 
+/// A slot as a search for one tag sees it.
+pub(super) enum Seen {
+    /// Empty, or of another tag.
+    Other,
+    /// With the tag, and the offset of its record.
+    Tagged(u64),
+    /// It may have had the tag.
+    Damaged,
+}
+
+/// The slot `slot` of a bucket of which this is an image.
+pub(super) fn in_image(bucket: &[u64; 8], slot: usize, tag: u64) -> Seen {
+    match bucket[1 + slot] {
+        0 => Seen::Other,
+        slot if !is_whole(slot) => Seen::Damaged,
+        slot if slot >> HASH_AT == tag => Seen::Tagged(offset_in(slot)),
+        _ => Seen::Other,
+    }
+}
+
 impl<R: RecordKeys> Shape for Bytes<R> {
-    const SLOTS: usize = 6;
-    const TAG: u64 = u64::from_le_bytes(*b"clhttags");
+    const SLOTS: usize = SLOTS;
+    const TAG: u64 = TAG;
     // With m keys a bucket on average (Poisson), m = 5.0 chains 0.24 overflow buckets a bucket. A
     // presized table is made for m = 4.5, which chains 0.17.
     const OVERFLOW_PERMILLE: u64 = 240;
