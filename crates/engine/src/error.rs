@@ -86,6 +86,13 @@ pub enum ReadError {
     /// The cursor is none that a scan of this store returns: it comes from a store with an index of
     /// another sort.
     InvalidCursor,
+    /// The key belongs to a hash slot that this node of a cluster does not own, or no longer.
+    NotOwner {
+        /// The slot.
+        slot: u16,
+    },
+    /// This node of a cluster cannot answer for any key now; the reason.
+    Unavailable(String),
 }
 
 /// A write failed; nothing has changed.
@@ -150,6 +157,13 @@ pub enum WriteError {
     },
     /// As [`ReadError::InvalidCursor`], for a scan that is part of the write.
     InvalidCursor,
+    /// As [`ReadError::NotOwner`].
+    NotOwner {
+        /// The slot.
+        slot: u16,
+    },
+    /// As [`ReadError::Unavailable`].
+    Unavailable(String),
     /// The store lies in a pool, and only one on a disk has the operation.
     NotOnDisk,
     /// A checkpoint cannot be made: something is at its path, or in its way. The reason.
@@ -187,6 +201,8 @@ impl From<ReadError> for WriteError {
             ReadError::Forked => Self::Forked,
             ReadError::Unordered { index } => Self::Unordered { index },
             ReadError::InvalidCursor => Self::InvalidCursor,
+            ReadError::NotOwner { slot } => Self::NotOwner { slot },
+            ReadError::Unavailable(why) => Self::Unavailable(why),
         }
     }
 }
@@ -238,6 +254,14 @@ fn unordered(f: &mut fmt::Formatter<'_>, index: &str) -> fmt::Result {
     )
 }
 
+fn not_owner(f: &mut fmt::Formatter<'_>, slot: u16) -> fmt::Result {
+    write!(f, "another node of the cluster owns slot {slot}; send the command to it")
+}
+
+fn unavailable(f: &mut fmt::Formatter<'_>, why: &str) -> fmt::Result {
+    write!(f, "this node of the cluster cannot answer now: {why}; try again, or ask another node")
+}
+
 fn corrupt(f: &mut fmt::Formatter<'_>, place: &Place, what: &str) -> fmt::Result {
     let damaged = match place {
         Place::Pool(_) => "pool",
@@ -274,6 +298,8 @@ impl fmt::Display for ReadError {
             Self::Forked => Forked.fmt(f),
             Self::Unordered { index } => unordered(f, index),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
+            Self::NotOwner { slot } => not_owner(f, *slot),
+            Self::Unavailable(why) => unavailable(f, why),
         }
     }
 }
@@ -310,6 +336,8 @@ impl fmt::Display for WriteError {
             Self::Forked => Forked.fmt(f),
             Self::Unordered { index } => unordered(f, index),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
+            Self::NotOwner { slot } => not_owner(f, *slot),
+            Self::Unavailable(why) => unavailable(f, why),
             Self::NotOnDisk => write!(f, "the store lies in a pool; only a store in a directory can do this"),
             Self::Checkpoint(why) => write!(f, "no checkpoint was made: {why}"),
             Self::Stopped(why) => write!(f, "writes are disabled: {why}; open the store again"),

@@ -16,6 +16,7 @@ mod limits;
 mod parser;
 mod reply;
 mod secret;
+mod slot;
 
 pub use args::{Args, ArgsIter, Queue};
 pub use error::ProtocolError;
@@ -26,3 +27,4 @@ pub use limits::Limits;
 pub use parser::Parser;
 pub use reply::Reply;
 pub use secret::same_secret;
+pub use slot::{SLOTS, slot};

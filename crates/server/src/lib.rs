@@ -7,6 +7,7 @@ pub mod config;
 mod cursors;
 pub mod keyspace;
 pub mod net;
+pub mod routing;
 pub mod server;
 pub mod session;
 pub mod shared;

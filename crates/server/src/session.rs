@@ -7,6 +7,7 @@
 
 mod ahead;
 mod long;
+mod route;
 mod run;
 mod state;
 
@@ -40,6 +41,9 @@ pub enum Flow {
     /// The next command wants cold reads, and had no effect: write `output`, make the reads that
     /// the session wants, and call `process_short` again. Only that returns this.
     Cold,
+    /// The slot of the next command is being moved to another node of the cluster or from it, and
+    /// the command had no effect: write `output`, and call again a moment later.
+    Later,
     /// Write `output`, then close the connection.
     Close,
     /// SHUTDOWN: write `output`, then stop the server (`Shared::shut_down` was called).
@@ -223,15 +227,15 @@ impl Session {
                 if let Some(flow) = flow {
                     return (nth, Ok(flow));
                 }
-            } else if executed.is_none() {
-                return (nth, Ok(Flow::Long));
+            } else if let Err(flow) = executed {
+                return (nth, Ok(flow));
             }
         }
         (nth, Ok(Flow::More))
     }
 
-    /// Executes the next command, or some that can be grouped. Returns how many; `None` if it takes
-    /// long. A command that was put off does not count.
+    /// Executes the next command, or some that can be grouped. Returns how many, or the next step
+    /// if it takes long or cannot run now. A command that was put off does not count.
     fn execute_next(
         &mut self,
         pace: Pace,
@@ -239,24 +243,25 @@ impl Session {
         places: &[Option<usize>],
         output: &mut Vec<u8>,
         now_ms: u64,
-    ) -> Option<usize> {
+    ) -> Result<usize, Flow> {
         let mut reply = Reply::new(output, self.state.resp3);
         let whole = places.len();
         if whole - nth > 1 && self.state.is_plain() {
             let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
-            let grouped = ahead::execute(commands, &self.shared.store, &mut self.state, &mut reply, now_ms);
+            let grouped = ahead::execute(commands, &self.shared, &mut self.state, &mut reply, now_ms);
             if grouped > 0 || cold::is_stuck() {
-                return Some(grouped);
+                self.state.held_since = None;
+                return Ok(grouped);
             }
         }
         let args = self.parser.command(input, nth);
         if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
-            return None;
+            return Err(Flow::Long);
         }
         let keys = &mut StoreKeyspace(&self.shared.store);
         let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
-        run::dispatch(&mut cx, args, places[nth]);
-        Some(usize::from(!cold::is_stuck()))
+        run::dispatch(&mut cx, args, places[nth])?;
+        Ok(usize::from(!cold::is_stuck()))
     }
 
     /// What becomes of a command that wants cold reads: [`Flow::Cold`], or [`Flow::Long`] if they

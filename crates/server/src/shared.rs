@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::{clients::Clients, config::Config, cursors::Cursors, stats::ServerStats};
+use crate::{clients::Clients, config::Config, cursors::Cursors, routing::Routing, stats::ServerStats};
 
 /// The shared state. One per server, behind an `Arc`.
 pub struct Shared {
@@ -20,6 +20,8 @@ pub struct Shared {
     pub(crate) parks: bool,
     /// Whether io_uring makes the reads of such commands, not workers.
     pub(crate) has_ring: AtomicBool,
+    /// The cluster that the server belongs to.
+    pub(crate) routing: Option<Arc<dyn Routing>>,
     /// The settings, for CONFIG GET and SET.
     pub config: Config,
     /// The connected clients.
@@ -61,6 +63,7 @@ impl Shared {
             defers,
             parks: defers,
             has_ring: AtomicBool::new(false),
+            routing: None,
             config,
             clients: Clients::default(),
             stats: ServerStats::default(),
@@ -69,6 +72,11 @@ impl Shared {
             stop_flag: Arc::default(),
             run_id: random_id(),
         }
+    }
+
+    /// Makes the server a node of a cluster.
+    pub fn with_routing(self, routing: Arc<dyn Routing>) -> Shared {
+        Shared { routing: Some(routing), ..self }
     }
 
     /// Asks every event loop to finish. SHUTDOWN and the signals call it.
@@ -84,6 +92,11 @@ impl Shared {
     /// Forty hexadecimal digits that identify this run of the server.
     pub fn run_id(&self) -> &str {
         &self.run_id
+    }
+
+    /// Redis's word for whether the server belongs to a cluster.
+    pub(crate) fn mode(&self) -> &'static str {
+        if self.routing.is_some() { "cluster" } else { "standalone" }
     }
 
     pub(crate) fn stop_flag(&self) -> Arc<StopFlag> {

@@ -502,7 +502,7 @@ impl Options {
     }
 
     /// Starts the store's threads.
-    fn start_threads(
+    pub(crate) fn start_threads(
         &self,
         engine: Arc<dyn AnyEngine>,
         salvaged: Option<Salvaged>,

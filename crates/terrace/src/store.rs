@@ -3,8 +3,8 @@
 use crate::background::{Background, is_another_stopped};
 use crate::batch::later;
 use crate::{
-    Batch, ByteSize, Change, CloseError, Cursor, Entry, GrowError, Holder, IncrementError, Options, Put,
-    ReadError, Report, Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
+    Batch, ByteSize, Change, CloseError, Cursor, Entry, GrowError, Holder, IncrementError, OpenError,
+    Options, Put, ReadError, Report, Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +46,12 @@ impl Store {
     /// Options for creating or opening a store.
     pub fn options() -> Options {
         Options::new()
+    }
+
+    /// A store over an engine that the caller has made, such as one without a pool of its own.
+    /// Starts threads for the background work that the engine has.
+    pub fn over(engine: Arc<dyn Engine>) -> Result<Self, OpenError> {
+        Options::new().start_threads(engine, None)
     }
 
     pub(crate) fn start(

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings, index_in};
-use terrace_engine::{Clock, Durability, Durably, Engine, ManualClock, OpenError, Pooled, Put, WriteError};
+use terrace_engine::{
+    Clock, Durability, Durably, Engine, ManualClock, OpenError, Pooled, Put, ReadError, WriteError,
+};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
@@ -52,6 +54,19 @@ fn full_pool_error_states_waiting_and_longest() {
     assert_eq!(full(None, 0), "the pool is full: no room for 100 bytes in 4.0 KiB; grow it, or remove keys");
     assert!(full(None, 1).contains("(1 bytes are waiting for readers to finish)"));
     assert!(full(Some(50), 0).contains("in one piece (the longest free range has 50 bytes)"));
+}
+
+#[test]
+fn refusals_of_a_cluster_name_slot_and_reason() {
+    for (refused, text) in [
+        (ReadError::NotOwner { slot: 5 }, "another node of the cluster owns slot 5; send the command to it"),
+        (
+            ReadError::Unavailable("it has no lease".into()),
+            "this node of the cluster cannot answer now: it has no lease; try again, or ask another node",
+        ),
+    ] {
+        assert_eq!((refused.to_string(), WriteError::from(refused).to_string()), (text.into(), text.into()));
+    }
 }
 
 #[test]

@@ -6,12 +6,18 @@ use terrace::{Index, ReadError, WriteError};
 pub type Outcome = Result<(), Failure>;
 
 /// The text of an error reply, beginning with its code.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
     /// A constant text.
     Text(&'static str),
     /// A composed text. Bytes, because it may quote the client.
     Made(Box<[u8]>),
+    /// The store does not own the slot of a key, or no longer. The reply says where the slot is
+    /// now; the text is that of a slot that is on its way.
+    NotOwner {
+        /// The slot.
+        slot: u16,
+    },
 }
 
 impl Failure {
@@ -25,6 +31,9 @@ impl Failure {
     pub const NO_SUCH_KEY: Failure = Failure::Text("ERR no such key");
     /// A database other than 0.
     pub const NO_SUCH_DATABASE: Failure = Failure::Text("ERR DB index is out of range");
+
+    /// Keys of several slots of a cluster.
+    pub const CROSS_SLOT: Failure = Failure::Text("CROSSSLOT Keys in request don't hash to the same slot");
 
     /// Composes a text from parts.
     pub fn of(parts: &[&[u8]]) -> Failure {
@@ -58,12 +67,21 @@ impl Failure {
         match self {
             Failure::Text(text) => text.as_bytes(),
             Failure::Made(text) => text,
+            Failure::NotOwner { .. } => {
+                b"TRYAGAIN The slot of the keys is being moved: send the command again"
+            }
         }
     }
 
     /// Whether the pool is full.
     pub fn is_full(&self) -> bool {
         self.message().starts_with(b"OOM ")
+    }
+
+    /// Whether this node of a cluster does not answer for the key, or for no key. A transaction
+    /// with such a command has no effect.
+    pub fn is_of_cluster(&self) -> bool {
+        matches!(self, Failure::NotOwner { .. }) || self.message().starts_with(b"CLUSTERDOWN ")
     }
 
     /// The store's index keeps no order of keys.
@@ -91,6 +109,8 @@ impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
         match error {
             ReadError::Unordered { index } => Failure::unordered(index),
+            ReadError::NotOwner { slot } => Failure::NotOwner { slot },
+            ReadError::Unavailable(_) => Failure::coded("CLUSTERDOWN", &error),
             error => Failure::coded("ERR", &error),
         }
     }
@@ -103,6 +123,8 @@ impl From<WriteError> for Failure {
             WriteError::ReadOnly => "READONLY",
             // Redis's code for a disk that does not take writes.
             WriteError::Io { .. } | WriteError::Stopped(_) => "MISCONF",
+            WriteError::Unavailable(_) => "CLUSTERDOWN",
+            WriteError::NotOwner { slot } => return Failure::NotOwner { slot: *slot },
             WriteError::Unordered { index } => return Failure::unordered(index),
             _ => "ERR",
         };

@@ -73,7 +73,7 @@ fn answer(cx: &mut Context<'_>) {
         reply.bulk(name.as_bytes());
         reply.integer(value);
     }
-    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+    for (name, value) in [("mode", cx.shared.mode()), ("role", "master")] {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }

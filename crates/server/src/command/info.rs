@@ -63,7 +63,7 @@ const SECTIONS: [(&str, In, Section); 15] = [
     ("Commandstats", In::All, commands::calls),
     ("Errorstats", In::Default, commands::errors),
     ("Latencystats", In::All, commands::latencies),
-    ("Cluster", In::Default, |out, _, _| fields(out, &[("cluster_enabled", &0)])),
+    ("Cluster", In::Default, cluster),
     ("Keyspace", In::Default, keyspace),
 ];
 
@@ -114,7 +114,7 @@ fn server(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
             ("redis_git_sha1", &"00000000"),
             ("redis_git_dirty", &0),
             ("redis_build_id", &0),
-            ("redis_mode", &"standalone"),
+            ("redis_mode", &cx.shared.mode()),
             ("os", &system::kernel()),
             ("arch_bits", &usize::BITS),
             ("monotonic_clock", &"POSIX clock_gettime"),
@@ -367,6 +367,10 @@ fn replication(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
             ("repl_backlog_histlen", &0),
         ],
     )
+}
+
+fn cluster(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    fields(out, &[("cluster_enabled", &u8::from(cx.shared.routing.is_some()))])
 }
 
 fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {

@@ -235,18 +235,15 @@ fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
     if !command.accepts(args.len()) {
         return Err(Failure::Text("ERR Invalid number of arguments specified for command"));
     }
-    let place = |index: i64| usize::try_from(index).unwrap_or(usize::MAX);
     let mut keys = Vec::new();
     for spec in command.keys {
-        let first = place(spec.first);
-        let last = if spec.last < 0 { args.len() - 1 } else { first + place(spec.last) };
         let access = match command.name {
             // How SET uses its key depends on the option GET.
             "set" if (3..args.len()).any(|at| args.is(at, "GET")) => &["RW", "access", "update"],
             "set" => &["OW", "update"][..],
             _ => spec.access,
         };
-        keys.extend((first..=last).step_by(place(spec.step)).map(|at| (args.at(at), access)));
+        keys.extend(spec.places(args.len()).map(|at| (args.at(at), access)));
     }
     Ok(keys)
 }

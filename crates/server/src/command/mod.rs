@@ -20,9 +20,11 @@ pub(crate) use parse::check_key;
 pub use spec::{AsPut, Command, IsLong, KeySpec, Read, Run, category, flag, group};
 
 mod append;
+mod asking;
 mod auth;
 mod bounds;
 mod client;
+mod cluster;
 mod config;
 mod copy;
 mod dbsize;
@@ -76,4 +78,5 @@ mod x_disk;
 mod x_next;
 mod x_range;
 
+pub(crate) use cluster::EncodedSlots;
 pub(crate) use transaction::Multi;

@@ -12,7 +12,10 @@ pub(super) static SELECT: Command = Command {
 };
 
 fn run(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    database(args.at(1))?;
+    database(args.at(1)).map_err(|failure| match (&cx.shared.routing, failure) {
+        (Some(_), Failure::NO_SUCH_DATABASE) => Failure::Text("ERR SELECT is not allowed in cluster mode"),
+        (_, failure) => failure,
+    })?;
     cx.reply.ok();
     Ok(())
 }

@@ -151,6 +151,14 @@ impl KeySpec {
     pub const fn every(step: i64, access: &'static [&'static str]) -> KeySpec {
         KeySpec { first: 1, last: -1, step, access, notes: "" }
     }
+
+    /// The positions of the keys in a command of so many arguments, including its name.
+    pub fn places(&self, arguments: usize) -> impl Iterator<Item = usize> {
+        let place = |index: i64| usize::try_from(index).unwrap_or(usize::MAX);
+        let first = place(self.first);
+        let last = if self.last < 0 { arguments.saturating_sub(1) } else { first + place(self.last) };
+        (first..=last).step_by(place(self.step))
+    }
 }
 
 /// Bits of [`Command::flags`].
@@ -250,4 +258,6 @@ pub mod group {
     pub const SERVER: &str = "server";
     /// Commands for transactions.
     pub const TRANSACTIONS: &str = "transactions";
+    /// Commands about the cluster.
+    pub const CLUSTER: &str = "cluster";
 }

@@ -28,6 +28,12 @@ static SYNTAX: &[(&str, &str)] = &[
     ("client|no-touch", "(enabled=ON|OFF)"),
     ("client|setinfo", "(attr=LIB-NAME:libname|LIB-VER:libver)"),
     ("client|setname", "connection-name"),
+    ("cluster|count-failure-reports", "node-id"),
+    ("cluster|countkeysinslot", "slot:integer"),
+    ("cluster|getkeysinslot", "slot:integer count:integer"),
+    // Any string is a key here, without a place in the key specifications.
+    ("cluster|keyslot", "key:string"),
+    ("cluster|replicas", "node-id"),
     ("command|docs", "[command-name]..."),
     ("command|getkeys", "command [arg]..."),
     ("command|getkeysandflags", "command [arg]..."),

@@ -5,8 +5,10 @@ use super::*;
 /// All commands.
 pub static TABLE: [&Command; COUNT] = [
     &append::APPEND,
+    &asking::ASKING,
     &auth::AUTH,
     &client::CLIENT,
+    &cluster::CLUSTER,
     &introspect::COMMAND,
     &config::CONFIG,
     &copy::COPY,
@@ -50,6 +52,8 @@ pub static TABLE: [&Command; COUNT] = [
     &ping::PING,
     &quit::QUIT,
     &randomkey::RANDOMKEY,
+    &asking::READONLY,
+    &asking::READWRITE,
     &rename::RENAME,
     &rename::RENAMENX,
     &reset::RESET,
@@ -86,7 +90,7 @@ pub static TABLE: [&Command; COUNT] = [
     &x_range::X_RANGE,
 ];
 
-const COUNT: usize = 80;
+const COUNT: usize = 84;
 
 /// Slots of the hash table below: a power of two, much larger than `COUNT`, so that collisions are
 /// rare.

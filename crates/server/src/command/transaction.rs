@@ -70,6 +70,10 @@ pub(crate) struct Multi {
     queue: Queue,
     /// A command was refused, so EXEC will fail.
     broken: bool,
+    /// In a cluster, the slot of the first command with keys.
+    slot: Option<u16>,
+    /// Another command has keys in another slot, so EXEC will fail.
+    crosses_slots: bool,
     /// One of the commands takes long by itself.
     has_long: bool,
     /// A command reads a key, so concurrent writes can make the transaction run again.
@@ -80,13 +84,25 @@ pub(crate) struct Multi {
 const QUEUE_BYTES_MAX: usize = 1 << 30;
 
 impl Multi {
-    /// Queues a command that exists and has the right number of arguments.
-    pub(crate) fn push(&mut self, command: &Command, args: Args<'_>, is_long: bool) -> Outcome {
+    /// Queues a command that exists and has the right number of arguments. In a cluster, its keys
+    /// are in `slot`.
+    pub(crate) fn push(
+        &mut self,
+        command: &Command,
+        args: Args<'_>,
+        is_long: bool,
+        slot: Option<u16>,
+    ) -> Outcome {
         if self.queue.bytes() > QUEUE_BYTES_MAX {
             self.broken = true;
             return Err(Failure::Text(
                 "ERR the queued commands are larger than 1 GiB: use smaller transactions",
             ));
+        }
+        // As in Redis, a broken transaction takes no notice of the commands behind.
+        if !self.broken {
+            self.crosses_slots |= self.slot.is_some_and(|first| slot.is_some_and(|slot| slot != first));
+            self.slot = self.slot.or(slot);
         }
         self.has_long |= is_long;
         let is_put = command.as_put.is_some_and(|as_put| as_put(args, 0).is_some());
@@ -100,6 +116,11 @@ impl Multi {
     /// Records that a command could not be queued.
     pub(crate) fn refuse(&mut self) {
         self.broken = true;
+    }
+
+    /// The slot of all keys, if the server belongs to a cluster and there are keys.
+    pub(crate) fn slot(&self) -> Result<Option<u16>, Failure> {
+        if self.crosses_slots { Err(Failure::CROSS_SLOT) } else { Ok(self.slot) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -186,7 +207,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
         for args in multi.queue.iter() {
             let reply = Reply::new(&mut replies, state.resp3);
             let cx = &mut Context { keys: &mut overlay, shared, state, reply, now_ms };
-            executed.extend(session::run(cx, args));
+            executed.extend(session::run(cx, args)?);
             if cold::is_stuck() {
                 return Err(Failure::Text("ERR the transaction was put off"));
             }

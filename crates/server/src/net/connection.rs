@@ -107,6 +107,8 @@ pub(super) enum Next {
     Long,
     /// Park its session: the next command wants cold reads.
     Cold,
+    /// Give it another turn a moment later: the slot of the next command is being moved.
+    Later,
     /// Close it.
     Close,
 }
@@ -391,7 +393,7 @@ impl Connection {
         if !self.may_send(output.len(), turn.now) {
             return Round::Then(Next::Close);
         }
-        self.more = flow == Flow::More;
+        self.more = matches!(flow, Flow::More | Flow::Later);
         if !self.write(output, turn) {
             return Round::Then(Next::Close);
         }
@@ -399,6 +401,7 @@ impl Connection {
             Flow::Continue | Flow::More => {}
             Flow::Long => return Round::Then(Next::Long),
             Flow::Cold => return Round::Then(Next::Cold),
+            Flow::Later => return Round::Then(Next::Later),
             Flow::Close => {
                 let all_read = input.is_empty() && !self.readable;
                 input.clear();

@@ -1,6 +1,7 @@
 //! The event loop: waits for events, gives each connection its turn, and checks timeouts.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -37,6 +38,8 @@ pub(crate) struct EventLoop {
     connections: Slab<Connection>,
     /// Connections that need another turn although no event will report them.
     again: Vec<usize>,
+    /// Connections whose next command waits for its slot.
+    later: BTreeSet<usize>,
     /// Connections whose replies wait until the writes of this turn are durable.
     held: Vec<usize>,
     /// Sessions whose commands wait for cold reads, if the system can make them meanwhile.
@@ -64,6 +67,8 @@ const COLD: Token = Token(LISTEN - LISTENERS_MOST);
 const EVENTS: usize = 1024;
 /// Interval between two checks of the connections' timeouts, ms.
 const CHECK_MS: u64 = 250;
+/// Until commands that wait for their slots are tried again.
+const LATER: Duration = Duration::from_millis(1);
 /// Minimum interval between two measurements of the used memory, ms.
 const PEAK_MS: u64 = 1000;
 /// How long the last replies may take to be sent when the server stops, ms.
@@ -91,6 +96,7 @@ impl EventLoop {
             poll,
             connections: Slab::new(),
             again: Vec::new(),
+            later: BTreeSet::new(),
             held: Vec::new(),
             settled: Ticket::default(),
             acceptor: None,
@@ -145,11 +151,15 @@ impl EventLoop {
         if !self.again.is_empty() {
             return Duration::ZERO;
         }
+        if !self.later.is_empty() {
+            return LATER;
+        }
         Duration::from_millis((self.checked_at + CHECK_MS).saturating_sub(now).max(1))
     }
 
     fn serve_all(&mut self, events: &Events, turn: &mut Turn<'_>) {
         let again = std::mem::take(&mut self.again);
+        let later = std::mem::take(&mut self.later);
         for event in events {
             let token = event.token();
             if let Some(connection) = self.connections.get_mut(token.0) {
@@ -168,7 +178,7 @@ impl EventLoop {
                 self.admit(own, turn);
             }
         }
-        for key in again {
+        for key in again.into_iter().chain(later) {
             self.serve(key, turn);
         }
         self.resume_parked(turn);
@@ -262,6 +272,7 @@ impl EventLoop {
         match next {
             Next::Close => return self.close(key),
             Next::Again => self.again.push(key),
+            Next::Later => _ = self.later.insert(key),
             Next::Long => self.workers.submit(connection.lend_session((self.number, key))),
             Next::Cold => {
                 let mut job = connection.lend_session((self.number, key));

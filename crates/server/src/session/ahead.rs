@@ -1,12 +1,14 @@
 //! Groups of adjacent commands that are executed together.
 
-use terrace::{Put, PutOptions, ReadError, Store, WriteError};
+use terrace::{Put, PutOptions, ReadError, WriteError};
 use terrace_protocol::{Args, Reply};
 
-use super::{OUTPUT_HIGH_WATER, State};
+use super::{OUTPUT_HIGH_WATER, State, route};
 use crate::{
     command::{Failure, Read, Run, flag, table},
     keyspace::Found,
+    routing::Routing,
+    shared::Shared,
 };
 
 /// Maximum size of a group: enough to overlap the cache misses.
@@ -27,12 +29,13 @@ enum Kind<'a> {
 /// allowed to execute them all.
 pub(super) fn execute<'a>(
     commands: impl Iterator<Item = (Args<'a>, Option<usize>)>,
-    store: &Store,
+    shared: &Shared,
     state: &mut State,
     reply: &mut Reply<'_>,
     now_ms: u64,
 ) -> usize {
-    let mut kinds = commands.take(GROUP_MAX).map(|(args, place)| (args, kind(args, place, now_ms)));
+    let routing = shared.routing.as_deref();
+    let mut kinds = commands.take(GROUP_MAX).map(|(args, place)| (args, kind(args, place, routing, now_ms)));
     match (kinds.next(), kinds.next()) {
         (Some((args, (Kind::Read(read), first))), Some((next, (Kind::Read(then), place)))) => {
             let mut reads = Reads::new();
@@ -42,7 +45,7 @@ pub(super) fn execute<'a>(
                 let (Kind::Read(read), place) = kind else { break };
                 reads.push(args, read, place);
             }
-            reads.execute(store, state, reply, now_ms)
+            reads.execute(shared, state, reply, now_ms)
         }
         (Some((_, (Kind::Put(put), first))), Some((_, (Kind::Put(then), place)))) => {
             let mut puts = Vec::with_capacity(GROUP_MAX);
@@ -54,14 +57,20 @@ pub(super) fn execute<'a>(
                 places[puts.len()] = place;
                 puts.push(put);
             }
-            put_all(&puts, &places[..puts.len()], store, state, reply)
+            put_all(&puts, &places[..puts.len()], shared, state, reply)
         }
         _ => 0,
     }
 }
 
-/// The kind of a command, and its index in the table.
-fn kind(args: Args<'_>, place: Option<usize>, now_ms: u64) -> (Kind<'_>, usize) {
+/// The kind of a command, and its index in the table. A command for a key that this node of a
+/// cluster does not serve runs alone.
+fn kind<'a>(
+    args: Args<'a>,
+    place: Option<usize>,
+    routing: Option<&dyn Routing>,
+    now_ms: u64,
+) -> (Kind<'a>, usize) {
     let Some(place) = place else { return (Kind::Other, 0) };
     let command = table::TABLE[place];
     let kind = match (command.run, command.as_put) {
@@ -70,7 +79,13 @@ fn kind(args: Args<'_>, place: Option<usize>, now_ms: u64) -> (Kind<'_>, usize) 
         (_, Some(as_put)) => as_put(args, now_ms).map_or(Kind::Other, Kind::Put),
         _ => Kind::Other,
     };
-    (kind, place)
+    let key = match &kind {
+        Kind::Read(_) => args.at(1),
+        Kind::Put(put) => put.key,
+        Kind::Other => return (kind, place),
+    };
+    let is_here = routing.is_none_or(|routing| route::is_here(routing, key));
+    (if is_here { kind } else { Kind::Other }, place)
 }
 
 /// A group of commands that read one key each.
@@ -94,10 +109,10 @@ impl<'a> Reads<'a> {
     }
 
     /// Executes the group in order. Returns how many ran: not all if the replies become too long.
-    fn execute(&self, store: &Store, state: &mut State, reply: &mut Reply<'_>, now_ms: u64) -> usize {
+    fn execute(&self, shared: &Shared, state: &mut State, reply: &mut Reply<'_>, now_ms: u64) -> usize {
         let mut executed = 0;
         let began = state.counters.begin_group(self.places[0], self.len);
-        store.get_many(&self.keys[..self.len], &mut |nth, entry| {
+        shared.store.get_many(&self.keys[..self.len], &mut |nth, entry| {
             let Some((read, args)) = self.reads[nth] else { return };
             if nth == executed && entry.as_ref().is_err_and(ReadError::is_put_off) {
                 // The others are looked up for what they want.
@@ -114,7 +129,7 @@ impl<'a> Reads<'a> {
             });
             if let Err(failure) = done {
                 reply.rewind(mark);
-                state.reply_error(reply, failure.message());
+                route::fail(shared, state, reply, failure);
                 state.counters.record_failure(self.places[nth]);
             }
         });
@@ -129,10 +144,11 @@ impl<'a> Reads<'a> {
 fn put_all(
     puts: &[Put<'_>],
     places: &[usize],
-    store: &Store,
+    shared: &Shared,
     state: &mut State,
     reply: &mut Reply<'_>,
 ) -> usize {
+    let store = &shared.store;
     let began = state.counters.begin_group(places[0], places.len());
     let mut executed = 0;
     let mut answer = |done: Result<(), WriteError>, place: usize| {
@@ -142,7 +158,7 @@ fn put_all(
             // Those behind it, too.
             Err(error) if error.is_put_off() => executed -= 1,
             Err(error) => {
-                state.reply_error(reply, Failure::from(error).message());
+                route::fail(shared, state, reply, error.into());
                 state.counters.record_failure(place);
             }
         }

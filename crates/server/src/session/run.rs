@@ -4,7 +4,10 @@
 use terrace::cold;
 use terrace_protocol::Args;
 
-use super::Flow;
+use super::{
+    Flow,
+    route::{self, Refusal},
+};
 use crate::command::{Command, Context, Failure, Outcome, Run, flag, is_of_another_type, table};
 
 /// A command that exists. `place` identifies it in the table.
@@ -15,48 +18,78 @@ struct Resolved {
     place: usize,
 }
 
-/// Queues the command inside MULTI, executes it otherwise.
-pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize>) {
+/// Queues the command inside MULTI, executes it otherwise. Fails, without any effect, if its slot
+/// is being moved.
+pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize>) -> Result<(), Flow> {
     // A browser that was tricked into sending to this port. What follows is under the control of an
     // attacker.
     if place.is_none() && (args.is(0, "POST") || args.is(0, "HOST:")) {
         cx.state.flow = Flow::Close;
-        return;
+        return Ok(());
     }
     match resolve(args, place).and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
-        Ok(resolved) if is_queued(cx, resolved.command) => queue(cx, resolved.command, args),
-        Ok(resolved) => execute(cx, resolved, args),
+        Ok(resolved) => dispatch_admitted(cx, args, resolved)?,
         Err(failure) if args.is(0, "EXEC") => {
             cx.state.clear_transaction();
             let message = failure.message();
             let why = message.strip_prefix(b"ERR ").unwrap_or(message);
-            fail(cx, &Failure::of(&[b"EXECABORT Transaction discarded because of: ", why]));
+            fail(cx, Failure::of(&[b"EXECABORT Transaction discarded because of: ", why]));
         }
-        Err(failure) => {
-            if let Some(multi) = &mut cx.state.multi {
-                multi.refuse();
+        Err(failure) => refuse(cx, failure),
+    }
+    if cx.state.asking && cx.state.multi.is_none() && !args.is(0, "ASKING") && !cold::is_stuck() {
+        cx.state.asking = false;
+    }
+    Ok(())
+}
+
+fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -> Result<(), Flow> {
+    let Resolved { command, place } = resolved;
+    let is_queued = is_queued(cx, command);
+    match route::check(cx, command, args, is_queued) {
+        Ok(slot) if is_queued => queue(cx, command, args, slot),
+        Ok(_) => _ = execute(cx, resolved, args).map_err(|failure| fail(cx, failure)),
+        Err(Refusal::Held) => return Err(Flow::Later),
+        Err(Refusal::Failure(failure)) => {
+            cx.state.counters.record_rejection(place);
+            if command.name == "exec" {
+                cx.state.clear_transaction();
             }
-            fail(cx, &failure);
+            refuse(cx, failure);
         }
     }
+    Ok(())
+}
+
+/// Replies with an error instead of queueing or executing a command. A transaction then fails.
+fn refuse(cx: &mut Context<'_>, failure: Failure) {
+    if let Some(multi) = &mut cx.state.multi {
+        multi.refuse();
+    }
+    fail(cx, failure);
 }
 
 /// Executes a command that MULTI has queued. Returns what identifies it, if its call was counted.
-pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Option<usize> {
+/// Fails if the transaction cannot go on.
+pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>, Failure> {
     let resolved = resolve(args, table::position(args.name()));
     match resolved.and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
-        Ok(resolved) => {
-            execute(cx, resolved, args);
-            (!cold::is_stuck()).then_some(resolved.place)
-        }
+        Ok(resolved) => match execute(cx, resolved, args) {
+            Err(failure) if failure.is_of_cluster() => Err(failure),
+            done => {
+                _ = done.map_err(|failure| fail(cx, failure));
+                Ok((!cold::is_stuck()).then_some(resolved.place))
+            }
+        },
         Err(failure) => {
-            fail(cx, &failure);
-            None
+            fail(cx, failure);
+            Ok(None)
         }
     }
 }
 
-fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) {
+/// Executes a command. If it fails, it has written no reply.
+fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) -> Outcome {
     let (mark, tally) = (cx.reply.mark(), cx.state.tally);
     cx.state.tally.count_commands(1, command.flags);
     cx.state.last_command = place;
@@ -66,13 +99,11 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
         // It runs again, as if for the first time.
         cx.reply.rewind(mark);
         cx.state.tally = tally;
-        return cx.state.counters.cancel(place);
+        cx.state.counters.cancel(place);
+        return Ok(());
     }
     cx.state.counters.end(place, began, outcome.is_err());
-    if let Err(failure) = outcome {
-        cx.reply.rewind(mark);
-        fail(cx, &failure);
-    }
+    outcome.inspect_err(|_| cx.reply.rewind(mark))
 }
 
 fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
@@ -84,8 +115,8 @@ fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
     }
 }
 
-fn fail(cx: &mut Context<'_>, failure: &Failure) {
-    cx.state.reply_error(&mut cx.reply, failure.message());
+fn fail(cx: &mut Context<'_>, failure: Failure) {
+    route::fail(cx.shared, cx.state, &mut cx.reply, failure);
 }
 
 /// Looks up the command. [`admit`] decides whether it may run now.
@@ -139,11 +170,12 @@ fn is_queued(cx: &Context<'_>, command: &Command) -> bool {
         && !["exec", "discard", "multi", "watch", "quit", "reset"].contains(&command.name)
 }
 
-fn queue(cx: &mut Context<'_>, command: &Command, args: Args<'_>) {
+/// Queues a command with keys in this slot.
+fn queue(cx: &mut Context<'_>, command: &Command, args: Args<'_>, slot: Option<u16>) {
     let is_long = command.is_long.is_some_and(|is_long| is_long(cx.shared, cx.state, args));
-    match cx.state.multi.as_mut().map_or(Ok(()), |multi| multi.push(command, args, is_long)) {
+    match cx.state.multi.as_mut().map_or(Ok(()), |multi| multi.push(command, args, is_long, slot)) {
         Ok(()) => cx.reply.simple("QUEUED"),
-        Err(failure) => fail(cx, &failure),
+        Err(failure) => fail(cx, failure),
     }
 }
 

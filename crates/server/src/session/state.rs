@@ -37,6 +37,11 @@ pub struct State {
     pub(crate) multi: Option<Multi>,
     /// The watched keys, each with its version at WATCH.
     pub(crate) watched: HashMap<Vec<u8>, Version>,
+    /// ASKING was sent: the next command, or transaction, may be for a slot that only another node
+    /// knows to be here.
+    pub(crate) asking: bool,
+    /// When the next command was first put off because its slot is being moved.
+    pub(crate) held_since: Option<u64>,
     /// The last command: its index in the table, and above 16 bits its subcommand's index plus one.
     pub(crate) last_command: usize,
 }
@@ -53,13 +58,16 @@ impl State {
             counters,
             multi: None,
             watched: HashMap::new(),
+            asking: false,
+            held_since: None,
             last_command: usize::MAX,
         }
     }
 
-    /// Whether commands are executed at once: the client is authenticated and not inside MULTI.
+    /// Whether commands are executed at once: the client is authenticated, not inside MULTI, and
+    /// has not sent ASKING.
     pub(super) fn is_plain(&self) -> bool {
-        self.authenticated && self.multi.is_none()
+        self.authenticated && self.multi.is_none() && !self.asking
     }
 
     /// Replies with an error, and counts it.
@@ -84,6 +92,7 @@ impl State {
     /// of the output.
     pub fn reset(&mut self, shared: &Shared, output: usize) {
         self.clear_transaction();
+        self.asking = false;
         self.resp3 = false;
         let authenticated = shared.config.password().is_empty();
         if self.authenticated && !authenticated {

@@ -5,6 +5,8 @@ mod common;
 #[path = "../redis/mod.rs"]
 mod redis;
 
+mod cluster;
+mod cluster_clients;
 mod cold;
 mod commands;
 mod cursors;

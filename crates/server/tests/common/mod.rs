@@ -3,6 +3,8 @@
 
 mod client;
 mod fresh;
+mod refusing;
+mod slots;
 
 use std::{
     io::{Read, Write},
@@ -15,10 +17,12 @@ use std::{
 
 use tempfile::TempDir;
 use terrace::Store;
-use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
+use terrace_server::{config::Config, net::Listeners, routing::Routing, server::Server, shared::Shared};
 
 pub(crate) use client::{Client, START_MS};
 pub(crate) use fresh::{fresh, is_on_disk, is_tiered};
+pub(crate) use refusing::Refusing;
+pub(crate) use slots::{Cluster, Spot};
 
 /// A running server that stops when dropped.
 pub(crate) struct Running {
@@ -45,6 +49,15 @@ impl Running {
 
     /// As [`Running::start`], over this store.
     pub(crate) fn start_with(store: Store, settings: &[(&str, &str)]) -> Running {
+        Running::start_node(store, settings, None)
+    }
+
+    /// As [`Running::start_with`], as a node of a cluster.
+    pub(crate) fn start_node(
+        store: Store,
+        settings: &[(&str, &str)],
+        routing: Option<Arc<dyn Routing>>,
+    ) -> Running {
         // The path of a socket has at most 107 bytes, and TMPDIR may be long.
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let socket = directory.path().join("socket").to_string_lossy().into_owned();
@@ -57,7 +70,11 @@ impl Running {
                 config.assign(name, value).unwrap();
             }
             let Ok(listeners) = Listeners::bind(&config) else { continue };
-            let shared = Arc::new(Shared::new(store, config));
+            let shared = Shared::new(store, config);
+            let shared = Arc::new(match routing {
+                Some(routing) => shared.with_routing(routing),
+                None => shared,
+            });
             let server = Some(Server::start(Arc::clone(&shared), listeners).unwrap());
             return Running { server, shared, directory, port };
         }

@@ -26,11 +26,17 @@ pub(crate) struct Connection {
 impl Redis {
     /// Starts redis-server. Returns `None` and prints a message if it is not installed. It has no
     /// TCP port, because another program could take that.
-    #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
     pub(crate) fn start() -> Option<Redis> {
+        Redis::start_with(&["--databases", "1", "--port", "0"])
+    }
+
+    /// As [`Redis::start`], with these arguments.
+    #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
+    pub(crate) fn start_with(arguments: &[&str]) -> Option<Redis> {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let started = Command::new("redis-server")
-            .args(["--save", "", "--databases", "1", "--proto-max-bulk-len", "64mb", "--port", "0"])
+            .args(["--save", "", "--proto-max-bulk-len", "64mb"])
+            .args(arguments)
             .arg("--unixsocket")
             .arg(directory.path().join("socket"))
             // Terrace does not know commands of other types; make them unknown here too.

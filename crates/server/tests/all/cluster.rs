@@ -1,0 +1,502 @@
+//! A node of a cluster: which commands it executes, and where it sends the others.
+
+use std::sync::Arc;
+
+use crate::common::{Client, Cluster, Refusing, START_MS, Spot, fresh};
+use terrace::{ManualClock, ReadError};
+use terrace_server::{
+    command::{Command, table},
+    config::Config,
+    routing::HELD_MOST_MS,
+    session::Flow,
+    shared::Shared,
+};
+
+const CROSSSLOT: &str = "-CROSSSLOT Keys in request don't hash to the same slot";
+const DOWN: &str = "-CLUSTERDOWN Hash slot not served";
+const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
+const TRYAGAIN: &str = "-TRYAGAIN The slot of the keys is being moved: send the command again";
+/// The reply to commands with the key `foo`, which the other node serves.
+const MOVED: &str = "-MOVED 12182 127.0.0.1:7001";
+
+/// A cluster of two nodes, and a client of the first. It serves `bar`, `hello` and `b`; the other
+/// one serves `foo` and `a`.
+fn cluster() -> (Cluster, Client) {
+    let clock = Arc::new(ManualClock::at(START_MS));
+    let store = fresh().clock(clock.clone()).create().expect("memory for a store");
+    over(store, clock)
+}
+
+fn over(store: terrace::Store, clock: Arc<ManualClock>) -> (Cluster, Client) {
+    let cluster = Cluster::new(&[7000, 7001]);
+    let shared = Shared::new(store, Config::default()).with_routing(cluster.routing(0));
+    let client = Client::of(Arc::new(shared), clock);
+    (cluster, client)
+}
+
+/// The commands that have keys, each with the words before its arguments.
+fn keyed() -> Vec<(Vec<&'static str>, &'static Command)> {
+    let all = table::TABLE.iter().flat_map(|command| {
+        let subs = command.subcommands.iter().map(|sub| (vec![command.name, sub.name], sub));
+        std::iter::once((vec![command.name], *command)).chain(subs)
+    });
+    all.filter(|(_, command)| !command.keys.is_empty()).collect()
+}
+
+/// A call of a command with these keys, in turn, as many as it takes at least; two if it takes
+/// several. Returns the number of keys, too.
+fn call(words: &[&str], command: &Command, keys: [&str; 2]) -> (String, usize) {
+    let least = command.arity.unsigned_abs() as usize;
+    let is_open = command.keys.iter().any(|spec| spec.last < 0);
+    let len = if is_open { least + command.keys[0].step as usize } else { least };
+    let mut call = vec!["1"; len];
+    call[..words.len()].copy_from_slice(words);
+    let places: Vec<usize> = command.keys.iter().flat_map(|spec| spec.places(len)).collect();
+    places.iter().zip(keys.iter().cycle()).for_each(|(place, key)| call[*place] = key);
+    (call.join(" "), places.len())
+}
+
+#[test]
+fn foreign_keys_of_each_command_are_moved() {
+    let (_, mut client) = cluster();
+    let keyed = keyed();
+    assert!(keyed.len() > 40, "{}", keyed.len());
+    for (words, command) in keyed {
+        let (foreign, _) = call(&words, command, ["{foo}1", "{foo}2"]);
+        client.expect(&[
+            (&foreign, MOVED),
+            ("MULTI", "+OK"),
+            (&foreign, MOVED),
+            ("SET bar 1", "+QUEUED"),
+            ("EXEC", ABORTED),
+        ]);
+        // In one piece: commands that are grouped, and such as are not, before and behind.
+        let lines = [&foreign, &foreign, "GET bar", "GET bar", &foreign, "DEL bar", &foreign];
+        let expected = [MOVED, MOVED, "$-1", "$-1", MOVED, ":0", MOVED];
+        assert_eq!(client.send(format!("{}\r\n", lines.join("\r\n")).as_bytes()).0, expected.join(" "));
+    }
+    client.expect(&[("DBSIZE", ":0")]);
+}
+
+#[test]
+fn keys_of_two_slots_are_refused_for_each_command() {
+    let (_, mut client) = cluster();
+    let mut refused = 0;
+    for (words, command) in keyed() {
+        for keys in [["{foo}1", "{bar}2"], ["{bar}1", "{foo}2"], ["bar", "hello"]] {
+            let (line, count) = call(&words, command, keys);
+            if count > 1 {
+                refused += 1;
+                client.expect(&[(&line, CROSSSLOT), ("MULTI", "+OK"), (&line, CROSSSLOT), ("EXEC", ABORTED)]);
+            }
+        }
+    }
+    assert!(refused > 3 * 8, "{refused}");
+    client.expect(&[("DBSIZE", ":0")]);
+}
+
+#[test]
+fn own_keys_of_each_command_are_served() {
+    let (_, mut client) = cluster();
+    for (words, command) in keyed() {
+        let (line, _) = call(&words, command, ["{bar}1", "{bar}2"]);
+        for line in [&line, &format!("{line}\r\n{line}")] {
+            let reply = client.ask(line);
+            let is_routed = ["-MOVED", "-ASK", "-CROSSSLOT", "-CLUSTERDOWN", "-TRYAGAIN"];
+            assert!(!is_routed.iter().any(|code| reply.contains(code)), "{line}: {reply}");
+        }
+        client.expect(&[("UNWATCH", "+OK")]);
+    }
+}
+
+#[test]
+fn pipelines_stop_for_foreign_keys_and_go_on() {
+    let (_, mut client) = cluster();
+    let sent = client.send(b"SET bar 1\r\nSET foo 2\r\nSET b 3\r\nSET a 4\r\nSET hello 5\r\nSET {b} 6\r\n");
+    assert_eq!(sent.0, format!("+OK {MOVED} +OK -MOVED 15495 127.0.0.1:7001 +OK +OK"));
+    let sent = client.send(b"GET bar\r\nGET b\r\nGET foo\r\nGET hello\r\nGET a\r\n");
+    assert_eq!(sent.0, format!("$1 1 $1 3 {MOVED} $1 5 -MOVED 15495 127.0.0.1:7001"));
+    client.expect(&[("MGET {b} b", "*2 $1 6 $1 3"), ("DBSIZE", ":4")]);
+}
+
+#[test]
+fn moved_names_the_host_if_there_is_one() {
+    let (cluster, mut client) = cluster();
+    cluster.change(|_, nodes| nodes[1].host = Some("two.example".into()));
+    client.expect(&[("GET foo", "-MOVED 12182 two.example:7001")]);
+    cluster.change(|_, nodes| (nodes[1].host, nodes[1].address) = (None, "::1".parse().unwrap()));
+    client.expect(&[("GET foo", "-MOVED 12182 ::1:7001")]);
+}
+
+#[test]
+fn slot_of_no_node_is_down() {
+    let (cluster, mut client) = cluster();
+    cluster.put("bar", Spot::Nowhere);
+    client.expect(&[
+        ("GET bar", DOWN),
+        ("MULTI", "+OK"),
+        ("SET bar 1", DOWN),
+        ("EXEC", ABORTED),
+        ("GET hello", "$-1"),
+        ("PING", "+PONG"),
+    ]);
+    assert_eq!(client.send(b"GET hello\r\nGET bar\r\n").0, format!("$-1 {DOWN}"));
+}
+
+#[test]
+fn exec_refuses_keys_of_several_slots() {
+    let (_, mut client) = cluster();
+    client.expect(&[
+        ("MULTI", "+OK"),
+        ("SET bar 1", "+QUEUED"),
+        ("SET hello 1", "+QUEUED"),
+        ("EXEC", CROSSSLOT),
+        ("EXEC", "-ERR EXEC without MULTI"),
+        // One slot, and commands without keys.
+        ("MULTI", "+OK"),
+        ("PING", "+QUEUED"),
+        ("SET bar 1", "+QUEUED"),
+        ("APPEND {bar} 2", "+QUEUED"),
+        ("EXEC", "*3 +PONG +OK :1"),
+        ("MULTI", "+OK"),
+        ("EXEC", "*0"),
+        // WATCH has its own slot.
+        ("WATCH hello", "+OK"),
+        ("WATCH bar hello", CROSSSLOT),
+        ("MULTI", "+OK"),
+        ("GET bar", "+QUEUED"),
+        ("EXEC", "*1 $1 1"),
+        ("MULTI", "+OK"),
+        ("WATCH foo", MOVED),
+        ("EXEC", ABORTED),
+    ]);
+}
+
+#[test]
+fn exec_is_moved_when_its_slot_left_after_queueing() {
+    let (cluster, mut client) = cluster();
+    client.expect(&[("SET bar 0", "+OK"), ("WATCH bar", "+OK"), ("MULTI", "+OK"), ("SET bar 1", "+QUEUED")]);
+    cluster.put("bar", Spot::At(1));
+    client.expect(&[
+        ("PING", "+QUEUED"),
+        ("EXEC", "-MOVED 5061 127.0.0.1:7001"),
+        ("EXEC", "-ERR EXEC without MULTI"),
+        ("GET hello", "$-1"),
+    ]);
+    cluster.put("bar", Spot::At(0));
+    // Neither the queue nor the watch is left.
+    client.expect(&[("GET bar", "$1 0"), ("SET bar 2", "+OK"), ("MULTI", "+OK"), ("EXEC", "*0")]);
+    client.expect(&[("MULTI", "+OK"), ("GET bar", "+QUEUED")]);
+    cluster.put("bar", Spot::Nowhere);
+    client.expect(&[("EXEC", DOWN), ("MULTI", "+OK"), ("DISCARD", "+OK")]);
+}
+
+#[test]
+fn asking_holds_for_one_command_or_transaction() {
+    let (cluster, mut client) = cluster();
+    // This node sends `bar` to the other one, and may be asked for `foo`.
+    cluster.put("bar", Spot::Ask(0, 1));
+    cluster.put("foo", Spot::Ask(1, 0));
+    client.expect(&[
+        ("GET bar", "-ASK 5061 127.0.0.1:7001"),
+        ("MULTI", "+OK"),
+        ("GET bar", "-ASK 5061 127.0.0.1:7001"),
+        ("EXEC", ABORTED),
+        ("GET foo", MOVED),
+        ("ASKING", "+OK"),
+        ("SET foo 1", "+OK"),
+        ("GET foo", MOVED),
+        ("ASKING", "+OK"),
+        ("PING", "+PONG"),
+        ("GET foo", MOVED),
+        ("ASKING", "+OK"),
+        ("ASKING", "+OK"),
+        ("GET foo", "$1 1"),
+        ("ASKING", "+OK"),
+        ("MULTI", "+OK"),
+        ("GET foo", "+QUEUED"),
+        ("GET foo", "+QUEUED"),
+        ("EXEC", "*2 $1 1 $1 1"),
+        ("GET foo", MOVED),
+        ("ASKING", "+OK"),
+        ("RESET", "+RESET"),
+        ("GET foo", MOVED),
+        ("ASKING", "+OK"),
+        ("GET", "-ERR wrong number of arguments for 'get' command"),
+        ("GET foo", MOVED),
+    ]);
+    let sent = client.send(b"ASKING\r\nGET foo\r\nGET foo\r\nGET hello\r\nASKING\r\nGET foo\r\n");
+    assert_eq!(sent.0, format!("+OK $1 1 {MOVED} $-1 +OK $1 1"));
+}
+
+/// Executes input that may have to wait; returns the replies and what comes next.
+fn go_on(client: &mut Client, input: &mut Vec<u8>) -> (String, Flow) {
+    go_on_at(START_MS, client, input)
+}
+
+fn go_on_at(now_ms: u64, client: &mut Client, input: &mut Vec<u8>) -> (String, Flow) {
+    let mut output = Vec::new();
+    let flow = client.session.process_short(input, &mut output, now_ms);
+    (String::from_utf8(output).unwrap().replace("\r\n", " ").trim_end().to_string(), flow)
+}
+
+#[test]
+fn held_slot_lets_commands_wait_in_order() {
+    let (cluster, mut client) = cluster();
+    cluster.put("bar", Spot::Held);
+    let mut input = b"SET hello 1\r\nSET bar 2\r\nGET bar\r\nGET hello\r\nSET b 3\r\n".to_vec();
+    assert_eq!(go_on(&mut client, &mut input), ("+OK".into(), Flow::Later));
+    for _ in 0..3 {
+        assert_eq!(go_on(&mut client, &mut input), (String::new(), Flow::Later));
+    }
+    // A worker does not wait either.
+    let mut output = Vec::new();
+    assert_eq!(client.session.process(&mut input, &mut output, START_MS), Flow::Later);
+    // The others do not wait, and nothing has happened.
+    client.another().expect(&[("GET hello", "$1 1"), ("DBSIZE", ":1")]);
+    cluster.put("bar", Spot::At(0));
+    assert_eq!(go_on(&mut client, &mut input), ("+OK $1 2 $1 1 +OK".into(), Flow::Continue));
+    assert!(input.is_empty() && output.is_empty());
+}
+
+#[test]
+fn held_slot_that_leaves_is_moved() {
+    let (cluster, mut client) = cluster();
+    cluster.put("bar", Spot::Held);
+    let mut input = b"SET bar 1\r\nPING\r\n".to_vec();
+    assert_eq!(go_on(&mut client, &mut input), (String::new(), Flow::Later));
+    cluster.put("bar", Spot::At(1));
+    assert_eq!(go_on(&mut client, &mut input).0, "-MOVED 5061 127.0.0.1:7001 +PONG");
+}
+
+#[test]
+fn held_slot_lets_exec_wait_but_not_queueing() {
+    let (cluster, mut client) = cluster();
+    cluster.put("bar", Spot::Held);
+    let mut input = b"MULTI\r\nSET bar 1\r\nGET bar\r\nEXEC\r\nPING\r\n".to_vec();
+    assert_eq!(go_on(&mut client, &mut input), ("+OK +QUEUED +QUEUED".into(), Flow::Later));
+    assert_eq!(go_on(&mut client, &mut input), (String::new(), Flow::Later));
+    cluster.put("bar", Spot::At(0));
+    assert_eq!(go_on(&mut client, &mut input).0, "*2 +OK $1 1 +PONG");
+    // WATCH is not queued.
+    cluster.put("bar", Spot::Held);
+    let mut input = b"WATCH bar\r\nMULTI\r\n".to_vec();
+    assert_eq!(go_on(&mut client, &mut input), (String::new(), Flow::Later));
+}
+
+#[test]
+fn held_slot_lets_commands_wait_a_bounded_time() {
+    let (cluster, mut client) = cluster();
+    let client = &mut client;
+    cluster.put("bar", Spot::Held);
+    cluster.put("hello", Spot::Held);
+    let waits = |so_far: &str| (so_far.to_string(), Flow::Later);
+    let (start, most) = (START_MS, HELD_MOST_MS);
+    let mut input = b"SET bar 1\r\nGET hello\r\n".to_vec();
+    assert_eq!(go_on_at(start, client, &mut input), waits(""));
+    assert_eq!(go_on_at(start + most - 1, client, &mut input), waits(""));
+    // The next command has its own time.
+    assert_eq!(go_on_at(start + most, client, &mut input), waits(TRYAGAIN));
+    assert_eq!(go_on_at(start + 2 * most - 1, client, &mut input), waits(""));
+    // A clock that was set back does not make it wait much longer.
+    assert_eq!(go_on_at(start, client, &mut input), waits(""));
+    assert_eq!(go_on_at(start + most, client, &mut input), (TRYAGAIN.into(), Flow::Continue));
+    // Nor has a command less time because one before it has waited.
+    let mut input = b"GET bar\r\nGET bar\r\nGET hello\r\n".to_vec();
+    assert_eq!(go_on_at(start, client, &mut input), waits(""));
+    cluster.put("bar", Spot::At(0));
+    assert_eq!(go_on_at(start + most - 1, client, &mut input), waits("$-1 $-1"));
+    assert_eq!(go_on_at(start + 2 * most - 2, client, &mut input), waits(""));
+}
+
+/// A client of a node whose store can be told to refuse.
+fn refusing() -> (Arc<Refusing>, Cluster, Client) {
+    let clock = Arc::new(ManualClock::at(START_MS));
+    let engine = Refusing::new(clock.clone());
+    let (cluster, client) = over(engine.store(), clock);
+    (engine, cluster, client)
+}
+
+#[test]
+fn store_that_lost_a_slot_makes_each_command_move() {
+    let (engine, cluster, mut client) = refusing();
+    for (words, command) in keyed() {
+        // The slot leaves between the server's check and the store's: the map tells it afterwards.
+        engine.refuse(Some(ReadError::NotOwner { slot: 12_182 }));
+        let (line, _) = call(&words, command, ["{bar}1", "{bar}2"]);
+        let reply = client.ask(&line);
+        // Some find an error in the arguments first, or the kind of store.
+        assert!(reply == MOVED || reply.starts_with("-ERR "), "{line}: {reply}");
+        engine.refuse(None);
+    }
+    engine.refuse(Some(ReadError::NotOwner { slot: 12_182 }));
+    let sent = client.send(b"GET bar\r\nGET b\r\nSET bar 1\r\nSET b 1\r\nPING\r\n");
+    assert_eq!(sent.0, [MOVED, MOVED, MOVED, MOVED, "+PONG"].join(" "));
+    // The map does not know it yet.
+    cluster.put("foo", Spot::At(0));
+    client.expect(&[("GET bar", TRYAGAIN)]);
+    cluster.put("foo", Spot::Nowhere);
+    client.expect(&[("GET bar", DOWN)]);
+}
+
+#[test]
+fn store_that_cannot_answer_makes_commands_fail() {
+    let (engine, _, mut client) = refusing();
+    engine.refuse(Some(ReadError::Unavailable("it has no lease".into())));
+    let down = "-CLUSTERDOWN this node of the cluster cannot answer now: it has no lease; try again, or ask another node";
+    client.expect(&[("GET bar", down), ("SET bar 1", down), ("WATCH bar", down), ("INCR bar", down)]);
+    assert_eq!(client.send(b"GET bar\r\nGET b\r\n").0, [down, down].join(" "));
+}
+
+#[test]
+fn transaction_that_loses_its_slot_has_no_effect() {
+    let (engine, _, mut client) = refusing();
+    let lost = [
+        (ReadError::NotOwner { slot: 12_182 }, MOVED),
+        (ReadError::Unavailable("it has no lease".into()), "-CLUSTERDOWN this node"),
+    ];
+    for (why, expected) in lost {
+        // By the first read, and by the commit.
+        for command in ["GET bar", "SET bar 1"] {
+            client.expect(&[("MULTI", "+OK"), ("PING", "+QUEUED"), (command, "+QUEUED")]);
+            client.expect(&[("SET {bar}2 1", "+QUEUED")]);
+            engine.refuse(Some(why.clone()));
+            let reply = client.ask("EXEC");
+            assert!(reply.starts_with(expected) && !reply.contains("PONG"), "{command}: {reply}");
+            engine.refuse(None);
+            client.expect(&[("EXEC", "-ERR EXEC without MULTI"), ("DBSIZE", ":0")]);
+        }
+        // By the first read alone: the slot is back when the transaction would commit.
+        client.expect(&[("MULTI", "+OK"), ("GET bar", "+QUEUED"), ("SET bar 1", "+QUEUED")]);
+        engine.refuse_once(why);
+        let reply = client.ask("EXEC");
+        assert!(reply.starts_with(expected), "{reply}");
+        client.expect(&[("DBSIZE", ":0")]);
+    }
+}
+
+#[test]
+fn cluster_commands_describe_nodes_and_slots() {
+    let (cluster, mut client) = cluster();
+    let nodes = |client: &mut Client| client.ask("CLUSTER NODES");
+    let (me, other) = (format!("{:040x}", 10), format!("{:040x}", 11));
+    assert_eq!(
+        nodes(&mut client),
+        format!(
+            "$191 {me} 127.0.0.1:7000@0 myself,master - 0 0 1 connected 0-8191\n\
+             {other} 127.0.0.1:7001@0 master - 0 0 1 connected 8192-16383\n"
+        )
+        .trim_end()
+    );
+    client.expect(&[
+        ("CLUSTER MYID", &format!("$40 {me}")),
+        ("CLUSTER MYSHARDID", &format!("$40 {me}")),
+        ("CLUSTER LINKS", "*0"),
+        (&format!("CLUSTER REPLICAS {other}"), "*0"),
+        (&format!("CLUSTER COUNT-FAILURE-REPORTS {other}"), ":0"),
+        ("CLUSTER KEYSLOT {foo}x", ":12182"),
+        ("READONLY", "+OK"),
+        ("READWRITE", "+OK"),
+        ("SELECT 0", "+OK"),
+        ("SELECT 1", "-ERR SELECT is not allowed in cluster mode"),
+        ("INFO cluster", "$30 # Cluster cluster_enabled:1"),
+    ]);
+    assert!(client.ask("INFO server").contains(" redis_mode:cluster "));
+    assert!(client.ask("HELLO").contains(" $4 mode $7 cluster "));
+    let info = client.ask("CLUSTER INFO");
+    assert!(info.contains("cluster_state:ok ") && info.contains("cluster_known_nodes:2 "), "{info}");
+    cluster.put("foo", Spot::Nowhere);
+    cluster.change(|_, nodes| nodes[1].is_online = false);
+    let info = client.ask("CLUSTER INFO");
+    for line in ["state:fail", "slots_assigned:16383", "slots_ok:8192", "slots_fail:8191", "current_epoch:3"]
+    {
+        assert!(info.contains(&format!("cluster_{line} ")), "{line}: {info}");
+    }
+    assert!(nodes(&mut client).contains("master,fail - 0 0 3 disconnected 8192-12181 12183-16383"));
+    assert!(client.ask("CLUSTER SHARDS").contains("$6 health $6 failed"));
+}
+
+#[test]
+fn cluster_slots_begins_with_another_node_a_client() {
+    let (cluster, client) = cluster();
+    cluster.put("bar", Spot::At(1));
+    let whole =
+        |id: usize, port: usize, range: &str| format!("*3 {range} *4 $9 127.0.0.1 :{port} $40 {id:040x} *0");
+    let ranges = [
+        whole(10, 7000, ":0 :5060"),
+        whole(11, 7001, ":5061 :5061"),
+        whole(10, 7000, ":5062 :8191"),
+        whole(11, 7001, ":8192 :16383"),
+    ];
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let mut other = client.another();
+        let reply = other.ask("CLUSTER SLOTS");
+        let start = ranges.iter().position(|range| reply.starts_with(&format!("*4 {range}"))).unwrap();
+        let mut rotated = ranges.clone();
+        rotated.rotate_left(start);
+        assert_eq!(reply, format!("*4 {}", rotated.join(" ")));
+        assert_eq!(other.ask("CLUSTER SLOTS"), reply, "a client gets the same again");
+        seen.push(start);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 0, 1, 1], "the first range of each node comes first for half of the clients");
+    // A change is seen at once.
+    cluster.put("bar", Spot::At(0));
+    assert!(client.another().ask("CLUSTER SLOTS").starts_with("*2 *3 "));
+    cluster.change(|spots, _| spots.fill(Spot::Nowhere));
+    assert_eq!(client.another().ask("CLUSTER SLOTS"), "*0");
+}
+
+#[test]
+fn keys_in_slot_are_counted_and_listed() {
+    let (_, mut client) = cluster();
+    for n in 0..30 {
+        client.expect(&[(&format!("SET {{bar}}{n:02} x"), "+OK"), (&format!("SET {{b}}{n} x"), "+OK")]);
+    }
+    client.expect(&[
+        ("CLUSTER COUNTKEYSINSLOT 5061", ":30"),
+        ("CLUSTER COUNTKEYSINSLOT 866", ":0"),
+        ("CLUSTER GETKEYSINSLOT 866 10", "*0"),
+        ("CLUSTER GETKEYSINSLOT 5061 0", "*0"),
+        ("CLUSTER COUNTKEYSINSLOT 16384", "-ERR Invalid slot"),
+    ]);
+    let some = client.ask("CLUSTER GETKEYSINSLOT 5061 2");
+    assert!(some.starts_with("*2 $7 {bar}") && some.matches("{bar}").count() == 2, "{some}");
+    let all = client.ask("CLUSTER GETKEYSINSLOT 5061 9223372036854775807");
+    assert!(all.starts_with("*30 ") && (0..30).all(|n| all.contains(&format!("{{bar}}{n:02}"))), "{all}");
+    // As in Redis, a transaction sees its own writes.
+    client.expect(&[
+        ("MULTI", "+OK"),
+        ("SET {bar}x 1", "+QUEUED"),
+        ("CLUSTER COUNTKEYSINSLOT 5061", "+QUEUED"),
+    ]);
+    client.expect(&[("EXEC", "*2 +OK :31")]);
+}
+
+#[test]
+fn server_without_cluster_has_only_the_slot_of_a_key() {
+    const DISABLED: &str = "-ERR This instance has cluster support disabled";
+    let mut client = Client::new();
+    client.expect(&[("CLUSTER KEYSLOT foo", ":12182"), ("INFO cluster", "$30 # Cluster cluster_enabled:0")]);
+    assert!(client.ask("CLUSTER HELP").contains("COUNTKEYSINSLOT"));
+    for line in [
+        "ASKING",
+        "READONLY",
+        "READWRITE",
+        "CLUSTER COUNT-FAILURE-REPORTS x",
+        "CLUSTER COUNTKEYSINSLOT 1",
+        "CLUSTER GETKEYSINSLOT 1 1",
+        "CLUSTER INFO",
+        "CLUSTER LINKS",
+        "CLUSTER MYID",
+        "CLUSTER MYSHARDID",
+        "CLUSTER NODES",
+        "CLUSTER REPLICAS x",
+        "CLUSTER SHARDS",
+        "CLUSTER SLOTS",
+    ] {
+        client.expect(&[(line, DISABLED)]);
+    }
+    client.expect(&[("CLUSTER MEET 1 2", "-ERR unknown subcommand 'MEET'. Try CLUSTER HELP.")]);
+}
