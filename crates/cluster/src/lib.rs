@@ -1,0 +1,25 @@
+//! Many machines serve one memory, and any of them may die (DINOMO; SHIFT's rules for death).
+//!
+//! ```text
+//!   serving node   Owner: lease, slots     ShardLog: entries ── one-sided write ──▶ segments
+//!        │                                                                             │ Cursor
+//!        └── control channel: ToMemory / ToServing ── Arbiter: leases, fences, grants  ▼
+//!   memory node                                                               engine over P-CLHT
+//! ```
+//! This crate has the state machines, without I/O, threads or clocks: they are told what happens
+//! and when, and answer with effects.
+//!
+//! **The rule that all serves.** A slot has at most one owner that writes, and at most one that
+//! answers. The memory node decides which: its table of owners is durable, and it grants a slot only
+//! after the owner before has released it, or was fenced *and* its lease is over. The map in etcd
+//! only says which node should be the owner.
+#![forbid(unsafe_code)]
+
+pub mod arbiter;
+pub mod entry;
+pub mod link;
+pub mod log;
+pub mod map;
+pub mod message;
+pub mod owner;
+pub mod slot;

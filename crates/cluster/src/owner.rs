@@ -1,0 +1,229 @@
+//! A serving node's side of ownership: its lease, and the slots that it serves.
+//!
+//! The lease counts from when its renewal was *sent*, by this node's clock. A reply leaves only if
+//! the lease holds after its value was found: a node that was stopped meanwhile answers nothing.
+
+use crate::message::{ToMemory, ToServing, WIRE};
+use crate::slot::{SLOTS, SlotRange};
+use std::time::Duration;
+
+/// What a node does with requests for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// It answers them.
+    Served,
+    /// They wait: the slot is on its way to another node.
+    Held,
+    /// They belong to another node.
+    Away,
+}
+
+/// What the node has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send a message to the memory node.
+    Send(ToMemory),
+    /// Connect to the memory node as it says.
+    Connect(Vec<u8>),
+    /// Let the writes of these slots that have begun arrive. Then [`Owner::drained`].
+    Drain(Vec<SlotRange>),
+    /// Drop what is cached of these slots.
+    Forget(Vec<SlotRange>),
+    /// Drop everything that is cached, and the connection; then connect anew and [`Owner::hello`].
+    StartOver(String),
+    /// Note what is merged, and on which pin reads rely from now on.
+    Progress {
+        /// See [`ToServing::Renewed`].
+        pin: u64,
+        /// See [`ToServing::Renewed`].
+        merged: Vec<u64>,
+    },
+    /// Use a further segment.
+    Segment {
+        /// See [`ToServing::Segment`].
+        shard: u16,
+        /// See [`ToServing::Segment`].
+        number: u64,
+        /// See [`ToServing::Segment`].
+        bytes: u64,
+        /// See [`ToServing::Segment`].
+        key: [u8; 16],
+    },
+}
+
+/// The state of a serving node.
+pub struct Owner {
+    node: String,
+    shards: u16,
+    lanes: u16,
+    session: Option<u64>,
+    lease: Duration,
+    /// Until when this node may answer.
+    lease_until: Duration,
+    renewed_at: Duration,
+    slots: Box<[Slot]>,
+    /// The epoch of the map that is known, and whether it gives a slot to this node.
+    epoch: u64,
+    mine: Box<[bool]>,
+    effects: Vec<Effect>,
+}
+
+impl Owner {
+    /// A node that serves nothing yet.
+    pub fn new(node: String, shards: u16, lanes: u16) -> Self {
+        let slots = vec![Slot::Away; SLOTS.into()].into();
+        let mine = vec![false; SLOTS.into()].into();
+        let (lease, lease_until, renewed_at) = Default::default();
+        let (session, epoch, effects) = (None, 0, Vec::new());
+        Self { node, shards, lanes, session, lease, lease_until, renewed_at, slots, epoch, mine, effects }
+    }
+
+    /// What is to be done, in this order.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// What the node does with requests for a slot.
+    pub fn slot(&self, slot: u16) -> Slot {
+        self.slots[usize::from(slot)]
+    }
+
+    /// Whether an answer may leave now, whose slot was served when its value was found.
+    pub fn may_answer(&self, now: Duration) -> bool {
+        self.session.is_some() && now < self.lease_until
+    }
+
+    /// The number of the session, if there is one.
+    pub fn session(&self) -> Option<u64> {
+        self.session
+    }
+
+    /// The epoch of the map that is known.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// A new link to the memory node is there.
+    pub fn hello(&mut self) {
+        let Self { shards, lanes, .. } = *self;
+        let hello = ToMemory::Hello { wire: WIRE, node: self.node.clone(), shards, lanes };
+        self.effects.push(Effect::Send(hello));
+    }
+
+    /// The link is lost.
+    pub fn lost(&mut self) {
+        self.start_over("the link to the memory node was lost".into());
+    }
+
+    fn start_over(&mut self, why: String) {
+        self.session = None;
+        self.lease_until = Duration::ZERO;
+        self.slots.fill(Slot::Away);
+        self.effects.push(Effect::StartOver(why));
+    }
+
+    /// A message has come.
+    pub fn heard(&mut self, message: ToServing) {
+        match message {
+            ToServing::Welcome { incarnation, lease, access } => {
+                self.session = Some(incarnation);
+                self.lease = Duration::from_nanos(lease);
+                self.renewed_at = Duration::ZERO;
+                self.effects.push(Effect::Connect(access));
+                self.acquire();
+            }
+            ToServing::Renewed { sent, pin, merged } => {
+                let until = Duration::from_nanos(sent) + self.lease;
+                self.lease_until = self.lease_until.max(until);
+                self.effects.push(Effect::Progress { pin, merged });
+            }
+            ToServing::Granted { epoch, ranges } => {
+                for slot in slots_of(&ranges) {
+                    self.slots[slot] = Slot::Served;
+                }
+                // The map has changed since it was asked for.
+                if epoch < self.epoch {
+                    self.give_back();
+                }
+            }
+            ToServing::Wanted { epoch, ranges } if epoch > self.epoch => {
+                // The map that says so is on its way.
+                let _ = ranges;
+            }
+            ToServing::Wanted { .. } => self.give_back(),
+            ToServing::Released { ranges } => {
+                slots_of(&ranges).for_each(|slot| self.slots[slot] = Slot::Away);
+                self.effects.push(Effect::Forget(ranges));
+                self.acquire();
+            }
+            ToServing::Segment { shard, number, bytes, key } => {
+                self.effects.push(Effect::Segment { shard, number, bytes, key });
+            }
+            // Answers to requests are the driver's.
+            ToServing::Got { .. } | ToServing::Scanned { .. } | ToServing::Counted { .. } => {}
+            ToServing::Fenced { why } => self.start_over(why),
+        }
+    }
+
+    /// The map of this epoch gives these slots to this node.
+    pub fn map(&mut self, epoch: u64, mine: &[SlotRange]) {
+        if epoch <= self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        self.mine.fill(false);
+        slots_of(mine).for_each(|slot| self.mine[slot] = true);
+        self.give_back();
+        self.acquire();
+    }
+
+    /// Asks for the slots that the map gives to this node.
+    fn acquire(&mut self) {
+        if self.session.is_none() || self.epoch == 0 {
+            return;
+        }
+        let missing = self.slots_that(|state, mine| mine && state == Slot::Away);
+        if !missing.is_empty() {
+            self.effects.push(Effect::Send(ToMemory::Acquire { epoch: self.epoch, ranges: missing }));
+        }
+    }
+
+    /// Holds the slots that the map gives to other nodes.
+    fn give_back(&mut self) {
+        let others = self.slots_that(|state, mine| !mine && state == Slot::Served);
+        if !others.is_empty() {
+            slots_of(&others).for_each(|slot| self.slots[slot] = Slot::Held);
+            self.effects.push(Effect::Drain(others));
+        }
+    }
+
+    /// No write to these slots is under way any more. `durable`: the last entry of each shard.
+    pub fn drained(&mut self, ranges: Vec<SlotRange>, durable: Vec<u64>) {
+        let is_held = slots_of(&ranges).all(|slot| self.slots[slot] == Slot::Held);
+        if self.session.is_some() && is_held {
+            self.effects.push(Effect::Send(ToMemory::Release { ranges, durable }));
+        }
+    }
+
+    fn slots_that(&self, is_one: impl Fn(Slot, bool) -> bool) -> Vec<SlotRange> {
+        let places = (0..SLOTS).filter(|slot| {
+            let place = usize::from(*slot);
+            is_one(self.slots[place], self.mine[place])
+        });
+        SlotRange::of(places)
+    }
+
+    /// Looks at the clock: renews the lease in time, six times before it is over. `pin` and
+    /// `durable` are as in [`ToMemory::Renew`].
+    pub fn tick(&mut self, now: Duration, pin: u64, durable: Vec<u64>) {
+        if self.session.is_some() && (self.renewed_at.is_zero() || now >= self.renewed_at + self.lease / 6) {
+            self.renewed_at = now;
+            let sent = u64::try_from(now.as_nanos()).expect("a clock of less than 500 years");
+            self.effects.push(Effect::Send(ToMemory::Renew { sent, pin, durable }));
+        }
+    }
+}
+
+fn slots_of(ranges: &[SlotRange]) -> impl Iterator<Item = usize> {
+    ranges.iter().flat_map(|range| range.slots()).map(usize::from)
+}

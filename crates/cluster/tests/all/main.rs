@@ -1,0 +1,7 @@
+//! Tests of the cluster's state machines.
+
+mod entries;
+mod links;
+mod logs;
+mod maps;
+mod ownership;

@@ -1,0 +1,39 @@
+//! Tests: maps spread slots evenly, and move few.
+
+use terrace_cluster::map::{Map, Node};
+
+fn nodes(count: usize) -> Vec<Node> {
+    let node =
+        |nth: usize| Node { id: format!("{:040x}", nth * 77 + 1), host: "localhost".into(), port: 7000 };
+    (0..count).map(node).collect()
+}
+
+#[test]
+fn spread_gives_each_node_its_share() {
+    for count in [1, 2, 3, 6, 16] {
+        let (map, share) = (Map::spread(nodes(count)), 16_384 / count);
+        let owners = map.owners();
+        assert!(owners.iter().all(Option::is_some));
+        for node in &map.nodes {
+            let slots = owners.iter().flatten().filter(|owner| owner.id == node.id).count();
+            assert!(slots > share * 3 / 4 && slots < share * 5 / 4 + 1, "{slots} of {share}");
+        }
+    }
+}
+
+#[test]
+fn node_that_comes_takes_slots_only_for_itself() {
+    for count in [1, 3, 8] {
+        let (before, after) = (Map::spread(nodes(count)), Map::spread(nodes(count + 1)));
+        let new = &after.nodes[count].id;
+        let moved = before.owners().into_iter().zip(after.owners()).filter(|(old, new)| old != new);
+        let moved: Vec<_> = moved.map(|(_, to)| to.unwrap().id.clone()).collect();
+        assert!(moved.iter().all(|to| to == new));
+        assert!(moved.len() < 16_384 / (count + 1) * 5 / 4, "{}", moved.len());
+    }
+}
+
+#[test]
+fn map_without_nodes_has_no_owners() {
+    assert!(Map::spread(Vec::new()).owners().iter().all(Option::is_none));
+}
