@@ -22,4 +22,6 @@ pub mod log;
 pub mod map;
 pub mod message;
 pub mod owner;
+#[cfg(feature = "libfabric")]
+pub mod serving;
 pub mod slot;

@@ -93,6 +93,11 @@ impl Owner {
         self.session.is_some() && now < self.lease_until
     }
 
+    /// Until when this node may answer.
+    pub fn lease_until(&self) -> Duration {
+        self.lease_until
+    }
+
     /// The number of the session, if there is one.
     pub fn session(&self) -> Option<u64> {
         self.session
@@ -120,6 +125,15 @@ impl Owner {
         self.lease_until = Duration::ZERO;
         self.slots.fill(Slot::Away);
         self.effects.push(Effect::StartOver(why));
+    }
+
+    /// Ends the session: the node answers no more.
+    pub fn leave(&mut self) {
+        if self.session.take().is_some() {
+            self.lease_until = Duration::ZERO;
+            self.slots.fill(Slot::Away);
+            self.effects.push(Effect::Send(ToMemory::Leave));
+        }
     }
 
     /// A message has come.
@@ -160,7 +174,10 @@ impl Owner {
                 self.effects.push(Effect::Segment { shard, number, bytes, key });
             }
             // Answers to requests are the driver's.
-            ToServing::Got { .. } | ToServing::Scanned { .. } | ToServing::Counted { .. } => {}
+            ToServing::Got { .. }
+            | ToServing::Scanned { .. }
+            | ToServing::Counted { .. }
+            | ToServing::Full { .. } => {}
             ToServing::Fenced { why } => self.start_over(why),
         }
     }

@@ -1,6 +1,7 @@
 //! What reads return and writes take.
 
 use std::fmt;
+use std::sync::Arc;
 use terrace_pool::PinnedBytes;
 
 /// Identifies one version of a key's entry. It changes with each write, even of the same value, but
@@ -15,6 +16,11 @@ pub struct Token {
 }
 
 impl Token {
+    /// The version of an entry with this checksum, made by the write with this number.
+    pub fn new(sum: u64, stamp: u32) -> Self {
+        Self { sum, stamp }
+    }
+
     /// The token of an entry that a transaction has yet to write: no entry of a store has it.
     pub fn unwritten() -> Self {
         Self { sum: u64::MAX, stamp: 0 }
@@ -54,7 +60,7 @@ impl Version {
 
     /// The state of a key with this version, which may have expired, or with none. `removals` is
     /// the count from before it was looked up.
-    pub(crate) fn seen(removals: u64, found: Option<(Token, bool)>) -> Self {
+    pub fn seen(removals: u64, found: Option<(Token, bool)>) -> Self {
         match found {
             Some((token, false)) => Self { token: Some(token), absence: None },
             found => {
@@ -149,12 +155,23 @@ pub(crate) enum Bytes<'a> {
     Pinned(PinnedBytes<'a>),
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
+    Shared(Arc<[u8]>),
 }
 
 impl<'a> Value<'a> {
     /// An entry whose bytes are borrowed from elsewhere.
     pub fn borrowed(entry: Entry<'a>) -> Self {
         Self { bytes: Bytes::Borrowed(entry.value), expires_at: entry.expires_at, token: entry.token }
+    }
+
+    /// An entry whose bytes were copied.
+    pub fn owned(bytes: Vec<u8>, expires_at: Option<u64>, token: Token) -> Self {
+        Self { bytes: Bytes::Owned(bytes), expires_at, token }
+    }
+
+    /// An entry whose bytes are shared with others, such as a cache.
+    pub fn shared(bytes: Arc<[u8]>, expires_at: Option<u64>, token: Token) -> Self {
+        Self { bytes: Bytes::Shared(bytes), expires_at, token }
     }
 
     /// Unix milliseconds at which it expires, if it does.
@@ -188,6 +205,7 @@ impl std::ops::Deref for Value<'_> {
             Bytes::Pinned(bytes) => bytes,
             Bytes::Borrowed(bytes) => bytes,
             Bytes::Owned(bytes) => bytes,
+            Bytes::Shared(bytes) => bytes,
         }
     }
 }

@@ -164,6 +164,9 @@ pub enum WriteError {
     },
     /// As [`ReadError::Unavailable`].
     Unavailable(String),
+    /// The write is larger than this engine takes, or changes keys at one instant that it cannot; a
+    /// sentence about it.
+    OverLimit(String),
     /// The store lies in a pool, and only one on a disk has the operation.
     NotOnDisk,
     /// A checkpoint cannot be made: something is at its path, or in its way. The reason.
@@ -338,6 +341,7 @@ impl fmt::Display for WriteError {
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
             Self::NotOwner { slot } => not_owner(f, *slot),
             Self::Unavailable(why) => unavailable(f, why),
+            Self::OverLimit(why) => f.write_str(why),
             Self::NotOnDisk => write!(f, "the store lies in a pool; only a store in a directory can do this"),
             Self::Checkpoint(why) => write!(f, "no checkpoint was made: {why}"),
             Self::Stopped(why) => write!(f, "writes are disabled: {why}; open the store again"),

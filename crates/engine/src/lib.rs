@@ -36,3 +36,4 @@ pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
 pub use finding::{Finding, Place, Remedy};
 pub use stats::{Costs, DiskStats, IndexFigures, Memory, PoolStats, Report, Stats, TierFigure, TierStats};
 pub use terrace_index::{CURSOR_LIMIT, CacheStats, Direction};
+pub use watches::{Watch, Watches};

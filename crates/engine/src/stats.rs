@@ -327,8 +327,8 @@ impl IndexFigures {
 }
 
 impl Stats {
-    /// Statistics of a store in files.
-    pub(crate) fn of_disk(records: u64, data_bytes: u64, overhead_bytes: u64) -> Self {
+    /// Statistics of a store without a pool.
+    pub fn new(records: u64, data_bytes: u64, overhead_bytes: u64) -> Self {
         Self {
             records,
             expiring: 0,

@@ -10,7 +10,7 @@ const PREFIX_MAX: usize = 40;
 
 /// All watches of a store.
 #[derive(Default)]
-pub(crate) struct Watches {
+pub struct Watches {
     /// How many there are: a write looks no further if there is none.
     count: AtomicUsize,
     watched: Mutex<Vec<Watched>>,
@@ -34,7 +34,7 @@ impl State {
 }
 
 /// A watch; from [`Watches::add`].
-pub(crate) struct Watch {
+pub struct Watch {
     watches: Arc<Watches>,
     state: Arc<State>,
 }
@@ -44,7 +44,8 @@ impl Watches {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(self: &Arc<Self>, prefix: &[u8]) -> Watch {
+    /// Adds a watch of the keys that begin with `prefix`.
+    pub fn add(self: &Arc<Self>, prefix: &[u8]) -> Watch {
         let state = Arc::<State>::default();
         let prefix = prefix[..prefix.len().min(PREFIX_MAX)].into();
         let mut watched = self.watched();
@@ -55,7 +56,7 @@ impl Watches {
 
     /// Reports changes of keys. Called under the writer's lock, after the changes are visible: a
     /// watch that is added later reads them.
-    pub(crate) fn report<'k>(&self, keys: impl Iterator<Item = &'k [u8]> + Clone) {
+    pub fn report<'k>(&self, keys: impl Iterator<Item = &'k [u8]> + Clone) {
         if self.count.load(Relaxed) == 0 {
             return;
         }
@@ -68,7 +69,7 @@ impl Watches {
     }
 
     /// Reports that every key may have changed.
-    pub(crate) fn report_all(&self) {
+    pub fn report_all(&self) {
         for watched in &*self.watched() {
             *watched.state.has_changed() = true;
             watched.state.changed.notify_all();

@@ -137,14 +137,14 @@ impl fmt::Debug for Stopper {
     }
 }
 
-/// Event loops per core if reads wait for a disk.
+/// Event loops per core if reads wait for a disk, or for another machine's memory.
 const LOOPS_ON_DISK: usize = 2;
 
-/// Number of event loops: as configured, or one per core; more if reads wait for a disk.
+/// Number of event loops: as configured, or one per core; more if reads wait.
 fn thread_count(shared: &Shared) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match usize::try_from(shared.config.number(Key::Threads)) {
-        Ok(0) | Err(_) if shared.store.is_on_disk() => LOOPS_ON_DISK * cores,
+        Ok(0) | Err(_) if shared.defers => LOOPS_ON_DISK * cores,
         Ok(0) | Err(_) => cores,
         Ok(threads) => threads,
     };

@@ -74,9 +74,10 @@ impl Shared {
         }
     }
 
-    /// Makes the server a node of a cluster.
+    /// Makes the server a node of a cluster. The writes of a turn then share their way to the
+    /// memory.
     pub fn with_routing(self, routing: Arc<dyn Routing>) -> Shared {
-        Shared { routing: Some(routing), ..self }
+        Shared { routing: Some(routing), store: self.store.deferring(), defers: true, ..self }
     }
 
     /// Asks every event loop to finish. SHUTDOWN and the signals call it.

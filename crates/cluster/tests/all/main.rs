@@ -5,3 +5,5 @@ mod links;
 mod logs;
 mod maps;
 mod ownership;
+#[cfg(feature = "libfabric")]
+mod serving;

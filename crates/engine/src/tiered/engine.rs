@@ -393,7 +393,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let records = memory.index.len();
         let data = counter(&counters.data);
         let used = tier.block_bytes + tier.open_bytes + tier.index_bytes;
-        let mut stats = Stats::of_disk(records, data, used.saturating_sub(data));
+        let mut stats = Stats::new(records, data, used.saturating_sub(data));
         stats.expiring = counter(&counters.expiring);
         stats.expired = counter(&counters.expired);
         stats.damaged_records_skipped = counter(&counters.skipped);

@@ -406,7 +406,7 @@ impl<F: Files> Wip<F> {
             + memtables().map(|memtable| memtable.data_bytes()).sum::<u64>();
         let used = tables().map(|table| table.bytes()).sum::<u64>()
             + memtables().map(|memtable| memtable.memory()).sum::<u64>();
-        let mut stats = Stats::of_disk(self.count_keys().get(), data, used.saturating_sub(data));
+        let mut stats = Stats::new(self.count_keys().get(), data, used.saturating_sub(data));
         stats.expiring = tables().map(|table| table.properties().expiring.items).sum();
         stats.disk = Some(crate::DiskStats {
             buckets: state.buckets.len() as u64,

@@ -114,7 +114,7 @@ impl<'a> Reads<'a> {
         let began = state.counters.begin_group(self.places[0], self.len);
         shared.store.get_many(&self.keys[..self.len], &mut |nth, entry| {
             let Some((read, args)) = self.reads[nth] else { return };
-            if nth == executed && entry.as_ref().is_err_and(ReadError::is_put_off) {
+            if nth == executed && entry.as_ref().is_err_and(runs_alone) {
                 // The others are looked up for what they want.
                 return;
             }
@@ -140,6 +140,11 @@ impl<'a> Reads<'a> {
     }
 }
 
+/// Whether a read is to be done once more, by itself.
+fn runs_alone(error: &ReadError) -> bool {
+    error.is_put_off() || matches!(error, ReadError::NotOwner { .. })
+}
+
 /// Executes a group of writes in order, each by itself, with shared fences.
 fn put_all(
     puts: &[Put<'_>],
@@ -156,7 +161,7 @@ fn put_all(
         match done {
             Ok(()) => reply.ok(),
             // Those behind it, too.
-            Err(error) if error.is_put_off() => executed -= 1,
+            Err(error) if error.is_put_off() || matches!(error, WriteError::NotOwner { .. }) => executed -= 1,
             Err(error) => {
                 route::fail(shared, state, reply, error.into());
                 state.counters.record_failure(place);

@@ -36,13 +36,12 @@ pub(super) fn check(
         Place::Here => {}
         // EXEC will wait.
         Place::Held if is_queued => {}
-        Place::Held if may_wait(cx.state, cx.now_ms) => return Err(Refusal::Held),
+        Place::Held if may_wait(cx) => return Err(Refusal::Held),
         place => {
             cx.state.held_since = None;
             return Err(Refusal::Failure(elsewhere(slot, &place)));
         }
     }
-    cx.state.held_since = None;
     Ok(Some(slot))
 }
 
@@ -75,10 +74,11 @@ fn slot_of(command: &Command, args: Args<'_>) -> Result<Option<u16>, Failure> {
 }
 
 /// Whether a command may wait on for its slot.
-fn may_wait(state: &mut State, now_ms: u64) -> bool {
+pub(super) fn may_wait(cx: &mut Context<'_>) -> bool {
+    let now_ms = cx.now_ms;
     // The clock may have been set back.
-    let since = state.held_since.map_or(now_ms, |since| since.min(now_ms));
-    state.held_since = Some(since);
+    let since = cx.state.held_since.map_or(now_ms, |since| since.min(now_ms));
+    cx.state.held_since = Some(since);
     now_ms - since < HELD_MOST_MS
 }
 

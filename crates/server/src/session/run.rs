@@ -48,7 +48,17 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
     let is_queued = is_queued(cx, command);
     match route::check(cx, command, args, is_queued) {
         Ok(slot) if is_queued => queue(cx, command, args, slot),
-        Ok(_) => _ = execute(cx, resolved, args).map_err(|failure| fail(cx, failure)),
+        Ok(_) => match execute(cx, resolved, args) {
+            // The slot has left since it was looked at, and nothing has happened. A transaction is
+            // gone with its EXEC, so that says so.
+            Err(Failure::NotOwner { .. }) if command.name != "exec" && route::may_wait(cx) => {
+                return Err(Flow::Later);
+            }
+            done => {
+                cx.state.held_since = None;
+                _ = done.map_err(|failure| fail(cx, failure));
+            }
+        },
         Err(Refusal::Held) => return Err(Flow::Later),
         Err(Refusal::Failure(failure)) => {
             cx.state.counters.record_rejection(place);

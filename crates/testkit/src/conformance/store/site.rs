@@ -6,12 +6,13 @@ use terrace::{ByteSize, Durability, ManualClock, OpenError, Options, Store};
 use terrace_medium::MappedMedium;
 
 type Open = fn(&Options) -> Result<Store, OpenError>;
+type Opens = Box<dyn Fn(&Options) -> Result<Store, OpenError>>;
 
 /// A place for one store, with a manual clock. Removed on drop.
 pub struct Site {
     options: Options,
     clock: Arc<ManualClock>,
-    open: Open,
+    open: Opens,
     directory: Option<TempDir>,
 }
 
@@ -33,6 +34,16 @@ impl Site {
     pub fn pmem() -> Self {
         let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
         Self::in_file(power, Options::open_or_create)
+    }
+
+    /// A place of the caller's, which opens the store there with a clock. `persists`: whether the
+    /// store survives being closed.
+    pub fn over(persists: bool, open: impl Fn(Arc<ManualClock>) -> Store + 'static) -> Self {
+        let mut site = Self::in_shm(|options, _| options, Options::create);
+        let clock = Arc::clone(&site.clock);
+        site.open = Box::new(move |_| Ok(open(Arc::clone(&clock))));
+        site.directory = site.directory.filter(|_| persists);
+        site
     }
 
     /// A file in shared memory, used as the medium `M`.
@@ -101,7 +112,7 @@ impl Site {
         let options = Store::options().size(ByteSize::mib(64)).expiry_thread(false).huge_pages(false);
         let path = directory.as_ref().map(|directory| directory.path().join("test.pool"));
         let options = place(options.clock(clock.clone()), &path.unwrap_or_default());
-        Self { options, clock, open, directory }
+        Self { options, clock, open: Box::new(open), directory }
     }
 
     /// Opens the store; the first time, creates it.

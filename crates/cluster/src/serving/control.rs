@@ -1,0 +1,176 @@
+//! The threads of a serving node: one keeps a link to the memory node and hears it, one renews the
+//! lease, one lets writes arrive before slots leave.
+
+use super::node::{Node, lock, now};
+use crate::link::{self, LinkError, Receiver, Secret, Sender};
+use crate::message::ToServing;
+use crate::slot::SlotRange;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+/// Time between two looks at the clock. A lease is renewed six times before it is over.
+const TICK: Duration = Duration::from_millis(5);
+/// Ticks between two requests for segments that are missing.
+const ASK_EVERY: u32 = 20;
+/// Time between two tries to reach the memory node: the first ones, and later ones.
+const TRY_SOON: Duration = Duration::from_millis(20);
+const TRY_LATER: Duration = Duration::from_millis(200);
+
+/// How often the thread of handovers looks whether it is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the end of a session may take.
+const END_WAIT: Duration = Duration::from_millis(500);
+
+/// Where the memory node is, and whether this node is to end.
+#[derive(Default)]
+pub(super) struct Wishes {
+    state: Mutex<Wish>,
+    changed: Condvar,
+    pub(super) is_over: AtomicBool,
+}
+
+#[derive(Default)]
+struct Wish {
+    memory: Option<SocketAddr>,
+    /// The link now.
+    link: Option<Sender>,
+}
+
+impl Wishes {
+    /// The memory node is at this address.
+    pub(super) fn set_memory(&self, address: SocketAddr) {
+        let mut state = lock(&self.state);
+        if state.memory.replace(address).is_some_and(|before| before != address)
+            && let Some(link) = &state.link
+        {
+            link.close();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Ends the threads.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Release);
+        if let Some(link) = &lock(&self.state).link {
+            link.close();
+        }
+        self.changed.notify_all();
+    }
+
+    pub(super) fn link(&self) -> Option<Sender> {
+        lock(&self.state).link.clone()
+    }
+
+    /// Waits until the memory node has ended the link, but not long.
+    pub(super) fn wait_for_end_of_link(&self) {
+        let state = lock(&self.state);
+        drop(self.changed.wait_timeout_while(state, END_WAIT, |state| state.link.is_some()));
+    }
+
+    /// Waits for so long, or until something has changed.
+    fn wait(&self, time: Duration) {
+        let state = lock(&self.state);
+        if !self.is_over.load(Acquire) {
+            drop(self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// Keeps a link to the memory node until the end.
+pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
+    let mut told: Option<String> = None;
+    let mut tries = 0;
+    while !wishes.is_over.load(Acquire) {
+        let memory = lock(&wishes.state).memory;
+        let dialled = memory.map(|address| link::dial(address, secret));
+        let why = match dialled {
+            None => "the address of the memory node is not known yet".to_owned(),
+            Some(Err(error)) => error.to_string(),
+            Some(Ok((sender, receiver))) => {
+                (told, tries) = (None, 0);
+                let error = hear(node, wishes, sender, receiver);
+                format!("the link to the memory node has ended: {error}")
+            }
+        };
+        if wishes.is_over.load(Acquire) {
+            break;
+        }
+        if told.as_ref() != Some(&why) {
+            log::warn!("{why}; trying again");
+            told = Some(why);
+        }
+        tries += 1;
+        wishes.wait(if tries < 50 { TRY_SOON } else { TRY_LATER });
+    }
+}
+
+/// Hears the memory node until the link ends.
+fn hear(node: &Node, wishes: &Wishes, sender: Sender, mut receiver: Receiver) -> LinkError {
+    lock(&wishes.state).link = Some(sender.clone());
+    node.tell(Some(&sender), |owner| owner.hello());
+    let error = loop {
+        match receiver.receive::<ToServing>() {
+            Ok(message) => hear_one(node, &sender, message),
+            Err(error) => break error,
+        }
+    };
+    sender.close();
+    lock(&wishes.state).link = None;
+    wishes.changed.notify_all();
+    node.tell(None, |owner| owner.lost());
+    error
+}
+
+fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
+    match message {
+        ToServing::Got { id, .. } | ToServing::Scanned { id, .. } | ToServing::Counted { id, .. } => {
+            if let Some(session) = node.session() {
+                session.answered(id, message);
+            }
+        }
+        ToServing::Full { shard, free, size } => {
+            if let Some(session) = node.session() {
+                session.logs.full(shard, free, size);
+            }
+        }
+        ToServing::Fenced { why } => {
+            log::warn!("the memory node has ended the session: {why}");
+            node.tell(Some(sender), |owner| owner.heard(ToServing::Fenced { why }));
+            // Another session needs another link.
+            sender.close();
+        }
+        message => node.tell(Some(sender), |owner| owner.heard(message)),
+    }
+}
+
+/// Renews the lease, and asks for segments.
+pub(super) fn tick(node: &Node, wishes: &Wishes) {
+    let mut ticks = 0;
+    while !wishes.is_over.load(Acquire) {
+        if let (Some(link), Some(session)) = (wishes.link(), node.session()) {
+            let (pin, durable) = (session.oldest_pin(), session.logs.durable());
+            node.tell(Some(&link), |owner| owner.tick(now(), pin, durable));
+            if ticks % ASK_EVERY == 0 {
+                session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
+            }
+        }
+        ticks += 1;
+        wishes.wait(TICK);
+    }
+}
+
+/// Lets writes to slots arrive that are to leave.
+pub(super) fn drain(node: &Arc<Node>, wishes: &Wishes, drains: &mpsc::Receiver<Vec<SlotRange>>) {
+    while !wishes.is_over.load(Acquire) {
+        let Ok(ranges) = drains.recv_timeout(LOOK_EVERY) else { continue };
+        let Some(session) = node.session() else { continue };
+        session.pending.wait_for_writers();
+        // If the session has ended, so has its ownership.
+        if session.settle(session.logs.ticket()).is_ok() {
+            let durable = session.logs.durable();
+            node.tell(wishes.link().as_ref(), |owner| owner.drained(ranges, durable));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The serving node: it owns slots, answers for their keys, and keeps none of them (DINOMO, section
+//! 4.3). All that is acknowledged lies in the memory node.
+//!
+//! ```text
+//!   get   unmerged writes ─▶ cache ─▶ shortcut: record ─▶ index: bucket, record ─▶ ask the node
+//!         then: is the slot still mine, does the lease hold? else nothing is answered
+//!   put   lock of the key's stripe ─▶ entry into the shard's log ─▶ visible here ─▶ reply waits
+//!         for the write that takes all entries of all shards (group commit)
+//! ```
+//! An entry that has arrived in a segment will be merged, whatever happens to this node. So a write
+//! is acknowledged once it has arrived; a write that did not arrive before the memory node had
+//! fenced this node off is none.
+
+mod cache;
+mod control;
+mod engine;
+mod logs;
+mod node;
+mod pending;
+mod read;
+mod remote;
+mod routing;
+mod session;
+mod slots;
+mod write;
+
+pub use node::Settings;
+
+use crate::link::Secret;
+use crate::map::{Map, Node as Member};
+use control::Wishes;
+use node::Node;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::thread::{Builder, JoinHandle};
+use terrace_engine::Engine;
+use terrace_server::routing::Routing;
+
+/// A serving node; dropping it ends its session.
+pub struct ServingNode {
+    node: Arc<Node>,
+    engine: Arc<engine::Serving>,
+    known: Arc<routing::Known>,
+    wishes: Arc<Wishes>,
+    me: Member,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a thread of a node does.
+type Run = Box<dyn FnOnce(&Arc<Node>, &Wishes) + Send>;
+
+/// What a serving node has done, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Round trips to the memory by reads, and by writes to the logs.
+    pub read_rounds: u64,
+    /// See `read_rounds`.
+    pub log_writes: u64,
+    /// Keys that were looked up in the memory, since neither unmerged writes nor the cache had them.
+    pub look_ups: u64,
+    /// Requests to the memory node.
+    pub requests: u64,
+    /// Keys with writes that the memory node has not merged, as far as is known here.
+    pub unmerged: u64,
+    /// Bytes of the cache.
+    pub cache_bytes: u64,
+}
+
+impl ServingNode {
+    /// Starts a node that clients reach as `me`. It serves nothing until it is told where the memory
+    /// node is, and what the map is.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn start(settings: Settings, me: Member, secret: Secret) -> io::Result<Self> {
+        assert!((1..=64).contains(&settings.shards), "1 to 64 shards");
+        assert!((2..=256).contains(&settings.lanes), "2 to 256 lanes");
+        let (drains, drained) = mpsc::channel();
+        let node = Arc::new(Node::new(settings, drains));
+        let wishes = Arc::<Wishes>::default();
+        let known = Arc::new(routing::Known::new(Arc::clone(&node), &me));
+        let mut threads = Vec::new();
+        let mut start = |name: &str, run: Run| {
+            let (node, wishes) = (Arc::clone(&node), Arc::clone(&wishes));
+            threads.push(Builder::new().name(name.into()).spawn(move || run(&node, &wishes))?);
+            io::Result::Ok(())
+        };
+        start("link", Box::new(move |node, wishes| control::keep_link(node, wishes, &secret)))?;
+        start("lease", Box::new(|node, wishes| control::tick(node, wishes)))?;
+        start("handover", Box::new(move |node, wishes| control::drain(node, wishes, &drained)))?;
+        let engine = Arc::new(engine::Serving::new(Arc::clone(&node)));
+        Ok(Self { node, engine, known, wishes, me, threads })
+    }
+
+    /// The store.
+    pub fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.engine) as Arc<dyn Engine>
+    }
+
+    /// Where slots are served.
+    pub fn routing(&self) -> Arc<dyn Routing> {
+        Arc::clone(&self.known) as Arc<dyn Routing>
+    }
+
+    /// The control port of the memory node.
+    pub fn set_memory(&self, address: SocketAddr) {
+        self.wishes.set_memory(address);
+    }
+
+    /// There is another map, of this epoch.
+    pub fn set_map(&self, epoch: u64, map: &Map) {
+        self.known.set(epoch, map, &self.me);
+        let mine = map.slots_of(&self.me.id);
+        self.node.tell(self.wishes.link().as_ref(), |owner| owner.map(epoch, mine));
+    }
+
+    /// Slots that it serves now.
+    pub fn slots(&self) -> usize {
+        self.node.served().len()
+    }
+
+    /// What it has done.
+    pub fn figures(&self) -> Figures {
+        let (counts, session) = (&self.node.counts, self.node.session());
+        Figures {
+            read_rounds: counts.read_rounds.load(Relaxed),
+            log_writes: counts.log_writes.load(Relaxed),
+            look_ups: counts.look_ups.load(Relaxed),
+            requests: counts.requests.load(Relaxed),
+            unmerged: session.as_ref().map_or(0, |session| session.pending.len() as u64),
+            cache_bytes: session.as_ref().map_or(0, |session| session.cache.bytes()),
+        }
+    }
+
+    /// Ends the session: what was written arrives, and others may have the slots at once.
+    pub fn stop(&mut self) {
+        self.node.stop_writes("this node of the cluster is shutting down".into());
+        if let (Some(session), Some(link)) = (self.node.session(), self.wishes.link()) {
+            // If it fails, the writes fail, and say so.
+            let _ = session.settle(session.logs.ticket());
+            self.node.tell(Some(&link), |owner| owner.leave());
+            self.wishes.wait_for_end_of_link();
+        }
+        self.wishes.end();
+    }
+}
+
+impl Drop for ServingNode {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The state of a serving node that its threads share.
+
+use super::session::{Counts, Parts, Session};
+use super::slots::{Slots, Word};
+use crate::link::Sender;
+use crate::owner::{Effect, Owner, Slot};
+use crate::slot::{SLOTS, SlotRange};
+use arc_swap::{ArcSwapOption, Guard};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use terrace_engine::{Clock, ReadError, Watches, WriteError};
+
+/// Settings of a serving node.
+#[derive(Clone)]
+pub struct Settings {
+    /// Its name: 40 hexadecimal digits, the same through all restarts.
+    pub id: String,
+    /// Logs that it writes, 1 to 64. Each is merged by one thread at a time.
+    pub shards: u16,
+    /// Connections to the memory: one for the logs, the others for as many reads at one time.
+    pub lanes: u16,
+    /// Bytes of the cache.
+    pub cache_bytes: u64,
+    /// The address of this host in the fabric's network.
+    pub host: String,
+    /// Decides what has expired.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The node.
+pub(super) struct Node {
+    pub(super) settings: Settings,
+    pub(super) slots: Slots,
+    pub(super) watches: Arc<Watches>,
+    pub(super) counts: Arc<Counts>,
+    owner: Mutex<Owner>,
+    session: ArcSwapOption<Session>,
+    /// Tickets of entries of which nobody knows whether they arrived: from behind the first up to
+    /// the second.
+    lost: Mutex<Vec<(u64, u64)>>,
+    stopped: OnceLock<String>,
+    drains: mpsc::Sender<Vec<SlotRange>>,
+}
+
+/// What a read or a write begins with: the session, and the slots of its keys as they are then.
+pub(super) struct View<'n> {
+    session: Guard<Option<Arc<Session>>>,
+    node: &'n Node,
+    pub(super) slot: u16,
+    word: Word,
+    /// Further slots.
+    more: Vec<(u16, Word)>,
+}
+
+/// The time since this machine was started, also of its sleep.
+pub(super) fn now() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+const NO_SESSION: &str = "it has no session with the memory node";
+const NO_LEASE: &str = "its lease from the memory node is over";
+
+impl Node {
+    pub(super) fn new(settings: Settings, drains: mpsc::Sender<Vec<SlotRange>>) -> Self {
+        let owner = Owner::new(settings.id.clone(), settings.shards, settings.lanes);
+        Self {
+            settings,
+            slots: Slots::new(),
+            watches: Arc::default(),
+            counts: Arc::default(),
+            owner: Mutex::new(owner),
+            session: ArcSwapOption::empty(),
+            lost: Mutex::default(),
+            stopped: OnceLock::new(),
+            drains,
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<Arc<Session>> {
+        self.session.load_full()
+    }
+
+    /// Begins an operation on a key of this slot.
+    pub(super) fn begin(&self, slot: u16) -> Result<View<'_>, ReadError> {
+        let session = self.session.load();
+        if session.is_none() {
+            return Err(ReadError::NotOwner { slot });
+        }
+        let word = self.slots.word(slot);
+        match word.state() {
+            Slot::Served => Ok(View { session, node: self, slot, word, more: Vec::new() }),
+            Slot::Held | Slot::Away => Err(ReadError::NotOwner { slot }),
+        }
+    }
+
+    /// Begins an operation on keys of these slots, of which there is one at least.
+    pub(super) fn begin_all(&self, slots: impl IntoIterator<Item = u16>) -> Result<View<'_>, ReadError> {
+        let mut slots = slots.into_iter();
+        let mut view = self.begin(slots.next().expect("a slot"))?;
+        for slot in slots {
+            if slot != view.slot && view.more.iter().all(|(known, _)| *known != slot) {
+                let word = self.slots.word(slot);
+                if word.state() != Slot::Served {
+                    return Err(ReadError::NotOwner { slot });
+                }
+                view.more.push((slot, word));
+            }
+        }
+        Ok(view)
+    }
+
+    /// The session, for operations on all slots.
+    pub(super) fn any_session(&self) -> Result<Arc<Session>, ReadError> {
+        self.session().ok_or_else(|| ReadError::Unavailable(NO_SESSION.into()))
+    }
+
+    /// Slots that this node serves now.
+    pub(super) fn served(&self) -> Vec<u16> {
+        (0..SLOTS).filter(|slot| self.slots.word(*slot).state() == Slot::Served).collect()
+    }
+
+    pub(super) fn check_writable(&self) -> Result<(), WriteError> {
+        self.stopped.get().map_or(Ok(()), |why| Err(WriteError::Stopped(why.clone())))
+    }
+
+    pub(super) fn stop_writes(&self, why: String) {
+        let _ = self.stopped.set(why);
+    }
+
+    /// The last ticket that was given out.
+    pub(super) fn ticket(&self) -> u64 {
+        match &*self.session.load() {
+            Some(session) => session.logs.ticket(),
+            None => lock(&self.lost).last().map_or(0, |(_, last)| *last + 1),
+        }
+    }
+
+    /// Waits until the entries up to this ticket have arrived.
+    pub(super) fn settle(&self, ticket: u64) -> Result<(), WriteError> {
+        let session = self.session();
+        if lock(&self.lost).iter().any(|(from, to)| *from < ticket && ticket <= *to) {
+            return Err(super::logs::unknown("the session with the memory node has ended"));
+        }
+        // Without a session, the ticket is of one that has ended, and its entries had arrived.
+        session.map_or(Ok(()), |session| session.settle(ticket))
+    }
+
+    /// Tells the owner something, and does what follows. `link`: to the memory node.
+    pub(super) fn tell<T>(&self, link: Option<&Sender>, tell: impl FnOnce(&mut Owner) -> T) -> T {
+        let mut owner = lock(&self.owner);
+        let told = tell(&mut owner);
+        let effects = owner.take_effects();
+        self.mirror(&owner, &effects);
+        // Done under the lock, so that effects of two threads keep their order. None of them waits.
+        for effect in effects {
+            self.perform(effect, link, &mut owner);
+        }
+        told
+    }
+
+    /// Shows the owner's state to threads that look without its lock.
+    fn mirror(&self, owner: &Owner, effects: &[Effect]) {
+        if effects.iter().any(|effect| matches!(effect, Effect::StartOver(_))) {
+            // First of all: no answer may leave.
+            self.slots.set_lease(Duration::ZERO);
+        }
+        let session = self.session.load();
+        for slot in 0..SLOTS {
+            let state = owner.slot(slot);
+            if state == Slot::Served && self.slots.word(slot).state() == Slot::Away {
+                session.iter().for_each(|session| session.pending.begin(slot));
+            }
+            self.slots.set(slot, state);
+        }
+        self.slots.set_lease(owner.lease_until());
+    }
+
+    fn perform(&self, effect: Effect, link: Option<&Sender>, owner: &mut Owner) {
+        match effect {
+            // A link that has ended is heard of by its receiver.
+            Effect::Send(message) => _ = link.map(|link| link.send(&message)),
+            Effect::Connect(access) => self.connect(&access, link, owner),
+            // The thread that drains is never far behind: it gets each range once a handover.
+            Effect::Drain(ranges) => _ = self.drains.send(ranges),
+            Effect::Forget(ranges) => {
+                if let Some(session) = &*self.session.load() {
+                    session
+                        .pending
+                        .forget(|slot| ranges.iter().any(|range| (range.first..=range.last).contains(&slot)));
+                }
+            }
+            Effect::StartOver(why) => self.start_over(&why),
+            Effect::Progress { pin, merged } => {
+                if let Some(session) = &*self.session.load() {
+                    session.set_pin(pin);
+                    session.pending.merged(&merged);
+                }
+            }
+            Effect::Segment { shard, number, bytes, key } => {
+                if let Some(session) = &*self.session.load() {
+                    let segment = crate::log::Grant { number, bytes };
+                    session.logs.grant(shard, segment, terrace_fabric::RegionKey::from_bytes(key));
+                }
+            }
+        }
+    }
+
+    fn connect(&self, access: &[u8], link: Option<&Sender>, owner: &Owner) {
+        let Some(link) = link else { return };
+        let parts = Parts {
+            number: owner.session().unwrap_or_default(),
+            shards: self.settings.shards,
+            cache_bytes: self.settings.cache_bytes,
+            ticket: self.ticket(),
+            link: link.clone(),
+            counts: Arc::clone(&self.counts),
+            host: self.settings.host.clone(),
+        };
+        match Session::connect(parts, access) {
+            Ok(session) => self.session.store(Some(Arc::new(session))),
+            Err(why) => {
+                log::error!("the memory node's memory cannot be reached: {why}");
+                link.close();
+            }
+        }
+    }
+
+    fn start_over(&self, why: &str) {
+        if let Some(session) = self.session.swap(None) {
+            let (durable, appended) = session.fail(why);
+            lock(&self.lost).push((durable, appended));
+        }
+        self.watches.report_all();
+    }
+}
+
+impl View<'_> {
+    pub(super) fn session(&self) -> &Arc<Session> {
+        self.session.as_ref().expect("a view is made with a session")
+    }
+
+    /// One of its slots as it was.
+    pub(super) fn word(&self, slot: u16) -> Word {
+        let more = self.more.iter().find(|(known, _)| *known == slot);
+        more.map_or(self.word, |(_, word)| *word)
+    }
+
+    /// A slot that has left, if one has.
+    fn left(&self) -> Option<u16> {
+        let has_left = |(slot, word): (u16, Word)| (self.node.slots.word(slot) != word).then_some(slot);
+        has_left((self.slot, self.word)).or_else(|| self.more.iter().copied().find_map(has_left))
+    }
+
+    /// Whether what was found may be answered: the slots were this node's all the time.
+    pub(super) fn confirm(&self) -> Result<(), ReadError> {
+        if let Some(slot) = self.left() {
+            return Err(ReadError::NotOwner { slot });
+        }
+        if !self.node.slots.may_answer(now()) {
+            return Err(ReadError::Unavailable(NO_LEASE.into()));
+        }
+        Ok(())
+    }
+
+    /// Whether a write may still be appended. The caller has the locks of the keys' stripes.
+    pub(super) fn confirm_write(&self) -> Result<(), WriteError> {
+        self.node.check_writable()?;
+        self.left().map_or(Ok(()), |slot| Err(WriteError::NotOwner { slot }))
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

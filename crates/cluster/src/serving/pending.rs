@@ -1,0 +1,221 @@
+//! Writes that the index of the memory node does not have yet, and the locks of their writers.
+//!
+//! A writer of a key holds the lock of the key's stripe over its reads, its decision and the append
+//! to the log. A reader looks here first, then into the cache, then into the memory. An entry goes
+//! once the memory node has said that it is merged.
+
+use super::logs::Appended;
+use super::read::Key;
+use crate::entry::Change;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const STRIPES: usize = 4096;
+
+/// A value with its expiry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    pub(super) value: Arc<[u8]>,
+    pub(super) expires_at: Option<u64>,
+}
+
+/// The unmerged writes of a session.
+pub(super) struct Pending {
+    stripes: Box<[Stripe]>,
+    /// For each shard, its writes in their order.
+    order: Box<[Mutex<VecDeque<Written>>]>,
+    /// For each slot, the entry that cleared it last.
+    cleared: Box<[AtomicU64]>,
+    merged: Box<[AtomicU64]>,
+}
+
+struct Stripe {
+    writer: Mutex<()>,
+    /// Number of its entries: a reader looks no further if there is none.
+    count: AtomicUsize,
+    table: Mutex<HashMap<Arc<[u8]>, Unmerged>>,
+}
+
+struct Unmerged {
+    lsn: u64,
+    slot: u16,
+    /// What the key has; `None` if it was removed.
+    entry: Option<Copied>,
+}
+
+struct Written {
+    lsn: u64,
+    stripe: usize,
+    key: Arc<[u8]>,
+}
+
+/// The lock of a stripe, for a writer.
+pub(super) type Writing<'a> = MutexGuard<'a, ()>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pending {
+    pub(super) fn new(shards: u16) -> Self {
+        let stripe =
+            || Stripe { writer: Mutex::new(()), count: AtomicUsize::new(0), table: Mutex::default() };
+        Self {
+            stripes: (0..STRIPES).map(|_| stripe()).collect(),
+            order: (0..shards).map(|_| Mutex::default()).collect(),
+            cleared: (0..crate::slot::SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            merged: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn stripe_of(hash: u64) -> usize {
+        hash as usize % STRIPES
+    }
+
+    fn shard_of(&self, slot: u16) -> usize {
+        usize::from(slot) % self.order.len()
+    }
+
+    /// Locks the stripes of keys with these hashes, in one order for all writers.
+    pub(super) fn lock(&self, hashes: &[u64]) -> Vec<Writing<'_>> {
+        let mut stripes: Vec<usize> = hashes.iter().map(|hash| Self::stripe_of(*hash)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.into_iter().map(|stripe| lock(&self.stripes[stripe].writer)).collect()
+    }
+
+    /// Locks the stripe of one key.
+    pub(super) fn lock_one(&self, hash: u64) -> Writing<'_> {
+        lock(&self.stripes[Self::stripe_of(hash)].writer)
+    }
+
+    /// Locks all stripes.
+    pub(super) fn lock_all(&self) -> Vec<Writing<'_>> {
+        self.stripes.iter().map(|stripe| lock(&stripe.writer)).collect()
+    }
+
+    /// Waits until every writer that is at work now has ended.
+    pub(super) fn wait_for_writers(&self) {
+        self.stripes.iter().for_each(|stripe| drop(lock(&stripe.writer)));
+    }
+
+    /// What a key has, as far as unmerged writes tell: `Some(None)` if it is absent.
+    pub(super) fn get(&self, hash: u64, slot: u16, key: &[u8]) -> Option<Option<Copied>> {
+        let stripe = &self.stripes[Self::stripe_of(hash)];
+        // ORDER: pairs with the store in `apply`, which is done before its writer's reply.
+        if stripe.count.load(Acquire) != 0
+            && let Some(found) = lock(&stripe.table).get(key)
+        {
+            return Some(found.entry.clone());
+        }
+        // ORDER: pairs with the stores in `clear` and `merged`.
+        let cleared = self.cleared[usize::from(slot)].load(Acquire);
+        (cleared > self.merged[self.shard_of(slot)].load(Acquire)).then_some(None)
+    }
+
+    /// Appends writes of one shard by `append`, which returns the number of their entry, and makes
+    /// them visible: no reader sees them before, and none sees the keys' values of before once
+    /// `append` was called. `then` runs meanwhile. The caller has the stripes' locks.
+    pub(super) fn apply<E>(
+        &self,
+        shard: u16,
+        writes: &[(Key<'_>, Change<'_>)],
+        append: impl FnOnce() -> Result<Appended, E>,
+        then: impl FnOnce(),
+    ) -> Result<Appended, E> {
+        let mut stripes: Vec<usize> = writes.iter().map(|(key, _)| Self::stripe_of(key.hash)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        let mut tables: Vec<_> = stripes.iter().map(|stripe| lock(&self.stripes[*stripe].table)).collect();
+        let appended = append()?;
+        let lsn = appended.lsn;
+        let mut order = lock(&self.order[usize::from(shard)]);
+        for (Key { bytes, hash, slot }, change) in writes {
+            let (stripe, key) = (Self::stripe_of(*hash), Arc::<[u8]>::from(*bytes));
+            let entry = match change {
+                Change::Put { value, expires_at, .. } => {
+                    Some(Copied { value: (*value).into(), expires_at: *expires_at })
+                }
+                Change::Remove { .. } => None,
+            };
+            let table = &mut tables[stripes.binary_search(&stripe).expect("locked above")];
+            table.insert(Arc::clone(&key), Unmerged { lsn, slot: *slot, entry });
+            // ORDER: pairs with the load in `get`.
+            self.stripes[stripe].count.store(table.len(), Release);
+            order.push_back(Written { lsn, stripe, key });
+        }
+        then();
+        Ok(appended)
+    }
+
+    /// Runs `then` while nothing of the stripe changes.
+    pub(super) fn with_table<T>(&self, hash: u64, then: impl FnOnce() -> T) -> T {
+        let _table = lock(&self.stripes[Self::stripe_of(hash)].table);
+        then()
+    }
+
+    /// Clears slots of a shard by an entry that `append` appends: as [`Pending::apply`]. The caller
+    /// has all stripes' locks.
+    pub(super) fn clear<E>(
+        &self,
+        slots: &[u16],
+        append: impl FnOnce() -> Result<Appended, E>,
+        then: impl FnOnce(),
+    ) -> Result<Appended, E> {
+        let mut tables: Vec<_> = self.stripes.iter().map(|stripe| lock(&stripe.table)).collect();
+        let appended = append()?;
+        for slot in slots {
+            // ORDER: pairs with the load in `get`.
+            self.cleared[usize::from(*slot)].store(appended.lsn, Release);
+        }
+        for (table, stripe) in tables.iter_mut().zip(&self.stripes) {
+            table.retain(|_, unmerged| slots.binary_search(&unmerged.slot).is_err());
+            // ORDER: pairs with the load in `get`.
+            stripe.count.store(table.len(), Release);
+        }
+        then();
+        Ok(appended)
+    }
+
+    /// Forgets the writes of some slots, which are another node's now.
+    pub(super) fn forget(&self, is_one: impl Fn(u16) -> bool) {
+        for stripe in &self.stripes {
+            let mut table = lock(&stripe.table);
+            table.retain(|_, unmerged| !is_one(unmerged.slot));
+            stripe.count.store(table.len(), Release);
+        }
+    }
+
+    /// A slot has come: nothing is known of it.
+    pub(super) fn begin(&self, slot: u16) {
+        self.cleared[usize::from(slot)].store(0, Release);
+    }
+
+    /// The index has the entries of each shard up to these.
+    pub(super) fn merged(&self, merged: &[u64]) {
+        for (shard, lsn) in merged.iter().enumerate().take(self.order.len()) {
+            let mut gone = Vec::new();
+            let mut order = lock(&self.order[shard]);
+            while order.front().is_some_and(|written| written.lsn <= *lsn) {
+                gone.extend(order.pop_front());
+            }
+            drop(order);
+            for Written { lsn, stripe, key } in gone {
+                let stripe = &self.stripes[stripe];
+                let mut table = lock(&stripe.table);
+                if table.get(&*key).is_some_and(|unmerged| unmerged.lsn == lsn) {
+                    table.remove(&*key);
+                    stripe.count.store(table.len(), Release);
+                }
+            }
+            // ORDER: pairs with the load in `get`.
+            self.merged[shard].fetch_max(*lsn, Release);
+        }
+    }
+
+    /// Number of keys with unmerged writes.
+    pub(super) fn len(&self) -> usize {
+        self.stripes.iter().map(|stripe| stripe.count.load(Relaxed)).sum()
+    }
+}

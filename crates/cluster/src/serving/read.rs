@@ -1,0 +1,168 @@
+//! Reads: unmerged writes, then the cache, then the memory.
+
+use super::cache::Shortcut;
+use super::node::{Node, View};
+use super::pending::Copied;
+use super::remote::{self, Found};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_engine::{Clock, Entry, ReadError, Token, Value, Version};
+use terrace_protocol::slot;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A key, with what is computed from it once.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'k> {
+    pub(super) bytes: &'k [u8],
+    pub(super) hash: u64,
+    pub(super) slot: u16,
+}
+
+impl<'k> Key<'k> {
+    pub(super) fn new(bytes: &'k [u8]) -> Self {
+        Self { bytes, hash: xxh3_64(bytes), slot: slot(bytes) }
+    }
+}
+
+/// What a key has: expired entries are there.
+pub(super) struct Seen {
+    pub(super) entry: Option<Copied>,
+    /// The number of its last write, from before it was looked for.
+    pub(super) stamp: u32,
+}
+
+impl Seen {
+    fn token(&self, copied: &Copied) -> Token {
+        let expires = copied.expires_at.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Token::new(xxh3_64(&copied.value) ^ expires, self.stamp)
+    }
+
+    /// The entry, if it has not expired.
+    pub(super) fn live(self, clock: &dyn Clock) -> Option<Value<'static>> {
+        let copied = self.entry.as_ref().filter(|copied| !has_expired(copied, clock))?;
+        let token = self.token(copied);
+        let Copied { value, expires_at } = self.entry?;
+        Some(Value::shared(value, expires_at, token))
+    }
+
+    pub(super) fn version(&self, clock: &dyn Clock) -> Version {
+        let found = self.entry.as_ref().map(|copied| (self.token(copied), has_expired(copied, clock)));
+        Version::seen(self.stamp.into(), found)
+    }
+
+    /// As an entry that a modification sees.
+    pub(super) fn entry(&self, clock: &dyn Clock) -> Option<Entry<'_>> {
+        let copied = self.entry.as_ref().filter(|copied| !has_expired(copied, clock))?;
+        Some(Entry { value: &copied.value, expires_at: copied.expires_at, token: self.token(copied) })
+    }
+}
+
+pub(super) fn has_expired(copied: &Copied, clock: &dyn Clock) -> bool {
+    copied.expires_at.is_some_and(|at| at <= clock.now_ms())
+}
+
+impl Node {
+    /// What a key has; to be confirmed before it is answered.
+    pub(super) fn see(&self, view: &View<'_>, key: Key<'_>) -> Result<Seen, ReadError> {
+        let stamp = self.slots.stamp(key.hash, view.word(key.slot));
+        if let Some(entry) = self.near(view, key) {
+            return Ok(Seen { entry, stamp });
+        }
+        let known = view.session().cache.shortcut(key.bytes, view.word(key.slot).generation());
+        let found = remote::look_up(view.session(), &[(key.bytes, known)]).pop().expect("one a key");
+        self.keep(view, key, stamp, found?)
+    }
+
+    /// What a key has as far as this node knows.
+    fn near(&self, view: &View<'_>, key: Key<'_>) -> Option<Option<Copied>> {
+        let session = view.session();
+        session
+            .pending
+            .get(key.hash, key.slot, key.bytes)
+            .or_else(|| session.cache.value(key.bytes, view.word(key.slot).generation()).map(Some))
+    }
+
+    /// Puts what was found into the cache, unless it was written meanwhile.
+    fn keep(&self, view: &View<'_>, key: Key<'_>, stamp: u32, found: Found) -> Result<Seen, ReadError> {
+        let session = view.session();
+        let generation = view.word(key.slot).generation();
+        let Found { entry, shortcut } = found;
+        if let Some(copied) = &entry {
+            session.pending.with_table(key.hash, || {
+                if self.slots.stamp(key.hash, self.slots.word(key.slot)) == stamp {
+                    session.cache.keep(key.bytes, generation, copied.clone(), shortcut);
+                }
+            });
+        }
+        Ok(Seen { entry, stamp })
+    }
+
+    /// The entry of a key.
+    pub(super) fn read(&self, key: &[u8]) -> Result<Option<Value<'static>>, ReadError> {
+        let key = Key::new(key);
+        let view = self.begin(key.slot)?;
+        let seen = self.see(&view, key)?;
+        view.confirm()?;
+        Ok(seen.live(&*self.settings.clock))
+    }
+
+    pub(super) fn read_version(&self, key: &[u8]) -> Result<Version, ReadError> {
+        let key = Key::new(key);
+        let view = self.begin(key.slot)?;
+        let seen = self.see(&view, key)?;
+        view.confirm()?;
+        Ok(seen.version(&*self.settings.clock))
+    }
+
+    /// The entries of several keys, each by itself; those that are not known here are looked up
+    /// together.
+    pub(super) fn read_many(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value<'static>>, ReadError>> {
+        let mut results: Vec<Result<Option<Value<'static>>, ReadError>> = Vec::with_capacity(keys.len());
+        // The keys that are not known here, with their places.
+        let mut far = Vec::new();
+        for (nth, key) in keys.iter().enumerate() {
+            let key = Key::new(key);
+            let result = self.begin(key.slot).and_then(|view| {
+                let word = view.word(key.slot);
+                let stamp = self.slots.stamp(key.hash, word);
+                let Some(entry) = self.near(&view, key) else {
+                    far.push((nth, key, stamp, word));
+                    return Ok(None);
+                };
+                view.confirm()?;
+                Ok(Seen { entry, stamp }.live(&*self.settings.clock))
+            });
+            results.push(result);
+        }
+        if !far.is_empty() {
+            self.read_far(&far, &mut results);
+        }
+        results
+    }
+
+    fn read_far(
+        &self,
+        far: &[(usize, Key<'_>, u32, super::slots::Word)],
+        results: &mut [Result<Option<Value<'static>>, ReadError>],
+    ) {
+        let session = match self.any_session() {
+            Ok(session) => session,
+            Err(error) => return far.iter().for_each(|(nth, ..)| results[*nth] = Err(error.clone())),
+        };
+        let shortcut = |key: &Key<'_>, generation| session.cache.shortcut(key.bytes, generation);
+        let wanted: Vec<(&[u8], Option<Shortcut>)> =
+            far.iter().map(|(_, key, _, word)| (key.bytes, shortcut(key, word.generation()))).collect();
+        let found = remote::look_up(&session, &wanted);
+        for ((nth, key, stamp, word), found) in far.iter().zip(found) {
+            results[*nth] = found.and_then(|found| {
+                let view = self.begin(key.slot)?;
+                if view.word(key.slot) != *word || view.session().number != session.number {
+                    return Err(ReadError::NotOwner { slot: key.slot });
+                }
+                let seen = self.keep(&view, *key, *stamp, found)?;
+                view.confirm()?;
+                Ok(seen.live(&*self.settings.clock))
+            });
+        }
+        session.counts.look_ups.fetch_add(far.len() as u64, Relaxed);
+    }
+}

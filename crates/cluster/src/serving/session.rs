@@ -1,0 +1,260 @@
+//! A session with the memory node: connections, logs, unmerged writes, caches, pins. With the
+//! session all of it goes.
+
+use super::cache::Cache;
+use super::logs::{Logs, Sent, Settled, unknown};
+use super::pending::Pending;
+use crate::link::Sender;
+use crate::message::{Access, Item, ToMemory, ToServing};
+use arc_swap::ArcSwapOption;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+use terrace_engine::WriteError;
+use terrace_fabric::{
+    Fabric, Libfabric, LibfabricConnection, Operation, Output, Place, RegionKey, Until, perform,
+};
+use terrace_index::hash::remote::{Address, Remote};
+
+/// How long an operation on the memory, or a request to the memory node, may take. After that the
+/// session ends.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A pin that reads rely on, and the index's root as it was under it.
+pub(super) struct Pin {
+    number: u64,
+    pub(super) remote: Mutex<Remote>,
+}
+
+/// What a session does, counted.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Round trips of reads, and of writes to logs.
+    pub(super) read_rounds: AtomicU64,
+    pub(super) log_writes: AtomicU64,
+    /// Keys that were looked up in the memory.
+    pub(super) look_ups: AtomicU64,
+    /// Requests to the memory node.
+    pub(super) requests: AtomicU64,
+}
+
+/// A session.
+pub(super) struct Session {
+    pub(super) number: u64,
+    pub(super) shards: u16,
+    pub(super) logs: Logs,
+    pub(super) pending: Pending,
+    pub(super) cache: Cache,
+    address: Address,
+    /// Bytes that a record may have.
+    pub(super) guess: AtomicUsize,
+    pub(super) counts: Arc<Counts>,
+    link: Sender,
+    log_lane: Mutex<LibfabricConnection>,
+    lanes: Vec<(Mutex<LibfabricConnection>, RegionKey)>,
+    next_lane: AtomicU64,
+    pin: ArcSwapOption<Pin>,
+    /// Pins that reads may still rely on, the oldest first.
+    retiring: Mutex<Vec<Arc<Pin>>>,
+    requests: Mutex<HashMap<u64, SyncSender<ToServing>>>,
+    next_request: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a session is made of.
+pub(super) struct Parts {
+    pub(super) number: u64,
+    pub(super) shards: u16,
+    pub(super) cache_bytes: u64,
+    /// The last ticket of earlier sessions.
+    pub(super) ticket: u64,
+    pub(super) link: Sender,
+    pub(super) counts: Arc<Counts>,
+    /// The address of this host in the fabric's network.
+    pub(super) host: String,
+}
+
+impl Session {
+    /// Connects to the memory.
+    pub(super) fn connect(parts: Parts, access: &[u8]) -> Result<Self, String> {
+        let Parts { number, shards, cache_bytes, ticket, link, counts, host } = parts;
+        let Some(access) = Access::decode(access) else {
+            return Err("the memory node describes its memory in another way; update one of both".into());
+        };
+        let fabric = Libfabric::new(&access.provider, &host).map_err(|error| error.to_string())?;
+        let connect = |address: &Vec<u8>| fabric.connect(address).map_err(|error| error.to_string());
+        let mut connections = access.lanes.iter().map(connect).collect::<Result<Vec<_>, _>>()?.into_iter();
+        let log_lane = connections.next().filter(|_| access.lanes.len() > 1);
+        let log_lane = log_lane.ok_or("the memory node offers too few connections")?;
+        let keys = access.pool.iter().skip(1).map(|key| RegionKey::from_bytes(*key));
+        let [root, seed, start, end] = access.index;
+        Ok(Self {
+            number,
+            shards,
+            logs: Logs::new(shards, ticket),
+            pending: Pending::new(shards),
+            cache: Cache::new(cache_bytes),
+            address: Address { root, seed, start, end },
+            guess: AtomicUsize::new(256),
+            counts,
+            link,
+            log_lane: Mutex::new(log_lane),
+            lanes: connections.map(Mutex::new).zip(keys).collect(),
+            next_lane: AtomicU64::new(0),
+            pin: ArcSwapOption::empty(),
+            retiring: Mutex::default(),
+            requests: Mutex::default(),
+            next_request: AtomicU64::new(1),
+        })
+    }
+
+    /// Ends the session. The control thread will hear of it from the link.
+    pub(super) fn fail(&self, why: &str) -> (u64, u64) {
+        let tickets = self.logs.end(why);
+        self.link.close();
+        lock(&self.requests).clear();
+        tickets
+    }
+
+    /// Reads ranges of the pool, all in one round trip. Returns their bytes.
+    pub(super) fn read(&self, ranges: &[(u64, usize)]) -> Result<Vec<Vec<u8>>, String> {
+        let (mut lane, region) = self.lane();
+        let operation = |&(offset, len): &(u64, usize)| Operation::Read {
+            from: Place { region, offset },
+            into: vec![0; len],
+        };
+        let operations = ranges.iter().map(operation).collect();
+        self.counts.read_rounds.fetch_add(1, Relaxed);
+        let done = perform(&mut *lane, operations, PATIENCE).map_err(|error| error.to_string());
+        drop(lane);
+        let bytes = done.and_then(|outcomes| outcomes.into_iter().map(buffer).collect());
+        bytes.inspect_err(|why| _ = self.fail(&format!("the memory cannot be read: {why}")))
+    }
+
+    /// A lane that no other thread uses now, if there is one.
+    fn lane(&self) -> (MutexGuard<'_, LibfabricConnection>, RegionKey) {
+        let first = self.next_lane.fetch_add(1, Relaxed) as usize;
+        let count = self.lanes.len();
+        for nth in 0..count {
+            let (lane, region) = &self.lanes[(first + nth) % count];
+            match lane.try_lock() {
+                Ok(lane) => return (lane, *region),
+                Err(TryLockError::Poisoned(poisoned)) => return (poisoned.into_inner(), *region),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        let (lane, region) = &self.lanes[first % count];
+        (lock(lane), *region)
+    }
+
+    /// Waits until the entries up to `ticket` have arrived; writes them if no other thread does.
+    pub(super) fn settle(&self, ticket: u64) -> Result<(), WriteError> {
+        loop {
+            match self.logs.settle(ticket)? {
+                Settled::Durable => return Ok(()),
+                Settled::Write(writes, upto) => {
+                    self.write(writes).map_err(|why| unknown(&why))?;
+                    self.logs.arrived(upto);
+                }
+            }
+        }
+    }
+
+    fn write(&self, writes: Vec<Sent>) -> Result<(), String> {
+        let operation = |(piece, region): Sent| Operation::Write {
+            bytes: piece.bytes,
+            to: Place { region, offset: piece.offset },
+            until: Until::Arrived,
+        };
+        let operations = writes.into_iter().map(operation).collect();
+        self.counts.log_writes.fetch_add(1, Relaxed);
+        let done =
+            perform(&mut *lock(&self.log_lane), operations, PATIENCE).map_err(|error| error.to_string());
+        let all =
+            done.and_then(|outcomes| outcomes.into_iter().try_for_each(|outcome| buffer(outcome).map(drop)));
+        all.inspect_err(|why| _ = self.fail(&format!("the log cannot be written: {why}")))
+    }
+
+    /// The pin that a read relies on while it has this.
+    pub(super) fn pinned(&self) -> Option<Arc<Pin>> {
+        self.pin.load_full()
+    }
+
+    /// Reads that begin from now on rely on this pin.
+    pub(super) fn set_pin(&self, number: u64) {
+        if self.pin.load().as_ref().is_some_and(|pin| pin.number >= number) {
+            return;
+        }
+        let new = Pin { number, remote: Mutex::new(Remote::new(self.address)) };
+        let mut retiring = lock(&self.retiring);
+        retiring.extend(self.pin.swap(Some(Arc::new(new))));
+    }
+
+    /// The oldest pin that a read may rely on.
+    pub(super) fn oldest_pin(&self) -> u64 {
+        let mut retiring = lock(&self.retiring);
+        while retiring.first().is_some_and(|pin| Arc::strong_count(pin) == 1) {
+            retiring.remove(0);
+        }
+        match retiring.first() {
+            Some(pin) => pin.number,
+            None => self.pin.load().as_ref().map_or(0, |pin| pin.number),
+        }
+    }
+
+    /// Asks the memory node for a segment.
+    pub(super) fn ask_for_segment(&self, shard: u16) {
+        self.send(&ToMemory::Segment { shard });
+    }
+
+    /// Sends a message; if the link has ended, the control thread knows.
+    pub(super) fn send(&self, message: &ToMemory) {
+        let _ = self.link.send(message);
+    }
+
+    /// Sends a request and waits for the answer.
+    pub(super) fn ask(&self, request: impl FnOnce(u64) -> ToMemory) -> Result<ToServing, String> {
+        let id = self.next_request.fetch_add(1, Relaxed);
+        let (sender, receiver): (_, Receiver<ToServing>) = sync_channel(1);
+        lock(&self.requests).insert(id, sender);
+        self.counts.requests.fetch_add(1, Relaxed);
+        let sent = self.link.send(&request(id));
+        let answer = match sent {
+            Ok(()) => {
+                receiver.recv_timeout(PATIENCE).map_err(|_| "the memory node does not answer".to_owned())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        lock(&self.requests).remove(&id);
+        answer
+    }
+
+    /// An answer has come.
+    pub(super) fn answered(&self, id: u64, answer: ToServing) {
+        if let Some(waiting) = lock(&self.requests).remove(&id) {
+            // The thread may have given up.
+            let _ = waiting.try_send(answer);
+        }
+    }
+
+    /// Asks the memory node for the entry of a key.
+    pub(super) fn ask_for(&self, key: &[u8]) -> Result<Option<Item>, String> {
+        match self.ask(|id| ToMemory::Get { id, key: key.to_vec() })? {
+            ToServing::Got { found, .. } => found,
+            _ => Err("the memory node gave the answer to another question".into()),
+        }
+    }
+}
+
+fn buffer(outcome: Result<Output, terrace_fabric::Failure>) -> Result<Vec<u8>, String> {
+    match outcome {
+        Ok(Output::Buffer(bytes)) => Ok(bytes),
+        Ok(Output::Before(_)) => Err("the fabric gave the answer to another operation".into()),
+        Err(failure) => Err(failure.to_string()),
+    }
+}

@@ -1,0 +1,312 @@
+//! Writes: under the locks of their keys' stripes, into the log of their slot's shard.
+
+use super::logs::{Appended, Refused};
+use super::node::{Node, View};
+use super::pending::{Copied, Writing};
+use super::read::{Key, Seen, has_expired};
+use crate::entry::{self, ENTRY_MAX, Entry};
+use crate::slot::SlotRange;
+use terrace_engine::{
+    Change, Commit, Durability, Durably, Expected, KEY_MAX, Put, ReadError, Write, WriteError, WriteKind,
+};
+
+/// Bytes of the longest value.
+pub(super) const VALUE_MAX: usize = 256 << 10;
+
+/// Refuses a key or a value that a cluster does not take.
+pub(super) fn check_sizes(key: &[u8], value: usize) -> Result<(), WriteError> {
+    if key.len() > KEY_MAX {
+        return Err(WriteError::KeyTooLong);
+    }
+    if value > VALUE_MAX {
+        return Err(WriteError::OverLimit(format!(
+            "the value has {value} bytes; a cluster takes up to {VALUE_MAX} (256 KiB): divide it, or keep it in a \
+             store of its own"
+        )));
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Begins a write of keys that change at one instant: they are all of one log.
+    fn begin_write(&self, keys: &[Key<'_>]) -> Result<View<'_>, WriteError> {
+        let shard = |key: &Key<'_>| key.slot % self.settings.shards;
+        if keys.iter().any(|key| shard(key) != shard(&keys[0])) {
+            let why = "keys of several slots cannot change at one instant in a cluster; give them one {tag}";
+            return Err(WriteError::OverLimit(why.into()));
+        }
+        Ok(self.begin_all(keys.iter().map(|key| key.slot))?)
+    }
+
+    /// Appends changes of one log as one entry. The caller has the locks.
+    fn append(
+        &self,
+        view: &View<'_>,
+        changes: &[(Key<'_>, entry::Change<'_>)],
+    ) -> Result<Appended, WriteError> {
+        let session = view.session();
+        let is_removal = changes.iter().all(|(_, change)| matches!(change, entry::Change::Remove { .. }));
+        let entry = Entry::Changes(changes.iter().map(|(_, change)| *change).collect());
+        let size = entry.size();
+        if size > ENTRY_MAX {
+            return Err(WriteError::OverLimit(format!(
+                "the writes that are to happen at one instant have {size} bytes, at most {ENTRY_MAX} (4 MiB) in a \
+                 cluster; divide them"
+            )));
+        }
+        let shard = view.slot % session.shards;
+        let keep = || {
+            for (key, change) in changes {
+                self.slots.count(key.hash);
+                let value = match change {
+                    entry::Change::Put { value, expires_at, .. } => {
+                        Some(Copied { value: (*value).into(), expires_at: *expires_at })
+                    }
+                    entry::Change::Remove { .. } => None,
+                };
+                session.cache.written(key.bytes, view.word(key.slot).generation(), value);
+            }
+        };
+        loop {
+            view.confirm_write()?;
+            let append = || session.logs.append(shard, &entry, is_removal);
+            match session.pending.apply(shard, changes, append, keep) {
+                Ok(appended) => {
+                    self.watches.report(changes.iter().map(|(_, change)| change.key()));
+                    if session.logs.is_short(shard) {
+                        session.ask_for_segment(shard);
+                    }
+                    return Ok(appended);
+                }
+                Err(Refused::Ended(_)) => return Err(WriteError::NotOwner { slot: view.slot }),
+                Err(Refused::NoRoom(seen)) => {
+                    // What is buffered has to arrive, so that it can be merged.
+                    let settled = session.settle(session.logs.ticket());
+                    settled.map_err(|_| WriteError::NotOwner { slot: view.slot })?;
+                    session.ask_for_segment(shard);
+                    session.logs.wait_for_room(shard, seen, size as u64)?;
+                }
+            }
+        }
+    }
+
+    /// Waits as a write promises.
+    fn promise(&self, view: &View<'_>, appended: Appended, how: Durably) -> Result<(), WriteError> {
+        match how {
+            Durably::Later => Ok(()),
+            Durably::Store | Durably::AtLeast(_) => view.session().settle(appended.ticket),
+        }
+    }
+
+    fn check_promise(how: Durably) -> Result<(), WriteError> {
+        match how {
+            Durably::AtLeast(asked) if asked > Durability::Process => {
+                Err(WriteError::Durability { asked, most: Durability::Process })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn put_one(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError> {
+        check_sizes(put.key, put.value.len())?;
+        Self::check_promise(how)?;
+        let key = Key::new(put.key);
+        let view = self.begin(key.slot)?;
+        let lock = view.session().pending.lock_one(key.hash);
+        let Put { key: bytes, value, expires_at } = put;
+        let appended = self.append(&view, &[(key, entry::Change::Put { key: bytes, value, expires_at })])?;
+        drop(lock);
+        self.promise(&view, appended, how)
+    }
+
+    /// Removes a key without a look at it.
+    pub(super) fn delete_one(&self, key: &[u8], how: Durably) -> Result<(), WriteError> {
+        check_sizes(key, 0)?;
+        Self::check_promise(how)?;
+        let key = Key::new(key);
+        let view = self.begin(key.slot)?;
+        let lock = view.session().pending.lock_one(key.hash);
+        let appended = self.append(&view, &[(key, entry::Change::Remove { key: key.bytes })])?;
+        drop(lock);
+        self.promise(&view, appended, how)
+    }
+
+    /// Removes keys of one log at one instant; returns how many were there.
+    pub(super) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
+        Self::check_promise(how)?;
+        let keys: Vec<Key<'_>> =
+            keys.iter().filter(|key| key.len() <= KEY_MAX).map(|key| Key::new(key)).collect();
+        if keys.is_empty() {
+            return Ok(0);
+        }
+        let view = self.begin_write(&keys)?;
+        let locks = self.lock(&view, &keys);
+        let (mut changes, mut live) = (Vec::<(Key<'_>, entry::Change<'_>)>::new(), 0);
+        for key in &keys {
+            let seen = self.see(&view, *key)?;
+            if seen.entry.is_none() || changes.iter().any(|(known, _)| known.bytes == key.bytes) {
+                continue;
+            }
+            live += u64::from(seen.entry(&*self.settings.clock).is_some());
+            changes.push((*key, entry::Change::Remove { key: key.bytes }));
+        }
+        self.finish(&view, locks, &changes, how)?;
+        Ok(live)
+    }
+
+    fn lock<'v>(&self, view: &'v View<'_>, keys: &[Key<'_>]) -> Vec<Writing<'v>> {
+        let hashes: Vec<u64> = keys.iter().map(|key| key.hash).collect();
+        view.session().pending.lock(&hashes)
+    }
+
+    /// Appends changes, if there are any; else only confirms what was seen.
+    fn finish(
+        &self,
+        view: &View<'_>,
+        locks: Vec<Writing<'_>>,
+        changes: &[(Key<'_>, entry::Change<'_>)],
+        how: Durably,
+    ) -> Result<(), WriteError> {
+        if changes.is_empty() {
+            return Ok(view.confirm()?);
+        }
+        let appended = self.append(view, changes)?;
+        drop(locks);
+        self.promise(view, appended, how)
+    }
+
+    pub(super) fn modify_one(
+        &self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<terrace_engine::Entry<'_>>) -> Change,
+        how: Durably,
+    ) -> Result<(), WriteError> {
+        check_sizes(key, 0)?;
+        Self::check_promise(how)?;
+        let key = Key::new(key);
+        let view = self.begin(key.slot)?;
+        let locks = self.lock(&view, &[key]);
+        let seen = self.see(&view, key)?;
+        // Nothing is decided on what may be another node's already.
+        view.confirm()?;
+        let clock = &*self.settings.clock;
+        let decided = change(seen.entry(clock));
+        let bytes = key.bytes;
+        let made = match &decided {
+            Change::Keep => None,
+            Change::Put { value, expires_at } => {
+                check_sizes(bytes, value.len())?;
+                Some(entry::Change::Put { key: bytes, value, expires_at: *expires_at })
+            }
+            Change::Expire(expires_at) => seen.entry(clock).map(|entry| entry::Change::Put {
+                key: bytes,
+                value: entry.value,
+                expires_at: *expires_at,
+            }),
+            Change::Remove => seen.entry.as_ref().map(|_| entry::Change::Remove { key: bytes }),
+        };
+        let changes: Vec<_> = made.map(|change| (key, change)).into_iter().collect();
+        self.finish(&view, locks, &changes, how)
+    }
+
+    pub(super) fn commit_all(
+        &self,
+        writes: &[Write<'_>],
+        expected: &[Expected<'_>],
+        how: Durably,
+    ) -> Result<Commit, WriteError> {
+        Self::check_promise(how)?;
+        for write in writes {
+            let value = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
+            check_sizes(write.key, value)?;
+        }
+        let keys = writes.iter().map(|write| write.key).chain(expected.iter().map(|(key, _)| *key));
+        let keys: Vec<Key<'_>> = keys.map(Key::new).collect();
+        if keys.is_empty() {
+            return Ok(Commit::Done);
+        }
+        let view = self.begin_write(&keys)?;
+        let locks = self.lock(&view, &keys);
+        for (nth, (_, version)) in expected.iter().enumerate() {
+            let seen = self.see(&view, keys[writes.len() + nth])?;
+            if !seen.version(&*self.settings.clock).meets(version) {
+                view.confirm()?;
+                return Ok(Commit::Changed(nth));
+            }
+        }
+        let kept = self.kept(&view, writes, &keys)?;
+        let mut changes = Vec::with_capacity(writes.len());
+        for (nth, write) in writes.iter().enumerate() {
+            let key = write.key;
+            let change = match write.what {
+                WriteKind::Put { value, expires_at } => entry::Change::Put { key, value, expires_at },
+                WriteKind::Remove => entry::Change::Remove { key },
+                WriteKind::Expire(expires_at) => match &kept[nth] {
+                    Some(copied) => entry::Change::Put { key, value: &copied.value, expires_at },
+                    // It was expected with a value, or its expiry means nothing.
+                    None => continue,
+                },
+            };
+            changes.push((keys[nth], change));
+        }
+        self.finish(&view, locks, &changes, how)?;
+        Ok(Commit::Done)
+    }
+
+    /// For each write that changes an expiry alone, the value.
+    fn kept(
+        &self,
+        view: &View<'_>,
+        writes: &[Write<'_>],
+        keys: &[Key<'_>],
+    ) -> Result<Vec<Option<Copied>>, ReadError> {
+        let kept = |(write, key): (&Write<'_>, &Key<'_>)| match write.what {
+            WriteKind::Expire(_) => {
+                let Seen { entry, .. } = self.see(view, *key)?;
+                Ok(entry.filter(|copied| !has_expired(copied, &*self.settings.clock)))
+            }
+            WriteKind::Put { .. } | WriteKind::Remove => Ok(None),
+        };
+        writes.iter().zip(keys).map(kept).collect()
+    }
+
+    /// Removes everything in this node's slots: one entry a shard.
+    pub(super) fn clear_all(&self, how: Durably) -> Result<(), WriteError> {
+        Self::check_promise(how)?;
+        self.check_writable()?;
+        let session = self.any_session()?;
+        let locks = session.pending.lock_all();
+        let served = self.served();
+        for shard in 0..session.shards {
+            let slots: Vec<u16> =
+                served.iter().copied().filter(|slot| slot % session.shards == shard).collect();
+            if slots.is_empty() {
+                continue;
+            }
+            let entry = Entry::Clear(SlotRange::of(slots.iter().copied()));
+            let size = entry.size() as u64;
+            loop {
+                let append = || session.logs.append(shard, &entry, true);
+                let forget = || {
+                    self.slots.count_all();
+                    session.cache.clear();
+                };
+                match session.pending.clear(&slots, append, forget) {
+                    Ok(_) => break,
+                    Err(Refused::Ended(why)) => return Err(WriteError::Unavailable(why)),
+                    Err(Refused::NoRoom(seen)) => {
+                        session.settle(session.logs.ticket())?;
+                        session.ask_for_segment(shard);
+                        session.logs.wait_for_room(shard, seen, size)?;
+                    }
+                }
+            }
+        }
+        drop(locks);
+        self.watches.report_all();
+        match how {
+            Durably::Later => Ok(()),
+            _ => session.settle(session.logs.ticket()),
+        }
+    }
+}

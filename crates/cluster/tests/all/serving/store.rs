@@ -1,0 +1,102 @@
+//! The store of a serving node.
+
+use super::Cluster;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use terrace::{ManualClock, PutOptions, WriteError};
+use terrace_testkit::conformance::{Site, store};
+
+/// A place for a store: a cluster with one serving node and one log.
+fn site(cache_bytes: u64) -> Site {
+    let cluster: Rc<RefCell<Option<Cluster>>> = Rc::default();
+    Site::over(true, move |clock: Arc<ManualClock>| {
+        let mut cluster = cluster.borrow_mut();
+        let cluster = cluster.get_or_insert_with(|| Cluster::new(clock).with(cache_bytes, 1).start(1));
+        cluster.store(0)
+    })
+}
+
+#[test]
+fn serving_node_is_a_store() {
+    store(|| site(16 << 20));
+}
+
+#[test]
+fn serving_node_with_a_tiny_cache_is_a_store() {
+    store(|| site(4 << 10));
+}
+
+fn cluster() -> Cluster {
+    Cluster::new(Arc::new(ManualClock::at(Site::STARTED))).start(1)
+}
+
+#[test]
+fn sizes_at_the_limit_are_kept_and_over_it_are_refused() {
+    let cluster = cluster();
+    let store = cluster.store(0);
+    let key = vec![7; 64 << 10];
+    for len in [0, 1, 4095, 4096, 4097, 65_535, 65_536, (256 << 10) - 1, 256 << 10] {
+        let value = vec![len as u8; len];
+        store.put(&key[..], &value).unwrap();
+        store.put(b"short", &value).unwrap();
+        cluster.wait_for_merges(0);
+        assert!(store.get(&key).unwrap().unwrap() == value, "{len}");
+        assert!(store.get(b"short").unwrap().unwrap() == value, "{len}");
+    }
+    let error = store.put(b"short", vec![0; (256 << 10) + 1]).unwrap_err();
+    assert!(matches!(error, WriteError::OverLimit(_)), "{error}");
+    assert!(matches!(store.put(vec![0; (64 << 10) + 1], b"").unwrap_err(), WriteError::KeyTooLong));
+    assert!(store.get(b"short").unwrap().unwrap() == vec![0; 256 << 10]);
+}
+
+#[test]
+fn commit_over_several_logs_is_refused() {
+    let cluster = cluster();
+    let store = cluster.store(0);
+    let error = store
+        .transaction(|transaction| {
+            (0..10).for_each(|nth| transaction.put(format!("key {nth}"), b"value"));
+            Ok::<_, WriteError>(())
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("several slots"), "{error}");
+    assert_eq!(store.len(), 0);
+    store
+        .transaction(|transaction| {
+            (0..10).for_each(|nth| transaction.put(format!("{{tag}} {nth}"), b"value"));
+            Ok::<_, WriteError>(())
+        })
+        .unwrap();
+    assert_eq!(store.len(), 10);
+}
+
+#[test]
+fn expired_key_is_absent_and_is_swept() {
+    let cluster = cluster();
+    let store = cluster.store(0);
+    store.put_with(b"gone", b"value", PutOptions::new().expires_at(Some(Site::STARTED + 10))).unwrap();
+    store.put(b"stays", b"value").unwrap();
+    cluster.wait_for_merges(0);
+    cluster.clock.advance(10);
+    assert!(store.get(b"gone").unwrap().is_none());
+    assert!(store.get(b"stays").unwrap().is_some());
+    super::wait_until("the sweep", || store.len() == 1);
+}
+
+#[test]
+fn cleared_store_is_empty_at_once_and_stays_so() {
+    let cluster = cluster();
+    let store = cluster.store(0);
+    for nth in 0..1000 {
+        store.put(format!("key {nth}"), b"value").unwrap();
+    }
+    cluster.wait_for_merges(0);
+    store.put(b"unmerged", b"value").unwrap();
+    store.clear().unwrap();
+    assert!((0..1000).all(|nth| store.get(format!("key {nth}")).unwrap().is_none()));
+    assert!(store.get(b"unmerged").unwrap().is_none());
+    store.put(b"key 7", b"new").unwrap();
+    assert_eq!(store.len(), 1);
+    assert!(store.get(b"key 7").unwrap().unwrap() == b"new");
+}
