@@ -1,8 +1,11 @@
 //! Reads of single keys by a reader elsewhere: P-CLHT's
 //! [remote lookup](terrace_index::hash::remote), and then the record.
 //!
-//! A record never changes while it is reachable, except for its batch word, which is one word. So
-//! it may be read in pieces, each word at a moment of its own. Its checksum covers the rest.
+//! A record never changes while it is reachable, except for its batch word. So it may be read in
+//! pieces, each byte at a moment of its own. Its checksum covers the rest. The batch word becomes 0
+//! once: if all of it reads as 0, it was 0 at some moment of the read, even if the word was torn.
+//!
+//! [`Get`] does no I/O: a caller may run many in lockstep.
 //!
 //! # What a remote reader may believe
 //! * **A record that no batch wrote, or whose batch word is 0**: its batch was committed and
@@ -12,15 +15,18 @@
 //!   ended: asked, too.
 //! * **Nothing about time**: the owner of the key decides whether the entry has expired.
 
+mod get;
+
+pub use get::Get;
+
 use super::Kind;
-use super::record::{HEADER, INLINE_MAX, KEY_MAX, Role, Shape};
+use super::record::{HEADER, Role, Shape};
 use super::root::INDEX;
 use super::view::Record;
-use crate::entry::Bytes;
 use crate::{Entry, OpenError, Value};
+use terrace_index::Stored;
 use terrace_index::hash::Clht;
 use terrace_index::hash::remote::{Address, Answer, Fetch, Remote};
-use terrace_index::{KeyKind, Stored};
 use terrace_medium::MappedMedium;
 use terrace_pool::Pool;
 
@@ -84,42 +90,13 @@ pub fn get<E>(
     guess: usize,
     fetch: &mut Fetch<'_, E>,
 ) -> Result<Answer<Value<'static>>, E> {
-    let address = *remote.address();
-    remote.find(Kind::hash(key, address.seed), fetch, |fetch, offset| {
-        read_at(&address, key, offset, guess, fetch)
-    })
-}
-
-/// Reads the record at `offset`: the answer for `key`, or `None` if it is another key's.
-fn read_at<E>(
-    address: &Address,
-    key: &[u8],
-    offset: u64,
-    guess: usize,
-    fetch: &mut Fetch<'_, E>,
-) -> Result<Option<Answer<Value<'static>>>, E> {
-    // Whole words, and no more than the longest record has.
-    let guess = guess.clamp(HEADER, HEADER + KEY_MAX + INLINE_MAX).next_multiple_of(8);
-    let (mut bytes, mut wanted) = (Vec::new(), guess);
-    while bytes.len() < wanted {
-        // The part that is missing.
-        let Some(part) = address.block(offset + bytes.len() as u64, wanted - bytes.len()) else { break };
-        let fetched = fetch(part)?;
-        if fetched.len() != part.len {
-            break;
-        }
-        bytes.extend(fetched);
-        match read(key, &bytes) {
-            Reading::More { len } => wanted = len,
-            Reading::OtherKey => return Ok(None),
-            Reading::Ask => break,
-            Reading::Entry(Entry { value, expires_at, token }) => {
-                let bytes = Bytes::Owned(value.to_vec());
-                return Ok(Some(Answer::Found(Value { bytes, expires_at, token })));
-            }
+    let mut get = Get::new(remote, key, guess);
+    loop {
+        if let Some(answer) = get.next(&fetch(get.reads())?) {
+            get.end(remote);
+            return Ok(answer);
         }
     }
-    Ok(Some(Answer::Ask))
 }
 
 #[cfg(test)]
@@ -130,6 +107,7 @@ mod tests {
     use crate::{Durably, Engine, Write, WriteKind};
     use proptest::prelude::*;
     use std::sync::atomic::Ordering::Relaxed;
+    use terrace_index::hash::remote::{Read, Reads};
 
     const KEY: &[u8] = b"key";
 
@@ -203,8 +181,11 @@ mod tests {
         store.commit(&[write, other], &[], Durably::Store).unwrap();
         let mut remote = Remote::new(address_in(store.pool()).unwrap().unwrap());
         let mut find = || {
-            let mut fetch = |read: terrace_index::hash::remote::Read| {
-                terrace_testkit::torn_read(store.pool(), (read.offset, read.len), 0, || ()).ok_or(read)
+            let mut fetch = |reads: Reads| {
+                let read = |read: Read| {
+                    terrace_testkit::torn_read(store.pool(), (read.offset, read.len), 0, || ()).ok_or(read)
+                };
+                Ok::<_, Read>(reads.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat())
             };
             get(&mut remote, KEY, 64, &mut fetch).unwrap()
         };

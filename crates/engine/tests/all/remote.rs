@@ -10,7 +10,7 @@ use terrace_engine::{
     Change, Durability, Durably, Engine, ManualClock, Pooled, Put, Value, Write, WriteKind,
 };
 use terrace_index::CacheBounds;
-use terrace_index::hash::remote::{Answer, Read, Remote};
+use terrace_index::hash::remote::{Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, Turbo};
 use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -66,10 +66,13 @@ impl<'p, M: MappedMedium> Elsewhere<'p, M> {
         between: impl Fn(),
     ) -> Answer<Value<'static>> {
         let mut turn = late;
-        let got = get(&mut self.remote, key, guess, &mut |Read { offset, len }| {
+        let mut read = |Read { offset, len }| {
             turn = turn.rotate_left(11) ^ offset;
             torn_read(self.pool, (offset, len), turn, &between).ok_or((offset, len))
-        });
+        };
+        let mut fetch =
+            |reads: Reads| Ok(reads.iter().map(&mut read).collect::<Result<Vec<_>, _>>()?.concat());
+        let got: Result<_, (u64, usize)> = get(&mut self.remote, key, guess, &mut fetch);
         got.unwrap_or_else(|(offset, len)| panic!("a get wants {len} bytes at {offset:#x}"))
     }
 

@@ -6,7 +6,7 @@ use super::trees;
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_index::hash::remote::{Address, Answer, Read, Remote};
+use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
 use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{
@@ -354,17 +354,21 @@ where
         key: Key,
     ) -> Result<Option<Version>, String> {
         let mut late = remote.rounds();
-        let mut fetch = |Read { offset, len }| {
+        let mut read = |Read { offset, len }| {
             late = late.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ offset;
             torn_read(self.pool(), (offset, len), late >> 6, || ())
                 .ok_or_else(|| format!("it reads {len} bytes at {offset:#x}"))
+        };
+        let mut fetch = |reads: Reads| {
+            let parts: Result<Vec<_>, String> = reads.iter().map(&mut read).collect();
+            Ok::<_, String>(parts?.concat())
         };
         let hash = K::hash(self.key(key), remote.address().seed);
         let check = |word: u64| {
             let (number, version) = read_word::<M, K>(guard, word);
             (number == self.keys[key].0).then_some(Answer::Found(version))
         };
-        match remote.find(hash, &mut fetch, |_, word| Ok(check(word)))? {
+        match remote.find(hash, 8, &mut fetch, |word, _| check(word))? {
             Answer::Found(version) => Ok(Some(version)),
             Answer::Absent => Ok(None),
             Answer::Ask => Err("a reader elsewhere has to ask".into()),

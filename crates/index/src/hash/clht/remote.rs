@@ -1,7 +1,9 @@
 //! Lookups by a reader elsewhere, which reads bytes of the pool and runs no code beside it.
 //!
-//! Such a reader is given bytes of the pool by other means, one range after the other: by one-sided
-//! reads over a network, for example. [`Lookup`] says which range it needs next. It does no I/O.
+//! Such a reader is given bytes of the pool by other means: by one-sided reads over a network, for
+//! example. [`Search`] says which ranges it needs next. It does no I/O, so a caller may run many
+//! searches in lockstep, and read what all of them need in one round. [`Remote`] keeps what one
+//! search has learned for the next.
 //!
 //! ```text
 //!   no resize known       bucket -------------------------> records of slots with the key's tag
@@ -11,13 +13,34 @@
 //!                                                  `- has moved: the root is stale
 //! ```
 //!
-//! # Why 8 bytes that are read atomically suffice
-//! A read may return each word as it was at a moment of its own, if that moment lies within the
-//! read. Nothing here depends on more:
-//! * A slot is one word with a check, and the record proves the key. A key stays in its slot while
-//!   it is present, so no mix of moments hides it. A key that was removed and added again was
-//!   absent in between.
-//! * The link is one word. A bucket that is linked later holds only keys that were absent before.
+//! # What is assumed of a read
+//! Each byte is as it was at a moment of its own, if that moment lies within the read. So even a
+//! word may be *torn*: bytes of it from before a store, others from after it. Over TCP that
+//! happens, though rarely (docs/fabric.md, experiment 5). One thing is taken for granted: **if two
+//! reads of a word agree, neither has torn it.**
+//!
+//! # Why no torn word misleads a lookup
+//! A word that leads somewhere is read again in the round that reads the place to which it leads,
+//! so that costs no time. If the second read differs, the search begins again. Once it has begun
+//! too often, it asks. The words:
+//! * **A slot that leads to a record** is read twice. Its check does not suffice: a torn slot may
+//!   pass it by chance, and lead to another key's record, or to an old one of the same key.
+//! * **A link that is followed** is read twice. It has no check.
+//! * **A link that is null** need not be. A link changes once, from null to the next bucket. (Its
+//!   `moved` bit lies in a byte of its own.) If all of it reads as null, it was null at some moment
+//!   of the read. A bucket that is linked later holds only keys that were absent before.
+//! * **A slot of another key** need not be read twice, either. A key stays in its slot while it is
+//!   present. All that the slot contains meanwhile has the key's tag, and so has every mixture.
+//!   Only if that tag is 0, a mixture may look like an empty slot. Then a process that has the pool
+//!   is asked.
+//! * **A `moved` bit** is a single bit, which cannot be torn.
+//! * **The words of the root that name tables** are read twice, one read after the other; see
+//!   [`Tables::confirm`].
+//!
+//! # Why words of different moments suffice
+//! * A slot is one word, and the record proves the key. A key stays in its slot while it is
+//!   present, so no mix of moments hides it. A key that was removed and added again was absent in
+//!   between.
 //! * A group's old buckets never change after it has moved. So slots that are read after the group
 //!   has moved are as they were at that moment, which lies within the lookup if a `moved` bit was
 //!   still clear after the lookup began.
@@ -41,12 +64,14 @@
 //!   in a log that is applied again after a crash.
 
 mod driver;
+mod lookup;
+mod search;
 #[cfg(test)]
 mod test_images;
 
 pub use driver::{Answer, Fetch, Remote};
+pub use search::{Search, Step};
 
-use super::bucket::{LINK, Link};
 use super::ops::Clht;
 use super::shape::BucketShape;
 use super::table::*;
@@ -55,9 +80,6 @@ use terrace_medium::MappedMedium;
 
 /// Bytes of a line.
 const LINE: usize = 64;
-/// Most overflow buckets that a lookup reads. Each costs a round trip, and a chain is longer only
-/// while the pool is too full to grow the table.
-const CHAIN_MAX: u32 = 16;
 
 /// Where a table of byte-string keys lies in its pool: what a reader elsewhere has to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +101,36 @@ pub struct Read {
     pub offset: u64,
     /// How long it is.
     pub len: usize,
+}
+
+/// Ranges to read in one round: together, and in any order. It has one or two of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reads {
+    first: Read,
+    second: Option<Read>,
+}
+
+impl Reads {
+    /// One range, or two.
+    pub fn new(first: Read, second: Option<Read>) -> Self {
+        Self { first, second }
+    }
+
+    /// The ranges, in the order in which their bytes are passed on.
+    pub fn iter(&self) -> impl Iterator<Item = Read> {
+        [Some(self.first), self.second].into_iter().flatten()
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.iter().map(|read| read.len).sum()
+    }
+}
+
+impl From<Read> for Reads {
+    fn from(read: Read) -> Self {
+        Self::new(read, None)
+    }
 }
 
 impl Address {
@@ -116,8 +168,9 @@ impl Tables {
     /// first had ended. `None` if they differ: a resize has begun or ended meanwhile, so the reader
     /// reads both again. Also `None` if the root names no table of this seed in the pool.
     ///
-    /// A single read may return the words of two moments: the old table although the resize has
-    /// ended, or a `next` that is not filled from `current`. Two equal ones cannot. `current` did
+    /// Two equal reads have torn neither word (see the module's head). A single one may also return
+    /// the words of two moments: the old table although the resize has ended, or a `next` that is
+    /// not filled from `current`. Two equal ones cannot. `current` did
     /// not change between the moments at which it was read, because a table that it has named since
     /// the pin began is not reused. If `next` was null at any moment of the first read, every
     /// resize of `current` began after that. If it named a table, that table was filled from
@@ -143,130 +196,13 @@ impl Tables {
     }
 }
 
-/// What a lookup needs, or its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// These bytes: pass them to [`Lookup::read`].
-    Need(Read),
-    /// The record at this offset may be the key's. If it is another key's, call
-    /// [`Lookup::other_key`].
-    Candidate(u64),
-    /// The key was absent at some moment of the lookup.
-    Absent,
-    /// The tables that it began with are not the current ones any more: begin again with new ones.
-    RootStale,
-    /// A damaged bucket, or a very long chain: a process that has the pool must decide.
-    Ask,
-}
-
-/// The table that a lookup has come to, or a chain in it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
-    Current,
-    Next,
-    Chain,
-}
-
-/// A lookup of one key. See the module's head.
-pub struct Lookup {
-    address: Address,
-    hash: u64,
-    next: Option<Table>,
-    table: Table,
-    at: At,
-    /// What it needs.
-    wanted: Read,
-    /// The bucket that was read last, and the slot to look at next.
-    bucket: [u64; 8],
-    slot: usize,
-    chained: u32,
-    /// Whether a slot was damaged, which may be the key's.
-    is_suspect: bool,
-}
-
-impl Lookup {
-    /// A lookup of the key with this hash, and what it needs first.
-    pub fn new(address: &Address, tables: Tables, hash: u64) -> (Self, Read) {
-        let View { current: table, next } = tables.0;
-        let bucket = table.bucket(table.index(hash)).raw();
-        // Leader and bucket are neighbours of one group.
-        let offset = if next.is_some() { table.leader(table.index(hash)).raw() } else { bucket };
-        let wanted = Read { offset, len: (bucket - offset) as usize + LINE };
-        let (at, bucket) = (At::Current, [0; 8]);
-        let lookup = Self {
-            address: *address,
-            hash,
-            next,
-            table,
-            at,
-            wanted,
-            bucket,
-            slot: 0,
-            chained: 0,
-            is_suspect: false,
-        };
-        (lookup, wanted)
-    }
-
-    /// Goes on with the bytes that it needed.
-    pub fn read(&mut self, bytes: &[u8]) -> Step {
-        let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else { return Step::Ask };
-        if bytes.len() != self.wanted.len {
-            return Step::Ask;
-        }
-        // With two tables the first line is the leader; else both are the bucket.
-        let has_moved = Link(words(first)[LINK]).has_moved();
-        match (self.at, self.next) {
-            (At::Current, Some(next)) if has_moved => {
-                (self.at, self.table) = (At::Next, next);
-                self.need(next.bucket(next.index(self.hash)).raw())
-            }
-            (At::Current | At::Next, _) if has_moved => Step::RootStale,
-            _ => {
-                (self.bucket, self.slot) = (words(last), 0);
-                self.other_key()
-            }
-        }
-    }
-
-    /// Goes on after a candidate that is another key's record.
-    pub fn other_key(&mut self) -> Step {
-        let tag = tags::tag(self.hash, self.table);
-        while self.slot < tags::SLOTS {
-            let slot = tags::in_image(&self.bucket, self.slot, tag);
-            self.slot += 1;
-            match slot {
-                tags::Seen::Other => {}
-                tags::Seen::Tagged(offset) if self.address.block(offset, 8).is_some() => {
-                    return Step::Candidate(offset);
-                }
-                tags::Seen::Tagged(_) | tags::Seen::Damaged => self.is_suspect = true,
-            }
-        }
-        match Link(self.bucket[LINK]).next() {
-            next if next.is_null() && self.is_suspect => Step::Ask,
-            next if next.is_null() => Step::Absent,
-            _ if self.chained == CHAIN_MAX => Step::Ask,
-            next => {
-                (self.at, self.chained) = (At::Chain, self.chained + 1);
-                self.need(next.raw())
-            }
-        }
-    }
-
-    fn need(&mut self, bucket: u64) -> Step {
-        match self.address.line(bucket) {
-            None => Step::Ask,
-            Some(read) => {
-                self.wanted = read;
-                Step::Need(read)
-            }
-        }
-    }
-}
-
 /// The words of a line.
 fn words(line: &[u8; LINE]) -> [u64; 8] {
     let (words, _) = line.as_chunks();
     std::array::from_fn(|index| u64::from_le_bytes(words[index]))
+}
+
+/// The one word that these bytes are.
+fn word(bytes: &[u8]) -> Option<u64> {
+    bytes.try_into().ok().map(u64::from_le_bytes)
 }

@@ -1,12 +1,10 @@
-//! Runs lookups to their ends, one read at a time.
+//! What a reader keeps from one search to the next, and a search that does its reads itself.
 
-use super::{Address, Lookup, Read, Step, Tables};
+use super::{Address, Reads, Search, Step, Tables};
 
-/// Times that a search reads the root before it gives up.
-const ROOTS_MAX: u32 = 4;
-
-/// Reads a range of the pool: returns its bytes, each word as it was at some moment of the call.
-pub type Fetch<'f, E> = dyn FnMut(Read) -> Result<Vec<u8>, E> + 'f;
+/// Reads ranges of the pool in one round: returns their bytes, one range after the other. Each byte
+/// is as it was at some moment of the call.
+pub type Fetch<'f, E> = dyn FnMut(Reads) -> Result<Vec<u8>, E> + 'f;
 
 /// The answer to a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +19,16 @@ pub enum Answer<T> {
 
 /// A remote reader of one table: remembers the tables that the root names, and counts round trips.
 pub struct Remote {
-    address: Address,
-    tables: Option<Tables>,
+    pub(super) address: Address,
+    pub(super) tables: Option<Tables>,
+    pub(super) life: u64,
     rounds: u64,
 }
 
 impl Remote {
     /// A reader of the table at `address`.
     pub fn new(address: Address) -> Self {
-        Self { address, tables: None, rounds: 0 }
+        Self { address, tables: None, life: 0, rounds: 0 }
     }
 
     /// The address of its table.
@@ -37,65 +36,66 @@ impl Remote {
         &self.address
     }
 
-    /// Reads done so far, each of which costs a round trip.
+    /// Round trips so far.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// Forgets the root. To be called whenever another pin protects the reader, before the old one
-    /// ends, and after the pool was opened anew.
-    pub fn renew(&mut self) {
-        self.tables = None;
+    /// Counts round trips.
+    pub fn count(&mut self, rounds: u64) {
+        self.rounds += rounds;
     }
 
-    /// Looks for the key with this hash. `check` reads the record at an offset and returns the
-    /// answer, or `None` if it is another key's.
+    /// Forgets the root. To be called whenever another pin protects the reader, before the old one
+    /// ends, and after the pool was opened anew. Searches that have begun go on with the old pin.
+    pub fn renew(&mut self) {
+        self.tables = None;
+        self.life += 1;
+    }
+
+    /// Keeps what a search has learned of the root, unless the reader was renewed since.
+    pub fn learn(&mut self, search: &Search) {
+        if search.life == self.life {
+            self.tables = search.tables;
+        }
+    }
+
+    /// Looks for the key with this hash. `check` is given the offset of a record and its first
+    /// `len` bytes, at least 8. It returns the answer, or `None` if the record is another key's.
     pub fn find<T, E>(
         &mut self,
         hash: u64,
+        len: usize,
         fetch: &mut Fetch<'_, E>,
-        mut check: impl FnMut(&mut Fetch<'_, E>, u64) -> Result<Option<Answer<T>>, E>,
+        mut check: impl FnMut(u64, &[u8]) -> Option<Answer<T>>,
     ) -> Result<Answer<T>, E> {
-        let Self { address, tables, rounds } = self;
-        let mut fetch = |read| {
-            *rounds += 1;
-            fetch(read)
+        let (mut search, first) = Search::new(self, hash);
+        let mut step = Step::Need(first);
+        let answer = loop {
+            step = match step {
+                Step::Need(reads) => search.next(&self.fetch(fetch, reads)?),
+                Step::Record { offset, slot } => {
+                    let Some(record) = self.address.block(offset, len) else { break Answer::Ask };
+                    let bytes = self.fetch(fetch, Reads::new(record, Some(slot)))?;
+                    let Some((record, slot)) = bytes.split_at_checked(record.len) else { break Answer::Ask };
+                    match search.confirm(slot) {
+                        Some(step) => step,
+                        None => match check(offset, record) {
+                            Some(answer) => break answer,
+                            None => search.other_key(),
+                        },
+                    }
+                }
+                Step::Absent => break Answer::Absent,
+                Step::Ask => break Answer::Ask,
+            };
         };
-        for _ in 0..ROOTS_MAX {
-            if tables.is_none() {
-                let reads = [fetch(address.root_line())?, fetch(address.root_line())?];
-                *tables = Tables::confirm(address, [&reads[0], &reads[1]]);
-            }
-            let Some(known) = *tables else { continue };
-            match search(address, known, hash, &mut fetch, &mut check)? {
-                Some(answer) => return Ok(answer),
-                None => *tables = None,
-            }
-        }
-        Ok(Answer::Ask)
+        self.learn(&search);
+        Ok(answer)
     }
-}
 
-/// Looks for a key in these tables; `None` if they are not the current ones any more.
-fn search<T, E>(
-    address: &Address,
-    tables: Tables,
-    hash: u64,
-    fetch: &mut Fetch<'_, E>,
-    check: &mut impl FnMut(&mut Fetch<'_, E>, u64) -> Result<Option<Answer<T>>, E>,
-) -> Result<Option<Answer<T>>, E> {
-    let (mut lookup, first) = Lookup::new(address, tables, hash);
-    let mut step = Step::Need(first);
-    loop {
-        step = match step {
-            Step::Need(read) => lookup.read(&fetch(read)?),
-            Step::Candidate(offset) => match check(fetch, offset)? {
-                None => lookup.other_key(),
-                answer => return Ok(answer),
-            },
-            Step::Absent => return Ok(Some(Answer::Absent)),
-            Step::RootStale => return Ok(None),
-            Step::Ask => return Ok(Some(Answer::Ask)),
-        };
+    fn fetch<E>(&mut self, fetch: &mut Fetch<'_, E>, reads: Reads) -> Result<Vec<u8>, E> {
+        self.rounds += 1;
+        fetch(reads)
     }
 }

@@ -4,6 +4,7 @@
 use super::super::super::test_pools::{Medium, Power, pool};
 use super::super::bucket::{link, lock_word, store_link};
 use super::super::shape::{Entry, sealed::Shape};
+use super::lookup::{Lookup, Next};
 use super::*;
 use crate::key::WordRecords;
 use crate::{Bytes, KeyKind, PointIndex, Stored};
@@ -33,20 +34,19 @@ fn keys_of(index: &Index<impl MappedMedium>, bucket: u64) -> impl Iterator<Item 
     (1..).filter(move |&key| hash(index, key) >> 61 == bucket)
 }
 
-fn fetch<M: MappedMedium>(pool: &Pool<M>) -> impl Fn(Read) -> Result<Vec<u8>, String> {
-    move |Read { offset, len }| {
-        torn_read(pool, (offset, len), 0, || ()).ok_or_else(|| format!("no {len} bytes at {offset}"))
-    }
+fn bytes<M: MappedMedium>(pool: &Pool<M>, Read { offset, len }: Read) -> Result<Vec<u8>, String> {
+    torn_read(pool, (offset, len), 0, || ()).ok_or_else(|| format!("no {len} bytes at {offset}"))
+}
+
+fn fetch<M: MappedMedium>(pool: &Pool<M>) -> impl Fn(Reads) -> Result<Vec<u8>, String> {
+    move |reads| Ok(reads.iter().map(|read| bytes(pool, read)).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// The record of `key`, by a remote lookup.
 fn find<M: MappedMedium>(remote: &mut Remote, pool: &Pool<M>, key: u64) -> Answer<u64> {
     let hash = Strings::hash(&key.to_le_bytes(), remote.address().seed);
-    let found = remote.find(hash, &mut fetch(pool), |fetch, offset| {
-        let bytes = fetch(Read { offset, len: 8 })?;
-        Ok((bytes == key.to_le_bytes()).then_some(Answer::Found(offset)))
-    });
-    found.unwrap()
+    let check = |offset, bytes: &[u8]| (bytes == key.to_le_bytes()).then_some(Answer::Found(offset));
+    remote.find(hash, 8, &mut fetch(pool), check).unwrap()
 }
 
 /// An index of eight buckets, and a remote reader of it.
@@ -162,7 +162,7 @@ fn renewed_reader_does_not_use_a_freed_table() {
 fn root_of_two_moments_is_refused() {
     let (index, _) = empty();
     let address = index.address();
-    let image = || fetch(&index.pool)(address.root_line()).unwrap();
+    let image = || bytes(&index.pool, address.root_line()).unwrap();
     let idle = image();
     let named = |images: [&[u8]; 2]| Tables::confirm(&address, images);
     assert_eq!(named([&idle, &idle]), Some(Tables(index.view())));
@@ -227,7 +227,7 @@ fn short_read_is_asked_about() {
     let tables = Tables(index.view());
     for len in [0, 8, 63, 65, 128] {
         let (mut lookup, wanted) = Lookup::new(&index.address(), tables, 7 << 61);
-        assert_eq!((wanted.len, lookup.read(&vec![0; len])), (64, Step::Ask));
+        assert_eq!((wanted.bytes(), lookup.read(&vec![0; len])), (64, Next::Ask));
     }
 }
 
@@ -302,13 +302,13 @@ proptest! {
         let (mut lookup, mut wanted) = Lookup::new(&address, tables, hash);
         for turn in 0.. {
             prop_assert!(turn < 200);
-            let mut step = lookup.read(&bytes[..wanted.len]);
-            while let Step::Candidate(offset) = step {
+            let mut step = lookup.read(&bytes[..wanted.bytes()]);
+            while let Next::Candidate { offset, .. } = step {
                 prop_assert!((start..end).contains(&offset));
                 step = lookup.other_key();
             }
             match step {
-                Step::Need(read) => wanted = read,
+                Next::Need(reads) => wanted = reads,
                 _ => break,
             }
         }
