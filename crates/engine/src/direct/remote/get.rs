@@ -93,6 +93,11 @@ impl<'k> Get<'k> {
         &self.search
     }
 
+    /// Where the record that it has found lies, and how many bytes of it were read.
+    pub fn place(&self) -> Option<(u64, usize)> {
+        self.record.as_ref().map(|record| (record.offset, record.bytes.len()))
+    }
+
     fn go_on(&mut self, step: Step) -> Option<Answer<Value<'static>>> {
         self.record = None;
         match step {

@@ -1,0 +1,177 @@
+//! Processes of a cluster that are killed, and stopped past their leases, under writes. What was
+//! acknowledged is there, and every key's history has an order.
+//!
+//! The test is the directory and the manager: it writes a file with the map, which the processes
+//! read. Clients speak the Redis protocol with them.
+
+mod client;
+mod process;
+
+use client::{Client, Reply};
+use process::{Children, Kind};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use terrace_testkit::linearizability::{Interval, final_states};
+
+const NODES: usize = 3;
+const CLIENTS: usize = 3;
+/// Keys of a round, and calls of a client to them.
+const KEYS: usize = 6;
+const CALLS: usize = 60;
+
+/// What a client did to a key.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Get(Option<u64>),
+    Set(u64),
+    /// An increment and the word that it returned, if it did.
+    Add(Option<u64>),
+    Delete(Option<bool>),
+}
+
+impl Call {
+    /// The state after it, if it can have had its answer in `state`.
+    fn apply(self, state: Option<u64>) -> Option<Option<u64>> {
+        match self {
+            Self::Get(found) => (found == state).then_some(state),
+            Self::Set(word) => Some(Some(word)),
+            Self::Add(answer) => {
+                let next = state.unwrap_or(0) + 1;
+                answer.is_none_or(|answer| answer == next).then_some(Some(next))
+            }
+            Self::Delete(answer) => answer.is_none_or(|there| there == state.is_some()).then_some(None),
+        }
+    }
+}
+
+#[derive(Default)]
+struct History(Mutex<Vec<(Interval, Call)>>);
+
+/// What a run has met.
+#[derive(Default)]
+struct Met {
+    calls: AtomicU64,
+    unknown: AtomicU64,
+    longest_us: AtomicU64,
+}
+
+fn kills() -> usize {
+    std::env::var("TERRACE_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(40)
+}
+
+#[test]
+fn process_of_a_cluster() {
+    if let Some(task) = terrace_testkit::process::task() {
+        process::work(&task);
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_any_death() {
+    let seed = 0x5eed;
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut children = Children::start(NODES);
+    let mut counts = [0_u64; 3];
+    let (met, mut takeovers) = (Met::default(), Vec::new());
+    for round in 0..kills() {
+        let kind = match round % 7 {
+            6 => Kind::KillMemory,
+            3 | 5 => Kind::StopServing,
+            _ => Kind::KillServing,
+        };
+        counts[kind as usize] += 1;
+        let took = one_round(&mut children, kind, round as u64, &mut random, &met);
+        takeovers.push(took);
+    }
+    takeovers.sort_unstable();
+    let [killed, stopped, memory] = counts;
+    println!(
+        "{killed} serving nodes killed, {stopped} stopped past their leases, {memory} memory nodes killed: {} calls, \
+         {} without an answer, none lost; longest call of a round: median {:?}, p99 {:?}",
+        met.calls.load(Relaxed),
+        met.unknown.load(Relaxed),
+        takeovers[takeovers.len() / 2],
+        takeovers[takeovers.len() * 99 / 100],
+    );
+}
+
+/// One death under load. Returns the longest time that a call took.
+fn one_round(children: &mut Children, kind: Kind, round: u64, random: &mut SmallRng, met: &Met) -> Duration {
+    let histories: Arc<Vec<History>> = Arc::new((0..KEYS).map(|_| History::default()).collect());
+    let ports = children.ports();
+    let began = Instant::now();
+    met.longest_us.store(0, Relaxed);
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (histories, ports) = (Arc::clone(&histories), ports.clone());
+            let seed = random.random();
+            scope.spawn(move || run_client(client, &ports, round, seed, began, &histories, met));
+        }
+        std::thread::sleep(Duration::from_millis(random.random_range(0..40)));
+        children.strike(kind, random);
+    });
+    let mut client = Client::new(ports.clone());
+    for (key, history) in histories.iter().enumerate() {
+        let calls = history.0.lock().unwrap();
+        let (intervals, calls): (Vec<Interval>, Vec<Call>) = calls.iter().map(|(it, call)| (it.clone(), *call)).unzip();
+        let ends = final_states(None, &intervals, |nth, state| calls[nth].apply(*state));
+        assert!(!ends.is_empty(), "round {round}, {kind:?}: no order explains key {key}: {:#?}", zipped(&intervals, &calls));
+        let now = client.get(&name(round, key));
+        assert!(ends.contains(&now), "round {round}, {kind:?}: key {key} has {now:?}, not one of {ends:?}");
+    }
+    Duration::from_micros(met.longest_us.load(Relaxed))
+}
+
+fn zipped(intervals: &[Interval], calls: &[Call]) -> Vec<(u64, Option<u64>, Call)> {
+    let mut all: Vec<_> = intervals.iter().zip(calls).map(|(it, call)| (it.called, it.returned, *call)).collect();
+    all.sort_by_key(|(called, ..)| *called);
+    all
+}
+
+fn name(round: u64, key: usize) -> String {
+    format!("{round} {key}")
+}
+
+fn run_client(
+    client: usize,
+    ports: &[u16],
+    round: u64,
+    seed: u64,
+    began: Instant,
+    histories: &[History],
+    met: &Met,
+) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut connection = Client::new(ports.to_vec());
+    for nth in 0..CALLS {
+        let key = random.random_range(0..KEYS);
+        let name = name(round, key);
+        let word = ((client * CALLS + nth) as u64) << 20;
+        let kind = random.random_range(0..10);
+        let called = began.elapsed();
+        let reply = match kind {
+            0..4 => connection.call(&["GET", &name]),
+            4..7 => connection.call(&["SET", &name, &word.to_string()]),
+            7..9 => connection.call(&["INCR", &name]),
+            _ => connection.call(&["DEL", &name]),
+        };
+        let returned = began.elapsed();
+        met.calls.fetch_add(1, Relaxed);
+        met.longest_us.fetch_max((returned - called).as_micros() as u64, Relaxed);
+        let call = match (kind, &reply) {
+            (0..4, Reply::Unknown) => None,
+            (0..4, reply) => Some(Call::Get(reply.word())),
+            (4..7, _) => Some(Call::Set(word)),
+            (7..9, reply) => Some(Call::Add(reply.word())),
+            (_, reply) => Some(Call::Delete(reply.word().map(|count| count == 1))),
+        };
+        met.unknown.fetch_add(u64::from(reply == Reply::Unknown), Relaxed);
+        let returned = (reply != Reply::Unknown).then_some(returned.as_nanos() as u64);
+        if let Some(call) = call {
+            let interval = Interval { called: called.as_nanos() as u64, returned };
+            histories[key].0.lock().unwrap().push((interval, call));
+        }
+    }
+}
