@@ -4,4 +4,5 @@ mod entries;
 mod links;
 mod logs;
 mod maps;
+mod memory;
 mod ownership;
