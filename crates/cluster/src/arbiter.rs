@@ -301,6 +301,23 @@ impl<L: Ledger> Arbiter<L> {
         self.grant();
     }
 
+    /// A session cannot go on, for this reason.
+    pub fn fail(&mut self, id: Incarnation, why: &str) {
+        if self.sessions.contains_key(&id) {
+            self.end(id, why);
+        }
+    }
+
+    /// A segment was granted, as this message says.
+    pub fn granted_segment(&mut self, id: Incarnation, segment: ToServing) {
+        self.send(id, segment);
+    }
+
+    /// All sessions, also those that end.
+    pub fn sessions(&self) -> Vec<Incarnation> {
+        self.sessions.keys().copied().collect()
+    }
+
     /// A link is lost.
     pub fn lost(&mut self, link: Link) {
         if let Some(id) = self.links.remove(&link) {

@@ -6,8 +6,8 @@
 //!        └── control channel: ToMemory / ToServing ── Arbiter: leases, fences, grants  ▼
 //!   memory node                                                               engine over P-CLHT
 //! ```
-//! This crate has the state machines, without I/O, threads or clocks: they are told what happens
-//! and when, and answer with effects.
+//! The state machines have no I/O, threads or clocks: they are told what happens and when, and answer
+//! with effects. [`memory`] runs those of the memory node.
 //!
 //! **The rule that all serves.** A slot has at most one owner that writes, and at most one that
 //! answers. The memory node decides which: its table of owners is durable, and it grants a slot only
@@ -20,6 +20,7 @@ pub mod entry;
 pub mod link;
 pub mod log;
 pub mod map;
+pub mod memory;
 pub mod message;
 pub mod owner;
 #[cfg(feature = "libfabric")]

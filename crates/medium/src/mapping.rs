@@ -265,6 +265,19 @@ impl Mapping {
         }
     }
 
+    /// Allocates storage for a part of a file that is mapped, as [`Mapping::allocate`] does for its
+    /// begin. Anonymous memory has none.
+    pub fn allocate_part(&self, from: u64, len: u64) -> Result<(), MapError> {
+        let Some(file) = self.file.as_ref().filter(|_| self.backing != Backing::DaxDevice) else {
+            return Ok(());
+        };
+        match fallocate(file, FallocateFlags::KEEP_SIZE, from, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(MapError::NoSpace { wanted: len }),
+            Err(e) => Err(os("reserve space for the file", e)),
+        }
+    }
+
     /// Grows to `len` bytes in place. Does nothing if it is already that large.
     pub fn grow(&self, len: usize) -> Result<(), MapError> {
         if len <= self.len() {

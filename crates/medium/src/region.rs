@@ -82,6 +82,16 @@ impl<M: Medium> Region<M> {
         &self.0
     }
 
+    /// All words that may be accessed now, for a device or a network that is told where memory
+    /// lies. Accesses by this slice bypass the medium.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the base is aligned to a line, and the medium keeps its length mapped and whole.
+        // All access to it is atomic or under the promises of the unsafe methods, as with a Word.
+        unsafe {
+            std::slice::from_raw_parts(self.0.base().as_ptr().cast(), self.0.len() / size_of::<AtomicU64>())
+        }
+    }
+
     /// The `T` at `offset`, or `None` if it would be out of bounds or misaligned.
     #[inline(always)]
     pub fn get<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
@@ -404,6 +414,15 @@ mod tests {
         fn prefetched(&self, at: *const u8) {
             self.record(Call::Prefetched, at);
         }
+    }
+
+    #[test]
+    fn words_are_those_of_the_medium() {
+        let region = Recorder::<false>::region();
+        let words = region.words();
+        words[3].store(7, Ordering::Relaxed);
+        assert_eq!(region.at::<Word>(Offset::new(24)).load(region.medium(), Ordering::Relaxed), 7);
+        assert_eq!(words.len() as u64, LEN / 8);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use terrace_engine::Clock;
 
 /// The wall clock with the precision of the kernel's tick (1 to 4 ms): read without a system call,
 /// in a few nanoseconds.
-pub(crate) struct SystemClock;
+pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now_ms(&self) -> u64 {

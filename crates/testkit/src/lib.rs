@@ -26,7 +26,7 @@ mod counting;
 pub mod crash;
 mod jittery;
 mod layered;
-mod linearizability;
+pub mod linearizability;
 mod points;
 pub mod process;
 mod recording;

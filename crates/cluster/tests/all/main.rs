@@ -1,9 +1,13 @@
 //! Tests of the cluster's state machines.
 
 mod entries;
+#[cfg(feature = "libfabric")]
+mod kills;
 mod links;
 mod logs;
 mod maps;
+mod memory;
 mod ownership;
+mod random;
 #[cfg(feature = "libfabric")]
 mod serving;

@@ -4,6 +4,7 @@
 //! that are apart and drift. After each step, all nodes are asked whether they would answer for a
 //! slot now, also those that are stopped: they may go on at any time.
 
+use crate::random::Random;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -18,19 +19,6 @@ const NODES: usize = 4;
 /// Slots move in pieces of so many.
 const PIECE: u16 = 2048;
 const LEASE: Duration = Duration::from_millis(300);
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn micros(&mut self, range: std::ops::Range<u64>) -> Duration {
-        Duration::from_micros(range.start + self.below(range.end - range.start))
-    }
-}
 
 /// The memory node's durable part.
 #[derive(Default)]

@@ -86,7 +86,8 @@ impl Client {
     fn call_one(&mut self, port: u16, command: &[&str]) -> Result<Result<Reply, String>, bool> {
         if !self.connections.contains_key(&port) {
             let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-            let stream = TcpStream::connect_timeout(&address, Duration::from_millis(200)).map_err(|_| false)?;
+            let stream =
+                TcpStream::connect_timeout(&address, Duration::from_millis(200)).map_err(|_| false)?;
             stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             stream.set_nodelay(true).unwrap();
             self.connections.insert(port, BufReader::new(stream));

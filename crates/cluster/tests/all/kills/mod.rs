@@ -7,9 +7,9 @@
 mod client;
 mod process;
 
+use crate::random::Random;
 use client::{Client, Reply};
 use process::{Children, Kind};
-use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ fn process_of_a_cluster() {
 #[test]
 fn acknowledged_writes_survive_any_death() {
     let seed = 0x5eed;
-    let mut random = SmallRng::seed_from_u64(seed);
+    let mut random = Random(seed);
     let mut children = Children::start(NODES);
     let mut counts = [0_u64; 3];
     let (met, mut takeovers) = (Met::default(), Vec::new());
@@ -98,7 +98,7 @@ fn acknowledged_writes_survive_any_death() {
 }
 
 /// One death under load. Returns the longest time that a call took.
-fn one_round(children: &mut Children, kind: Kind, round: u64, random: &mut SmallRng, met: &Met) -> Duration {
+fn one_round(children: &mut Children, kind: Kind, round: u64, random: &mut Random, met: &Met) -> Duration {
     let histories: Arc<Vec<History>> = Arc::new((0..KEYS).map(|_| History::default()).collect());
     let ports = children.ports();
     let began = Instant::now();
@@ -106,18 +106,23 @@ fn one_round(children: &mut Children, kind: Kind, round: u64, random: &mut Small
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let (histories, ports) = (Arc::clone(&histories), ports.clone());
-            let seed = random.random();
+            let seed = random.below(u64::MAX);
             scope.spawn(move || run_client(client, &ports, round, seed, began, &histories, met));
         }
-        std::thread::sleep(Duration::from_millis(random.random_range(0..40)));
+        std::thread::sleep(random.micros(0..40_000));
         children.strike(kind, random);
     });
     let mut client = Client::new(ports.clone());
     for (key, history) in histories.iter().enumerate() {
         let calls = history.0.lock().unwrap();
-        let (intervals, calls): (Vec<Interval>, Vec<Call>) = calls.iter().map(|(it, call)| (it.clone(), *call)).unzip();
+        let (intervals, calls): (Vec<Interval>, Vec<Call>) =
+            calls.iter().map(|(it, call)| (it.clone(), *call)).unzip();
         let ends = final_states(None, &intervals, |nth, state| calls[nth].apply(*state));
-        assert!(!ends.is_empty(), "round {round}, {kind:?}: no order explains key {key}: {:#?}", zipped(&intervals, &calls));
+        assert!(
+            !ends.is_empty(),
+            "round {round}, {kind:?}: no order explains key {key}: {:#?}",
+            zipped(&intervals, &calls)
+        );
         let now = client.get(&name(round, key));
         assert!(ends.contains(&now), "round {round}, {kind:?}: key {key} has {now:?}, not one of {ends:?}");
     }
@@ -125,7 +130,8 @@ fn one_round(children: &mut Children, kind: Kind, round: u64, random: &mut Small
 }
 
 fn zipped(intervals: &[Interval], calls: &[Call]) -> Vec<(u64, Option<u64>, Call)> {
-    let mut all: Vec<_> = intervals.iter().zip(calls).map(|(it, call)| (it.called, it.returned, *call)).collect();
+    let mut all: Vec<_> =
+        intervals.iter().zip(calls).map(|(it, call)| (it.called, it.returned, *call)).collect();
     all.sort_by_key(|(called, ..)| *called);
     all
 }
@@ -143,13 +149,13 @@ fn run_client(
     histories: &[History],
     met: &Met,
 ) {
-    let mut random = SmallRng::seed_from_u64(seed);
+    let mut random = Random(seed);
     let mut connection = Client::new(ports.to_vec());
     for nth in 0..CALLS {
-        let key = random.random_range(0..KEYS);
+        let key = random.below(KEYS as u64) as usize;
         let name = name(round, key);
         let word = ((client * CALLS + nth) as u64) << 20;
-        let kind = random.random_range(0..10);
+        let kind = random.below(10);
         let called = began.elapsed();
         let reply = match kind {
             0..4 => connection.call(&["GET", &name]),

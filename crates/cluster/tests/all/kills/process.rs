@@ -1,7 +1,6 @@
 //! The processes of a cluster, and the file from which they learn the map.
 
-use rand::RngExt;
-use rand::rngs::SmallRng;
+use crate::random::Random;
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -59,7 +58,8 @@ impl Children {
     /// A memory node and so many serving nodes, all of which have slots.
     pub(crate) fn start(count: usize) -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap();
-        let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let listeners: Vec<TcpListener> =
+            (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let node = |(nth, listener): (usize, &TcpListener)| Node {
             id: format!("{nth:040x}"),
             host: "127.0.0.1".into(),
@@ -101,13 +101,13 @@ impl Children {
     }
 
     /// Does this to a process, lets others take over, and has it back.
-    pub(crate) fn strike(&mut self, kind: Kind, random: &mut SmallRng) {
+    pub(crate) fn strike(&mut self, kind: Kind, random: &mut Random) {
         if kind == Kind::KillMemory {
             self.memory.take().expect("a memory node").kill();
             self.memory = Some(self.start_memory());
             return;
         }
-        let nth = random.random_range(0..self.nodes.len());
+        let nth = random.below(self.nodes.len() as u64) as usize;
         let others: Vec<usize> = (0..self.nodes.len()).filter(|other| *other != nth).collect();
         match kind {
             Kind::StopServing => {
@@ -126,7 +126,7 @@ impl Children {
             }
         }
         // It comes back while the others are still busy with its slots.
-        std::thread::sleep(Duration::from_millis(random.random_range(0..200)));
+        std::thread::sleep(random.micros(0..200_000));
         self.publish(&(0..self.nodes.len()).collect::<Vec<_>>());
     }
 }
@@ -170,7 +170,9 @@ fn serve(directory: &Path, nth: usize, port: &str) {
     let node = ServingNode::start(settings, me, secret()).unwrap();
     let store = Store::over(node.engine()).unwrap();
     let config = Config::default();
-    [("port", port), ("bind", "127.0.0.1"), ("metrics-port", "0")].iter().for_each(|(name, value)| config.assign(name, value).unwrap());
+    [("port", port), ("bind", "127.0.0.1"), ("metrics-port", "0")]
+        .iter()
+        .for_each(|(name, value)| config.assign(name, value).unwrap());
     let listeners = loop {
         if let Ok(listeners) = Listeners::bind(&config) {
             break listeners;

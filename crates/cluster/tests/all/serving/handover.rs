@@ -98,8 +98,11 @@ fn increments_survive_handovers_under_load() {
         }
         is_over.store(true, Relaxed);
     });
-    let sum: u64 = (0..7).map(|nth| format!("counter {nth}")).filter(|key| stores.iter().any(|store| store.contains(key).unwrap_or(false)))
-        .map(|key| String::from_utf8(get(&stores, &key)).unwrap().parse::<u64>().unwrap()).sum();
+    let sum: u64 = (0..7)
+        .map(|nth| format!("counter {nth}"))
+        .filter(|key| stores.iter().any(|store| store.contains(key).unwrap_or(false)))
+        .map(|key| String::from_utf8(get(&stores, &key)).unwrap().parse::<u64>().unwrap())
+        .sum();
     println!("{sum} increments over 20 handovers");
     assert_eq!(sum, counted.load(Relaxed));
 }

@@ -41,13 +41,13 @@ fn sizes_at_the_limit_are_kept_and_over_it_are_refused() {
         store.put(&key[..], &value).unwrap();
         store.put(b"short", &value).unwrap();
         cluster.wait_for_merges(0);
-        assert!(store.get(&key).unwrap().unwrap() == value, "{len}");
-        assert!(store.get(b"short").unwrap().unwrap() == value, "{len}");
+        assert!(store.get(&key).unwrap().unwrap() == &value, "{len}");
+        assert!(store.get(b"short").unwrap().unwrap() == &value, "{len}");
     }
     let error = store.put(b"short", vec![0; (256 << 10) + 1]).unwrap_err();
     assert!(matches!(error, WriteError::OverLimit(_)), "{error}");
     assert!(matches!(store.put(vec![0; (64 << 10) + 1], b"").unwrap_err(), WriteError::KeyTooLong));
-    assert!(store.get(b"short").unwrap().unwrap() == vec![0; 256 << 10]);
+    assert!(store.get(b"short").unwrap().unwrap() == &vec![0; 256 << 10]);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn commit_over_several_logs_is_refused() {
     let store = cluster.store(0);
     let error = store
         .transaction(|transaction| {
-            (0..10).for_each(|nth| transaction.put(format!("key {nth}"), b"value"));
+            (0..10).for_each(|nth| transaction.put(format!("key {nth}"), b"value").unwrap());
             Ok::<_, WriteError>(())
         })
         .unwrap_err();
@@ -64,7 +64,7 @@ fn commit_over_several_logs_is_refused() {
     assert_eq!(store.len(), 0);
     store
         .transaction(|transaction| {
-            (0..10).for_each(|nth| transaction.put(format!("{{tag}} {nth}"), b"value"));
+            (0..10).for_each(|nth| transaction.put(format!("{{tag}} {nth}"), b"value").unwrap());
             Ok::<_, WriteError>(())
         })
         .unwrap();

@@ -1,0 +1,216 @@
+//! The log area: a file beside the pool with the table of owners, the sessions, and the segments
+//! that serving nodes write their logs to.
+//!
+//! ```text
+//!   0          magic  version  the pool's id [2]  segments  bytes of each  checksum
+//!   4 KiB      the next session   the next segment
+//!   8 KiB      owner of each slot: a session, or 0
+//!   136 KiB    sessions: rows of 16 words
+//!                session, or 0   state   bytes of the node's name   the name, 6 bytes a word
+//!   264 KiB    segments: rows of 8 words
+//!                number, or 0   session   shard and order   first entry, or 0   merged entry
+//!   then, from a page on, the segments
+//! ```
+//! Numbers are little-endian. Each word from 4 KiB on is *sealed*: a number of 48 bits, and a
+//! checksum of it and of its place. Words are stored one by one, so after a crash each is old or
+//! new. Serving nodes can write to the segments only.
+
+use super::error::MemoryError;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_fabric::Memory;
+use terrace_medium::{MapError, MappedMedium, Mapping, Offset, Protection, Region, Shm, Word};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The version of the format.
+pub(crate) const VERSION: u64 = 1;
+const MAGIC: u64 = u64::from_le_bytes(*b"TRCELOGS");
+const PAGE: u64 = 4096;
+pub(crate) const COUNTERS: u64 = PAGE;
+pub(crate) const OWNERS: u64 = 2 * PAGE;
+pub(crate) const SESSIONS: u64 = OWNERS + 8 * crate::slot::SLOTS as u64;
+/// Sessions that the table has room for.
+pub(crate) const SESSIONS_MAX: u64 = 1024;
+pub(crate) const SESSION_BYTES: u64 = 128;
+pub(crate) const SEGMENTS: u64 = SESSIONS + SESSIONS_MAX * SESSION_BYTES;
+pub(crate) const SEGMENT_ROW: u64 = 64;
+/// Most segments of an area.
+pub(crate) const SEGMENTS_MAX: u64 = 1 << 20;
+/// Words of the header that its checksum covers.
+const HEADER_WORDS: usize = 6;
+/// The numbers that a sealed word can hold.
+const NUMBER: u64 = (1 << 48) - 1;
+
+/// An open log area.
+pub(crate) struct Area {
+    region: Region<Shm>,
+    path: PathBuf,
+    /// Its segments.
+    pub(crate) segments: u64,
+    /// The bytes of each.
+    pub(crate) segment_bytes: u64,
+}
+
+impl Memory for Area {
+    fn words(&self) -> &[AtomicU64] {
+        self.region.words()
+    }
+}
+
+/// Where the segments begin.
+fn bodies(segments: u64) -> u64 {
+    (SEGMENTS + segments * SEGMENT_ROW).next_multiple_of(PAGE)
+}
+
+/// The sealed word of a number at a place.
+fn seal(number: u64, offset: u64) -> u64 {
+    assert!(number <= NUMBER, "numbers of 48 bits");
+    number | xxh3_64_with_seed(&number.to_le_bytes(), offset) & !NUMBER
+}
+
+impl Area {
+    /// Opens the log area of the pool with this id.
+    pub(crate) fn open(path: &Path, pool: &Path, id: u128) -> Result<Self, MemoryError> {
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(failed(path, "open"))?;
+        let len = file.metadata().map_err(failed(path, "look at"))?.len();
+        if len < bodies(0) {
+            return Err(MemoryError::NoLog { log: path.into() });
+        }
+        let region = map(path, file, len)?;
+        let area = Self { region, path: path.into(), segments: 0, segment_bytes: 0 };
+        area.check_header(pool, id, len)
+    }
+
+    fn check_header(mut self, pool: &Path, id: u128, len: u64) -> Result<Self, MemoryError> {
+        let words: Vec<u64> = (0..=HEADER_WORDS as u64).map(|nth| self.word(8 * nth)).collect();
+        let log = || self.path.clone();
+        if words[0] != MAGIC {
+            return Err(MemoryError::NoLog { log: log() });
+        }
+        if words[1] != VERSION {
+            return Err(MemoryError::Version { log: log(), found: words[1] });
+        }
+        if words[HEADER_WORDS] != header_sum(&words) {
+            return Err(self.damaged(0, "its header does not match its checksum"));
+        }
+        if [words[2], words[3]] != [id as u64, (id >> 64) as u64] {
+            return Err(MemoryError::OtherPool { log: log(), pool: pool.into() });
+        }
+        (self.segments, self.segment_bytes) = (words[4], words[5]);
+        match size(self.segments, self.segment_bytes) {
+            Some(size) if size == len => Ok(self),
+            _ => Err(self.damaged(32, "the file is shorter or longer than its header says")),
+        }
+    }
+
+    /// Creates a log area. If the process dies before it is complete, there is none.
+    pub(crate) fn create(path: &Path, id: u128, segments: u64, bytes: u64) -> Result<Self, MemoryError> {
+        let Some(size) = size(segments, bytes) else {
+            let why = format!("a log area of {segments} segments of {bytes} bytes cannot be");
+            return Err(MemoryError::Setting(why));
+        };
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new);
+        let file = file.map_err(failed(path, "create"))?;
+        file.set_len(size).map_err(failed(path, "create"))?;
+        // The tables have storage from now on; a segment gets it when it is granted.
+        Mapping::allocate(&file, bodies(segments)).map_err(|error| failed(path, "create")(io_of(error)))?;
+        let region = map(path, file, size)?;
+        let area = Self { region, path: path.into(), segments, segment_bytes: bytes };
+        for offset in (COUNTERS..SEGMENTS + segments * SEGMENT_ROW).step_by(8) {
+            area.set(offset, u64::from(offset < OWNERS));
+        }
+        let mut words = [MAGIC, VERSION, id as u64, (id >> 64) as u64, segments, bytes, 0];
+        words[HEADER_WORDS] = header_sum(&words);
+        (0..).step_by(8).zip(words).for_each(|(offset, word)| area.store(offset, word));
+        std::fs::rename(&new, path).map_err(failed(path, "create"))?;
+        Ok(area)
+    }
+
+    fn store(&self, offset: u64, word: u64) {
+        let at: &Word = self.region.at(Offset::new(offset));
+        at.store(self.region.medium(), word, Ordering::Release);
+        // PERSIST: each word before the next one.
+        self.region.persist(at);
+    }
+
+    fn word(&self, offset: u64) -> u64 {
+        self.region.at::<Word>(Offset::new(offset)).load(self.region.medium(), Ordering::Acquire)
+    }
+
+    /// Stores a number in a sealed word. It is durable when this returns.
+    pub(crate) fn set(&self, offset: u64, number: u64) {
+        self.store(offset, seal(number, offset));
+    }
+
+    /// The number in a sealed word.
+    ///
+    /// # Panics
+    /// If the word is damaged: all were whole when the area was opened.
+    pub(crate) fn number(&self, offset: u64) -> u64 {
+        self.checked(offset).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`Area::number`], of an area that was opened just now.
+    pub(crate) fn checked(&self, offset: u64) -> Result<u64, MemoryError> {
+        let word = self.word(offset);
+        let number = word & NUMBER;
+        match seal(number, offset) == word {
+            true => Ok(number),
+            false => Err(self.damaged(offset, "a word does not match its checksum")),
+        }
+    }
+
+    pub(crate) fn damaged(&self, offset: u64, what: &'static str) -> MemoryError {
+        MemoryError::Damaged { log: self.path.clone(), offset, what }
+    }
+
+    /// The bytes of the segment in this row.
+    pub(crate) fn body(&self, row: u64) -> Range<usize> {
+        assert!(row < self.segments, "a segment of this area");
+        let start = bodies(self.segments) + row * self.segment_bytes;
+        let place = |at: u64| usize::try_from(at).expect("it is mapped");
+        place(start)..place(start + self.segment_bytes)
+    }
+
+    /// Gives the segment in this row storage, so that no store to it fails.
+    pub(crate) fn allocate(&self, row: u64) -> Result<(), MapError> {
+        let body = self.body(row);
+        self.region.medium().mapping().allocate_part(body.start as u64, self.segment_bytes)
+    }
+}
+
+fn size(segments: u64, bytes: u64) -> Option<u64> {
+    let is_sound = (1..=SEGMENTS_MAX).contains(&segments) && bytes.is_multiple_of(PAGE);
+    let sound = is_sound && bytes >= (crate::entry::ENTRY_MAX + 2 * crate::entry::HEADER) as u64;
+    segments.checked_mul(bytes).filter(|_| sound)?.checked_add(bodies(segments))
+}
+
+fn header_sum(words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words[..HEADER_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
+    xxh3_64_with_seed(&bytes, MAGIC)
+}
+
+fn map(path: &Path, file: File, len: u64) -> Result<Region<Shm>, MemoryError> {
+    let len = usize::try_from(len).expect("a file of this machine");
+    let mapping = Mapping::file(file, len, len, Protection::ReadWrite);
+    let mapping = mapping.map_err(|error| failed(path, "map")(io_of(error)))?;
+    Ok(Region::new(Shm::new(mapping)))
+}
+
+fn io_of(error: MapError) -> io::Error {
+    match error {
+        MapError::Os(_, error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+fn failed(path: &Path, action: &'static str) -> impl Fn(io::Error) -> MemoryError {
+    let log = path.to_owned();
+    move |error| MemoryError::Log { log: log.clone(), action, error }
+}

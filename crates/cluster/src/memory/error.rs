@@ -1,0 +1,94 @@
+//! Why a memory node does not start, or did not stop cleanly.
+
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// The memory node could not start, or did not stop cleanly.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The pool cannot be used.
+    #[error("the pool {pool} cannot serve a cluster: {what}")]
+    Pool {
+        /// Its path.
+        pool: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// A file operation on the log area has failed.
+    #[error("could not {action} the log area {log}: {error}")]
+    Log {
+        /// Its path.
+        log: PathBuf,
+        /// What failed.
+        action: &'static str,
+        /// The error that the operating system reported.
+        error: io::Error,
+    },
+    /// The file is no log area of this release.
+    #[error(
+        "{log} is no log area of this release: it has version {found}, this release reads {}; use the release that made it",
+        super::area::VERSION
+    )]
+    Version {
+        /// Its path.
+        log: PathBuf,
+        /// Its version.
+        found: u64,
+    },
+    /// The file is something else.
+    #[error("{log} is no log area; move it away, or name another pool")]
+    NoLog {
+        /// Its path.
+        log: PathBuf,
+    },
+    /// The log area is another pool's.
+    #[error("the log area {log} belongs to another pool than {pool}; put the files back as they were")]
+    OtherPool {
+        /// Its path.
+        log: PathBuf,
+        /// The pool's path.
+        pool: PathBuf,
+    },
+    /// The pool has keys but no log area.
+    #[error(
+        "the pool {pool} has keys, but its log area {log} is missing, and writes that were answered may be in it; \
+         put it back, or start once with the option to adopt a pool that no memory node has used"
+    )]
+    Missing {
+        /// The pool's path.
+        pool: PathBuf,
+        /// The path of the log area.
+        log: PathBuf,
+    },
+    /// A word of the log area does not match its checksum, or makes no sense.
+    #[error("the log area {log} is damaged at byte {offset}: {what}; restore it from a backup")]
+    Damaged {
+        /// Its path.
+        log: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// Nobody can connect.
+    #[error("could not listen at {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The error that the operating system reported.
+        error: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("could not start a thread of the memory node: {0}")]
+    Thread(io::Error),
+    /// Some log was not merged in time. The next start merges it.
+    #[error(
+        "the logs of {0} sessions were not merged before the memory node stopped; its next start merges them"
+    )]
+    NotMerged(usize),
+}

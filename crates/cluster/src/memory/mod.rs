@@ -1,0 +1,282 @@
+//! The memory node: one process opens the pool, takes links of serving nodes, and merges their logs.
+//!
+//! ```text
+//!   links ─▶ Control: Arbiter, sessions, segments ─▶ endpoints open and close on threads of their own
+//!                 │ MergeAll, Progress                              │ one-sided
+//!                 ▼                                                 ▼
+//!             Queue ─▶ merge threads ─▶ the pool ◀── reads     segments of the log area ◀── writes
+//! ```
+//! - `area`, `ledger`, `segments`: the file beside the pool. It outlives the process as the pool does.
+//! - `node`: the arbiter under a lock, and what its effects do. Nothing blocks under it but a
+//!   registration of memory. What takes long has a thread: endpoints, merges, requests, messages.
+//! - `logs`, `merge`, `data`: what is merged, how, and into what.
+//! - `pins`: what keeps memory for one-sided readers. `requests`: reads on their behalf.
+//!
+//! The pool is a file of shared memory, and has a fixed size: serving nodes read all of it. Entries
+//! survive the death of any process, not that of the machine.
+
+mod area;
+mod data;
+mod error;
+mod ledger;
+mod links;
+mod logs;
+mod merge;
+mod node;
+mod pins;
+mod requests;
+mod segments;
+
+pub use error::MemoryError;
+
+use crate::arbiter::{Incarnation, Leases};
+use crate::link::Secret;
+use crate::log::SEGMENT_BYTES;
+use area::Area;
+use data::{Data, log_path};
+use ledger::AreaLedger;
+use node::Node;
+use segments::Segments;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use terrace_fabric::Fabric;
+
+/// Threads that answer requests.
+const REQUEST_THREADS: usize = 2;
+/// How long a stop waits until all is merged.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Called with the sessions that serve, and their nodes, whenever these change.
+pub type OnSessions = Box<dyn FnMut(&[(Incarnation, String)]) + Send>;
+
+/// Settings of a memory node.
+#[derive(Clone)]
+pub struct Options {
+    /// The pool's file. The log area is beside it, with `.log` behind its name.
+    pub pool: PathBuf,
+    /// Bytes of a pool that is created.
+    pub pool_bytes: u64,
+    /// About how many keys a pool that is created will have.
+    pub expected_keys: u64,
+    /// Whether to take a pool with keys and without a log area. No memory node has used it before.
+    pub adopt: bool,
+    /// Segments of a log area that is created.
+    pub log_segments: u64,
+    /// Bytes of each.
+    pub segment_bytes: u64,
+    /// Where serving nodes connect to; port 0 for any.
+    pub listen: SocketAddr,
+    /// The key of the control channel.
+    pub secret: Secret,
+    /// The fabric's provider, as serving nodes are told.
+    pub provider: String,
+    /// How long a node may answer after a renewal.
+    pub lease: Duration,
+    /// How many millionths a clock may go too slowly, beside another one.
+    pub drift_ppm: u32,
+    /// Threads that merge.
+    pub merge_threads: usize,
+}
+
+impl Options {
+    /// The defaults, for a pool at this path.
+    pub fn new(pool: PathBuf, listen: SocketAddr, secret: Secret, provider: &str) -> Self {
+        Self {
+            pool,
+            pool_bytes: 1 << 30,
+            expected_keys: 1000,
+            adopt: false,
+            log_segments: 64,
+            segment_bytes: SEGMENT_BYTES,
+            listen,
+            secret,
+            provider: provider.into(),
+            lease: Duration::from_secs(1),
+            drift_ppm: 1000,
+            merge_threads: 2,
+        }
+    }
+
+    fn leases(&self) -> Leases {
+        Leases { time: self.lease, drift_ppm: self.drift_ppm }
+    }
+
+    fn check(&self) -> Result<(), MemoryError> {
+        let is_sound = |sound: bool, what: &str| match sound {
+            true => Ok(()),
+            false => Err(MemoryError::Setting(what.into())),
+        };
+        let lease = Duration::from_millis(50)..=Duration::from_secs(60);
+        is_sound(lease.contains(&self.lease), "a lease has 50 milliseconds to a minute")?;
+        is_sound((1..=64).contains(&self.merge_threads), "a memory node has 1 to 64 threads that merge")?;
+        is_sound(self.drift_ppm <= 100_000, "a clock that drifts by a tenth or more is broken")
+    }
+}
+
+/// Numbers about a memory node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Sessions, also those that end.
+    pub sessions: usize,
+    /// Sessions that serve.
+    pub serving: usize,
+    /// Segments that are free.
+    pub segments_free: u64,
+    /// Segments that sessions have.
+    pub segments_granted: u64,
+    /// Those of them that are not merged to their ends.
+    pub segments_unmerged: u64,
+    /// Entries that were merged since the start.
+    pub merged_entries: u64,
+    /// Their bytes.
+    pub merged_bytes: u64,
+    /// Changes that were not made, since their slots were not their writer's, or no store takes them.
+    pub refused_changes: u64,
+    /// Pins that are held.
+    pub pins: usize,
+    /// The newest pin.
+    pub newest_pin: u64,
+    /// Requests that were answered since the start.
+    pub requests: u64,
+    /// Requests that wait.
+    pub requests_waiting: usize,
+}
+
+/// A memory node that runs. To drop it is to stop it.
+pub struct MemoryNode<F>
+where
+    F: Fabric<Endpoint: Send + 'static> + Send + Sync + 'static,
+{
+    /// `None` once it was stopped.
+    node: Option<Arc<Node<F>>>,
+    address: SocketAddr,
+}
+
+impl<F> MemoryNode<F>
+where
+    F: Fabric<Endpoint: Send + 'static> + Send + Sync + 'static,
+{
+    /// Opens the pool and its log area, or creates them, and begins to serve.
+    ///
+    /// # Errors
+    /// If another process has the pool, it or its log area is damaged, or the system refuses.
+    pub fn start(fabric: F, options: Options, on_sessions: OnSessions) -> Result<Self, MemoryError> {
+        options.check()?;
+        let data = Data::open(&options.pool, options.pool_bytes, options.expected_keys)?;
+        let area = Arc::new(open_area(&options, &data)?);
+        let ledger = AreaLedger(area.clone());
+        ledger.check()?;
+        let sessions: Vec<Incarnation> =
+            crate::arbiter::Ledger::sessions(&ledger).into_iter().map(|(id, ..)| id).collect();
+        let (segments, found) = Segments::open(&area, &sessions)?;
+        let listen = |error| MemoryError::Listen { address: options.listen.to_string(), error };
+        let listener = TcpListener::bind(options.listen).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (tell, told) = mpsc::channel();
+        let merge_threads = options.merge_threads;
+        let secret = options.secret.clone();
+        let node = Node::new((fabric, options), data, (area, segments), found, tell);
+        let this = Self { node: Some(Arc::new(node)), address };
+        this.start_threads(merge_threads, on_sessions, told, (listener, secret))?;
+        Ok(this)
+    }
+
+    fn start_threads(
+        &self,
+        merge_threads: usize,
+        mut on_sessions: OnSessions,
+        told: mpsc::Receiver<Vec<(Incarnation, String)>>,
+        (listener, secret): (TcpListener, Secret),
+    ) -> Result<(), MemoryError> {
+        let spawn = |name: &str, work: Box<dyn FnOnce(Arc<Node<F>>) + Send>| {
+            let node = self.node().clone();
+            match self.node().spawn(name, move || work(node)) {
+                true => Ok(()),
+                false => Err(MemoryError::Thread(std::io::ErrorKind::OutOfMemory.into())),
+            }
+        };
+        spawn("terrace-told", Box::new(move |_| told.iter().for_each(|sessions| on_sessions(&sessions))))?;
+        for nth in 0..pins::THREADS {
+            spawn("terrace-pin", Box::new(move |node| node.pins.run(nth, node.data.pool())))?;
+        }
+        self.node().pins.wait_for_first();
+        for _ in 0..merge_threads {
+            spawn("terrace-merge", Box::new(|node| node.merge()))?;
+        }
+        for _ in 0..REQUEST_THREADS {
+            let answer = |node: Arc<Node<F>>| node.requests.run(&node.data, &node.area, &node::now);
+            spawn("terrace-request", Box::new(answer))?;
+        }
+        // Merges wait until the keys are counted.
+        let count = |node: Arc<Node<F>>| {
+            if node.data.count_keys(&|| node.is_stopping()) {
+                node.queue.open();
+            }
+        };
+        spawn("terrace-count", Box::new(count))?;
+        spawn("terrace-tick", Box::new(|node| node.tick()))?;
+        spawn("terrace-listen", Box::new(move |node| links::listen(&node, &listener, &secret)))
+    }
+
+    fn node(&self) -> &Arc<Node<F>> {
+        self.node.as_ref().expect("it was not stopped")
+    }
+
+    /// Where serving nodes connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Numbers about it.
+    pub fn stats(&self) -> Stats {
+        self.node().stats()
+    }
+
+    /// Ends all sessions, merges their logs, and closes the pool.
+    ///
+    /// # Errors
+    /// If the logs were not merged in time, or the pool was not closed cleanly. The next start makes
+    /// up for both.
+    pub fn stop(mut self) -> Result<(), MemoryError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), MemoryError> {
+        let Some(node) = self.node.take() else { return Ok(()) };
+        let left = node.end_sessions(PATIENCE);
+        node.end_threads();
+        // So that the thread that listens wakes up.
+        drop(TcpStream::connect_timeout(&self.address, Duration::from_secs(1)));
+        node.join();
+        let pool = node.pool_path();
+        let failed = |what: String| MemoryError::Pool { pool: pool.clone(), what };
+        let node = Arc::into_inner(node).ok_or_else(|| failed("a thread still has it".into()))?;
+        node.into_data().close().map_err(&failed)?;
+        if left > 0 { Err(MemoryError::NotMerged(left)) } else { Ok(()) }
+    }
+}
+
+impl<F> Drop for MemoryNode<F>
+where
+    F: Fabric<Endpoint: Send + 'static> + Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            log::error!("{error}");
+        }
+    }
+}
+
+/// Opens the log area of the pool. Creates it if the pool is new.
+fn open_area(options: &Options, data: &Data) -> Result<Area, MemoryError> {
+    let path = log_path(&options.pool);
+    if path.exists() {
+        return Area::open(&path, &options.pool, data.id());
+    }
+    if !data.is_new() && !options.adopt {
+        return Err(MemoryError::Missing { pool: options.pool.clone(), log: path });
+    }
+    Area::create(&path, data.id(), options.log_segments, options.segment_bytes)
+}
