@@ -61,8 +61,8 @@ pub struct Figures {
     pub log_writes: u64,
     /// Keys that were looked up in the memory, since neither unmerged writes nor the cache had them.
     pub look_ups: u64,
-    /// Requests to the memory node.
-    pub requests: u64,
+    /// Keys about which the memory node was asked, since one-sided reads could not decide.
+    pub asked: u64,
     /// Keys with writes that the memory node has not merged, as far as is known here.
     pub unmerged: u64,
     /// Bytes of the cache.
@@ -117,9 +117,9 @@ impl ServingNode {
         self.node.tell(self.wishes.link().as_ref(), |owner| owner.map(epoch, mine));
     }
 
-    /// Slots that it serves now.
+    /// Slots that it serves now: none while it has no lease.
     pub fn slots(&self) -> usize {
-        self.node.served().len()
+        if self.node.slots.may_answer(node::now()) { self.node.served().len() } else { 0 }
     }
 
     /// What it has done.
@@ -129,7 +129,7 @@ impl ServingNode {
             read_rounds: counts.read_rounds.load(Relaxed),
             log_writes: counts.log_writes.load(Relaxed),
             look_ups: counts.look_ups.load(Relaxed),
-            requests: counts.requests.load(Relaxed),
+            asked: counts.asked.load(Relaxed),
             unmerged: session.as_ref().map_or(0, |session| session.pending.len() as u64),
             cache_bytes: session.as_ref().map_or(0, |session| session.cache.bytes()),
         }

@@ -201,6 +201,10 @@ impl Pending {
                 gone.extend(order.pop_front());
             }
             drop(order);
+            // First of all: without its entry, a key that was put after its slot was cleared would
+            // count as cleared.
+            // ORDER: pairs with the load in `get`.
+            self.merged[shard].fetch_max(*lsn, Release);
             for Written { lsn, stripe, key } in gone {
                 let stripe = &self.stripes[stripe];
                 let mut table = lock(&stripe.table);
@@ -209,13 +213,38 @@ impl Pending {
                     stripe.count.store(table.len(), Release);
                 }
             }
-            // ORDER: pairs with the load in `get`.
-            self.merged[shard].fetch_max(*lsn, Release);
         }
     }
 
     /// Number of keys with unmerged writes.
     pub(super) fn len(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.count.load(Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"key";
+
+    /// Looks at a key while it is merged, which was put after its slot had been cleared.
+    #[test]
+    fn key_put_after_a_clear_is_never_absent() {
+        let pending = Pending::new(1);
+        let key = Key::new(KEY);
+        let put = Change::Put { key: KEY, value: b"value", expires_at: None };
+        for round in 0..2000 {
+            let (cleared, lsn) = (2 * round + 1, 2 * round + 2);
+            let at = |lsn| move || Ok::<_, ()>(Appended { lsn, ticket: lsn });
+            pending.clear(&[key.slot], at(cleared), || ()).unwrap();
+            pending.apply(0, &[(key, put)], at(lsn), || ()).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| pending.merged(&[lsn]));
+                while let Some(found) = pending.get(key.hash, key.slot, KEY) {
+                    assert!(found.is_some(), "round {round}");
+                }
+            });
+        }
     }
 }

@@ -38,8 +38,8 @@ pub(super) fn look_up<'k>(
     keys: &[(&'k [u8], Option<Shortcut>)],
 ) -> Vec<Result<Found, ReadError>> {
     let Some(pin) = session.pinned() else {
-        let why = "the memory node has not answered yet";
-        return keys.iter().map(|_| Err(ReadError::Unavailable(why.into()))).collect();
+        // The first lease is on its way.
+        return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: slot(key) })).collect();
     };
     let search = |key: &'k [u8]| {
         let remote = pin.remote.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -36,8 +36,8 @@ pub(super) struct Counts {
     pub(super) log_writes: AtomicU64,
     /// Keys that were looked up in the memory.
     pub(super) look_ups: AtomicU64,
-    /// Requests to the memory node.
-    pub(super) requests: AtomicU64,
+    /// Keys about which the memory node was asked.
+    pub(super) asked: AtomicU64,
 }
 
 /// A session.
@@ -222,7 +222,6 @@ impl Session {
         let id = self.next_request.fetch_add(1, Relaxed);
         let (sender, receiver): (_, Receiver<ToServing>) = sync_channel(1);
         lock(&self.requests).insert(id, sender);
-        self.counts.requests.fetch_add(1, Relaxed);
         let sent = self.link.send(&request(id));
         let answer = match sent {
             Ok(()) => {
@@ -244,6 +243,7 @@ impl Session {
 
     /// Asks the memory node for the entry of a key.
     pub(super) fn ask_for(&self, key: &[u8]) -> Result<Option<Item>, String> {
+        self.counts.asked.fetch_add(1, Relaxed);
         match self.ask(|id| ToMemory::Get { id, key: key.to_vec() })? {
             ToServing::Got { found, .. } => found,
             _ => Err("the memory node gave the answer to another question".into()),

@@ -50,6 +50,8 @@ fn any_port() -> SocketAddr {
 impl Cluster {
     /// A memory node, and no other one.
     pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
+        // Another test may have done so.
+        let _ = env_logger::try_init();
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap();
         let pool: PathBuf = directory.path().join("test.pool");
         let mut options = Options::new(pool, any_port(), secret(), Libfabric::TCP);

@@ -29,7 +29,7 @@ fn get_without_a_cache_takes_two_round_trips() {
     println!("{rounds:.3} round trips a get without a cache");
     // A few more, to read the root under each new pin and to follow chains.
     assert!((2.0..2.15).contains(&rounds), "{rounds} round trips");
-    assert_eq!(after.requests, before.requests, "the memory node was asked");
+    assert_eq!(after.asked, before.asked, "the memory node was asked");
 }
 
 #[test]

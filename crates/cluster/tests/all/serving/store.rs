@@ -1,19 +1,35 @@
 //! The store of a serving node.
 
 use super::Cluster;
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use terrace::{ManualClock, PutOptions, WriteError};
+use terrace::{ManualClock, PutOptions, Store, WriteError};
 use terrace_testkit::conformance::{Site, store};
+
+type Engine = Arc<dyn terrace_engine::Engine>;
+
+thread_local! {
+    /// The clusters of this test: the suite drops a place before the store in it.
+    static CLUSTERS: RefCell<VecDeque<Cluster>> = RefCell::default();
+}
 
 /// A place for a store: a cluster with one serving node and one log.
 fn site(cache_bytes: u64) -> Site {
-    let cluster: Rc<RefCell<Option<Cluster>>> = Rc::default();
+    let made: Cell<Option<Engine>> = Cell::default();
     Site::over(true, move |clock: Arc<ManualClock>| {
-        let mut cluster = cluster.borrow_mut();
-        let cluster = cluster.get_or_insert_with(|| Cluster::new(clock).with(cache_bytes, 1).start(1));
-        cluster.store(0)
+        let start = || {
+            let cluster = Cluster::new(clock).with(cache_bytes, 1).start(1);
+            let engine = cluster.nodes[0].engine();
+            CLUSTERS.with_borrow_mut(|clusters| {
+                clusters.push_back(cluster);
+                clusters.drain(..clusters.len().saturating_sub(2)).for_each(drop);
+            });
+            engine
+        };
+        let engine = made.take().unwrap_or_else(start);
+        made.set(Some(Arc::clone(&engine)));
+        Store::over(engine).unwrap()
     })
 }
 
