@@ -234,7 +234,7 @@ mod tests {
         let pending = Pending::new(1);
         let key = Key::new(KEY);
         let put = Change::Put { key: KEY, value: b"value", expires_at: None };
-        for round in 0..2000 {
+        for round in 0..300 {
             let (cleared, lsn) = (2 * round + 1, 2 * round + 2);
             let at = |lsn| move || Ok::<_, ()>(Appended { lsn, ticket: lsn });
             pending.clear(&[key.slot], at(cleared), || ()).unwrap();
