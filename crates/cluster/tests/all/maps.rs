@@ -16,7 +16,7 @@ fn spread_gives_each_node_its_share() {
         assert!(owners.iter().all(Option::is_some));
         for node in &map.nodes {
             let slots = owners.iter().flatten().filter(|owner| owner.id == node.id).count();
-            assert!(slots > share * 3 / 4 && slots < share * 5 / 4 + 1, "{slots} of {share}");
+            assert!(slots > share * 7 / 10 && slots < share * 13 / 10 + 1, "{slots} of {share}");
         }
     }
 }
@@ -29,7 +29,7 @@ fn node_that_comes_takes_slots_only_for_itself() {
         let moved = before.owners().into_iter().zip(after.owners()).filter(|(old, new)| old != new);
         let moved: Vec<_> = moved.map(|(_, to)| to.unwrap().id.clone()).collect();
         assert!(moved.iter().all(|to| to == new));
-        assert!(moved.len() < 16_384 / (count + 1) * 5 / 4, "{}", moved.len());
+        assert!(moved.len() < 16_384 / (count + 1) * 13 / 10, "{}", moved.len());
     }
 }
 
