@@ -12,6 +12,7 @@ use super::segments::{Segment, Segments};
 use super::{Options, Stats};
 use crate::arbiter::{Arbiter, Effect, Incarnation, Link};
 use crate::message::{Access, ToMemory, ToServing, WIRE};
+use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -738,5 +739,7 @@ fn die(why: &str) -> ! {
     let why = format!("the memory node ends, since {why}, and the node could still write; start it again");
     log::error!("{why}");
     eprintln!("{why}");
+    // At once: a library may have a handler for the signal of an abort.
+    let _ = kill_process(getpid(), Signal::KILL);
     std::process::abort()
 }

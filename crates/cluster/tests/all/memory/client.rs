@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use terrace_cluster::entry::{Change, Entry};
@@ -10,12 +13,15 @@ use terrace_cluster::log::{Grant, Piece, ShardLog};
 use terrace_cluster::memory::{MemoryNode, Options};
 use terrace_cluster::message::{Access, Item, ToMemory, ToServing, WIRE};
 use terrace_cluster::slot::{SLOTS, SlotRange};
-use terrace_fabric::{Fabric, Libfabric, LibfabricConnection, Operation, Place, RegionKey, Until, perform};
+use terrace_fabric::{
+    Access as Right, Endpoint, Error, Fabric, Libfabric, LibfabricConnection, LibfabricEndpoint, Memory,
+    Operation, Place, RegionKey, Until, perform,
+};
 
 /// No test waits so long for anything that happens.
 pub(crate) const FAR: Duration = Duration::from_secs(60);
 pub(crate) const SEGMENT: u64 = 5 << 20;
-pub(crate) const LEASE: Duration = Duration::from_millis(600);
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
 /// Options of a memory node in this directory.
 pub(crate) fn options(directory: &std::path::Path) -> Options {
@@ -48,13 +54,48 @@ pub(crate) struct Client {
     messages: mpsc::Receiver<Option<ToServing>>,
     pub(crate) session: u64,
     pub(crate) access: Access,
-    lane: LibfabricConnection,
+    pub(crate) lane: LibfabricConnection,
     pub(crate) log: ShardLog,
     pub(crate) keys: Vec<(u64, RegionKey)>,
     /// Messages that were not waited for yet.
     early: VecDeque<ToServing>,
     sent: u64,
     pub(crate) pin: u64,
+    /// What it tells as durable; if `None`, the truth.
+    pub(crate) tells: Option<u64>,
+    heart: Arc<Heart>,
+}
+
+/// Repeats the last renewal, so that the lease goes on whatever the test waits for.
+struct Heart {
+    beats: AtomicBool,
+    pin: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl Heart {
+    fn start(sender: Sender) -> Arc<Self> {
+        let heart = Self { beats: true.into(), pin: 0.into(), durable: 0.into() };
+        let heart = Arc::new(heart);
+        let beating = heart.clone();
+        std::thread::spawn(move || {
+            while beating.beats.load(Relaxed) {
+                let (pin, durable) = (beating.pin.load(Relaxed), vec![beating.durable.load(Relaxed)]);
+                if sender.send(&ToMemory::Renew { sent: 0, pin, durable }).is_err() {
+                    return;
+                }
+                std::thread::sleep(LEASE / 8);
+            }
+        });
+        heart
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.heart.beats.store(false, Relaxed);
+        self.sender.close();
+    }
 }
 
 /// A link to the memory node, and its messages; `None` at its end.
@@ -79,8 +120,22 @@ impl Client {
         let Some(ToServing::Welcome { incarnation, access, .. }) = welcome else { panic!("{welcome:?}") };
         let access = Access::decode(&access).unwrap();
         let lane = fabric().connect(&access.lanes[0]).unwrap();
+        let heart = Heart::start(sender.clone());
         let (log, keys, early) = (ShardLog::new(0), Vec::new(), VecDeque::new());
-        Self { sender, messages, session: incarnation, access, lane, log, keys, early, sent: 0, pin: 0 }
+        Self {
+            sender,
+            messages,
+            session: incarnation,
+            access,
+            lane,
+            log,
+            keys,
+            early,
+            sent: 0,
+            pin: 0,
+            tells: None,
+            heart,
+        }
     }
 
     /// As [`Client::hello`], with all slots.
@@ -101,7 +156,10 @@ impl Client {
     }
 
     fn next(&mut self) -> Option<ToServing> {
-        let message = self.messages.recv_timeout(FAR).expect("a message in time");
+        let mut message = self.messages.recv_timeout(FAR).expect("a message in time");
+        while let Some(ToServing::Renewed { sent: 0, .. }) = message {
+            message = self.messages.recv_timeout(FAR).expect("a message in time");
+        }
         if let Some(ToServing::Segment { number, bytes, key, .. }) = message {
             self.log.grant(Grant { number, bytes });
             self.keys.push((number, RegionKey::from_bytes(key)));
@@ -123,8 +181,9 @@ impl Client {
         }
     }
 
-    /// Waits for the end of the link, and returns why it ended.
+    /// Renews the lease no more, waits for the end of the link, and returns why it ended.
     pub(crate) fn wait_for_the_end(&mut self) -> Option<String> {
+        self.heart.beats.store(false, Relaxed);
         let mut why = None;
         while let Some(message) = self.next() {
             if let ToServing::Fenced { why: told } = message {
@@ -147,7 +206,9 @@ impl Client {
     /// Renews the lease, and returns what is merged.
     pub(crate) fn renew(&mut self) -> u64 {
         self.sent += 1;
-        let (sent, pin, durable) = (self.sent, self.pin, vec![self.log.durable()]);
+        let (sent, pin, durable) = (self.sent, self.pin, vec![self.tells.unwrap_or(self.log.durable())]);
+        self.heart.pin.store(pin, Relaxed);
+        self.heart.durable.store(durable[0], Relaxed);
         self.sender.send(&ToMemory::Renew { sent, pin, durable }).unwrap();
         let renewed = self.wait(|message| matches!(message, ToServing::Renewed { .. }));
         let ToServing::Renewed { sent, pin, merged } = renewed else { unreachable!() };
@@ -214,7 +275,7 @@ impl Client {
     }
 
     pub(crate) fn release(&mut self, ranges: &[SlotRange]) {
-        let durable = vec![self.log.durable()];
+        let durable = vec![self.tells.unwrap_or(self.log.durable())];
         self.sender.send(&ToMemory::Release { ranges: ranges.to_vec(), durable }).unwrap();
     }
 
@@ -232,7 +293,7 @@ impl Client {
     }
 
     pub(crate) fn count(&mut self) -> u64 {
-        let durable = vec![self.log.durable()];
+        let durable = vec![self.tells.unwrap_or(self.log.durable())];
         self.sender.send(&ToMemory::Count { id: 8, durable }).unwrap();
         match self.wait(|message| matches!(message, ToServing::Counted { .. })) {
             ToServing::Counted { id: 8, keys } => keys,
@@ -241,11 +302,58 @@ impl Client {
     }
 
     pub(crate) fn page(&mut self, cursor: u64, at_least: u32, values: bool) -> (Vec<Item>, u64) {
-        let durable = vec![self.log.durable()];
+        let durable = vec![self.tells.unwrap_or(self.log.durable())];
         self.sender.send(&ToMemory::Scan { id: 9, cursor, at_least, values, durable }).unwrap();
         match self.wait(|message| matches!(message, ToServing::Scanned { .. })) {
             ToServing::Scanned { id: 9, page } => page.unwrap(),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// Libfabric whose endpoints do not close.
+pub(crate) struct FailingFabric(Libfabric);
+
+pub(crate) struct FailingEndpoint(LibfabricEndpoint);
+
+impl FailingFabric {
+    pub(crate) fn new() -> Self {
+        Self(fabric())
+    }
+}
+
+impl Fabric for FailingFabric {
+    type Endpoint = FailingEndpoint;
+    type Connection = LibfabricConnection;
+
+    fn open(&self) -> Result<FailingEndpoint, Error> {
+        self.0.open().map(FailingEndpoint)
+    }
+
+    fn connect(&self, address: &[u8]) -> Result<LibfabricConnection, Error> {
+        self.0.connect(address)
+    }
+}
+
+impl Endpoint for FailingEndpoint {
+    fn address(&self) -> &[u8] {
+        self.0.address()
+    }
+
+    fn register(
+        &mut self,
+        memory: Arc<dyn Memory>,
+        bytes: Range<usize>,
+        access: Right,
+    ) -> Result<RegionKey, Error> {
+        self.0.register(memory, bytes, access)
+    }
+
+    fn revoke(&mut self, region: RegionKey) -> Result<(), Error> {
+        self.0.revoke(region)
+    }
+
+    fn close(self) -> Result<(), Error> {
+        Err(Error::Empty)
     }
 }

@@ -1,0 +1,197 @@
+//! A memory node that is killed.
+
+use super::client::{Client, FAR, FailingFabric, directory, options, start};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use terrace_cluster::memory::{MemoryNode, Options};
+use terrace_cluster::message::ToMemory;
+use terrace_cluster::slot::{SLOTS, SlotRange};
+use terrace_testkit::process::{Victim, task};
+
+/// Not a test by itself: the process of a memory node.
+#[test]
+fn child() {
+    let Some(task) = task() else { return };
+    let (what, path) = task.split_once(' ').unwrap();
+    let path = Path::new(path);
+    let address = match what {
+        "node" => {
+            let node = start(options(path));
+            let address = node.address();
+            std::mem::forget(node);
+            address
+        }
+        "fails" => {
+            let node = MemoryNode::start(FailingFabric::new(), options(path), Box::new(|_| ())).unwrap();
+            let address = node.address();
+            std::mem::forget(node);
+            address
+        }
+        _ => panic!("{task}"),
+    };
+    std::fs::write(path.join("new"), address.to_string()).unwrap();
+    std::fs::rename(path.join("new"), path.join("address")).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A memory node in a process of its own.
+fn node(what: &str, path: &Path) -> (Victim, SocketAddr) {
+    let file = path.join("address");
+    let _ = std::fs::remove_file(&file);
+    let victim =
+        Victim::of_test("memory::restart::child", &format!("{what} {}", path.display()), &[]).unwrap();
+    let began = Instant::now();
+    loop {
+        if let Ok(address) = std::fs::read_to_string(&file) {
+            return (victim, address.parse().unwrap());
+        }
+        assert!(began.elapsed() < FAR && victim.ended().unwrap().is_none(), "the node starts");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn entry_that_arrived_survives_a_kill() {
+    let directory = directory();
+    let (victim, address) = node("node", directory.path());
+    let mut client = Client::with_all(address, "one");
+    client.put(b"merged", b"value");
+    client.settle();
+    for number in 0..1000_u32 {
+        client.put(&number.to_le_bytes(), b"value");
+    }
+    assert!(client.try_write());
+    victim.kill();
+    let node = start(options(directory.path()));
+    // It has no session of the node before: the old one ends first.
+    let mut client = Client::with_all(node.address(), "one");
+    assert_eq!(client.value(b"merged").unwrap(), b"value");
+    for number in 0..1000_u32 {
+        assert_eq!(client.value(&number.to_le_bytes()).unwrap(), b"value", "{number}");
+    }
+    assert_eq!(client.count(), 1001);
+    // Not the one that was merged before.
+    assert_eq!(node.stats().merged_entries, 1000);
+    client.put(b"merged", b"again");
+    client.settle();
+}
+
+/// Another node has changed the slot since: a replay would undo that.
+#[test]
+fn entry_that_was_merged_is_not_merged_again() {
+    let directory = directory();
+    let (victim, address) = node("node", directory.path());
+    let mut one = Client::with_all(address, "one");
+    one.put(b"key", b"one");
+    assert!(one.try_write());
+    let slot = terrace_protocol::slot(b"key");
+    let slot = SlotRange::new(slot, slot).unwrap();
+    one.release(&[slot]);
+    let mut other = Client::hello(address, "other");
+    other.acquire(&[slot]);
+    other.put(b"key", b"other");
+    other.settle();
+    // And back: now the slot is the first one's again.
+    other.release(&[slot]);
+    one.acquire(&[slot]);
+    assert_eq!(one.value(b"key").unwrap(), b"other");
+    victim.kill();
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "third");
+    assert_eq!(client.value(b"key").unwrap(), b"other");
+    assert_eq!(node.stats().merged_entries, 0);
+}
+
+/// Kills at many moments of merges over several segments. Whatever was written is there once.
+#[test]
+fn kills_at_any_moment_lose_nothing() {
+    let directory = directory();
+    let value = vec![5; 100_000];
+    let mut last = vec![None; 30];
+    for round in 0..8_u32 {
+        let (victim, address) = node("node", directory.path());
+        let mut client = Client::with_all(address, "one");
+        for (key, number) in last.iter().enumerate() {
+            let found = client
+                .value(&key.to_le_bytes())
+                .map(|value| u32::from_le_bytes(value[..4].try_into().unwrap()));
+            assert_eq!(found, *number, "round {round}, key {key}");
+        }
+        client.wait_for_segments(2);
+        let began = Instant::now();
+        let mut number = 0_u32;
+        while number < 60 || began.elapsed() < Duration::from_millis(u64::from(round) * 17) {
+            let key = number as usize % last.len();
+            let named = [&(round * 10_000 + number).to_le_bytes(), &value[..]].concat();
+            if !client.try_put(&key.to_le_bytes(), &named) {
+                break;
+            }
+            assert!(client.try_write());
+            last[key] = Some(round * 10_000 + number);
+            if number.is_multiple_of(3) {
+                client.renew();
+            }
+            number += 1;
+        }
+        victim.kill();
+    }
+}
+
+#[test]
+fn clean_stop_merges_everything() {
+    let directory = directory();
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "one");
+    for number in 0..500_u32 {
+        client.put(&number.to_le_bytes(), b"value");
+    }
+    assert!(client.try_write());
+    node.stop().unwrap();
+    assert!(client.wait_for_the_end().unwrap().contains("stops"));
+    let store = terrace::Store::options().path(directory.path().join("pool")).open().unwrap();
+    assert_eq!(store.len(), 500);
+    assert_eq!(store.stats().pool.unwrap().found, terrace::Start::Clean);
+    drop(store);
+    // Its slots are free once its lease is over, and its keys are counted.
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "two");
+    assert_eq!(client.count(), 500);
+    assert_eq!(node.stats().merged_entries, 0);
+}
+
+/// A node that cannot be fenced off must not outlive it.
+#[test]
+fn process_ends_if_an_endpoint_is_not_closed() {
+    let directory = directory();
+    let (victim, address) = node("fails", directory.path());
+    let client = Client::with_all(address, "one");
+    assert!(victim.ended().unwrap().is_none());
+    client.sender.send(&ToMemory::Leave).unwrap();
+    let began = Instant::now();
+    let status = loop {
+        match victim.ended().unwrap() {
+            Some(status) => break status,
+            None => assert!(began.elapsed() < FAR, "it ends"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status:?}");
+}
+
+/// Slots are not free before the lease of the node that had them is over, also through a kill.
+#[test]
+fn lease_is_waited_for_after_a_kill() {
+    let directory = directory();
+    let long = |path: &Path| Options { lease: Duration::from_secs(3), ..options(path) };
+    let (victim, address) = node("node", directory.path());
+    let _one = Client::with_all(address, "one");
+    victim.kill();
+    let began = Instant::now();
+    let node = start(long(directory.path()));
+    let mut other = Client::hello(node.address(), "other");
+    other.acquire(&[SlotRange::new(0, SLOTS - 1).unwrap()]);
+    assert!(began.elapsed() >= Duration::from_secs(3));
+}
