@@ -7,7 +7,7 @@
 //! - [`Slow`] delays any medium below it according to a [`Profile`]: Optane, CXL memory,
 //!   phase-change memory.
 //! - [`Jittery`] makes races on any medium below it more likely.
-//! - [`torn_read`] reads a pool's bytes as a reader elsewhere does.
+//! - [`torn_read`] reads a pool's bytes as a reader elsewhere does, and [`Tearing`] tears words.
 //! - [`linearizable`] checks a history of operations on one key.
 //! - [`schedule`] runs threads in many interleavings, each from a seed, and checks their answers.
 //! - [`crash`] crashes a store after each of its stores and checks every state that a crash may
@@ -49,5 +49,5 @@ pub use records::{KeySort, TestKey, TestKeys, TestRecord};
 pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
 pub use threads::in_other_thread;
-pub use torn::torn_read;
+pub use torn::{Tearing, torn_read};
 pub use trace::{Event, Piece, Role, Trace, What};

@@ -68,6 +68,8 @@ mod lookup;
 mod search;
 #[cfg(test)]
 mod test_images;
+#[cfg(test)]
+mod test_torn;
 
 pub use driver::{Answer, Fetch, Remote};
 pub use search::{Search, Step};

@@ -14,14 +14,14 @@ use terrace_medium::{Dram, Offset};
 use terrace_pool::{Lock, Pool};
 use terrace_testkit::torn_read;
 
-type Strings = Bytes<WordRecords>;
-type Index<M> = Clht<M, Strings>;
+pub(super) type Strings = Bytes<WordRecords>;
+pub(super) type Index<M> = Clht<M, Strings>;
 
-fn hash(index: &Index<impl MappedMedium>, key: u64) -> u64 {
+pub(super) fn hash(index: &Index<impl MappedMedium>, key: u64) -> u64 {
     Strings::hash(&key.to_le_bytes(), index.seed)
 }
 
-fn insert<M: MappedMedium>(index: &Index<M>, keys: impl IntoIterator<Item = u64>) {
+pub(super) fn insert<M: MappedMedium>(index: &Index<M>, keys: impl IntoIterator<Item = u64>) {
     let guard = index.pool.pin();
     for key in keys {
         let record = WordRecords::put(&guard, key);
@@ -30,11 +30,11 @@ fn insert<M: MappedMedium>(index: &Index<M>, keys: impl IntoIterator<Item = u64>
 }
 
 /// Keys of one bucket of a table of eight.
-fn keys_of(index: &Index<impl MappedMedium>, bucket: u64) -> impl Iterator<Item = u64> {
+pub(super) fn keys_of(index: &Index<impl MappedMedium>, bucket: u64) -> impl Iterator<Item = u64> {
     (1..).filter(move |&key| hash(index, key) >> 61 == bucket)
 }
 
-fn bytes<M: MappedMedium>(pool: &Pool<M>, Read { offset, len }: Read) -> Result<Vec<u8>, String> {
+pub(super) fn bytes<M: MappedMedium>(pool: &Pool<M>, Read { offset, len }: Read) -> Result<Vec<u8>, String> {
     torn_read(pool, (offset, len), 0, || ()).ok_or_else(|| format!("no {len} bytes at {offset}"))
 }
 
@@ -79,7 +79,7 @@ fn finish<M: MappedMedium>(index: &Index<M>) {
 }
 
 /// The answer for a key that is present.
-fn present<M: MappedMedium>(index: &Index<M>, key: u64) -> Answer<u64> {
+pub(super) fn present<M: MappedMedium>(index: &Index<M>, key: u64) -> Answer<u64> {
     Answer::Found(index.get(&index.pool.pin(), &key.to_le_bytes()).unwrap())
 }
 
