@@ -32,11 +32,13 @@ fn key_is_found_by_one_sided_reads() {
     let pool = RegionKey::from_bytes(client.access.pool[1]);
     let mut remote = Remote::new(Address { root, seed, start, end });
     for number in [0, 17, 4999_u32] {
-        let mut fetch = |parts: Reads| Ok::<_, ()>(parts.iter().flat_map(|part| read(&mut lane, pool, part)).collect());
+        let mut fetch =
+            |parts: Reads| Ok::<_, ()>(parts.iter().flat_map(|part| read(&mut lane, pool, part)).collect());
         let answer = remote::get(&mut remote, &number.to_le_bytes(), 64, &mut fetch).unwrap();
         assert!(matches!(answer, Answer::Found(value) if *value == number.to_be_bytes()), "{number}");
     }
-    let mut fetch = |parts: Reads| Ok::<_, ()>(parts.iter().flat_map(|part| read(&mut lane, pool, part)).collect());
+    let mut fetch =
+        |parts: Reads| Ok::<_, ()>(parts.iter().flat_map(|part| read(&mut lane, pool, part)).collect());
     assert!(matches!(remote::get(&mut remote, b"absent", 64, &mut fetch).unwrap(), Answer::Absent));
     // The pool may be read only, and the segments only be written.
     let to = Place { region: pool, offset: root };
