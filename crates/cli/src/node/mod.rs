@@ -378,7 +378,7 @@ fn node_settings(
 ) -> Result<serving::Settings, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16;
     if config.number(Key::Threads) == 0 {
-        config.assign("threads", &(4 * cores).to_string()).map_err(Failure::new)?;
+        config.assign("threads", &(2 * cores).to_string()).map_err(Failure::new)?;
     }
     let or = |given: u16, default: u16| if given == 0 { default } else { given };
     let threads = u16::try_from(config.number(Key::Threads)).unwrap_or(u16::MAX);
