@@ -146,7 +146,7 @@ pub(crate) struct ServingOptions {
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) shards: u16,
     /// Connections to the memory: one for the logs, the others for as many reads at a time; 0: one more
-    /// than threads
+    /// than threads, 64 at most
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_lanes)]
     pub(crate) lanes: u16,
 }
@@ -162,8 +162,8 @@ pub(crate) fn parse_cache(text: &str) -> Result<u64, String> {
 }
 
 fn parse_lanes(text: &str) -> Result<u16, String> {
-    let lanes = text.parse().ok().filter(|lanes| *lanes == 0 || (2..=256).contains(lanes));
-    lanes.ok_or_else(|| "it must be 0, or 2 to 256".into())
+    let lanes = text.parse().ok().filter(|lanes| *lanes == 0 || (2..=64).contains(lanes));
+    lanes.ok_or_else(|| "it must be 0, or 2 to 64".into())
 }
 
 pub(crate) fn run(options: NodeOptions) -> Outcome {
@@ -385,7 +385,7 @@ fn node_settings(
     Ok(serving::Settings {
         id: id.into(),
         shards: or(options.serving.shards, cores.min(4)),
-        lanes: or(options.serving.lanes, threads.min(255) + 1),
+        lanes: or(options.serving.lanes, threads.min(63) + 1),
         cache_bytes: options.serving.cache,
         host,
         clock: Arc::new(clock::System),
