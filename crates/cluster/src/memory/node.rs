@@ -720,6 +720,7 @@ where
             newest_pin: self.pins.newest(),
             requests,
             requests_waiting,
+            is_resizing: self.data.engine.stats().index.is_some_and(|index| index.resizing),
         }
     }
 
