@@ -92,7 +92,11 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
         while cluster.memory.stats().is_resizing && began.elapsed() < Duration::from_secs(5) {
             moving.push(cluster.look(present, round)?);
         }
-        rested.push(cluster.look(present, round)?);
+        let look = cluster.look(present, round)?;
+        if look > 2.15 {
+            super::say(&format!("  {present} keys: {look}"));
+        }
+        rested.push(look);
     }
     let most = |looks: &[f64]| looks.iter().copied().fold(0.0, f64::max);
     let mean = rested.iter().sum::<f64>() / rested.len() as f64;

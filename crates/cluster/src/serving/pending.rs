@@ -6,18 +6,44 @@
 
 use super::logs::Appended;
 use super::read::Key;
-use crate::entry::Change;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use terrace_engine::{Token, Value};
 
 const STRIPES: usize = 4096;
 
-/// A value with its expiry.
+/// A key with its value and expiry, copied together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Copied {
-    pub(super) value: Arc<[u8]>,
+    /// The key, then the value.
+    bytes: Arc<[u8]>,
+    key_len: u32,
     pub(super) expires_at: Option<u64>,
+}
+
+impl Copied {
+    pub(super) fn new(key: &[u8], value: &[u8], expires_at: Option<u64>) -> Self {
+        Self { bytes: [key, value].concat().into(), key_len: key.len() as u32, expires_at }
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_len as usize]
+    }
+
+    pub(super) fn value(&self) -> &[u8] {
+        &self.bytes[self.key_len as usize..]
+    }
+
+    /// Bytes of both.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The value, without a copy.
+    pub(super) fn into_value(self, token: Token) -> Value<'static> {
+        Value::shared(self.bytes, self.key_len as usize, self.expires_at, token)
+    }
 }
 
 /// The unmerged writes of a session.
@@ -138,7 +164,7 @@ impl Pending {
     pub(super) fn apply<E>(
         &self,
         shard: u16,
-        writes: &[(Key<'_>, Change<'_>)],
+        writes: &[(Key<'_>, Option<Copied>)],
         append: impl FnOnce() -> Result<Appended, E>,
         then: impl FnOnce(),
     ) -> Result<Appended, E> {
@@ -151,14 +177,8 @@ impl Pending {
         // ORDER: pairs with the load in `get`.
         self.shards[usize::from(shard)].count.fetch_add(writes.len(), Release);
         let mut order = lock(&self.order[usize::from(shard)]);
-        for (Key { bytes, hash, slot }, change) in writes {
-            let (stripe, key) = (Self::stripe_of(*hash), Arc::<[u8]>::from(*bytes));
-            let entry = match change {
-                Change::Put { value, expires_at, .. } => {
-                    Some(Copied { value: (*value).into(), expires_at: *expires_at })
-                }
-                Change::Remove { .. } => None,
-            };
+        for (Key { bytes, hash, slot }, entry) in writes {
+            let (stripe, key, entry) = (Self::stripe_of(*hash), Arc::<[u8]>::from(*bytes), entry.clone());
             let table = &mut tables[stripes.binary_search(&stripe).expect("locked above")];
             table.insert(Arc::clone(&key), Unmerged { lsn, slot: *slot, entry });
             // ORDER: pairs with the load in `get`.
@@ -257,12 +277,12 @@ mod tests {
     fn key_put_after_a_clear_is_never_absent() {
         let pending = Pending::new(1);
         let key = Key::new(KEY);
-        let put = Change::Put { key: KEY, value: b"value", expires_at: None };
+        let put = Some(Copied::new(KEY, b"value", None));
         for round in 0..300 {
             let (cleared, lsn) = (2 * round + 1, 2 * round + 2);
             let at = |lsn| move || Ok::<_, ()>(Appended { lsn, ticket: lsn });
             pending.clear(&[key.slot], at(cleared), || ()).unwrap();
-            pending.apply(0, &[(key, put)], at(lsn), || ()).unwrap();
+            pending.apply(0, &[(key, put.clone())], at(lsn), || ()).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| pending.merged(&[lsn]));
                 while let Some(found) = pending.get(key.hash, key.slot, KEY) {

@@ -38,8 +38,8 @@ impl Seen {
     /// The entry, if it has not expired.
     pub(super) fn live(self, clock: &dyn Clock) -> Option<Value<'static>> {
         let token = self.token();
-        let Copied { value, expires_at } = self.entry.filter(|copied| !has_expired(copied, clock))?;
-        Some(Value::shared(value, expires_at, token))
+        let copied = self.entry.filter(|copied| !has_expired(copied, clock))?;
+        Some(copied.into_value(token))
     }
 
     pub(super) fn version(&self, clock: &dyn Clock) -> Version {
@@ -50,7 +50,7 @@ impl Seen {
     /// As an entry that a modification sees.
     pub(super) fn entry(&self, clock: &dyn Clock) -> Option<Entry<'_>> {
         let copied = self.entry.as_ref().filter(|copied| !has_expired(copied, clock))?;
-        Some(Entry { value: &copied.value, expires_at: copied.expires_at, token: self.token() })
+        Some(Entry { value: copied.value(), expires_at: copied.expires_at, token: self.token() })
     }
 }
 
@@ -65,8 +65,8 @@ impl Node {
         if let Some(entry) = self.near(view, key) {
             return Ok(Seen { entry, stamp });
         }
-        let known = view.session().cache.shortcut(key.bytes, view.word(key.slot).generation());
-        let found = remote::look_up(view.session(), &[(key.bytes, known)]).pop().expect("one a key");
+        let known = view.session().cache.shortcut(key, view.word(key.slot).generation());
+        let found = remote::look_up(view.session(), &[(key, known)]).pop().expect("one a key");
         self.keep(view, key, stamp, found?)
     }
 
@@ -76,7 +76,7 @@ impl Node {
         session
             .pending
             .get(key.hash, key.slot, key.bytes)
-            .or_else(|| session.cache.value(key.bytes, view.word(key.slot).generation()).map(Some))
+            .or_else(|| session.cache.value(key, view.word(key.slot).generation()).map(Some))
     }
 
     /// Puts what was found into the cache, unless it was written meanwhile.
@@ -87,7 +87,7 @@ impl Node {
         if let Some(copied) = &entry {
             session.pending.with_table(key.hash, || {
                 if self.slots.stamp(key.hash, self.slots.word(key.slot)) == stamp {
-                    session.cache.keep(key.bytes, generation, copied.clone(), shortcut);
+                    session.cache.keep(key, generation, copied.clone(), shortcut);
                 }
             });
         }
@@ -153,9 +153,9 @@ impl Node {
             Ok(session) => session,
             Err(error) => return far.iter().for_each(|(nth, ..)| results[*nth] = Err(error.clone())),
         };
-        let shortcut = |key: &Key<'_>, generation| session.cache.shortcut(key.bytes, generation);
-        let wanted: Vec<(&[u8], Option<Shortcut>)> =
-            far.iter().map(|(_, key, _, word)| (key.bytes, shortcut(key, word.generation()))).collect();
+        let shortcut = |key: &Key<'_>, generation| session.cache.shortcut(*key, generation);
+        let wanted: Vec<(Key<'_>, Option<Shortcut>)> =
+            far.iter().map(|(_, key, _, word)| (*key, shortcut(key, word.generation()))).collect();
         let found = remote::look_up(&session, &wanted);
         for ((nth, key, stamp, word), found) in far.iter().zip(found) {
             results[*nth] = found.and_then(|found| {

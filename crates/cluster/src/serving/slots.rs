@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 /// Counters of writes, by the hash of the key.
-const COUNTERS: usize = 1 << 18;
+const COUNTERS: usize = 1 << 16;
 
 /// The state of a slot at one moment. It has changed whenever the word has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

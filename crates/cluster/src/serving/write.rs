@@ -60,22 +60,21 @@ impl Node {
             )));
         }
         let shard = view.slot % session.shards;
+        let copy = |(key, change): &(Key<'_>, entry::Change<'_>)| match change {
+            entry::Change::Put { value, expires_at, .. } => Some(Copied::new(key.bytes, value, *expires_at)),
+            entry::Change::Remove { .. } => None,
+        };
+        let writes: Vec<_> = changes.iter().map(|change| (change.0, copy(change))).collect();
         let keep = || {
-            for (key, change) in changes {
+            for (key, value) in &writes {
                 self.slots.count(key.hash);
-                let value = match change {
-                    entry::Change::Put { value, expires_at, .. } => {
-                        Some(Copied { value: (*value).into(), expires_at: *expires_at })
-                    }
-                    entry::Change::Remove { .. } => None,
-                };
-                session.cache.written(key.bytes, view.word(key.slot).generation(), value);
+                session.cache.written(*key, view.word(key.slot).generation(), value.clone());
             }
         };
         loop {
             view.confirm_write()?;
             let append = || session.logs.append(shard, &entry, is_removal);
-            match session.pending.apply(shard, changes, append, keep) {
+            match session.pending.apply(shard, &writes, append, keep) {
                 Ok(appended) => {
                     self.watches.report(changes.iter().map(|(_, change)| change.key()));
                     if session.logs.is_short(shard) {
@@ -248,7 +247,7 @@ impl Node {
                 WriteKind::Put { value, expires_at } => entry::Change::Put { key, value, expires_at },
                 WriteKind::Remove => entry::Change::Remove { key },
                 WriteKind::Expire(expires_at) => match &kept[nth] {
-                    Some(copied) => entry::Change::Put { key, value: &copied.value, expires_at },
+                    Some(copied) => entry::Change::Put { key, value: copied.value(), expires_at },
                     // It was expected with a value, or its expiry means nothing.
                     None => continue,
                 },
