@@ -16,6 +16,8 @@ use crate::{
     serve,
     settings::{OfChange, OfMetrics, OfPool, OfReader, OfServer, Settings},
 };
+#[cfg(feature = "cluster")]
+use crate::{cluster::ClusterCommand, node::NodeOptions};
 
 /// A key-value store for memory that outlives the process.
 #[derive(Debug, Parser)]
@@ -62,6 +64,13 @@ pub(crate) enum Command {
     Bench(BenchOptions),
     /// Make an HTML page with plots from the JSON files of `bench` and `cargo peers`
     Report(ReportOptions),
+    /// Run a node of a cluster: the memory node, or a serving node
+    #[cfg(feature = "cluster")]
+    Node(NodeOptions),
+    /// Run a cluster on this machine, or show and change a cluster
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
 }
 
 impl Command {
@@ -84,6 +93,12 @@ impl Command {
             Command::Bench(options) => options.pool.name_pool(pool),
             Command::Report(_) => {
                 Err(Failure::usage("--pool has no meaning for report, which reads files of results"))
+            }
+            #[cfg(feature = "cluster")]
+            Command::Node(options) => options.settings.name_pool(pool),
+            #[cfg(feature = "cluster")]
+            Command::Cluster(_) => {
+                Err(Failure::usage("--pool has no meaning for cluster: the memory node has the pool"))
             }
         }
     }

@@ -5,6 +5,8 @@ mod args;
 mod bench;
 mod check;
 mod clock;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod copies;
 mod dump;
 mod environment;
@@ -12,6 +14,8 @@ mod failure;
 mod in_force;
 mod keys;
 mod load;
+#[cfg(feature = "cluster")]
+mod node;
 mod open;
 mod record;
 mod remote;
@@ -75,5 +79,9 @@ fn run(command: Command) -> Outcome {
         Command::Stats(options) => stats::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Report(options) => report::run(&options),
+        #[cfg(feature = "cluster")]
+        Command::Node(options) => node::run(options),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(command) => cluster::run(command),
     }
 }

@@ -84,7 +84,7 @@ fn make_path_absolute(config: &Config) -> Result<(), Failure> {
 
 /// Listens; retries for a second, as a killed server keeps its ports until the kernel has released
 /// its memory.
-fn listen(config: &Config) -> Result<Listeners, ListenError> {
+pub(crate) fn listen(config: &Config) -> Result<Listeners, ListenError> {
     for _ in 0..ATTEMPTS {
         match Listeners::bind(config) {
             Err(ListenError::PortInUse { .. } | ListenError::UnixInUse { .. }) => {
@@ -97,7 +97,7 @@ fn listen(config: &Config) -> Result<Listeners, ListenError> {
 }
 
 /// The addresses of the server, for clients and metrics scrapers.
-fn places(listeners: &Listeners) -> String {
+pub(crate) fn places(listeners: &Listeners) -> String {
     let tcp = listeners.tcp_addresses().into_iter().map(|address| format!("redis://{address}"));
     let unix = listeners.unix_path().map(|path| format!("unix://{}", path.display()));
     let metrics = listeners.metrics_address().map(|address| format!("metrics http://{address}/metrics"));
@@ -217,7 +217,7 @@ pub(crate) fn password_in(path: &Path) -> Result<String, Failure> {
     }
 }
 
-fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
+pub(crate) fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
     if config.is_explicit(Key::Password) {
         return Err(Failure::usage(format!(
             "there are two passwords: one from --password or TERRACE_PASSWORD, one from the file {}; give only one",
@@ -229,7 +229,7 @@ fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
 }
 
 /// Logs lines like `2026-11-21T09:04:05Z warning: only 992 clients at once: ...`.
-fn log_to_stderr(config: &Config) {
+pub(crate) fn log_to_stderr(config: &Config) {
     let mut builder = env_logger::Builder::new();
     // The builder passes everything: CONFIG SET loglevel may raise the level later.
     builder.filter_level(LevelFilter::Trace).format(|out, record| {
@@ -271,7 +271,7 @@ const SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2];
 /// Handles [`SIGNALS`] in a thread. The first SIGTERM or SIGINT shuts the server down cleanly, as
 /// soon as the caller has set the returned cell; the second exits at once. The others are ignored:
 /// as in Redis, a closed terminal (SIGHUP) does not stop the server.
-fn handle_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
+pub(crate) fn handle_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
     let stopper = Arc::new(OnceLock::new());
     let (mut signals, server) = (Signals::new(SIGNALS)?, Arc::clone(&stopper));
     let wait = move || {

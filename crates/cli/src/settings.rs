@@ -118,6 +118,27 @@ impl Wanted for OfServer {
     }
 }
 
+/// A node of a cluster: the pool of a memory node, or the server of a serving node.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfNode;
+
+#[cfg(feature = "cluster")]
+impl Wanted for OfNode {
+    fn wants(setting: &Setting) -> bool {
+        let of_pool = [Key::Pool, Key::Size, Key::HugePages].contains(&setting.key);
+        let of_server = !OfPool::wants(setting) && setting.key != Key::IoUring;
+        !setting.flag.is_empty() && (of_pool || of_server)
+    }
+
+    fn help(setting: &'static Setting) -> (&'static str, Option<&'static str>) {
+        match heading(setting.key) {
+            "Pool" => (setting.doc, Some("Memory node")),
+            heading => (setting.doc, Some(heading)),
+        }
+    }
+}
+
 /// The number of threads of `bench`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfThreads;

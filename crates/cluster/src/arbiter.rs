@@ -318,6 +318,12 @@ impl<L: Ledger> Arbiter<L> {
         self.send(id, segment);
     }
 
+    /// Tells all nodes that are served.
+    pub fn tell_all(&mut self, message: &ToServing) {
+        let serving: Vec<Incarnation> = self.serving().into_iter().map(|(id, _)| id).collect();
+        serving.into_iter().for_each(|id| self.send(id, message.clone()));
+    }
+
     /// All sessions, also those that end.
     pub fn sessions(&self) -> Vec<Incarnation> {
         self.sessions.keys().copied().collect()

@@ -16,9 +16,11 @@
 #![forbid(unsafe_code)]
 
 pub mod arbiter;
+pub mod directory;
 pub mod entry;
 pub mod link;
 pub mod log;
+pub mod manager;
 pub mod map;
 pub mod memory;
 pub mod message;

@@ -133,15 +133,16 @@ pub enum ToServing {
         /// Its key at lane 0, as the fabric tells it.
         key: [u8; 16],
     },
-    /// The pool has no room to merge one more segment: puts wait for removals.
+    /// The pool has no room for what could be written: no puts from now on. Segments that follow
+    /// are for removals.
     Full {
-        /// For this shard.
-        shard: u16,
         /// Free bytes of the pool.
         free: u64,
         /// Bytes of the pool.
         size: u64,
     },
+    /// The pool has room again.
+    Roomy,
     /// The answer to [`ToMemory::Get`]. An error is a sentence for the client.
     Got {
         /// The request's.

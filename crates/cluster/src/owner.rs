@@ -177,7 +177,8 @@ impl Owner {
             ToServing::Got { .. }
             | ToServing::Scanned { .. }
             | ToServing::Counted { .. }
-            | ToServing::Full { .. } => {}
+            | ToServing::Full { .. }
+            | ToServing::Roomy => {}
             ToServing::Fenced { why } => self.start_over(why),
         }
     }

@@ -236,7 +236,8 @@ fn here(
         }
         output.drain(..at);
         match flow {
-            Flow::More | Flow::Long | Flow::Cold => {}
+            // The last is for a node of a cluster.
+            Flow::More | Flow::Long | Flow::Cold | Flow::Later => {}
             Flow::Continue => return Ok(()),
             // `Stream::fate` lets no such command through.
             Flow::Close | Flow::Shutdown => {

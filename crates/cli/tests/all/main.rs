@@ -7,6 +7,8 @@ mod bench;
 mod beside;
 mod browser;
 mod clients;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod disk;
 mod huge_pages;
 mod inspect;

@@ -142,6 +142,8 @@ pub struct Stats {
     pub requests: u64,
     /// Requests that wait.
     pub requests_waiting: usize,
+    /// Whether the index is growing.
+    pub is_resizing: bool,
 }
 
 /// A memory node that runs. To drop it is to stop it.

@@ -98,6 +98,9 @@ pub(crate) struct Control<F: Fabric> {
     told: Serving,
     /// There is no room for segments until then.
     no_room_until: Duration,
+    /// Whether nodes were told that the pool has no room for puts.
+    is_full: bool,
+    room_seen: Duration,
     pins_renewed: Duration,
 }
 
@@ -140,9 +143,19 @@ where
             let logs = Logs::found(id, found.remove(&id).unwrap_or_default());
             sessions.insert(id, Session::new(logs, Lanes::None));
         }
-        let (links, told, no_room_until, pins_renewed) = Default::default();
-        let control =
-            Control { arbiter, links, next_link: 1, sessions, segments, told, no_room_until, pins_renewed };
+        let (links, told, no_room_until, pins_renewed, is_full, room_seen) = Default::default();
+        let control = Control {
+            arbiter,
+            links,
+            next_link: 1,
+            sessions,
+            segments,
+            told,
+            no_room_until,
+            is_full,
+            room_seen,
+            pins_renewed,
+        };
         Self {
             fabric,
             options,
@@ -351,6 +364,10 @@ where
                     false => {
                         session.pin = Some(self.pins.newest());
                         control.arbiter.opened(id, access);
+                        if control.is_full {
+                            let full = self.fullness(true, self.data.free_bytes());
+                            control.arbiter.granted_segment(id, full);
+                        }
                     }
                 }
             }
@@ -390,9 +407,10 @@ where
                 let Some(session) = control.sessions.get(&id) else { return };
                 let may = matches!(session.lanes, Lanes::Open(_)) && session.wanted[nth] > 0;
                 // ORDER: Relaxed: a segment more or less is granted a moment later.
-                if !may || logs.shards[nth].unread.load(Relaxed) >= UNREAD_MAX || !self.has_room(control) {
+                if !may || logs.shards[nth].unread.load(Relaxed) >= UNREAD_MAX || !self.has_segment(control) {
                     break;
                 }
+                self.look_at_room(control);
                 if let Err(why) = self.grant_one(control, id, nth) {
                     log::error!("could not grant a segment to session {id}: {why}");
                     control.arbiter.fail(id, &format!("the memory node could not grant a segment: {why}"));
@@ -402,18 +420,33 @@ where
         }
     }
 
-    /// Whether the pool has room to merge all that is granted, and a segment more.
-    fn has_room(&self, control: &mut Control<F>) -> bool {
-        if now() < control.no_room_until {
-            return false;
-        }
+    /// Whether there is a segment to grant.
+    fn has_segment(&self, control: &Control<F>) -> bool {
+        now() >= control.no_room_until && control.segments.free() > 0
+    }
+
+    /// Tells all nodes if the pool has no room any more to merge what is granted and a segment more,
+    /// or has it again. A segment that is granted after they were told is for removals alone.
+    fn look_at_room(&self, control: &mut Control<F>) {
         let granted = self.area.segments - control.segments.free() + 1;
         let wanted = 2 * granted * self.area.segment_bytes + ROOM;
-        let has_room = control.segments.free() > 0 && self.data.free_bytes() >= wanted;
-        if !has_room {
-            control.no_room_until = now() + AGAIN;
+        let free = self.data.free_bytes();
+        let is_full = free < wanted + if control.is_full { ROOM / 2 } else { 0 };
+        if is_full != control.is_full {
+            control.is_full = is_full;
+            log::warn!(
+                "{}",
+                if is_full { "the pool is full: puts are refused" } else { "the pool has room again" }
+            );
+            control.arbiter.tell_all(&self.fullness(is_full, free));
         }
-        has_room
+    }
+
+    fn fullness(&self, is_full: bool, free: u64) -> ToServing {
+        match is_full {
+            true => ToServing::Full { free, size: self.data.pool().size() },
+            false => ToServing::Roomy,
+        }
     }
 
     fn grant_one(&self, control: &mut Control<F>, id: Incarnation, nth: usize) -> Result<(), String> {
@@ -604,6 +637,10 @@ where
             self.event(|control| {
                 control.arbiter.tick(now());
                 self.renew_pins(control);
+                if control.is_full && now() >= control.room_seen + AGAIN {
+                    control.room_seen = now();
+                    self.look_at_room(control);
+                }
                 let is_waiting =
                     |session: &Session<F::Endpoint>| session.wanted.iter().any(|wanted| *wanted > 0);
                 let waiting = control.sessions.iter().filter(|(_, session)| is_waiting(session));
@@ -689,6 +726,7 @@ where
             newest_pin: self.pins.newest(),
             requests,
             requests_waiting,
+            is_resizing: self.data.engine.stats().index.is_some_and(|index| index.resizing),
         }
     }
 

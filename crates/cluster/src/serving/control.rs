@@ -130,10 +130,11 @@ fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
                 session.answered(id, message);
             }
         }
-        ToServing::Full { shard, free, size } => {
-            if let Some(session) = node.session() {
-                session.logs.full(shard, free, size);
-            }
+        ToServing::Full { free, size } => {
+            node.session().iter().for_each(|session| session.logs.set_full(Some((free, size))));
+        }
+        ToServing::Roomy => {
+            node.session().iter().for_each(|session| session.logs.set_full(None));
         }
         ToServing::Fenced { why } => {
             log::warn!("the memory node has ended the session: {why}");

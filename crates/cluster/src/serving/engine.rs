@@ -109,7 +109,7 @@ impl Engine for Serving {
         if keys.len() < 2 {
             return self.get_many(keys, each);
         }
-        let versions = |node: &Node| -> Vec<u32> {
+        let versions = |node: &Node| -> Vec<u64> {
             let stamp = |key: &&[u8]| {
                 let key = Key::new(key);
                 node.slots.stamp(key.hash, node.slots.word(key.slot))

@@ -29,6 +29,8 @@ struct State {
     is_flushing: bool,
     /// Segments that were granted.
     grants: u64,
+    /// The memory node has no room for puts: its free bytes and all.
+    full: Option<(u64, u64)>,
     /// Why the session has ended, if it has.
     ended: Option<String>,
 }
@@ -37,8 +39,6 @@ struct Shard {
     log: ShardLog,
     keys: HashMap<u64, RegionKey>,
     has_asked: bool,
-    /// The memory node has no room: its free bytes and all.
-    full: Option<(u64, u64)>,
 }
 
 /// An entry that was appended.
@@ -55,6 +55,8 @@ pub(super) struct Appended {
 pub(super) enum Refused {
     /// Its shard has no segment with room; so many were granted until now.
     NoRoom(u64),
+    /// The pool has no room for puts: its free bytes and all.
+    Full { free: u64, size: u64 },
     /// The session has ended, for this reason.
     Ended(String),
 }
@@ -71,10 +73,17 @@ pub(super) enum Settled {
 impl Logs {
     /// Logs of so many shards, whose first entry has the ticket behind `ticket`.
     pub(super) fn new(shards: u16, ticket: u64) -> Self {
-        let shard = || Shard { log: ShardLog::new(0), keys: HashMap::new(), has_asked: false, full: None };
+        let shard = || Shard { log: ShardLog::new(0), keys: HashMap::new(), has_asked: false };
         let shards = (0..shards).map(|_| shard()).collect();
-        let state =
-            State { shards, appended: ticket, durable: ticket, is_flushing: false, grants: 0, ended: None };
+        let state = State {
+            shards,
+            appended: ticket,
+            durable: ticket,
+            is_flushing: false,
+            grants: 0,
+            full: None,
+            ended: None,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -89,16 +98,14 @@ impl Logs {
         if let Some(shard) = state.shards.get_mut(usize::from(shard)) {
             shard.keys.insert(segment.number, key);
             shard.log.grant(segment);
-            (shard.full, shard.has_asked) = (None, false);
+            shard.has_asked = false;
         }
         self.changed.notify_all();
     }
 
-    /// Notes that the memory node has no room for a segment.
-    pub(super) fn full(&self, shard: u16, free: u64, size: u64) {
-        if let Some(shard) = self.state().shards.get_mut(usize::from(shard)) {
-            shard.full = Some((free, size));
-        }
+    /// Notes whether the memory node has room for puts: its free bytes and all if not.
+    pub(super) fn set_full(&self, full: Option<(u64, u64)>) {
+        self.state().full = full;
         self.changed.notify_all();
     }
 
@@ -128,6 +135,9 @@ impl Logs {
         if let Some(why) = &state.ended {
             return Err(Refused::Ended(why.clone()));
         }
+        if let Some((free, size)) = state.full.filter(|_| !is_removal) {
+            return Err(Refused::Full { free, size });
+        }
         let State { shards, grants, .. } = &mut *state;
         let log = &mut shards[usize::from(shard)].log;
         let lsn = log.append(entry, is_removal).map_err(|NoSegment| Refused::NoRoom(*grants))?;
@@ -135,17 +145,11 @@ impl Logs {
         Ok(Appended { lsn, ticket: state.appended })
     }
 
-    /// Waits for a segment of this shard, for an entry of so many bytes that [`Refused::NoRoom`]
-    /// told of.
-    pub(super) fn wait_for_room(&self, shard: u16, seen: u64, wanted: u64) -> Result<(), WriteError> {
-        let nth = usize::from(shard);
-        let waited = self.changed.wait_timeout_while(self.state(), SEGMENT_WAIT, |state| {
-            state.ended.is_none() && state.shards[nth].full.is_none() && state.grants == seen
-        });
-        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        if let Some((free, size)) = state.shards[nth].full {
-            return Err(WriteError::PoolFull { wanted, size, longest: None, waiting: free });
-        }
+    /// Waits for a segment, since an entry had no room: see [`Refused::NoRoom`].
+    pub(super) fn wait_for_room(&self, seen: u64) -> Result<(), WriteError> {
+        let waits = |state: &mut State| state.ended.is_none() && state.full.is_none() && state.grants == seen;
+        let waited = self.changed.wait_timeout_while(self.state(), SEGMENT_WAIT, waits);
+        let (_state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         if timeout.timed_out() {
             let why = "the memory node gives no room in the log: it merges too slowly, or is stopped";
             return Err(WriteError::Unavailable(why.into()));

@@ -111,6 +111,14 @@ impl Node {
         Ok(view)
     }
 
+    /// Whether what was found before now may be answered, as far as the lease tells.
+    pub(super) fn confirm_lease(&self) -> Result<(), ReadError> {
+        match self.slots.may_answer(now()) {
+            true => Ok(()),
+            false => Err(ReadError::Unavailable(NO_LEASE.into())),
+        }
+    }
+
     /// The session, for operations on all slots.
     pub(super) fn any_session(&self) -> Result<Arc<Session>, ReadError> {
         self.session().ok_or_else(|| ReadError::Unavailable(NO_SESSION.into()))
@@ -255,13 +263,13 @@ impl View<'_> {
 
     /// Whether what was found may be answered: the slots were this node's all the time.
     pub(super) fn confirm(&self) -> Result<(), ReadError> {
-        if let Some(slot) = self.left() {
-            return Err(ReadError::NotOwner { slot });
-        }
-        if !self.node.slots.may_answer(now()) {
-            return Err(ReadError::Unavailable(NO_LEASE.into()));
-        }
-        Ok(())
+        self.confirm_slots()?;
+        self.node.confirm_lease()
+    }
+
+    /// The first half of [`View::confirm`]; [`Node::confirm_lease`] is the other one.
+    pub(super) fn confirm_slots(&self) -> Result<(), ReadError> {
+        self.left().map_or(Ok(()), |slot| Err(ReadError::NotOwner { slot }))
     }
 
     /// Whether a write may still be appended. The caller has the locks of the keys' stripes.

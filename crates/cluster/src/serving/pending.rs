@@ -27,12 +27,22 @@ pub(super) struct Pending {
     order: Box<[Mutex<VecDeque<Written>>]>,
     /// For each slot, the entry that cleared it last.
     cleared: Box<[AtomicU64]>,
-    merged: Box<[AtomicU64]>,
+    shards: Box<[Progress]>,
+}
+
+/// How far a shard is.
+struct Progress {
+    /// The last entry that cleared a slot of it.
+    cleared: AtomicU64,
+    /// The last entry that the index has.
+    merged: AtomicU64,
+    /// Number of its unmerged writes: a reader looks no further if there is none.
+    count: AtomicUsize,
 }
 
 struct Stripe {
     writer: Mutex<()>,
-    /// Number of its entries: a reader looks no further if there is none.
+    /// Number of its keys: a reader looks no further if there is none.
     count: AtomicUsize,
     table: Mutex<HashMap<Arc<[u8]>, Unmerged>>,
 }
@@ -59,13 +69,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Pending {
     pub(super) fn new(shards: u16) -> Self {
+        let progress =
+            || Progress { cleared: AtomicU64::new(0), merged: AtomicU64::new(0), count: AtomicUsize::new(0) };
         let stripe =
             || Stripe { writer: Mutex::new(()), count: AtomicUsize::new(0), table: Mutex::default() };
         Self {
             stripes: (0..STRIPES).map(|_| stripe()).collect(),
             order: (0..shards).map(|_| Mutex::default()).collect(),
             cleared: (0..crate::slot::SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            merged: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            shards: (0..shards).map(|_| progress()).collect(),
         }
     }
 
@@ -102,16 +114,22 @@ impl Pending {
 
     /// What a key has, as far as unmerged writes tell: `Some(None)` if it is absent.
     pub(super) fn get(&self, hash: u64, slot: u16, key: &[u8]) -> Option<Option<Copied>> {
-        let stripe = &self.stripes[Self::stripe_of(hash)];
-        // ORDER: pairs with the store in `apply`, which is done before its writer's reply.
-        if stripe.count.load(Acquire) != 0
-            && let Some(found) = lock(&stripe.table).get(key)
-        {
-            return Some(found.entry.clone());
+        let shard = &self.shards[self.shard_of(slot)];
+        // ORDER: pairs with `apply`, which counts a write before its writer's reply.
+        if shard.count.load(Acquire) != 0 {
+            let stripe = &self.stripes[Self::stripe_of(hash)];
+            // ORDER: as above.
+            if stripe.count.load(Acquire) != 0
+                && let Some(found) = lock(&stripe.table).get(key)
+            {
+                return Some(found.entry.clone());
+            }
         }
-        // ORDER: pairs with the stores in `clear` and `merged`.
-        let cleared = self.cleared[usize::from(slot)].load(Acquire);
-        (cleared > self.merged[self.shard_of(slot)].load(Acquire)).then_some(None)
+        // ORDER: pairs with the stores in `clear` and `merged`, in this order.
+        let merged = shard.merged.load(Acquire);
+        let is_cleared =
+            shard.cleared.load(Acquire) > merged && self.cleared[usize::from(slot)].load(Acquire) > merged;
+        is_cleared.then_some(None)
     }
 
     /// Appends writes of one shard by `append`, which returns the number of their entry, and makes
@@ -130,6 +148,8 @@ impl Pending {
         let mut tables: Vec<_> = stripes.iter().map(|stripe| lock(&self.stripes[*stripe].table)).collect();
         let appended = append()?;
         let lsn = appended.lsn;
+        // ORDER: pairs with the load in `get`.
+        self.shards[usize::from(shard)].count.fetch_add(writes.len(), Release);
         let mut order = lock(&self.order[usize::from(shard)]);
         for (Key { bytes, hash, slot }, change) in writes {
             let (stripe, key) = (Self::stripe_of(*hash), Arc::<[u8]>::from(*bytes));
@@ -167,6 +187,7 @@ impl Pending {
         let appended = append()?;
         for slot in slots {
             // ORDER: pairs with the load in `get`.
+            self.shards[self.shard_of(*slot)].cleared.fetch_max(appended.lsn, Release);
             self.cleared[usize::from(*slot)].store(appended.lsn, Release);
         }
         for (table, stripe) in tables.iter_mut().zip(&self.stripes) {
@@ -204,7 +225,8 @@ impl Pending {
             // First of all: without its entry, a key that was put after its slot was cleared would
             // count as cleared.
             // ORDER: pairs with the load in `get`.
-            self.merged[shard].fetch_max(*lsn, Release);
+            self.shards[shard].merged.fetch_max(*lsn, Release);
+            let count = gone.len();
             for Written { lsn, stripe, key } in gone {
                 let stripe = &self.stripes[stripe];
                 let mut table = lock(&stripe.table);
@@ -213,6 +235,8 @@ impl Pending {
                     stripe.count.store(table.len(), Release);
                 }
             }
+            // ORDER: pairs with the load in `get`: the index has what a reader does not find here.
+            self.shards[shard].count.fetch_sub(count, Release);
         }
     }
 

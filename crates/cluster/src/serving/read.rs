@@ -27,32 +27,30 @@ impl<'k> Key<'k> {
 pub(super) struct Seen {
     pub(super) entry: Option<Copied>,
     /// The number of its last write, from before it was looked for.
-    pub(super) stamp: u32,
+    pub(super) stamp: u64,
 }
 
 impl Seen {
-    fn token(&self, copied: &Copied) -> Token {
-        let expires = copied.expires_at.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Token::new(xxh3_64(&copied.value) ^ expires, self.stamp)
+    fn token(&self) -> Token {
+        self.stamp.into()
     }
 
     /// The entry, if it has not expired.
     pub(super) fn live(self, clock: &dyn Clock) -> Option<Value<'static>> {
-        let copied = self.entry.as_ref().filter(|copied| !has_expired(copied, clock))?;
-        let token = self.token(copied);
-        let Copied { value, expires_at } = self.entry?;
+        let token = self.token();
+        let Copied { value, expires_at } = self.entry.filter(|copied| !has_expired(copied, clock))?;
         Some(Value::shared(value, expires_at, token))
     }
 
     pub(super) fn version(&self, clock: &dyn Clock) -> Version {
-        let found = self.entry.as_ref().map(|copied| (self.token(copied), has_expired(copied, clock)));
-        Version::seen(self.stamp.into(), found)
+        let found = self.entry.as_ref().map(|copied| (self.token(), has_expired(copied, clock)));
+        Version::seen(self.stamp, found)
     }
 
     /// As an entry that a modification sees.
     pub(super) fn entry(&self, clock: &dyn Clock) -> Option<Entry<'_>> {
         let copied = self.entry.as_ref().filter(|copied| !has_expired(copied, clock))?;
-        Some(Entry { value: &copied.value, expires_at: copied.expires_at, token: self.token(copied) })
+        Some(Entry { value: &copied.value, expires_at: copied.expires_at, token: self.token() })
     }
 }
 
@@ -82,7 +80,7 @@ impl Node {
     }
 
     /// Puts what was found into the cache, unless it was written meanwhile.
-    fn keep(&self, view: &View<'_>, key: Key<'_>, stamp: u32, found: Found) -> Result<Seen, ReadError> {
+    fn keep(&self, view: &View<'_>, key: Key<'_>, stamp: u64, found: Found) -> Result<Seen, ReadError> {
         let session = view.session();
         let generation = view.word(key.slot).generation();
         let Found { entry, shortcut } = found;
@@ -128,10 +126,17 @@ impl Node {
                     far.push((nth, key, stamp, word));
                     return Ok(None);
                 };
-                view.confirm()?;
+                view.confirm_slots()?;
                 Ok(Seen { entry, stamp }.live(&*self.settings.clock))
             });
             results.push(result);
+        }
+        // All of them were found before now.
+        if let Err(error) = self.confirm_lease() {
+            results
+                .iter_mut()
+                .filter(|result| result.is_ok())
+                .for_each(|result| *result = Err(error.clone()));
         }
         if !far.is_empty() {
             self.read_far(&far, &mut results);
@@ -141,7 +146,7 @@ impl Node {
 
     fn read_far(
         &self,
-        far: &[(usize, Key<'_>, u32, super::slots::Word)],
+        far: &[(usize, Key<'_>, u64, super::slots::Word)],
         results: &mut [Result<Option<Value<'static>>, ReadError>],
     ) {
         let session = match self.any_session() {

@@ -10,6 +10,11 @@ use terrace_engine::{
     Change, Commit, Durability, Durably, Expected, KEY_MAX, Put, ReadError, Write, WriteError, WriteKind,
 };
 
+/// The error of a write for which the pool has no room.
+fn full(wanted: usize, free: u64, size: u64) -> WriteError {
+    WriteError::PoolFull { wanted: wanted as u64, size, longest: Some(free), waiting: 0 }
+}
+
 /// Bytes of the longest value.
 pub(super) const VALUE_MAX: usize = 256 << 10;
 
@@ -79,12 +84,13 @@ impl Node {
                     return Ok(appended);
                 }
                 Err(Refused::Ended(_)) => return Err(WriteError::NotOwner { slot: view.slot }),
+                Err(Refused::Full { free, size: pool }) => return Err(full(size, free, pool)),
                 Err(Refused::NoRoom(seen)) => {
                     // What is buffered has to arrive, so that it can be merged.
                     let settled = session.settle(session.logs.ticket());
                     settled.map_err(|_| WriteError::NotOwner { slot: view.slot })?;
                     session.ask_for_segment(shard);
-                    session.logs.wait_for_room(shard, seen, size as u64)?;
+                    session.logs.wait_for_room(seen)?;
                 }
             }
         }
@@ -284,7 +290,7 @@ impl Node {
                 continue;
             }
             let entry = Entry::Clear(SlotRange::of(slots.iter().copied()));
-            let size = entry.size() as u64;
+            let size = entry.size();
             loop {
                 let append = || session.logs.append(shard, &entry, true);
                 let forget = || {
@@ -294,10 +300,11 @@ impl Node {
                 match session.pending.clear(&slots, append, forget) {
                     Ok(_) => break,
                     Err(Refused::Ended(why)) => return Err(WriteError::Unavailable(why)),
+                    Err(Refused::Full { free, size: pool }) => return Err(full(size, free, pool)),
                     Err(Refused::NoRoom(seen)) => {
                         session.settle(session.logs.ticket())?;
                         session.ask_for_segment(shard);
-                        session.logs.wait_for_room(shard, seen, size)?;
+                        session.logs.wait_for_room(seen)?;
                     }
                 }
             }

@@ -61,6 +61,8 @@ pub(crate) struct Client {
     early: VecDeque<ToServing>,
     sent: u64,
     pub(crate) pin: u64,
+    /// Whether the pool has no room for puts.
+    pub(crate) is_full: bool,
     /// What it tells as durable; if `None`, the truth.
     pub(crate) tells: Option<u64>,
     heart: Arc<Heart>,
@@ -133,6 +135,7 @@ impl Client {
             early,
             sent: 0,
             pin: 0,
+            is_full: false,
             tells: None,
             heart,
         }
@@ -163,6 +166,11 @@ impl Client {
         if let Some(ToServing::Segment { number, bytes, key, .. }) = message {
             self.log.grant(Grant { number, bytes });
             self.keys.push((number, RegionKey::from_bytes(key)));
+        }
+        match message {
+            Some(ToServing::Full { .. }) => self.is_full = true,
+            Some(ToServing::Roomy) => self.is_full = false,
+            _ => {}
         }
         message
     }
@@ -231,6 +239,9 @@ impl Client {
     pub(crate) fn append(&mut self, entry: &Entry<'_>) -> bool {
         let is_removal = matches!(entry, Entry::Changes(changes)
             if changes.iter().all(|change| matches!(change, Change::Remove { .. })));
+        if self.is_full && !is_removal {
+            return false;
+        }
         let before = self.log.spare();
         let is_appended = self.log.append(entry, is_removal).is_ok();
         for _ in self.log.spare()..before {

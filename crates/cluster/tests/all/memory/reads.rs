@@ -6,7 +6,7 @@ use std::time::Instant;
 use terrace_cluster::slot::{SLOTS, SlotRange};
 use terrace_engine::direct::remote;
 use terrace_fabric::{Fabric, LibfabricConnection, Operation, Output, Place, RegionKey, perform};
-use terrace_index::hash::remote::{Address, Answer, Read, Remote};
+use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
 
 fn read(lane: &mut LibfabricConnection, pool: RegionKey, read: Read) -> Vec<u8> {
     let from = Place { region: pool, offset: read.offset };
@@ -32,11 +32,13 @@ fn key_is_found_by_one_sided_reads() {
     let pool = RegionKey::from_bytes(client.access.pool[1]);
     let mut remote = Remote::new(Address { root, seed, start, end });
     for number in [0, 17, 4999_u32] {
-        let mut fetch = |part: Read| Ok::<_, ()>(read(&mut lane, pool, part));
+        let mut fetch =
+            |parts: Reads| Ok::<_, ()>(parts.iter().flat_map(|part| read(&mut lane, pool, part)).collect());
         let answer = remote::get(&mut remote, &number.to_le_bytes(), 64, &mut fetch).unwrap();
         assert!(matches!(answer, Answer::Found(value) if *value == number.to_be_bytes()), "{number}");
     }
-    let mut fetch = |part: Read| Ok::<_, ()>(read(&mut lane, pool, part));
+    let mut fetch =
+        |parts: Reads| Ok::<_, ()>(parts.iter().flat_map(|part| read(&mut lane, pool, part)).collect());
     assert!(matches!(remote::get(&mut remote, b"absent", 64, &mut fetch).unwrap(), Answer::Absent));
     // The pool may be read only, and the segments only be written.
     let to = Place { region: pool, offset: root };

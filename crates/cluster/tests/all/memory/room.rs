@@ -62,7 +62,7 @@ fn full_log_area_serves_the_next_node_when_one_ends() {
     assert_eq!(node.stats().segments_free, 0);
 }
 
-/// Puts find no segment once the pool has no room; removals make some.
+/// Puts are refused once the pool has no room; removals go on, however many, and make some.
 #[test]
 fn full_pool_takes_removals_and_then_puts() {
     let directory = directory();
@@ -70,31 +70,32 @@ fn full_pool_takes_removals_and_then_puts() {
     let mut client = Client::with_all(node.address(), "one");
     client.wait_for_segments(2);
     let value = vec![7; 200_000];
-    let mut keys = Vec::new();
-    let mut turns = 0;
-    // Until no segment comes for a while.
-    while turns < 50 {
-        let key = (keys.len() as u64).to_le_bytes();
-        if client.try_put(&key, &value) {
-            keys.push(key);
-            turns = 0;
-        } else {
-            turns += 1;
-            std::thread::sleep(std::time::Duration::from_millis(5));
+    let mut keys = 0_u64;
+    while !client.is_full {
+        if client.try_put(&keys.to_le_bytes(), &value) {
+            keys += 1;
         }
         client.settle();
     }
-    assert_eq!(client.count(), keys.len() as u64);
-    assert!(keys.len() > 50, "{}", keys.len());
-    let granted = client.keys.len();
-    for key in &keys[1..] {
-        assert!(client.remove(key));
+    assert_eq!(client.count(), keys);
+    assert!(keys > 50, "{keys}");
+    assert!(!client.try_put(b"key", &value));
+    // More removals than the reserve of a segment takes, of keys that are not there.
+    for key in 0..20_000_u64 {
+        while !client.remove(&[&key.to_le_bytes()[..], b"absent"].concat()) {
+            client.settle();
+        }
+    }
+    client.settle();
+    assert!(client.is_full);
+    for key in 1..keys {
+        assert!(client.remove(&key.to_le_bytes()));
     }
     client.settle();
     assert_eq!(client.count(), 1);
     let began = Instant::now();
-    while client.keys.len() == granted {
-        assert!(began.elapsed() < FAR, "a segment comes");
+    while client.is_full {
+        assert!(began.elapsed() < FAR, "there is room");
         client.renew();
     }
     assert!(client.try_put(b"key", &value));

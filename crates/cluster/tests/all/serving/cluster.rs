@@ -27,7 +27,8 @@ pub(crate) struct Cluster {
     epoch: u64,
     cache_bytes: u64,
     shards: u16,
-    directory: TempDir,
+    /// Removed at the end.
+    _directory: TempDir,
 }
 
 /// Waits until something holds.
@@ -67,7 +68,7 @@ impl Cluster {
             epoch: 0,
             cache_bytes: 16 << 20,
             shards: 2,
-            directory,
+            _directory: directory,
         }
     }
 
@@ -163,11 +164,6 @@ impl Cluster {
     /// Waits until the memory node has all that this node has written.
     pub(crate) fn wait_for_merges(&self, nth: usize) {
         wait_until("the merge", || self.figures(nth).unmerged == 0);
-    }
-
-    /// The directory of the pool.
-    pub(crate) fn path(&self) -> &std::path::Path {
-        self.directory.path()
     }
 }
 

@@ -116,3 +116,26 @@ fn cleared_store_is_empty_at_once_and_stays_so() {
     assert_eq!(store.len(), 1);
     assert!(store.get(b"key 7").unwrap().unwrap() == b"new");
 }
+
+#[test]
+fn full_memory_refuses_puts_and_takes_removals() {
+    let mut cluster = Cluster::new(Arc::new(ManualClock::at(Site::STARTED)));
+    cluster.options.pool_bytes = 128 << 20;
+    let cluster = cluster.with(1 << 20, 1).start(1);
+    let store = cluster.store(0);
+    let value = vec![7; 2000];
+    let mut keys = 0;
+    let error = loop {
+        match store.put(format!("key {keys}"), &value) {
+            Ok(()) => keys += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, WriteError::PoolFull { .. }), "{error}");
+    assert!(store.get(b"key 0").unwrap().unwrap() == &value);
+    for key in 0..keys {
+        assert!(store.remove(format!("key {key}")).unwrap());
+    }
+    super::wait_until("room for a put", || store.put(b"key", b"value").is_ok());
+    assert_eq!(store.len(), 1);
+}

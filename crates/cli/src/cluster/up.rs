@@ -1,0 +1,230 @@
+//! `cluster up`: etcd, a memory node and serving nodes on this machine, as children.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{
+    UpOptions,
+    supervisor::{Program, Supervised},
+};
+use crate::{
+    clock,
+    failure::{self, Failure, Outcome},
+    node::{create_private, random_id},
+};
+
+/// How often to look at the children.
+const TICK: Duration = Duration::from_millis(20);
+/// How long a start may take before something is said.
+const SLOW: Duration = Duration::from_secs(30);
+
+pub(super) fn run(options: &UpOptions) -> Outcome {
+    let mut asked = Asked { signals: Signals::new([SIGTERM, SIGINT])?, times: 0 };
+    let last = options.port.checked_add(options.serve - 1);
+    if last.is_none() {
+        return Err(Failure::usage("there are not so many ports: give a lower --port"));
+    }
+    require_etcd()?;
+    fs::create_dir_all(&options.dir).map_err(|error| {
+        Failure::new(format!("cannot make the directory {}: {error}", options.dir.display()))
+    })?;
+    let dir = fs::canonicalize(&options.dir)?;
+    let _lock = lock(&dir)?;
+    fs::create_dir_all(dir.join("logs"))?;
+    let key = dir.join("key");
+    if !key.exists() {
+        create_private(&key, &format!("{}{}", random_id(), random_id()))?;
+    }
+    let mut children = Vec::new();
+    for program in programs(options, &dir)? {
+        children.push(Supervised::start(program)?);
+    }
+    let outcome = supervise(options, &mut children, &mut asked);
+    end(children, &mut asked);
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Signals that ask for the end.
+struct Asked {
+    signals: Signals,
+    times: usize,
+}
+
+impl Asked {
+    fn times(&mut self) -> usize {
+        self.times += self.signals.pending().count();
+        self.times
+    }
+}
+
+fn require_etcd() -> Result<(), Failure> {
+    let run = Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match run {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(format!("cannot run etcd, which keeps the cluster's map: {error}"))
+            .hint("to install it on Debian or Ubuntu: apt-get install etcd-server")),
+    }
+}
+
+/// Held while the cluster runs: a second one in the directory is refused.
+fn lock(dir: &Path) -> Result<fs::File, Failure> {
+    let file = fs::File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(_) => Err(Failure::new(format!("a cluster runs in {} already", dir.display()))
+            .hint("terrace cluster status shows it; for another one, give --dir, --port and --etcd-port")),
+    }
+}
+
+/// What is to run, in the order in which it starts.
+fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
+    let terrace = text(&std::env::current_exe()?)?;
+    let in_dir = |name: &str| text(&dir.join(name));
+    let log = |name: &str| dir.join("logs").join(name);
+    let client = format!("http://127.0.0.1:{}", options.etcd_port);
+    // There is no other member: any free port does.
+    let peer = "http://127.0.0.1:0";
+    let etcd = words(&[
+        "etcd",
+        "--name",
+        "terrace",
+        "--data-dir",
+        &in_dir("etcd")?,
+        "--listen-client-urls",
+        &client,
+        "--advertise-client-urls",
+        &client,
+        "--listen-peer-urls",
+        peer,
+        "--initial-advertise-peer-urls",
+        peer,
+        "--initial-cluster",
+        &format!("terrace={peer}"),
+        "--logger",
+        "zap",
+    ]);
+    let of_all = [
+        "--etcd".into(),
+        format!("127.0.0.1:{}", options.etcd_port),
+        "--cluster".into(),
+        options.cluster.clone(),
+        "--key-file".into(),
+        in_dir("key")?,
+    ];
+    let mut memory = words(&[&terrace, "node", "--role", "memory", "--pool", &in_dir("pool")?, "--size"]);
+    memory.push(options.size.to_string());
+    memory.extend(words(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--lease",
+        &format!("{}ms", options.lease.as_millis()),
+    ]));
+    memory.extend_from_slice(&of_all);
+    let (quick, slow) = (Duration::from_secs(10), Duration::from_secs(60));
+    let mut programs = vec![
+        Program { name: "etcd".into(), words: etcd, log: log("etcd"), patience: quick },
+        Program { name: "the memory node".into(), words: memory, log: log("memory"), patience: slow },
+    ];
+    for port in options.port..=options.port + (options.serve - 1) {
+        let (file, port) = (in_dir(&format!("node-{port}.id"))?, port.to_string());
+        let mut node = words(&[&terrace, "node", "--role", "serve", "--bind", "127.0.0.1", "--port", &port]);
+        node.extend(words(&["--metrics-port", "0", "--node-id-file", &file, "--cache"]));
+        node.push(options.cache.to_string());
+        node.extend_from_slice(&of_all);
+        let (name, log) = (format!("the serving node at {port}"), log(&format!("node-{port}")));
+        programs.push(Program { name, words: node, log, patience: quick });
+    }
+    Ok(programs)
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn text(path: &Path) -> Result<String, Failure> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| Failure::usage(format!("the path {} is not UTF-8", path.display())))
+}
+
+/// Looks after the children until a signal asks for the end. Says when all slots are served.
+fn supervise(options: &UpOptions, children: &mut [Supervised], asked: &mut Asked) -> Result<(), Failure> {
+    let (begin, mut is_ready, mut is_slow) = (clock::start(), false, false);
+    while asked.times() == 0 {
+        for child in &mut *children {
+            if let Some(line) = child.look()? {
+                failure::say(&line);
+            }
+        }
+        if !is_ready {
+            is_ready = ports(options).all(is_served);
+            if is_ready {
+                announce(options)?;
+            } else if !is_slow && begin.elapsed() > SLOW {
+                is_slow = true;
+                let logs: Vec<String> =
+                    children.iter().map(|child| child.log().display().to_string()).collect();
+                failure::say(&format!("the slots are not all served yet; what happens: {}", logs.join(", ")));
+            }
+        }
+        clock::pause(TICK);
+    }
+    Ok(())
+}
+
+fn ports(options: &UpOptions) -> impl Iterator<Item = u16> {
+    options.port..=options.port + (options.serve - 1)
+}
+
+fn announce(options: &UpOptions) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let line = writeln!(
+        out,
+        "{} serving nodes have all slots: redis-cli -c -p {}   (terrace cluster status --etcd 127.0.0.1:{} --cluster {})",
+        options.serve, options.port, options.etcd_port, options.cluster,
+    );
+    match line.and_then(|()| out.flush()) {
+        // The reader may be gone; the cluster runs nevertheless.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether the node at a port knows that all slots are served.
+fn is_served(port: u16) -> bool {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let ask = || -> io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"CLUSTER INFO\r\nQUIT\r\n")?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply)?;
+        Ok(reply.contains("cluster_state:ok"))
+    };
+    ask().unwrap_or(false)
+}
+
+/// Ends the children: the serving nodes, then the memory node, which merges what they wrote, then
+/// etcd. A second signal ends them at once.
+fn end(mut children: Vec<Supervised>, asked: &mut Asked) {
+    let mut is_urgent = || asked.times() > 1;
+    let serving = children.split_off(children.len().min(2));
+    serving.iter().for_each(Supervised::ask_to_end);
+    let say = |line: Option<String>| line.iter().for_each(|line| failure::say(line));
+    serving.into_iter().for_each(|child| say(child.wait(&mut is_urgent)));
+    while let Some(child) = children.pop() {
+        child.ask_to_end();
+        say(child.wait(&mut is_urgent));
+    }
+}

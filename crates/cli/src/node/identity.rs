@@ -1,0 +1,70 @@
+//! Ids of nodes and clusters: random, and kept in files, so that they survive restarts.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use crate::failure::Failure;
+
+/// Forty random hexadecimal digits.
+pub(crate) fn random_id() -> String {
+    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A random number.
+pub(super) fn random_number() -> u64 {
+    u64::from_le_bytes(random_bytes())
+}
+
+#[allow(clippy::disallowed_methods, reason = "ids that no other process has")]
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("Linux has random numbers");
+    bytes
+}
+
+/// The id in a file, which is made if it does not exist.
+pub(super) fn in_file(path: &Path) -> Result<String, Failure> {
+    let failed = |error: io::Error| Failure::new(format!("cannot use the file {}: {error}", path.display()));
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let id = random_id();
+            create_private(path, &id).map_err(failed)?;
+            return Ok(id);
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let id = text.trim();
+    let is_id = id.len() == 40 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    is_id.then(|| id.to_owned()).ok_or_else(|| {
+        let wrong = format!("the file {} has no id, which is 40 hexadecimal digits", path.display());
+        Failure::new(wrong).hint("name another file, or remove this one: a new id is made then")
+    })
+}
+
+/// The id of the cluster that a pool belongs to: it lies beside the pool.
+pub(super) fn of_pool(pool: &Path) -> Result<String, Failure> {
+    let mut path = pool.as_os_str().to_owned();
+    path.push(".cluster");
+    let path = PathBuf::from(path);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    in_file(&path)
+}
+
+/// Writes a file that only its owner may read. It is whole, or not there.
+pub(crate) fn create_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let unfinished = PathBuf::from(unfinished);
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    file.write_all(format!("{text}\n").as_bytes())?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)
+}

@@ -1,0 +1,413 @@
+//! `node`: a node of a cluster. The memory node has the data; serving nodes answer clients.
+//!
+//! Each node has a directory (etcd) and a manager. It waits for etcd at its start; later it goes on
+//! without it.
+
+mod identity;
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    net::{SocketAddr, ToSocketAddrs},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use terrace::Store;
+use terrace_cluster::{
+    arbiter::Incarnation,
+    directory::{
+        Directory, Kept, Member, Memory, Sessions, State,
+        etcd::{EtcdDirectory, Options},
+    },
+    link::Secret,
+    manager::{MEMORY, Manager},
+    map::Node,
+    memory::{self, MemoryNode, OnSessions},
+    message::WIRE,
+    serving::{self, ServingNode},
+};
+use terrace_fabric::Libfabric;
+use terrace_server::{
+    config::{Config, Key},
+    server::Server,
+    shared::Shared,
+};
+
+use crate::{
+    clock,
+    environment::{self, PASSWORD_FILE},
+    failure::{Failure, Outcome},
+    open, serve,
+    settings::{OfNode, Settings},
+};
+
+pub(crate) use identity::{create_private, random_id};
+
+/// How a command finds the directory of a cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Place {
+    /// Hosts and ports of etcd's nodes, separated by commas
+    #[arg(long, value_name = "ENDPOINTS", default_value = "127.0.0.1:2379")]
+    pub(crate) etcd: String,
+    /// The cluster's name
+    #[arg(long, value_name = "NAME", default_value = "terrace")]
+    pub(crate) cluster: String,
+}
+
+impl Place {
+    /// The directory. It need not answer yet.
+    pub(crate) fn directory(&self) -> Result<EtcdDirectory, Failure> {
+        EtcdDirectory::connect(&Options::new(&self.etcd, &self.cluster)).map_err(Failure::new)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// Has the pool; one in a cluster
+    Memory,
+    /// Serves a part of the keys to Redis clients
+    Serve,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A cluster has one memory node and any number of serving nodes, which may come and go at any time:
+  terrace node --role memory --pool /dev/shm/shop.pool --key-file key --listen 10.0.0.1:7100
+  terrace node --role serve --key-file key --bind 10.0.0.2 --port 7000 --password-file password
+`terrace cluster up` starts all of them, and etcd, on one machine.")]
+pub(crate) struct NodeOptions {
+    /// What the node does
+    #[arg(long)]
+    pub(crate) role: Role,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// File with the cluster's secret, the same at all nodes: a random text of 32 letters or more
+    #[arg(long, value_name = "PATH")]
+    pub(crate) key_file: PathBuf,
+    /// The host that other nodes and clients are told; default: the address that the node listens on
+    #[arg(long, value_name = "HOST")]
+    pub(crate) announce_host: Option<String>,
+    /// This machine's address in the network of the memory's fabric; default: that of --listen or --bind
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) host: Option<String>,
+    #[command(flatten)]
+    pub(crate) memory: MemoryOptions,
+    #[command(flatten)]
+    pub(crate) serving: ServingOptions,
+    /// File whose first line is the password that clients must give [env: TERRACE_PASSWORD_FILE]
+    #[arg(long, value_name = "PATH", help_heading = "Clients")]
+    pub(crate) password_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: Settings<OfNode>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Memory node")]
+pub(crate) struct MemoryOptions {
+    /// Where serving nodes connect to
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7100")]
+    pub(crate) listen: SocketAddr,
+    /// How long a serving node may answer without hearing from the memory node; after the death of
+    /// one, its keys wait this long
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_lease)]
+    pub(crate) lease: Duration,
+    /// Segments of 8 MiB for what serving nodes have written and the index has not yet
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(4..=65_536))]
+    pub(crate) log_segments: u32,
+    /// Threads that merge such segments into the index
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) merge_threads: u16,
+    /// Take a pool that has keys and was not a cluster's before
+    #[arg(long)]
+    pub(crate) adopt: bool,
+    /// libfabric's provider of access to this memory
+    #[arg(long, value_name = "NAME", default_value = "tcp;ofi_rxm")]
+    pub(crate) provider: String,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Serving node")]
+pub(crate) struct ServingOptions {
+    /// File with the node's id, which is made if it does not exist; default: terrace-PORT.id
+    #[arg(long, value_name = "PATH")]
+    pub(crate) node_id_file: Option<PathBuf>,
+    /// Memory for what is read often
+    #[arg(long, value_name = "SIZE", default_value = "256mb", value_parser = parse_cache)]
+    pub(crate) cache: u64,
+    /// Logs that the node writes; 0: one per core, 4 at most
+    #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub(crate) shards: u16,
+    /// Connections to the memory: one for the logs, the others for as many reads at a time; 0: one more
+    /// than threads, 64 at most
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_lanes)]
+    pub(crate) lanes: u16,
+}
+
+pub(crate) fn parse_lease(text: &str) -> Result<Duration, String> {
+    let time = Duration::from_millis(crate::keys::parse_ttl(text)?);
+    let is_fine = (Duration::from_millis(100)..=Duration::from_secs(60)).contains(&time);
+    is_fine.then_some(time).ok_or_else(|| "a lease has 100ms to 60s".into())
+}
+
+pub(crate) fn parse_cache(text: &str) -> Result<u64, String> {
+    terrace_server::config::parse_size(text).ok_or_else(|| "it must be a size: 256mb, 2GiB".into())
+}
+
+fn parse_lanes(text: &str) -> Result<u16, String> {
+    let lanes = text.parse().ok().filter(|lanes| *lanes == 0 || (2..=64).contains(lanes));
+    lanes.ok_or_else(|| "it must be 0, or 2 to 64".into())
+}
+
+pub(crate) fn run(options: NodeOptions) -> Outcome {
+    let config = options.settings.config()?;
+    serve::log_to_stderr(&config);
+    match options.role {
+        Role::Memory => run_memory(&options, &config),
+        Role::Serve => run_serving(&options, config),
+    }
+}
+
+/// The secret in the key file.
+fn secret(path: &Path) -> Result<Secret, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("cannot read the key file {}: {error}", path.display())))?;
+    if text.trim().len() < 32 {
+        let short = format!("the key in {} has fewer than 32 letters", path.display());
+        return Err(Failure::new(short).hint("to make one: openssl rand -hex 32 > FILE; chmod 600 FILE"));
+    }
+    Ok(Secret::new(&text))
+}
+
+/// The directory, and what it says, once it answers.
+fn reach(place: &Place) -> Result<(Arc<dyn Directory>, State), Failure> {
+    let directory = Arc::new(place.directory()?);
+    loop {
+        // The directory has logged an error.
+        match directory.read() {
+            Ok(state) => return Ok((directory, state)),
+            Err(_) => clock::pause(Duration::from_secs(1)),
+        }
+    }
+}
+
+/// The host of an address that others can connect to.
+fn announced(options: &NodeOptions, address: SocketAddr, flag: &str) -> Result<String, Failure> {
+    match &options.announce_host {
+        Some(host) => Ok(host.clone()),
+        None if address.ip().is_unspecified() => Err(Failure::usage(format!(
+            "{flag} {} is no address that others can connect to: give --announce-host",
+            address.ip()
+        ))),
+        None => Ok(address.ip().to_string()),
+    }
+}
+
+/// This machine's address in the fabric's network.
+fn fabric_host(options: &NodeOptions, address: SocketAddr, flag: &str) -> Result<String, Failure> {
+    match &options.host {
+        Some(host) => Ok(host.clone()),
+        None if address.ip().is_unspecified() => Err(Failure::usage(format!(
+            "{flag} {} is no address of the memory's fabric: give one with --host",
+            address.ip()
+        ))),
+        None => Ok(address.ip().to_string()),
+    }
+}
+
+fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
+    let secret = secret(&options.key_file)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    announced(options, options.memory.listen, "--listen")?;
+    let host = fabric_host(options, options.memory.listen, "--listen")?;
+    let pool = open::path(config);
+    let id = identity::of_pool(&pool)?;
+    let (directory, _) = reach(&options.place)?;
+    refuse_another_cluster(&*directory, &pool, &id, options)?;
+    let boot = identity::random_number();
+    let published = Arc::new(Mutex::new(Published::default()));
+    let node = {
+        let published = Arc::clone(&published);
+        let publish: OnSessions = Box::new(move |sessions| lock(&published).set(boot, sessions));
+        let fabric = Libfabric::new(&options.memory.provider, &host).map_err(Failure::new)?;
+        MemoryNode::start(fabric, memory_options(options, config, secret), publish).map_err(Failure::new)?
+    };
+    // Only now: a second memory node, which cannot open the pool, says nothing.
+    lock(&published).begin(&*directory, boot);
+    let address = node.address();
+    let host = announced(options, address, "--listen")?;
+    let there = Memory { address: format!("{}:{}", bracketed(&host), address.port()) };
+    let registered = directory.register_memory(&there);
+    let manager = Manager::start(Arc::clone(&directory), MEMORY)?;
+    say_ready(&format!(
+        "memory node of cluster {}  pool {} · serving nodes connect to {} · lease {}",
+        options.place.cluster,
+        pool.display(),
+        there.address,
+        crate::text::duration(options.memory.lease)
+    ));
+    signals.forever().find(|signal| *signal != SIGHUP);
+    log::info!("shutting down: what serving nodes have written is merged first");
+    drop((manager, registered));
+    let stopped = node.stop();
+    lock(&published).kept = None;
+    stopped.map(|()| ExitCode::SUCCESS).map_err(Failure::new)
+}
+
+fn memory_options(options: &NodeOptions, config: &Config, secret: Secret) -> memory::Options {
+    let given = &options.memory;
+    memory::Options {
+        pool_bytes: config.number(Key::Size),
+        adopt: given.adopt,
+        log_segments: given.log_segments.into(),
+        lease: given.lease,
+        merge_threads: given.merge_threads.into(),
+        ..memory::Options::new(open::path(config), given.listen, secret, &given.provider)
+    }
+}
+
+/// What the directory is told about sessions.
+#[derive(Default)]
+struct Published {
+    nodes: BTreeSet<String>,
+    kept: Option<Kept>,
+}
+
+impl Published {
+    fn begin(&mut self, directory: &dyn Directory, boot: u64) {
+        self.kept = Some(directory.publish(&Sessions { boot, nodes: self.nodes.clone() }));
+    }
+
+    fn set(&mut self, boot: u64, sessions: &[(Incarnation, String)]) {
+        self.nodes = sessions.iter().map(|(_, node)| node.clone()).collect();
+        if let Some(kept) = &self.kept {
+            kept.set(Sessions { boot, nodes: self.nodes.clone() }.text());
+        }
+    }
+}
+
+fn lock(published: &Mutex<Published>) -> MutexGuard<'_, Published> {
+    published.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An IPv6 address in brackets.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// Refuses a pool of another cluster, and a cluster of another pool.
+fn refuse_another_cluster(
+    directory: &dyn Directory,
+    pool: &Path,
+    id: &str,
+    options: &NodeOptions,
+) -> Result<(), Failure> {
+    let theirs = directory.identify(id).map_err(Failure::new)?;
+    if theirs == id {
+        return Ok(());
+    }
+    let Place { etcd, cluster } = &options.place;
+    let failure = Failure::new(format!(
+        "the pool {} is not that of the cluster {cluster} in etcd at {etcd}: its cluster has the id {id}, and not {theirs}",
+        pool.display(),
+    ));
+    Err(failure.hint("for another cluster: give it another name with --cluster".to_owned()).hint(format!(
+        "if the pool of {cluster} is gone, and this one shall take its place: \
+             ETCDCTL_API=3 etcdctl --endpoints {etcd} del --prefix /terrace/{cluster}/"
+    )))
+}
+
+fn say_ready(line: &str) {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let mut out = io::stdout().lock();
+    // The reader of the output may be gone; the node runs nevertheless.
+    let _ = writeln!(out, "terrace {VERSION}  {line}\nready").and_then(|()| out.flush());
+}
+
+fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
+    let secret = secret(&options.key_file)?;
+    let file = options.password_file.clone();
+    if let Some(path) = file.or_else(|| environment::variable(PASSWORD_FILE).map(PathBuf::from)) {
+        serve::read_password(&config, &path)?;
+    }
+    let stopper = serve::handle_signals()?;
+    let listeners = serve::listen(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
+    let Some(listens) = listeners.tcp_addresses().first().copied() else {
+        return Err(Failure::usage("a serving node needs a TCP port: give --port"));
+    };
+    let host = announced(options, listens, "--bind")?;
+    let default = || PathBuf::from(format!("terrace-{}.id", listens.port()));
+    let id = identity::in_file(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
+    let (directory, _) = reach(&options.place)?;
+    let place = serve::places(&listeners);
+    let member = Member { host, port: listens.port(), wire: WIRE };
+    let settings = node_settings(options, &config, &id, fabric_host(options, listens, "--bind")?)?;
+    let me = Node { id: id.clone(), host: member.host.clone(), port: member.port };
+    let node = Arc::new(ServingNode::start(settings, me, secret)?);
+    let store = Store::over(node.engine()).map_err(Failure::new)?;
+    let news = Arc::clone(&node);
+    let watch = directory.watch(Box::new(move |state| tell(&news, &state)));
+    let shared = Shared::new(store, config).with_routing(node.routing());
+    let server = Server::start(Arc::new(shared), listeners).map_err(Failure::new)?;
+    let _ = stopper.set(server.stopper());
+    let registered = directory.register(&id, &member);
+    let manager = Manager::start(Arc::clone(&directory), &id)?;
+    say_ready(&format!("serving node {} of cluster {}  {place}", &id[..8], options.place.cluster));
+    let served = server.wait();
+    drop((manager, registered, watch));
+    // Its end gives the slots back at once.
+    drop(node);
+    served.map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Settings of a serving node. A thread that serves clients waits for the memory, so there are more of
+/// them than cores.
+fn node_settings(
+    options: &NodeOptions,
+    config: &Config,
+    id: &str,
+    host: String,
+) -> Result<serving::Settings, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16;
+    if config.number(Key::Threads) == 0 {
+        config.assign("threads", &(2 * cores).to_string()).map_err(Failure::new)?;
+    }
+    let or = |given: u16, default: u16| if given == 0 { default } else { given };
+    let threads = u16::try_from(config.number(Key::Threads)).unwrap_or(u16::MAX);
+    Ok(serving::Settings {
+        id: id.into(),
+        shards: or(options.serving.shards, cores.min(4)),
+        lanes: or(options.serving.lanes, threads.min(63) + 1),
+        cache_bytes: options.serving.cache,
+        host,
+        clock: Arc::new(clock::System),
+    })
+}
+
+/// Tells a serving node where the memory node is, and what the map is.
+fn tell(node: &ServingNode, state: &State) {
+    match state.memory.as_ref().map(|memory| resolve(&memory.address)) {
+        Some(Ok(address)) => node.set_memory(address),
+        Some(Err(failure)) => log::error!("{}", failure.one_line()),
+        // Either it comes in a moment, or it is known from before.
+        None => {}
+    }
+    if state.epoch > 0 {
+        node.set_map(state.epoch, &state.map);
+    }
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, Failure> {
+    let failed =
+        |why: String| Failure::new(format!("the memory node's address {address} is not known: {why}"));
+    let mut found = address.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    found.next().ok_or_else(|| failed("the name has no address".into()))
+}

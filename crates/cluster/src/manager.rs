@@ -1,0 +1,263 @@
+//! The manager: decides which node should own which slot, and writes that to the directory.
+//!
+//! Each node has one, and the directory says which of them writes. It is needed for changes, not for
+//! safety. The memory node's manager takes the lead whenever it can: without the memory node there
+//! is nothing to decide, and the death of a serving node then costs no election.
+
+use crate::directory::{Claim, Directory, Leader, Moves, Revision, State};
+use crate::map::{Map, Node};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// The manager of the memory node.
+pub const MEMORY: &str = "memory";
+/// How long nodes have to come back after a restart of the memory node.
+pub const RETURN: Duration = Duration::from_secs(2);
+/// How often the manager looks at the clock.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A map that should be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The map.
+    pub map: Map,
+    /// What is left of the operator's wishes, if some are over.
+    pub moves: Option<Moves>,
+    /// A sentence for the log.
+    pub why: String,
+}
+
+/// Decides. It has no clock, threads or I/O.
+#[derive(Clone, Debug, Default)]
+pub struct Decider {
+    /// The last boot of the memory node, and when it was first seen.
+    boot: Option<(u64, Duration)>,
+    /// What needed no change.
+    settled: Option<(Vec<Node>, Revision, Revision)>,
+}
+
+impl Decider {
+    /// The map that should be written over that of a state, if it should.
+    ///
+    /// Slots go to nodes with a session, which are not drained. While the memory node has not said
+    /// which they are, or has begun anew and they have time to return, nodes of the map remain; the
+    /// first map has all nodes that are there. Without a node, the map remains.
+    pub fn decide(&mut self, state: &State, now: Duration) -> Option<Decision> {
+        let live = self.live(state, now);
+        let inputs = (live, state.moves.revision, state.epoch);
+        if inputs.0.is_empty() || self.settled.as_ref() == Some(&inputs) {
+            return None;
+        }
+        let map = spread(&inputs.0, &state.moves);
+        if map == state.map {
+            self.settled = Some(inputs);
+            return None;
+        }
+        let lives = |node: &String| inputs.0.iter().any(|live| live.id == *node);
+        let mut moves = state.moves.clone();
+        moves.of.retain(|node, _| lives(node));
+        let why = reason(state, &map);
+        Some(Decision { map, moves: (moves != state.moves).then_some(moves), why })
+    }
+
+    /// The nodes that should have slots, in the order of their ids.
+    fn live(&mut self, state: &State, now: Duration) -> Vec<Node> {
+        let boot = state.sessions.as_ref().map(|sessions| sessions.boot);
+        if boot.is_some() && self.boot.map(|(boot, _)| boot) != boot {
+            self.boot = boot.map(|boot| (boot, now));
+        }
+        let begins = |(_, since)| now < since + RETURN;
+        let is_patient = boot.is_none() || self.boot.is_some_and(begins);
+        let has_session =
+            |id: &str| state.sessions.as_ref().is_some_and(|sessions| sessions.nodes.contains(id));
+        let lives = |(id, (_, is_in_map)): &(&str, (Node, bool))| {
+            let may_stay = is_patient && (*is_in_map || state.map.nodes.is_empty());
+            !state.drained.contains(*id) && (has_session(id) || may_stay)
+        };
+        known(state).into_iter().filter(lives).map(|(_, (node, _))| node).collect()
+    }
+}
+
+/// All nodes whose address is known, and whether they are in the map. A node tells its address
+/// itself; if it does not (etcd was away, say), the map has it.
+fn known(state: &State) -> BTreeMap<&str, (Node, bool)> {
+    let mut known: BTreeMap<&str, (Node, bool)> = BTreeMap::new();
+    for node in &state.map.nodes {
+        known.insert(&node.id, (node.clone(), true));
+    }
+    for (id, member) in &state.members {
+        let node = Node { id: id.clone(), host: member.host.clone(), port: member.port };
+        let is_in_map = known.contains_key(id.as_str());
+        known.insert(id, (node, is_in_map));
+    }
+    known
+}
+
+/// The map of these nodes, with the operator's wishes.
+fn spread(nodes: &[Node], moves: &Moves) -> Map {
+    let mut map = Map::spread(nodes.to_vec());
+    for (node, ranges) in &moves.of {
+        if nodes.iter().any(|live| live.id == *node) {
+            map = with_move(map, node, ranges);
+        }
+    }
+    map
+}
+
+fn with_move(mut map: Map, node: &str, ranges: &[crate::slot::SlotRange]) -> Map {
+    let moved: BTreeSet<u16> = ranges.iter().flat_map(|range| range.slots()).collect();
+    let mut slots: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
+    for (owner, ranges) in &map.slots {
+        let kept = ranges.iter().flat_map(|range| range.slots()).filter(|slot| !moved.contains(slot));
+        slots.insert(owner.clone(), kept.collect());
+    }
+    slots.entry(node.into()).or_default().extend(moved);
+    slots.retain(|_, slots| !slots.is_empty());
+    map.slots = slots.into_iter().map(|(node, slots)| (node, crate::slot::SlotRange::of(slots))).collect();
+    map
+}
+
+/// Why the map of a state should become this one.
+fn reason(state: &State, map: &Map) -> String {
+    let (before, after) = (by_id(&state.map), by_id(map));
+    let mut parts = Vec::new();
+    for (id, node) in &after {
+        match before.get(id) {
+            None if before.is_empty() => parts.push(format!("{} is there", name(node))),
+            None => parts.push(format!("{} has joined and takes its share", name(node))),
+            Some(was) if was != node => {
+                parts.push(format!("{} was at {}:{}", name(node), was.host, was.port))
+            }
+            Some(_) => {}
+        }
+    }
+    for (id, node) in before.iter().filter(|(id, _)| !after.contains_key(*id)) {
+        let why = if state.drained.contains(*id) { "shall be drained" } else { "has no session any more" };
+        parts.push(format!("{} {why} and leaves its slots to the others", name(node)));
+    }
+    if parts.is_empty() {
+        parts.push("slots go where the operator wants them".into());
+    }
+    parts.join("; ")
+}
+
+fn by_id(map: &Map) -> BTreeMap<&str, &Node> {
+    map.nodes.iter().map(|node| (node.id.as_str(), node)).collect()
+}
+
+/// A node as a person knows it.
+fn name(node: &Node) -> String {
+    let short = node.id.get(..8).unwrap_or(&node.id);
+    format!("node {short} ({}:{})", node.host, node.port)
+}
+
+/// A thread that leads if it may, and decides while it leads.
+pub struct Manager {
+    /// Dropped to end the thread.
+    end: Option<mpsc::Sender<State>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Manager {
+    /// Starts the manager of a node: its id, or [`MEMORY`].
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(directory: Arc<dyn Directory>, name: &str) -> std::io::Result<Self> {
+        let (end, states) = mpsc::channel();
+        let news = end.clone();
+        let mut worker = Worker { directory, name: name.into(), claim: None, decider: Decider::default() };
+        let run = move || {
+            // A watch keeps a sender: the end is told by a message.
+            let watch = worker.directory.watch(Box::new(move |state| _ = news.send(state)));
+            worker.run(&states);
+            drop(watch);
+        };
+        let thread = thread::Builder::new().name("manager".into()).spawn(run)?;
+        Ok(Self { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            // The thread may have ended by a panic.
+            let _ = end.send(State { revision: Revision::MAX, ..State::default() });
+        }
+        // It was told already.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+struct Worker {
+    directory: Arc<dyn Directory>,
+    name: String,
+    claim: Option<Claim>,
+    decider: Decider,
+}
+
+impl Worker {
+    #[allow(clippy::disallowed_methods, reason = "the driver of a state machine without a clock")]
+    fn run(&mut self, states: &mpsc::Receiver<State>) {
+        let begin = Instant::now();
+        let mut state: Option<State> = None;
+        loop {
+            match states.recv_timeout(TICK) {
+                Ok(heard) if heard.revision == Revision::MAX => return,
+                // It is from before a change of this manager, or etcd has lost its data.
+                Ok(heard) if state.as_ref().is_some_and(|state| state.revision > heard.revision) => {
+                    state = self.directory.read().ok().or(state);
+                }
+                Ok(heard) => state = Some(heard),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+            if let Some(state) = &mut state {
+                self.lead(state);
+                self.decide(state, begin.elapsed());
+            }
+        }
+    }
+
+    /// Becomes the leader if it may, or notes that it is not any more.
+    fn lead(&mut self, state: &mut State) {
+        let leads =
+            |claim: &Claim| state.leader.as_ref().is_some_and(|leader| leader.revision == claim.revision);
+        if self.claim.as_ref().is_some_and(|claim| !leads(claim)) {
+            log::info!("the manager of {} does not lead any more", self.name);
+            self.claim = None;
+        }
+        let may = |leader: &Leader| leader.name == self.name || self.name == MEMORY;
+        if self.claim.is_some() || !state.leader.as_ref().is_none_or(may) {
+            return;
+        }
+        // An error was logged by the directory; the next tick tries again.
+        if let Ok(Some(claim)) = self.directory.lead(&self.name, state.leader.as_ref()) {
+            log::info!("the manager of {} leads", self.name);
+            state.revision = claim.revision;
+            state.leader = Some(Leader { name: self.name.clone(), revision: claim.revision });
+            self.claim = Some(claim);
+        } else if let Ok(read) = self.directory.read() {
+            *state = read;
+        }
+    }
+
+    fn decide(&mut self, state: &mut State, now: Duration) {
+        let Some(claim) = &self.claim else { return };
+        let Some(Decision { map, moves, why }) = self.decider.decide(state, now) else { return };
+        match self.directory.put_map(claim, state, &map, moves.as_ref()) {
+            Ok(Some(revision)) => {
+                log::info!("map {revision}: {why}");
+                (state.revision, state.epoch, state.map) = (revision, revision, map);
+                if let Some(moves) = moves {
+                    state.moves = Moves { revision, ..moves };
+                }
+            }
+            // Something has changed: what, the directory says.
+            Ok(None) => *state = self.directory.read().unwrap_or_else(|_| state.clone()),
+            Err(error) => log::debug!("the map waits: {error}"),
+        }
+    }
+}
