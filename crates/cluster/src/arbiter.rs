@@ -1,10 +1,13 @@
-//! The memory node's decisions: who owns a slot, whose lease holds, and who is fenced.
+//! The memory node's decisions: which node owns a slot, whose lease holds, and which is fenced.
 //!
 //! A session ends in steps, each of which may be repeated after a crash of this node:
-//! 1. *fencing* is durable; 2. the endpoint is closed, and nothing of the node can arrive any more
-//! (revoking its regions would not do: a payload under way goes on); 3. its logs are merged up to
-//! the last whole entry; 4. its lease is over, by this node's clock, which began to count later than
-//! the serving node's; 5. its slots are free, durably; 6. nodes that wait for them get them.
+//! 1. *fencing* is durable;
+//! 2. the endpoint is closed, and nothing of the node can arrive any more (revoking its regions
+//!    would not do: a payload under way goes on);
+//! 3. its logs are merged up to the last whole entry;
+//! 4. its lease is over, by this node's clock, which began to count later than the serving node's;
+//! 5. its slots are free, durably;
+//! 6. nodes that wait for them get them.
 //!
 //! Steps 1 to 3 begin when the link is lost or the lease is over; 4 takes the rest of the lease
 //! meanwhile.
@@ -42,7 +45,8 @@ pub enum Effect {
     Send(Link, ToServing),
     /// Close a link.
     Drop(Link),
-    /// Open endpoints for the session: logs for so many shards, and so many lanes. Then [`Arbiter::opened`].
+    /// Open endpoints for the session: logs for so many shards, and so many lanes. Then
+    /// [`Arbiter::opened`].
     Open(Incarnation, u16, u16),
     /// Close the session's endpoint, if it is open. Then [`Arbiter::closed`].
     Close(Incarnation),
@@ -241,7 +245,8 @@ impl<L: Ledger> Arbiter<L> {
     fn acquire(&mut self, id: Incarnation, epoch: u64, ranges: &[SlotRange]) {
         let mut mine = Vec::new();
         let mut wanted: BTreeMap<Incarnation, Vec<u16>> = BTreeMap::new();
-        for slot in ranges.iter().flat_map(|range| range.slots()) {
+        let slots = ranges.iter().flat_map(|range| range.slots());
+        for slot in slots.filter(|slot| *slot < SLOTS) {
             match self.ledger.owner(slot) {
                 Some(owner) if owner == id => mine.push(slot),
                 owner => {

@@ -1,12 +1,12 @@
-//! The memory node: one process opens the pool, takes links of serving nodes, and merges their logs.
+//! The memory node: one process opens the pool, takes links of serving nodes, merges their logs.
 //!
 //! ```text
-//!   links ─▶ Control: Arbiter, sessions, segments ─▶ endpoints open and close on threads of their own
+//!   links ─▶ Control: Arbiter, sessions, segments ─▶ endpoints, opened and closed by threads
 //!                 │ MergeAll, Progress                              │ one-sided
 //!                 ▼                                                 ▼
 //!             Queue ─▶ merge threads ─▶ the pool ◀── reads     segments of the log area ◀── writes
 //! ```
-//! - `area`, `ledger`, `segments`: the file beside the pool. It outlives the process as the pool does.
+//! - `area`, `ledger`, `segments`: the file beside the pool, which outlives the process as well.
 //! - `node`: the arbiter under a lock, and what its effects do. Nothing blocks under it but a
 //!   registration of memory. What takes long has a thread: endpoints, merges, requests, messages.
 //! - `logs`, `merge`, `data`: what is merged, how, and into what.
@@ -132,7 +132,7 @@ pub struct Stats {
     pub merged_entries: u64,
     /// Their bytes.
     pub merged_bytes: u64,
-    /// Changes that were not made, since their slots were not their writer's, or no store takes them.
+    /// Changes that were not made: of slots that were not their writer's, or that no store takes.
     pub refused_changes: u64,
     /// Pins that are held.
     pub pins: usize,
@@ -192,7 +192,7 @@ where
         told: mpsc::Receiver<Vec<(Incarnation, String)>>,
         (listener, secret): (TcpListener, Secret),
     ) -> Result<(), MemoryError> {
-        let spawn = |name: &str, work: Box<dyn FnOnce(Arc<Node<F>>) + Send>| {
+        let spawn = |name: &'static str, work: Box<dyn FnOnce(Arc<Node<F>>) + Send>| {
             let node = self.node().clone();
             match self.node().spawn(name, move || work(node)) {
                 true => Ok(()),
@@ -239,8 +239,8 @@ where
     /// Ends all sessions, merges their logs, and closes the pool.
     ///
     /// # Errors
-    /// If the logs were not merged in time, or the pool was not closed cleanly. The next start makes
-    /// up for both.
+    /// If the logs were not merged in time, or the pool was not closed cleanly. The next start
+    /// makes up for both.
     pub fn stop(mut self) -> Result<(), MemoryError> {
         self.end()
     }

@@ -15,6 +15,7 @@ use crate::message::{Access, ToMemory, ToServing, WIRE};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -196,8 +197,14 @@ where
         }
     }
 
-    /// Starts a thread that ends with the node.
-    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+    /// Starts a thread that ends with the node. If it panics, the process ends: a start recovers
+    /// what the thread may have left half done.
+    pub(crate) fn spawn(&self, name: &'static str, work: impl FnOnce() + Send + 'static) -> bool {
+        let work = move || {
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                die(&format!("the thread {name} has panicked"));
+            }
+        };
         match Builder::new().name(name.into()).spawn(work) {
             Ok(thread) => {
                 let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -383,7 +390,7 @@ where
                 if !is_started {
                     // Its endpoints were dropped with the thread that was not started, and whether
                     // they are closed is not known.
-                    die("no thread could be started to fence a node off");
+                    die("no thread could be started to fence a node off, which could still write");
                 }
             }
         }
@@ -694,9 +701,8 @@ where
                 return;
             }
             for thread in threads {
-                if thread.join().is_err() {
-                    log::error!("a thread of the memory node has panicked");
-                }
+                // None ends by a panic.
+                let _ = thread.join();
             }
         }
     }
@@ -766,15 +772,15 @@ impl<F: Fabric> Control<F> {
 fn close_all<E: Endpoint>(endpoints: Vec<E>) {
     for endpoint in endpoints {
         if let Err(error) = endpoint.close() {
-            die(&format!("the endpoint of a node could not be closed ({error})"));
+            die(&format!("the endpoint of a node, which could still write, could not be closed ({error})"));
         }
     }
 }
 
-/// Ends the process: a node may still write to its memory.
+/// Ends the process at once.
 #[allow(clippy::print_stderr, reason = "the last words of a process; its log may not be on")]
 fn die(why: &str) -> ! {
-    let why = format!("the memory node ends, since {why}, and the node could still write; start it again");
+    let why = format!("the memory node ends, since {why}; start it again");
     log::error!("{why}");
     eprintln!("{why}");
     // At once: a library may have a handler for the signal of an abort.

@@ -120,6 +120,26 @@ fn node_that_waits_for_slots_gets_them() {
     other.wait(granted);
 }
 
+/// A range from the wire may name what is no slot: nothing behind the table of owners changes.
+#[test]
+fn range_beyond_the_slots_is_not_granted() {
+    let directory = directory();
+    let node = start(options(directory.path()));
+    let mut client = Client::hello(node.address(), "one");
+    let wild = vec![SlotRange { first: 0, last: u16::MAX }, SlotRange { first: 9, last: 3 }];
+    client.sender.send(&ToMemory::Acquire { epoch: 1, ranges: wild.clone() }).unwrap();
+    client.wait(|message| *message == ToServing::Granted { epoch: 1, ranges: all() });
+    client.put(b"key", b"value");
+    client.settle();
+    client.release(&wild);
+    client.wait(|message| *message == ToServing::Released { ranges: all() });
+    drop(client);
+    node.stop().unwrap();
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "one");
+    assert_eq!(client.value(b"key").unwrap(), b"value");
+}
+
 /// A change of a slot that another node owns is not made, and neither stops the log.
 #[test]
 fn change_of_a_foreign_slot_is_not_made() {
