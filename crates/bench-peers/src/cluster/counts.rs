@@ -92,6 +92,8 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
         while cluster.memory.stats().is_resizing && began.elapsed() < Duration::from_secs(5) {
             moving.push(cluster.look(present, round)?);
         }
+        // Until all reads know the new root: that comes with the next pin.
+        std::thread::sleep(Duration::from_millis(150));
         let look = cluster.look(present, round)?;
         if look > 2.15 {
             super::say(&format!("  {present} keys: {look}"));

@@ -38,7 +38,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
         let mut row =
             Row { ours: Some(ours), peers: vec![Some(theirs)], ratio: Some(ours / theirs), ..named };
         if command == "get" {
-            row = row.judged(Bound::AtLeast(0.9));
+            row = row.against(0, Bound::AtLeast(0.9));
         }
         section.rows.push(row);
     }
