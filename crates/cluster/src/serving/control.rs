@@ -1,7 +1,7 @@
 //! The threads of a serving node: one keeps a link to the memory node and hears it, one renews the
 //! lease, one lets writes arrive before slots leave.
 
-use super::node::{Node, lock, now};
+use super::node::{Node, lock};
 use crate::link::{self, LinkError, Receiver, Secret, Sender};
 use crate::message::ToServing;
 use crate::slot::SlotRange;
@@ -152,7 +152,7 @@ pub(super) fn tick(node: &Node, wishes: &Wishes) {
     while !wishes.is_over.load(Acquire) {
         if let (Some(link), Some(session)) = (wishes.link(), node.session()) {
             let (pin, durable) = (session.oldest_pin(), session.logs.durable());
-            node.tell(Some(&link), |owner| owner.tick(now(), pin, durable));
+            node.tick(&link, pin, durable);
             if ticks % ASK_EVERY == 0 {
                 session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
             }

@@ -168,6 +168,15 @@ impl Node {
         told
     }
 
+    /// Looks at the clock: renews the lease in time. `link`: to the memory node.
+    pub(super) fn tick(&self, link: &Sender, pin: u64, durable: Vec<u64>) {
+        let mut owner = lock(&self.owner);
+        owner.tick(now(), pin, durable);
+        for effect in owner.take_effects() {
+            self.perform(effect, Some(link), &mut owner);
+        }
+    }
+
     /// Shows the owner's state to threads that look without its lock.
     fn mirror(&self, owner: &Owner, effects: &[Effect]) {
         if effects.iter().any(|effect| matches!(effect, Effect::StartOver(_))) {
