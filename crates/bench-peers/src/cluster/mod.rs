@@ -1,5 +1,6 @@
 //! `cargo peers cluster`: round trips and writes of the fabric, counted; a value in the cache of a
-//! serving node beside `terrace serve`; and how long clients wait when a process dies or slots move.
+//! serving node beside `terrace serve`; and how long clients wait when a process dies or slots
+//! move.
 
 mod client;
 mod counts;

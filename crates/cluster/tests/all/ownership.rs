@@ -1,7 +1,8 @@
-//! Tests: whatever dies, stops or is cut off, a slot has one owner that writes, and one that answers.
+//! Tests: whatever dies, stops or is cut off, a slot has one owner that writes, and one that
+//! answers.
 //!
-//! A memory node and some serving nodes run their state machines over links with delays, with clocks
-//! that are apart and drift. After each step, all nodes are asked whether they would answer for a
+//! A memory node and some serving nodes run their state machines over links with delays, with
+//! clocks that are apart and drift. After each step, all nodes are asked whether they would answer for a
 //! slot now, also those that are stopped: they may go on at any time.
 
 use crate::random::Random;
