@@ -61,7 +61,7 @@ struct Arguments {
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
     /// Keys of `hash` and `ordered`, and records of `tiered` and `cluster`, instead of 10 million;
-    /// records of     /// `wip`, instead of 16 million.
+    /// records of `wip`, instead of 16 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
     /// Where the stores of `wip` and `tiered` keep their files, instead of the directory for
