@@ -1,8 +1,8 @@
 //! The manager: decides which node should own which slot, and writes that to the directory.
 //!
-//! Each node has one, and the directory says which of them writes. It is needed for changes, not for
-//! safety. The memory node's manager takes the lead whenever it can: without the memory node there
-//! is nothing to decide, and the death of a serving node then costs no election.
+//! Each node has one, and the directory says which of them writes. It is needed for changes, not
+//! for safety. The memory node's manager takes the lead whenever it can: without the memory node
+//! there is nothing to decide, and the death of a serving node then costs no election.
 
 use crate::directory::{Claim, Directory, Leader, Moves, Revision, State};
 use crate::map::{Map, Node};

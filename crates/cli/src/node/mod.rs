@@ -92,10 +92,12 @@ pub(crate) struct NodeOptions {
     /// File with the cluster's secret, the same at all nodes: a random text of 32 letters or more
     #[arg(long, value_name = "PATH")]
     pub(crate) key_file: PathBuf,
-    /// The host that other nodes and clients are told; default: the address that the node listens on
+    /// The host that other nodes and clients are told; default: the address that the node listens
+    /// on
     #[arg(long, value_name = "HOST")]
     pub(crate) announce_host: Option<String>,
-    /// This machine's address in the network of the memory's fabric; default: that of --listen or --bind
+    /// This machine's address in the network of the memory's fabric; default: that of --listen or
+    /// --bind
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
     #[command(flatten)]
@@ -145,8 +147,8 @@ pub(crate) struct ServingOptions {
     /// Logs that the node writes; 0: one per core, 4 at most
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) shards: u16,
-    /// Connections to the memory: one for the logs, the others for as many reads at a time; 0: one more
-    /// than threads, 64 at most
+    /// Connections to the memory: one for the logs, the others for as many reads at a time; 0: one
+    /// more than threads, 64 at most
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_lanes)]
     pub(crate) lanes: u16,
 }
@@ -368,8 +370,8 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Settings of a serving node. A thread that serves clients waits for the memory, so there are more of
-/// them than cores.
+/// Settings of a serving node. A thread that serves clients waits for the memory, so there are more
+/// of them than cores.
 fn node_settings(
     options: &NodeOptions,
     config: &Config,

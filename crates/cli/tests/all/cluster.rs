@@ -109,7 +109,8 @@ impl Up {
         panic!("{what} did not come\n{}\n{}", self.cluster(&["status"]).text(), self.logs())
     }
 
-    /// A command by `redis-cli -c`, which follows the nodes' words; again while the cluster changes.
+    /// A command by `redis-cli -c`, which follows the nodes' words; again while the cluster
+    /// changes.
     fn redis(&self, port: u16, words: &[&str]) -> String {
         self.in_time("the reply", || {
             let mut command = Command::new("redis-cli");

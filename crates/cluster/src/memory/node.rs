@@ -425,8 +425,8 @@ where
         now() >= control.no_room_until && control.segments.free() > 0
     }
 
-    /// Tells all nodes if the pool has no room any more to merge what is granted and a segment more,
-    /// or has it again. A segment that is granted after they were told is for removals alone.
+    /// Tells all nodes if the pool has no room any more to merge what is granted and a segment
+    /// more, or has it again. A segment that is granted after they were told is for removals alone.
     fn look_at_room(&self, control: &mut Control<F>) {
         let granted = self.area.segments - control.segments.free() + 1;
         let wanted = 2 * granted * self.area.segment_bytes + ROOM;

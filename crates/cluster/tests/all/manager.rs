@@ -326,7 +326,8 @@ proptest! {
                 prop_assert!(in_map.contains(node) || in_map.is_empty());
                 prop_assert!(!cluster.state.drained.contains(node));
             }
-            // A map that only has one node more gives slots to it alone; one node less, from it alone.
+            // A map that only has one node more gives slots to it alone; one node less, from it
+            // alone.
             let (old, new) = (before.owners(), cluster.owners());
             let nodes: BTreeSet<String> = cluster.state.map.nodes.iter().map(|node| node.id.clone()).collect();
             let (came, went): (Vec<_>, Vec<_>) =

@@ -2,8 +2,8 @@
 //! answers.
 //!
 //! A memory node and some serving nodes run their state machines over links with delays, with
-//! clocks that are apart and drift. After each step, all nodes are asked whether they would answer for a
-//! slot now, also those that are stopped: they may go on at any time.
+//! clocks that are apart and drift. After each step, all nodes are asked whether they would answer
+//! for a slot now, also those that are stopped: they may go on at any time.
 
 use crate::random::Random;
 use std::cell::RefCell;
