@@ -161,8 +161,8 @@ pub enum ToServing {
     Counted {
         /// The request's.
         id: u64,
-        /// Keys in each range of slots of the session together.
-        keys: u64,
+        /// Keys of all slots of the session.
+        keys: Result<u64, String>,
     },
     /// The session is over.
     Fenced {

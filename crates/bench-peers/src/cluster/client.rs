@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -68,15 +69,15 @@ impl Client {
     }
 
     fn try_one(&mut self, port: u16, command: &[&str]) -> std::io::Result<String> {
-        if !self.connections.contains_key(&port) {
-            let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-            let stream = TcpStream::connect_timeout(&address, Duration::from_millis(100))?;
-            stream.set_read_timeout(Some(Duration::from_secs(3)))?;
-            stream.set_nodelay(true)?;
-            self.connections.insert(port, BufReader::new(stream));
-        }
-        let Some(connection) = self.connections.get_mut(&port) else {
-            return Err(std::io::ErrorKind::NotFound.into());
+        let connection = match self.connections.entry(port) {
+            Entry::Occupied(connection) => connection.into_mut(),
+            Entry::Vacant(place) => {
+                let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+                let stream = TcpStream::connect_timeout(&address, Duration::from_millis(100))?;
+                stream.set_read_timeout(Some(Duration::from_secs(3)))?;
+                stream.set_nodelay(true)?;
+                place.insert(BufReader::new(stream))
+            }
         };
         let mut request = format!("*{}\r\n", command.len());
         command.iter().for_each(|part| request += &format!("${}\r\n{part}\r\n", part.len()));

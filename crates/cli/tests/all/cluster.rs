@@ -139,7 +139,7 @@ impl Up {
 
     /// The process of the child that has this as an argument.
     fn process(&self, word: &str) -> u32 {
-        let found = self.in_time("the child", || {
+        self.in_time("the child", || {
             let all = fs::read_dir("/proc").unwrap().flatten();
             let mut numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
             numbers.find(|number| {
@@ -153,8 +153,7 @@ impl Up {
                     && !words.contains("child")
                     && words.split('\0').any(|given| given == word)
             })
-        });
-        found
+        })
     }
 
     fn kill(&self, word: &str) -> String {

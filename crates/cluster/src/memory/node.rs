@@ -615,7 +615,7 @@ where
         };
         peer.send(match what {
             ToMemory::Scan { id, .. } => ToServing::Scanned { id, page: Err(why.into()) },
-            ToMemory::Count { id, .. } => ToServing::Counted { id, keys: 0 },
+            ToMemory::Count { id, .. } => ToServing::Counted { id, keys: Err(why.into()) },
             ToMemory::Get { id, .. } => ToServing::Got { id, found: Err(why.into()) },
             _ => return,
         });

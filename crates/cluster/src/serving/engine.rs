@@ -51,7 +51,7 @@ impl Serving {
         session.settle(session.logs.ticket()).map_err(unavailable)?;
         let durable = session.logs.durable();
         match session.ask(|id| ToMemory::Count { id, durable }).map_err(ReadError::Unavailable)? {
-            ToServing::Counted { keys, .. } => Ok(keys),
+            ToServing::Counted { keys, .. } => keys.map_err(ReadError::Unavailable),
             _ => Err(ReadError::Unavailable("the memory node gave the answer to another question".into())),
         }
     }

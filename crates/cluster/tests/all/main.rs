@@ -1,4 +1,6 @@
-//! Tests of the cluster's state machines.
+//! Tests of the cluster: its state machines alone, its nodes in this process, and real processes.
+#![allow(clippy::disallowed_methods, reason = "nodes have threads and clocks")]
+#![allow(clippy::print_stdout, reason = "figures of a run")]
 
 mod directory;
 mod entries;

@@ -21,19 +21,17 @@ impl Etcd {
     pub(crate) fn start() -> Self {
         let dir = TempDir::new().unwrap();
         let begin = Instant::now();
-        loop {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let etcd = Self { process: Mutex::new(Self::run(&dir, port)), dir, port };
-            while etcd.process.lock().unwrap().try_wait().unwrap().is_none() {
-                if etcd.connect().read().is_ok() {
-                    return etcd;
-                }
-                assert!(begin.elapsed() < Duration::from_secs(60), "etcd does not answer");
-                std::thread::sleep(Duration::from_millis(50));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let etcd = Self { process: Mutex::new(Self::run(&dir, port)), dir, port };
+        while etcd.process.lock().unwrap().try_wait().unwrap().is_none() {
+            if etcd.connect().read().is_ok() {
+                return etcd;
             }
-            // Another process has taken the port meanwhile.
-            return Self::start();
+            assert!(begin.elapsed() < Duration::from_secs(60), "etcd does not answer");
+            std::thread::sleep(Duration::from_millis(50));
         }
+        // Another process has taken the port meanwhile.
+        Self::start()
     }
 
     fn run(dir: &TempDir, port: u16) -> Child {

@@ -130,7 +130,7 @@ fn one_round(children: &mut Children, kind: Kind, round: u64, random: &mut Rando
     for (key, history) in histories.iter().enumerate() {
         let calls = history.0.lock().unwrap();
         let (intervals, calls): (Vec<Interval>, Vec<Call>) =
-            calls.iter().map(|(it, call)| (it.clone(), *call)).unzip();
+            calls.iter().map(|(it, call)| (*it, *call)).unzip();
         let ends = final_states(None, &intervals, |nth, state| calls[nth].apply(*state));
         assert!(
             !ends.is_empty(),

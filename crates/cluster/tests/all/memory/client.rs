@@ -307,7 +307,7 @@ impl Client {
         let durable = vec![self.tells.unwrap_or(self.log.durable())];
         self.sender.send(&ToMemory::Count { id: 8, durable }).unwrap();
         match self.wait(|message| matches!(message, ToServing::Counted { .. })) {
-            ToServing::Counted { id: 8, keys } => keys,
+            ToServing::Counted { id: 8, keys } => keys.unwrap(),
             other => panic!("{other:?}"),
         }
     }
