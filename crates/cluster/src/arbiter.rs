@@ -155,8 +155,8 @@ impl<L: Ledger> Arbiter<L> {
 
     /// A message has come.
     pub fn heard(&mut self, link: Link, message: ToMemory, now: Duration) {
-        if let ToMemory::Hello { wire, node, shards, lanes } = message {
-            return self.hello(link, wire, node, (shards, lanes), now);
+        if let ToMemory::Hello { wire, node, shards, lanes, last } = message {
+            return self.hello(link, wire, (node, last), (shards, lanes), now);
         }
         let Some(&id) = self.links.get(&link) else {
             let why = "this link has no session; say hello first".into();
@@ -187,7 +187,15 @@ impl<L: Ledger> Arbiter<L> {
         }
     }
 
-    fn hello(&mut self, link: Link, wire: u32, node: String, parts: (u16, u16), now: Duration) {
+    /// `last`: the session from which the node says that it answers no more.
+    fn hello(
+        &mut self,
+        link: Link,
+        wire: u32,
+        (node, last): (String, Incarnation),
+        parts: (u16, u16),
+        now: Duration,
+    ) {
         if wire != WIRE || self.links.contains_key(&link) {
             let why = match wire {
                 WIRE => "this link has a session already".into(),
@@ -201,8 +209,10 @@ impl<L: Ledger> Arbiter<L> {
         let of_node = |(id, session): (&Incarnation, &Session)| (session.node == node).then_some(*id);
         let before: Vec<Incarnation> = self.sessions.iter().filter_map(of_node).collect();
         for id in before {
-            // It is the same node, and answers from no earlier session.
-            self.sessions.get_mut(&id).expect("listed just now").lease_until = now;
+            // Another process may have had the others, and may go on: their leases are waited for.
+            if id == last {
+                self.sessions.get_mut(&id).expect("listed just now").lease_until = now;
+            }
             self.end(id, "the node has begun another session");
         }
         let id = self.ledger.begin_session(&node);

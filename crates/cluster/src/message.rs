@@ -22,6 +22,8 @@ pub enum ToMemory {
         shards: u16,
         /// Connections that it makes to the memory: see [`Access`].
         lanes: u16,
+        /// The last session of this process, from which it answers no more; 0 if it has had none.
+        last: u64,
     },
     /// Asks for more of the lease.
     Renew {

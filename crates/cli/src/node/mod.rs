@@ -121,7 +121,7 @@ pub(crate) struct MemoryOptions {
     /// one, its keys wait this long
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_lease)]
     pub(crate) lease: Duration,
-    /// Segments of 8 MiB for what serving nodes have written and the index has not yet
+    /// Segments of 8 MiB (of a pool below 1 GiB: about 4) for what serving nodes have written and the index has not yet
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub(crate) log_segments: u32,
     /// Threads that merge such segments into the index
@@ -264,9 +264,10 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
 }
 
 fn memory_options(options: &NodeOptions, config: &Config, secret: Secret) -> memory::Options {
-    let given = &options.memory;
+    let (given, pool_bytes) = (&options.memory, config.number(Key::Size));
     memory::Options {
-        pool_bytes: config.number(Key::Size),
+        pool_bytes,
+        segment_bytes: memory::segment_bytes(pool_bytes),
         adopt: given.adopt,
         log_segments: given.log_segments.into(),
         lease: given.lease,
@@ -346,7 +347,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     };
     let host = announced(options, listens, "--bind")?;
     let default = || PathBuf::from(format!("terrace-{}.id", listens.port()));
-    let id = identity::in_file(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
+    let (id, _lock) = identity::of_node(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
     let (directory, _) = reach(&options.place)?;
     let place = serve::places(&listeners);
     let member = Member { host, port: listens.port(), wire: WIRE };
@@ -378,7 +379,7 @@ fn node_settings(
     id: &str,
     host: String,
 ) -> Result<serving::Settings, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16;
+    let cores = cores();
     if config.number(Key::Threads) == 0 {
         config.assign("threads", &(2 * cores).to_string()).map_err(Failure::new)?;
     }
@@ -386,12 +387,21 @@ fn node_settings(
     let threads = u16::try_from(config.number(Key::Threads)).unwrap_or(u16::MAX);
     Ok(serving::Settings {
         id: id.into(),
-        shards: or(options.serving.shards, cores.min(4)),
+        shards: or(options.serving.shards, default_shards()),
         lanes: or(options.serving.lanes, threads.min(63) + 1),
         cache_bytes: options.serving.cache,
         host,
         clock: Arc::new(clock::System),
     })
+}
+
+fn cores() -> u16 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16
+}
+
+/// Logs of a serving node that was not told how many.
+pub(crate) fn default_shards() -> u16 {
+    cores().min(4)
 }
 
 /// Tells a serving node where the memory node is, and what the map is.

@@ -18,10 +18,10 @@ use crate::common::{Place, Run, free_port, program, run, without_settings};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `terrace cluster up`, and what it prints.
-struct Up {
+pub(crate) struct Up {
     child: Child,
     place: Place,
-    port: u16,
+    pub(crate) port: u16,
     etcd: String,
     lines: mpsc::Receiver<String>,
 }
@@ -35,13 +35,13 @@ fn three_ports() -> u16 {
 }
 
 impl Up {
-    fn start(place: Place) -> Up {
+    pub(crate) fn start(place: Place) -> Up {
         Self::start_at(place, three_ports(), free_port())
     }
 
     fn start_at(place: Place, port: u16, etcd_port: u16) -> Up {
         let mut child = program()
-            .args(["cluster", "up", "--serve", "3", "--size", "128mb", "--cache", "16mb", "--lease", "500ms"])
+            .args(["cluster", "up", "--serve", "3", "--size", "256mb", "--cache", "16mb", "--lease", "500ms"])
             .args(["--port", &port.to_string(), "--etcd-port", &etcd_port.to_string(), "--dir"])
             .arg(place.path("cluster"))
             .stdout(Stdio::piped())
@@ -84,7 +84,7 @@ impl Up {
     }
 
     /// A command about the cluster.
-    fn cluster(&self, words: &[&str]) -> Run {
+    pub(crate) fn cluster(&self, words: &[&str]) -> Run {
         run(["cluster"].iter().chain(words).chain(&["--etcd", &self.etcd]), b"")
     }
 
@@ -93,12 +93,12 @@ impl Up {
     }
 
     /// The first status that is as wanted.
-    fn wait(&self, is_it: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn wait(&self, is_it: impl Fn(&Value) -> bool) -> Value {
         self.in_time("the status", || Some(self.status()).filter(&is_it))
     }
 
     #[allow(clippy::disallowed_methods, reason = "waits for other processes")]
-    fn in_time<T>(&self, what: &str, attempt: impl Fn() -> Option<T>) -> T {
+    pub(crate) fn in_time<T>(&self, what: &str, attempt: impl Fn() -> Option<T>) -> T {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
             match attempt() {
@@ -124,13 +124,13 @@ impl Up {
         })
     }
 
-    fn put_all(&self, value: &str) {
+    pub(crate) fn put_all(&self, value: &str) {
         for nth in 0..30 {
             assert_eq!(self.redis(self.port, &["set", &format!("key{nth}"), value]), "OK");
         }
     }
 
-    fn has_all(&self, value: &str) {
+    pub(crate) fn has_all(&self, value: &str) {
         for nth in 0..30 {
             let port = self.port + nth % 3;
             assert_eq!(self.redis(port, &["get", &format!("key{nth}")]), value, "key{nth}");
@@ -156,13 +156,13 @@ impl Up {
         })
     }
 
-    fn kill(&self, word: &str) -> String {
+    pub(crate) fn kill(&self, word: &str) -> String {
         signal("-KILL", self.process(word));
         self.hears("was killed by signal 9: starting it again; see ")
     }
 
     /// Ends it by SIGTERM: cleanly, and without a word.
-    fn end(mut self) -> Place {
+    pub(crate) fn end(mut self) -> Place {
         let children = [self.process("etcd"), self.process("memory"), self.process("serve")];
         signal("-TERM", self.child.id());
         let code = self.child.wait().unwrap();
@@ -204,7 +204,7 @@ fn slots(node: &Value) -> u64 {
 }
 
 /// Whether three nodes serve.
-fn is_whole(status: &Value) -> bool {
+pub(crate) fn is_whole(status: &Value) -> bool {
     let all: Vec<u64> = nodes(status).iter().filter(|node| node["session"] == true).map(slots).collect();
     all.len() == 3 && all.iter().all(|slots| *slots > 4000) && status["slots_unassigned"] == 0
 }
@@ -344,6 +344,16 @@ fn etcd_that_is_missing_is_named_with_its_package() {
     assert!(err.starts_with("error: cannot run etcd, which keeps the cluster's map: "), "{err}");
     assert!(err.contains("apt-get install etcd-server"), "{err}");
     assert!(!place.path("cluster").exists());
+}
+
+#[test]
+fn pool_that_would_be_full_at_once_is_refused() {
+    let place = Place::new();
+    let dir = place.path("cluster");
+    let words = ["cluster", "up", "--serve", "64", "--size", "128mb", "--dir", dir.to_str().unwrap()];
+    let refused = run(words, b"").fails(2, "a pool of 128 MiB is too small for 64 serving nodes");
+    assert!(refused.err.contains("give --size "), "{}", refused.err);
+    assert!(!dir.exists());
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod browser;
 mod clients;
 #[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "cluster")]
+mod cluster_clients;
 mod disk;
 mod huge_pages;
 mod inspect;

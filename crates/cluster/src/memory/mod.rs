@@ -30,6 +30,7 @@ mod segments;
 pub use error::MemoryError;
 
 use crate::arbiter::{Incarnation, Leases};
+use crate::entry::ENTRY_MAX;
 use crate::link::Secret;
 use crate::log::SEGMENT_BYTES;
 use area::Area;
@@ -47,6 +48,21 @@ use terrace_fabric::Fabric;
 const REQUEST_THREADS: usize = 2;
 /// How long a stop waits until all is merged.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pool of fewer bytes has [`SMALL_SEGMENT_BYTES`] in a segment.
+const SMALL_POOL: u64 = 1 << 30;
+/// Bytes of a segment of a small pool: room for the longest entry.
+const SMALL_SEGMENT_BYTES: u64 = ENTRY_MAX as u64 + (128 << 10);
+
+/// Bytes of a segment that suit a pool of this size. For each that is granted, the pool keeps room.
+pub fn segment_bytes(pool_bytes: u64) -> u64 {
+    if pool_bytes < SMALL_POOL { SMALL_SEGMENT_BYTES } else { SEGMENT_BYTES }
+}
+
+/// Bytes that a pool keeps free for what serving nodes with so many logs together may have written.
+pub fn kept_bytes(pool_bytes: u64, shards: u64) -> u64 {
+    node::kept(u64::from(node::AHEAD) * shards + 1, segment_bytes(pool_bytes))
+}
 
 /// Called with the sessions that serve, and their nodes, whenever these change.
 pub type OnSessions = Box<dyn FnMut(&[(Incarnation, String)]) + Send>;

@@ -30,12 +30,17 @@ use terrace_fabric::{Access as Right, Endpoint, Error, Fabric, Memory, RegionKey
 /// Most shards and lanes of a session.
 const PARTS_MAX: u16 = 64;
 /// Segments of a shard at the begin of a session.
-const AHEAD: u8 = 2;
+pub(crate) const AHEAD: u8 = 2;
 /// Segments of a shard that are not read to their ends, at most: one that is written to, and two
 /// full ones.
 const UNREAD_MAX: usize = 3;
 /// Bytes that stay free in the pool beside the room for what is granted.
 const ROOM: u64 = 16 << 20;
+/// Bytes of the pool that are kept free while so many segments are granted.
+pub(crate) fn kept(granted: u64, segment_bytes: u64) -> u64 {
+    2 * granted * segment_bytes + ROOM
+}
+
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(4);
 /// Time until a merge that met a full pool, or a shard without a segment, tries again.
@@ -429,15 +434,18 @@ where
     /// more, or has it again. A segment that is granted after they were told is for removals alone.
     fn look_at_room(&self, control: &mut Control<F>) {
         let granted = self.area.segments - control.segments.free() + 1;
-        let wanted = 2 * granted * self.area.segment_bytes + ROOM;
+        let wanted = kept(granted, self.area.segment_bytes);
         let free = self.data.free_bytes();
         let is_full = free < wanted + if control.is_full { ROOM / 2 } else { 0 };
         if is_full != control.is_full {
             control.is_full = is_full;
-            log::warn!(
-                "{}",
-                if is_full { "the pool is full: puts are refused" } else { "the pool has room again" }
-            );
+            match is_full {
+                true => log::warn!(
+                    "the pool is full: puts are refused; {free} bytes are free, and {wanted} are kept for what is \
+                     in the logs"
+                ),
+                false => log::warn!("the pool has room again"),
+            }
             control.arbiter.tell_all(&self.fullness(is_full, free));
         }
     }
@@ -567,7 +575,7 @@ where
             ToMemory::Get { .. } | ToMemory::Scan { .. } | ToMemory::Count { .. } => {
                 self.request(control, link, message);
             }
-            ToMemory::Hello { wire: WIRE, ref node, shards, lanes } => {
+            ToMemory::Hello { wire: WIRE, ref node, shards, lanes, .. } => {
                 match self.objection(control, node, shards, lanes) {
                     None => control.arbiter.heard(link, message, now()),
                     Some(why) => {

@@ -40,6 +40,8 @@ pub(super) struct Node {
     /// the second.
     lost: Mutex<Vec<(u64, u64)>>,
     stopped: OnceLock<String>,
+    /// What was told last about the session.
+    complaint: Mutex<String>,
     drains: mpsc::Sender<Vec<SlotRange>>,
 }
 
@@ -74,6 +76,7 @@ impl Node {
             session: ArcSwapOption::empty(),
             lost: Mutex::default(),
             stopped: OnceLock::new(),
+            complaint: Mutex::default(),
             drains,
         }
     }
@@ -236,11 +239,23 @@ impl Node {
             host: self.settings.host.clone(),
         };
         match Session::connect(parts, access) {
-            Ok(session) => self.session.store(Some(Arc::new(session))),
+            Ok(session) => {
+                lock(&self.complaint).clear();
+                self.session.store(Some(Arc::new(session)));
+            }
             Err(why) => {
-                log::error!("the memory node's memory cannot be reached: {why}");
+                self.complain(format!("the memory node's memory cannot be reached: {why}"));
                 link.close();
             }
+        }
+    }
+
+    /// Tells what is wrong with the session, once.
+    pub(super) fn complain(&self, why: String) {
+        let mut complaint = lock(&self.complaint);
+        if *complaint != why {
+            log::error!("{why}");
+            *complaint = why;
         }
     }
 

@@ -11,8 +11,8 @@ use terrace_engine::{
 };
 
 /// The error of a write for which the pool has no room.
-fn full(wanted: usize, free: u64, size: u64) -> WriteError {
-    WriteError::PoolFull { wanted: wanted as u64, size, longest: Some(free), waiting: 0 }
+fn full(wanted: usize, size: u64) -> WriteError {
+    WriteError::PoolFull { wanted: wanted as u64, size, longest: None, waiting: 0 }
 }
 
 /// Bytes of the longest value.
@@ -83,7 +83,7 @@ impl Node {
                     return Ok(appended);
                 }
                 Err(Refused::Ended(_)) => return Err(WriteError::NotOwner { slot: view.slot }),
-                Err(Refused::Full { free, size: pool }) => return Err(full(size, free, pool)),
+                Err(Refused::Full { size: pool, .. }) => return Err(full(size, pool)),
                 Err(Refused::NoRoom(seen)) => {
                     // What is buffered has to arrive, so that it can be merged.
                     let settled = session.settle(session.logs.ticket());
@@ -299,7 +299,7 @@ impl Node {
                 match session.pending.clear(&slots, append, forget) {
                     Ok(_) => break,
                     Err(Refused::Ended(why)) => return Err(WriteError::Unavailable(why)),
-                    Err(Refused::Full { free, size: pool }) => return Err(full(size, free, pool)),
+                    Err(Refused::Full { size: pool, .. }) => return Err(full(size, pool)),
                     Err(Refused::NoRoom(seen)) => {
                         session.settle(session.logs.ticket())?;
                         session.ask_for_segment(shard);

@@ -405,14 +405,21 @@ fn cluster_commands_describe_nodes_and_slots() {
     assert!(client.ask("HELLO").contains(" $4 mode $7 cluster "));
     let info = client.ask("CLUSTER INFO");
     assert!(info.contains("cluster_state:ok ") && info.contains("cluster_known_nodes:2 "), "{info}");
+    // A slot that this node does not serve yet.
+    cluster.put("bar", Spot::Late(0));
+    let info = client.ask("CLUSTER INFO");
+    for line in ["state:ok", "slots_assigned:16384", "slots_ok:16383", "slots_pfail:1", "slots_fail:0"] {
+        assert!(info.contains(&format!("cluster_{line} ")), "{line}: {info}");
+    }
+    cluster.put("bar", Spot::At(0));
     cluster.put("foo", Spot::Nowhere);
     cluster.change(|_, nodes| nodes[1].is_online = false);
     let info = client.ask("CLUSTER INFO");
-    for line in ["state:fail", "slots_assigned:16383", "slots_ok:8192", "slots_fail:8191", "current_epoch:3"]
+    for line in ["state:fail", "slots_assigned:16383", "slots_ok:8192", "slots_fail:8191", "current_epoch:5"]
     {
         assert!(info.contains(&format!("cluster_{line} ")), "{line}: {info}");
     }
-    assert!(nodes(&mut client).contains("master,fail - 0 0 3 disconnected 8192-12181 12183-16383"));
+    assert!(nodes(&mut client).contains("master,fail - 0 0 5 disconnected 8192-12181 12183-16383"));
     assert!(client.ask("CLUSTER SHARDS").contains("$6 health $6 failed"));
 }
 

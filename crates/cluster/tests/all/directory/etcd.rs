@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use terrace_cluster::directory::etcd::{EtcdDirectory, Options};
-use terrace_cluster::directory::{Directory, DirectoryError, Member};
+use terrace_cluster::directory::{Change, Directory, DirectoryError, Member};
 
 /// etcd on a free port.
 pub(crate) struct Etcd {
@@ -126,4 +126,20 @@ fn clusters_of_other_names_are_apart() {
     let _kept = (one.register("aa", &member), other.register("bb", &member));
     wait(&*one, |state| state.members.keys().eq(["aa"]));
     wait(&other, |state| state.members.keys().eq(["bb"]));
+}
+
+#[test]
+fn kept_key_that_was_removed_comes_back() {
+    let etcd = Etcd::start();
+    let (keeper, other) = (etcd.connect(), etcd.connect());
+    let member = |port| Member { host: "localhost".into(), port, wire: 1 };
+    let _kept = keeper.register("aa", &member(7000));
+    wait(&*other, |state| state.members.contains_key("aa"));
+    other.change(&[], &[Change::Delete("members/aa".into())]).unwrap();
+    wait(&*other, |state| state.members.contains_key("aa"));
+    // A process with the same name comes and goes.
+    let twin = other.register("aa", &member(7001));
+    wait(&*keeper, |state| state.members.get("aa").is_some_and(|member| member.port == 7001));
+    drop(twin);
+    wait(&*other, |state| state.members.get("aa").is_some_and(|member| member.port == 7000));
 }

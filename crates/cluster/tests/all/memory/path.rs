@@ -186,7 +186,7 @@ fn other_version_is_refused_by_name() {
     let directory = directory();
     let node = start(options(directory.path()));
     let (sender, messages) = link(node.address());
-    sender.send(&ToMemory::Hello { wire: WIRE + 1, node: "one".into(), shards: 1, lanes: 2 }).unwrap();
+    sender.send(&ToMemory::Hello { wire: WIRE + 1, node: "one".into(), shards: 1, lanes: 2, last: 0 }).unwrap();
     let told = messages.recv_timeout(FAR).unwrap();
     let Some(ToServing::Fenced { why }) = told else { panic!("{told:?}") };
     assert!(why.contains(&format!("version {}", WIRE + 1)) && why.contains("one"), "{why}");
@@ -201,7 +201,7 @@ fn hello_that_makes_no_sense_is_refused() {
         [("", 1, 2), (&"x".repeat(73), 1, 2), ("one", 0, 2), ("one", 1, 0), ("one", 65, 65)]
     {
         let (sender, messages) = link(node.address());
-        sender.send(&ToMemory::Hello { wire: WIRE, node: name.into(), shards, lanes }).unwrap();
+        sender.send(&ToMemory::Hello { wire: WIRE, node: name.into(), shards, lanes, last: 0 }).unwrap();
         assert!(matches!(messages.recv_timeout(FAR).unwrap(), Some(ToServing::Fenced { .. })), "{name}");
         assert_eq!(messages.recv_timeout(FAR).unwrap(), None);
     }
