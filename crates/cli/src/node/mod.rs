@@ -121,7 +121,8 @@ pub(crate) struct MemoryOptions {
     /// one, its keys wait this long
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_lease)]
     pub(crate) lease: Duration,
-    /// Segments of 8 MiB (of a pool below 1 GiB: about 4) for what serving nodes have written and the index has not yet
+    /// Segments for what serving nodes have written and the index has not yet: 8 MiB each, and in a
+    /// pool below 1 GiB about 4
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub(crate) log_segments: u32,
     /// Threads that merge such segments into the index

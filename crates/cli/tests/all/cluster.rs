@@ -387,6 +387,12 @@ fn node_options_that_make_no_sense_are_refused() {
     fs::write(&id, "no id\n").unwrap();
     let refused = node(&[&serve[..], &[id.to_str().unwrap()]].concat());
     refused.fails(1, "has no id, which is 40 hexadecimal digits");
+    // Another process has the id.
+    fs::write(&id, "0123456789abcdef0123456789abcdef01234567\n").unwrap();
+    let used = fs::File::open(&id).unwrap();
+    used.lock().unwrap();
+    let refused = node(&[&serve[..], &[id.to_str().unwrap()]].concat());
+    refused.fails(1, "runs already").fails(1, "give another --node-id-file");
     assert!(!PathBuf::from("/dev/shm/none").exists());
     assert_eq!(node(&["--role", "memory", "--lease", "10ms"]).code, 2);
     assert_eq!(node(&["--role", "serve", "--lanes", "1"]).code, 2);

@@ -36,15 +36,15 @@ pub(crate) const AHEAD: u8 = 2;
 const UNREAD_MAX: usize = 3;
 /// Bytes that stay free in the pool beside the room for what is granted.
 const ROOM: u64 = 16 << 20;
-/// Bytes of the pool that are kept free while so many segments are granted.
-pub(crate) fn kept(granted: u64, segment_bytes: u64) -> u64 {
-    2 * granted * segment_bytes + ROOM
-}
-
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(4);
 /// Time until a merge that met a full pool, or a shard without a segment, tries again.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// Bytes of the pool that are kept free while so many segments are granted.
+pub(crate) fn kept(granted: u64, segment_bytes: u64) -> u64 {
+    2 * granted * segment_bytes + ROOM
+}
 
 /// The time of the arbiter. It goes on while the machine sleeps.
 pub(crate) fn now() -> Duration {
