@@ -41,7 +41,7 @@ impl Up {
 
     fn start_at(place: Place, port: u16, etcd_port: u16) -> Up {
         let mut child = program()
-            .args(["cluster", "up", "--serve", "3", "--size", "256mb", "--cache", "16mb", "--lease", "500ms"])
+            .args(["cluster", "up", "--serve", "3", "--size", "512mb", "--cache", "16mb", "--lease", "500ms"])
             .args(["--port", &port.to_string(), "--etcd-port", &etcd_port.to_string(), "--dir"])
             .arg(place.path("cluster"))
             .stdout(Stdio::piped())
