@@ -142,7 +142,7 @@ fn gets_in_lockstep_share_their_rounds() {
     let (mut rounds, mut most) = (0, 0);
     while gets.iter().any(Option::is_some) {
         rounds += 1;
-        for (number, slot) in (0_u64..).zip(&mut gets) {
+        for (number, slot) in (0u64..).zip(&mut gets) {
             let Some(get) = slot else { continue };
             let read = |Read { offset, len }| torn_read(&pool, (offset, len), 0, || ()).unwrap();
             match (get.next(&get.reads().iter().map(read).collect::<Vec<_>>().concat()), number < 200) {
