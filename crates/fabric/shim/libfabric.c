@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,27 @@ __attribute__((constructor)) static void set_small_buffers(void)
 {
 	setenv("FI_OFI_RXM_BUFFER_SIZE", "512", 0);
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "128", 0);
+}
+
+/*
+ * libinfinipath, which Debian's libfabric loads, catches signals as soon as it is loaded: at SIGTERM
+ * it ends the process with code 1, also if the program has a handler that calls the one before. Its
+ * handlers are removed before main(), where Rust and the program set theirs.
+ */
+__attribute__((constructor)) static void release_signals(void)
+{
+	static const int caught[] = { SIGINT, SIGTERM, SIGILL, SIGABRT, SIGBUS, SIGSEGV };
+	struct sigaction now;
+
+	for (size_t nth = 0; nth < sizeof(caught) / sizeof(caught[0]); nth++) {
+		if (sigaction(caught[nth], NULL, &now) != 0)
+			continue;
+		if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
+			continue;
+		now.sa_handler = SIG_DFL;
+		now.sa_flags = 0;
+		sigaction(caught[nth], &now, NULL);
+	}
 }
 
 /* Without automatic progress only calls of the caller move bytes. */

@@ -258,3 +258,20 @@ fn closed_endpoints_leave_no_descriptors() {
     // Other tests of this program have some at the same time.
     assert!(open() < before + 100, "{before} descriptors, then {}", open());
 }
+
+/// Signals for which this process has a handler: a bit each, from signal 1 on.
+fn caught_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap()
+}
+
+/// SIGINT, SIGILL, SIGABRT and SIGTERM: for others, Rust has a handler.
+#[test]
+fn libraries_of_libfabric_catch_no_signal() {
+    // So that libfabric is linked.
+    Libfabric::new(Libfabric::TCP, "127.0.0.1").unwrap();
+    let caught: Vec<u32> =
+        [2, 4, 6, 15].into_iter().filter(|signal| caught_signals() >> (signal - 1) & 1 == 1).collect();
+    assert_eq!(caught, []);
+}
