@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Command, ExitCode, Stdio},
     time::Duration,
@@ -14,6 +14,9 @@ use signal_hook::{
     iterator::Signals,
 };
 
+use terrace_cluster::log::SEGMENT_BYTES;
+use terrace_server::config::format_size;
+
 use super::{
     UpOptions,
     supervisor::{Program, Supervised},
@@ -21,7 +24,7 @@ use super::{
 use crate::{
     clock,
     failure::{self, Failure, Outcome},
-    node::{create_private, random_id},
+    node::{create_private, default_shards, random_id},
 };
 
 /// How often to look at the children.
@@ -35,12 +38,14 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     if last.is_none() {
         return Err(Failure::usage("there are not so many ports: give a lower --port"));
     }
+    require_room(options)?;
     require_etcd()?;
     fs::create_dir_all(&options.dir).map_err(|error| {
         Failure::new(format!("cannot make the directory {}: {error}", options.dir.display()))
     })?;
     let dir = fs::canonicalize(&options.dir)?;
     let _lock = lock(&dir)?;
+    require_ports(options)?;
     fs::create_dir_all(dir.join("logs"))?;
     let key = dir.join("key");
     if !key.exists() {
@@ -68,6 +73,21 @@ impl Asked {
     }
 }
 
+/// Refuses a pool that has no room for what its nodes may have in their logs: two segments each shard.
+/// The memory node gives a segment only if there is room for it twice.
+fn require_room(options: &UpOptions) -> Result<(), Failure> {
+    let segments = u64::from(options.serve) * u64::from(default_shards()) * 2;
+    let least = 2 * segments * SEGMENT_BYTES + (64 << 20);
+    if options.size >= least {
+        return Ok(());
+    }
+    let (size, nodes) = (format_size(options.size), options.serve);
+    let needed = least.div_ceil(1 << 20);
+    let small =
+        format!("a pool of {size} is too small for {nodes} serving nodes: give --size {needed}mb or more");
+    Err(Failure::usage(small))
+}
+
 fn require_etcd() -> Result<(), Failure> {
     let run = Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     match run {
@@ -85,6 +105,19 @@ fn lock(dir: &Path) -> Result<fs::File, Failure> {
         Err(_) => Err(Failure::new(format!("a cluster runs in {} already", dir.display()))
             .hint("terrace cluster status shows it; for another one, give --dir, --port and --etcd-port")),
     }
+}
+
+/// Refuses ports that others have: the nodes would talk to a foreign etcd.
+fn require_ports(options: &UpOptions) -> Result<(), Failure> {
+    for (port, flag) in
+        ports(options).map(|port| (port, "--port")).chain([(options.etcd_port, "--etcd-port")])
+    {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
+            Failure::new(format!("cannot listen on 127.0.0.1:{port}: {error}"))
+                .hint(format!("another program may have the port: give another {flag}"))
+        })?;
+    }
+    Ok(())
 }
 
 /// What is to run, in the order in which it starts.
@@ -200,17 +233,19 @@ fn announce(options: &UpOptions) -> io::Result<()> {
     }
 }
 
-/// Whether the node at a port knows that all slots are served.
+/// Whether the node at a port knows a node for each slot, and can ask the memory node.
 fn is_served(port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_millis(500);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ask = || -> io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"CLUSTER INFO\r\nQUIT\r\n")?;
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply)?;
-        Ok(reply.contains("cluster_state:ok"))
+        stream.write_all(b"CLUSTER INFO\r\nDBSIZE\r\nQUIT\r\n")?;
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies)?;
+        // The reply to DBSIZE is a line `:42`.
+        let has_size = replies.lines().any(|line| line.starts_with(':'));
+        Ok(has_size && replies.contains("cluster_state:ok"))
     };
     ask().unwrap_or(false)
 }

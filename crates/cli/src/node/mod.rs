@@ -368,6 +368,15 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+fn cores() -> u16 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16
+}
+
+/// Logs that a serving node writes unless told otherwise.
+pub(crate) fn default_shards() -> u16 {
+    cores().min(4)
+}
+
 /// Settings of a serving node. A thread that serves clients waits for the memory, so there are more of
 /// them than cores.
 fn node_settings(
@@ -376,7 +385,7 @@ fn node_settings(
     id: &str,
     host: String,
 ) -> Result<serving::Settings, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16;
+    let cores = cores();
     if config.number(Key::Threads) == 0 {
         config.assign("threads", &(4 * cores).to_string()).map_err(Failure::new)?;
     }
@@ -384,7 +393,7 @@ fn node_settings(
     let threads = u16::try_from(config.number(Key::Threads)).unwrap_or(u16::MAX);
     Ok(serving::Settings {
         id: id.into(),
-        shards: or(options.serving.shards, cores.min(4)),
+        shards: or(options.serving.shards, default_shards()),
         lanes: or(options.serving.lanes, threads.min(63) + 1),
         cache_bytes: options.serving.cache,
         host,

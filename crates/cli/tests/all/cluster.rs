@@ -1,6 +1,7 @@
 //! `cluster` and `node`: a cluster of real processes on this machine.
 
 use std::{
+    cell::RefCell,
     fs,
     io::{BufRead, BufReader, Read},
     net::TcpListener,
@@ -97,8 +98,13 @@ impl Up {
         self.in_time("the status", || Some(self.status()).filter(&is_it))
     }
 
-    #[allow(clippy::disallowed_methods, reason = "waits for other processes")]
     fn in_time<T>(&self, what: &str, attempt: impl Fn() -> Option<T>) -> T {
+        self.in_time_or(attempt, || what.to_owned())
+    }
+
+    /// What an attempt finds in time; or a panic that names what did not come.
+    #[allow(clippy::disallowed_methods, reason = "waits for other processes")]
+    fn in_time_or<T>(&self, attempt: impl Fn() -> Option<T>, what: impl Fn() -> String) -> T {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
             match attempt() {
@@ -106,12 +112,13 @@ impl Up {
                 None => thread::sleep(Duration::from_millis(50)),
             }
         }
-        panic!("{what} did not come\n{}\n{}", self.cluster(&["status"]).text(), self.logs())
+        panic!("{} did not come\n{}\n{}", what(), self.cluster(&["status"]).text(), self.logs())
     }
 
     /// A command by `redis-cli -c`, which follows the nodes' words; again while the cluster changes.
     fn redis(&self, port: u16, words: &[&str]) -> String {
-        self.in_time("the reply", || {
+        let last = RefCell::new(String::new());
+        let ask = || {
             let mut command = Command::new("redis-cli");
             without_settings(&mut command);
             let done = command.args(["-c", "-p", &port.to_string()]).args(words).output().unwrap();
@@ -119,8 +126,10 @@ impl Up {
             let is_passing = ["MOVED", "CLUSTERDOWN", "TRYAGAIN", "ERR", "Could not", "Error", "UNAVAILABLE"]
                 .iter()
                 .any(|word| text.starts_with(word));
+            last.replace(text.clone());
             (done.status.success() && !is_passing && !text.is_empty()).then_some(text)
-        })
+        };
+        self.in_time_or(ask, || format!("a reply to {words:?} but {}", last.borrow()))
     }
 
     fn put_all(&self, value: &str) {
@@ -286,6 +295,10 @@ fn cluster_that_ended_goes_on_with_its_data() {
     let (dir, free) = (up.place.path("cluster"), free_port().to_string());
     let words = ["cluster", "up", "--etcd-port", &free, "--dir", dir.to_str().unwrap()];
     run(words, b"").fails(1, "a cluster runs in ");
+    let etcd = up.etcd.rsplit(':').next().unwrap();
+    let other = up.place.path("other");
+    let words = ["cluster", "up", "--etcd-port", etcd, "--port", "31990", "--dir", other.to_str().unwrap()];
+    run(words, b"").fails(1, "another program may have the port: give another --etcd-port");
     up.end();
 }
 
@@ -328,6 +341,14 @@ fn slots_move_and_drain_as_the_operator_wishes() {
     up.cluster(&["move", "1-0", &ids[0]]).fails(2, "are no slots");
     up.cluster(&["move", "16384", &ids[0]]).fails(2, "are no slots");
     up.cluster(&["status", "--cluster", "other"]).fails(1, "there is no cluster other in etcd");
+}
+
+#[test]
+fn pool_without_room_for_the_logs_is_refused() {
+    let place = Place::new();
+    let dir = place.path("cluster");
+    let words = ["cluster", "up", "--serve", "8", "--size", "64mb", "--dir", dir.to_str().unwrap()];
+    run(words, b"").fails(2, "a pool of 64 MiB is too small for 8 serving nodes: give --size ");
 }
 
 #[test]
