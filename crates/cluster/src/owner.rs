@@ -77,7 +77,20 @@ impl Owner {
         let mine = vec![false; SLOTS.into()].into();
         let (lease, lease_until, renewed_at) = Default::default();
         let (session, last_session, epoch, effects) = (None, 0, 0, Vec::new());
-        Self { node, shards, lanes, session, last_session, lease, lease_until, renewed_at, slots, epoch, mine, effects }
+        Self {
+            node,
+            shards,
+            lanes,
+            session,
+            last_session,
+            lease,
+            lease_until,
+            renewed_at,
+            slots,
+            epoch,
+            mine,
+            effects,
+        }
     }
 
     /// What is to be done, in this order.

@@ -45,6 +45,7 @@ impl Client {
     }
 
     /// Ends the client, which looks whether something is lost.
+    #[allow(clippy::print_stdout, reason = "what a client says of itself")]
     fn end(mut self) {
         drop(self.child.stdin.take());
         loop {

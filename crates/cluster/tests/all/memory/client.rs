@@ -117,7 +117,9 @@ impl Client {
     /// Begins a session.
     pub(crate) fn hello(address: SocketAddr, node: &str) -> Self {
         let (sender, messages) = link(address);
-        sender.send(&ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2, last: 0 }).unwrap();
+        sender
+            .send(&ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2, last: 0 })
+            .unwrap();
         let welcome = messages.recv_timeout(FAR).unwrap();
         let Some(ToServing::Welcome { incarnation, access, .. }) = welcome else { panic!("{welcome:?}") };
         let access = Access::decode(&access).unwrap();

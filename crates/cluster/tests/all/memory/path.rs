@@ -186,7 +186,9 @@ fn other_version_is_refused_by_name() {
     let directory = directory();
     let node = start(options(directory.path()));
     let (sender, messages) = link(node.address());
-    sender.send(&ToMemory::Hello { wire: WIRE + 1, node: "one".into(), shards: 1, lanes: 2, last: 0 }).unwrap();
+    sender
+        .send(&ToMemory::Hello { wire: WIRE + 1, node: "one".into(), shards: 1, lanes: 2, last: 0 })
+        .unwrap();
     let told = messages.recv_timeout(FAR).unwrap();
     let Some(ToServing::Fenced { why }) = told else { panic!("{told:?}") };
     assert!(why.contains(&format!("version {}", WIRE + 1)) && why.contains("one"), "{why}");
