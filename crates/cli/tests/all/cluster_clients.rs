@@ -1,7 +1,7 @@
 //! Stock clients of a cluster of real processes: redis-benchmark, redis-py, go-redis, Jedis.
 //!
-//! Each uses all kinds of commands. Then all increment counters at once, while a process of each role
-//! is killed and slots move: no increment that was acknowledged may be lost.
+//! Each uses all kinds of commands. Then all increment counters at once, while a process of each
+//! role is killed and slots move: no increment that was acknowledged may be lost.
 
 use std::{
     io::{BufRead, BufReader},
