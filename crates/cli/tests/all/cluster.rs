@@ -6,7 +6,10 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicU16, Ordering::Relaxed},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -29,9 +32,14 @@ pub(crate) struct Up {
 /// The first of three ports in a row that are free.
 fn three_ports() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    // Below those that the system gives to outgoing connections.
-    let first = 12_000 + std::process::id() as u16 % 5_000 * 4;
-    (first..32_000).step_by(4).find(|port| (0..3).all(|nth| is_free(port + nth))).unwrap()
+    // Below those that the system gives to outgoing connections. Another test of this process has
+    // others, which may not be in use yet.
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let first = || {
+        let nth = (std::process::id() as u16 % 5_000).wrapping_add(TAKEN.fetch_add(1, Relaxed)) % 5_000;
+        12_000 + 4 * nth
+    };
+    std::iter::repeat_with(first).find(|port| (0..3).all(|nth| is_free(port + nth))).unwrap()
 }
 
 impl Up {
