@@ -368,8 +368,8 @@ where
             let (number, version) = read_word::<M, K>(guard, word);
             (number == self.keys[key].0).then_some(Answer::Found(version))
         };
-        // Other threads may change its slot each time that the reader looks there, or stand still in
-        // the middle of a change. Then it asks a process that has the pool.
+        // Other threads may change its slot each time that the reader looks there, or stand still
+        // in the middle of a change. Then it asks a process that has the pool.
         for _ in 0..8 {
             match remote.find(hash, 8, &mut fetch, |word, _| check(word))? {
                 Answer::Found(version) => return Ok(Some(version)),
