@@ -225,12 +225,14 @@ impl<L: Ledger> Arbiter<L> {
     }
 
     /// The endpoint of a session is open. `access` tells the node how to reach the memory.
-    pub fn opened(&mut self, id: Incarnation, access: Vec<u8>) {
+    pub fn opened(&mut self, id: Incarnation, access: Vec<u8>, now: Duration) {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.state == State::Opening)
         else {
             return;
         };
         session.state = State::Serving;
+        // As if it had been renewed, however long the endpoints took.
+        session.lease_until = now + self.leases.waited();
         let lease = u64::try_from(self.leases.time.as_nanos()).expect("a lease of seconds");
         if let Some(link) = session.link {
             let welcome = ToServing::Welcome { incarnation: id, lease, access };
@@ -352,7 +354,7 @@ impl<L: Ledger> Arbiter<L> {
         let over: Vec<Incarnation> = self
             .sessions
             .iter()
-            .filter(|(_, session)| now >= session.lease_until)
+            .filter(|(_, session)| session.state != State::Opening && now >= session.lease_until)
             .map(|(id, _)| *id)
             .collect();
         for id in over {

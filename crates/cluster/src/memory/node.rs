@@ -368,7 +368,7 @@ where
                     true => self.close(control, id),
                     false => {
                         session.pin = Some(self.pins.newest());
-                        control.arbiter.opened(id, access);
+                        control.arbiter.opened(id, access, now());
                         if control.is_full {
                             let full = self.fullness(true, self.data.free_bytes());
                             control.arbiter.granted_segment(id, full);

@@ -277,7 +277,7 @@ impl World {
             Then::LostAtMemory { link } => self.arbiter.lost(link),
             Then::Opened(of, id) if of == life => {
                 self.open.insert(id);
-                self.arbiter.opened(id, Vec::new());
+                self.arbiter.opened(id, Vec::new(), now);
             }
             Then::Closed(of, id) if of == life => {
                 self.open.remove(&id);
@@ -521,7 +521,7 @@ fn second_owns_after(last: Incarnation) -> Duration {
     let hello = |last| ToMemory::Hello { wire: WIRE, node: "one".into(), shards: 1, lanes: 2, last };
     for (link, last) in [(1, 0), (2, last)] {
         arbiter.heard(link, hello(last), Duration::ZERO);
-        arbiter.opened(link, Vec::new());
+        arbiter.opened(link, Vec::new(), Duration::ZERO);
         arbiter.heard(link, ToMemory::Acquire { epoch: 1, ranges: slots.clone() }, Duration::ZERO);
     }
     arbiter.closed(1);

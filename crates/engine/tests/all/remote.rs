@@ -391,10 +391,8 @@ fn get_beside_writers_and_batches_is_right() {
     });
     let resizes = race.store.stats().index.expect("an index").resizes;
     let [answered, asked] = race.gets.each_ref().map(|gets| gets.load(SeqCst));
-    assert!(
-        resizes >= 6 && answered >= GETS && answered > asked,
-        "{resizes} resizes, {answered} gets answered, {asked} asked"
-    );
+    // How many ask depends on how long a writer stands still in the middle of a change.
+    assert!(resizes >= 6 && answered >= GETS, "{resizes} resizes, {answered} gets answered, {asked} asked");
     assert!(race.store.check(&mut |_, _| ()).findings.is_empty());
 }
 
