@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Command, ExitCode, Stdio},
     time::Duration,
@@ -43,6 +43,7 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     })?;
     let dir = fs::canonicalize(&options.dir)?;
     let _lock = lock(&dir)?;
+    require_ports(options)?;
     fs::create_dir_all(dir.join("logs"))?;
     let key = dir.join("key");
     if !key.exists() {
@@ -103,6 +104,18 @@ fn lock(dir: &Path) -> Result<fs::File, Failure> {
         Err(_) => Err(Failure::new(format!("a cluster runs in {} already", dir.display()))
             .hint("terrace cluster status shows it; for another one, give --dir, --port and --etcd-port")),
     }
+}
+
+/// Refuses ports that others have: the nodes would talk to a foreign etcd.
+fn require_ports(options: &UpOptions) -> Result<(), Failure> {
+    let serving = ports(options).map(|port| (port, "--port"));
+    for (port, flag) in serving.chain([(options.etcd_port, "--etcd-port")]) {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
+            Failure::new(format!("cannot listen on 127.0.0.1:{port}: {error}"))
+                .hint(format!("another program may have the port: give another {flag}"))
+        })?;
+    }
+    Ok(())
 }
 
 /// What is to run, in the order in which it starts.

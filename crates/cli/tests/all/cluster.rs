@@ -294,6 +294,11 @@ fn cluster_that_ended_goes_on_with_its_data() {
     let (dir, free) = (up.place.path("cluster"), free_port().to_string());
     let words = ["cluster", "up", "--etcd-port", &free, "--dir", dir.to_str().unwrap()];
     run(words, b"").fails(1, "a cluster runs in ");
+    // Another etcd would be one of others.
+    let etcd = up.etcd.rsplit(':').next().unwrap();
+    let other = up.place.path("other");
+    let words = ["cluster", "up", "--etcd-port", etcd, "--port", "31990", "--dir", other.to_str().unwrap()];
+    run(words, b"").fails(1, "another program may have the port: give another --etcd-port");
     up.end();
 }
 
