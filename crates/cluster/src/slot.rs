@@ -7,6 +7,7 @@ pub const SLOTS: u16 = 16_384;
 
 /// Slots from the first to the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Words")]
 pub struct SlotRange {
     /// The first one.
     pub first: u16,
@@ -35,5 +36,21 @@ impl SlotRange {
             }
         }
         ranges
+    }
+}
+
+/// A range as it comes from elsewhere.
+#[derive(Deserialize)]
+#[serde(rename = "SlotRange")]
+struct Words {
+    first: u16,
+    last: u16,
+}
+
+impl TryFrom<Words> for SlotRange {
+    type Error = String;
+
+    fn try_from(Words { first, last }: Words) -> Result<Self, String> {
+        Self::new(first, last).ok_or_else(|| format!("{first} to {last} are no slots"))
     }
 }

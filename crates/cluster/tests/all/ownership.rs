@@ -4,11 +4,10 @@
 //! that are apart and drift. After each step, all nodes are asked whether they would answer for a
 //! slot now, also those that are stopped: they may go on at any time.
 
+use crate::ledger::Kept;
 use crate::random::Random;
-use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::rc::Rc;
 use std::time::Duration;
 use terrace_cluster::arbiter::{Arbiter, Effect as Deed, Incarnation, Leases, Ledger};
 use terrace_cluster::message::{ToMemory, ToServing};
@@ -19,51 +18,6 @@ const NODES: usize = 4;
 /// Slots move in pieces of so many.
 const PIECE: u16 = 2048;
 const LEASE: Duration = Duration::from_millis(300);
-
-/// The memory node's durable part.
-#[derive(Default)]
-struct Table {
-    last: Incarnation,
-    sessions: BTreeMap<Incarnation, (String, bool)>,
-    owners: BTreeMap<u16, Incarnation>,
-}
-
-#[derive(Clone, Default)]
-struct Kept(Rc<RefCell<Table>>);
-
-impl Ledger for Kept {
-    fn begin_session(&mut self, node: &str) -> Incarnation {
-        let mut table = self.0.borrow_mut();
-        table.last += 1;
-        let session = table.last;
-        table.sessions.insert(session, (node.into(), false));
-        session
-    }
-    fn fence(&mut self, session: Incarnation) {
-        self.0.borrow_mut().sessions.get_mut(&session).expect("a session").1 = true;
-    }
-    fn end_session(&mut self, session: Incarnation) {
-        let mut table = self.0.borrow_mut();
-        table.sessions.remove(&session);
-        table.owners.retain(|_, owner| *owner != session);
-    }
-    fn sessions(&self) -> Vec<(Incarnation, String, bool)> {
-        let table = self.0.borrow();
-        table.sessions.iter().map(|(id, (node, fenced))| (*id, node.clone(), *fenced)).collect()
-    }
-    fn owner(&self, slot: u16) -> Option<Incarnation> {
-        self.0.borrow().owners.get(&slot).copied()
-    }
-    fn set_owner(&mut self, ranges: &[SlotRange], owner: Option<Incarnation>) {
-        let mut table = self.0.borrow_mut();
-        for slot in ranges.iter().flat_map(|range| range.slots()) {
-            match owner {
-                Some(owner) => table.owners.insert(slot, owner),
-                None => table.owners.remove(&slot),
-            };
-        }
-    }
-}
 
 /// What happens later. Those of a node are for one life of it, those of the memory node as well.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

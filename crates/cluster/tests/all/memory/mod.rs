@@ -1,9 +1,11 @@
 //! The memory node, with small serving nodes over loopback.
 
-mod client;
+pub(crate) mod client;
 mod damage;
 mod fence;
+mod merges;
+mod nonsense;
 mod path;
 mod reads;
-mod restart;
+pub(crate) mod restart;
 mod room;
