@@ -5,6 +5,7 @@
     reason = "to measure is to read the clock, to start threads and to wait"
 )]
 
+mod cluster;
 mod family;
 mod files;
 mod hash;
@@ -59,8 +60,8 @@ struct Arguments {
     /// Only rows whose name contains this, for instance "hash get"
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
-    /// Keys of `hash` and `ordered`, and records of `tiered`, instead of 10 million; records of
-    /// `wip`, instead of 16 million.
+    /// Keys of `hash` and `ordered`, and records of `tiered` and `cluster`, instead of 10 million;
+    /// records of `wip`, instead of 16 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
     /// Where the stores of `wip` and `tiered` keep their files, instead of the directory for
@@ -95,6 +96,9 @@ enum Suite {
     WipAnswers,
     /// The store over DRAM and files beside RocksDB, the direct engine, S3-FIFO and its own limits.
     Tiered,
+    /// Memory and processors apart: round trips, a serving node beside `terrace serve`, deaths,
+    /// handovers.
+    Cluster,
 }
 
 impl Suite {
@@ -171,6 +175,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
         Suite::Wip => wip::sections,
         Suite::WipAnswers => wip::answers,
         Suite::Tiered => tiered::sections,
+        Suite::Cluster => cluster::sections,
     };
     say("the machine's limits");
     let (suite, limits, sections) =

@@ -1,10 +1,13 @@
-//! The memory node's decisions: who owns a slot, whose lease holds, and who is fenced.
+//! The memory node's decisions: which node owns a slot, whose lease holds, and which is fenced.
 //!
 //! A session ends in steps, each of which may be repeated after a crash of this node:
-//! 1. *fencing* is durable; 2. the endpoint is closed, and nothing of the node can arrive any more
-//! (revoking its regions would not do: a payload under way goes on); 3. its logs are merged up to
-//! the last whole entry; 4. its lease is over, by this node's clock, which began to count later than
-//! the serving node's; 5. its slots are free, durably; 6. nodes that wait for them get them.
+//! 1. *fencing* is durable;
+//! 2. the endpoint is closed, and nothing of the node can arrive any more (revoking its regions
+//!    would not do: a payload under way goes on);
+//! 3. its logs are merged up to the last whole entry;
+//! 4. its lease is over, by this node's clock, which began to count later than the serving node's;
+//! 5. its slots are free, durably;
+//! 6. nodes that wait for them get them.
 //!
 //! Steps 1 to 3 begin when the link is lost or the lease is over; 4 takes the rest of the lease
 //! meanwhile.
@@ -42,7 +45,8 @@ pub enum Effect {
     Send(Link, ToServing),
     /// Close a link.
     Drop(Link),
-    /// Open endpoints for the session: logs for so many shards, and so many lanes. Then [`Arbiter::opened`].
+    /// Open endpoints for the session: logs for so many shards, and so many lanes. Then
+    /// [`Arbiter::opened`].
     Open(Incarnation, u16, u16),
     /// Close the session's endpoint, if it is open. Then [`Arbiter::closed`].
     Close(Incarnation),
@@ -151,8 +155,8 @@ impl<L: Ledger> Arbiter<L> {
 
     /// A message has come.
     pub fn heard(&mut self, link: Link, message: ToMemory, now: Duration) {
-        if let ToMemory::Hello { wire, node, shards, lanes } = message {
-            return self.hello(link, wire, node, (shards, lanes), now);
+        if let ToMemory::Hello { wire, node, shards, lanes, last } = message {
+            return self.hello(link, wire, (node, last), (shards, lanes), now);
         }
         let Some(&id) = self.links.get(&link) else {
             let why = "this link has no session; say hello first".into();
@@ -183,7 +187,15 @@ impl<L: Ledger> Arbiter<L> {
         }
     }
 
-    fn hello(&mut self, link: Link, wire: u32, node: String, parts: (u16, u16), now: Duration) {
+    /// `last`: the session from which the node says that it answers no more.
+    fn hello(
+        &mut self,
+        link: Link,
+        wire: u32,
+        (node, last): (String, Incarnation),
+        parts: (u16, u16),
+        now: Duration,
+    ) {
         if wire != WIRE || self.links.contains_key(&link) {
             let why = match wire {
                 WIRE => "this link has a session already".into(),
@@ -197,8 +209,10 @@ impl<L: Ledger> Arbiter<L> {
         let of_node = |(id, session): (&Incarnation, &Session)| (session.node == node).then_some(*id);
         let before: Vec<Incarnation> = self.sessions.iter().filter_map(of_node).collect();
         for id in before {
-            // It is the same node, and answers from no earlier session.
-            self.sessions.get_mut(&id).expect("listed just now").lease_until = now;
+            // Another process may have had the others, and may go on: their leases are waited for.
+            if id == last {
+                self.sessions.get_mut(&id).expect("listed just now").lease_until = now;
+            }
             self.end(id, "the node has begun another session");
         }
         let id = self.ledger.begin_session(&node);
@@ -241,7 +255,8 @@ impl<L: Ledger> Arbiter<L> {
     fn acquire(&mut self, id: Incarnation, epoch: u64, ranges: &[SlotRange]) {
         let mut mine = Vec::new();
         let mut wanted: BTreeMap<Incarnation, Vec<u16>> = BTreeMap::new();
-        for slot in ranges.iter().flat_map(|range| range.slots()) {
+        let slots = ranges.iter().flat_map(|range| range.slots());
+        for slot in slots.filter(|slot| *slot < SLOTS) {
             match self.ledger.owner(slot) {
                 Some(owner) if owner == id => mine.push(slot),
                 owner => {

@@ -78,6 +78,13 @@ pub enum LinkError {
     TooLong(usize),
 }
 
+impl LinkError {
+    /// Whether another try soon would be in vain: somebody has to change a node first.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::Stranger(_) | Self::Version { .. } | Self::WrongKey(_))
+    }
+}
+
 /// The end of a link that sends. Clones share it.
 #[derive(Clone)]
 pub struct Sender(Arc<Sending>);
@@ -113,9 +120,10 @@ pub fn dial(address: SocketAddr, secret: &Secret) -> Result<(Sender, Receiver), 
     handshake.send_hello(&[])?;
     handshake.hear_hello()?;
     let theirs = handshake.read::<32>()?;
-    handshake.check(secret, TO_CLIENT, theirs)?;
+    // Before the look at theirs, so that the server can say, too, that the keys differ.
     let proof = handshake.proof(secret, TO_SERVER);
     handshake.send(proof.as_bytes())?;
+    handshake.check(secret, TO_CLIENT, theirs)?;
     handshake.finish(secret, TO_SERVER)
 }
 

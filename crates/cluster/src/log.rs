@@ -117,8 +117,8 @@ impl ShardLog {
         self.offset = piece.offset + piece.bytes.len() as u64;
     }
 
-    /// What goes to the memory node now: all that was appended, if no write is under way. The caller
-    /// calls [`ShardLog::arrived`] when all pieces have arrived.
+    /// What goes to the memory node now: all that was appended, if no write is under way. The
+    /// caller calls [`ShardLog::arrived`] when all pieces have arrived.
     pub fn take_write(&mut self) -> Option<Vec<Piece>> {
         if self.sent > self.durable || self.last == self.sent {
             return None;

@@ -1,11 +1,12 @@
 //! The manager: decides which node should own which slot, and writes that to the directory.
 //!
-//! Each node has one, and the directory says which of them writes. It is needed for changes, not for
-//! safety. The memory node's manager takes the lead whenever it can: without the memory node there
-//! is nothing to decide, and the death of a serving node then costs no election.
+//! Each node has one, and the directory says which of them writes. It is needed for changes, not
+//! for safety. The memory node's manager takes the lead whenever it can: without the memory node
+//! there is nothing to decide, and the death of a serving node then costs no election.
 
 use crate::directory::{Claim, Directory, Leader, Moves, Revision, State};
 use crate::map::{Map, Node};
+use crate::slot::SlotRange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -106,7 +107,7 @@ fn spread(nodes: &[Node], moves: &Moves) -> Map {
     map
 }
 
-fn with_move(mut map: Map, node: &str, ranges: &[crate::slot::SlotRange]) -> Map {
+fn with_move(mut map: Map, node: &str, ranges: &[SlotRange]) -> Map {
     let moved: BTreeSet<u16> = ranges.iter().flat_map(|range| range.slots()).collect();
     let mut slots: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
     for (owner, ranges) in &map.slots {
@@ -115,7 +116,7 @@ fn with_move(mut map: Map, node: &str, ranges: &[crate::slot::SlotRange]) -> Map
     }
     slots.entry(node.into()).or_default().extend(moved);
     slots.retain(|_, slots| !slots.is_empty());
-    map.slots = slots.into_iter().map(|(node, slots)| (node, crate::slot::SlotRange::of(slots))).collect();
+    map.slots = slots.into_iter().map(|(node, slots)| (node, SlotRange::of(slots))).collect();
     map
 }
 

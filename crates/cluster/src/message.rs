@@ -22,6 +22,8 @@ pub enum ToMemory {
         shards: u16,
         /// Connections that it makes to the memory: see [`Access`].
         lanes: u16,
+        /// The last session of this process, from which it answers no more; 0 if it has had none.
+        last: u64,
     },
     /// Asks for more of the lease.
     Renew {
@@ -161,8 +163,8 @@ pub enum ToServing {
     Counted {
         /// The request's.
         id: u64,
-        /// Keys in each range of slots of the session together.
-        keys: u64,
+        /// Keys of all slots of the session.
+        keys: Result<u64, String>,
     },
     /// The session is over.
     Fenced {

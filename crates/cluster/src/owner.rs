@@ -57,6 +57,8 @@ pub struct Owner {
     shards: u16,
     lanes: u16,
     session: Option<u64>,
+    /// The number of the last session, or 0.
+    last_session: u64,
     lease: Duration,
     /// Until when this node may answer.
     lease_until: Duration,
@@ -74,8 +76,21 @@ impl Owner {
         let slots = vec![Slot::Away; SLOTS.into()].into();
         let mine = vec![false; SLOTS.into()].into();
         let (lease, lease_until, renewed_at) = Default::default();
-        let (session, epoch, effects) = (None, 0, Vec::new());
-        Self { node, shards, lanes, session, lease, lease_until, renewed_at, slots, epoch, mine, effects }
+        let (session, last_session, epoch, effects) = (None, 0, 0, Vec::new());
+        Self {
+            node,
+            shards,
+            lanes,
+            session,
+            last_session,
+            lease,
+            lease_until,
+            renewed_at,
+            slots,
+            epoch,
+            mine,
+            effects,
+        }
     }
 
     /// What is to be done, in this order.
@@ -110,8 +125,8 @@ impl Owner {
 
     /// A new link to the memory node is there.
     pub fn hello(&mut self) {
-        let Self { shards, lanes, .. } = *self;
-        let hello = ToMemory::Hello { wire: WIRE, node: self.node.clone(), shards, lanes };
+        let Self { shards, lanes, last_session: last, .. } = *self;
+        let hello = ToMemory::Hello { wire: WIRE, node: self.node.clone(), shards, lanes, last };
         self.effects.push(Effect::Send(hello));
     }
 
@@ -141,6 +156,7 @@ impl Owner {
         match message {
             ToServing::Welcome { incarnation, lease, access } => {
                 self.session = Some(incarnation);
+                self.last_session = incarnation;
                 self.lease = Duration::from_nanos(lease);
                 self.renewed_at = Duration::ZERO;
                 self.effects.push(Effect::Connect(access));

@@ -7,7 +7,6 @@ pub const SLOTS: u16 = 16_384;
 
 /// Slots from the first to the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Words")]
 pub struct SlotRange {
     /// The first one.
     pub first: u16,
@@ -36,21 +35,5 @@ impl SlotRange {
             }
         }
         ranges
-    }
-}
-
-/// A range as it comes from elsewhere.
-#[derive(Deserialize)]
-#[serde(rename = "SlotRange")]
-struct Words {
-    first: u16,
-    last: u16,
-}
-
-impl TryFrom<Words> for SlotRange {
-    type Error = String;
-
-    fn try_from(Words { first, last }: Words) -> Result<Self, String> {
-        Self::new(first, last).ok_or_else(|| format!("{first} to {last} are no slots"))
     }
 }

@@ -155,7 +155,8 @@ pub(crate) enum Bytes<'a> {
     Pinned(PinnedBytes<'a>),
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
-    Shared(Arc<[u8]>),
+    /// From a byte on.
+    Shared(Arc<[u8]>, usize),
 }
 
 impl<'a> Value<'a> {
@@ -169,9 +170,14 @@ impl<'a> Value<'a> {
         Self { bytes: Bytes::Owned(bytes), expires_at, token }
     }
 
-    /// An entry whose bytes are shared with others, such as a cache.
-    pub fn shared(bytes: Arc<[u8]>, expires_at: Option<u64>, token: Token) -> Self {
-        Self { bytes: Bytes::Shared(bytes), expires_at, token }
+    /// An entry whose value is the bytes from `begin` on, which are shared with others, such as a
+    /// cache.
+    ///
+    /// # Panics
+    /// If there are fewer bytes.
+    pub fn shared(bytes: Arc<[u8]>, begin: usize, expires_at: Option<u64>, token: Token) -> Self {
+        assert!(begin <= bytes.len(), "the value begins within the bytes");
+        Self { bytes: Bytes::Shared(bytes, begin), expires_at, token }
     }
 
     /// Unix milliseconds at which it expires, if it does.
@@ -205,7 +211,7 @@ impl std::ops::Deref for Value<'_> {
             Bytes::Pinned(bytes) => bytes,
             Bytes::Borrowed(bytes) => bytes,
             Bytes::Owned(bytes) => bytes,
-            Bytes::Shared(bytes) => bytes,
+            Bytes::Shared(bytes, begin) => &bytes[*begin..],
         }
     }
 }

@@ -5,8 +5,11 @@
  * layout of a structure. Calls return 0 or a count, or libfabric's negative error.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +33,27 @@ __attribute__((constructor)) static void set_small_buffers(void)
 {
 	setenv("FI_OFI_RXM_BUFFER_SIZE", "512", 0);
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "128", 0);
+}
+
+/*
+ * Debian's libfabric loads libinfinipath, which takes over these signals before main() and ends the
+ * process with code 1: SIGTERM would stop no program cleanly. Handlers of others remain.
+ */
+__attribute__((constructor)) static void give_signals_back(void)
+{
+	static const int signals[] = {SIGINT, SIGILL, SIGABRT, SIGBUS, SIGSEGV, SIGTERM};
+	for (size_t nth = 0; nth < sizeof signals / sizeof *signals; nth++) {
+		struct sigaction now;
+		Dl_info of;
+		if (sigaction(signals[nth], NULL, &now) != 0)
+			continue;
+		if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
+			continue;
+		/* Either member has the address: they share their place. */
+		if (dladdr((void *)(uintptr_t)now.sa_handler, &of) != 0 && of.dli_fname != NULL &&
+		    strstr(of.dli_fname, "libinfinipath") != NULL)
+			signal(signals[nth], SIG_DFL);
+	}
 }
 
 /* Without automatic progress only calls of the caller move bytes. */

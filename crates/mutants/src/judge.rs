@@ -100,7 +100,7 @@ impl End {
     }
 }
 
-fn tests(program: &Program) -> Outcome<Vec<String>> {
+pub(crate) fn tests(program: &Program) -> Outcome<Vec<String>> {
     let output = Command::new(&program.path).args(["--list", "--format=terse"]).output()?;
     let listed = String::from_utf8(output.stdout)?;
     Ok(listed.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_string())).collect())

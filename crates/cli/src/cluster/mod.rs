@@ -40,7 +40,8 @@ pub(crate) struct UpOptions {
     /// Number of serving nodes
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) serve: u16,
-    /// Directory for the pool, etcd's data, the cluster's key, ids and logs; in /dev/shm it loses all at a reboot
+    /// Directory for the pool, etcd's data, the cluster's key, ids and logs; in /dev/shm it loses
+    /// all at a reboot
     #[arg(long, value_name = "PATH", default_value = "/dev/shm/terrace/cluster")]
     pub(crate) dir: PathBuf,
     /// Port of the first serving node; the others have the next ones

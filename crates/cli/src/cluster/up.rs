@@ -13,6 +13,7 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
+use terrace_cluster::{memory, slot::SLOTS};
 
 use super::{
     UpOptions,
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     clock,
     failure::{self, Failure, Outcome},
-    node::{create_private, random_id},
+    node::{create_private, default_shards, random_id},
 };
 
 /// How often to look at the children.
@@ -35,6 +36,7 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     if last.is_none() {
         return Err(Failure::usage("there are not so many ports: give a lower --port"));
     }
+    require_room(options)?;
     require_etcd()?;
     fs::create_dir_all(&options.dir).map_err(|error| {
         Failure::new(format!("cannot make the directory {}: {error}", options.dir.display()))
@@ -66,6 +68,22 @@ impl Asked {
         self.times += self.signals.pending().count();
         self.times
     }
+}
+
+/// Refuses a pool that would be full while it is empty.
+fn require_room(options: &UpOptions) -> Result<(), Failure> {
+    let kept = memory::kept_bytes(options.size, u64::from(options.serve * default_shards()));
+    // A fifth for the data, at least.
+    let least = (kept + kept / 4) >> 20;
+    if options.size >> 20 >= least {
+        return Ok(());
+    }
+    let (serve, size) = (options.serve, options.size >> 20);
+    Err(Failure::usage(format!(
+        "a pool of {size} MiB is too small for {serve} serving nodes: it keeps {} MiB free for their logs",
+        kept >> 20
+    ))
+    .hint(format!("give --size {least}mb or more, or a lower --serve")))
 }
 
 fn require_etcd() -> Result<(), Failure> {
@@ -200,7 +218,7 @@ fn announce(options: &UpOptions) -> io::Result<()> {
     }
 }
 
-/// Whether the node at a port knows that all slots are served.
+/// Whether the node at a port serves its slots, and knows whose all others are.
 fn is_served(port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_millis(500);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -210,7 +228,7 @@ fn is_served(port: u16) -> bool {
         stream.write_all(b"CLUSTER INFO\r\nQUIT\r\n")?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply)?;
-        Ok(reply.contains("cluster_state:ok"))
+        Ok(reply.contains(&format!("cluster_slots_ok:{SLOTS}\r\n")))
     };
     ask().unwrap_or(false)
 }

@@ -1,7 +1,7 @@
 //! Ids of nodes and clusters: random, and kept in files, so that they survive restarts.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -44,6 +44,20 @@ pub(super) fn in_file(path: &Path) -> Result<String, Failure> {
         let wrong = format!("the file {} has no id, which is 40 hexadecimal digits", path.display());
         Failure::new(wrong).hint("name another file, or remove this one: a new id is made then")
     })
+}
+
+/// The id in a file that no other process uses, as long as the file that is returned is open.
+pub(super) fn of_node(path: &Path) -> Result<(String, File), Failure> {
+    let id = in_file(path)?;
+    let failed = |error: io::Error| Failure::new(format!("cannot use the file {}: {error}", path.display()));
+    let file = File::open(path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok((id, file)),
+        Err(_) => {
+            let used = format!("a node with the id in {} runs already", path.display());
+            Err(Failure::new(used).hint("each node has a file of its own: give another --node-id-file"))
+        }
+    }
 }
 
 /// The id of the cluster that a pool belongs to: it lies beside the pool.

@@ -92,10 +92,12 @@ pub(crate) struct NodeOptions {
     /// File with the cluster's secret, the same at all nodes: a random text of 32 letters or more
     #[arg(long, value_name = "PATH")]
     pub(crate) key_file: PathBuf,
-    /// The host that other nodes and clients are told; default: the address that the node listens on
+    /// The host that other nodes and clients are told; default: the address that the node listens
+    /// on
     #[arg(long, value_name = "HOST")]
     pub(crate) announce_host: Option<String>,
-    /// This machine's address in the network of the memory's fabric; default: that of --listen or --bind
+    /// This machine's address in the network of the memory's fabric; default: that of --listen or
+    /// --bind
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
     #[command(flatten)]
@@ -119,7 +121,8 @@ pub(crate) struct MemoryOptions {
     /// one, its keys wait this long
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_lease)]
     pub(crate) lease: Duration,
-    /// Segments of 8 MiB for what serving nodes have written and the index has not yet
+    /// Segments for what serving nodes have written and the index has not yet: 8 MiB each, and in a
+    /// pool below 1 GiB about 4
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub(crate) log_segments: u32,
     /// Threads that merge such segments into the index
@@ -145,8 +148,8 @@ pub(crate) struct ServingOptions {
     /// Logs that the node writes; 0: one per core, 4 at most
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) shards: u16,
-    /// Connections to the memory: one for the logs, the others for as many reads at a time; 0: one more
-    /// than threads
+    /// Connections to the memory: one for the logs, the others for as many reads at a time; 0: one
+    /// more than threads, 64 at most
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_lanes)]
     pub(crate) lanes: u16,
 }
@@ -162,8 +165,8 @@ pub(crate) fn parse_cache(text: &str) -> Result<u64, String> {
 }
 
 fn parse_lanes(text: &str) -> Result<u16, String> {
-    let lanes = text.parse().ok().filter(|lanes| *lanes == 0 || (2..=256).contains(lanes));
-    lanes.ok_or_else(|| "it must be 0, or 2 to 256".into())
+    let lanes = text.parse().ok().filter(|lanes| *lanes == 0 || (2..=64).contains(lanes));
+    lanes.ok_or_else(|| "it must be 0, or 2 to 64".into())
 }
 
 pub(crate) fn run(options: NodeOptions) -> Outcome {
@@ -262,9 +265,10 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
 }
 
 fn memory_options(options: &NodeOptions, config: &Config, secret: Secret) -> memory::Options {
-    let given = &options.memory;
+    let (given, pool_bytes) = (&options.memory, config.number(Key::Size));
     memory::Options {
-        pool_bytes: config.number(Key::Size),
+        pool_bytes,
+        segment_bytes: memory::segment_bytes(pool_bytes),
         adopt: given.adopt,
         log_segments: given.log_segments.into(),
         lease: given.lease,
@@ -344,7 +348,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     };
     let host = announced(options, listens, "--bind")?;
     let default = || PathBuf::from(format!("terrace-{}.id", listens.port()));
-    let id = identity::in_file(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
+    let (id, _lock) = identity::of_node(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
     let (directory, _) = reach(&options.place)?;
     let place = serve::places(&listeners);
     let member = Member { host, port: listens.port(), wire: WIRE };
@@ -368,28 +372,37 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Settings of a serving node. A thread that serves clients waits for the memory, so there are more of
-/// them than cores.
+/// Settings of a serving node. A thread that serves clients waits for the memory, so there are more
+/// of them than cores.
 fn node_settings(
     options: &NodeOptions,
     config: &Config,
     id: &str,
     host: String,
 ) -> Result<serving::Settings, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16;
+    let cores = cores();
     if config.number(Key::Threads) == 0 {
-        config.assign("threads", &(4 * cores).to_string()).map_err(Failure::new)?;
+        config.assign("threads", &(2 * cores).to_string()).map_err(Failure::new)?;
     }
     let or = |given: u16, default: u16| if given == 0 { default } else { given };
     let threads = u16::try_from(config.number(Key::Threads)).unwrap_or(u16::MAX);
     Ok(serving::Settings {
         id: id.into(),
-        shards: or(options.serving.shards, cores.min(4)),
-        lanes: or(options.serving.lanes, threads.min(255) + 1),
+        shards: or(options.serving.shards, default_shards()),
+        lanes: or(options.serving.lanes, threads.min(63) + 1),
         cache_bytes: options.serving.cache,
         host,
         clock: Arc::new(clock::System),
     })
+}
+
+fn cores() -> u16 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16
+}
+
+/// Logs of a serving node that was not told how many.
+pub(crate) fn default_shards() -> u16 {
+    cores().min(4)
 }
 
 /// Tells a serving node where the memory node is, and what the map is.

@@ -31,7 +31,7 @@ fn served_with(arguments: &[&str]) -> (Served, Place) {
 }
 
 /// Whether a program runs on this machine; if not, the test is skipped.
-fn have(program: &str, arguments: &[&str]) -> bool {
+pub(crate) fn have(program: &str, arguments: &[&str]) -> bool {
     let found = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let have = found.is_ok_and(|status| status.success());
     assert!(have || std::env::var("TERRACE_CLIENTS").as_deref() != Ok("all"), "{program} is missing");
@@ -42,7 +42,7 @@ fn have(program: &str, arguments: &[&str]) -> bool {
 }
 
 /// Runs a client, which must succeed; returns its output.
-fn output(command: &mut Command, input: &str) -> String {
+pub(crate) fn output(command: &mut Command, input: &str) -> String {
     without_settings(command);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

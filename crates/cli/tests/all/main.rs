@@ -7,6 +7,10 @@ mod bench;
 mod beside;
 mod browser;
 mod clients;
+#[cfg(feature = "cluster")]
+mod cluster;
+#[cfg(feature = "cluster")]
+mod cluster_clients;
 mod disk;
 mod huge_pages;
 mod inspect;

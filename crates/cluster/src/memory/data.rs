@@ -6,6 +6,7 @@ use super::ledger;
 use crate::arbiter::Incarnation;
 use crate::entry::{Change, Entry};
 use crate::slot::{SLOTS, SlotRange};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -210,11 +211,14 @@ impl Data {
         Ok(())
     }
 
+    /// Of several changes of a key, the last one counts.
     fn apply_all(&self, changes: &[&Change<'_>]) -> Applied {
-        let were_present: Vec<bool> = changes.iter().map(|change| self.is_present(change.key())).collect();
-        let writes: Vec<Write<'_>> = changes.iter().map(|change| write_of(change)).collect();
+        let last: BTreeMap<&[u8], &Change<'_>> =
+            changes.iter().map(|change| (change.key(), *change)).collect();
+        let were_present: Vec<bool> = last.keys().map(|key| self.is_present(key)).collect();
+        let writes: Vec<Write<'_>> = last.values().map(|change| write_of(change)).collect();
         self.engine.commit(&writes, &[], Durably::Store)?;
-        for (change, was_present) in changes.iter().zip(were_present) {
+        for (change, was_present) in last.values().zip(were_present) {
             match change {
                 Change::Put { key, .. } if !was_present => self.add(key),
                 Change::Remove { key } if was_present => self.subtract(key),

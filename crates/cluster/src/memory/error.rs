@@ -76,7 +76,7 @@ pub enum MemoryError {
     #[error("{0}")]
     Setting(String),
     /// Nobody can connect.
-    #[error("could not listen at {address}: {error}")]
+    #[error("could not listen at {address}: {error}; choose another address with --listen")]
     Listen {
         /// The address.
         address: String,

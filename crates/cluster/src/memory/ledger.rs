@@ -128,7 +128,8 @@ impl Ledger for AreaLedger {
     }
 
     fn set_owner(&mut self, ranges: &[SlotRange], owner: Option<Incarnation>) {
-        for slot in ranges.iter().flat_map(|range| range.slots()) {
+        let slots = ranges.iter().flat_map(|range| range.slots());
+        for slot in slots.filter(|slot| *slot < SLOTS) {
             self.0.set(OWNERS + 8 * u64::from(slot), owner.unwrap_or(0));
         }
     }

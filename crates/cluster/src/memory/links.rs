@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use terrace_fabric::Fabric;
 
 /// Most links at one time.
-const LINKS_MAX: usize = 512;
+const LINKS_MAX: usize = 256;
 /// Most requests of a link that are not answered.
 pub(crate) const REQUESTS_MAX: usize = 256;
 

@@ -51,6 +51,13 @@ pub(crate) struct Reading {
     pub(crate) merged_before: u64,
 }
 
+impl Reading {
+    /// The last entry that is merged.
+    pub(crate) fn known(&self) -> u64 {
+        self.cursor.last().max(self.merged_before)
+    }
+}
+
 // The values of `Shard::place`, which changes while the queue is locked.
 const IDLE: u8 = 0;
 const QUEUED: u8 = 1;

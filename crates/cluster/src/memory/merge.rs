@@ -5,7 +5,7 @@
 
 use super::area::Area;
 use super::data::Data;
-use super::logs::Logs;
+use super::logs::{Logs, Reading};
 use super::segments::{self, Segment};
 use crate::entry::{ENTRY_MAX, HEADER};
 use crate::log::Taken;
@@ -50,63 +50,104 @@ pub(crate) fn step(
     // segments that were granted before.
     let (to_the_end, durable) = (logs.to_the_end.load(Acquire), shard.durable.load(Acquire));
     let mut reading = shard.read();
-    let reading = &mut *reading;
-    let (mut buffer, mut bytes, mut freed, began) = (Vec::new(), 0, Vec::new(), reading.cursor.last());
+    let began = reading.cursor.last();
+    let (bytes, buffer, freed) = Default::default();
+    let session = logs.session;
+    let mut work = Work { data, area, session, merged, reading: &mut reading, bytes, buffer, freed };
     let outcome = loop {
-        if bytes >= STEP {
-            break Outcome::More;
+        match () {
+            () if work.bytes >= STEP => break Outcome::More,
+            () if !to_the_end && work.reading.cursor.last() >= durable => break Outcome::Idle,
+            () => {}
         }
-        if !to_the_end && reading.cursor.last() >= durable {
-            break Outcome::Idle;
-        }
-        let Some((number, offset)) = reading.cursor.place() else {
-            end(logs, nth, to_the_end);
-            break Outcome::Idle;
-        };
-        load(area, reading.rows[&number], offset, &mut buffer);
-        let before = reading.cursor.clone();
-        match reading.cursor.take(&buffer) {
-            None => {
+        match work.next() {
+            Next::Merged => {}
+            Next::Nothing => {
                 end(logs, nth, to_the_end);
                 break Outcome::Idle;
             }
-            Some(Taken::End(number)) => {
-                let (last, ended) = (reading.cursor.last(), Segment { number, row: reading.rows[&number] });
-                let known = last.max(reading.merged_before);
-                match reading.cursor.place() {
-                    Some((next, _)) => {
-                        let next = Segment { number: next, row: reading.rows[&next] };
-                        segments::begin(area, next, last + 1, known);
-                        reading.rows.remove(&number);
-                        freed.push(ended);
-                    }
-                    None => segments::set_merged(area, ended, known),
-                }
-                bytes += HEADER;
-            }
-            Some(Taken::Entry(entry, size)) => {
-                bytes += size;
-                if before.last() >= reading.merged_before {
-                    if let Err(error) = data.apply(&entry, logs.session, area) {
-                        reading.cursor = before;
-                        break Outcome::Stalled(error);
-                    }
-                    merged.entries.fetch_add(1, Relaxed);
-                    merged.bytes.fetch_add(size as u64, Relaxed);
-                }
-            }
+            Next::Stalled(error) => break Outcome::Stalled(error),
         }
     };
-    let known = reading.cursor.last().max(reading.merged_before);
-    if reading.cursor.last() > began
-        && let Some((number, _)) = reading.cursor.place()
-    {
-        segments::set_merged(area, Segment { number, row: reading.rows[&number] }, known);
-    }
+    work.note(began);
+    let freed = work.freed;
     shard.unread.fetch_sub(freed.len(), Relaxed);
-    // ORDER: Release: who is told finds the entries in the pool.
-    shard.merged.store(known, Release);
+    // ORDER: Release: a node that is told finds the entries in the pool.
+    shard.merged.store(reading.known(), Release);
     (outcome, freed)
+}
+
+/// What became of the next entry.
+enum Next {
+    Merged,
+    /// There is none.
+    Nothing,
+    Stalled(WriteError),
+}
+
+/// A step of a merge.
+struct Work<'n> {
+    data: &'n Data,
+    area: &'n Area,
+    session: u64,
+    merged: &'n Merged,
+    reading: &'n mut Reading,
+    /// How much it has merged.
+    bytes: usize,
+    buffer: Vec<u8>,
+    /// Segments that it has read to their ends.
+    freed: Vec<Segment>,
+}
+
+impl Work<'_> {
+    /// Merges the next entry.
+    fn next(&mut self) -> Next {
+        let Some((number, offset)) = self.reading.cursor.place() else { return Next::Nothing };
+        load(self.area, self.reading.rows[&number], offset, &mut self.buffer);
+        let before = self.reading.cursor.clone();
+        match self.reading.cursor.take(&self.buffer) {
+            None => return Next::Nothing,
+            Some(Taken::End(number)) => {
+                self.bytes += HEADER;
+                self.go_on(number);
+            }
+            // Merged before the memory node has started.
+            Some(Taken::Entry(_, size)) if before.last() < self.reading.merged_before => self.bytes += size,
+            Some(Taken::Entry(entry, size)) => {
+                if let Err(error) = self.data.apply(&entry, self.session, self.area) {
+                    self.reading.cursor = before;
+                    return Next::Stalled(error);
+                }
+                self.bytes += size;
+                self.merged.entries.fetch_add(1, Relaxed);
+                self.merged.bytes.fetch_add(size as u64, Relaxed);
+            }
+        }
+        Next::Merged
+    }
+
+    /// Goes on behind the segment with this number.
+    fn go_on(&mut self, number: u64) {
+        let Reading { cursor, rows, .. } = &*self.reading;
+        let segment = |number: u64| Segment { number, row: rows[&number] };
+        let (ended, next) = (segment(number), cursor.place().map(|(next, _)| segment(next)));
+        match next {
+            Some(next) => {
+                segments::begin(self.area, next, cursor.last() + 1, self.reading.known());
+                self.reading.rows.remove(&number);
+                self.freed.push(ended);
+            }
+            // It stays, with what is merged.
+            None => segments::set_merged(self.area, ended, self.reading.known()),
+        }
+    }
+
+    /// Notes what is merged, if it is more than `began`.
+    fn note(&self, began: u64) {
+        let Reading { cursor, rows, .. } = &*self.reading;
+        let Some((number, _)) = cursor.place().filter(|_| cursor.last() > began) else { return };
+        segments::set_merged(self.area, Segment { number, row: rows[&number] }, self.reading.known());
+    }
 }
 
 /// No whole entry is there.

@@ -1,12 +1,12 @@
-//! The memory node: one process opens the pool, takes links of serving nodes, and merges their logs.
+//! The memory node: one process opens the pool, takes links of serving nodes, merges their logs.
 //!
 //! ```text
-//!   links ─▶ Control: Arbiter, sessions, segments ─▶ endpoints open and close on threads of their own
+//!   links ─▶ Control: Arbiter, sessions, segments ─▶ endpoints, opened and closed by threads
 //!                 │ MergeAll, Progress                              │ one-sided
 //!                 ▼                                                 ▼
 //!             Queue ─▶ merge threads ─▶ the pool ◀── reads     segments of the log area ◀── writes
 //! ```
-//! - `area`, `ledger`, `segments`: the file beside the pool. It outlives the process as the pool does.
+//! - `area`, `ledger`, `segments`: the file beside the pool, which outlives the process as well.
 //! - `node`: the arbiter under a lock, and what its effects do. Nothing blocks under it but a
 //!   registration of memory. What takes long has a thread: endpoints, merges, requests, messages.
 //! - `logs`, `merge`, `data`: what is merged, how, and into what.
@@ -30,6 +30,7 @@ mod segments;
 pub use error::MemoryError;
 
 use crate::arbiter::{Incarnation, Leases};
+use crate::entry::ENTRY_MAX;
 use crate::link::Secret;
 use crate::log::SEGMENT_BYTES;
 use area::Area;
@@ -47,6 +48,21 @@ use terrace_fabric::Fabric;
 const REQUEST_THREADS: usize = 2;
 /// How long a stop waits until all is merged.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pool of fewer bytes has [`SMALL_SEGMENT_BYTES`] in a segment.
+const SMALL_POOL: u64 = 1 << 30;
+/// Bytes of a segment of a small pool: room for the longest entry.
+const SMALL_SEGMENT_BYTES: u64 = ENTRY_MAX as u64 + (128 << 10);
+
+/// Bytes of a segment that suit a pool of this size. For each that is granted, the pool keeps room.
+pub fn segment_bytes(pool_bytes: u64) -> u64 {
+    if pool_bytes < SMALL_POOL { SMALL_SEGMENT_BYTES } else { SEGMENT_BYTES }
+}
+
+/// Bytes that a pool keeps free for what serving nodes with so many logs together may have written.
+pub fn kept_bytes(pool_bytes: u64, shards: u64) -> u64 {
+    node::kept(u64::from(node::AHEAD) * shards + 1, segment_bytes(pool_bytes))
+}
 
 /// Called with the sessions that serve, and their nodes, whenever these change.
 pub type OnSessions = Box<dyn FnMut(&[(Incarnation, String)]) + Send>;
@@ -132,7 +148,7 @@ pub struct Stats {
     pub merged_entries: u64,
     /// Their bytes.
     pub merged_bytes: u64,
-    /// Changes that were not made, since their slots were not their writer's, or no store takes them.
+    /// Changes that were not made: of slots that were not their writer's, or that no store takes.
     pub refused_changes: u64,
     /// Pins that are held.
     pub pins: usize,
@@ -142,6 +158,8 @@ pub struct Stats {
     pub requests: u64,
     /// Requests that wait.
     pub requests_waiting: usize,
+    /// Whether the index is growing.
+    pub is_resizing: bool,
 }
 
 /// A memory node that runs. To drop it is to stop it.
@@ -190,7 +208,7 @@ where
         told: mpsc::Receiver<Vec<(Incarnation, String)>>,
         (listener, secret): (TcpListener, Secret),
     ) -> Result<(), MemoryError> {
-        let spawn = |name: &str, work: Box<dyn FnOnce(Arc<Node<F>>) + Send>| {
+        let spawn = |name: &'static str, work: Box<dyn FnOnce(Arc<Node<F>>) + Send>| {
             let node = self.node().clone();
             match self.node().spawn(name, move || work(node)) {
                 true => Ok(()),
@@ -237,8 +255,8 @@ where
     /// Ends all sessions, merges their logs, and closes the pool.
     ///
     /// # Errors
-    /// If the logs were not merged in time, or the pool was not closed cleanly. The next start makes
-    /// up for both.
+    /// If the logs were not merged in time, or the pool was not closed cleanly. The next start
+    /// makes up for both.
     pub fn stop(mut self) -> Result<(), MemoryError> {
         self.end()
     }

@@ -15,6 +15,7 @@ use crate::message::{Access, ToMemory, ToServing, WIRE};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -29,7 +30,7 @@ use terrace_fabric::{Access as Right, Endpoint, Error, Fabric, Memory, RegionKey
 /// Most shards and lanes of a session.
 const PARTS_MAX: u16 = 64;
 /// Segments of a shard at the begin of a session.
-const AHEAD: u8 = 2;
+pub(crate) const AHEAD: u8 = 2;
 /// Segments of a shard that are not read to their ends, at most: one that is written to, and two
 /// full ones.
 const UNREAD_MAX: usize = 3;
@@ -39,6 +40,11 @@ const ROOM: u64 = 16 << 20;
 const TICK: Duration = Duration::from_millis(4);
 /// Time until a merge that met a full pool, or a shard without a segment, tries again.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// Bytes of the pool that are kept free while so many segments are granted.
+pub(crate) fn kept(granted: u64, segment_bytes: u64) -> u64 {
+    2 * granted * segment_bytes + ROOM
+}
 
 /// The time of the arbiter. It goes on while the machine sleeps.
 pub(crate) fn now() -> Duration {
@@ -196,8 +202,14 @@ where
         }
     }
 
-    /// Starts a thread that ends with the node.
-    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+    /// Starts a thread that ends with the node. If it panics, the process ends: a start recovers
+    /// what the thread may have left half done.
+    pub(crate) fn spawn(&self, name: &'static str, work: impl FnOnce() + Send + 'static) -> bool {
+        let work = move || {
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                die(&format!("the thread {name} has panicked"));
+            }
+        };
         match Builder::new().name(name.into()).spawn(work) {
             Ok(thread) => {
                 let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -383,7 +395,7 @@ where
                 if !is_started {
                     // Its endpoints were dropped with the thread that was not started, and whether
                     // they are closed is not known.
-                    die("no thread could be started to fence a node off");
+                    die("no thread could be started to fence a node off, which could still write");
                 }
             }
         }
@@ -418,19 +430,22 @@ where
         now() >= control.no_room_until && control.segments.free() > 0
     }
 
-    /// Tells all nodes if the pool has no room any more to merge what is granted and a segment more,
-    /// or has it again. A segment that is granted after they were told is for removals alone.
+    /// Tells all nodes if the pool has no room any more to merge what is granted and a segment
+    /// more, or has it again. A segment that is granted after they were told is for removals alone.
     fn look_at_room(&self, control: &mut Control<F>) {
         let granted = self.area.segments - control.segments.free() + 1;
-        let wanted = 2 * granted * self.area.segment_bytes + ROOM;
+        let wanted = kept(granted, self.area.segment_bytes);
         let free = self.data.free_bytes();
         let is_full = free < wanted + if control.is_full { ROOM / 2 } else { 0 };
         if is_full != control.is_full {
             control.is_full = is_full;
-            log::warn!(
-                "{}",
-                if is_full { "the pool is full: puts are refused" } else { "the pool has room again" }
-            );
+            match is_full {
+                true => log::warn!(
+                    "the pool is full: puts are refused; {free} bytes are free, and {wanted} are kept for what is \
+                     in the logs"
+                ),
+                false => log::warn!("the pool has room again"),
+            }
             control.arbiter.tell_all(&self.fullness(is_full, free));
         }
     }
@@ -560,7 +575,7 @@ where
             ToMemory::Get { .. } | ToMemory::Scan { .. } | ToMemory::Count { .. } => {
                 self.request(control, link, message);
             }
-            ToMemory::Hello { wire: WIRE, ref node, shards, lanes } => {
+            ToMemory::Hello { wire: WIRE, ref node, shards, lanes, .. } => {
                 match self.objection(control, node, shards, lanes) {
                     None => control.arbiter.heard(link, message, now()),
                     Some(why) => {
@@ -608,7 +623,7 @@ where
         };
         peer.send(match what {
             ToMemory::Scan { id, .. } => ToServing::Scanned { id, page: Err(why.into()) },
-            ToMemory::Count { id, .. } => ToServing::Counted { id, keys: 0 },
+            ToMemory::Count { id, .. } => ToServing::Counted { id, keys: Err(why.into()) },
             ToMemory::Get { id, .. } => ToServing::Got { id, found: Err(why.into()) },
             _ => return,
         });
@@ -694,9 +709,8 @@ where
                 return;
             }
             for thread in threads {
-                if thread.join().is_err() {
-                    log::error!("a thread of the memory node has panicked");
-                }
+                // None ends by a panic.
+                let _ = thread.join();
             }
         }
     }
@@ -720,6 +734,7 @@ where
             newest_pin: self.pins.newest(),
             requests,
             requests_waiting,
+            is_resizing: self.data.engine.stats().index.is_some_and(|index| index.resizing),
         }
     }
 
@@ -765,15 +780,15 @@ impl<F: Fabric> Control<F> {
 fn close_all<E: Endpoint>(endpoints: Vec<E>) {
     for endpoint in endpoints {
         if let Err(error) = endpoint.close() {
-            die(&format!("the endpoint of a node could not be closed ({error})"));
+            die(&format!("the endpoint of a node, which could still write, could not be closed ({error})"));
         }
     }
 }
 
-/// Ends the process: a node may still write to its memory.
+/// Ends the process at once.
 #[allow(clippy::print_stderr, reason = "the last words of a process; its log may not be on")]
 fn die(why: &str) -> ! {
-    let why = format!("the memory node ends, since {why}, and the node could still write; start it again");
+    let why = format!("the memory node ends, since {why}; start it again");
     log::error!("{why}");
     eprintln!("{why}");
     // At once: a library may have a handler for the signal of an abort.

@@ -138,11 +138,8 @@ impl Reader<'_> {
             ToMemory::Scan { id, cursor, at_least, values, .. } => {
                 ToServing::Scanned { id: *id, page: self.scan(*cursor, *at_least, *values) }
             }
-            ToMemory::Count { id, .. } if is_late => {
-                // The message has no error: as many as there are now.
-                ToServing::Counted { id: *id, keys: self.count() }
-            }
-            ToMemory::Count { id, .. } => ToServing::Counted { id: *id, keys: self.count() },
+            ToMemory::Count { id, .. } if is_late => ToServing::Counted { id: *id, keys: Err(late()) },
+            ToMemory::Count { id, .. } => ToServing::Counted { id: *id, keys: Ok(self.count()) },
             _ => return None,
         })
     }

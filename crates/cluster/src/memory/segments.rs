@@ -103,7 +103,7 @@ impl Segments {
         self.free.len() as u64
     }
 
-    /// Takes a segment for a log. `first_entry` is 0 if it is not known yet. `None` if there is none.
+    /// Takes a segment for a log, if there is one. `first_entry` is 0 if it is not known yet.
     ///
     /// # Errors
     /// If the file system has no room for it.

@@ -5,9 +5,10 @@
 //! changed.
 
 use super::pending::Copied;
+use super::read::Key;
+use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
-use quick_cache::{DefaultHashBuilder, Weighter};
-use std::sync::Arc;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Bytes that an entry takes beside key and value, about.
 const OVERHEAD: u64 = 96;
@@ -30,22 +31,42 @@ struct Cached<T> {
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Arc<[u8]>, Cached<Copied>> for Weight {
-    fn weight(&self, key: &Arc<[u8]>, cached: &Cached<Copied>) -> u64 {
-        (key.len() + cached.content.value.len()) as u64 + OVERHEAD
+impl Weighter<u64, Cached<Copied>> for Weight {
+    fn weight(&self, _: &u64, cached: &Cached<Copied>) -> u64 {
+        cached.content.bytes() as u64 + OVERHEAD
     }
 }
 
-impl Weighter<Arc<[u8]>, Cached<Shortcut>> for Weight {
-    fn weight(&self, key: &Arc<[u8]>, _: &Cached<Shortcut>) -> u64 {
-        key.len() as u64 + OVERHEAD
+impl Weighter<u64, Cached<Shortcut>> for Weight {
+    fn weight(&self, _: &u64, _: &Cached<Shortcut>) -> u64 {
+        OVERHEAD
     }
 }
 
-/// The cache of a session.
+/// Takes a key for its hash: the keys are hashes.
+#[derive(Clone, Copy, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("the keys are words");
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}
+
+type Build = BuildHasherDefault<Hashed>;
+
+/// The cache of a session, by the hashes of keys.
 pub(super) struct Cache {
-    values: Bounded<Arc<[u8]>, Cached<Copied>, Weight>,
-    shortcuts: Bounded<Arc<[u8]>, Cached<Shortcut>, Weight>,
+    values: Bounded<u64, Cached<Copied>, Weight, Build>,
+    shortcuts: Bounded<u64, Cached<Shortcut>, Weight, Build>,
 }
 
 impl Cache {
@@ -57,38 +78,38 @@ impl Cache {
     }
 
     /// The value of a key, if its slot has this generation still.
-    pub(super) fn value(&self, key: &[u8], generation: u32) -> Option<Copied> {
-        let cached = self.values.get(key)?;
-        (cached.generation == generation).then_some(cached.content)
+    pub(super) fn value(&self, key: Key<'_>, generation: u32) -> Option<Copied> {
+        let cached = self.values.get(&key.hash)?;
+        let is_it = cached.generation == generation && cached.content.key() == key.bytes;
+        is_it.then_some(cached.content)
     }
 
-    /// Where the record of a key was.
-    pub(super) fn shortcut(&self, key: &[u8], generation: u32) -> Option<Shortcut> {
-        let cached = self.shortcuts.get(key)?;
+    /// Where the record of a key was. It may be that of another key with the same hash.
+    pub(super) fn shortcut(&self, key: Key<'_>, generation: u32) -> Option<Shortcut> {
+        let cached = self.shortcuts.get(&key.hash)?;
         (cached.generation == generation).then_some(cached.content)
     }
 
     /// Keeps a value that was read, and where.
-    pub(super) fn keep(&self, key: &[u8], generation: u32, value: Copied, shortcut: Option<Shortcut>) {
-        let key: Arc<[u8]> = key.into();
+    pub(super) fn keep(&self, key: Key<'_>, generation: u32, value: Copied, shortcut: Option<Shortcut>) {
         if let Some(content) = shortcut {
-            self.shortcuts.insert(Arc::clone(&key), Cached { generation, content });
+            self.shortcuts.insert(key.hash, Cached { generation, content });
         }
-        self.values.insert(key, Cached { generation, content: value });
+        self.values.insert(key.hash, Cached { generation, content: value });
     }
 
     /// Keeps what was written; its place is not known.
-    pub(super) fn written(&self, key: &[u8], generation: u32, value: Option<Copied>) {
-        self.shortcuts.remove(key);
+    pub(super) fn written(&self, key: Key<'_>, generation: u32, value: Option<Copied>) {
+        self.shortcuts.remove(&key.hash);
         match value {
-            Some(content) => self.values.insert(key.into(), Cached { generation, content }),
-            None => drop(self.values.remove(key)),
+            Some(content) => self.values.insert(key.hash, Cached { generation, content }),
+            None => drop(self.values.remove(&key.hash)),
         }
     }
 
     /// A shortcut has led to nothing.
-    pub(super) fn mislead(&self, key: &[u8]) {
-        self.shortcuts.remove(key);
+    pub(super) fn mislead(&self, key: Key<'_>) {
+        self.shortcuts.remove(&key.hash);
     }
 
     /// Forgets everything.
@@ -103,9 +124,9 @@ impl Cache {
     }
 }
 
-fn bounded<T: Clone>((items, bytes): (usize, u64)) -> Bounded<Arc<[u8]>, Cached<T>, Weight>
+fn bounded<T: Clone>((items, bytes): (usize, u64)) -> Bounded<u64, Cached<T>, Weight, Build>
 where
-    Weight: Weighter<Arc<[u8]>, Cached<T>>,
+    Weight: Weighter<u64, Cached<T>>,
 {
-    Bounded::with(items, bytes, Weight, DefaultHashBuilder::default(), Default::default())
+    Bounded::with(items, bytes, Weight, Build::default(), Default::default())
 }

@@ -1,7 +1,7 @@
 //! The threads of a serving node: one keeps a link to the memory node and hears it, one renews the
 //! lease, one lets writes arrive before slots leave.
 
-use super::node::{Node, lock, now};
+use super::node::{Node, lock};
 use crate::link::{self, LinkError, Receiver, Secret, Sender};
 use crate::message::ToServing;
 use crate::slot::SlotRange;
@@ -17,6 +17,10 @@ const ASK_EVERY: u32 = 20;
 /// Time between two tries to reach the memory node: the first ones, and later ones.
 const TRY_SOON: Duration = Duration::from_millis(20);
 const TRY_LATER: Duration = Duration::from_millis(200);
+/// The same if it answers, but not as it should: somebody has to mend something first.
+const TRY_SELDOM: Duration = Duration::from_secs(2);
+/// How many are the first ones.
+const FIRST: u32 = 50;
 
 /// How often the thread of handovers looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -88,12 +92,22 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
     while !wishes.is_over.load(Acquire) {
         let memory = lock(&wishes.state).memory;
         let dialled = memory.map(|address| link::dial(address, secret));
+        let mut pause = TRY_LATER;
         let why = match dialled {
             None => "the address of the memory node is not known yet".to_owned(),
-            Some(Err(error)) => error.to_string(),
+            Some(Err(error)) => {
+                if error.is_lasting() {
+                    (tries, pause) = (FIRST, TRY_SELDOM);
+                }
+                error.to_string()
+            }
             Some(Ok((sender, receiver))) => {
-                (told, tries) = (None, 0);
-                let error = hear(node, wishes, sender, receiver);
+                let (error, had_session) = hear(node, wishes, sender, receiver);
+                if had_session {
+                    (told, tries) = (None, 0);
+                } else {
+                    pause = TRY_SELDOM;
+                }
                 format!("the link to the memory node has ended: {error}")
             }
         };
@@ -105,25 +119,27 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
             told = Some(why);
         }
         tries += 1;
-        wishes.wait(if tries < 50 { TRY_SOON } else { TRY_LATER });
+        wishes.wait(if tries < FIRST { TRY_SOON } else { pause });
     }
 }
 
-/// Hears the memory node until the link ends.
-fn hear(node: &Node, wishes: &Wishes, sender: Sender, mut receiver: Receiver) -> LinkError {
+/// Hears the memory node until the link ends. Tells also whether a session has begun on it.
+fn hear(node: &Node, wishes: &Wishes, sender: Sender, mut receiver: Receiver) -> (LinkError, bool) {
     lock(&wishes.state).link = Some(sender.clone());
     node.tell(Some(&sender), |owner| owner.hello());
+    let mut had_session = false;
     let error = loop {
         match receiver.receive::<ToServing>() {
             Ok(message) => hear_one(node, &sender, message),
             Err(error) => break error,
         }
+        had_session = had_session || node.session().is_some();
     };
     sender.close();
     lock(&wishes.state).link = None;
     wishes.changed.notify_all();
     node.tell(None, |owner| owner.lost());
-    error
+    (error, had_session)
 }
 
 fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
@@ -140,7 +156,7 @@ fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
             node.session().iter().for_each(|session| session.logs.set_full(None));
         }
         ToServing::Fenced { why } => {
-            log::warn!("the memory node has ended the session: {why}");
+            node.complain(format!("the memory node has ended the session: {why}"));
             node.tell(Some(sender), |owner| owner.heard(ToServing::Fenced { why }));
             // Another session needs another link.
             sender.close();
@@ -157,7 +173,7 @@ pub(super) fn tick(node: &Node, wishes: &Wishes) {
             (Some(link), Some(session)) => {
                 since = now();
                 let (pin, durable) = (session.oldest_pin(), session.logs.durable());
-                node.tell(Some(&link), |owner| owner.tick(now(), pin, durable));
+                node.tick(&link, pin, durable);
                 if ticks % ASK_EVERY == 0 {
                     session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
                 }

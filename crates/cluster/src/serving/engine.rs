@@ -51,7 +51,7 @@ impl Serving {
         session.settle(session.logs.ticket()).map_err(unavailable)?;
         let durable = session.logs.durable();
         match session.ask(|id| ToMemory::Count { id, durable }).map_err(ReadError::Unavailable)? {
-            ToServing::Counted { keys, .. } => Ok(keys),
+            ToServing::Counted { keys, .. } => keys.map_err(ReadError::Unavailable),
             _ => Err(ReadError::Unavailable("the memory node gave the answer to another question".into())),
         }
     }
@@ -109,7 +109,7 @@ impl Engine for Serving {
         if keys.len() < 2 {
             return self.get_many(keys, each);
         }
-        let versions = |node: &Node| -> Vec<u32> {
+        let versions = |node: &Node| -> Vec<u64> {
             let stamp = |key: &&[u8]| {
                 let key = Key::new(key);
                 node.slots.stamp(key.hash, node.slots.word(key.slot))

@@ -59,7 +59,7 @@ pub struct Figures {
     pub read_rounds: u64,
     /// See `read_rounds`.
     pub log_writes: u64,
-    /// Keys that were looked up in the memory, since neither unmerged writes nor the cache had them.
+    /// Keys that were looked up in the memory: neither unmerged writes nor the cache had them.
     pub look_ups: u64,
     /// Keys about which the memory node was asked, since one-sided reads could not decide.
     pub asked: u64,
@@ -70,8 +70,8 @@ pub struct Figures {
 }
 
 impl ServingNode {
-    /// Starts a node that clients reach as `me`. It serves nothing until it is told where the memory
-    /// node is, and what the map is.
+    /// Starts a node that clients reach as `me`. It serves nothing until it is told where the
+    /// memory node is, and what the map is.
     ///
     /// # Errors
     /// If a thread cannot be started.

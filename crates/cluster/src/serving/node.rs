@@ -40,6 +40,8 @@ pub(super) struct Node {
     /// the second.
     lost: Mutex<Vec<(u64, u64)>>,
     stopped: OnceLock<String>,
+    /// What was told last about the session.
+    complaint: Mutex<String>,
     drains: mpsc::Sender<Vec<SlotRange>>,
 }
 
@@ -74,6 +76,7 @@ impl Node {
             session: ArcSwapOption::empty(),
             lost: Mutex::default(),
             stopped: OnceLock::new(),
+            complaint: Mutex::default(),
             drains,
         }
     }
@@ -109,6 +112,14 @@ impl Node {
             }
         }
         Ok(view)
+    }
+
+    /// Whether what was found before now may be answered, as far as the lease tells.
+    pub(super) fn confirm_lease(&self) -> Result<(), ReadError> {
+        match self.slots.may_answer(now()) {
+            true => Ok(()),
+            false => Err(ReadError::Unavailable(NO_LEASE.into())),
+        }
     }
 
     /// The session, for operations on all slots.
@@ -158,6 +169,15 @@ impl Node {
             self.perform(effect, link, &mut owner);
         }
         told
+    }
+
+    /// Looks at the clock: renews the lease in time. `link`: to the memory node.
+    pub(super) fn tick(&self, link: &Sender, pin: u64, durable: Vec<u64>) {
+        let mut owner = lock(&self.owner);
+        owner.tick(now(), pin, durable);
+        for effect in owner.take_effects() {
+            self.perform(effect, Some(link), &mut owner);
+        }
     }
 
     /// Shows the owner's state to threads that look without its lock.
@@ -219,11 +239,23 @@ impl Node {
             host: self.settings.host.clone(),
         };
         match Session::connect(parts, access) {
-            Ok(session) => self.session.store(Some(Arc::new(session))),
+            Ok(session) => {
+                lock(&self.complaint).clear();
+                self.session.store(Some(Arc::new(session)));
+            }
             Err(why) => {
-                log::error!("the memory node's memory cannot be reached: {why}");
+                self.complain(format!("the memory node's memory cannot be reached: {why}"));
                 link.close();
             }
+        }
+    }
+
+    /// Tells what is wrong with the session, once.
+    pub(super) fn complain(&self, why: String) {
+        let mut complaint = lock(&self.complaint);
+        if *complaint != why {
+            log::error!("{why}");
+            *complaint = why;
         }
     }
 
@@ -255,13 +287,13 @@ impl View<'_> {
 
     /// Whether what was found may be answered: the slots were this node's all the time.
     pub(super) fn confirm(&self) -> Result<(), ReadError> {
-        if let Some(slot) = self.left() {
-            return Err(ReadError::NotOwner { slot });
-        }
-        if !self.node.slots.may_answer(now()) {
-            return Err(ReadError::Unavailable(NO_LEASE.into()));
-        }
-        Ok(())
+        self.confirm_slots()?;
+        self.node.confirm_lease()
+    }
+
+    /// The first half of [`View::confirm`]; [`Node::confirm_lease`] is the other one.
+    pub(super) fn confirm_slots(&self) -> Result<(), ReadError> {
+        self.left().map_or(Ok(()), |slot| Err(ReadError::NotOwner { slot }))
     }
 
     /// Whether a write may still be appended. The caller has the locks of the keys' stripes.

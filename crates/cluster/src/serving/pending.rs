@@ -6,18 +6,44 @@
 
 use super::logs::Appended;
 use super::read::Key;
-use crate::entry::Change;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use terrace_engine::{Token, Value};
 
 const STRIPES: usize = 4096;
 
-/// A value with its expiry.
+/// A key with its value and expiry, copied together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Copied {
-    pub(super) value: Arc<[u8]>,
+    /// The key, then the value.
+    bytes: Arc<[u8]>,
+    key_len: u32,
     pub(super) expires_at: Option<u64>,
+}
+
+impl Copied {
+    pub(super) fn new(key: &[u8], value: &[u8], expires_at: Option<u64>) -> Self {
+        Self { bytes: [key, value].concat().into(), key_len: key.len() as u32, expires_at }
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_len as usize]
+    }
+
+    pub(super) fn value(&self) -> &[u8] {
+        &self.bytes[self.key_len as usize..]
+    }
+
+    /// Bytes of both.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The value, without a copy.
+    pub(super) fn into_value(self, token: Token) -> Value<'static> {
+        Value::shared(self.bytes, self.key_len as usize, self.expires_at, token)
+    }
 }
 
 /// The unmerged writes of a session.
@@ -27,12 +53,22 @@ pub(super) struct Pending {
     order: Box<[Mutex<VecDeque<Written>>]>,
     /// For each slot, the entry that cleared it last.
     cleared: Box<[AtomicU64]>,
-    merged: Box<[AtomicU64]>,
+    shards: Box<[Progress]>,
+}
+
+/// How far a shard is.
+struct Progress {
+    /// The last entry that cleared a slot of it.
+    cleared: AtomicU64,
+    /// The last entry that the index has.
+    merged: AtomicU64,
+    /// Number of its unmerged writes: a reader looks no further if there is none.
+    count: AtomicUsize,
 }
 
 struct Stripe {
     writer: Mutex<()>,
-    /// Number of its entries: a reader looks no further if there is none.
+    /// Number of its keys: a reader looks no further if there is none.
     count: AtomicUsize,
     table: Mutex<HashMap<Arc<[u8]>, Unmerged>>,
 }
@@ -59,13 +95,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Pending {
     pub(super) fn new(shards: u16) -> Self {
+        let progress =
+            || Progress { cleared: AtomicU64::new(0), merged: AtomicU64::new(0), count: AtomicUsize::new(0) };
         let stripe =
             || Stripe { writer: Mutex::new(()), count: AtomicUsize::new(0), table: Mutex::default() };
         Self {
             stripes: (0..STRIPES).map(|_| stripe()).collect(),
             order: (0..shards).map(|_| Mutex::default()).collect(),
             cleared: (0..crate::slot::SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            merged: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            shards: (0..shards).map(|_| progress()).collect(),
         }
     }
 
@@ -102,16 +140,22 @@ impl Pending {
 
     /// What a key has, as far as unmerged writes tell: `Some(None)` if it is absent.
     pub(super) fn get(&self, hash: u64, slot: u16, key: &[u8]) -> Option<Option<Copied>> {
-        let stripe = &self.stripes[Self::stripe_of(hash)];
-        // ORDER: pairs with the store in `apply`, which is done before its writer's reply.
-        if stripe.count.load(Acquire) != 0
-            && let Some(found) = lock(&stripe.table).get(key)
-        {
-            return Some(found.entry.clone());
+        let shard = &self.shards[self.shard_of(slot)];
+        // ORDER: pairs with `apply`, which counts a write before its writer's reply.
+        if shard.count.load(Acquire) != 0 {
+            let stripe = &self.stripes[Self::stripe_of(hash)];
+            // ORDER: as above.
+            if stripe.count.load(Acquire) != 0
+                && let Some(found) = lock(&stripe.table).get(key)
+            {
+                return Some(found.entry.clone());
+            }
         }
-        // ORDER: pairs with the stores in `clear` and `merged`.
-        let cleared = self.cleared[usize::from(slot)].load(Acquire);
-        (cleared > self.merged[self.shard_of(slot)].load(Acquire)).then_some(None)
+        // ORDER: pairs with the stores in `clear` and `merged`, in this order.
+        let merged = shard.merged.load(Acquire);
+        let is_cleared =
+            shard.cleared.load(Acquire) > merged && self.cleared[usize::from(slot)].load(Acquire) > merged;
+        is_cleared.then_some(None)
     }
 
     /// Appends writes of one shard by `append`, which returns the number of their entry, and makes
@@ -120,7 +164,7 @@ impl Pending {
     pub(super) fn apply<E>(
         &self,
         shard: u16,
-        writes: &[(Key<'_>, Change<'_>)],
+        writes: &[(Key<'_>, Option<Copied>)],
         append: impl FnOnce() -> Result<Appended, E>,
         then: impl FnOnce(),
     ) -> Result<Appended, E> {
@@ -130,15 +174,11 @@ impl Pending {
         let mut tables: Vec<_> = stripes.iter().map(|stripe| lock(&self.stripes[*stripe].table)).collect();
         let appended = append()?;
         let lsn = appended.lsn;
+        // ORDER: pairs with the load in `get`.
+        self.shards[usize::from(shard)].count.fetch_add(writes.len(), Release);
         let mut order = lock(&self.order[usize::from(shard)]);
-        for (Key { bytes, hash, slot }, change) in writes {
-            let (stripe, key) = (Self::stripe_of(*hash), Arc::<[u8]>::from(*bytes));
-            let entry = match change {
-                Change::Put { value, expires_at, .. } => {
-                    Some(Copied { value: (*value).into(), expires_at: *expires_at })
-                }
-                Change::Remove { .. } => None,
-            };
+        for (Key { bytes, hash, slot }, entry) in writes {
+            let (stripe, key, entry) = (Self::stripe_of(*hash), Arc::<[u8]>::from(*bytes), entry.clone());
             let table = &mut tables[stripes.binary_search(&stripe).expect("locked above")];
             table.insert(Arc::clone(&key), Unmerged { lsn, slot: *slot, entry });
             // ORDER: pairs with the load in `get`.
@@ -167,6 +207,7 @@ impl Pending {
         let appended = append()?;
         for slot in slots {
             // ORDER: pairs with the load in `get`.
+            self.shards[self.shard_of(*slot)].cleared.fetch_max(appended.lsn, Release);
             self.cleared[usize::from(*slot)].store(appended.lsn, Release);
         }
         for (table, stripe) in tables.iter_mut().zip(&self.stripes) {
@@ -204,7 +245,8 @@ impl Pending {
             // First of all: without its entry, a key that was put after its slot was cleared would
             // count as cleared.
             // ORDER: pairs with the load in `get`.
-            self.merged[shard].fetch_max(*lsn, Release);
+            self.shards[shard].merged.fetch_max(*lsn, Release);
+            let count = gone.len();
             for Written { lsn, stripe, key } in gone {
                 let stripe = &self.stripes[stripe];
                 let mut table = lock(&stripe.table);
@@ -213,6 +255,8 @@ impl Pending {
                     stripe.count.store(table.len(), Release);
                 }
             }
+            // ORDER: pairs with the load in `get`: the index has what a reader does not find here.
+            self.shards[shard].count.fetch_sub(count, Release);
         }
     }
 
@@ -233,12 +277,12 @@ mod tests {
     fn key_put_after_a_clear_is_never_absent() {
         let pending = Pending::new(1);
         let key = Key::new(KEY);
-        let put = Change::Put { key: KEY, value: b"value", expires_at: None };
+        let put = Some(Copied::new(KEY, b"value", None));
         for round in 0..300 {
             let (cleared, lsn) = (2 * round + 1, 2 * round + 2);
             let at = |lsn| move || Ok::<_, ()>(Appended { lsn, ticket: lsn });
             pending.clear(&[key.slot], at(cleared), || ()).unwrap();
-            pending.apply(0, &[(key, put)], at(lsn), || ()).unwrap();
+            pending.apply(0, &[(key, put.clone())], at(lsn), || ()).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| pending.merged(&[lsn]));
                 while let Some(found) = pending.get(key.hash, key.slot, KEY) {

@@ -27,32 +27,30 @@ impl<'k> Key<'k> {
 pub(super) struct Seen {
     pub(super) entry: Option<Copied>,
     /// The number of its last write, from before it was looked for.
-    pub(super) stamp: u32,
+    pub(super) stamp: u64,
 }
 
 impl Seen {
-    fn token(&self, copied: &Copied) -> Token {
-        let expires = copied.expires_at.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Token::new(xxh3_64(&copied.value) ^ expires, self.stamp)
+    fn token(&self) -> Token {
+        self.stamp.into()
     }
 
     /// The entry, if it has not expired.
     pub(super) fn live(self, clock: &dyn Clock) -> Option<Value<'static>> {
-        let copied = self.entry.as_ref().filter(|copied| !has_expired(copied, clock))?;
-        let token = self.token(copied);
-        let Copied { value, expires_at } = self.entry?;
-        Some(Value::shared(value, expires_at, token))
+        let token = self.token();
+        let copied = self.entry.filter(|copied| !has_expired(copied, clock))?;
+        Some(copied.into_value(token))
     }
 
     pub(super) fn version(&self, clock: &dyn Clock) -> Version {
-        let found = self.entry.as_ref().map(|copied| (self.token(copied), has_expired(copied, clock)));
-        Version::seen(self.stamp.into(), found)
+        let found = self.entry.as_ref().map(|copied| (self.token(), has_expired(copied, clock)));
+        Version::seen(self.stamp, found)
     }
 
     /// As an entry that a modification sees.
     pub(super) fn entry(&self, clock: &dyn Clock) -> Option<Entry<'_>> {
         let copied = self.entry.as_ref().filter(|copied| !has_expired(copied, clock))?;
-        Some(Entry { value: &copied.value, expires_at: copied.expires_at, token: self.token(copied) })
+        Some(Entry { value: copied.value(), expires_at: copied.expires_at, token: self.token() })
     }
 }
 
@@ -67,8 +65,8 @@ impl Node {
         if let Some(entry) = self.near(view, key) {
             return Ok(Seen { entry, stamp });
         }
-        let known = view.session().cache.shortcut(key.bytes, view.word(key.slot).generation());
-        let found = remote::look_up(view.session(), &[(key.bytes, known)]).pop().expect("one a key");
+        let known = view.session().cache.shortcut(key, view.word(key.slot).generation());
+        let found = remote::look_up(view.session(), &[(key, known)]).pop().expect("one a key");
         self.keep(view, key, stamp, found?)
     }
 
@@ -78,18 +76,18 @@ impl Node {
         session
             .pending
             .get(key.hash, key.slot, key.bytes)
-            .or_else(|| session.cache.value(key.bytes, view.word(key.slot).generation()).map(Some))
+            .or_else(|| session.cache.value(key, view.word(key.slot).generation()).map(Some))
     }
 
     /// Puts what was found into the cache, unless it was written meanwhile.
-    fn keep(&self, view: &View<'_>, key: Key<'_>, stamp: u32, found: Found) -> Result<Seen, ReadError> {
+    fn keep(&self, view: &View<'_>, key: Key<'_>, stamp: u64, found: Found) -> Result<Seen, ReadError> {
         let session = view.session();
         let generation = view.word(key.slot).generation();
         let Found { entry, shortcut } = found;
         if let Some(copied) = &entry {
             session.pending.with_table(key.hash, || {
                 if self.slots.stamp(key.hash, self.slots.word(key.slot)) == stamp {
-                    session.cache.keep(key.bytes, generation, copied.clone(), shortcut);
+                    session.cache.keep(key, generation, copied.clone(), shortcut);
                 }
             });
         }
@@ -128,10 +126,17 @@ impl Node {
                     far.push((nth, key, stamp, word));
                     return Ok(None);
                 };
-                view.confirm()?;
+                view.confirm_slots()?;
                 Ok(Seen { entry, stamp }.live(&*self.settings.clock))
             });
             results.push(result);
+        }
+        // All of them were found before now.
+        if let Err(error) = self.confirm_lease() {
+            results
+                .iter_mut()
+                .filter(|result| result.is_ok())
+                .for_each(|result| *result = Err(error.clone()));
         }
         if !far.is_empty() {
             self.read_far(&far, &mut results);
@@ -141,16 +146,16 @@ impl Node {
 
     fn read_far(
         &self,
-        far: &[(usize, Key<'_>, u32, super::slots::Word)],
+        far: &[(usize, Key<'_>, u64, super::slots::Word)],
         results: &mut [Result<Option<Value<'static>>, ReadError>],
     ) {
         let session = match self.any_session() {
             Ok(session) => session,
             Err(error) => return far.iter().for_each(|(nth, ..)| results[*nth] = Err(error.clone())),
         };
-        let shortcut = |key: &Key<'_>, generation| session.cache.shortcut(key.bytes, generation);
-        let wanted: Vec<(&[u8], Option<Shortcut>)> =
-            far.iter().map(|(_, key, _, word)| (key.bytes, shortcut(key, word.generation()))).collect();
+        let shortcut = |key: &Key<'_>, generation| session.cache.shortcut(*key, generation);
+        let wanted: Vec<(Key<'_>, Option<Shortcut>)> =
+            far.iter().map(|(_, key, _, word)| (*key, shortcut(key, word.generation()))).collect();
         let found = remote::look_up(&session, &wanted);
         for ((nth, key, stamp, word), found) in far.iter().zip(found) {
             results[*nth] = found.and_then(|found| {

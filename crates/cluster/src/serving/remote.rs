@@ -2,12 +2,12 @@
 
 use super::cache::Shortcut;
 use super::pending::Copied;
+use super::read::Key;
 use super::session::Session;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::direct::remote::{Get, Reading, read};
 use terrace_engine::{ReadError, Value};
 use terrace_index::hash::remote::Answer;
-use terrace_protocol::slot;
 
 /// Bytes of the longest record that is read at a guess.
 const GUESS_MAX: usize = 8 << 10;
@@ -35,18 +35,18 @@ enum Looking<'k> {
 /// Looks up keys, some of which were in known places before. In the order of the keys.
 pub(super) fn look_up<'k>(
     session: &Session,
-    keys: &[(&'k [u8], Option<Shortcut>)],
+    keys: &[(Key<'k>, Option<Shortcut>)],
 ) -> Vec<Result<Found, ReadError>> {
     let Some(pin) = session.pinned() else {
         // The first lease is on its way.
-        return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: slot(key) })).collect();
+        return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: key.slot })).collect();
     };
-    let search = |key: &'k [u8]| {
+    let search = |key: Key<'k>| {
         let remote = pin.remote.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Looking::Searching(Box::new(Get::new(&remote, key, session.guess.load(Relaxed))))
+        Looking::Searching(Box::new(Get::new(&remote, key.bytes, session.guess.load(Relaxed))))
     };
     let start =
-        |&(key, known): &(&'k [u8], Option<Shortcut>)| known.map_or_else(|| search(key), Looking::There);
+        |&(key, known): &(Key<'k>, Option<Shortcut>)| known.map_or_else(|| search(key), Looking::There);
     let mut looking: Vec<Looking<'k>> = keys.iter().map(start).collect();
     loop {
         let ranges: Vec<(u64, usize)> = looking.iter().flat_map(Looking::ranges).collect();
@@ -55,13 +55,13 @@ pub(super) fn look_up<'k>(
         }
         let Ok(bytes) = session.read(&ranges) else {
             // The session is over. The slots come back with the next one, here or elsewhere.
-            return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: slot(key) })).collect();
+            return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: key.slot })).collect();
         };
         let mut bytes = bytes.into_iter();
         for (one, (key, _)) in looking.iter_mut().zip(keys) {
             let parts: Vec<Vec<u8>> = bytes.by_ref().take(one.ranges().count()).collect();
-            if !parts.is_empty() && one.go_on(session, key, &parts.concat()).is_none() {
-                *one = search(key);
+            if !parts.is_empty() && one.go_on(session, *key, &parts.concat()).is_none() {
+                *one = search(*key);
             }
             if let Looking::Searching(get) = one {
                 let mut remote = pin.remote.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -69,9 +69,9 @@ pub(super) fn look_up<'k>(
             }
         }
     }
-    let finish = |(one, (key, _)): (Looking<'_>, &(&[u8], _))| match one {
+    let finish = |(one, (key, _)): (Looking<'_>, &(Key<'_>, _))| match one {
         Looking::Done(found) => Ok(found),
-        _ => ask(session, key),
+        _ => ask(session, key.bytes),
     };
     looking.into_iter().zip(keys).map(finish).collect()
 }
@@ -88,11 +88,11 @@ impl Looking<'_> {
     }
 
     /// Goes on with the bytes that it needed. `None` if a known place has led to nothing.
-    fn go_on(&mut self, session: &Session, key: &[u8], bytes: &[u8]) -> Option<()> {
+    fn go_on(&mut self, session: &Session, key: Key<'_>, bytes: &[u8]) -> Option<()> {
         match self {
-            Self::There(shortcut) => match read(key, bytes) {
+            Self::There(shortcut) => match read(key.bytes, bytes) {
                 Reading::Entry(entry) => {
-                    let entry = Copied { value: entry.value.into(), expires_at: entry.expires_at };
+                    let entry = Copied::new(key.bytes, entry.value, entry.expires_at);
                     *self = Self::Done(Found { entry: Some(entry), shortcut: Some(*shortcut) });
                 }
                 _ => {
@@ -109,7 +109,7 @@ impl Looking<'_> {
                         session.guess_by(len);
                         Shortcut { offset, len: len as u32 }
                     });
-                    *self = Self::Done(Found { entry: Some(copied(&value)), shortcut });
+                    *self = Self::Done(Found { entry: Some(copied(key, &value)), shortcut });
                 }
             },
             Self::Asking | Self::Done(_) => {}
@@ -118,13 +118,13 @@ impl Looking<'_> {
     }
 }
 
-fn copied(value: &Value<'_>) -> Copied {
-    Copied { value: (**value).into(), expires_at: value.expires_at() }
+fn copied(key: Key<'_>, value: &Value<'_>) -> Copied {
+    Copied::new(key.bytes, value, value.expires_at())
 }
 
 fn ask(session: &Session, key: &[u8]) -> Result<Found, ReadError> {
     let item = session.ask_for(key).map_err(ReadError::Unavailable)?;
-    let entry = item.map(|item| Copied { value: item.value.into(), expires_at: item.expires_at });
+    let entry = item.map(|item| Copied::new(key, &item.value, item.expires_at));
     Ok(Found { entry, shortcut: None })
 }
 

@@ -27,8 +27,11 @@ impl Known {
         Self { node, view: ArcSwap::from_pointee(view) }
     }
 
-    /// There is another map.
+    /// There is another map. An older one is ignored: a directory may have lost the later ones.
     pub(super) fn set(&self, epoch: u64, map: &Map, me: &Member) {
+        if epoch <= self.view.load().shape.epoch() {
+            return;
+        }
         self.view.store(Arc::new(View::of(epoch, map, me)));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 /// Counters of writes, by the hash of the key.
-const COUNTERS: usize = 1 << 20;
+const COUNTERS: usize = 1 << 16;
 
 /// The state of a slot at one moment. It has changed whenever the word has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Word {
 pub(super) struct Slots {
     words: Box<[AtomicU32]>,
     lease_until: AtomicU64,
-    writes: Box<[AtomicU32]>,
+    writes: Box<[AtomicU64]>,
 }
 
 impl Slots {
@@ -39,7 +39,7 @@ impl Slots {
         Self {
             words: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
             lease_until: AtomicU64::new(0),
-            writes: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            writes: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -77,10 +77,11 @@ impl Slots {
 
     /// The number of the last write of a key with this hash, or of a key that shares its counter.
     /// `word` is that of its slot.
-    pub(super) fn stamp(&self, hash: u64, word: Word) -> u32 {
-        // Each of the two only grows, so the sum changes whenever one does.
+    pub(super) fn stamp(&self, hash: u64, word: Word) -> u64 {
+        // Each of the two only grows, so the sum changes whenever one does. (A generation begins
+        // anew after a billion changes of its slot.)
         let writes = self.writes[hash as usize % COUNTERS].load(Acquire);
-        writes.wrapping_add(word.generation())
+        writes + u64::from(word.generation())
     }
 
     /// Counts a write.

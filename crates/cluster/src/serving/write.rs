@@ -11,8 +11,8 @@ use terrace_engine::{
 };
 
 /// The error of a write for which the pool has no room.
-fn full(wanted: usize, free: u64, size: u64) -> WriteError {
-    WriteError::PoolFull { wanted: wanted as u64, size, longest: Some(free), waiting: 0 }
+fn full(wanted: usize, size: u64) -> WriteError {
+    WriteError::PoolFull { wanted: wanted as u64, size, longest: None, waiting: 0 }
 }
 
 /// Bytes of the longest value.
@@ -60,22 +60,21 @@ impl Node {
             )));
         }
         let shard = view.slot % session.shards;
+        let copy = |(key, change): &(Key<'_>, entry::Change<'_>)| match change {
+            entry::Change::Put { value, expires_at, .. } => Some(Copied::new(key.bytes, value, *expires_at)),
+            entry::Change::Remove { .. } => None,
+        };
+        let writes: Vec<_> = changes.iter().map(|change| (change.0, copy(change))).collect();
         let keep = || {
-            for (key, change) in changes {
+            for (key, value) in &writes {
                 self.slots.count(key.hash);
-                let value = match change {
-                    entry::Change::Put { value, expires_at, .. } => {
-                        Some(Copied { value: (*value).into(), expires_at: *expires_at })
-                    }
-                    entry::Change::Remove { .. } => None,
-                };
-                session.cache.written(key.bytes, view.word(key.slot).generation(), value);
+                session.cache.written(*key, view.word(key.slot).generation(), value.clone());
             }
         };
         loop {
             view.confirm_write()?;
             let append = || session.logs.append(shard, &entry, is_removal);
-            match session.pending.apply(shard, changes, append, keep) {
+            match session.pending.apply(shard, &writes, append, keep) {
                 Ok(appended) => {
                     self.watches.report(changes.iter().map(|(_, change)| change.key()));
                     if session.logs.is_short(shard) {
@@ -84,7 +83,7 @@ impl Node {
                     return Ok(appended);
                 }
                 Err(Refused::Ended(_)) => return Err(WriteError::NotOwner { slot: view.slot }),
-                Err(Refused::Full { free, size: pool }) => return Err(full(size, free, pool)),
+                Err(Refused::Full { size: pool, .. }) => return Err(full(size, pool)),
                 Err(Refused::NoRoom(seen)) => {
                     // What is buffered has to arrive, so that it can be merged.
                     let settled = session.settle(session.logs.ticket());
@@ -248,7 +247,7 @@ impl Node {
                 WriteKind::Put { value, expires_at } => entry::Change::Put { key, value, expires_at },
                 WriteKind::Remove => entry::Change::Remove { key },
                 WriteKind::Expire(expires_at) => match &kept[nth] {
-                    Some(copied) => entry::Change::Put { key, value: &copied.value, expires_at },
+                    Some(copied) => entry::Change::Put { key, value: copied.value(), expires_at },
                     // It was expected with a value, or its expiry means nothing.
                     None => continue,
                 },
@@ -300,7 +299,7 @@ impl Node {
                 match session.pending.clear(&slots, append, forget) {
                     Ok(_) => break,
                     Err(Refused::Ended(why)) => return Err(WriteError::Unavailable(why)),
-                    Err(Refused::Full { free, size: pool }) => return Err(full(size, free, pool)),
+                    Err(Refused::Full { size: pool, .. }) => return Err(full(size, pool)),
                     Err(Refused::NoRoom(seen)) => {
                         session.settle(session.logs.ticket())?;
                         session.ask_for_segment(shard);

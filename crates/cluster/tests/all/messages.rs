@@ -29,7 +29,7 @@ fn messages() -> Vec<Vec<u8>> {
         index: [1, u64::MAX, 3, 4],
     };
     let to_memory = [
-        ToMemory::Hello { wire: WIRE, node: "node".into(), shards: 2, lanes: 3 },
+        ToMemory::Hello { wire: WIRE, node: "node".into(), shards: 2, lanes: 3, last: 9 },
         ToMemory::Renew { sent: u64::MAX, pin: 7, durable: durable.clone() },
         ToMemory::Release { ranges: ranges.clone(), durable: durable.clone() },
         ToMemory::Get { id: 1, key: vec![5; 200] },
@@ -84,21 +84,4 @@ fn length_without_bytes_is_no_message() {
         }
     }
     assert_eq!(Access::decode(&most), None);
-}
-
-/// Slots outside of their tables would be taken for places of other tables.
-#[test]
-fn range_of_slots_that_do_not_exist_is_none() {
-    for (first, last) in [(0, SLOTS), (SLOTS, SLOTS), (5, 4), (u16::MAX, u16::MAX)] {
-        let bytes = postcard::to_stdvec(&SlotRange { first, last }).unwrap();
-        assert_eq!(read::<SlotRange>(&bytes), None, "{first} to {last}");
-        let text = format!("{{\"first\":{first},\"last\":{last}}}");
-        let error = serde_json::from_str::<SlotRange>(&text).unwrap_err().to_string();
-        assert!(error.contains(&format!("{first} to {last}")), "{error}");
-    }
-    let range = SlotRange { first: 5, last: SLOTS - 1 };
-    assert_eq!(read(&postcard::to_stdvec(&range).unwrap()), Some(range));
-    let json = serde_json::to_string(&range).unwrap();
-    assert_eq!(json, "{\"first\":5,\"last\":16383}");
-    assert_eq!(serde_json::from_str::<SlotRange>(&json).unwrap(), range);
 }

@@ -1,8 +1,9 @@
-//! Tests: whatever dies, stops or is cut off, a slot has one owner that writes, and one that answers.
+//! Tests: whatever dies, stops or is cut off, a slot has one owner that writes, and one that
+//! answers.
 //!
-//! A memory node and some serving nodes run their state machines over links with delays, with clocks
-//! that are apart and drift. After each step, all nodes are asked whether they would answer for a
-//! slot now, also those that are stopped: they may go on at any time.
+//! A memory node and some serving nodes run their state machines over links with delays, with
+//! clocks that are apart and drift. After each step, all nodes are asked whether they would answer
+//! for a slot now, also those that are stopped: they may go on at any time.
 
 use crate::ledger::Kept;
 use crate::random::Random;
@@ -10,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 use terrace_cluster::arbiter::{Arbiter, Effect as Deed, Incarnation, Leases, Ledger};
-use terrace_cluster::message::{ToMemory, ToServing};
+use terrace_cluster::message::{ToMemory, ToServing, WIRE};
 use terrace_cluster::owner::{Effect, Owner, Slot};
 use terrace_cluster::slot::{SLOTS, SlotRange};
 
@@ -463,4 +464,32 @@ fn run(seed: u64, faults: u32) -> u64 {
 fn slot_has_one_owner_whatever_fails() {
     let answers: u64 = (0..200).map(|seed| run(seed, 60)).sum();
     assert!(answers > 1_000_000, "nodes answered {answers} times only");
+}
+
+/// Two processes with one name, one after the other. Tells when the second has the slots of the
+/// first, which is not known to be dead if `last` is 0.
+fn second_owns_after(last: Incarnation) -> Duration {
+    let kept = Kept::default();
+    let mut arbiter = Arbiter::new(kept.clone(), leases(), Duration::ZERO);
+    let slots = vec![SlotRange::new(0, 9).unwrap()];
+    let hello = |last| ToMemory::Hello { wire: WIRE, node: "one".into(), shards: 1, lanes: 2, last };
+    for (link, last) in [(1, 0), (2, last)] {
+        arbiter.heard(link, hello(last), Duration::ZERO);
+        arbiter.opened(link, Vec::new());
+        arbiter.heard(link, ToMemory::Acquire { epoch: 1, ranges: slots.clone() }, Duration::ZERO);
+    }
+    arbiter.closed(1);
+    arbiter.merged(1, Duration::ZERO);
+    let owns = |now: &Duration| {
+        arbiter.tick(*now);
+        kept.owner(0) == Some(2)
+    };
+    (0..1000).map(Duration::from_millis).find(owns).expect("a second is enough")
+}
+
+#[test]
+fn process_with_the_name_of_another_waits_for_its_lease() {
+    assert!(second_owns_after(0) >= LEASE);
+    // The same process says that it answers from its session no more.
+    assert_eq!(second_owns_after(1), Duration::ZERO);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
-use terrace_engine::direct::remote::{address_in, get};
+use terrace_engine::direct::remote::{Get, address_in, get};
 use terrace_engine::direct::{Direct, Kind, Settings};
 use terrace_engine::{
     Change, Durability, Durably, Engine, ManualClock, Pooled, Put, Value, Write, WriteKind,
@@ -14,7 +14,7 @@ use terrace_index::hash::remote::{Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, Turbo};
 use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Jittery, torn_read};
+use terrace_testkit::{Jittery, Tearing, torn_read};
 
 /// Enough for most records of these tests.
 const GUESS: usize = 256;
@@ -54,24 +54,22 @@ impl<'p, M: MappedMedium> Elsewhere<'p, M> {
     }
 
     fn get(&mut self, key: &[u8], guess: usize) -> Answer<Value<'static>> {
-        self.get_torn(key, guess, 0, || ())
+        let pool = self.pool;
+        self.get_by(key, guess, |range| torn_read(pool, range, 0, || ()))
     }
 
-    /// As [`torn_read`] for each read.
-    fn get_torn(
+    /// A get as `read` reads the pool.
+    fn get_by(
         &mut self,
         key: &[u8],
         guess: usize,
-        late: u64,
-        between: impl Fn(),
+        mut read: impl FnMut((u64, usize)) -> Option<Vec<u8>>,
     ) -> Answer<Value<'static>> {
-        let mut turn = late;
-        let mut read = |Read { offset, len }| {
-            turn = turn.rotate_left(11) ^ offset;
-            torn_read(self.pool, (offset, len), turn, &between).ok_or((offset, len))
+        let mut fetch = |reads: Reads| {
+            let parts: Result<Vec<_>, _> =
+                reads.iter().map(|Read { offset, len }| read((offset, len)).ok_or((offset, len))).collect();
+            Ok(parts?.concat())
         };
-        let mut fetch =
-            |reads: Reads| Ok(reads.iter().map(&mut read).collect::<Result<Vec<_>, _>>()?.concat());
         let got: Result<_, (u64, usize)> = get(&mut self.remote, key, guess, &mut fetch);
         got.unwrap_or_else(|(offset, len)| panic!("a get wants {len} bytes at {offset:#x}"))
     }
@@ -130,6 +128,50 @@ fn get_returns_what_the_store_returns() {
         }
         assert_eq!(elsewhere.get(b"absent", guess), Answer::Absent);
     }
+}
+
+#[test]
+fn gets_in_lockstep_share_their_rounds() {
+    let pool = pool::<Dram>();
+    let (store, _guard) = (open(&pool), pool.pin());
+    (0..200).for_each(|number| put(&store, &key(number), &number.to_le_bytes(), None));
+    let mut elsewhere = Elsewhere::of(&pool);
+    elsewhere.rounds(1);
+    let keys: Vec<_> = (0..220).map(key).collect();
+    let mut gets: Vec<_> = keys.iter().map(|key| Some(Get::new(&elsewhere.remote, key, GUESS))).collect();
+    let (mut rounds, mut most) = (0, 0);
+    while gets.iter().any(Option::is_some) {
+        rounds += 1;
+        for (number, slot) in (0u64..).zip(&mut gets) {
+            let Some(get) = slot else { continue };
+            let read = |Read { offset, len }| torn_read(&pool, (offset, len), 0, || ()).unwrap();
+            match (get.next(&get.reads().iter().map(read).collect::<Vec<_>>().concat()), number < 200) {
+                (None, _) => continue,
+                (Some(Answer::Found(value)), true) => assert!(value[..8] == number.to_le_bytes(), "{number}"),
+                (Some(Answer::Absent), false) => {}
+                (answer, _) => panic!("{number}: {answer:?}"),
+            }
+            most = most.max(get.rounds());
+            get.end(&mut elsewhere.remote);
+            *slot = None;
+        }
+    }
+    assert!(rounds == most && (2..=4).contains(&rounds), "{rounds} rounds, {most} of one get");
+}
+
+#[test]
+fn get_that_ends_late_teaches_no_old_root() {
+    let pool = pool::<Dram>();
+    let store = open(&pool);
+    put(&store, b"key", b"value", None);
+    let mut elsewhere = Elsewhere::of(&pool);
+    assert!(matches!(elsewhere.get(b"key", GUESS), Answer::Found(_)));
+    let get = Get::new(&elsewhere.remote, b"key", GUESS);
+    elsewhere.remote.renew();
+    get.end(&mut elsewhere.remote);
+    let before = elsewhere.remote.rounds();
+    assert!(matches!(elsewhere.get(b"key", GUESS), Answer::Found(_)));
+    assert_eq!(elsewhere.remote.rounds() - before, 4, "it reads the root twice, a bucket and a record");
 }
 
 #[test]
@@ -294,10 +336,11 @@ impl Race {
     /// Gets keys as a reader elsewhere, several with one pin and one look at the root.
     fn read(&self, seed: u64) {
         let (mut elsewhere, mut draws) = (Elsewhere::of(&self.pool), seed);
+        let mut tearing = Tearing::new(seed);
         while !self.is_over.load(SeqCst) {
             let _guard = self.pool.pin();
             elsewhere.remote.renew();
-            for _ in 0..16 {
+            for turn in 0..16 {
                 draws = draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let number = (draws >> 33) % (LASTING + 8);
                 let versions = self.versions.get(number as usize);
@@ -308,7 +351,16 @@ impl Race {
                         thread::yield_now()
                     }
                 };
-                let found = elsewhere.get_torn(&key(number), 16, draws, pause);
+                let mut late = draws;
+                let mut words = |range: (u64, usize)| {
+                    late = late.rotate_left(11) ^ range.0;
+                    torn_read(&self.pool, range, late, pause)
+                };
+                let mut bytes = |range| tearing.read(&self.pool, range, pause);
+                let found = match turn % 2 {
+                    0 => elsewhere.get_by(&key(number), 16, &mut words),
+                    _ => elsewhere.get_by(&key(number), 16, &mut bytes),
+                };
                 let until = versions.map_or(0, |versions| versions.begun.load(SeqCst));
                 match &found {
                     Answer::Found(found) => {

@@ -258,3 +258,14 @@ fn closed_endpoints_leave_no_descriptors() {
     // Other tests of this program have some at the same time.
     assert!(open() < before + 100, "{before} descriptors, then {}", open());
 }
+
+/// A library that libfabric brings takes over signals, and ends the process at SIGTERM.
+#[test]
+fn signal_to_end_is_left_to_the_program() {
+    fabric();
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("the signals");
+    let caught = u64::from_str_radix(caught.trim(), 16).expect("a mask");
+    let (interrupt, terminate) = (1 << 1, 1 << 14);
+    assert_eq!(caught & (interrupt | terminate), 0, "{caught:x}");
+}

@@ -8,7 +8,7 @@ use terrace_index::hash::remote::{Answer, Read, Reads, Remote};
 use terrace_index::{Bytes, KeyKind, PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_pool::PoolOptions;
-use terrace_testkit::{Jittery, TestKeys, TestRecord, torn_read};
+use terrace_testkit::{Jittery, Tearing, TestKeys, TestRecord, torn_read};
 
 type Strings = Bytes<TestRecord>;
 type Medium = Jittery<Dram>;
@@ -90,15 +90,31 @@ impl Race {
     /// Reads all keys as a reader elsewhere, several of them with one pin and one look at the root.
     fn read(&self, seed: u64) {
         let (mut remote, mut draws) = (Remote::new(self.index.address()), seed);
+        let mut tearing = Tearing::new(seed);
         while !self.is_over.load(SeqCst) {
             let guard = self.index.pool().pin();
             remote.renew();
-            for _ in 0..16 {
+            for turn in 0..16 {
                 draws = draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let number = (draws >> 33) % (LASTING + 8);
                 let versions = self.versions.get(number as usize);
                 let since = versions.map_or(0, |versions| versions.done.load(SeqCst));
-                let (found, mut is_answer) = (self.find(&mut remote, number, draws), true);
+                // Seldom: on a busy machine it takes long.
+                let pause = || {
+                    if draws & 7 << 40 == 0 {
+                        thread::yield_now()
+                    }
+                };
+                let mut late = draws;
+                let mut words = |range: (u64, usize)| {
+                    late = late.rotate_left(11) ^ range.0;
+                    torn_read(self.index.pool(), range, late, pause)
+                };
+                let mut bytes = |range| tearing.read(self.index.pool(), range, pause);
+                let (found, mut is_answer) = match turn % 2 {
+                    0 => (self.find(&mut remote, number, &mut words), true),
+                    _ => (self.find(&mut remote, number, &mut bytes), true),
+                };
                 match (versions, found) {
                     (Some(versions), Answer::Found(version)) => {
                         let until = versions.begun.load(SeqCst);
@@ -116,22 +132,18 @@ impl Race {
         }
     }
 
-    /// The version of a key.
-    fn find(&self, remote: &mut Remote, number: u64, draws: u64) -> Answer<u64> {
+    /// The version of a key, as `read` reads the pool.
+    fn find(
+        &self,
+        remote: &mut Remote,
+        number: u64,
+        mut read: impl FnMut((u64, usize)) -> Option<Vec<u8>>,
+    ) -> Answer<u64> {
         let hash = Strings::hash(&Strings::key(number), remote.address().seed);
-        let mut turn = draws;
-        let mut read = |Read { offset, len }| {
-            turn = turn.rotate_left(11) ^ offset;
-            // Seldom: on a busy machine it takes long.
-            let pause = || {
-                if draws & 7 << 40 == 0 {
-                    thread::yield_now()
-                }
-            };
-            torn_read(self.index.pool(), (offset, len), turn, pause).ok_or((offset, len))
-        };
         let mut fetch = |reads: Reads| {
-            Ok::<_, (u64, usize)>(reads.iter().map(&mut read).collect::<Result<Vec<_>, _>>()?.concat())
+            let parts: Result<Vec<_>, _> =
+                reads.iter().map(|Read { offset, len }| read((offset, len)).ok_or((offset, len))).collect();
+            Ok(parts?.concat())
         };
         // The head of a record: magic, number, version.
         let found = remote.find(hash, 24, &mut fetch, |_, head| {
@@ -178,11 +190,12 @@ fn lookup_finds_each_key_at_each_size() {
     let race = Race::new();
     let guard = race.index.pool().pin();
     let mut remote = Remote::new(race.index.address());
+    let mut read = |range| torn_read(race.index.pool(), range, 0, || ());
     for count in LASTING..LASTING + 400 {
         race.put(count, 0);
         for number in (0..count + 3).step_by(7).chain(count - 1..=count + 1) {
             let expected = if number <= count { Answer::Found(0) } else { Answer::Absent };
-            assert_eq!(race.find(&mut remote, number, !0), expected, "{number} of {count}");
+            assert_eq!(race.find(&mut remote, number, &mut read), expected, "{number} of {count}");
         }
         remote.renew();
     }
@@ -191,7 +204,7 @@ fn lookup_finds_each_key_at_each_size() {
         for number in [0, gone - 1, gone, gone + 1, LASTING + 399] {
             let is_there = number < LASTING || (gone + 1..LASTING + 400).contains(&number);
             let expected = if is_there { Answer::Found(0) } else { Answer::Absent };
-            assert_eq!(race.find(&mut remote, number, !0), expected, "{number} without {gone}");
+            assert_eq!(race.find(&mut remote, number, &mut read), expected, "{number} without {gone}");
         }
     }
     assert!(race.index.stats(&guard).resizes >= 4);

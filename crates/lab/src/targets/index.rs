@@ -368,11 +368,15 @@ where
             let (number, version) = read_word::<M, K>(guard, word);
             (number == self.keys[key].0).then_some(Answer::Found(version))
         };
-        match remote.find(hash, 8, &mut fetch, |word, _| check(word))? {
-            Answer::Found(version) => Ok(Some(version)),
-            Answer::Absent => Ok(None),
-            Answer::Ask => Err("a reader elsewhere has to ask".into()),
+        // Other threads may change its slot each time that the reader looks there.
+        for _ in 0..8 {
+            match remote.find(hash, 8, &mut fetch, |word, _| check(word))? {
+                Answer::Found(version) => return Ok(Some(version)),
+                Answer::Absent => return Ok(None),
+                Answer::Ask => {}
+            }
         }
+        Err("a reader elsewhere has to ask".into())
     }
 
     fn swap(

@@ -5,7 +5,7 @@
 //! generate another history that does not show the fault. Then it searches with as many runs as
 //! usual.
 //!
-//! A target may be a package instead, with the name of a test in its program `all`. That test must
+//! A target may be a package instead, with the name of one of its tests. That test must
 //! fail with the fault, and pass without.
 
 mod edit;

@@ -3,15 +3,15 @@
 use super::list::Fault;
 use super::{Case, check_builds, in_parallel};
 use crate::Outcome;
-use crate::judge::{End, NONE, run_test};
+use crate::judge::{self, End, NONE, run_test};
 use crate::program::{Program, Workspace, print_status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The program of a package's tests.
-const PROGRAM: &str = "all";
+/// The programs of a package's tests.
+const PROGRAMS: [&str; 2] = ["lib", "all"];
 /// A test that takes longer counts as hung, and therefore as one that finds the fault.
 const MAX_DURATION: Duration = Duration::from_secs(600);
 
@@ -23,20 +23,27 @@ pub(super) fn run<'f>(
     directory: &Path,
     jobs: usize,
 ) -> Outcome<Vec<Case<'f>>> {
-    let mut programs: BTreeMap<&str, Program> = BTreeMap::new();
+    let tests: BTreeSet<(&str, &str)> = cases.iter().map(|case| (case.target, case.seed)).collect();
+    let mut programs: BTreeMap<(&str, &str), Program> = BTreeMap::new();
     for package in cases.iter().map(|case| case.target).collect::<BTreeSet<_>>() {
         check_builds(workspace, faults, &["check", "--package", package])?;
-        let built = workspace.programs(package, &[], &[PROGRAM.into()])?;
-        programs.insert(package, built.into_iter().next().ok_or("a package has no such tests")?);
+        for program in workspace.programs(package, &[], &PROGRAMS.map(String::from))? {
+            for name in judge::tests(&program)? {
+                let test = tests.iter().find(|test| **test == (package, name.as_str()));
+                test.into_iter().for_each(|test| _ = programs.insert(*test, program.clone()));
+            }
+        }
+    }
+    if let Some((package, test)) = tests.iter().find(|test| !programs.contains_key(*test)) {
+        return Err(format!("{package} has no test {test}").into());
     }
     let runs = AtomicUsize::new(0);
     let run = |package: &str, test: &str, fault: &str| {
         let scratch = directory.join(format!("scratch-{}", runs.fetch_add(1, Relaxed)));
-        let end = run_test(&programs[package], test, ("MUTANT", fault), &scratch, MAX_DURATION);
+        let end = run_test(&programs[&(package, test)], test, ("MUTANT", fault), &scratch, MAX_DURATION);
         let _ = std::fs::remove_dir_all(scratch);
         end
     };
-    let tests: BTreeSet<(&str, &str)> = cases.iter().map(|case| (case.target, case.seed)).collect();
     let tests: Vec<(&str, &str)> = tests.into_iter().collect();
     let ends = in_parallel(&tests, jobs, |(package, test)| Ok(run(package, test, NONE)))?;
     if let Some((test, _)) = tests.iter().zip(ends).find(|(_, end)| !end.passed()) {

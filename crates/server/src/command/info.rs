@@ -253,7 +253,11 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
     let saves = cx.shared.stats.saves.load(Relaxed);
     let saved_at = durability::saved_at_ms(cx.shared) / 1000;
     let is_on_disk = cx.shared.store.is_on_disk();
-    let place = cx.shared.config.text(if is_on_disk { Key::Dir } else { Key::Pool });
+    let place = match cx.shared.routing {
+        // The memory node has the pool.
+        Some(_) => String::new(),
+        None => cx.shared.config.text(if is_on_disk { Key::Dir } else { Key::Pool }),
+    };
     fields(
         out,
         &[

@@ -17,6 +17,8 @@ pub(crate) enum Spot {
     Ask(usize, usize),
     /// Being moved.
     Held,
+    /// On its way to a node, which all know.
+    Late(usize),
     /// Served by no node.
     Nowhere,
 }
@@ -79,7 +81,7 @@ impl Cluster {
         change(spots, nodes);
         let with_slots = |(nth, node): (usize, &Node)| {
             let is_there = |(_, spot): &(u16, &Spot)| match spot {
-                Spot::At(at) | Spot::Ask(at, _) => *at == nth,
+                Spot::At(at) | Spot::Ask(at, _) | Spot::Late(at) => *at == nth,
                 Spot::Held | Spot::Nowhere => false,
             };
             let slots = (0..SLOTS).zip(&map.spots).filter(is_there).map(|(slot, _)| slot..=slot).collect();
@@ -105,7 +107,8 @@ impl Routing for View {
             Spot::Ask(at, to) if at == self.me => Place::Ask(node(to)),
             Spot::Ask(_, to) if to == self.me && asking => Place::Here,
             Spot::Ask(at, _) => Place::There(node(at)),
-            Spot::Held => Place::Held,
+            Spot::Late(at) if at != self.me => Place::There(node(at)),
+            Spot::Held | Spot::Late(_) => Place::Held,
             Spot::Nowhere => Place::Nowhere,
         }
     }

@@ -112,7 +112,7 @@ impl Keeping {
         }
     }
 
-    /// Renews the lease, and writes what is to be written.
+    /// Renews the lease, and writes what is to be written, or was lost.
     async fn round(&self, link: &Link) -> Result<(), DirectoryError> {
         let lease = self.lock().lease;
         let lease = match lease {
@@ -129,7 +129,11 @@ impl Keeping {
             let inner = self.lock();
             if inner.is_over { BTreeMap::new() } else { inner.keys.clone() }
         };
-        for (key, wanted) in open.into_iter().filter(|(_, wanted)| !wanted.is_done) {
+        for (key, wanted) in open {
+            if wanted.is_done {
+                link.in_time(self.restore(link, lease, &key, wanted.goal)).await?;
+                continue;
+            }
             let write = self.write(link, lease, &key, wanted.goal.clone());
             link.in_time(write).await?;
             let mut inner = self.lock();
@@ -153,6 +157,14 @@ impl Keeping {
         let lease = link.in_time(grant).await?;
         self.lock().lease = Some(lease);
         Ok(lease)
+    }
+
+    /// Writes a key again if somebody has removed it, or has written it and is gone.
+    async fn restore(&self, link: &Link, lease: i64, key: &str, goal: Goal) -> Result<(), DirectoryError> {
+        let Goal::Text(text) = goal else { return Ok(()) };
+        let put = link.put(key, text, Some(lease));
+        let done = link.transact(vec![link.has_revision(key, 0)], vec![put]).await;
+        done.map(|_| ()).map_err(|error| self.look_at(link, error))
     }
 
     /// Writes or removes a key.

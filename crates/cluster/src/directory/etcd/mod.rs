@@ -1,7 +1,7 @@
 //! The directory in etcd.
 //!
 //! The client is asynchronous: it runs in a thread of its own. Callers wait for it with a deadline.
-//! What a process keeps in etcd has one lease, which [`keeping`] renews.
+//! What a process keeps in etcd has one lease, which `keeping` renews.
 
 mod keeping;
 

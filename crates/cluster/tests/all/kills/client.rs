@@ -1,6 +1,7 @@
 //! A client of a cluster, which follows redirections and tries again what certainly did not happen.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -84,15 +85,17 @@ impl Client {
 
     /// Calls one node. `Err`: whether the command may have been sent.
     fn call_one(&mut self, port: u16, command: &[&str]) -> Result<Result<Reply, String>, bool> {
-        if !self.connections.contains_key(&port) {
-            let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-            let stream =
-                TcpStream::connect_timeout(&address, Duration::from_millis(200)).map_err(|_| false)?;
-            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-            stream.set_nodelay(true).unwrap();
-            self.connections.insert(port, BufReader::new(stream));
-        }
-        let connection = self.connections.get_mut(&port).expect("made above");
+        let connection = match self.connections.entry(port) {
+            Entry::Occupied(connection) => connection.into_mut(),
+            Entry::Vacant(place) => {
+                let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+                let stream =
+                    TcpStream::connect_timeout(&address, Duration::from_millis(200)).map_err(|_| false)?;
+                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+                stream.set_nodelay(true).unwrap();
+                place.insert(BufReader::new(stream))
+            }
+        };
         let mut request = format!("*{}\r\n", command.len());
         command.iter().for_each(|part| request += &format!("${}\r\n{part}\r\n", part.len()));
         connection.get_mut().write_all(request.as_bytes()).map_err(|_| true)?;

@@ -117,7 +117,9 @@ impl Client {
     /// Begins a session.
     pub(crate) fn hello(address: SocketAddr, node: &str) -> Self {
         let (sender, messages) = link(address);
-        sender.send(&ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2 }).unwrap();
+        sender
+            .send(&ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2, last: 0 })
+            .unwrap();
         let welcome = messages.recv_timeout(FAR).unwrap();
         let Some(ToServing::Welcome { incarnation, access, .. }) = welcome else { panic!("{welcome:?}") };
         let access = Access::decode(&access).unwrap();
@@ -307,7 +309,7 @@ impl Client {
         let durable = vec![self.tells.unwrap_or(self.log.durable())];
         self.sender.send(&ToMemory::Count { id: 8, durable }).unwrap();
         match self.wait(|message| matches!(message, ToServing::Counted { .. })) {
-            ToServing::Counted { id: 8, keys } => keys,
+            ToServing::Counted { id: 8, keys } => keys.unwrap(),
             other => panic!("{other:?}"),
         }
     }

@@ -120,6 +120,26 @@ fn node_that_waits_for_slots_gets_them() {
     other.wait(granted);
 }
 
+/// A range from the wire may name what is no slot: nothing behind the table of owners changes.
+#[test]
+fn range_beyond_the_slots_is_not_granted() {
+    let directory = directory();
+    let node = start(options(directory.path()));
+    let mut client = Client::hello(node.address(), "one");
+    let wild = vec![SlotRange { first: 0, last: u16::MAX }, SlotRange { first: 9, last: 3 }];
+    client.sender.send(&ToMemory::Acquire { epoch: 1, ranges: wild.clone() }).unwrap();
+    client.wait(|message| *message == ToServing::Granted { epoch: 1, ranges: all() });
+    client.put(b"key", b"value");
+    client.settle();
+    client.release(&wild);
+    client.wait(|message| *message == ToServing::Released { ranges: all() });
+    drop(client);
+    node.stop().unwrap();
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "one");
+    assert_eq!(client.value(b"key").unwrap(), b"value");
+}
+
 /// A change of a slot that another node owns is not made, and neither stops the log.
 #[test]
 fn change_of_a_foreign_slot_is_not_made() {
@@ -166,7 +186,9 @@ fn other_version_is_refused_by_name() {
     let directory = directory();
     let node = start(options(directory.path()));
     let (sender, messages) = link(node.address());
-    sender.send(&ToMemory::Hello { wire: WIRE + 1, node: "one".into(), shards: 1, lanes: 2 }).unwrap();
+    sender
+        .send(&ToMemory::Hello { wire: WIRE + 1, node: "one".into(), shards: 1, lanes: 2, last: 0 })
+        .unwrap();
     let told = messages.recv_timeout(FAR).unwrap();
     let Some(ToServing::Fenced { why }) = told else { panic!("{told:?}") };
     assert!(why.contains(&format!("version {}", WIRE + 1)) && why.contains("one"), "{why}");
@@ -181,7 +203,7 @@ fn hello_that_makes_no_sense_is_refused() {
         [("", 1, 2), (&"x".repeat(73), 1, 2), ("one", 0, 2), ("one", 1, 0), ("one", 65, 65)]
     {
         let (sender, messages) = link(node.address());
-        sender.send(&ToMemory::Hello { wire: WIRE, node: name.into(), shards, lanes }).unwrap();
+        sender.send(&ToMemory::Hello { wire: WIRE, node: name.into(), shards, lanes, last: 0 }).unwrap();
         assert!(matches!(messages.recv_timeout(FAR).unwrap(), Some(ToServing::Fenced { .. })), "{name}");
         assert_eq!(messages.recv_timeout(FAR).unwrap(), None);
     }

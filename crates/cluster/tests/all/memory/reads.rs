@@ -144,13 +144,15 @@ fn pins_move_on_when_all_nodes_confirm() {
     // The lazy node renews, but its reads do not end: the threads run out.
     while node.stats().pins < 4 {
         assert!(began.elapsed() < FAR, "{:?}", node.stats());
-        (other.renew(), lazy.renew());
+        other.renew();
+        lazy.renew();
         lazy.pin = 0;
         newest = other.pin;
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     for _ in 0..30 {
-        (other.renew(), lazy.renew());
+        other.renew();
+        lazy.renew();
         lazy.pin = 0;
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -159,7 +161,8 @@ fn pins_move_on_when_all_nodes_confirm() {
     let began = Instant::now();
     while other.pin < stuck + 8 {
         assert!(began.elapsed() < FAR, "{:?}", node.stats());
-        (other.renew(), lazy.renew());
+        other.renew();
+        lazy.renew();
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     // A node that is fenced confirms nothing any more.

@@ -52,7 +52,8 @@ fn full_log_area_serves_the_next_node_when_one_ends() {
     one.wait_for_segments(2);
     let mut other = Client::hello(node.address(), "other");
     for _ in 0..20 {
-        (one.renew(), other.renew());
+        one.renew();
+        other.renew();
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert_eq!((other.keys.len(), node.stats().segments_free), (0, 0));

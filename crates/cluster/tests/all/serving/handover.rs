@@ -3,8 +3,9 @@
 use super::{Cluster, wait_until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use terrace::{ManualClock, ReadError, Store, WriteError};
+use terrace::{ManualClock, PutOptions, ReadError, Store, WriteError};
 use terrace_protocol::slot;
+use terrace_server::routing::Place;
 use terrace_testkit::conformance::Site;
 
 fn cluster(nodes: usize) -> Cluster {
@@ -68,6 +69,39 @@ fn all_that_was_written_moves_with_its_slot() {
         }
         let keys: u64 = stores.iter().map(|store| store.len()).sum();
         assert_eq!(keys, 300, "round {round}");
+    }
+}
+
+#[test]
+fn map_of_an_earlier_epoch_changes_nothing() {
+    let mut cluster = cluster(2);
+    let before = cluster.map.clone();
+    cluster.spread(&[1]);
+    let node = &cluster.nodes[0];
+    let epoch = node.routing().shape().epoch();
+    node.set_map(epoch - 1, &before);
+    assert_eq!((node.routing().shape().epoch(), node.slots()), (epoch, 0));
+    assert!(matches!(node.routing().place(0, false), Place::There(_)));
+}
+
+#[test]
+fn nodes_whose_clocks_are_an_hour_apart_keep_everything() {
+    let mut cluster = cluster(1);
+    cluster.clock = Arc::new(ManualClock::at(Site::STARTED + 3_600_000));
+    cluster.add();
+    let stores = [cluster.store(0), cluster.store(1)];
+    let later = PutOptions::new().expires_at(Some(Site::STARTED + 2 * 3_600_000));
+    stores[0].put_with(b"expires", b"value", later).unwrap();
+    for round in 0..3 {
+        for key in 0..100 {
+            put(&stores, &format!("key {key}"), &format!("{round}"));
+        }
+        let nodes: &[usize] = [&[0, 1][..], &[1], &[0]][round];
+        cluster.spread(nodes);
+        for key in 0..100 {
+            assert_eq!(get(&stores, &format!("key {key}")), format!("{round}").into_bytes());
+        }
+        assert_eq!(get(&stores, "expires"), b"value");
     }
 }
 

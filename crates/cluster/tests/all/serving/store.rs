@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace::{ManualClock, PutOptions, Store, WriteError};
+use terrace_engine::{Durably, Write, WriteKind};
 use terrace_testkit::conformance::{Site, store};
 
 type Engine = Arc<dyn terrace_engine::Engine>;
@@ -85,6 +86,22 @@ fn commit_over_several_logs_is_refused() {
         })
         .unwrap();
     assert_eq!(store.len(), 10);
+}
+
+#[test]
+fn key_written_twice_at_one_instant_counts_once() {
+    let cluster = cluster();
+    let (store, engine) = (cluster.store(0), cluster.nodes[0].engine());
+    let put = |value| Write { key: b"key", what: WriteKind::Put { value, expires_at: None } };
+    let remove = Write { key: b"key", what: WriteKind::Remove };
+    let commit = |writes: &[Write<'_>]| engine.commit(writes, &[], Durably::Store).unwrap();
+    commit(&[put(b"first"), put(b"second")]);
+    assert_eq!(store.len(), 1);
+    assert!(store.get(b"key").unwrap().unwrap() == b"second");
+    commit(&[remove, put(b"first"), remove]);
+    assert_eq!(store.len(), 0);
+    commit(&[put(b"first"), remove, put(b"second")]);
+    assert_eq!(store.len(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{fmt::Write, ops::RangeInclusive, sync::Arc};
 use terrace_protocol::{Args, Reply, SLOTS};
 
 use super::{Context, Failure, Node, Outcome, routing};
-use crate::routing::Shape;
+use crate::routing::{Place, Shape};
 
 /// The encoded ranges of CLUSTER SLOTS. Each client gets them from another node's first range on:
 /// many clients connect to the first node that they find.
@@ -139,18 +139,22 @@ fn line(out: &mut String, shape: &Shape, node: &Arc<Node>) -> std::fmt::Result {
 }
 
 pub(super) fn info(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
-    let shape = routing(cx)?.shape();
+    let routing = routing(cx)?;
+    let shape = routing.shape();
     let count = |wanted: fn(&Node) -> bool| -> usize {
         shape.nodes().iter().filter(|node| wanted(node)).map(|node| node.slot_count()).sum()
     };
     let (assigned, ok) = (count(|_| true), count(|node| node.is_online));
+    // Slots of this node that it does not serve yet.
+    let mine = shape.me().slots.iter().cloned().flatten();
+    let held = mine.filter(|slot| matches!(routing.place(*slot, false), Place::Held)).count();
     let serving = shape.nodes().iter().filter(|node| !node.slots.is_empty()).count();
     let state = if ok == usize::from(SLOTS) { "ok" } else { "fail" };
     let mut text = format!("cluster_state:{state}\r\n");
     for (name, value) in [
         ("slots_assigned", assigned as u64),
-        ("slots_ok", ok as u64),
-        ("slots_pfail", 0),
+        ("slots_ok", ok.saturating_sub(held) as u64),
+        ("slots_pfail", held as u64),
         ("slots_fail", (assigned - ok) as u64),
         ("known_nodes", shape.nodes().len() as u64),
         ("size", serving as u64),

@@ -6,7 +6,7 @@ use super::super::shape::{Entry, sealed::Shape};
 use super::super::tags;
 use super::test_images::{Index, Strings, bytes, hash, keys_of};
 use super::*;
-use crate::{KeyKind, Stored};
+use crate::Stored;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Dram, Line, Offset};
 

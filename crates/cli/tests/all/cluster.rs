@@ -1,0 +1,400 @@
+//! `cluster` and `node`: a cluster of real processes on this machine.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::common::{Place, Run, free_port, program, run, without_settings};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// `terrace cluster up`, and what it prints.
+pub(crate) struct Up {
+    child: Child,
+    place: Place,
+    pub(crate) port: u16,
+    etcd: String,
+    lines: mpsc::Receiver<String>,
+}
+
+/// The first of three ports in a row that are free.
+fn three_ports() -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    // Below those that the system gives to outgoing connections.
+    let first = 12_000 + std::process::id() as u16 % 5_000 * 4;
+    (first..32_000).step_by(4).find(|port| (0..3).all(|nth| is_free(port + nth))).unwrap()
+}
+
+impl Up {
+    pub(crate) fn start(place: Place) -> Up {
+        Self::start_at(place, three_ports(), free_port())
+    }
+
+    fn start_at(place: Place, port: u16, etcd_port: u16) -> Up {
+        let mut child = program()
+            .args(["cluster", "up", "--serve", "3", "--size", "512mb", "--cache", "16mb", "--lease", "500ms"])
+            .args(["--port", &port.to_string(), "--etcd-port", &etcd_port.to_string(), "--dir"])
+            .arg(place.path("cluster"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (give, lines) = mpsc::channel();
+        pass(child.stdout.take().unwrap(), give.clone());
+        pass(child.stderr.take().unwrap(), give);
+        let up = Up { child, place, port, etcd: format!("127.0.0.1:{etcd_port}"), lines };
+        let line = up.hears("");
+        assert!(
+            line.starts_with(&format!("3 serving nodes have all slots: redis-cli -c -p {port}")),
+            "{line}\n{}",
+            up.logs()
+        );
+        up
+    }
+
+    /// The next line that contains this.
+    fn hears(&self, text: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("no line with `{text}`\n{}", self.logs()));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    fn logs(&self) -> String {
+        let dir = fs::read_dir(self.place.path("cluster/logs")).into_iter().flatten().flatten();
+        let log = |path: PathBuf| {
+            let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
+            let last: Vec<&str> = text.lines().rev().take(30).collect();
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            format!("{}:\n{}\n", path.display(), last.join("\n"))
+        };
+        dir.map(|entry| log(entry.path())).collect()
+    }
+
+    /// A command about the cluster.
+    pub(crate) fn cluster(&self, words: &[&str]) -> Run {
+        run(["cluster"].iter().chain(words).chain(&["--etcd", &self.etcd]), b"")
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(self.cluster(&["status", "--json"]).ok().text()).unwrap()
+    }
+
+    /// The first status that is as wanted.
+    pub(crate) fn wait(&self, is_it: impl Fn(&Value) -> bool) -> Value {
+        self.in_time("the status", || Some(self.status()).filter(&is_it))
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "waits for other processes")]
+    pub(crate) fn in_time<T>(&self, what: &str, attempt: impl Fn() -> Option<T>) -> T {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            match attempt() {
+                Some(found) => return found,
+                None => thread::sleep(Duration::from_millis(50)),
+            }
+        }
+        panic!("{what} did not come\n{}\n{}", self.cluster(&["status"]).text(), self.logs())
+    }
+
+    /// A command by `redis-cli -c`, which follows the nodes' words; again while the cluster
+    /// changes.
+    fn redis(&self, port: u16, words: &[&str]) -> String {
+        self.in_time("the reply", || {
+            let mut command = Command::new("redis-cli");
+            without_settings(&mut command);
+            let done = command.args(["-c", "-p", &port.to_string()]).args(words).output().unwrap();
+            let text = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+            let is_passing = ["MOVED", "CLUSTERDOWN", "TRYAGAIN", "ERR", "Could not", "Error", "UNAVAILABLE"]
+                .iter()
+                .any(|word| text.starts_with(word));
+            (done.status.success() && !is_passing && !text.is_empty()).then_some(text)
+        })
+    }
+
+    pub(crate) fn put_all(&self, value: &str) {
+        for nth in 0..30 {
+            assert_eq!(self.redis(self.port, &["set", &format!("key{nth}"), value]), "OK");
+        }
+    }
+
+    pub(crate) fn has_all(&self, value: &str) {
+        for nth in 0..30 {
+            let port = self.port + nth % 3;
+            assert_eq!(self.redis(port, &["get", &format!("key{nth}")]), value, "key{nth}");
+        }
+    }
+
+    /// The process of the child that has this as an argument.
+    fn process(&self, word: &str) -> u32 {
+        self.in_time("the child", || {
+            let all = fs::read_dir("/proc").unwrap().flatten();
+            let mut numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+            numbers.find(|number| {
+                let read =
+                    |name: &str| fs::read_to_string(format!("/proc/{number}/{name}")).unwrap_or_default();
+                let stat = read("stat");
+                let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+                let words = read("cmdline");
+                // Not before it has become the program.
+                parent == Some(&self.child.id().to_string())
+                    && !words.contains("child")
+                    && words.split('\0').any(|given| given == word)
+            })
+        })
+    }
+
+    pub(crate) fn kill(&self, word: &str) -> String {
+        signal("-KILL", self.process(word));
+        self.hears("was killed by signal 9: starting it again; see ")
+    }
+
+    /// Ends it by SIGTERM: cleanly, and without a word.
+    pub(crate) fn end(mut self) -> Place {
+        let children = [self.process("etcd"), self.process("memory"), self.process("serve")];
+        signal("-TERM", self.child.id());
+        let code = self.child.wait().unwrap();
+        assert!(code.success(), "{code}\n{}", self.logs());
+        assert_eq!(self.lines.iter().collect::<Vec<_>>(), Vec::<String>::new());
+        for child in children {
+            assert!(!PathBuf::from(format!("/proc/{child}")).exists(), "{child} runs");
+        }
+        let place = Place { directory: tempfile::tempdir().unwrap() };
+        std::mem::replace(&mut self.place, place)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Its children end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(name: &str, process: u32) {
+    assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+}
+
+#[allow(clippy::disallowed_methods, reason = "a thread that reads while the test goes on")]
+fn pass(out: impl Read + Send + 'static, to: mpsc::Sender<String>) {
+    thread::spawn(move || {
+        BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| to.send(line))
+    });
+}
+
+fn nodes(status: &Value) -> &Vec<Value> {
+    status["nodes"].as_array().unwrap()
+}
+
+fn slots(node: &Value) -> u64 {
+    node["slots"].as_u64().unwrap()
+}
+
+/// Whether three nodes serve.
+pub(crate) fn is_whole(status: &Value) -> bool {
+    let all: Vec<u64> = nodes(status).iter().filter(|node| node["session"] == true).map(slots).collect();
+    all.len() == 3 && all.iter().all(|slots| *slots > 4000) && status["slots_unassigned"] == 0
+}
+
+#[test]
+fn cluster_serves_through_the_death_of_each_process() {
+    let up = Up::start(Place::new());
+    up.put_all("first");
+    up.has_all("first");
+    let status = up.wait(is_whole);
+    assert_eq!((&status["leader"], &status["cluster"]), (&"memory".into(), &"terrace".into()));
+    let ids: Vec<&str> = nodes(&status).iter().map(|node| node["id"].as_str().unwrap()).collect();
+    let table = up.cluster(&["status"]).ok().text().to_owned();
+    for (nth, id) in ids.iter().enumerate() {
+        let row = table.lines().find(|line| line.starts_with(&id[..8])).unwrap();
+        assert!(row.contains(&format!("127.0.0.1:{}", usize::from(up.port) + nth)), "{table}");
+        assert!(row.contains("serve") && row.contains("yes") && row.contains("no"), "{table}");
+    }
+
+    let port = (up.port + 1).to_string();
+    let line = up.kill(&port);
+    assert!(line.starts_with(&format!("the serving node at {port} was killed")), "{line}");
+    up.has_all("first");
+    up.put_all("second");
+    // The same node comes back.
+    let status = up.wait(is_whole);
+    assert!(nodes(&status).iter().map(|node| node["id"].as_str().unwrap()).eq(ids.iter().copied()));
+
+    assert!(up.kill("memory").starts_with("the memory node was killed"));
+    up.has_all("second");
+    up.wait(is_whole);
+
+    assert!(up.kill("etcd").starts_with("etcd was killed"));
+    up.has_all("second");
+    up.put_all("third");
+    up.in_time("etcd", || (up.cluster(&["status"]).code == 0).then_some(()));
+    up.wait(is_whole);
+    // The manager goes on, too.
+    up.kill(&port);
+    up.has_all("third");
+    up.wait(is_whole);
+}
+
+#[test]
+fn cluster_that_ended_goes_on_with_its_data() {
+    let up = Up::start(Place::new());
+    let (port, etcd) = (up.port, up.etcd.rsplit(':').next().unwrap().parse().unwrap());
+    let id = up.status()["id"].clone();
+    up.put_all("value");
+    up.wait(is_whole);
+    let place = up.end();
+    // A pool that another cluster uses is refused by name.
+    let up = Up::start_at(place, port, etcd);
+    up.has_all("value");
+    assert_eq!(up.wait(is_whole)["id"], id);
+    let second = up.place.path("second");
+    let key = up.place.path("cluster/key");
+    let refused = run(
+        [
+            "node",
+            "--role",
+            "memory",
+            "--etcd",
+            &up.etcd,
+            "--size",
+            "64mb",
+            "--listen",
+            "127.0.0.1:0",
+            "--key-file",
+        ]
+        .map(String::from)
+        .into_iter()
+        .chain([key.to_str().unwrap().into(), "--pool".into(), second.to_str().unwrap().into()]),
+        b"",
+    );
+    refused.fails(1, "is not that of the cluster terrace in etcd at");
+    up.has_all("value");
+    // A second cluster in the directory, too.
+    let (dir, free) = (up.place.path("cluster"), free_port().to_string());
+    let words = ["cluster", "up", "--etcd-port", &free, "--dir", dir.to_str().unwrap()];
+    run(words, b"").fails(1, "a cluster runs in ");
+    up.end();
+}
+
+#[test]
+fn slots_move_and_drain_as_the_operator_wishes() {
+    let up = Up::start(Place::new());
+    up.put_all("value");
+    let status = up.wait(is_whole);
+    let epoch = |status: &Value| status["epoch"].as_u64().unwrap();
+    let ids: Vec<String> = nodes(&status).iter().map(|node| node["id"].as_str().unwrap().into()).collect();
+    let address = |nth: u16| format!("127.0.0.1:{}", up.port + nth);
+
+    let moved = up.cluster(&["move", "0-999,2000", &address(1)]).ok();
+    assert!(moved.text().starts_with("slots 0-999 2000 go to node "), "{}", moved.text());
+    up.has_all("value");
+    let after = up.status();
+    let ranges = nodes(&after)[1]["ranges"].as_str().unwrap();
+    assert!(ranges.starts_with("0-999") || ranges.starts_with("0-1"), "{ranges}");
+    assert!(epoch(&after) > epoch(&status));
+
+    let drained = up.cluster(&["drain", &ids[0][..12]]).ok();
+    assert!(drained.text().contains(" is drained: its "), "{}", drained.text());
+    up.has_all("value");
+    let after = up.status();
+    assert_eq!((slots(&nodes(&after)[0]), &nodes(&after)[0]["drained"]), (0, &true.into()));
+    up.cluster(&["move", "5", &ids[0]]).fails(1, "is drained");
+    up.cluster(&["drain", &address(1)]).ok();
+    up.cluster(&["drain", &address(2)]).fails(1, "no other node could take the slots of node");
+    up.has_all("value");
+    assert_eq!(slots(&nodes(&up.status())[2]), 16_384);
+    for nth in 0..2 {
+        let undrained = up.cluster(&["undrain", &address(nth)]).ok();
+        assert!(undrained.text().contains(" gets "), "{}", undrained.text());
+    }
+    up.wait(is_whole);
+    up.has_all("value");
+
+    up.cluster(&["drain", ""]).fails(1, "there is no node");
+    up.cluster(&["drain", "127.0.0.1:1"]).fails(1, "the cluster's nodes: ");
+    up.cluster(&["move", "1-0", &ids[0]]).fails(2, "are no slots");
+    up.cluster(&["move", "16384", &ids[0]]).fails(2, "are no slots");
+    up.cluster(&["status", "--cluster", "other"]).fails(1, "there is no cluster other in etcd");
+}
+
+#[test]
+fn etcd_that_is_missing_is_named_with_its_package() {
+    let place = Place::new();
+    let done = program()
+        .args(["cluster", "up", "--dir"])
+        .arg(place.path("cluster"))
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    let err = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("error: cannot run etcd, which keeps the cluster's map: "), "{err}");
+    assert!(err.contains("apt-get install etcd-server"), "{err}");
+    assert!(!place.path("cluster").exists());
+}
+
+#[test]
+fn pool_that_would_be_full_at_once_is_refused() {
+    let place = Place::new();
+    let dir = place.path("cluster");
+    let words = ["cluster", "up", "--serve", "64", "--size", "128mb", "--dir", dir.to_str().unwrap()];
+    let refused = run(words, b"").fails(2, "a pool of 128 MiB is too small for 64 serving nodes");
+    assert!(refused.err.contains("give --size "), "{}", refused.err);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn cluster_commands_without_etcd_say_so() {
+    let etcd = format!("127.0.0.1:{}", free_port());
+    for words in [&["status"][..], &["move", "0", "x"], &["drain", "x"]] {
+        let done = run(["cluster"].iter().chain(words).chain(&["--etcd", &etcd]), b"");
+        done.fails(1, &format!("etcd at {etcd} does not answer: "));
+    }
+    run(["cluster", "status", "--cluster", "a/b"], b"").fails(1, "is no name of a cluster");
+}
+
+#[test]
+fn node_options_that_make_no_sense_are_refused() {
+    let place = Place::new();
+    let key = place.path("key");
+    let node = |words: &[&str]| {
+        let first = ["node", "--key-file", key.to_str().unwrap()];
+        run(first.iter().chain(words), b"")
+    };
+    let memory = ["--role", "memory", "--pool", "/dev/shm/none/pool", "--listen"];
+    let memory = |listen| [&memory[..], &[listen]].concat();
+    node(&memory("127.0.0.1:0")).fails(1, "cannot read the key file");
+    fs::write(&key, "short\n").unwrap();
+    node(&memory("127.0.0.1:0")).fails(1, "fewer than 32 letters");
+    fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    node(&memory("0.0.0.0:0")).fails(2, "give --announce-host");
+    let port = free_port().to_string();
+    let serve = ["--role", "serve", "--metrics-port", "0", "--port", &port, "--node-id-file"];
+    let id = place.path("id");
+    fs::write(&id, "no id\n").unwrap();
+    let refused = node(&[&serve[..], &[id.to_str().unwrap()]].concat());
+    refused.fails(1, "has no id, which is 40 hexadecimal digits");
+    // Another process has the id.
+    fs::write(&id, "0123456789abcdef0123456789abcdef01234567\n").unwrap();
+    let used = fs::File::open(&id).unwrap();
+    used.lock().unwrap();
+    let refused = node(&[&serve[..], &[id.to_str().unwrap()]].concat());
+    refused.fails(1, "runs already").fails(1, "give another --node-id-file");
+    assert!(!PathBuf::from("/dev/shm/none").exists());
+    assert_eq!(node(&["--role", "memory", "--lease", "10ms"]).code, 2);
+    assert_eq!(node(&["--role", "serve", "--lanes", "1"]).code, 2);
+    assert_eq!(node(&["--role", "other"]).code, 2);
+}
