@@ -1,7 +1,7 @@
 //! The threads of a serving node: one keeps a link to the memory node and hears it, one renews the
 //! lease, one lets writes arrive before slots leave.
 
-use super::node::{Node, lock};
+use super::node::{Node, lock, now};
 use crate::link::{self, LinkError, Receiver, Secret, Sender};
 use crate::message::ToServing;
 use crate::slot::SlotRange;
