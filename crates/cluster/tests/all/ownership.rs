@@ -493,3 +493,45 @@ fn process_with_the_name_of_another_waits_for_its_lease() {
     // The same process says that it answers from its session no more.
     assert_eq!(second_owns_after(1), Duration::ZERO);
 }
+
+/// A node says twice that it gives a slot back. Meanwhile the slot is another one's.
+#[test]
+fn release_that_comes_twice_frees_a_slot_once() {
+    let kept = Kept::default();
+    let (mut arbiter, now) = (Arbiter::new(kept.clone(), leases(), Duration::ZERO), Duration::ZERO);
+    let slots = vec![SlotRange::new(0, 9).unwrap()];
+    for (link, node) in [(1, "one"), (2, "other")] {
+        let hello = ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2, last: 0 };
+        arbiter.heard(link, hello, now);
+        arbiter.opened(link, Vec::new());
+        arbiter.heard(link, ToMemory::Acquire { epoch: link, ranges: slots.clone() }, now);
+    }
+    assert_eq!(kept.owner(0), Some(1));
+    for _ in 0..2 {
+        arbiter.heard(1, ToMemory::Release { ranges: slots.clone(), durable: vec![0] }, now);
+    }
+    arbiter.merged_for(1, 1);
+    assert_eq!(kept.owner(0), Some(2));
+    arbiter.merged_for(1, 2);
+    assert_eq!(kept.owner(0), Some(2));
+}
+
+/// The grant was sent before the memory node heard that the slot is given back.
+#[test]
+fn grant_of_a_slot_that_is_held_changes_nothing() {
+    let mut owner = Owner::new("one".into(), 1, 2);
+    let slots = vec![SlotRange::new(3, 4).unwrap()];
+    let granted = |epoch| ToServing::Granted { epoch, ranges: vec![SlotRange { first: 3, last: 4 }] };
+    owner.map(1, &slots);
+    owner.heard(ToServing::Welcome { incarnation: 1, lease: 1, access: Vec::new() });
+    owner.heard(granted(1));
+    owner.map(2, &[]);
+    owner.drained(slots.clone(), vec![0]);
+    owner.map(3, &slots);
+    owner.take_effects();
+    owner.heard(granted(1));
+    assert_eq!(owner.slot(3), Slot::Held);
+    owner.heard(ToServing::Released { ranges: slots.clone() });
+    assert_eq!(owner.slot(3), Slot::Away);
+    assert!(owner.take_effects().contains(&Effect::Send(ToMemory::Acquire { epoch: 3, ranges: slots })));
+}

@@ -47,6 +47,10 @@ impl Client {
     fn next(&mut self) {
         let Some((object, op)) = self.choose() else { return self.pause() };
         self.calls += 1;
+        if self.host.random().is_multiple_of(8) {
+            // It asks where the slots are.
+            self.owners = self.world.get().map;
+        }
         let called = self.world.tick();
         let call = match op {
             Op::Get => Call::Get(None),
@@ -103,6 +107,9 @@ impl Client {
             return self.host.set_timer(soon, 2 * self.calls + 1);
         }
         self.call = None;
+        if answer == Answer::Unknown {
+            self.owners[slot_of(object)] = (self.host.random() % SERVING as u64) as usize;
+        }
         let now = self.world.tick();
         self.note(object, op, place, answer, now);
         self.pause();

@@ -6,7 +6,7 @@
 use super::shared::{Frame, LEASE, Mistake, SERVING, SLOTS, World, slot_of_key};
 use crate::ledger::Kept;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use terrace_fabric::{Access, Endpoint, Fabric, Memory as _, RegionKey, Words, lo
 pub(super) const SEGMENT: usize = 1024;
 pub(super) const ENTRY_MAX: u64 = 512;
 pub(super) const RESERVE: u64 = 128;
-const SEGMENTS: usize = 48;
+const SEGMENTS: usize = 40;
 /// Segments that a shard is granted ahead, and those that it has unmerged, at most.
 const AHEAD: u8 = 2;
 const UNREAD_MAX: usize = 3;
@@ -188,22 +188,22 @@ impl Memory {
 
     /// Does what the arbiter wants.
     fn settle(&mut self) {
-        loop {
-            let effects = self.arbiter.take_effects();
-            if effects.is_empty() {
-                break;
-            }
+        let mut effects = self.arbiter.take_effects();
+        if effects.is_empty() {
+            return;
+        }
+        while !effects.is_empty() {
             effects.into_iter().for_each(|effect| self.perform(effect));
+            effects = self.arbiter.take_effects();
         }
         let number = |name: &str| name.rsplit(' ').next().and_then(|nth| nth.parse().ok()).expect("a number");
-        let sessions: BTreeSet<usize> = self.arbiter.serving().iter().map(|(_, name)| number(name)).collect();
-        let mut shared = self.world.get();
-        if shared.sessions != sessions {
-            shared.sessions = sessions;
-        }
+        self.world.get().sessions = self.arbiter.serving().iter().map(|(_, name)| number(name)).collect();
     }
 
     fn perform(&mut self, effect: Effect) {
+        if !matches!(effect, Effect::Progress(..) | Effect::Send(_, ToServing::Renewed { .. })) {
+            self.world.trace(|| format!("               memory: {effect:?}"));
+        }
         match effect {
             Effect::Send(link, message) => {
                 if let Some(node) = self.links.get(&link) {
@@ -395,7 +395,7 @@ impl Memory {
                 }
                 Some(Taken::Entry(entry, _)) if before.last() >= log.merged_before => {
                     if noted_early {
-                        durable.row(number).merged = log.cursor.last();
+                        durable.row(number).merged = log.durable;
                     }
                     durable.apply(&entry, id);
                 }
@@ -409,6 +409,8 @@ impl Memory {
         let goes_on = !is_idle && !log.is_ended;
         drop(durable);
         if is_broken {
+            let log = &self.sessions[&id].logs[shard];
+            self.world.trace(|| format!("{:?} told {}", log.cursor, log.durable));
             self.world.fail(format!("the log of session {id} lacks an entry that was told as durable"));
         }
         self.soon(Work::Note(id, shard, last));

@@ -11,7 +11,7 @@ use terrace_fabric::sim::{Birth, Death, NodeId, Options, Random, Simulation};
 use terrace_testkit::linearizability::{Interval, final_states};
 
 /// Faults of a run.
-const FAULTS: u64 = 24;
+const FAULTS: u64 = 40;
 /// One run in so many has managers that decide about the map; the others have random maps.
 const MANAGED: u64 = 16;
 /// How long nodes have to serve everything again, when nothing fails any more.
@@ -26,7 +26,6 @@ pub(super) struct Outcome {
     pub(super) answered: u64,
     pub(super) unknown: u64,
     pub(super) faults: u64,
-    pub(super) sessions: u64,
 }
 
 impl Outcome {
@@ -35,7 +34,6 @@ impl Outcome {
         self.answered += other.answered;
         self.unknown += other.unknown;
         self.faults += other.faults;
-        self.sessions += other.sessions;
     }
 }
 
@@ -51,7 +49,9 @@ struct Run {
 fn options() -> Options {
     Options {
         latency: Duration::from_micros(5)..Duration::from_micros(250),
-        piece_gap: Duration::from_micros(300),
+        // So that many a node stops or dies amid a write.
+        piece_gap: Duration::from_micros(800),
+        pieces_max: 6,
         clock_drift_max_ppm: super::memory::DRIFT_PPM / 2,
         ..Options::default()
     }
@@ -82,14 +82,16 @@ impl Run {
     fn all(mut self, seed: u64) -> Outcome {
         let mut faults = 0;
         while faults < FAULTS {
-            let time = Duration::from_micros(500 + self.random.below(50_000));
+            let time = Duration::from_micros(500 + self.random.below(60_000));
             if !self.go_on_for(time) {
                 break;
             }
             self.fault();
             faults += 1;
         }
-        self.end_faults();
+        self.mend();
+        self.trace("nothing fails any more");
+        self.world.get().is_final = true;
         let late = self.simulation.now() + CALM;
         while self.goes_on() && self.simulation.now() < late && !self.is_over() {
             self.go_on_for(Duration::from_millis(10));
@@ -103,7 +105,6 @@ impl Run {
             answered: shared.answered,
             unknown: shared.unknown,
             faults,
-            sessions: shared.boots,
         }
     }
 
@@ -145,35 +146,26 @@ impl Run {
         let nth = self.random.below(SERVING as u64) as usize;
         let node = serving_node(nth);
         let is_alive = self.simulation.is_alive(node);
-        match self.random.below(22) {
-            0..5 if is_alive => {
+        match self.random.below(18) {
+            0..3 if is_alive => {
                 self.trace(&format!("node {nth} is stopped"));
                 self.simulation.stop(node);
             }
-            5..9 => {
-                self.trace(&format!("node {nth} goes on"));
-                self.simulation.go_on(node);
-            }
-            9..11 if is_alive => self.kill(nth),
-            9..13 if !is_alive => {
-                self.trace(&format!("node {nth} starts"));
-                self.simulation.restart(node, Birth::MemoryLost);
-            }
-            13 => self.restart_memory(),
-            14 => {
-                self.trace("the memory node is stopped");
+            3..5 if is_alive => self.kill(nth),
+            5 => self.restart_memory(),
+            6 => {
+                self.trace("the memory node is stopped for a while");
                 self.simulation.stop(MEMORY);
-            }
-            15 if self.simulation.is_alive(MEMORY) => {
-                self.trace("the memory node goes on");
+                let time = Duration::from_micros(self.random.below(100_000));
+                self.go_on_for(time);
                 self.simulation.go_on(MEMORY);
             }
-            16 => self.cut(node),
-            17 => self.heal(),
-            18 => {
+            7..9 => self.cut(node),
+            9 => {
                 self.trace(&format!("node {nth} loses its connections"));
                 self.simulation.lose_connections(node, MEMORY);
             }
+            10..14 => self.mend(),
             _ => self.new_map(),
         }
     }
@@ -205,9 +197,7 @@ impl Run {
         }
         let away = Duration::from_micros(self.random.below(40_000));
         self.go_on_for(away);
-        if !self.simulation.is_alive(MEMORY) {
-            self.simulation.restart(MEMORY, Birth::MemoryKept);
-        }
+        self.simulation.restart(MEMORY, Birth::MemoryKept);
     }
 
     /// Cuts a node off from the memory node, in one direction or both.
@@ -225,17 +215,11 @@ impl Run {
         for (from, to) in std::mem::take(&mut self.cut) {
             self.simulation.heal(from, to);
         }
-        self.trace("the network is whole");
     }
 
-    /// Nothing fails any more.
-    fn end_faults(&mut self) {
-        self.heal();
-        if self.simulation.is_alive(MEMORY) {
-            self.simulation.go_on(MEMORY);
-        } else {
-            self.simulation.restart(MEMORY, Birth::MemoryKept);
-        }
+    /// All nodes go on or start.
+    fn mend(&mut self) {
+        self.trace("all nodes go on or start");
         for nth in 0..SERVING {
             let node = serving_node(nth);
             match self.simulation.is_alive(node) {
@@ -243,8 +227,8 @@ impl Run {
                 false => self.simulation.restart(node, Birth::MemoryLost),
             }
         }
-        self.trace("nothing fails any more");
-        self.world.get().is_final = true;
+        // After that: what has waited in a node came before what has waited in the network.
+        self.heal();
     }
 
     /// Whether everything is served, and each history has an order.

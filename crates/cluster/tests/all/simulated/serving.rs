@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_millis(3);
 const RETRY_US: u64 = 20_000;
 /// How long the memory node may take to answer a hello. Its machine may have died just then.
 const WELCOME_WAIT: Duration = Duration::from_millis(100);
+/// Keys in the cache.
+const CACHED_MAX: usize = 4;
 /// Most requests that wait for a slot.
 const HELD_MAX: usize = 64;
 
@@ -184,6 +186,9 @@ impl Serving {
     }
 
     fn perform(&mut self, effect: Effect) {
+        if !matches!(effect, Effect::Progress { .. } | Effect::Send(ToMemory::Renew { .. })) {
+            self.world.trace(|| format!("               node {}: {effect:?}", self.nth));
+        }
         match effect {
             Effect::Send(message) => {
                 if let Some(link) = self.link {
@@ -309,8 +314,9 @@ impl Serving {
             return self.start(job);
         }
         if stamp == self.stamps[job.object] {
-            let known = keys_of(job.object).iter().zip(&words);
-            known.for_each(|(key, word)| _ = word.map(|word| session.cache.insert(*key, (generation, word))));
+            for (key, word) in keys_of(job.object).iter().zip(&words) {
+                word.iter().for_each(|word| session.keep(&self.host, *key, (generation, *word)));
+            }
         } else if words.len() > 1 {
             // Of two moments.
             return self.execute(job);
@@ -382,7 +388,7 @@ impl Serving {
             session.unmerged.insert(key, Unmerged { shard, lsn, word });
             let generation = self.generations[slot_of(job.object)];
             match word {
-                Some(word) => _ = session.cache.insert(key, (generation, word)),
+                Some(word) => session.keep(&self.host, key, (generation, word)),
                 None => _ = session.cache.remove(&key),
             }
         }
@@ -479,6 +485,16 @@ impl Serving {
 }
 
 impl Session {
+    /// Puts a word into the cache, in the place of another one if there is no room.
+    fn keep(&mut self, host: &Host, key: u8, cached: (u32, u64)) {
+        if self.cache.len() >= CACHED_MAX && !self.cache.contains_key(&key) {
+            let nth = host.random() as usize % self.cache.len();
+            let gone = self.cache.keys().nth(nth).copied();
+            gone.iter().for_each(|key| _ = self.cache.remove(key));
+        }
+        self.cache.insert(key, cached);
+    }
+
     fn new(lane: SimConnection) -> Self {
         let logs = (0..SHARDS).map(|_| ShardLog::with_limits(0, ENTRY_MAX, RESERVE)).collect();
         let (keys, unmerged, cache, replies, drains, asking, no_room) = Default::default();
