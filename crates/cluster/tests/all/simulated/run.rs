@@ -120,6 +120,8 @@ impl Run {
     fn go_on_for(&mut self, time: Duration) -> bool {
         let end = self.simulation.now() + time;
         while self.goes_on() && self.simulation.now() < end && self.simulation.step() {}
+        // To the end of the instant: what waits must not be overtaken when it goes on.
+        self.simulation.run_for(Duration::ZERO);
         if let Some(managers) = &mut self.managers {
             managers.work(&self.world, self.simulation.now(), &mut self.random);
         }
