@@ -11,7 +11,7 @@ use terrace_testkit::linearizability::Interval;
 /// How long a call may take. Its node may still do it later.
 const PATIENCE: Duration = Duration::from_millis(150);
 /// The longest pause between two calls.
-const PAUSE_US: u64 = 8000;
+const PAUSE_US: u64 = 3000;
 
 pub(super) struct Client {
     host: Host,

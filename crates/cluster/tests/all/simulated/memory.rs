@@ -17,9 +17,9 @@ use terrace_cluster::message::{Item, ToMemory, ToServing};
 use terrace_fabric::sim::{Event, Host, Node, NodeId, SimEndpoint};
 use terrace_fabric::{Access, Endpoint, Fabric, Memory as _, RegionKey, Words, load_bytes};
 
-pub(super) const SEGMENT: usize = 1024;
+pub(super) const SEGMENT: usize = 768;
 pub(super) const ENTRY_MAX: u64 = 512;
-pub(super) const RESERVE: u64 = 128;
+pub(super) const RESERVE: u64 = 96;
 const SEGMENTS: usize = 40;
 /// Segments that a shard is granted ahead, and those that it has unmerged, at most.
 const AHEAD: u8 = 2;
@@ -413,6 +413,7 @@ impl Memory {
             self.world.trace(|| format!("{:?} told {}", log.cursor, log.durable));
             self.world.fail(format!("the log of session {id} lacks an entry that was told as durable"));
         }
+        self.world.get().merges = true;
         self.soon(Work::Note(id, shard, last));
         if goes_on {
             self.soon(Work::Merge(id, shard));
@@ -421,6 +422,7 @@ impl Memory {
 
     /// Notes that the entries up to this one are in the index.
     fn note(&mut self, id: Incarnation, shard: usize, merged: u64) {
+        self.world.get().merges = false;
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let log = &mut session.logs[shard];
         log.merged = log.merged.max(merged);

@@ -23,7 +23,7 @@ use run::{Outcome, run};
 use shared::Mistake;
 use std::time::Duration;
 
-const RUNS: u64 = 1000;
+const RUNS: u64 = 600;
 /// Runs within which each mistake is found.
 const FOUND_IN: u64 = 1000;
 

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::managers::Managers;
 use super::memory::{Durable, Memory};
 use super::serving::Serving;
-use super::shared::{CLIENTS, MEMORY, Mistake, OBJECTS, SERVING, SLOTS, World, serving_node};
+use super::shared::{CLIENTS, MEMORY, Mistake, OBJECTS, SERVING, SLOTS, Shared, World, serving_node};
 use crate::history::Call;
 use std::time::Duration;
 use terrace_fabric::sim::{Birth, Death, NodeId, Options, Random, Simulation};
@@ -150,6 +150,7 @@ impl Run {
         let is_alive = self.simulation.is_alive(node);
         match self.random.below(18) {
             0..3 if is_alive => {
+                self.wait_for(|shared| shared.writes[nth]);
                 self.trace(&format!("node {nth} is stopped"));
                 self.simulation.stop(node);
             }
@@ -162,7 +163,11 @@ impl Run {
                 self.go_on_for(time);
                 self.simulation.go_on(MEMORY);
             }
-            7..9 => self.cut(node),
+            7..9 => {
+                self.wait_for(|shared| shared.writes[nth]);
+                self.world.get().is_deaf[nth] = self.random.one_in(2);
+                self.cut(node);
+            }
             9 => {
                 self.trace(&format!("node {nth} loses its connections"));
                 self.simulation.lose_connections(node, MEMORY);
@@ -172,7 +177,18 @@ impl Run {
         }
     }
 
+    /// Often waits a while for a moment at which a fault matters.
+    fn wait_for(&mut self, is_it: impl Fn(&Shared) -> bool) {
+        let late = self.simulation.now() + Duration::from_millis(5);
+        if self.random.one_in(3) {
+            return;
+        }
+        while self.simulation.now() < late && !is_it(&self.world.get()) && self.simulation.step() {}
+        self.go_on_for(Duration::ZERO);
+    }
+
     fn kill(&mut self, nth: usize) {
+        self.wait_for(|shared| shared.writes[nth]);
         let (node, death) = (serving_node(nth), self.death());
         self.trace(&format!("node {nth} dies: {death:?}"));
         self.simulation.kill(node, death);
@@ -189,6 +205,7 @@ impl Run {
     }
 
     fn restart_memory(&mut self) {
+        self.wait_for(|shared| shared.merges);
         let death = self.death();
         self.trace(&format!("the memory node dies: {death:?}, and starts"));
         self.simulation.kill(MEMORY, death);
@@ -229,6 +246,7 @@ impl Run {
                 false => self.simulation.restart(node, Birth::MemoryLost),
             }
         }
+        self.world.get().is_deaf = [false; SERVING];
         // After that: what has waited in a node came before what has waited in the network.
         self.heal();
     }

@@ -16,12 +16,14 @@ use terrace_fabric::sim::{Event, Host, Node, NodeId, SimConnection};
 use terrace_fabric::{Completion, Connection, Fabric, Operation, Place, Posted, RegionKey, Until};
 
 const TICK: Duration = Duration::from_millis(3);
+/// The longest time until the thread that hears the memory node does so.
+const HEAR_US: u64 = 500;
 /// The longest time until a node tries to reach the memory node again.
 const RETRY_US: u64 = 20_000;
 /// How long the memory node may take to answer a hello. Its machine may have died just then.
 const WELCOME_WAIT: Duration = Duration::from_millis(100);
 /// Keys in the cache.
-const CACHED_MAX: usize = 4;
+const CACHED_MAX: usize = 8;
 /// Most requests that wait for a slot.
 const HELD_MAX: usize = 64;
 
@@ -85,14 +87,20 @@ pub(super) struct Serving {
     /// Number of writes of each object.
     stamps: [u32; OBJECTS],
     held: Vec<Job>,
+    /// What the memory node has sent, and its thread has not heard.
+    unheard: VecDeque<Frame>,
     next_request: u64,
 }
 
+/// Timers: of the clock, and of the thread that hears the memory node.
+const CLOCK: u64 = 0;
+const HEAR: u64 = 1;
+
 impl Serving {
     pub(super) fn new(host: Host, world: World, nth: usize) -> Self {
-        host.set_timer(TICK, 0);
+        host.set_timer(TICK, CLOCK);
         let owner = Owner::new(name(nth), SHARDS, 2);
-        let (link, session, held) = Default::default();
+        let (link, session, held, unheard) = Default::default();
         Self {
             // No two lives have a link in common.
             links: host.random() >> 8 << 8,
@@ -107,12 +115,13 @@ impl Serving {
             states: [Slot::Away; SLOTS.len()],
             stamps: [0; OBJECTS],
             held,
+            unheard,
             next_request: 0,
         }
     }
 
     fn tick(&mut self) {
-        self.host.set_timer(TICK, 0);
+        self.host.set_timer(TICK, CLOCK);
         if let Some(link) = self.link {
             let is_dead = self.world.get().dead_links.contains(&link);
             let is_late = self.session.is_none() && self.host.now() > self.retry_at + WELCOME_WAIT;
@@ -128,10 +137,10 @@ impl Serving {
             self.owner.hello();
         }
         let shared = self.world.get();
-        let (epoch, map) = (shared.epoch, shared.map);
+        let (epoch, map, is_deaf) = (shared.epoch, shared.map, shared.is_deaf[self.nth]);
         drop(shared);
         // Some hear of a map late.
-        if epoch > self.owner.epoch() && self.host.random().is_multiple_of(3) {
+        if epoch > self.owner.epoch() && !is_deaf && self.host.random().is_multiple_of(3) {
             let mine = (0..SLOTS.len()).filter(|slot| map[*slot] == self.nth);
             let mine: Vec<SlotRange> =
                 mine.map(|slot| SlotRange { first: SLOTS[slot], last: SLOTS[slot] }).collect();
@@ -170,6 +179,7 @@ impl Serving {
             true => Duration::ZERO,
             false => self.owner.lease_until(),
         };
+        self.world.get().writes[self.nth] = self.session.as_ref().is_some_and(|session| session.under_way > 0);
         let is_served = std::array::from_fn(|slot| self.states[slot] == Slot::Served);
         self.world.show(self.nth, View { host: self.host.clone(), lease_until, is_served });
     }
@@ -520,7 +530,18 @@ impl Session {
 impl Node for Serving {
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Timer(_) => self.tick(),
+            Event::Timer(CLOCK) => self.tick(),
+            Event::Timer(_) => {
+                if let Some(frame) = self.unheard.pop_front() {
+                    self.heard(frame, MEMORY);
+                }
+            }
+            // Requests have other threads: they may be faster.
+            Event::Message { from, bytes } if from == MEMORY => {
+                self.unheard.push_back(Frame::read(&bytes));
+                let soon = Duration::from_micros(self.host.random() % HEAR_US);
+                self.host.set_timer(soon, HEAR);
+            }
             Event::Message { from, bytes } => self.heard(Frame::read(&bytes), from),
             Event::Completed { connection } => {
                 if self.session.as_ref().is_some_and(|session| session.lane.id() == connection) {

@@ -11,12 +11,12 @@ use terrace_fabric::sim::{Host, NodeId};
 use terrace_testkit::linearizability::Interval;
 
 pub(super) const SERVING: usize = 4;
-pub(super) const CLIENTS: usize = 3;
+pub(super) const CLIENTS: usize = 4;
 /// Objects that clients use: some single keys, then pairs of keys that are written by batches.
-pub(super) const OBJECTS: usize = 6;
-pub(super) const SINGLE: usize = 4;
+pub(super) const OBJECTS: usize = 10;
+pub(super) const SINGLE: usize = 6;
 /// Most calls of an object, so that its history can be checked.
-pub(super) const CALLS_MAX: usize = 90;
+pub(super) const CALLS_MAX: usize = 110;
 /// The slots of objects. No other slots are used.
 pub(super) const SLOTS: [u16; 4] = [0, 5000, 9000, 14_000];
 pub(super) const SHARDS: u16 = 2;
@@ -120,7 +120,13 @@ pub(super) fn slot_of(object: usize) -> usize {
 
 /// The keys of an object.
 pub(super) fn keys_of(object: usize) -> &'static [u8] {
-    static KEYS: [u8; 2 * OBJECTS] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+    static KEYS: [u8; 2 * OBJECTS] = {
+        let (mut keys, mut nth) = ([0; 2 * OBJECTS], 0);
+        while nth < keys.len() {
+            (keys[nth], nth) = (nth as u8, nth + 1);
+        }
+        keys
+    };
     &KEYS[2 * object..][..if object < SINGLE { 1 } else { 2 }]
 }
 
@@ -163,8 +169,13 @@ pub(super) struct Shared {
     pub(super) map: [usize; SLOTS.len()],
     /// Links that the death of a process has ended. Either side hears of it later.
     pub(super) dead_links: BTreeSet<u64>,
-    /// The link of each serving node.
+    /// The link of each serving node; whether it writes to its log now; and whether it hears of no
+    /// map.
     pub(super) links: [u64; SERVING],
+    pub(super) writes: [bool; SERVING],
+    pub(super) is_deaf: [bool; SERVING],
+    /// Whether the memory node merges something now.
+    pub(super) merges: bool,
     pub(super) views: [Option<View>; SERVING],
     /// The nodes with a session, as the memory node has told last.
     pub(super) sessions: BTreeSet<usize>,
@@ -194,6 +205,9 @@ impl World {
             map: [0; SLOTS.len()],
             dead_links,
             links: [0; SERVING],
+            writes: [false; SERVING],
+            is_deaf: [false; SERVING],
+            merges: false,
             views,
             sessions,
             boots: 0,
