@@ -14,7 +14,7 @@
 
 use crate::message::{ToMemory, ToServing, WIRE};
 use crate::slot::{SLOTS, SlotRange};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A link of the control channel.
@@ -170,7 +170,7 @@ impl<L: Ledger> Arbiter<L> {
             ToMemory::Renew { sent, pin, durable } => self.renew(id, sent, pin, durable, now),
             ToMemory::Acquire { epoch, ranges } => self.acquire(id, epoch, &ranges),
             ToMemory::Release { ranges, durable } => {
-                let ranges = self.owned(id, &ranges);
+                let ranges = self.kept(id, &ranges);
                 self.next_release += 1;
                 let session = self.sessions.get_mut(&id).expect("found above");
                 session.releases.insert(self.next_release, ranges);
@@ -301,10 +301,15 @@ impl<L: Ledger> Arbiter<L> {
         }
     }
 
-    /// Those of these slots that are the session's.
-    fn owned(&self, id: Incarnation, ranges: &[SlotRange]) -> Vec<SlotRange> {
-        let slots = ranges.iter().flat_map(|range| range.slots());
-        SlotRange::of(slots.filter(|slot| *slot < SLOTS && self.ledger.owner(*slot) == Some(id)))
+    /// Those of these slots that are the session's, and that it has not released already: once such a
+    /// release is done, another node may have them.
+    fn kept(&self, id: Incarnation, ranges: &[SlotRange]) -> Vec<SlotRange> {
+        let released = self.sessions[&id].releases.values().flatten();
+        let released: BTreeSet<u16> = released.flat_map(|range| range.slots()).collect();
+        let is_kept = |slot: &u16| {
+            *slot < SLOTS && self.ledger.owner(*slot) == Some(id) && !released.contains(slot)
+        };
+        SlotRange::of(ranges.iter().flat_map(|range| range.slots()).filter(is_kept))
     }
 
     /// All that a release needs is merged.

@@ -51,13 +51,21 @@ pub struct ShardLog {
     last: u64,
     sent: u64,
     durable: u64,
+    entry_max: u64,
+    reserve: u64,
 }
 
 impl ShardLog {
     /// A log that begins behind the entry `last`, with no segment.
     pub fn new(last: u64) -> Self {
+        Self::with_limits(last, ENTRY_MAX as u64, RESERVE)
+    }
+
+    /// As [`ShardLog::new`], for entries up to `entry_max` in segments that may be short. Of the
+    /// last one, removals alone may take the last `reserve` bytes.
+    pub fn with_limits(last: u64, entry_max: u64, reserve: u64) -> Self {
         let (segments, pieces) = Default::default();
-        Self { segments, offset: 0, pieces, last, sent: last, durable: last }
+        Self { segments, offset: 0, pieces, last, sent: last, durable: last, entry_max, reserve }
     }
 
     /// Adds a segment behind the others.
@@ -65,7 +73,7 @@ impl ShardLog {
     /// # Panics
     /// If it is too short for an entry of each length.
     pub fn grant(&mut self, segment: Grant) {
-        assert!(segment.bytes >= ENTRY_MAX as u64 + 2 * HEADER as u64, "a segment holds any entry");
+        assert!(segment.bytes >= self.entry_max + 2 * HEADER as u64, "a segment holds any entry");
         self.segments.push_back(segment);
     }
 
@@ -83,7 +91,7 @@ impl ShardLog {
         loop {
             let current = self.segments.front().ok_or(NoSegment)?;
             let is_last = self.segments.len() == 1;
-            let kept = HEADER as u64 + if is_last && !is_removal { RESERVE } else { 0 };
+            let kept = HEADER as u64 + if is_last && !is_removal { self.reserve } else { 0 };
             if self.offset + size + kept <= current.bytes {
                 self.last += 1;
                 self.put(entry, self.last);

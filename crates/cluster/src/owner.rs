@@ -168,9 +168,13 @@ impl Owner {
                 self.effects.push(Effect::Progress { pin, merged });
             }
             ToServing::Granted { epoch, ranges } => {
-                for slot in slots_of(&ranges) {
-                    self.slots[slot] = Slot::Served;
-                }
+                // A slot that is held stays so: this was sent before the memory node has heard that
+                // the slot is given back.
+                slots_of(&ranges).for_each(|slot| {
+                    if self.slots[slot] == Slot::Away {
+                        self.slots[slot] = Slot::Served;
+                    }
+                });
                 // The map has changed since it was asked for.
                 if epoch < self.epoch {
                     self.give_back();

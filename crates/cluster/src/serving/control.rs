@@ -1,7 +1,7 @@
 //! The threads of a serving node: one keeps a link to the memory node and hears it, one renews the
 //! lease, one lets writes arrive before slots leave.
 
-use super::node::{Node, lock};
+use super::node::{Node, lock, now};
 use crate::link::{self, LinkError, Receiver, Secret, Sender};
 use crate::message::ToServing;
 use crate::slot::SlotRange;
@@ -24,6 +24,9 @@ const FIRST: u32 = 50;
 
 /// How often the thread of handovers looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the memory node may take to answer a hello. If its machine has died just then, nothing
+/// else ends the link.
+const WELCOME_WAIT: Duration = Duration::from_secs(5);
 /// How long the end of a session may take.
 const END_WAIT: Duration = Duration::from_millis(500);
 
@@ -164,14 +167,23 @@ fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
 
 /// Renews the lease, and asks for segments.
 pub(super) fn tick(node: &Node, wishes: &Wishes) {
-    let mut ticks = 0;
+    let (mut ticks, mut since) = (0, now());
     while !wishes.is_over.load(Acquire) {
-        if let (Some(link), Some(session)) = (wishes.link(), node.session()) {
-            let (pin, durable) = (session.oldest_pin(), session.logs.durable());
-            node.tick(&link, pin, durable);
-            if ticks % ASK_EVERY == 0 {
-                session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
+        match (wishes.link(), node.session()) {
+            (Some(link), Some(session)) => {
+                since = now();
+                let (pin, durable) = (session.oldest_pin(), session.logs.durable());
+                node.tick(&link, pin, durable);
+                if ticks % ASK_EVERY == 0 {
+                    session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
+                }
             }
+            (Some(link), None) if now() > since + WELCOME_WAIT => {
+                since = now();
+                link.close();
+            }
+            (Some(_), None) => {}
+            (None, _) => since = now(),
         }
         ticks += 1;
         wishes.wait(TICK);

@@ -4,14 +4,18 @@
 
 mod directory;
 mod entries;
+mod history;
 #[cfg(feature = "libfabric")]
 mod kills;
+mod ledger;
 mod links;
 mod logs;
 mod manager;
 mod maps;
 mod memory;
+mod messages;
 mod ownership;
 mod random;
 #[cfg(feature = "libfabric")]
 mod serving;
+mod simulated;

@@ -5,11 +5,10 @@
 //! clocks that are apart and drift. After each step, all nodes are asked whether they would answer
 //! for a slot now, also those that are stopped: they may go on at any time.
 
+use crate::ledger::Kept;
 use crate::random::Random;
-use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::rc::Rc;
 use std::time::Duration;
 use terrace_cluster::arbiter::{Arbiter, Effect as Deed, Incarnation, Leases, Ledger};
 use terrace_cluster::message::{ToMemory, ToServing, WIRE};
@@ -20,51 +19,6 @@ const NODES: usize = 4;
 /// Slots move in pieces of so many.
 const PIECE: u16 = 2048;
 const LEASE: Duration = Duration::from_millis(300);
-
-/// The memory node's durable part.
-#[derive(Default)]
-struct Table {
-    last: Incarnation,
-    sessions: BTreeMap<Incarnation, (String, bool)>,
-    owners: BTreeMap<u16, Incarnation>,
-}
-
-#[derive(Clone, Default)]
-struct Kept(Rc<RefCell<Table>>);
-
-impl Ledger for Kept {
-    fn begin_session(&mut self, node: &str) -> Incarnation {
-        let mut table = self.0.borrow_mut();
-        table.last += 1;
-        let session = table.last;
-        table.sessions.insert(session, (node.into(), false));
-        session
-    }
-    fn fence(&mut self, session: Incarnation) {
-        self.0.borrow_mut().sessions.get_mut(&session).expect("a session").1 = true;
-    }
-    fn end_session(&mut self, session: Incarnation) {
-        let mut table = self.0.borrow_mut();
-        table.sessions.remove(&session);
-        table.owners.retain(|_, owner| *owner != session);
-    }
-    fn sessions(&self) -> Vec<(Incarnation, String, bool)> {
-        let table = self.0.borrow();
-        table.sessions.iter().map(|(id, (node, fenced))| (*id, node.clone(), *fenced)).collect()
-    }
-    fn owner(&self, slot: u16) -> Option<Incarnation> {
-        self.0.borrow().owners.get(&slot).copied()
-    }
-    fn set_owner(&mut self, ranges: &[SlotRange], owner: Option<Incarnation>) {
-        let mut table = self.0.borrow_mut();
-        for slot in ranges.iter().flat_map(|range| range.slots()) {
-            match owner {
-                Some(owner) => table.owners.insert(slot, owner),
-                None => table.owners.remove(&slot),
-            };
-        }
-    }
-}
 
 /// What happens later. Those of a node are for one life of it, those of the memory node as well.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -538,4 +492,46 @@ fn process_with_the_name_of_another_waits_for_its_lease() {
     assert!(second_owns_after(0) >= LEASE);
     // The same process says that it answers from its session no more.
     assert_eq!(second_owns_after(1), Duration::ZERO);
+}
+
+/// A node says twice that it gives a slot back. Meanwhile the slot is another one's.
+#[test]
+fn release_that_comes_twice_frees_a_slot_once() {
+    let kept = Kept::default();
+    let (mut arbiter, now) = (Arbiter::new(kept.clone(), leases(), Duration::ZERO), Duration::ZERO);
+    let slots = vec![SlotRange::new(0, 9).unwrap()];
+    for (link, node) in [(1, "one"), (2, "other")] {
+        let hello = ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2, last: 0 };
+        arbiter.heard(link, hello, now);
+        arbiter.opened(link, Vec::new());
+        arbiter.heard(link, ToMemory::Acquire { epoch: link, ranges: slots.clone() }, now);
+    }
+    assert_eq!(kept.owner(0), Some(1));
+    for _ in 0..2 {
+        arbiter.heard(1, ToMemory::Release { ranges: slots.clone(), durable: vec![0] }, now);
+    }
+    arbiter.merged_for(1, 1);
+    assert_eq!(kept.owner(0), Some(2));
+    arbiter.merged_for(1, 2);
+    assert_eq!(kept.owner(0), Some(2));
+}
+
+/// The grant was sent before the memory node heard that the slot is given back.
+#[test]
+fn grant_of_a_slot_that_is_held_changes_nothing() {
+    let mut owner = Owner::new("one".into(), 1, 2);
+    let slots = vec![SlotRange::new(3, 4).unwrap()];
+    let granted = |epoch| ToServing::Granted { epoch, ranges: vec![SlotRange { first: 3, last: 4 }] };
+    owner.map(1, &slots);
+    owner.heard(ToServing::Welcome { incarnation: 1, lease: 1, access: Vec::new() });
+    owner.heard(granted(1));
+    owner.map(2, &[]);
+    owner.drained(slots.clone(), vec![0]);
+    owner.map(3, &slots);
+    owner.take_effects();
+    owner.heard(granted(1));
+    assert_eq!(owner.slot(3), Slot::Held);
+    owner.heard(ToServing::Released { ranges: slots.clone() });
+    assert_eq!(owner.slot(3), Slot::Away);
+    assert!(owner.take_effects().contains(&Effect::Send(ToMemory::Acquire { epoch: 3, ranges: slots })));
 }

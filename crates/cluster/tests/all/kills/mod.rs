@@ -7,6 +7,7 @@
 mod client;
 mod process;
 
+use crate::history::Call;
 use crate::random::Random;
 use client::{Client, Reply};
 use process::{Children, Kind};
@@ -21,31 +22,6 @@ const CLIENTS: usize = 3;
 /// Keys of a round, and calls of a client to them.
 const KEYS: usize = 6;
 const CALLS: usize = 60;
-
-/// What a client did to a key.
-#[derive(Clone, Copy, Debug)]
-enum Call {
-    Get(Option<u64>),
-    Set(u64),
-    /// An increment and the word that it returned, if it did.
-    Add(Option<u64>),
-    Delete(Option<bool>),
-}
-
-impl Call {
-    /// The state after it, if it can have had its answer in `state`.
-    fn apply(self, state: Option<u64>) -> Option<Option<u64>> {
-        match self {
-            Self::Get(found) => (found == state).then_some(state),
-            Self::Set(word) => Some(Some(word)),
-            Self::Add(answer) => {
-                let next = state.unwrap_or(0) + 1;
-                answer.is_none_or(|answer| answer == next).then_some(Some(next))
-            }
-            Self::Delete(answer) => answer.is_none_or(|there| there == state.is_some()).then_some(None),
-        }
-    }
-}
 
 #[derive(Default)]
 struct History(Mutex<Vec<(Interval, Call)>>);

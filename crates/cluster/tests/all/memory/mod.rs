@@ -1,10 +1,12 @@
 //! The memory node, with small serving nodes over loopback.
 #![allow(clippy::disallowed_methods, reason = "real nodes need threads and time")]
 
-mod client;
+pub(crate) mod client;
 mod damage;
 mod fence;
+mod merges;
+mod nonsense;
 mod path;
 mod reads;
-mod restart;
+pub(crate) mod restart;
 mod room;

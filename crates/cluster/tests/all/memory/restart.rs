@@ -38,7 +38,7 @@ fn child() {
 }
 
 /// A memory node in a process of its own.
-fn node(what: &str, path: &Path) -> (Victim, SocketAddr) {
+pub(crate) fn node(what: &str, path: &Path) -> (Victim, SocketAddr) {
     let file = path.join("address");
     let _ = std::fs::remove_file(&file);
     let victim =

@@ -130,6 +130,15 @@ impl Cluster {
         self.wait_for_slots(nodes, each);
     }
 
+    /// Gives all slots to this node. The others do not hear of it.
+    pub(crate) fn give(&mut self, to: usize) {
+        let all = SlotRange::new(0, SLOTS - 1).expect("all slots");
+        self.map.slots = [(self.map.nodes[to].id.clone(), vec![all])].into();
+        self.epoch += 1;
+        self.nodes[to].set_map(self.epoch, &self.map);
+        wait_until("the takeover", || self.nodes[to].slots() == usize::from(SLOTS));
+    }
+
     /// Tells all nodes the map.
     pub(crate) fn publish(&mut self) {
         self.epoch += 1;
