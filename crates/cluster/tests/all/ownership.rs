@@ -503,7 +503,7 @@ fn release_that_comes_twice_frees_a_slot_once() {
     for (link, node) in [(1, "one"), (2, "other")] {
         let hello = ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2, last: 0 };
         arbiter.heard(link, hello, now);
-        arbiter.opened(link, Vec::new());
+        arbiter.opened(link, Vec::new(), now);
         arbiter.heard(link, ToMemory::Acquire { epoch: link, ranges: slots.clone() }, now);
     }
     assert_eq!(kept.owner(0), Some(1));

@@ -57,7 +57,8 @@ impl Cluster {
         let pool: PathBuf = directory.path().join("test.pool");
         let mut options = Options::new(pool, any_port(), secret(), Libfabric::TCP);
         options.pool_bytes = 256 << 20;
-        options.lease = Duration::from_millis(500);
+        // Of which no busy machine loses any.
+        options.lease = Duration::from_secs(5);
         let (map, nodes) = Default::default();
         Self {
             options,

@@ -312,7 +312,7 @@ impl Memory {
                 let endpoint = self.host.open().expect("an endpoint");
                 let address = endpoint.address().to_vec();
                 self.sessions.get_mut(&id).expect("a session that opens").endpoint = Some(endpoint);
-                self.arbiter.opened(id, address);
+                self.arbiter.opened(id, address, self.host.now());
                 if !self.arbiter.serving().iter().any(|(serving, _)| *serving == id) {
                     // It has ended meanwhile.
                     self.close(id);
