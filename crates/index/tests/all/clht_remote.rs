@@ -21,6 +21,8 @@ const PASSING: u64 = 3000;
 /// At least so often they come and go, and until readers have made so many reads.
 const WAVES: u64 = 12;
 const READS: u64 = 2000;
+/// Resizes that happen beside them, at least.
+const RESIZES: u64 = 10;
 /// At most so often, should the readers fail.
 const WAVES_MAX: u64 = 600;
 
@@ -63,12 +65,17 @@ impl Race {
         Strings::free_word(&guard, old.expect("this thread has added it"), true);
     }
 
+    fn resizes(&self) -> u64 {
+        self.index.stats(&self.index.pool().pin()).resizes
+    }
+
     /// Writes the lasting keys of one half again and again; adds and removes passing keys.
     fn write(&self, half: u64) {
         let passing = || (LASTING..LASTING + PASSING).filter(move |number| number % 2 == half);
         let mut version = 0;
         for wave in 0..WAVES_MAX {
-            if wave % 2 == 0 && wave >= WAVES && self.reads[0].load(SeqCst) >= READS {
+            let has_read = self.reads[0].load(SeqCst) >= READS;
+            if wave % 2 == 0 && wave >= WAVES && has_read && self.resizes() >= RESIZES {
                 return;
             }
             for (turn, number) in passing().enumerate() {
@@ -175,11 +182,10 @@ fn lookup_beside_writers_finds_what_was_there() {
         race.is_over.store(true, SeqCst);
         readers.into_iter().for_each(|reader| reader.join().expect("readers see no wrong value"));
     });
-    let guard = race.index.pool().pin();
-    let resizes = race.index.stats(&guard).resizes;
+    let (guard, resizes) = (race.index.pool().pin(), race.resizes());
     let [answered, asked] = race.reads.each_ref().map(|reads| reads.load(SeqCst));
     assert!(
-        resizes >= 10 && answered >= READS && answered > asked,
+        resizes >= RESIZES && answered >= READS && answered > asked,
         "{resizes} resizes, {answered} searches answered, {asked} asked"
     );
     assert_eq!((race.index.verify(&guard), race.index.damage()), (vec![], None));

@@ -1,6 +1,6 @@
 //! A client of a cluster, which follows redirections and tries again what certainly did not happen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::collections::hash_map::Entry;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -45,9 +45,17 @@ impl Client {
     pub(crate) fn call(&mut self, command: &[&str]) -> Reply {
         let began = Instant::now();
         let mut port = self.ports[self.next % self.ports.len()];
+        // How often the ports said this.
+        let mut refusals: BTreeMap<(u16, String), u64> = BTreeMap::new();
         loop {
-            assert!(began.elapsed() < PATIENCE, "no node executes {command:?}");
-            match self.call_one(port, command) {
+            assert!(began.elapsed() < PATIENCE, "no node executes {command:?}: {refusals:?}");
+            let result = self.call_one(port, command);
+            match &result {
+                Ok(Err(error)) => *refusals.entry((port, error.clone())).or_default() += 1,
+                Err(false) => *refusals.entry((port, "no connection".into())).or_default() += 1,
+                _ => {}
+            }
+            match result {
                 Ok(Ok(reply)) => return reply,
                 Ok(Err(error)) => {
                     let words: Vec<&str> = error.split(' ').collect();

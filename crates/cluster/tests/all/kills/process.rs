@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 use tempfile::TempDir;
 use terrace::{Store, SystemClock};
@@ -50,6 +51,14 @@ fn write(path: &Path, text: &str) {
     std::fs::rename(&new, path).unwrap();
 }
 
+/// A free port that nobody else gets while its node is dead: below those that the system gives to
+/// outgoing connections.
+fn port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let next = || 2_000 + (std::process::id() as u16).wrapping_add(TAKEN.fetch_add(1, Relaxed)) % 10_000;
+    std::iter::repeat_with(next).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
 fn victim(task: &str) -> Victim {
     Victim::of_test("kills::process_of_a_cluster", task, &[]).unwrap()
 }
@@ -58,15 +67,9 @@ impl Children {
     /// A memory node and so many serving nodes, all of which have slots.
     pub(crate) fn start(count: usize) -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap();
-        let listeners: Vec<TcpListener> =
-            (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let node = |(nth, listener): (usize, &TcpListener)| Node {
-            id: format!("{nth:040x}"),
-            host: "127.0.0.1".into(),
-            port: listener.local_addr().unwrap().port(),
-        };
-        let nodes: Vec<Node> = listeners.iter().enumerate().map(node).collect();
-        drop(listeners);
+        let node =
+            |nth: usize| Node { id: format!("{nth:040x}"), host: "127.0.0.1".into(), port: port() };
+        let nodes: Vec<Node> = (0..count).map(node).collect();
         let mut children = Self { directory, memory: None, serving: Vec::new(), nodes, epoch: 0 };
         children.publish(&(0..count).collect::<Vec<_>>());
         children.memory = Some(children.start_memory());
