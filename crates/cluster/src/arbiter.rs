@@ -306,9 +306,8 @@ impl<L: Ledger> Arbiter<L> {
     fn kept(&self, id: Incarnation, ranges: &[SlotRange]) -> Vec<SlotRange> {
         let released = self.sessions[&id].releases.values().flatten();
         let released: BTreeSet<u16> = released.flat_map(|range| range.slots()).collect();
-        let is_kept = |slot: &u16| {
-            *slot < SLOTS && self.ledger.owner(*slot) == Some(id) && !released.contains(slot)
-        };
+        let is_kept =
+            |slot: &u16| *slot < SLOTS && self.ledger.owner(*slot) == Some(id) && !released.contains(slot);
         SlotRange::of(ranges.iter().flat_map(|range| range.slots()).filter(is_kept))
     }
 

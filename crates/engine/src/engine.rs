@@ -159,6 +159,14 @@ pub trait Engine: Send + Sync {
     /// Waits until everything that `ticket` covers is durable as the store promises.
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError>;
 
+    /// Waits until all writes that are visible now are durable as the store promises. Fails if one
+    /// that was visible after `since` was given out may be lost: an engine that goes on after a
+    /// loss, without what it has lost, forgets to which caller a ticket of later belongs.
+    fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
+        let _ = since;
+        self.settle(self.ticket())
+    }
+
     /// What a write with [`Durably::Store`] survives.
     fn durability(&self) -> Durability;
 

@@ -114,6 +114,14 @@ impl Store {
         self.engine().settle(ticket)
     }
 
+    /// Waits until all writes that are visible now are as durable as the store provides. Fails if a
+    /// write that this thread has made or seen since it took the ticket `since` may be lost. Only a
+    /// serving node of a cluster goes on after such a loss; for it, [`Store::settle`] with a ticket
+    /// from after the writes would not do.
+    pub fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
+        self.engine().settle_since(since)
+    }
+
     /// Number of keys, including expired ones that were not removed yet, and whether it is exact.
     pub fn count(&self) -> Count {
         self.engine().len()

@@ -66,6 +66,15 @@ impl Wishes {
         self.changed.notify_all();
     }
 
+    /// There is a link to this address. It is closed at once if it is not wanted any more.
+    fn set_link(&self, link: &Sender, address: Option<SocketAddr>) {
+        let mut state = lock(&self.state);
+        state.link = Some(link.clone());
+        if state.memory != address || self.is_over.load(Acquire) {
+            link.close();
+        }
+    }
+
     pub(super) fn link(&self) -> Option<Sender> {
         lock(&self.state).link.clone()
     }
@@ -102,6 +111,7 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
                 error.to_string()
             }
             Some(Ok((sender, receiver))) => {
+                wishes.set_link(&sender, memory);
                 let (error, had_session) = hear(node, wishes, sender, receiver);
                 if had_session {
                     (told, tries) = (None, 0);
@@ -125,7 +135,6 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
 
 /// Hears the memory node until the link ends. Tells also whether a session has begun on it.
 fn hear(node: &Node, wishes: &Wishes, sender: Sender, mut receiver: Receiver) -> (LinkError, bool) {
-    lock(&wishes.state).link = Some(sender.clone());
     node.tell(Some(&sender), |owner| owner.hello());
     let mut had_session = false;
     let error = loop {

@@ -149,6 +149,7 @@ impl Engine for Serving {
 
     fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>> {
         let mut results: Vec<Result<(), WriteError>> = Vec::with_capacity(puts.len());
+        let since = self.node.ticket();
         for put in puts {
             let done = match results.last() {
                 // The caller repeats it, and those behind it: in their order.
@@ -158,7 +159,7 @@ impl Engine for Serving {
             results.push(done);
         }
         if how != Durably::Later
-            && let Err(error) = self.node.settle(self.node.ticket())
+            && let Err(error) = self.node.settle_since(since)
         {
             results.iter_mut().filter(|done| done.is_ok()).for_each(|done| *done = Err(error.clone()));
         }
@@ -205,6 +206,10 @@ impl Engine for Serving {
 
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
         self.node.settle(ticket.0)
+    }
+
+    fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
+        self.node.settle_since(since.0)
     }
 
     fn durability(&self) -> Durability {

@@ -6,6 +6,7 @@ use crate::link::Sender;
 use crate::owner::{Effect, Owner, Slot};
 use crate::slot::{SLOTS, SlotRange};
 use arc_swap::{ArcSwapOption, Guard};
+use std::sync::atomic::{Ordering::Acquire, fence};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -36,13 +37,33 @@ pub(super) struct Node {
     pub(super) counts: Arc<Counts>,
     owner: Mutex<Owner>,
     session: ArcSwapOption<Session>,
-    /// Tickets of entries of which nobody knows whether they arrived: from behind the first up to
-    /// the second.
-    lost: Mutex<Vec<(u64, u64)>>,
+    /// What became of earlier sessions. Its lock is held when a session ends.
+    earlier: Mutex<Earlier>,
     stopped: OnceLock<String>,
     /// What was told last about the session.
     complaint: Mutex<String>,
     drains: mpsc::Sender<Vec<SlotRange>>,
+}
+
+/// Earlier sessions.
+#[derive(Default)]
+struct Earlier {
+    /// The last ticket: it is no write's.
+    ticket: u64,
+    /// Tickets of entries of which nobody knows whether they arrived: from behind the first up to
+    /// the second.
+    lost: Vec<(u64, u64)>,
+}
+
+impl Earlier {
+    /// A session has ended: its last tickets that are durable and that were given out.
+    fn add(&mut self, (durable, last): (u64, u64)) {
+        // One more, so that a ticket tells whether a session has ended since it was given out.
+        self.ticket = last + 1;
+        if durable < last {
+            self.lost.push((durable, last));
+        }
+    }
 }
 
 /// What a read or a write begins with: the session, and the slots of its keys as they are then.
@@ -74,7 +95,7 @@ impl Node {
             counts: Arc::default(),
             owner: Mutex::new(owner),
             session: ArcSwapOption::empty(),
-            lost: Mutex::default(),
+            earlier: Mutex::default(),
             stopped: OnceLock::new(),
             complaint: Mutex::default(),
             drains,
@@ -87,11 +108,12 @@ impl Node {
 
     /// Begins an operation on a key of this slot.
     pub(super) fn begin(&self, slot: u16) -> Result<View<'_>, ReadError> {
+        // The word first: if the session is a later one, the word has changed.
+        let word = self.slots.word(slot);
         let session = self.session.load();
         if session.is_none() {
             return Err(ReadError::NotOwner { slot });
         }
-        let word = self.slots.word(slot);
         match word.state() {
             Slot::Served => Ok(View { session, node: self, slot, word, more: Vec::new() }),
             Slot::Held | Slot::Away => Err(ReadError::NotOwner { slot }),
@@ -142,20 +164,30 @@ impl Node {
 
     /// The last ticket that was given out.
     pub(super) fn ticket(&self) -> u64 {
-        match &*self.session.load() {
-            Some(session) => session.logs.ticket(),
-            None => lock(&self.lost).last().map_or(0, |(_, last)| *last + 1),
-        }
+        let earlier = lock(&self.earlier);
+        self.session.load().as_ref().map_or(earlier.ticket, |session| session.logs.ticket())
     }
 
     /// Waits until the entries up to this ticket have arrived.
     pub(super) fn settle(&self, ticket: u64) -> Result<(), WriteError> {
-        let session = self.session();
-        if lock(&self.lost).iter().any(|(from, to)| *from < ticket && ticket <= *to) {
-            return Err(super::logs::unknown("the session with the memory node has ended"));
-        }
         // Without a session, the ticket is of one that has ended, and its entries had arrived.
+        let session = self.session_unless(|from, to| from < ticket && ticket <= to)?;
         session.map_or(Ok(()), |session| session.settle(ticket))
+    }
+
+    /// Waits until all entries have arrived, unless one was lost after `since` was given out.
+    pub(super) fn settle_since(&self, since: u64) -> Result<(), WriteError> {
+        let session = self.session_unless(|_, to| since <= to)?;
+        session.map_or(Ok(()), |session| session.settle(session.logs.ticket()))
+    }
+
+    /// The session, unless entries of these tickets matter that an earlier one has lost.
+    fn session_unless(&self, matter: impl Fn(u64, u64) -> bool) -> Result<Option<Arc<Session>>, WriteError> {
+        let earlier = lock(&self.earlier);
+        match earlier.lost.iter().any(|(from, to)| matter(*from, *to)) {
+            true => Err(super::logs::unknown("the session with the memory node has ended")),
+            false => Ok(self.session()),
+        }
     }
 
     /// Tells the owner something, and does what follows. `link`: to the memory node.
@@ -260,10 +292,12 @@ impl Node {
     }
 
     fn start_over(&self, why: &str) {
+        // Under the lock: a writer that finds no session finds what was lost.
+        let mut earlier = lock(&self.earlier);
         if let Some(session) = self.session.swap(None) {
-            let (durable, appended) = session.fail(why);
-            lock(&self.lost).push((durable, appended));
+            earlier.add(session.fail(why));
         }
+        drop(earlier);
         self.watches.report_all();
     }
 }
@@ -281,6 +315,8 @@ impl View<'_> {
 
     /// A slot that has left, if one has.
     fn left(&self) -> Option<u16> {
+        // ORDER: all that was read is older than the words that are looked at again.
+        fence(Acquire);
         let has_left = |(slot, word): (u16, Word)| (self.node.slots.word(slot) != word).then_some(slot);
         has_left((self.slot, self.word)).or_else(|| self.more.iter().copied().find_map(has_left))
     }

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mio::{Interest, Registry, Token, event::Source};
+use terrace::Ticket;
 
 use super::{
     clock::{precise_ns, unix_ms},
@@ -32,6 +33,8 @@ pub(super) struct Turn<'a> {
     pub(super) shutdown: bool,
     /// Whether replies wait until the writes of the turn are durable.
     pub(super) holds: bool,
+    /// From before the turn's first command.
+    pub(super) since: Ticket,
 }
 
 /// A loop's two buffers. Both are empty between turns, and keep their memory.
@@ -72,6 +75,8 @@ pub(super) struct Connection {
     broken: bool,
     /// The backlog waits until the writes of this turn are durable.
     held: bool,
+    /// From before the first command whose reply is held or is still to come from a worker.
+    since: Ticket,
     /// The connection waits for its backlog to shrink before it reads on.
     stalled: bool,
 }
@@ -169,6 +174,7 @@ impl Connection {
             began: None,
             broken: false,
             held: false,
+            since: Ticket::default(),
             stalled: false,
         }
     }
@@ -195,6 +201,9 @@ impl Connection {
         if self.broken {
             return Next::Close;
         }
+        if !self.held {
+            self.since = turn.since;
+        }
         for _ in 0..ROUNDS {
             if let Round::Then(next) = self.round(turn) {
                 return next;
@@ -217,6 +226,11 @@ impl Connection {
     /// Whether replies wait for [`Connection::release`].
     pub(super) fn is_held(&self) -> bool {
         self.held
+    }
+
+    /// A ticket from before the commands of the replies that are held.
+    pub(super) fn since(&self) -> Ticket {
+        self.since
     }
 
     /// Sends the replies that were held.
@@ -592,6 +606,7 @@ mod tests {
             sample: Counters::SAMPLE,
             shutdown: false,
             holds: false,
+            since: Ticket::default(),
         };
         let mut connection = connect(&shared, turn.now);
         ask(&mut connection, &mut turn, "AUTH secret", "+OK\r\n");

@@ -126,6 +126,7 @@ impl EventLoop {
             sample: Counters::SAMPLE,
             shutdown: false,
             holds: shared.defers,
+            since: Ticket::default(),
         };
         let mut events = Events::with_capacity(EVENTS);
         while !shared.is_shutting_down() {
@@ -158,6 +159,7 @@ impl EventLoop {
     }
 
     fn serve_all(&mut self, events: &Events, turn: &mut Turn<'_>) {
+        turn.since = turn.shared.store.ticket();
         let again = std::mem::take(&mut self.again);
         let later = std::mem::take(&mut self.later);
         for event in events {
@@ -193,9 +195,10 @@ impl EventLoop {
             return;
         }
         // Another loop's writes count, too: a reply here may tell of them.
-        let ticket = turn.shared.store.ticket();
-        let settled = if ticket > self.settled { turn.shared.store.settle(ticket) } else { Ok(()) };
-        let held = std::mem::take(&mut self.held);
+        let (ticket, held) = (turn.shared.store.ticket(), std::mem::take(&mut self.held));
+        let of = |key: &usize| self.connections.get(*key).map(Connection::since);
+        let since = held.iter().filter_map(of).min().unwrap_or(turn.since);
+        let settled = if ticket > self.settled { turn.shared.store.settle_since(since) } else { Ok(()) };
         // After an error, too: the store takes no more writes, and what it has is answered.
         self.settled = ticket;
         match settled {
@@ -378,6 +381,7 @@ impl EventLoop {
         while !self.connections.is_empty()
             && (turn.now < deadline || self.connections.iter().any(is_with_worker))
         {
+            turn.since = turn.shared.store.ticket();
             let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
             let mut waiting = true;
             for key in keys {

@@ -67,8 +67,7 @@ impl Children {
     /// A memory node and so many serving nodes, all of which have slots.
     pub(crate) fn start(count: usize) -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap();
-        let node =
-            |nth: usize| Node { id: format!("{nth:040x}"), host: "127.0.0.1".into(), port: port() };
+        let node = |nth: usize| Node { id: format!("{nth:040x}"), host: "127.0.0.1".into(), port: port() };
         let nodes: Vec<Node> = (0..count).map(node).collect();
         let mut children = Self { directory, memory: None, serving: Vec::new(), nodes, epoch: 0 };
         children.publish(&(0..count).collect::<Vec<_>>());

@@ -97,6 +97,7 @@ impl Drop for Proxy {
 /// Two nodes. The first one has all slots, and its link goes over a proxy; it has cached "key".
 fn cluster() -> (Cluster, [Store; 2], Proxy) {
     let mut cluster = Cluster::new(Arc::new(ManualClock::at(Site::STARTED)));
+    cluster.options.lease = Duration::from_millis(500);
     cluster.start_memory();
     let proxy = Proxy::before(cluster.memory.as_ref().unwrap().address());
     (cluster.add(), cluster.add());

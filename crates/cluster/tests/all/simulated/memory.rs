@@ -156,7 +156,8 @@ impl Memory {
         let mut memory =
             Self { host, world, durable, arbiter, sessions, links, works, next_work: 0, left_open };
         for id in memory.arbiter.sessions() {
-            let logs = (0..usize::from(super::shared::SHARDS)).map(|shard| memory.durable.borrow().log(id, shard));
+            let logs =
+                (0..usize::from(super::shared::SHARDS)).map(|shard| memory.durable.borrow().log(id, shard));
             let session = Session::new(logs.collect(), None);
             memory.sessions.insert(id, session);
         }
@@ -331,7 +332,9 @@ impl Memory {
         if let Some(mut endpoint) = session.endpoint.take()
             && self.world.has(Mistake::RegionsRevokedOnly)
         {
-            std::mem::take(&mut session.keys).into_values().for_each(|key| endpoint.revoke(key).expect("a region"));
+            std::mem::take(&mut session.keys)
+                .into_values()
+                .for_each(|key| endpoint.revoke(key).expect("a region"));
             self.left_open.push(endpoint);
         }
         self.arbiter.closed(id);
@@ -439,8 +442,7 @@ impl Memory {
     fn look_at(&mut self, id: Incarnation) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let logs = &session.logs;
-        let is_merged =
-            |entries: &[u64]| logs.iter().zip(entries).all(|(log, entry)| log.merged >= *entry);
+        let is_merged = |entries: &[u64]| logs.iter().zip(entries).all(|(log, entry)| log.merged >= *entry);
         let (done, left) = std::mem::take(&mut session.releases)
             .into_iter()
             .partition::<Vec<_>, _>(|(durable, _)| is_merged(durable));

@@ -259,8 +259,7 @@ impl Run {
         }
         if shared.is_read != [true; OBJECTS] {
             let (map, sessions, views) = (shared.map, &shared.sessions, &shared.views);
-            let served: Vec<_> =
-                views.iter().map(|view| view.as_ref().map(super::serving::served)).collect();
+            let served: Vec<_> = views.iter().map(|view| view.as_ref().map(super::serving::served)).collect();
             let what = format!("not all is served: map {map:?}, sessions {sessions:?}, slots {served:?}");
             shared.wrong = Some(what);
             return;
@@ -276,7 +275,11 @@ impl Run {
                 .unzip();
             if final_states(None, &intervals, |nth, state| calls[nth].apply(*state)).is_empty() {
                 let lines = intervals.iter().zip(&calls).map(|(it, call)| {
-                    format!("{:>6} {:>6} {call:x?}", it.called, it.returned.map_or("-".into(), |at| at.to_string()))
+                    format!(
+                        "{:>6} {:>6} {call:x?}",
+                        it.called,
+                        it.returned.map_or("-".into(), |at| at.to_string())
+                    )
                 });
                 let lines: Vec<String> = lines.collect();
                 let what = format!(

@@ -179,7 +179,8 @@ impl Serving {
             true => Duration::ZERO,
             false => self.owner.lease_until(),
         };
-        self.world.get().writes[self.nth] = self.session.as_ref().is_some_and(|session| session.under_way > 0);
+        self.world.get().writes[self.nth] =
+            self.session.as_ref().is_some_and(|session| session.under_way > 0);
         let is_served = std::array::from_fn(|slot| self.states[slot] == Slot::Served);
         self.world.show(self.nth, View { host: self.host.clone(), lease_until, is_served });
     }
@@ -272,8 +273,10 @@ impl Serving {
 
     fn execute(&mut self, job: Job) {
         let session = self.session.as_mut().expect("checked by the caller");
-        let is_locked =
-            session.asking.iter().any(|other| other.job.object == job.object && !matches!(other.job.op, Op::Get));
+        let is_locked = session
+            .asking
+            .iter()
+            .any(|other| other.job.object == job.object && !matches!(other.job.op, Op::Get));
         if is_locked && !matches!(job.op, Op::Get) {
             // Another writer has the lock. It is tried again when that one has ended.
             return self.held.push(job);
@@ -310,7 +313,9 @@ impl Serving {
     /// The memory node has answered.
     fn got(&mut self, id: u64, item: Result<Option<Vec<u8>>, String>) {
         let Some(session) = &mut self.session else { return };
-        let Some(place) = session.asking.iter().position(|asking| asking.requests.contains(&id)) else { return };
+        let Some(place) = session.asking.iter().position(|asking| asking.requests.contains(&id)) else {
+            return;
+        };
         let asking = &mut session.asking[place];
         let nth = asking.requests.iter().position(|request| *request == id).expect("found above");
         let Ok(item) = item else {
@@ -421,13 +426,15 @@ impl Serving {
         let before_arrival = self.world.has(Mistake::AnsweredBeforeArrival);
         let Some(session) = &mut self.session else { return };
         if session.under_way == 0 && session.flushing < session.appended {
-            let pieces: Vec<_> =
-                session.logs.iter_mut().filter_map(ShardLog::take_write).flatten().collect();
+            let pieces: Vec<_> = session.logs.iter_mut().filter_map(ShardLog::take_write).flatten().collect();
             session.flushing = session.appended;
             session.under_way = pieces.len();
             let post = |(number, piece): (u64, terrace_cluster::log::Piece)| {
                 let to = Place { region: session.keys[&piece.segment], offset: piece.offset };
-                Posted { number, operation: Operation::Write { bytes: piece.bytes, to, until: Until::Arrived } }
+                Posted {
+                    number,
+                    operation: Operation::Write { bytes: piece.bytes, to, until: Until::Arrived },
+                }
             };
             let posted = (0..).zip(pieces).map(post).collect();
             session.lane.post(posted).expect("writes");
@@ -466,7 +473,8 @@ impl Serving {
         let early = self.world.has(Mistake::ReleasedEarly);
         let Some(session) = &mut self.session else { return };
         let durable = session.durable;
-        let drains: Vec<_> = session.drains.extract_if(.., |(_, ticket)| early || *ticket <= durable).collect();
+        let drains: Vec<_> =
+            session.drains.extract_if(.., |(_, ticket)| early || *ticket <= durable).collect();
         if drains.is_empty() {
             return;
         }
@@ -557,4 +565,3 @@ impl Node for Serving {
 pub(super) fn served(view: &View) -> BTreeSet<usize> {
     (0..SLOTS.len()).filter(|slot| view.is_served[*slot]).collect()
 }
-
