@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// No call takes longer, unless the cluster hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a reply may take. A stopped node answers after that.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
