@@ -164,6 +164,8 @@ pub enum WriteError {
     },
     /// As [`ReadError::Unavailable`].
     Unavailable(String),
+    /// Nobody knows whether the write was made, for this reason.
+    Unknown(String),
     /// The write is larger than this engine takes, or changes keys at one instant that it cannot; a
     /// sentence about it.
     OverLimit(String),
@@ -341,6 +343,9 @@ impl fmt::Display for WriteError {
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
             Self::NotOwner { slot } => not_owner(f, *slot),
             Self::Unavailable(why) => unavailable(f, why),
+            Self::Unknown(why) => {
+                write!(f, "{why}; the write may have been done or not: read before you repeat it")
+            }
             Self::OverLimit(why) => f.write_str(why),
             Self::NotOnDisk => write!(f, "the store lies in a pool; only a store in a directory can do this"),
             Self::Checkpoint(why) => write!(f, "no checkpoint was made: {why}"),

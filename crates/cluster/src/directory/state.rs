@@ -187,7 +187,11 @@ pub fn ranges_text(ranges: &[SlotRange]) -> String {
 /// The ranges of a text: `0-99 200`, or with commas. In order, and joined.
 pub fn parse_ranges(text: &str) -> Option<Vec<SlotRange>> {
     let mut has = vec![false; SLOTS.into()];
-    for part in text.split([' ', ',']).filter(|part| !part.is_empty()) {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    if parts.len() > 1 && parts.contains(&"") {
+        return None;
+    }
+    for part in parts.into_iter().flat_map(str::split_whitespace) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let range = SlotRange::new(first.parse().ok()?, last.parse().ok()?)?;
         range.slots().for_each(|slot| has[usize::from(slot)] = true);

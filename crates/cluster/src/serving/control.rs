@@ -139,6 +139,8 @@ fn hear(node: &Node, wishes: &Wishes, sender: Sender, mut receiver: Receiver) ->
     let mut had_session = false;
     let error = loop {
         match receiver.receive::<ToServing>() {
+            // This node has asked for it.
+            Ok(ToServing::Fenced { .. }) if node.check_writable().is_err() => {}
             Ok(message) => hear_one(node, &sender, message),
             Err(error) => break error,
         }

@@ -226,5 +226,5 @@ fn swap((key, piece): (RegionKey, Piece)) -> Sent {
 
 /// The error of a write that may or may not be done.
 pub(super) fn unknown(why: &str) -> WriteError {
-    WriteError::Unavailable(format!("{why}; the write may have been done or not: read before you repeat it"))
+    WriteError::Unknown(why.into())
 }

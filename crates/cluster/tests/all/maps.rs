@@ -37,3 +37,15 @@ fn node_that_comes_takes_slots_only_for_itself() {
 fn map_without_nodes_has_no_owners() {
     assert!(Map::spread(Vec::new()).owners().iter().all(Option::is_none));
 }
+
+#[test]
+fn ranges_are_read_as_they_are_written() {
+    use terrace_cluster::directory::{parse_ranges, ranges_text};
+    for text in ["", "0", "0-99", "0-99 200", "16383"] {
+        assert_eq!(ranges_text(&parse_ranges(text).unwrap()), text);
+    }
+    assert_eq!(parse_ranges("200, 0-99,100"), parse_ranges("0-100 200"));
+    for text in ["0-1,,2", ",", "1,", "-1", "2-1", "16384", "a", "0-16384", "1-2-3"] {
+        assert_eq!(parse_ranges(text), None, "{text:?}");
+    }
+}

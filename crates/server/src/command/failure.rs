@@ -89,6 +89,13 @@ impl Failure {
         let ordered: Vec<_> =
             Index::ALL.iter().filter(|index| index.is_ordered()).map(|index| index.name()).collect();
         let (ordered, first) = (ordered.join(", "), ordered.first().copied().unwrap_or_default());
+        if Index::ALL.iter().all(|known| known.name() != index) {
+            let text = format!(
+                "ERR this store keeps no order of keys, so it has no ranges; a pool of its own has them, if it is made by \
+                 `terrace serve --index {first}`"
+            );
+            return Failure::Made(text.into_bytes().into());
+        }
         let text = format!(
             "ERR the index of this pool, {index}, keeps no order of keys, so it has no ranges. Ordered indexes: \
              {ordered}. Start `terrace serve --index {first}` with a new pool, and move the data with `terrace dump` \
