@@ -23,6 +23,24 @@ pub trait Routing: Send + Sync {
 
     /// The cluster as this node knows it: the same `Arc` until that changes.
     fn shape(&self) -> Arc<Shape>;
+
+    /// What INFO and the metrics tell of this node's part in the cluster.
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
+}
+
+/// A number about this node of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// Its name, behind `cluster_` in INFO and the metrics.
+    pub name: &'static str,
+    /// A phrase about it.
+    pub about: &'static str,
+    /// Whether it only grows.
+    pub is_total: bool,
+    /// The number.
+    pub value: u64,
 }
 
 /// Where a slot is served.

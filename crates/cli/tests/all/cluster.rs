@@ -232,6 +232,9 @@ fn cluster_serves_through_the_death_of_each_process() {
         assert!(row.contains("serve") && row.contains("yes") && row.contains("no"), "{table}");
     }
 
+    let told = up.redis(up.port, &["info", "cluster"]);
+    assert!(told.contains("cluster_enabled:1") && told.contains("cluster_session:1"), "{told}");
+
     let port = (up.port + 1).to_string();
     let line = up.kill(&port);
     assert!(line.starts_with(&format!("the serving node at {port} was killed")), "{line}");

@@ -14,6 +14,7 @@
 mod cache;
 mod control;
 mod engine;
+mod figures;
 mod logs;
 mod node;
 mod pending;
@@ -24,6 +25,7 @@ mod session;
 mod slots;
 mod write;
 
+pub use figures::Figures;
 pub use node::Settings;
 
 use crate::link::Secret;
@@ -32,7 +34,6 @@ use control::Wishes;
 use node::Node;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use terrace_engine::Engine;
@@ -50,24 +51,6 @@ pub struct ServingNode {
 
 /// What a thread of a node does.
 type Run = Box<dyn FnOnce(&Arc<Node>, &Wishes) + Send>;
-
-/// What a serving node has done, in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Figures {
-    /// Round trips to the memory by reads, and by writes to the logs.
-    pub read_rounds: u64,
-    /// See `read_rounds`.
-    pub log_writes: u64,
-    /// Keys that were looked up in the memory: neither unmerged writes nor the cache had them.
-    pub look_ups: u64,
-    /// Keys about which the memory node was asked, since one-sided reads could not decide.
-    pub asked: u64,
-    /// Keys with writes that the memory node has not merged, as far as is known here.
-    pub unmerged: u64,
-    /// Bytes of the cache.
-    pub cache_bytes: u64,
-}
 
 impl ServingNode {
     /// Starts a node that clients reach as `me`. It serves nothing until it is told where the
@@ -124,15 +107,7 @@ impl ServingNode {
 
     /// What it has done.
     pub fn figures(&self) -> Figures {
-        let (counts, session) = (&self.node.counts, self.node.session());
-        Figures {
-            read_rounds: counts.read_rounds.load(Relaxed),
-            log_writes: counts.log_writes.load(Relaxed),
-            look_ups: counts.look_ups.load(Relaxed),
-            asked: counts.asked.load(Relaxed),
-            unmerged: session.as_ref().map_or(0, |session| session.pending.len() as u64),
-            cache_bytes: session.as_ref().map_or(0, |session| session.cache.bytes()),
-        }
+        self.node.figures()
     }
 
     /// Ends the session: what was written arrives, and others may have the slots at once.

@@ -53,6 +53,7 @@ struct Earlier {
     /// Tickets of entries of which nobody knows whether they arrived: from behind the first up to
     /// the second.
     lost: Vec<(u64, u64)>,
+    count: u64,
 }
 
 impl Earlier {
@@ -60,6 +61,7 @@ impl Earlier {
     fn add(&mut self, (durable, last): (u64, u64)) {
         // One more, so that a ticket tells whether a session has ended since it was given out.
         self.ticket = last + 1;
+        self.count += 1;
         if durable < last {
             self.lost.push((durable, last));
         }
@@ -166,6 +168,11 @@ impl Node {
     pub(super) fn ticket(&self) -> u64 {
         let earlier = lock(&self.earlier);
         self.session.load().as_ref().map_or(earlier.ticket, |session| session.logs.ticket())
+    }
+
+    /// How many sessions have ended.
+    pub(super) fn sessions_lost(&self) -> u64 {
+        lock(&self.earlier).count
     }
 
     /// Waits until the entries up to this ticket have arrived.

@@ -6,7 +6,7 @@ use crate::owner::Slot;
 use arc_swap::ArcSwap;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::sync::Arc;
-use terrace_server::routing::{self, Place, Routing, Shape};
+use terrace_server::routing::{self, Figure, Place, Routing, Shape};
 
 /// The cluster as this node knows it.
 pub(super) struct Known {
@@ -79,5 +79,9 @@ impl Routing for Known {
 
     fn shape(&self) -> Arc<Shape> {
         Arc::clone(&self.view.load().shape)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.node.told()
     }
 }

@@ -70,6 +70,11 @@ impl Slots {
         self.lease_until.store(until, Release);
     }
 
+    /// How long the lease holds from now on.
+    pub(super) fn lease_left(&self, now: Duration) -> Duration {
+        Duration::from_nanos(self.lease_until.load(Acquire)).saturating_sub(now)
+    }
+
     /// Whether the lease holds at this time.
     pub(super) fn may_answer(&self, now: Duration) -> bool {
         now.as_nanos() < u128::from(self.lease_until.load(Acquire))

@@ -374,7 +374,9 @@ fn replication(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
 }
 
 fn cluster(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    fields(out, &[("cluster_enabled", &u8::from(cx.shared.routing.is_some()))])
+    fields(out, &[("cluster_enabled", &u8::from(cx.shared.routing.is_some()))])?;
+    let figures = cx.shared.routing.iter().flat_map(|routing| routing.figures());
+    figures.into_iter().try_for_each(|figure| write!(out, "cluster_{}:{}\r\n", figure.name, figure.value))
 }
 
 fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {

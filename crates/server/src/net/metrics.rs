@@ -61,6 +61,7 @@ impl Collector for Source {
         self.serving(&mut page)?;
         self.latency(&mut page)?;
         self.store(&mut page)?;
+        self.cluster(&mut page)?;
         self.sharing(&mut page)
     }
 }
@@ -153,6 +154,18 @@ impl Source {
             page.encoder.encode_descriptor("turn_seconds", HELP, None, MetricType::Histogram)?;
         histogram.encode_histogram::<NoLabelSet>(seconds(seen.sum_ns), count, &buckets, None)?;
         page.gauge("turn_nanoseconds_max", "The longest such time since start", seen.max_ns)
+    }
+
+    /// This node's part in a cluster.
+    fn cluster(&self, page: &mut Page<'_>) -> fmt::Result {
+        let figures = self.shared.routing.iter().flat_map(|routing| routing.figures());
+        figures.into_iter().try_for_each(|figure| {
+            let name = format!("cluster_{}", figure.name);
+            match figure.is_total {
+                true => page.counter(&name, figure.about, figure.value),
+                false => page.gauge(&name, figure.about, figure.value),
+            }
+        })
     }
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {

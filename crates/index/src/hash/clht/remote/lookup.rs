@@ -92,7 +92,9 @@ impl Lookup {
     /// Goes on with the first bucket of a chain. With two tables, their current one's first line is
     /// the leader; else the first line is the bucket, too.
     fn read_head(&mut self, bytes: &[u8]) -> Next {
-        let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else { return Next::Ask };
+        let (Some(first), Some(last)) = (bytes.first_chunk::<LINE>(), bytes.last_chunk::<LINE>()) else {
+            return Next::Ask;
+        };
         let has_moved = Link(words(first)[LINK]).has_moved();
         match (self.at, self.next) {
             (At::Current, Some(next)) if has_moved => {
