@@ -35,6 +35,8 @@ pub struct Decision {
 pub struct Decider {
     /// The last boot of the memory node, and when it was first seen.
     boot: Option<(u64, Duration)>,
+    /// Nodes that have had a session since then: those without one are dead.
+    returned: BTreeSet<String>,
     /// What needed no change.
     settled: Option<(Vec<Node>, Revision, Revision)>,
 }
@@ -43,8 +45,8 @@ impl Decider {
     /// The map that should be written over that of a state, if it should.
     ///
     /// Slots go to nodes with a session, which are not drained. While the memory node has not said
-    /// which they are, or has begun anew and they have time to return, nodes of the map remain; the
-    /// first map has all nodes that are there. Without a node, the map remains.
+    /// which they are, or has begun anew and they have time to return, nodes of the map remain that
+    /// were not there since; the first map has all nodes that are there. Without a node, the map remains.
     pub fn decide(&mut self, state: &State, now: Duration) -> Option<Decision> {
         let live = self.live(state, now);
         let inputs = (live, state.moves.revision, state.epoch);
@@ -68,13 +70,16 @@ impl Decider {
         let boot = state.sessions.as_ref().map(|sessions| sessions.boot);
         if boot.is_some() && self.boot.map(|(boot, _)| boot) != boot {
             self.boot = boot.map(|boot| (boot, now));
+            self.returned.clear();
         }
+        self.returned.extend(state.sessions.iter().flat_map(|sessions| sessions.nodes.iter().cloned()));
         let begins = |(_, since)| now < since + RETURN;
         let is_patient = boot.is_none() || self.boot.is_some_and(begins);
         let has_session =
             |id: &str| state.sessions.as_ref().is_some_and(|sessions| sessions.nodes.contains(id));
         let lives = |(id, (_, is_in_map)): &(&str, (Node, bool))| {
-            let may_stay = is_patient && (*is_in_map || state.map.nodes.is_empty());
+            let may_return = is_patient && !self.returned.contains(*id);
+            let may_stay = may_return && (*is_in_map || state.map.nodes.is_empty());
             !state.drained.contains(*id) && (has_session(id) || may_stay)
         };
         known(state).into_iter().filter(lives).map(|(_, (node, _))| node).collect()

@@ -50,6 +50,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
         times.push(until_all_answer(&mut client, owned, began)?);
         wait_for_all(&cluster)?;
     }
+    say(&format!("  in their order: {times:.0?}"));
     times.sort_by(f64::total_cmp);
     let lease = LEASE.as_secs_f64() * 1e3;
     let beyond: Vec<f64> = times.iter().map(|time| (time - lease).max(0.0)).collect();

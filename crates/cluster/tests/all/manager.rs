@@ -139,6 +139,17 @@ fn nodes_have_time_to_return_to_a_restarted_memory_node() {
 }
 
 #[test]
+fn node_that_has_returned_and_dies_is_taken_out_at_once() {
+    let mut cluster = Cluster::of(&[1, 2, 3]);
+    cluster.restart_memory();
+    cluster.sessions().nodes = ids(&[1, 2]);
+    assert_eq!(cluster.decide(), None);
+    cluster.sessions().nodes.remove(&id(2));
+    assert!(cluster.decide().unwrap().contains("(localhost:7002) has no session"));
+    assert_eq!(cluster.owning(), ids(&[1, 3]), "the third one may return");
+}
+
+#[test]
 fn nodes_stay_while_the_memory_node_is_away() {
     let mut cluster = Cluster::of(&[1, 2]);
     let boot = cluster.state.sessions.take();
