@@ -127,14 +127,14 @@ pub(super) fn memory(plan: &Plan) -> Outcome<Section> {
 fn load(ports: &[u16], records: u64) -> Outcome<()> {
     let mut command = std::process::Command::new("redis-benchmark");
     command.args(["--cluster", "-p", &ports[0].to_string(), "-P", "64", "-c", "30", "-q", "-d", "32"]);
-    // Random keys out of so many: about 63% of them are put.
+    // Random keys out of so many: about 85% of them differ.
     command.args([
         "-r",
-        &(records * 8 / 5).to_string(),
+        &(records * 6 / 5).to_string(),
         "-n",
-        &(records * 8 / 5).to_string(),
+        &(records * 6 / 5).to_string(),
         "SET",
-        "key:__rand_int__",
+        "key:{tag}:__rand_int__",
         "0123456789abcdef0123456789abcdef",
     ]);
     match command.stdout(std::process::Stdio::null()).status()?.success() {
