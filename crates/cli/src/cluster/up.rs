@@ -27,6 +27,8 @@ use crate::{
 
 /// How often to look at the children.
 const TICK: Duration = Duration::from_millis(20);
+/// How long nodes may take to get their shares. A node that is drained gets none.
+const SHARED: Duration = Duration::from_secs(3);
 /// How long a start may take before something is said.
 const SLOW: Duration = Duration::from_secs(30);
 
@@ -191,6 +193,7 @@ fn text(path: &Path) -> Result<String, Failure> {
 /// Looks after the children until a signal asks for the end. Says when all slots are served.
 fn supervise(options: &UpOptions, children: &mut [Supervised], asked: &mut Asked) -> Result<(), Failure> {
     let (begin, mut is_ready, mut is_slow) = (clock::start(), false, false);
+    let mut served_since = None;
     while asked.times() == 0 {
         for child in &mut *children {
             if let Some(line) = child.look()? {
@@ -198,7 +201,13 @@ fn supervise(options: &UpOptions, children: &mut [Supervised], asked: &mut Asked
             }
         }
         if !is_ready {
-            is_ready = ports(options).all(is_served);
+            let all = ports(options).map(nodes_with_slots);
+            let fewest = all.map(|nodes| nodes.unwrap_or(0)).min().unwrap_or(0);
+            if fewest > 0 {
+                served_since.get_or_insert_with(clock::start);
+            }
+            let is_late = served_since.is_some_and(|since| since.elapsed() > SHARED);
+            is_ready = fewest == options.serve || fewest > 0 && is_late;
             if is_ready {
                 announce(options)?;
             } else if !is_slow && begin.elapsed() > SLOW {
@@ -231,19 +240,20 @@ fn announce(options: &UpOptions) -> io::Result<()> {
     }
 }
 
-/// Whether the node at a port serves its slots, and knows whose all others are.
-fn is_served(port: u16) -> bool {
+/// How many nodes have slots, if the node at a port serves its own, and knows whose all others are.
+fn nodes_with_slots(port: u16) -> Option<u16> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let ask = || -> io::Result<bool> {
+    let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"CLUSTER INFO\r\nQUIT\r\n")?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply)?;
-        Ok(reply.contains(&format!("cluster_slots_ok:{SLOTS}\r\n")))
+        Ok(reply)
     };
-    ask().unwrap_or(false)
+    let reply = ask().ok().filter(|reply| reply.contains(&format!("cluster_slots_ok:{SLOTS}\r\n")))?;
+    reply.lines().find_map(|line| line.strip_prefix("cluster_size:")?.parse().ok())
 }
 
 /// Ends the children: the serving nodes, then the memory node, which merges what they wrote, then
