@@ -8,15 +8,15 @@ use crate::entry::{Change, Entry};
 use crate::slot::{SLOTS, SlotRange};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace::Store;
 use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_engine::{
     Cursor, Durability, Durably, Engine, ManualClock, Put, ReadError, Write, WriteError, WriteKind,
 };
 use terrace_fabric::Memory;
-use terrace_index::{Bytes, CacheBounds, PointIndex, hash::Clht};
+use terrace_index::{Bytes, CURSOR_LIMIT, CacheBounds, KeyKind, PointIndex, hash::Clht};
 use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions, Start};
 use terrace_protocol::slot;
@@ -43,8 +43,46 @@ pub(crate) struct Data {
     /// Has the threads of the store; closed last.
     store: Store,
     keys: Box<[AtomicU64]>,
+    counting: Counting,
     /// Changes that were not made: of slots that were not the writer's, or that no store takes.
     pub(crate) refused: AtomicU64,
+}
+
+/// How far the keys are counted after a start. Changes go on meanwhile: those of keys behind the
+/// frontier are counted with it.
+struct Counting {
+    /// Of the index's hashes.
+    seed: u64,
+    is_done: AtomicBool,
+    /// The cursor up to which all is counted. Its lock is held over a change and its count, and over
+    /// a step.
+    frontier: Mutex<u64>,
+    /// Changes that wait for the lock: a step begins when there is none.
+    waiting: AtomicUsize,
+}
+
+impl Counting {
+    fn frontier(&self) -> MutexGuard<'_, u64> {
+        self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cursor of a key: scans go by the hashes.
+    fn place(&self, key: &[u8]) -> u64 {
+        let unused = CURSOR_LIMIT.leading_zeros() + 1;
+        <Bytes<Key> as KeyKind>::hash(key, self.seed) >> unused
+    }
+
+    /// Makes a change. It is told of which keys it counts the changes.
+    fn change<T>(&self, change: impl FnOnce(&dyn Fn(&[u8]) -> bool) -> T) -> T {
+        // ORDER: pairs with the store behind the last step.
+        if self.is_done.load(Acquire) {
+            return change(&|_| true);
+        }
+        self.waiting.fetch_add(1, Relaxed);
+        let frontier = self.frontier();
+        self.waiting.fetch_sub(1, Relaxed);
+        change(&|key| self.place(key) < *frontier)
+    }
 }
 
 /// The bytes of keys and values, and the result, of an entry that was applied.
@@ -73,7 +111,11 @@ impl Data {
         let engine: Arc<dyn Engine> = Arc::new(engine.map_err(|error| failed(error.to_string()))?);
         let store = Store::over(engine.clone()).map_err(|error| failed(error.to_string()))?;
         let keys = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { pool, engine, store, keys, refused: AtomicU64::new(0) })
+        let (frontier, waiting) = Default::default();
+        let address = direct::remote::address_in(&pool).map_err(|error| failed(error.to_string()))?;
+        let seed = address.ok_or_else(|| failed("it has no index".into()))?.seed;
+        let counting = Counting { seed, is_done: AtomicBool::new(false), frontier, waiting };
+        Ok(Self { pool, engine, store, keys, counting, refused: AtomicU64::new(0) })
     }
 
     /// The pool's unique number.
@@ -115,24 +157,39 @@ impl Data {
         self.keys[usize::from(slot)].load(Relaxed)
     }
 
-    /// Counts the keys of all slots, while nobody writes. Returns whether it came to the end before
-    /// `stop`.
-    pub(crate) fn count_keys(&self, stop: &dyn Fn() -> bool) -> bool {
-        let mut cursor = Cursor::START;
-        while !cursor.is_end() {
-            if stop() {
-                return false;
+    /// Whether the keys of all slots are counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.counting.is_done.load(Acquire)
+    }
+
+    /// Counts the keys of all slots, until `stop`.
+    pub(crate) fn count_keys(&self, stop: &dyn Fn() -> bool) {
+        let counting = &self.counting;
+        while !stop() && !self.is_counted() {
+            if counting.waiting.load(Relaxed) > 0 {
+                std::thread::yield_now();
+                continue;
             }
-            let scanned = self.scan(&cursor, STEP, &mut |key, _| self.add(key));
-            cursor = match scanned {
-                Ok(next) => next,
-                Err(error) => {
-                    log::error!("the keys of each slot cannot be counted: {error}");
-                    return true;
+            let mut frontier = counting.frontier();
+            let from = *frontier;
+            // After the index has shrunk, a step begins before the frontier.
+            let mut each = |key: &[u8], _: terrace_engine::Entry<'_>| {
+                if counting.place(key) >= from {
+                    self.add(key);
                 }
             };
+            let cursor = Cursor::from_number(from).expect("a scan stopped there");
+            match self.scan(&cursor, STEP, &mut each) {
+                Ok(next) if !next.is_end() => *frontier = next.number().expect("a place in a hash index"),
+                ended => {
+                    if let Err(error) = ended {
+                        log::error!("the keys of each slot cannot be counted: {error}");
+                    }
+                    // ORDER: pairs with the load in `change`: later changes are counted.
+                    counting.is_done.store(true, Release);
+                }
+            }
         }
-        true
     }
 
     /// Visits entries from `cursor` on, as the engine does, but goes on behind damaged records. The
@@ -194,38 +251,43 @@ impl Data {
     }
 
     fn apply_one(&self, change: &Change<'_>) -> Applied {
-        match *change {
-            Change::Put { key, value, expires_at } => {
-                let was_present = self.is_present(key);
-                self.engine.put(Put { key, value, expires_at }, Durably::Store)?;
-                if !was_present {
-                    self.add(key);
+        self.counting.change(|is_counted| {
+            match *change {
+                Change::Put { key, value, expires_at } => {
+                    let was_present = self.is_present(key);
+                    self.engine.put(Put { key, value, expires_at }, Durably::Store)?;
+                    if !was_present && is_counted(key) {
+                        self.add(key);
+                    }
+                }
+                Change::Remove { key } => {
+                    if self.engine.remove(key, Durably::Store)? && is_counted(key) {
+                        self.subtract(key);
+                    }
                 }
             }
-            Change::Remove { key } => {
-                if self.engine.remove(key, Durably::Store)? {
-                    self.subtract(key);
-                }
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Of several changes of a key, the last one counts.
     fn apply_all(&self, changes: &[&Change<'_>]) -> Applied {
         let last: BTreeMap<&[u8], &Change<'_>> =
             changes.iter().map(|change| (change.key(), *change)).collect();
-        let were_present: Vec<bool> = last.keys().map(|key| self.is_present(key)).collect();
         let writes: Vec<Write<'_>> = last.values().map(|change| write_of(change)).collect();
-        self.engine.commit(&writes, &[], Durably::Store)?;
-        for (change, was_present) in last.values().zip(were_present) {
-            match change {
-                Change::Put { key, .. } if !was_present => self.add(key),
-                Change::Remove { key } if was_present => self.subtract(key),
-                _ => {}
+        self.counting.change(|is_counted| {
+            let were_present: Vec<bool> = last.keys().map(|key| self.is_present(key)).collect();
+            self.engine.commit(&writes, &[], Durably::Store)?;
+            let changed = last.values().zip(were_present).filter(|(change, _)| is_counted(change.key()));
+            for (change, was_present) in changed {
+                match change {
+                    Change::Put { key, .. } if !was_present => self.add(key),
+                    Change::Remove { key } if was_present => self.subtract(key),
+                    _ => {}
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Removes all keys of these slots that are the session's.

@@ -164,7 +164,6 @@ pub(crate) struct Queue {
 struct Waiting {
     shards: VecDeque<(Arc<Logs>, usize)>,
     ends: bool,
-    may_begin: bool,
 }
 
 impl Queue {
@@ -187,16 +186,9 @@ impl Queue {
         }
     }
 
-    /// Lets threads begin.
-    pub(crate) fn open(&self) {
-        self.waiting().may_begin = true;
-        self.changed.notify_all();
-    }
-
     /// The next shard; `None` at the end.
     pub(crate) fn next(&self) -> Option<(Arc<Logs>, usize)> {
-        let waits =
-            |waiting: &mut Waiting| !waiting.ends && (!waiting.may_begin || waiting.shards.is_empty());
+        let waits = |waiting: &mut Waiting| !waiting.ends && waiting.shards.is_empty();
         let waited = self.changed.wait_while(self.waiting(), waits);
         let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
         if waiting.ends {

@@ -227,11 +227,9 @@ where
             let answer = |node: Arc<Node<F>>| node.requests.run(&node.data, &node.area, &node::now);
             spawn("terrace-request", Box::new(answer))?;
         }
-        // Merges wait until the keys are counted.
         let count = |node: Arc<Node<F>>| {
-            if node.data.count_keys(&|| node.is_stopping()) {
-                node.queue.open();
-            }
+            node.data.count_keys(&|| node.is_stopping());
+            node.requests.progressed();
         };
         spawn("terrace-count", Box::new(count))?;
         spawn("terrace-tick", Box::new(|node| node.tick()))?;

@@ -50,11 +50,10 @@ struct State {
 }
 
 impl Request {
-    fn is_ready(&self) -> bool {
+    fn is_ready(&self, data: &Data) -> bool {
         match &self.what {
-            ToMemory::Scan { durable, .. } | ToMemory::Count { durable, .. } => {
-                self.logs.have_merged(durable)
-            }
+            ToMemory::Scan { durable, .. } => self.logs.have_merged(durable),
+            ToMemory::Count { durable, .. } => self.logs.have_merged(durable) && data.is_counted(),
             _ => true,
         }
     }
@@ -91,18 +90,19 @@ impl Requests {
         (state.answered, state.waiting.len())
     }
 
-    fn next(&self, now: &dyn Fn() -> Duration) -> Option<(Request, bool)> {
+    fn next(&self, data: &Data, now: &dyn Fn() -> Duration) -> Option<(Request, bool)> {
         let mut state = self.state();
         loop {
             if state.ends {
                 return None;
             }
             let (time, is_late) = (now(), |request: &Request, time| time >= request.came + PATIENCE);
-            let ready = state.waiting.iter().position(|request| request.is_ready() || is_late(request, time));
+            let ready =
+                state.waiting.iter().position(|request| request.is_ready(data) || is_late(request, time));
             if let Some(place) = ready {
                 let request = state.waiting.remove(place).expect("found above");
                 state.answered += 1;
-                let late = !request.is_ready();
+                let late = !request.is_ready(data);
                 return Some((request, late));
             }
             let waited = self.changed.wait_timeout(state, Duration::from_secs(1));
@@ -112,7 +112,7 @@ impl Requests {
 
     /// The work of a thread.
     pub(crate) fn run(&self, data: &Data, area: &Area, now: &dyn Fn() -> Duration) {
-        while let Some((request, is_late)) = self.next(now) {
+        while let Some((request, is_late)) = self.next(data, now) {
             let reader = Reader { data, area, session: request.logs.session };
             let answer = reader.answer(&request.what, is_late);
             if let Some(answer) = answer {

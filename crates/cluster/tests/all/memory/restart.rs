@@ -140,6 +140,34 @@ fn kills_at_any_moment_lose_nothing() {
     }
 }
 
+/// The log of a node that was killed is merged while the keys of before are counted.
+#[test]
+fn keys_are_counted_beside_merges() {
+    const KEYS: u32 = 120_000;
+    let directory = directory();
+    let (victim, address) = node("node", directory.path());
+    let mut client = Client::with_all(address, "one");
+    for number in 0..KEYS {
+        while !client.try_put(&number.to_le_bytes(), b"value") {
+            client.settle();
+        }
+    }
+    client.settle();
+    client.wait_for_segments(2);
+    // Told to nobody, so nothing of it is merged yet.
+    for number in 0..KEYS / 8 {
+        assert!(client.remove(&(8 * number).to_le_bytes()));
+        assert!(client.try_put(&(KEYS + 2 * number).to_le_bytes(), b"new"));
+        assert!(client.try_put(&(KEYS + 2 * number + 1).to_le_bytes(), b"new"));
+    }
+    assert!(client.try_write());
+    victim.kill();
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "two");
+    assert_eq!(u64::from(KEYS / 8 * 3), node.stats().merged_entries);
+    assert_eq!(client.count(), u64::from(KEYS + KEYS / 8));
+}
+
 #[test]
 fn clean_stop_merges_everything() {
     let directory = directory();
