@@ -180,21 +180,19 @@ fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
 pub(super) fn tick(node: &Node, wishes: &Wishes) {
     let (mut ticks, mut since) = (0, now());
     while !wishes.is_over.load(Acquire) {
-        match (wishes.link(), node.session()) {
-            (Some(link), Some(session)) => {
+        match wishes.link() {
+            Some(link) if node.tick(&link) => {
                 since = now();
-                let (pin, durable) = (session.oldest_pin(), session.logs.durable());
-                node.tick(&link, pin, durable);
-                if ticks % ASK_EVERY == 0 {
+                if let Some(session) = node.session().filter(|_| ticks % ASK_EVERY == 0) {
                     session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
                 }
             }
-            (Some(link), None) if now() > since + WELCOME_WAIT => {
+            Some(link) if now() > since + WELCOME_WAIT => {
                 since = now();
                 link.close();
             }
-            (Some(_), None) => {}
-            (None, _) => since = now(),
+            Some(_) => {}
+            None => since = now(),
         }
         ticks += 1;
         wishes.wait(TICK);

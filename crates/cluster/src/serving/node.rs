@@ -202,21 +202,39 @@ impl Node {
         let mut owner = lock(&self.owner);
         let told = tell(&mut owner);
         let effects = owner.take_effects();
+        let number = owner.session().unwrap_or_default();
         self.mirror(&owner, &effects);
+        // What takes its time is done without the lock, so that the lease is renewed meanwhile. It
+        // follows from messages alone, and one thread hears all of them.
+        let (slow, quick): (Vec<Effect>, Vec<Effect>) = effects
+            .into_iter()
+            .partition(|effect| matches!(effect, Effect::Connect(_) | Effect::Progress { .. }));
         // Done under the lock, so that effects of two threads keep their order. None of them waits.
-        for effect in effects {
-            self.perform(effect, link, &mut owner);
+        quick.into_iter().for_each(|effect| self.perform(effect, link));
+        drop(owner);
+        for effect in slow {
+            match effect {
+                Effect::Connect(access) => self.connect(&access, link, number),
+                effect => self.perform(effect, link),
+            }
         }
         told
     }
 
-    /// Looks at the clock: renews the lease in time. `link`: to the memory node.
-    pub(super) fn tick(&self, link: &Sender, pin: u64, durable: Vec<u64>) {
+    /// Looks at the clock: renews the lease in time. `link`: to the memory node. Returns whether
+    /// there is a session, also if its connections are not open yet.
+    pub(super) fn tick(&self, link: &Sender) -> bool {
         let mut owner = lock(&self.owner);
+        let (pin, durable) = match &*self.session.load() {
+            Some(session) => (session.oldest_pin(), session.logs.durable()),
+            // Nothing is written or read before they are open.
+            None => (0, vec![0; self.settings.shards.into()]),
+        };
         owner.tick(now(), pin, durable);
         for effect in owner.take_effects() {
-            self.perform(effect, Some(link), &mut owner);
+            self.perform(effect, Some(link));
         }
+        owner.session().is_some()
     }
 
     /// Shows the owner's state to threads that look without its lock.
@@ -236,11 +254,11 @@ impl Node {
         self.slots.set_lease(owner.lease_until());
     }
 
-    fn perform(&self, effect: Effect, link: Option<&Sender>, owner: &mut Owner) {
+    fn perform(&self, effect: Effect, link: Option<&Sender>) {
         match effect {
             // A link that has ended is heard of by its receiver.
             Effect::Send(message) => _ = link.map(|link| link.send(&message)),
-            Effect::Connect(access) => self.connect(&access, link, owner),
+            Effect::Connect(_) => unreachable!("done by its caller"),
             // The thread that drains is never far behind: it gets each range once a handover.
             Effect::Drain(ranges) => _ = self.drains.send(ranges),
             Effect::Forget(ranges) => {
@@ -266,10 +284,11 @@ impl Node {
         }
     }
 
-    fn connect(&self, access: &[u8], link: Option<&Sender>, owner: &Owner) {
+    /// Connects to the memory, for the session with this number.
+    fn connect(&self, access: &[u8], link: Option<&Sender>, number: u64) {
         let Some(link) = link else { return };
         let parts = Parts {
-            number: owner.session().unwrap_or_default(),
+            number,
             shards: self.settings.shards,
             cache_bytes: self.settings.cache_bytes,
             ticket: self.ticket(),

@@ -187,8 +187,8 @@ impl Serving {
 
     /// Notes which slots have come or gone.
     fn mirror(&mut self) {
-        for slot in 0..SLOTS.len() {
-            let state = self.owner.slot(SLOTS[slot]);
+        for (slot, number) in SLOTS.into_iter().enumerate() {
+            let state = self.owner.slot(number);
             if state != self.states[slot] {
                 self.states[slot] = state;
                 self.generations[slot] += 1;
