@@ -2,9 +2,13 @@
 
 use super::client::{Client, directory, options, start};
 use super::restart::node;
+use terrace_cluster::entry::{Change, Entry};
 
 /// Entries of a log that takes a while to be merged.
 const ENTRIES: u32 = 60_000;
+
+/// Keys of a batch that takes a while.
+const BATCH: u32 = 40_000;
 
 /// Writes keys with this number in one write, and tells that they have arrived.
 fn write(client: &mut Client, number: u32) {
@@ -48,12 +52,16 @@ fn kill_amid_a_merge_loses_nothing() {
         client.wait_for_segments(2);
         if round > 1 {
             // A key in so many: each round trip takes its time.
-            for key in (0..ENTRIES).rev().step_by(61) {
+            for key in (0..BATCH).rev().step_by(997) {
                 let found = client.value(&key.to_le_bytes());
                 assert_eq!(found.unwrap(), (round - 1).to_le_bytes(), "round {round}, key {key}");
             }
         }
-        write(&mut client, round);
+        let (keys, value) = ((0..BATCH).map(u32::to_le_bytes).collect::<Vec<_>>(), round.to_le_bytes());
+        let put = |key| Change::Put { key, value: &value, expires_at: None };
+        assert!(client.append(&Entry::Changes(keys.iter().map(|key| put(&key[..])).collect())));
+        assert!(client.try_write());
+        client.renew();
         std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 9));
         victim.kill();
     }

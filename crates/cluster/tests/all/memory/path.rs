@@ -68,6 +68,34 @@ fn batch_happens_at_one_instant() {
     }
 }
 
+/// So many changes that they take a while.
+#[test]
+fn large_batch_happens_at_one_instant() {
+    const BATCHES: u64 = 8;
+    let directory = directory();
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "one");
+    client.wait_for_segments(2);
+    let between: Vec<[u8; 4]> = (0..15_000_u32).map(u32::to_le_bytes).collect();
+    for number in 1..=BATCHES {
+        let value = number.to_le_bytes();
+        let keys =
+            [&b"first"[..]].into_iter().chain(between.iter().map(|key| &key[..])).chain([&b"last"[..]]);
+        let changes = keys.map(|key| Change::Put { key, value: &value, expires_at: None }).collect();
+        assert!(client.append(&Entry::Changes(changes)));
+    }
+    assert!(client.try_write());
+    client.renew();
+    let mut number =
+        |key: &[u8]| client.value(key).map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()));
+    let mut seen = 0;
+    while seen < BATCHES {
+        let (first, last) = (number(b"first"), number(b"last"));
+        assert!(seen <= first && first <= last, "{seen} {first} {last}");
+        seen = last;
+    }
+}
+
 #[test]
 fn writer_goes_over_segments_without_waiting() {
     let directory = directory();
