@@ -301,8 +301,8 @@ impl<L: Ledger> Arbiter<L> {
         }
     }
 
-    /// Those of these slots that are the session's, and that it has not released already: once such a
-    /// release is done, another node may have them.
+    /// Those of these slots that are the session's, and that it has not released already. Once such
+    /// a release is done, another node may have them.
     fn kept(&self, id: Incarnation, ranges: &[SlotRange]) -> Vec<SlotRange> {
         let released = self.sessions[&id].releases.values().flatten();
         let released: BTreeSet<u16> = released.flat_map(|range| range.slots()).collect();

@@ -46,7 +46,8 @@ impl Decider {
     ///
     /// Slots go to nodes with a session, which are not drained. While the memory node has not said
     /// which they are, or has begun anew and they have time to return, nodes of the map remain that
-    /// were not there since; the first map has all nodes that are there. Without a node, the map remains.
+    /// were not there since. The first map has all nodes that are there. Without a node, the map
+    /// remains.
     pub fn decide(&mut self, state: &State, now: Duration) -> Option<Decision> {
         let live = self.live(state, now);
         let inputs = (live, state.moves.revision, state.epoch);

@@ -93,7 +93,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
             moving.push(cluster.look(present, round)?);
         }
         // Until all reads know the new root: that comes with the next pin.
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(500));
         let look = cluster.look(present, round)?;
         if look > 2.15 {
             super::say(&format!("  {present} keys: {look}"));

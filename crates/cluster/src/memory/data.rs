@@ -54,8 +54,8 @@ struct Counting {
     /// Of the index's hashes.
     seed: u64,
     is_done: AtomicBool,
-    /// The cursor up to which all is counted. Its lock is held over a change and its count, and over
-    /// a step.
+    /// The cursor up to which all is counted. Its lock is held over a change and its count, and
+    /// over a step.
     frontier: Mutex<u64>,
     /// Changes that wait for the lock: a step begins when there is none.
     waiting: AtomicUsize,

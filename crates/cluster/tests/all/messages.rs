@@ -5,7 +5,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use terrace_cluster::message::{Access, Item, ToMemory, ToServing, WIRE};
 use terrace_cluster::slot::{SLOTS, SlotRange};
 
-/// Reads bytes. A message that they are is not longer than they: lengths are those of what is there.
+/// Reads bytes. A message that they are is no longer than they are: its lengths are true.
 fn read<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let message: T = postcard::from_bytes(bytes).ok()?;
     let again = postcard::to_stdvec(&message).expect("a message");
