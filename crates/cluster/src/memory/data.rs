@@ -185,6 +185,8 @@ impl Data {
                     if let Err(error) = ended {
                         log::error!("the keys of each slot cannot be counted: {error}");
                     }
+                    // Also for changes that wait for the lock now: every key is behind it.
+                    *frontier = CURSOR_LIMIT;
                     // ORDER: pairs with the load in `change`: later changes are counted.
                     counting.is_done.store(true, Release);
                 }
@@ -339,4 +341,23 @@ pub(crate) fn log_path(pool: &Path) -> PathBuf {
     let mut path = pool.as_os_str().to_owned();
     path.push(".log");
     path.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A change has found that counting goes on, and gets the lock behind the last step.
+    #[test]
+    fn change_that_waited_for_the_last_step_is_counted() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        data.count_keys(&|| false);
+        data.counting.is_done.store(false, Relaxed);
+        for number in 0..100_u32 {
+            data.apply_one(&Change::Put { key: &number.to_le_bytes(), value: b"", expires_at: None })
+                .unwrap();
+        }
+        assert_eq!((0..SLOTS).map(|slot| data.keys(slot)).sum::<u64>(), 100);
+    }
 }
