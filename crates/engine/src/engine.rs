@@ -160,8 +160,8 @@ pub trait Engine: Send + Sync {
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError>;
 
     /// Waits until all writes that are visible now are durable as the store promises. Fails if one
-    /// that was visible after `since` was given out may be lost: an engine that goes on after a
-    /// loss, without what it has lost, forgets to which caller a ticket of later belongs.
+    /// that was visible after `since` was given out may be lost. Only a ticket from before the
+    /// writes tells: an engine may go on after a loss, without what it has lost.
     fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
         let _ = since;
         self.settle(self.ticket())

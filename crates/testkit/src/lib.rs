@@ -16,6 +16,7 @@
 //! - [`simfs`] is an in-memory file system that loses unsynced data and injects failing calls.
 //! - [`process`] kills and stops real processes, and checks what they leave against what they
 //!   acknowledged.
+//! - [`free_ports`] finds ports for servers that die and start again.
 //! - [`Reference`] is a simple, evidently correct ordered index, with faults if a test wants some.
 //! - [`conformance`] contains the suites: one call runs all tests on an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
@@ -28,6 +29,7 @@ mod jittery;
 mod layered;
 pub mod linearizability;
 mod points;
+mod ports;
 pub mod process;
 mod recording;
 mod records;
@@ -44,6 +46,7 @@ pub use counting::{Counting, Counts, Touched};
 pub use jittery::Jittery;
 pub use layered::{CallObserver, Layered};
 pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
+pub use ports::free_ports;
 pub use recording::Recording;
 pub use records::{KeySort, TestKey, TestKeys, TestRecord};
 pub use reference::Reference;

@@ -4,10 +4,10 @@ use super::Outcome;
 use crate::server::terrace_program;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use terrace_testkit::free_ports;
 
 /// The lease of the serving nodes.
 pub(super) const LEASE: Duration = Duration::from_millis(300);
@@ -21,20 +21,11 @@ pub(super) struct Processes {
     _directory: TempDir,
 }
 
-pub(super) fn free_ports(count: u16) -> Outcome<u16> {
-    for first in (20_000..60_000).step_by(97) {
-        if (first..first + count).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return Ok(first);
-        }
-    }
-    Err("there are no free ports".into())
-}
-
 impl Processes {
     /// Starts so many serving nodes over a pool of this size, and waits for their slots.
     pub(super) fn start(serving: u16, size: &str) -> Outcome<Self> {
         let directory = tempfile::tempdir_in("/dev/shm")?;
-        let first = free_ports(serving + 3)?;
+        let first = free_ports(serving + 3);
         let etcd = first + serving;
         let program = terrace_program()?;
         let mut command = Command::new(&program);

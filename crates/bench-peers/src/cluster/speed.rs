@@ -1,12 +1,13 @@
 //! Gets of values in the cache of a serving node, beside the same of `terrace serve`.
 
-use super::processes::{Processes, free_ports};
+use super::processes::Processes;
 use super::{Outcome, row};
 use crate::plan::Plan;
 use crate::server::terrace_program;
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use terrace_bench::{Bound, Row, Section, median};
+use terrace_testkit::free_ports;
 
 const KEYS: &str = "10000";
 
@@ -54,7 +55,7 @@ struct Plain {
 
 impl Plain {
     fn start() -> Outcome<Self> {
-        let (directory, port) = (tempfile::tempdir_in("/dev/shm")?, free_ports(1)?);
+        let (directory, port) = (tempfile::tempdir_in("/dev/shm")?, free_ports(1));
         let mut command = Command::new(terrace_program()?);
         command.args([
             "serve",

@@ -3,18 +3,15 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{
-        atomic::{AtomicU16, Ordering::Relaxed},
-        mpsc,
-    },
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
+use terrace_testkit::free_ports;
 
 use crate::common::{Place, Run, free_port, program, run, without_settings};
 
@@ -29,22 +26,9 @@ pub(crate) struct Up {
     lines: mpsc::Receiver<String>,
 }
 
-/// The first of three ports in a row that are free.
-fn three_ports() -> u16 {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    // Below those that the system gives to outgoing connections. Another test of this process has
-    // others, which may not be in use yet.
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    let first = || {
-        let nth = (std::process::id() as u16 % 5_000).wrapping_add(TAKEN.fetch_add(1, Relaxed)) % 5_000;
-        12_000 + 4 * nth
-    };
-    std::iter::repeat_with(first).find(|port| (0..3).all(|nth| is_free(port + nth))).unwrap()
-}
-
 impl Up {
     pub(crate) fn start(place: Place) -> Up {
-        Self::start_at(place, three_ports(), free_port())
+        Self::start_at(place, free_ports(3), free_ports(1))
     }
 
     fn start_at(place: Place, port: u16, etcd_port: u16) -> Up {

@@ -53,6 +53,7 @@ struct Earlier {
     /// Tickets of entries of which nobody knows whether they arrived: from behind the first up to
     /// the second.
     lost: Vec<(u64, u64)>,
+    /// How many there were.
     count: u64,
 }
 

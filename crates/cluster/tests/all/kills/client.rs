@@ -49,15 +49,10 @@ impl Client {
         let mut refusals: BTreeMap<(u16, String), u64> = BTreeMap::new();
         loop {
             assert!(began.elapsed() < PATIENCE, "no node executes {command:?}: {refusals:?}");
-            let result = self.call_one(port, command);
-            match &result {
-                Ok(Err(error)) => *refusals.entry((port, error.clone())).or_default() += 1,
-                Err(false) => *refusals.entry((port, "no connection".into())).or_default() += 1,
-                _ => {}
-            }
-            match result {
+            match self.call_one(port, command) {
                 Ok(Ok(reply)) => return reply,
                 Ok(Err(error)) => {
+                    *refusals.entry((port, error.clone())).or_default() += 1;
                     let words: Vec<&str> = error.split(' ').collect();
                     match words[..] {
                         ["MOVED", _, place] => port = place.rsplit(':').next().unwrap().parse().unwrap(),
@@ -67,6 +62,7 @@ impl Client {
                 }
                 // Not sent.
                 Err(false) => {
+                    *refusals.entry((port, "no connection".into())).or_default() += 1;
                     self.connections.remove(&port);
                     self.next += 1;
                     port = self.ports[self.next % self.ports.len()];

@@ -2,10 +2,9 @@
 
 use crate::random::Random;
 use serde::{Deserialize, Serialize};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 use tempfile::TempDir;
 use terrace::{Store, SystemClock};
@@ -51,14 +50,6 @@ fn write(path: &Path, text: &str) {
     std::fs::rename(&new, path).unwrap();
 }
 
-/// A free port that nobody else gets while its node is dead: below those that the system gives to
-/// outgoing connections.
-fn port() -> u16 {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    let next = || 2_000 + (std::process::id() as u16).wrapping_add(TAKEN.fetch_add(1, Relaxed)) % 10_000;
-    std::iter::repeat_with(next).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
-}
-
 fn victim(task: &str) -> Victim {
     Victim::of_test("kills::process_of_a_cluster", task, &[]).unwrap()
 }
@@ -67,6 +58,7 @@ impl Children {
     /// A memory node and so many serving nodes, all of which have slots.
     pub(crate) fn start(count: usize) -> Self {
         let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap();
+        let port = || terrace_testkit::free_ports(1);
         let node = |nth: usize| Node { id: format!("{nth:040x}"), host: "127.0.0.1".into(), port: port() };
         let nodes: Vec<Node> = (0..count).map(node).collect();
         let mut children = Self { directory, memory: None, serving: Vec::new(), nodes, epoch: 0 };
