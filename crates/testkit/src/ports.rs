@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-/// Below those that the system gives to outgoing connections: a server that dies finds its port free
-/// when it starts again.
+/// Below those that the system gives to outgoing connections: a server that dies finds its port
+/// free when it starts again.
 const PORTS: std::ops::Range<u16> = 2_000..32_000;
 
 /// The first of so many free ports in a row. No other call of this process returns any of them
