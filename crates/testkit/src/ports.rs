@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 /// Below those that the system gives to outgoing connections: a server that dies finds its port
 /// free when it starts again.
-const PORTS: std::ops::Range<u16> = 2_000..32_000;
+const PORTS: std::ops::Range<u16> = 2_000..31_000;
 
 /// The first of so many free ports in a row. No other call of this process returns any of them
 /// soon, so they need not be in use yet.
@@ -20,7 +20,8 @@ pub fn free_ports(count: u16) -> u16 {
     let row = || {
         let place =
             (std::process::id() as u16).wrapping_mul(64).wrapping_add(TAKEN.fetch_add(count, Relaxed));
-        PORTS.start + place % (PORTS.end - PORTS.start - count)
+        // One divisor for rows of all lengths, or rows of different lengths would overlap.
+        PORTS.start + place % (PORTS.end - PORTS.start)
     };
     let mut rows = std::iter::repeat_with(row).take(usize::from(PORTS.end));
     rows.find(|first| (*first..first + count).all(is_free)).expect("free ports in a row")

@@ -3,6 +3,7 @@
 mod counting;
 mod files;
 mod pool_files;
+mod ports;
 mod range_index;
 mod recording;
 mod simfs;
