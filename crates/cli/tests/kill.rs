@@ -32,7 +32,14 @@ enum Op {
     Append(Vec<u8>, Vec<u8>),
     SetAll(Vec<(Vec<u8>, Vec<u8>)>),
     Transaction(Vec<Op>),
+    /// A script that executes the commands.
+    Script(Vec<Op>),
 }
+
+/// Executes the commands in ARGV, each after the number of its words.
+const SCRIPT: &str = "local at = 1 while at <= #ARGV do local words = {} \
+     for n = 1, tonumber(ARGV[at]) do words[n] = ARGV[at + n] end \
+     redis.call(unpack(words)) at = at + 1 + #words end return 1";
 
 impl Operation for Op {
     fn apply(&self, model: &mut Contents) {
@@ -53,7 +60,7 @@ impl Operation for Op {
             }
             Op::Append(key, tail) => model.entry(key.clone()).or_default().0.extend_from_slice(tail),
             Op::SetAll(pairs) => model.extend(pairs.iter().map(|(k, v)| (k.clone(), (v.clone(), None)))),
-            Op::Transaction(ops) => ops.iter().for_each(|op| op.apply(model)),
+            Op::Transaction(ops) | Op::Script(ops) => ops.iter().for_each(|op| op.apply(model)),
         }
     }
 
@@ -65,7 +72,7 @@ impl Operation for Op {
             | Op::Increment(k, _)
             | Op::Append(k, _) => vec![k],
             Op::SetAll(pairs) => pairs.iter().map(|(k, _)| k.as_slice()).collect(),
-            Op::Transaction(ops) => ops.iter().flat_map(Op::keys).collect(),
+            Op::Transaction(ops) | Op::Script(ops) => ops.iter().flat_map(Op::keys).collect(),
         }
     }
 }
@@ -73,18 +80,42 @@ impl Operation for Op {
 impl Op {
     fn send(&self, pipe: &mut redis::Pipeline) {
         match self {
-            Op::Set(k, v) => pipe.cmd("SET").arg(k).arg(v),
-            Op::SetExpiring(k, v, at) => pipe.cmd("SET").arg(k).arg(v).arg("PXAT").arg(*at),
-            Op::Delete(k) => pipe.cmd("DEL").arg(k),
-            Op::Increment(k, by) => pipe.cmd("INCRBY").arg(k).arg(*by),
-            Op::Append(k, v) => pipe.cmd("APPEND").arg(k).arg(v),
-            Op::SetAll(pairs) => pairs.iter().fold(pipe.cmd("MSET"), |pipe, (k, v)| pipe.arg(k).arg(v)),
             Op::Transaction(ops) => {
                 pipe.cmd("MULTI");
                 ops.iter().for_each(|op| op.send(pipe));
-                pipe.cmd("EXEC")
+                pipe.cmd("EXEC");
             }
-        };
+            Op::Script(ops) => {
+                pipe.cmd("EVAL").arg(SCRIPT).arg(0);
+                for words in ops.iter().map(Op::words) {
+                    pipe.arg(words.len()).arg(words);
+                }
+            }
+            op => {
+                let mut words = op.words().into_iter();
+                let name = String::from_utf8(words.next().unwrap()).unwrap();
+                pipe.cmd(&name).arg(words.collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// The command of an operation that is one.
+    fn words(&self) -> Vec<Vec<u8>> {
+        let number = |number: &dyn std::fmt::Display| number.to_string().into_bytes();
+        match self {
+            Op::Set(k, v) => vec![b"SET".to_vec(), k.clone(), v.clone()],
+            Op::SetExpiring(k, v, at) => {
+                vec![b"SET".to_vec(), k.clone(), v.clone(), b"PXAT".to_vec(), number(at)]
+            }
+            Op::Delete(k) => vec![b"DEL".to_vec(), k.clone()],
+            Op::Increment(k, by) => vec![b"INCRBY".to_vec(), k.clone(), number(by)],
+            Op::Append(k, v) => vec![b"APPEND".to_vec(), k.clone(), v.clone()],
+            Op::SetAll(pairs) => {
+                let pairs = pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]);
+                std::iter::once(b"MSET".to_vec()).chain(pairs).collect()
+            }
+            Op::Transaction(_) | Op::Script(_) => unreachable!("not one command"),
+        }
     }
 }
 
@@ -148,6 +179,7 @@ impl Client {
         match self.rng.below(12) {
             0 => Op::SetAll((0..2 + self.rng.below(10)).map(|_| (self.key(), self.value())).collect()),
             1 => Op::Transaction((0..2 + self.rng.below(6)).map(|_| self.simple_op()).collect()),
+            2 => Op::Script((0..2 + self.rng.below(6)).map(|_| self.simple_op()).collect()),
             _ => self.simple_op(),
         }
     }

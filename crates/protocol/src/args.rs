@@ -118,10 +118,18 @@ pub struct Queue {
 impl Queue {
     /// Copies a command to the end.
     pub fn push(&mut self, args: Args<'_>) {
-        for arg in args {
-            self.spans.push(Span { start: self.bytes.len(), len: arg.len() });
-            self.bytes.extend_from_slice(arg);
-        }
+        args.iter().for_each(|arg| self.add(arg));
+        self.end();
+    }
+
+    /// Adds an argument to the command that [`Queue::end`] ends.
+    pub fn add(&mut self, arg: &[u8]) {
+        self.spans.push(Span { start: self.bytes.len(), len: arg.len() });
+        self.bytes.extend_from_slice(arg);
+    }
+
+    /// Ends a command.
+    pub fn end(&mut self) {
         self.ends.push(self.spans.len());
     }
 

@@ -55,6 +55,12 @@ impl<'a> Reply<'a> {
         self.line(text.as_bytes());
     }
 
+    /// A short text, whose line ends become spaces.
+    pub fn status(&mut self, text: &[u8]) {
+        self.out.push(b'+');
+        self.line(text);
+    }
+
     /// An error: its code, a space, the text. Line ends in it become spaces; trailing ones are
     /// removed.
     pub fn error(&mut self, message: &[u8]) {

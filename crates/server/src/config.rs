@@ -27,6 +27,9 @@ pub struct Config {
     promise: OnceLock<Promise>,
 }
 
+/// The name that Redis had for `busy-reply-threshold`.
+const OLDER_NAME: &str = "lua-time-limit";
+
 /// Grows the pool to a size and returns its new size. The error is a text for the user.
 type Grow = Box<dyn Fn(u64) -> Result<u64, String> + Send + Sync>;
 
@@ -86,6 +89,9 @@ impl Config {
     pub fn for_each(&self, wanted: &mut dyn FnMut(&str) -> bool, each: &mut dyn FnMut(&str, &str)) {
         for setting in TABLE.iter().filter(|setting| wanted(setting.name)) {
             each(setting.name, &self.shown(setting));
+        }
+        if let Some(setting) = setting(OLDER_NAME).filter(|_| wanted(OLDER_NAME)) {
+            each(OLDER_NAME, &self.shown(setting));
         }
     }
 

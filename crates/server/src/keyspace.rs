@@ -270,6 +270,8 @@ pub struct Overlay<'a, 't> {
     /// Keys that the transaction wrote or removed.
     touched: BTreeSet<Vec<u8>>,
     cleared: bool,
+    /// The keys that were touched before each clearing.
+    forgotten: Vec<BTreeSet<Vec<u8>>>,
     /// Keys that it may have written, once a random key was requested. The last one is tried first,
     /// and dropped if it is absent.
     candidates: Option<Vec<Vec<u8>>>,
@@ -286,6 +288,7 @@ impl<'a, 't> Overlay<'a, 't> {
             transaction,
             touched: BTreeSet::new(),
             cleared: false,
+            forgotten: Vec::new(),
             candidates: None,
             unpassed: Some(Cursor::START),
         }
@@ -399,7 +402,16 @@ impl Keyspace for Overlay<'_, '_> {
     }
 
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome {
-        body(self)
+        let (cleared, clearings) = (self.cleared, self.forgotten.len());
+        self.transaction.begin_attempt();
+        let outcome = body(self);
+        self.transaction.end_attempt(outcome.is_err());
+        if outcome.is_err() {
+            // Keys that it has only read may count as touched: they are looked up.
+            self.touched.extend(self.forgotten.drain(clearings..).flatten());
+            (self.cleared, self.candidates) = (cleared, None);
+        }
+        outcome
     }
 
     fn scan(
@@ -470,7 +482,7 @@ impl Keyspace for Overlay<'_, '_> {
 
     fn clear(&mut self) -> Outcome {
         self.transaction.clear()?;
-        self.touched.clear();
+        self.forgotten.push(std::mem::take(&mut self.touched));
         (self.cleared, self.candidates) = (true, None);
         Ok(())
     }

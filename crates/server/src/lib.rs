@@ -1,6 +1,7 @@
 //! The Redis-protocol server: sessions without I/O, one file per command, and the event loops.
 #![forbid(unsafe_code)]
 
+mod alone;
 pub mod clients;
 pub mod command;
 pub mod config;
@@ -8,6 +9,7 @@ mod cursors;
 pub mod keyspace;
 pub mod net;
 pub mod routing;
+mod scripts;
 pub mod server;
 pub mod session;
 pub mod shared;

@@ -17,7 +17,7 @@ use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
 pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, may_wait};
-pub(crate) use self::run::run;
+pub(crate) use self::run::{ScriptRules, call_in_script, run};
 pub use self::state::State;
 pub use crate::clients::Peer;
 use crate::{
@@ -246,7 +246,7 @@ impl Session {
     ) -> Result<usize, Flow> {
         let mut reply = Reply::new(output, self.state.resp3);
         let whole = places.len();
-        if whole - nth > 1 && self.state.is_plain() {
+        if whole - nth > 1 && self.state.is_plain() && self.shared.alone.since().is_none() {
             let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
             let grouped = ahead::execute(commands, &self.shared, &mut self.state, &mut reply, now_ms);
             if grouped > 0 || cold::is_stuck() {
@@ -258,6 +258,7 @@ impl Session {
         if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
             return Err(Flow::Long);
         }
+        self.state.may_put_off = pace == Pace::Short;
         let keys = &mut StoreKeyspace(&self.shared.store);
         let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
         run::dispatch(&mut cx, args, places[nth])?;

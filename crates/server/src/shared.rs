@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use crate::{clients::Clients, config::Config, cursors::Cursors, routing::Routing, stats::ServerStats};
+use crate::{
+    alone::Alone, clients::Clients, config::Config, cursors::Cursors, routing::Routing, scripts::Scripts,
+    stats::ServerStats,
+};
 
 /// The shared state. One per server, behind an `Arc`.
 pub struct Shared {
@@ -32,6 +35,10 @@ pub struct Shared {
     pub(crate) cursors: Cursors,
     /// Commands that workers run now, or that wait for a worker.
     pub(crate) long_commands: AtomicUsize,
+    /// The scripts that clients may call by name, and those that run.
+    pub(crate) scripts: Scripts,
+    /// Whether a transaction runs alone.
+    pub(crate) alone: Alone,
     stop_flag: Arc<StopFlag>,
     run_id: String,
 }
@@ -69,6 +76,8 @@ impl Shared {
             stats: ServerStats::default(),
             cursors: Cursors::default(),
             long_commands: AtomicUsize::new(0),
+            scripts: Scripts::default(),
+            alone: Alone::default(),
             stop_flag: Arc::default(),
             run_id: random_id(),
         }

@@ -36,9 +36,18 @@ pub struct Transaction<'t> {
     /// maintained from then on.
     more: Cell<Option<i64>>,
     aborted: bool,
+    /// What was written before, by [`Transaction::attempt`]'s body so far.
+    undo: Option<Vec<Undo>>,
+}
+
+/// What undoes a write of a transaction.
+enum Undo {
+    Key(Vec<u8>, Option<Written>),
+    Clear(Writes, bool),
 }
 
 /// The write of a transaction to a key.
+#[derive(Clone)]
 pub(crate) enum Written {
     Put {
         value: Vec<u8>,
@@ -60,6 +69,25 @@ impl<'t> Transaction<'t> {
             cleared: false,
             aborted: false,
             more: Cell::new(None),
+            undo: None,
+        }
+    }
+
+    /// Keeps what is needed to undo the writes from here on, until [`Transaction::end_attempt`].
+    /// One attempt at a time.
+    pub fn begin_attempt(&mut self) {
+        self.undo = Some(Vec::new());
+    }
+
+    /// Ends an attempt; undoes its writes if it has failed. What it has read still counts.
+    pub fn end_attempt(&mut self, failed: bool) {
+        for undo in self.undo.take().into_iter().flatten().rev().filter(|_| failed) {
+            match undo {
+                Undo::Key(key, Some(written)) => _ = self.written.insert(key, written),
+                Undo::Key(key, None) => _ = self.written.remove(&key),
+                Undo::Clear(written, cleared) => (self.written, self.cleared) = (written, cleared),
+            }
+            self.more.set(None);
         }
     }
 
@@ -112,10 +140,15 @@ impl<'t> Transaction<'t> {
             Change::Keep => {}
             Change::Put { value, expires_at } => self.put_owned(key, value, expires_at)?,
             Change::Remove if is_there => self.write(key, Written::Removed),
-            Change::Expire(at) if is_there => match self.written.get_mut(key) {
-                Some(Written::Put { expires_at, .. } | Written::Expire(expires_at)) => *expires_at = at,
-                _ => self.write(key, Written::Expire(at)),
-            },
+            Change::Expire(at) if is_there => {
+                if let (Some(undo), Some(before)) = (&mut self.undo, self.written.get(key)) {
+                    undo.push(Undo::Key(key.to_vec(), Some(before.clone())));
+                }
+                match self.written.get_mut(key) {
+                    Some(Written::Put { expires_at, .. } | Written::Expire(expires_at)) => *expires_at = at,
+                    _ => self.write(key, Written::Expire(at)),
+                }
+            }
             Change::Remove | Change::Expire(_) => {}
         }
         Ok(result)
@@ -149,7 +182,10 @@ impl<'t> Transaction<'t> {
             self.more
                 .set(Some(more - self.adds(key, self.written.get(key)) + self.adds(key, Some(&written))));
         }
-        self.written.insert(key.to_vec(), written);
+        let before = self.written.insert(key.to_vec(), written);
+        if let Some(undo) = &mut self.undo {
+            undo.push(Undo::Key(key.to_vec(), before));
+        }
     }
 
     /// By how much the write to a key changes the number of keys.
@@ -232,7 +268,10 @@ impl<'t> Transaction<'t> {
 
     /// Removes every key.
     pub fn clear(&mut self) -> Result<(), WriteError> {
-        self.written.clear();
+        let before = std::mem::take(&mut self.written);
+        if let Some(undo) = &mut self.undo {
+            undo.push(Undo::Clear(before, self.cleared));
+        }
         self.cleared = true;
         self.more.set(None);
         Ok(())

@@ -160,6 +160,8 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
     let used = stats::used_memory(&cx.shared.stats, store);
     // ORDER: Relaxed: a statistic.
     let peak = cx.shared.stats.memory_peak.load(Relaxed);
+    let (scripts, scripts_bytes) = cx.shared.scripts.size();
+    let scripts_bytes = scripts_bytes as u64;
     let (resident, system) = (system::resident_bytes(), system::memory_bytes());
     let percent = |part: u64, whole: u64| format!("{:.2}%", 100.0 * part as f64 / whole.max(1) as f64);
     fields(
@@ -179,9 +181,9 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
             ("total_system_memory_human", &human(system)),
             ("used_memory_lua", &0),
             ("used_memory_lua_human", &human(0)),
-            ("used_memory_scripts", &0),
-            ("used_memory_scripts_human", &human(0)),
-            ("number_of_cached_scripts", &0),
+            ("used_memory_scripts", &scripts_bytes),
+            ("used_memory_scripts_human", &human(scripts_bytes)),
+            ("number_of_cached_scripts", &scripts),
             ("number_of_functions", &0),
             ("number_of_libraries", &0),
             ("maxmemory", &pool.size_bytes),

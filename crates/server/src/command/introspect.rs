@@ -142,6 +142,9 @@ fn key_spec(reply: &mut Reply<'_>, spec: &KeySpec) {
     reply.bulk(b"begin_search");
     typed(reply, "index", &[("index", spec.first)]);
     reply.bulk(b"find_keys");
+    if spec.is_counted {
+        return typed(reply, "keynum", &[("keynumidx", 0), ("firstkey", 1), ("keystep", spec.step)]);
+    }
     typed(reply, "range", &[("lastkey", spec.last), ("keystep", spec.step), ("limit", 0)]);
 }
 
@@ -243,7 +246,7 @@ fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
             "set" => &["OW", "update"][..],
             _ => spec.access,
         };
-        keys.extend(spec.places(args.len()).map(|at| (args.at(at), access)));
+        keys.extend(spec.places(args).map(|at| (args.at(at), access)));
     }
     Ok(keys)
 }

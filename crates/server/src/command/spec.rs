@@ -1,6 +1,6 @@
 //! The static description of a command: everything that COMMAND INFO and COMMAND DOCS report.
 
-use terrace_protocol::{Args, Reply};
+use terrace_protocol::{Args, Reply, parse_i64};
 
 use super::{Context, Outcome};
 use crate::{keyspace::Found, session::State, shared::Shared};
@@ -70,6 +70,8 @@ pub struct KeySpec {
     pub access: &'static [&'static str],
     /// Notes on that use; may be empty.
     pub notes: &'static str,
+    /// Whether the first one is the number of keys, which follow it.
+    pub is_counted: bool,
 }
 
 impl Command {
@@ -113,6 +115,9 @@ impl Command {
     /// Index of the first key, of the last key, and the step, as in COMMAND INFO.
     pub fn key_range(&self) -> (i64, i64, i64) {
         let (Some(first), Some(last)) = (self.keys.first(), self.keys.last()) else { return (0, 0, 0) };
+        if first.is_counted {
+            return (0, 0, 0);
+        }
         let end = if last.last < 0 { last.last } else { last.first + last.last };
         (first.first, end, first.step)
     }
@@ -120,7 +125,7 @@ impl Command {
     /// The ACL categories, in Redis's order.
     pub fn category_names(&self) -> impl Iterator<Item = &'static str> {
         let implied = [
-            (self.has(flag::READONLY), category::READ),
+            (self.has(flag::READONLY) && self.categories & category::SCRIPTING == 0, category::READ),
             (self.has(flag::WRITE), category::WRITE),
             (self.has(flag::ADMIN), category::ADMIN | category::DANGEROUS),
             (self.has(flag::FAST), category::FAST),
@@ -144,20 +149,31 @@ impl KeySpec {
 
     /// One key, the argument at `index`.
     pub const fn at(index: i64, access: &'static [&'static str]) -> KeySpec {
-        KeySpec { first: index, last: 0, step: 1, access, notes: "" }
+        KeySpec { first: index, last: 0, step: 1, access, notes: "", is_counted: false }
+    }
+
+    /// As many keys as the argument at `index` says, behind it.
+    pub const fn counted(index: i64, access: &'static [&'static str], notes: &'static str) -> KeySpec {
+        KeySpec { first: index, last: 0, step: 1, access, notes, is_counted: true }
     }
 
     /// A key at every `step`th argument, from the first on.
     pub const fn every(step: i64, access: &'static [&'static str]) -> KeySpec {
-        KeySpec { first: 1, last: -1, step, access, notes: "" }
+        KeySpec { first: 1, last: -1, step, access, notes: "", is_counted: false }
     }
 
-    /// The positions of the keys in a command of so many arguments, including its name.
-    pub fn places(&self, arguments: usize) -> impl Iterator<Item = usize> {
+    /// The positions of the keys in a command with these arguments, including its name.
+    pub fn places(&self, args: Args<'_>) -> impl Iterator<Item = usize> + use<> {
         let place = |index: i64| usize::try_from(index).unwrap_or(usize::MAX);
-        let first = place(self.first);
-        let last = if self.last < 0 { arguments.saturating_sub(1) } else { first + place(self.last) };
-        (first..=last).step_by(place(self.step))
+        let (first, end) = (place(self.first), args.len());
+        let last = if self.last < 0 { end.saturating_sub(1) } else { first + place(self.last) };
+        let count = if self.is_counted { parse_i64(args.at(first)).unwrap_or(0) } else { 0 };
+        let range = match usize::try_from(count) {
+            Ok(count) if self.is_counted => first + 1..(first + 1).saturating_add(count).min(end),
+            _ if self.is_counted => first..first,
+            _ => first..last + 1,
+        };
+        range.step_by(place(self.step))
     }
 }
 
@@ -189,9 +205,15 @@ pub mod flag {
     pub const NO_MULTI: u32 = 1 << 11;
     /// Allowed while a script does not return.
     pub const ALLOW_BUSY: u32 = 1 << 12;
+    /// Not shown by MONITOR.
+    pub const SKIP_MONITOR: u32 = 1 << 13;
+    /// May have no key.
+    pub const NO_MANDATORY_KEYS: u32 = 1 << 14;
+    /// The positions of its keys depend on its arguments.
+    pub const MOVABLE_KEYS: u32 = 1 << 15;
 
     /// The names of the flags, in Redis's order.
-    pub const NAMES: [(u32, &str); 13] = [
+    pub const NAMES: [(u32, &str); 16] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -199,11 +221,14 @@ pub mod flag {
         (NOSCRIPT, "noscript"),
         (LOADING, "loading"),
         (STALE, "stale"),
+        (SKIP_MONITOR, "skip_monitor"),
         (SKIP_SLOWLOG, "skip_slowlog"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
         (NO_ASYNC_LOADING, "no_async_loading"),
         (NO_MULTI, "no_multi"),
+        (NO_MANDATORY_KEYS, "no_mandatory_keys"),
+        (MOVABLE_KEYS, "movablekeys"),
         (ALLOW_BUSY, "allow_busy"),
     ];
 }
@@ -230,9 +255,11 @@ pub mod category {
     pub const CONNECTION: u32 = 1 << 8;
     /// Concerns transactions.
     pub const TRANSACTION: u32 = 1 << 9;
+    /// Concerns scripts.
+    pub const SCRIPTING: u32 = 1 << 10;
 
     /// The names of the categories, in Redis's order.
-    pub const NAMES: [(u32, &str); 10] = [
+    pub const NAMES: [(u32, &str); 11] = [
         (KEYSPACE, "@keyspace"),
         (READ, "@read"),
         (WRITE, "@write"),
@@ -243,6 +270,7 @@ pub mod category {
         (DANGEROUS, "@dangerous"),
         (CONNECTION, "@connection"),
         (TRANSACTION, "@transaction"),
+        (SCRIPTING, "@scripting"),
     ];
 }
 
@@ -258,6 +286,8 @@ pub mod group {
     pub const SERVER: &str = "server";
     /// Commands for transactions.
     pub const TRANSACTIONS: &str = "transactions";
+    /// Commands for scripts.
+    pub const SCRIPTING: &str = "scripting";
     /// Commands about the cluster.
     pub const CLUSTER: &str = "cluster";
 }

@@ -21,6 +21,10 @@ pub static TABLE: [&Command; COUNT] = [
     &durability::LASTSAVE,
     &durability::SAVE,
     &echo::ECHO,
+    &eval::EVAL,
+    &eval::EVALSHA,
+    &eval::EVALSHA_RO,
+    &eval::EVAL_RO,
     &exists::EXISTS,
     &exists::TOUCH,
     &expire::EXPIRE,
@@ -29,6 +33,7 @@ pub static TABLE: [&Command; COUNT] = [
     &expire::PEXPIREAT,
     &flush::FLUSHALL,
     &flush::FLUSHDB,
+    &script::FUNCTION,
     &get::GET,
     &getdel::GETDEL,
     &getex::GETEX,
@@ -58,6 +63,7 @@ pub static TABLE: [&Command; COUNT] = [
     &rename::RENAMENX,
     &reset::RESET,
     &scan::SCAN,
+    &script::SCRIPT,
     &select::SELECT,
     &set::SET,
     &setex::PSETEX,
@@ -90,7 +96,7 @@ pub static TABLE: [&Command; COUNT] = [
     &x_range::X_RANGE,
 ];
 
-const COUNT: usize = 84;
+const COUNT: usize = 90;
 
 /// Slots of the hash table below: a power of two, much larger than `COUNT`, so that collisions are
 /// rare.

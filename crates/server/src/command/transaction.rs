@@ -11,8 +11,10 @@ use terrace_protocol::{Args, Queue, Reply};
 
 use super::*;
 use crate::{
+    alone::Runs,
     keyspace::Overlay,
-    session::{self, State},
+    net::unix_ms,
+    session::{self, Flow, State},
     shared::Shared,
 };
 
@@ -184,8 +186,8 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
         return Err(Failure::Text("EXECABORT Transaction discarded because of previous errors."));
     }
     let done = run_queue(cx, &multi, &watched);
-    if cold::is_stuck() {
-        // It runs again after the cold reads that it wants.
+    if cold::is_stuck() || cx.state.put_off.is_some() {
+        // It runs again after the cold reads that it wants, or elsewhere, or later.
         (cx.state.multi, cx.state.watched) = (Some(multi), watched.into_iter().collect());
         cx.state.resp3 = cx.reply.resp3();
     }
@@ -198,11 +200,16 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
     let (mut replies, mut executed) = (Vec::new(), Vec::new());
     let was_resp3 = cx.reply.resp3();
     let state = &mut *cx.state;
+    let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
     let done = shared.store.transaction_if(watched, |transaction| {
         // The store runs this again after a conflicting write: start from the beginning.
         replies.clear();
         state.resp3 = was_resp3;
+        if !runs.begin() {
+            (state.put_off, state.alone_next) = (Some(Flow::Later), true);
+            return Err(Failure::Text("ERR the transaction was put off"));
+        }
         let mut overlay = Overlay::new(&shared.store, transaction);
         for args in multi.queue.iter() {
             let reply = Reply::new(&mut replies, state.resp3);
@@ -214,7 +221,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
         }
         Ok::<(), Failure>(())
     });
-    if cold::is_stuck() {
+    if cold::is_stuck() || cx.state.put_off.is_some() {
         executed.into_iter().for_each(|place| cx.state.counters.cancel(place));
     }
     let done = done?;

@@ -67,6 +67,9 @@ pub enum Key {
     Save,
     Databases,
     NotifyKeyspaceEvents,
+    BusyReplyThreshold,
+    ScriptMemory,
+    ScriptInstructions,
 }
 
 impl Setting {
@@ -78,6 +81,9 @@ impl Setting {
 
 /// The setting called `name`, in any case.
 pub fn setting(name: &str) -> Option<&'static Setting> {
+    // The name that Redis had before.
+    let is_older = name.eq_ignore_ascii_case(super::OLDER_NAME);
+    let name = if is_older { "busy-reply-threshold" } else { name };
     TABLE.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
 }
 
@@ -191,4 +197,12 @@ pub static TABLE: &[Setting] = &[
         "there are no snapshots to schedule: a write is as durable as --durability says when it is answered"),
     fact(Key::Databases, "databases", "1", "there is one database"),
     fact(Key::NotifyKeyspaceEvents, "notify-keyspace-events", "", "there are no keyspace notifications"),
+    line(Key::BusyReplyThreshold, ["busy-reply-threshold", "busy-reply-threshold", "TERRACE_BUSY_REPLY_THRESHOLD"],
+        Kind::Number { min: 0, max: NEVER }, "5000", LIVE,
+        "Milliseconds that writes wait for a script that has to run alone, before they are refused with BUSY; 0: no limit"),
+    line(Key::ScriptMemory, ["script-memory", "script-memory", "TERRACE_SCRIPT_MEMORY"], Kind::Size { min: 2 << 20 }, "64mb", LIVE,
+        "Memory that a script may use"),
+    line(Key::ScriptInstructions, ["script-instructions", "script-instructions", "TERRACE_SCRIPT_INSTRUCTIONS"],
+        Kind::Number { min: 0, max: u64::MAX >> 1 }, "0", LIVE,
+        "Instructions of Lua that a script may execute; 0: no limit"),
 ];

@@ -374,6 +374,7 @@ impl EventLoop {
 
     /// Answers the requests that have arrived, and waits a while until the replies are sent.
     fn finish(&mut self, turn: &mut Turn<'_>, events: &mut Events) -> io::Result<()> {
+        self.shared.scripts.shut_down();
         let accepted = self.hub.receive(self.number);
         self.admit(accepted, turn);
         let deadline = turn.now + FINISH_MS;

@@ -61,9 +61,9 @@ pub(super) fn fail(shared: &Shared, state: &mut State, reply: &mut Reply<'_>, fa
 }
 
 /// The slot of a command's keys, which must be the same for all of them.
-fn slot_of(command: &Command, args: Args<'_>) -> Result<Option<u16>, Failure> {
+pub(super) fn slot_of(command: &Command, args: Args<'_>) -> Result<Option<u16>, Failure> {
     let mut found = None;
-    for key in command.keys.iter().flat_map(|spec| spec.places(args.len())) {
+    for key in command.keys.iter().flat_map(|spec| spec.places(args)) {
         let slot = slot(args.at(key));
         if found.is_some_and(|found| found != slot) {
             return Err(Failure::CROSS_SLOT);

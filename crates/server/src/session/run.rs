@@ -9,6 +9,8 @@ use super::{
     route::{self, Refusal},
 };
 use crate::command::{Command, Context, Failure, Outcome, Run, flag, is_of_another_type, table};
+use crate::config::Key;
+use crate::routing::Place;
 
 /// A command that exists. `place` identifies it in the table.
 #[derive(Clone, Copy)]
@@ -46,6 +48,9 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize
 fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -> Result<(), Flow> {
     let Resolved { command, place } = resolved;
     let is_queued = is_queued(cx, command);
+    if !is_queued && let Some(since_ms) = cx.shared.alone.since().filter(|_| writes(command)) {
+        return wait_for_alone(cx, resolved, since_ms);
+    }
     match route::check(cx, command, args, is_queued) {
         Ok(slot) if is_queued => queue(cx, command, args, slot),
         Ok(_) => match execute(cx, resolved, args) {
@@ -53,6 +58,9 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
             // gone with its EXEC, so that says so.
             Err(Failure::NotOwner { .. }) if command.name != "exec" && route::may_wait(cx) => {
                 return Err(Flow::Later);
+            }
+            _ if cx.state.put_off.is_some() => {
+                return Err(cx.state.put_off.take().unwrap_or(Flow::Later));
             }
             done => {
                 cx.state.held_since = None;
@@ -71,6 +79,29 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
     Ok(())
 }
 
+/// Whether a command may write, by itself or by what it executes.
+fn writes(command: &Command) -> bool {
+    command.has(flag::WRITE) || ["exec", "eval", "evalsha"].contains(&command.name)
+}
+
+/// What becomes of a write while a transaction runs alone: it is tried again in a moment, or
+/// refused if that takes long.
+fn wait_for_alone(cx: &mut Context<'_>, resolved: Resolved, since_ms: u64) -> Result<(), Flow> {
+    let threshold_ms = cx.shared.config.number(Key::BusyReplyThreshold);
+    if threshold_ms == 0 || cx.now_ms.saturating_sub(since_ms) <= threshold_ms {
+        return Err(Flow::Later);
+    }
+    cx.state.counters.record_rejection(resolved.place);
+    if resolved.command.name == "exec" {
+        cx.state.clear_transaction();
+    }
+    refuse(cx, BUSY);
+    Ok(())
+}
+
+const BUSY: Failure =
+    Failure::Text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+
 /// Replies with an error instead of queueing or executing a command. A transaction then fails.
 fn refuse(cx: &mut Context<'_>, failure: Failure) {
     if let Some(multi) = &mut cx.state.multi {
@@ -85,7 +116,7 @@ pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>,
     let resolved = resolve(args, table::position(args.name()));
     match resolved.and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
         Ok(resolved) => match execute(cx, resolved, args) {
-            Err(failure) if failure.is_of_cluster() => Err(failure),
+            Err(failure) if failure.is_of_cluster() || cx.state.put_off.is_some() => Err(failure),
             done => {
                 _ = done.map_err(|failure| fail(cx, failure));
                 Ok((!cold::is_stuck()).then_some(resolved.place))
@@ -97,6 +128,63 @@ pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>,
         }
     }
 }
+
+/// What the commands of a script may do.
+#[derive(Clone, Copy)]
+pub(crate) struct ScriptRules {
+    /// No command may write.
+    pub(crate) is_read_only: bool,
+    /// In a cluster, the slot of all keys, once there is one.
+    pub(crate) slot: Option<u16>,
+}
+
+/// Executes a command of a script. Adds what identifies it to `executed`, if its call was counted.
+pub(crate) fn call_in_script(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    rules: &mut ScriptRules,
+    executed: &mut Vec<usize>,
+) -> Outcome {
+    let resolved = resolve(args, table::position(args.name())).map_err(|_| unknown_in_script(args))?;
+    let command = resolved.command;
+    if !command.accepts(args.len()) {
+        return Err(Failure::Text("ERR Wrong number of args calling Redis command from script"));
+    }
+    if command.has(flag::NOSCRIPT) {
+        return Err(Failure::Text("ERR This Redis command is not allowed from script"));
+    }
+    if rules.is_read_only && command.has(flag::WRITE) {
+        return Err(Failure::Text("ERR Write commands are not allowed from read-only scripts."));
+    }
+    if let Some(routing) = &cx.shared.routing
+        && let Some(slot) = route::slot_of(command, args)?
+    {
+        let is_here = || matches!(routing.place(slot, cx.state.asking), Place::Here);
+        match rules.slot {
+            Some(first) if first == slot => {}
+            Some(_) => return Err(Failure::Text(CROSSES)),
+            None if is_here() => rules.slot = Some(slot),
+            None => return Err(Failure::Text(NOT_HERE)),
+        }
+    }
+    let outcome = execute(cx, resolved, args);
+    executed.extend((!cold::is_stuck()).then_some(resolved.place));
+    outcome
+}
+
+const CROSSES: &str = "ERR Script attempted to access keys that do not hash to the same slot";
+const NOT_HERE: &str = "ERR Script attempted to access a non local key in a cluster node";
+
+fn unknown_in_script(args: Args<'_>) -> Failure {
+    match is_of_another_type(args.name()) {
+        true => Failure::of(&[UNKNOWN_IN_SCRIPT, b" ", OF_ANOTHER_TYPE]),
+        false => Failure::of(&[UNKNOWN_IN_SCRIPT]),
+    }
+}
+
+const UNKNOWN_IN_SCRIPT: &[u8] = b"ERR Unknown Redis command called from script";
+const OF_ANOTHER_TYPE: &[u8] =
+    b"(Terrace holds strings: it has no hashes, lists, sets, sorted sets, streams or other types)";
 
 /// Executes a command. If it fails, it has written no reply.
 fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) -> Outcome {
@@ -202,11 +290,7 @@ fn unknown(args: Args<'_>) -> Failure {
         quoted.extend_from_slice(cut(arg, QUOTED - (quoted.len() - 1)));
         quoted.extend_from_slice(b"' ");
     }
-    let why: &[u8] = if is_of_another_type(args.name()) {
-        b"(Terrace holds strings: it has no hashes, lists, sets, sorted sets, streams or other types)"
-    } else {
-        b""
-    };
+    let why = if is_of_another_type(args.name()) { OF_ANOTHER_TYPE } else { b"" };
     Failure::of(&[
         b"ERR unknown command '",
         printed(args.name()),

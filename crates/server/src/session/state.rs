@@ -42,6 +42,12 @@ pub struct State {
     pub(crate) asking: bool,
     /// When the next command was first put off because its slot is being moved.
     pub(crate) held_since: Option<u64>,
+    /// Whether a script that takes long may be put off: the thread serves other connections, too.
+    pub(crate) may_put_off: bool,
+    /// The next step, because the current command was put off and had no effect.
+    pub(crate) put_off: Option<Flow>,
+    /// Whether the next transaction runs alone at once: another one did when it had to.
+    pub(crate) alone_next: bool,
     /// The last command: its index in the table, and above 16 bits its subcommand's index plus one.
     pub(crate) last_command: usize,
 }
@@ -60,6 +66,9 @@ impl State {
             watched: HashMap::new(),
             asking: false,
             held_since: None,
+            may_put_off: false,
+            put_off: None,
+            alone_next: false,
             last_command: usize::MAX,
         }
     }

@@ -232,7 +232,7 @@ fn held_connection_waits_while_its_loop_serves_others() {
 
 /// Whether python3 has redis-py. If not, says so.
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
-fn has_redis_py() -> bool {
+pub(crate) fn has_redis_py() -> bool {
     let found = Command::new("python3").args(["-c", "import redis.cluster"]).output();
     let has = found.is_ok_and(|found| found.status.success());
     if !has {

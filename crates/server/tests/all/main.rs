@@ -17,3 +17,4 @@ mod net_limits;
 mod net_metrics;
 mod net_serving;
 mod ordered;
+mod scripts;

@@ -1,0 +1,258 @@
+//! EVAL, EVALSHA, EVAL_RO, EVALSHA_RO
+//!
+//! A script is one transaction: it sees the store through an overlay as EXEC does, and runs again
+//! if what it has read was changed by others. If it fails, or is ended, nothing of it happens.
+
+use std::{cell::RefCell, sync::Arc};
+
+use terrace::cold;
+use terrace_protocol::Args;
+use terrace_script::{
+    CallError, Ended, Host, Limits, Machine, Run as ScriptRun, Script, Stop, StopFlag, flag as script_flag,
+};
+
+use super::*;
+use crate::{
+    alone::Runs,
+    config::Key,
+    keyspace::Keyspace,
+    net::unix_ms,
+    session::{self, Flow, ScriptRules, State},
+    shared::Shared,
+};
+
+pub(super) static EVAL: Command = Command {
+    keys: &[KeySpec::counted(
+        2,
+        ACCESS,
+        "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE",
+    )],
+    summary: "Runs a Lua script as one transaction.",
+    ..family("eval", 0, eval)
+};
+
+pub(super) static EVALSHA: Command = Command {
+    keys: &[KeySpec::counted(2, ACCESS, "")],
+    summary: "Runs a Lua script that the server knows by the SHA-1 of its text, as one transaction.",
+    ..family("evalsha", 0, evalsha)
+};
+
+pub(super) static EVAL_RO: Command = Command {
+    keys: &[KeySpec::counted(
+        2,
+        ACCESS_RO,
+        "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS",
+    )],
+    since: "7.0.0",
+    summary: "Runs a Lua script that writes nothing.",
+    ..family("eval_ro", flag::READONLY, eval_ro)
+};
+
+pub(super) static EVALSHA_RO: Command = Command {
+    keys: &[KeySpec::counted(2, ACCESS_RO, "")],
+    since: "7.0.0",
+    summary: "Runs a Lua script that writes nothing and that the server knows by the SHA-1 of its text.",
+    ..family("evalsha_ro", flag::READONLY, evalsha_ro)
+};
+
+const ACCESS: &[&str] = &["RW", "access", "update"];
+const ACCESS_RO: &[&str] = &["RO", "access"];
+const FLAGS: u32 =
+    flag::NOSCRIPT | flag::STALE | flag::SKIP_MONITOR | flag::NO_MANDATORY_KEYS | flag::MOVABLE_KEYS;
+
+const fn family(name: &'static str, more: u32, run: fn(&mut Context<'_>, Args<'_>) -> Outcome) -> Command {
+    Command {
+        flags: FLAGS | more,
+        categories: category::SCRIPTING,
+        since: "2.6.0",
+        complexity: "Depends on the script that is executed.",
+        ..Command::new(name, -3, group::SCRIPTING, Run::General(run))
+    }
+}
+
+/// Instructions after which a script leaves its loop: about a millisecond. It then runs again, on a
+/// worker.
+const BUDGET: u64 = 200_000;
+
+thread_local! {
+    /// The state of Lua of this thread, while no script runs.
+    static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
+}
+
+/// Calls `body` with this thread's state of Lua.
+pub(super) fn with_machine<R>(body: impl FnOnce(&Machine) -> R) -> Result<R, Failure> {
+    let kept = MACHINE.with_borrow_mut(Option::take);
+    let made = kept.map_or_else(Machine::new, Ok);
+    let machine =
+        made.map_err(|error| Failure::Made(format!("ERR cannot start Lua: {error}").into_bytes().into()))?;
+    let result = body(&machine);
+    if !machine.is_spoilt() {
+        MACHINE.with_borrow_mut(|kept| *kept = Some(machine));
+    }
+    Ok(result)
+}
+
+fn eval(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let script = by_text(cx.shared, args.at(1))?;
+    execute(cx, &script, args, false)
+}
+
+fn eval_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let script = by_text(cx.shared, args.at(1))?;
+    execute(cx, &script, args, true)
+}
+
+fn evalsha(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let script = by_sha(cx.shared, args.at(1))?;
+    execute(cx, &script, args, false)
+}
+
+fn evalsha_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let script = by_sha(cx.shared, args.at(1))?;
+    execute(cx, &script, args, true)
+}
+
+fn by_text(shared: &Shared, text: &[u8]) -> Result<Arc<Script>, Failure> {
+    match shared.scripts.get(&Script::sha(text)) {
+        Some(script) => Ok(script),
+        None => load(shared, text, false),
+    }
+}
+
+fn by_sha(shared: &Shared, sha: &[u8]) -> Result<Arc<Script>, Failure> {
+    let sha = String::from_utf8_lossy(sha).to_ascii_lowercase();
+    shared.scripts.get(&sha).ok_or(Failure::Text("NOSCRIPT No matching script. Please use EVAL."))
+}
+
+/// Compiles a script and keeps it.
+pub(super) fn load(shared: &Shared, text: &[u8], for_ever: bool) -> Result<Arc<Script>, Failure> {
+    let script = Script::new(text).map_err(|error| Failure::Made(error.into_bytes().into()))?;
+    with_machine(|machine| machine.compile(&script))?.map_err(Failure::Made)?;
+    let script = Arc::new(script);
+    shared.scripts.add(Arc::clone(&script), for_ever);
+    Ok(script)
+}
+
+/// The number of keys among the arguments.
+fn key_count(args: Args<'_>) -> Result<usize, Failure> {
+    match usize::try_from(parse::integer(args.at(2))?) {
+        Err(_) => Err(Failure::Text("ERR Number of keys can't be negative")),
+        Ok(count) if count > args.len() - 3 => {
+            Err(Failure::Text("ERR Number of keys can't be greater than number of args"))
+        }
+        Ok(count) => Ok(count),
+    }
+}
+
+/// Runs a script as one transaction, and replies.
+fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: bool) -> Outcome {
+    let keys = key_count(args)?;
+    let shared = cx.shared;
+    if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
+        return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
+    }
+    let rules = ScriptRules {
+        is_read_only: is_read_only || script.has(script_flag::NO_WRITES),
+        slot: (keys > 0).then(|| terrace_protocol::slot(args.at(3))),
+    };
+    let (flag, limits) = (StopFlag::default(), limits(shared, cx.state));
+    // A script with a budget ends soon by itself.
+    let running = (limits.budget == 0).then(|| shared.scripts.begin(unix_ms(), &flag));
+    let run = ScriptRun { args: args.from(3), keys, limits, flag: &flag };
+    let place = cx.state.last_command;
+    let done = with_machine(|machine| transact(cx, machine, script, run, rules))?;
+    cx.state.last_command = place;
+    drop(running);
+    done
+}
+
+fn limits(shared: &Shared, state: &State) -> Limits {
+    let number = |key| shared.config.number(key);
+    Limits {
+        memory: usize::try_from(number(Key::ScriptMemory)).unwrap_or(usize::MAX),
+        instructions: number(Key::ScriptInstructions),
+        budget: if state.may_put_off { BUDGET } else { 0 },
+    }
+}
+
+/// Runs a script until it commits or fails.
+fn transact(
+    cx: &mut Context<'_>,
+    machine: &Machine,
+    script: &Script,
+    run: ScriptRun<'_>,
+    rules: ScriptRules,
+) -> Outcome {
+    let Context { keys, shared, state, reply, now_ms } = cx;
+    let (mark, tally) = (reply.mark(), state.tally);
+    let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
+    let mut executed = Vec::new();
+    let done = keys.atomically(&mut |keys| {
+        // The store runs this again after a conflicting write: start from the beginning.
+        reply.rewind(mark);
+        if !runs.begin() {
+            (state.put_off, state.alone_next) = (Some(Flow::Later), true);
+            return Err(PUT_OFF);
+        }
+        let (executed, failure) = (&mut executed, None);
+        let mut calls = Calls { keys, shared, state, now_ms: *now_ms, rules, executed, failure };
+        let ended = machine.run(script, run, &mut calls, reply);
+        let failure = calls.failure.take();
+        match ended {
+            Ok(()) => Ok(()),
+            Err(Ended::Failed(text)) => Err(Failure::Made(text)),
+            Err(Ended::Stopped(Stop::OverBudget, _)) => {
+                state.put_off = Some(Flow::Long);
+                Err(PUT_OFF)
+            }
+            Err(Ended::Stopped(_, text)) => Err(failure.unwrap_or(Failure::Made(text))),
+        }
+    });
+    if cold::is_stuck() || state.put_off.is_some() {
+        // It runs again, as if for the first time.
+        state.tally = tally;
+        executed.into_iter().for_each(|place| state.counters.cancel(place));
+    }
+    done
+}
+
+const PUT_OFF: Failure = Failure::Text("ERR the script was put off");
+
+/// The commands of a script.
+struct Calls<'a> {
+    keys: &'a mut dyn Keyspace,
+    shared: &'a Shared,
+    state: &'a mut State,
+    now_ms: u64,
+    rules: ScriptRules,
+    executed: &'a mut Vec<usize>,
+    /// Why the transaction cannot go on.
+    failure: Option<Failure>,
+}
+
+impl Host for Calls<'_> {
+    fn call(&mut self, args: Args<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), CallError> {
+        let reply = terrace_protocol::Reply::new(out, resp3);
+        let cx = &mut Context {
+            keys: &mut *self.keys,
+            shared: self.shared,
+            state: &mut *self.state,
+            reply,
+            now_ms: self.now_ms,
+        };
+        let outcome = session::call_in_script(cx, args, &mut self.rules, self.executed);
+        match outcome {
+            _ if cold::is_stuck() => Err(CallError::Abandon),
+            Ok(()) => Ok(()),
+            Err(failure) if failure.is_of_cluster() => {
+                self.failure = Some(failure);
+                Err(CallError::Abandon)
+            }
+            Err(failure) => Err(CallError::Failed(failure.message().into())),
+        }
+    }
+
+    fn knows(&self, args: Args<'_>) -> bool {
+        table::lookup(args.name()).is_some()
+    }
+}

@@ -1,0 +1,368 @@
+//! Lua scripts: each is one transaction, and all of it or nothing.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+};
+
+use crate::common::{Client, Running, ask, command};
+
+/// Sends a command; returns its reply in one line.
+fn send(client: &mut Client, words: &[&str]) -> String {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    client.send(&command(&words)).0
+}
+
+/// Without the end of an error that names the script.
+fn short(reply: &str) -> &str {
+    reply.split(" script: ").next().unwrap_or_default()
+}
+
+/// Checks the replies to commands, which begin with EVAL's text.
+fn check(client: &mut Client, cases: &[(&[&str], &str)]) {
+    for (words, reply) in cases {
+        let found = send(client, words);
+        assert_eq!(short(&found), *reply, "{words:?}");
+    }
+}
+
+/// Counts calls within a window.
+const RATE_LIMIT: &str = "local count = redis.call('INCR', KEYS[1]) \
+     if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end \
+     return {count, redis.call('PTTL', KEYS[1]), count <= tonumber(ARGV[2])}";
+
+#[test]
+fn eval_runs_a_rate_limit() {
+    let mut client = Client::new();
+    check(
+        &mut client,
+        &[
+            (&["EVAL", RATE_LIMIT, "1", "user:1", "1000", "2"], "*3 :1 :1000 :1"),
+            (&["EVAL", RATE_LIMIT, "1", "user:1", "1000", "2"], "*3 :2 :1000 :1"),
+            (&["EVAL", RATE_LIMIT, "1", "user:1", "1000", "2"], "*3 :3 :1000 $-1"),
+        ],
+    );
+    client.clock.advance(1001);
+    check(&mut client, &[(&["EVAL", RATE_LIMIT, "1", "user:1", "1000", "2"], "*3 :1 :1000 :1")]);
+}
+
+#[test]
+fn evalsha_and_script_share_a_cache() {
+    let mut client = Client::new();
+    let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    let none = "-NOSCRIPT No matching script. Please use EVAL.";
+    check(
+        &mut client,
+        &[
+            (&["EVALSHA", sha, "0"], none),
+            (&["SCRIPT", "EXISTS", sha, "x"], "*2 :0 :0"),
+            (&["SCRIPT", "LOAD", "return 1"], &format!("$40 {sha}")),
+            (&["EVALSHA", &sha.to_uppercase(), "0"], ":1"),
+            (&["SCRIPT", "EXISTS", sha, "x"], "*2 :1 :0"),
+        ],
+    );
+    let mut another = client.another();
+    check(
+        &mut another,
+        &[
+            (&["EVALSHA_RO", sha, "0"], ":1"),
+            (&["SCRIPT", "FLUSH", "ASYNC"], "+OK"),
+            (&["SCRIPT", "FLUSH", "foo"], "-ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+            (&["EVALSHA", sha, "0"], none),
+            (&["EVAL", "return 1", "0"], ":1"),
+            (&["EVALSHA", sha, "0"], ":1"),
+            (
+                &["SCRIPT", "LOAD", "syntax error"],
+                "-ERR Error compiling script (new function): user_script:1: '=' expected near 'error'",
+            ),
+            (&["SCRIPT", "KILL"], "-NOTBUSY No scripts in execution right now."),
+            (&["SCRIPT", "DEBUG", "NO"], "+OK"),
+            (&["SCRIPT", "DEBUG", "foo"], "-ERR Use SCRIPT DEBUG YES/SYNC/NO"),
+            (&["FUNCTION", "FLUSH"], "+OK"),
+            (&["FUNCTION", "LIST"], "*0"),
+            (&["FUNCTION", "KILL"], "-NOTBUSY No scripts in execution right now."),
+        ],
+    );
+}
+
+#[test]
+fn wrong_calls_are_refused_as_in_redis() {
+    let mut client = Client::new();
+    check(
+        &mut client,
+        &[
+            (&["EVAL", "return 1", "-1"], "-ERR Number of keys can't be negative"),
+            (&["EVAL", "return 1", "1"], "-ERR Number of keys can't be greater than number of args"),
+            (&["EVAL", "return 1", "a"], "-ERR value is not an integer or out of range"),
+            (&["EVAL", "return 1"], "-ERR wrong number of arguments for 'eval' command"),
+            (
+                &["EVAL", "return redis.call('get')", "0"],
+                "-ERR Wrong number of args calling Redis command from script",
+            ),
+            (
+                &["EVAL", "return redis.call('multi')", "0"],
+                "-ERR This Redis command is not allowed from script",
+            ),
+            (
+                &["EVAL", "return redis.call('eval', 'return 1', 0)", "0"],
+                "-ERR This Redis command is not allowed from script",
+            ),
+            (&["EVAL", "return redis.call('nope')", "0"], "-ERR Unknown Redis command called from script"),
+            (
+                &["EVAL_RO", "return redis.call('set', 'a', 'b')", "0"],
+                "-ERR Write commands are not allowed from read-only scripts.",
+            ),
+            (
+                &["EVAL", "#!lua flags=no-writes\nreturn redis.call('set', 'a', 'b')", "0"],
+                "-ERR Write commands are not allowed from read-only scripts.",
+            ),
+            (&["EVAL", "#!js\nreturn 1", "0"], "-ERR Unexpected engine in script shebang: #!js"),
+            (&["EVAL_RO", "return redis.call('get', 'a')", "0"], "$-1"),
+            (&["EVAL", "return redis.call('incr', KEYS[1])", "1", "n"], ":1"),
+            (&["COMMAND", "GETKEYS", "EVAL", "x", "2", "a", "b", "c"], "*2 $1 a $1 b"),
+        ],
+    );
+    assert!(
+        send(&mut client, &["EVAL", "return redis.call('hget', 'a', 'b')", "0"])
+            .contains("Terrace holds strings")
+    );
+}
+
+#[test]
+fn failed_script_changes_nothing() {
+    let mut client = Client::new();
+    send(&mut client, &["SET", "kept", "1"]);
+    for end in ["error('x')", "redis.call('incr', 'text')", "return redis.call('get')", "local a = nil + 1"] {
+        let text = format!(
+            "redis.call('set', 'text', 'abc') redis.call('del', 'kept') redis.call('set', 'new', 1) {end}"
+        );
+        let reply = send(&mut client, &["EVAL", &text, "0"]);
+        assert!(reply.starts_with("-ERR"), "{reply}");
+        assert_eq!(send(&mut client, &["MGET", "kept", "text", "new"]), "*3 $1 1 $-1 $-1", "{end}");
+    }
+    // An error that the script catches is none.
+    let text = "redis.call('set', 'new', 1) redis.pcall('incr', 'nope', 'x') return redis.call('get', 'new')";
+    assert_eq!(send(&mut client, &["EVAL", text, "0"]), "$1 1");
+}
+
+#[test]
+fn failed_script_in_exec_takes_back_its_own_writes_only() {
+    let mut client = Client::new();
+    let failing = "redis.call('set', 'a', 2) redis.call('expire', 'b', 100) redis.call('flushall') \
+                   redis.call('set', 'c', 2) error('x')";
+    client.expect(&[
+        ("SET b 0", "+OK"),
+        ("SET old 0", "+OK"),
+        ("MULTI", "+OK"),
+        ("SET a 1", "+QUEUED"),
+        ("SET b 1", "+QUEUED"),
+    ]);
+    assert_eq!(send(&mut client, &["EVAL", failing, "0"]), "+QUEUED");
+    client.expect(&[
+        ("DBSIZE", "+QUEUED"),
+        ("MGET a b c old", "+QUEUED"),
+        ("TTL b", "+QUEUED"),
+        ("INCR a", "+QUEUED"),
+    ]);
+    let reply = send(&mut client, &["EXEC"]);
+    let (before, after) =
+        (reply.split(" -ERR").next().unwrap(), reply.rsplit("user_script:1. ").next().unwrap());
+    assert_eq!(before, "*7 +OK +OK");
+    assert_eq!(after, ":3 *4 $1 1 $1 1 $-1 $1 0 :-1 :2");
+    client.expect(&[("MGET a b c old", "*4 $1 2 $1 1 $-1 $1 0"), ("DBSIZE", ":3"), ("TTL b", ":-1")]);
+}
+
+#[test]
+fn script_changes_watched_keys() {
+    let mut client = Client::new();
+    client.expect(&[("SET a 1", "+OK"), ("WATCH a", "+OK")]);
+    assert_eq!(send(&mut client, &["EVAL", "return redis.call('get', 'a')", "0"]), "$1 1");
+    client.expect(&[("MULTI", "+OK"), ("GET a", "+QUEUED"), ("EXEC", "*1 $1 1"), ("WATCH a", "+OK")]);
+    assert_eq!(send(&mut client, &["EVAL", "return redis.call('incr', 'a')", "0"]), ":2");
+    client.expect(&[("MULTI", "+OK"), ("GET a", "+QUEUED"), ("EXEC", "*-1")]);
+}
+
+#[test]
+fn script_sees_resp3_only_if_it_asks() {
+    let mut client = Client::new();
+    send(&mut client, &["HELLO", "3"]);
+    check(
+        &mut client,
+        &[
+            (&["EVAL", "return redis.call('get', 'none') == false", "0"], ":1"),
+            (&["EVAL", "redis.setresp(3) return redis.call('get', 'none') == nil", "0"], "#t"),
+            (&["EVAL", "return nil", "0"], "_"),
+            (&["EVAL", "return {double=2.5}", "0"], ",2.5"),
+        ],
+    );
+}
+
+#[test]
+fn limits_are_settings() {
+    let mut client = Client::new();
+    client.expect(&[
+        ("CONFIG SET script-instructions 1000000", "+OK"),
+        ("CONFIG SET lua-time-limit 100", "+OK"),
+        ("CONFIG GET busy-reply-threshold", "*2 $20 busy-reply-threshold $3 100"),
+        ("CONFIG GET lua-time-limit", "*2 $14 lua-time-limit $3 100"),
+        ("CONFIG SET script-memory 4mb", "+OK"),
+    ]);
+    let endless = "redis.call('set', 'a', 1) while true do end";
+    let reply = send(&mut client, &["EVAL", endless, "0"]);
+    assert!(reply.starts_with("-ERR the script executed more instructions"), "{reply}");
+    let reply = send(&mut client, &["EVAL", "redis.call('set', 'a', 1) return ('x'):rep(1e9)", "0"]);
+    assert!(reply.starts_with("-ERR not enough memory"), "{reply}");
+    client.expect(&[("EXISTS a", ":0")]);
+}
+
+/// A line of a reply.
+fn line(stream: &mut UnixStream) -> String {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        line.push(byte[0]);
+    }
+    String::from_utf8_lossy(&line).trim_end().to_string()
+}
+
+fn eval(text: &str, args: &[&str]) -> Vec<u8> {
+    let words: Vec<&[u8]> = ["EVAL", text, "0"].iter().chain(args).map(|word| word.as_bytes()).collect();
+    command(&words)
+}
+
+const ACCOUNTS: usize = 8;
+/// Moves money from one account to another one.
+const MOVE: &str = "local from, to = tonumber(redis.call('get', ARGV[1])), tonumber(redis.call('get', ARGV[2])) \
+     redis.call('set', ARGV[1], from - 1) if ARGV[1] ~= ARGV[2] then redis.call('set', ARGV[2], to + 1) \
+     else redis.call('set', ARGV[1], from) end return 1";
+const SUM: &str =
+    "local sum = 0 for n = 0, 7 do sum = sum + redis.call('get', 'account:' .. n) end return sum";
+
+#[test]
+fn concurrent_scripts_are_atomic() {
+    let running = Running::start(&[("threads", "2")]);
+    let mut client = running.connect();
+    for account in 0..ACCOUNTS {
+        ask(&mut client, format!("SET account:{account} 100\r\n").as_bytes(), b"+OK\r\n");
+    }
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let movers: Vec<_> = (0..3)
+            .map(|seed| {
+                let mut stream = running.connect();
+                scope.spawn(move || {
+                    for nth in 0..1000 {
+                        let (from, to) = ((nth * 7 + seed) % ACCOUNTS, (nth * 3 + seed * 5) % ACCOUNTS);
+                        let (from, to) = (format!("account:{from}"), format!("account:{to}"));
+                        ask(&mut stream, &eval(MOVE, &[&from, &to]), b":1\r\n");
+                    }
+                })
+            })
+            .collect();
+        let mut stream = running.connect();
+        let ended = &ended;
+        scope.spawn(move || {
+            while !ended.load(Relaxed) {
+                ask(&mut stream, &eval(SUM, &[]), b":800\r\n");
+            }
+        });
+        movers.into_iter().for_each(|mover| mover.join().unwrap());
+        ended.store(true, Relaxed);
+    });
+}
+
+/// Reads a counter, works for some milliseconds, and writes it.
+const SLOW: &str = "local n = redis.call('get', 'hot') for _ = 1, 3000000 do end \
+                    redis.call('set', 'copy', n) return 'done'";
+
+#[test]
+fn long_script_commits_beside_writers_and_delays_no_reader() {
+    let running = Running::start(&[("threads", "2")]);
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (mut writer, mut reader) = (running.connect(), running.connect());
+        let ended = &ended;
+        scope.spawn(move || {
+            while !ended.load(Relaxed) {
+                writer.write_all(b"INCR hot\r\n").unwrap();
+                assert!(line(&mut writer).starts_with(':'));
+            }
+        });
+        scope.spawn(move || {
+            while !ended.load(Relaxed) {
+                ask(&mut reader, b"GET none\r\n", b"$-1\r\n");
+            }
+        });
+        let mut client = running.connect();
+        for _ in 0..5 {
+            ask(&mut client, &eval(SLOW, &[]), b"$4\r\ndone\r\n");
+        }
+        ended.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn endless_script_is_killed_and_has_done_nothing() {
+    let running = Running::start(&[("threads", "1")]);
+    let (mut client, mut other) = (running.connect(), running.connect());
+    client
+        .write_all(&eval(
+            "redis.call('set', 'a', 1) while true do pcall(function() while true do end end) end",
+            &[],
+        ))
+        .unwrap();
+    // The one loop serves others while a worker runs the script.
+    while {
+        other.write_all(b"SCRIPT KILL\r\n").unwrap();
+        line(&mut other).starts_with("-NOTBUSY")
+    } {}
+    assert!(line(&mut client).starts_with("-ERR Script killed by user with SCRIPT KILL"));
+    ask(&mut client, b"EXISTS a\r\n", b":0\r\n");
+}
+
+#[test]
+fn server_stops_though_a_script_does_not() {
+    let mut running = Running::start(&[("threads", "1")]);
+    let mut client = running.connect();
+    client.write_all(&eval("redis.call('set', 'a', 1) while true do end", &[])).unwrap();
+    ask(&mut running.connect(), b"PING\r\n", b"+PONG\r\n");
+    running.stop();
+    let reply = crate::common::rest(&mut client);
+    assert!(reply.is_empty() || reply.starts_with(b"-ERR the script was ended"), "{}", reply.escape_ascii());
+}
+
+#[test]
+fn writes_are_refused_while_a_script_runs_alone_for_long() {
+    let running = Running::start(&[("threads", "2"), ("busy-reply-threshold", "50")]);
+    let text = "redis.call('get', 'hot') for _ = 1, 60000000 do end redis.call('set', 'hot', 0) return 1";
+    let (mut client, mut writer, mut other) = (running.connect(), running.connect(), running.connect());
+    client.write_all(&eval(text, &[])).unwrap();
+    // The writer makes the script run again, until that runs alone.
+    loop {
+        writer.write_all(b"INCR hot\r\n").unwrap();
+        let reply = line(&mut writer);
+        if reply.starts_with("-BUSY") {
+            break;
+        }
+        assert!(reply.starts_with(':'), "{reply}");
+    }
+    ask(&mut other, b"GET none\r\n", b"$-1\r\n");
+    ask(&mut client, b"", b":1\r\n");
+    ask(&mut writer, b"INCR hot\r\n", b":1\r\n");
+}
+
+#[test]
+fn python_libraries_work() {
+    if !crate::cluster_clients::has_redis_py() {
+        return;
+    }
+    let running = Running::start(&[]);
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/scripts.py");
+    let port = running.port.to_string();
+    let output = std::process::Command::new("python3").arg(script).arg(port).output().expect("python3");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.starts_with(b"with"), "{}", String::from_utf8_lossy(&output.stdout));
+}
