@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use terrace_server::config::Key;
 
 use crate::{
@@ -137,6 +137,14 @@ impl Password {
     }
 }
 
+/// The database that a command works on.
+#[derive(Debug, Args)]
+pub(crate) struct Database {
+    /// The database: 0 to 15, as clients of a server select it
+    #[arg(long = "db", value_name = "N", default_value_t = 0, value_parser = value_parser!(u8).range(0..16))]
+    pub(crate) number: u8,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
@@ -150,6 +158,8 @@ pub(crate) struct ServeOptions {
 pub(crate) struct GetOptions {
     /// The key
     pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) database: Database,
     #[command(flatten)]
     pub(crate) password: Password,
     #[command(flatten)]
@@ -166,6 +176,8 @@ pub(crate) struct PutOptions {
     #[arg(long, value_parser = crate::keys::parse_ttl)]
     pub(crate) ttl: Option<u64>,
     #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
     pub(crate) password: Password,
     #[command(flatten)]
     pub(crate) pool: Settings<OfPool>,
@@ -176,6 +188,8 @@ pub(crate) struct DelOptions {
     /// The keys
     #[arg(required = true)]
     pub(crate) keys: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) database: Database,
     #[command(flatten)]
     pub(crate) password: Password,
     #[command(flatten)]
@@ -215,6 +229,8 @@ pub(crate) struct ScanOptions {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
     pub(crate) password: Password,
     #[command(flatten)]
     pub(crate) pool: Settings<OfReader>,
@@ -228,8 +244,8 @@ JSON lines are {\"key\":..,\"value\":..,\"ttl\":..}; key_base64 and value_base64
 as a value is kept digit by digit.
 In both, ttl is in seconds from now (fractions are allowed) and expires_at_ms in milliseconds since 1970. Both must be
 above 0. A record that has already expired does not exist afterwards.
-A Redis protocol stream holds commands: SET, SETEX, MSET, ... Terrace has one database, 0: commands for another are
-skipped.
+A Redis protocol stream holds commands: SET, SETEX, MSET, ... Commands for a database that does not exist are skipped.
+A line in JSON with \"db\":N is for the database N; all else is for that of --db, until a SELECT in a stream.
 
 Invalid lines are reported with their numbers and skipped; all others are loaded.
 If a server has the pool open, the records go through it.
@@ -240,6 +256,8 @@ pub(crate) struct LoadOptions {
     /// Its format; by default from its name, or from its first bytes
     #[arg(long)]
     pub(crate) format: Option<Format>,
+    #[command(flatten)]
+    pub(crate) database: Database,
     #[command(flatten)]
     pub(crate) password: Password,
     #[command(flatten)]
@@ -273,6 +291,9 @@ pub(crate) struct DumpOptions {
     /// The file to write, which must not exist; default: standard output
     #[arg(long, short, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
+    /// Only this database, from 0 to 15; default: all
+    #[arg(long = "db", value_name = "N", value_parser = value_parser!(u8).range(0..16))]
+    pub(crate) database: Option<u8>,
     #[command(flatten)]
     pub(crate) password: Password,
     #[command(flatten)]

@@ -57,7 +57,7 @@ pub(crate) fn compact(options: &CompactOptions) -> Outcome {
     let (from, to) = (end(&options.from), end(&options.to));
     let mut target = Target::to_write(&config, &options.password)?;
     match &mut target {
-        Target::Pool(store) => {
+        Target::Pool(store, _) => {
             let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
             let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             store.compact_range((from, to)).map_err(Failure::new)?;
@@ -84,7 +84,7 @@ fn directory_of(config: Config) -> Result<Config, Failure> {
 fn make_checkpoint(config: &Config, options: &CopyOptions, path: &Path) -> Result<(), Failure> {
     let mut target = Target::to_write(config, &options.password)?;
     match &mut target {
-        Target::Pool(store) => store.checkpoint(path).map_err(Failure::new)?,
+        Target::Pool(store, _) => store.checkpoint(path).map_err(Failure::new)?,
         Target::Server(client) => {
             client.command(&[b"X.CHECKPOINT", std::path::absolute(path)?.as_os_str().as_bytes()])?;
         }

@@ -22,6 +22,7 @@ const READ_MOST: u64 = (512 << 20) + 1;
 
 pub(crate) fn get(options: &GetOptions) -> Outcome {
     let mut target = Target::to_read(&options.pool.config()?, &options.password)?;
+    target.select(options.database.number)?;
     let key = options.key.as_bytes();
     match target.get(key)? {
         Some(value) => {
@@ -41,8 +42,9 @@ pub(crate) fn put(options: &PutOptions) -> Outcome {
         io::stdin().lock().take(READ_MOST).read_to_end(&mut value)?;
     }
     let mut target = Target::or_create(&options.pool.config()?, &options.password)?;
+    target.select(options.database.number)?;
     let expires_at = options.ttl.map(|ttl| now_ms() + ttl);
-    let record = Record { key: options.key.as_bytes().to_vec(), value, expires_at };
+    let record = Record { key: options.key.as_bytes().to_vec(), value, expires_at, database: None };
     target.put_many(&[&record]).into_iter().collect::<Result<(), _>>().map_err(|refused| match refused {
         Refused::Record(why) => Failure::new(why),
         Refused::All(failure) => failure,
@@ -52,6 +54,7 @@ pub(crate) fn put(options: &PutOptions) -> Outcome {
 
 pub(crate) fn del(options: &DelOptions) -> Outcome {
     let mut target = Target::to_write(&options.pool.config()?, &options.password)?;
+    target.select(options.database.number)?;
     let keys: Vec<&[u8]> = options.keys.iter().map(|key| key.as_bytes()).collect();
     let removed = target.remove(&keys)?;
     writeln!(io::stdout(), "removed {}", counted(removed, "key", "keys"))?;

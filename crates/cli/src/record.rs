@@ -2,7 +2,7 @@
 //!
 //! `{"key":"user:7","value":"Ada","expires_at_ms":1799999999999}`; a key or value that is not text
 //! is in `key_base64` or `value_base64`, so every record is restored byte for byte. `load` also
-//! accepts `ttl` (seconds from now).
+//! accepts `ttl` (seconds from now). `"db":3` names another database than 0.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,17 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use terrace::Put;
+use terrace_server::databases::DATABASES;
 
-/// A key, its value, and when it expires (Unix ms).
+use crate::scan::Found;
+
+/// A key, its value, when it expires (Unix ms), and its database if that is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) expires_at: Option<u64>,
+    pub(crate) database: Option<u8>,
 }
 
 impl Record {
@@ -28,6 +32,8 @@ impl Record {
 /// A line to write.
 #[derive(Default, Serialize)]
 struct Written<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    db: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,6 +51,8 @@ struct Written<'a> {
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
     #[serde(borrow)]
+    db: Option<&'a RawValue>,
+    #[serde(borrow)]
     key: Option<Cow<'a, str>>,
     key_base64: Option<String>,
     #[serde(borrow)]
@@ -56,9 +64,10 @@ struct Line<'a> {
     expires_at_ms: Option<&'a RawValue>,
 }
 
-/// A record as one line, without its end.
-pub(crate) fn to_json(key: &[u8], value: &[u8], expires_at: Option<u64>) -> String {
-    let mut line = Written { expires_at_ms: expires_at, ..Written::default() };
+/// A record of a database as one line, without its end.
+pub(crate) fn to_json(database: u8, key: &[u8], Found { value, expires_at }: Found<'_>) -> String {
+    let db = (database != 0).then_some(database);
+    let mut line = Written { db, expires_at_ms: expires_at, ..Written::default() };
     match text(key) {
         Some(text) => line.key = Some(text),
         None => line.key_base64 = Some(BASE64_STANDARD.encode(key)),
@@ -98,7 +107,13 @@ pub(crate) fn from_json(line: &[u8], now_ms: u64) -> Result<Record, String> {
         key: one_of("key", line.key.map(|text| text.into_owned().into_bytes()), line.key_base64)?,
         value: one_of("value", value, line.value_base64)?,
         expires_at: expiry(ttl.as_deref(), at.as_deref(), now_ms)?,
+        database: line.db.map(|raw| database(raw.get())).transpose()?,
     })
+}
+
+fn database(text: &str) -> Result<u8, String> {
+    let number = text.parse().ok().filter(|number| *number < DATABASES);
+    number.ok_or_else(|| format!("db `{text}` is not the number of a database, from 0 to 15"))
 }
 
 /// A string's content, or a number's literal text.
@@ -167,10 +182,13 @@ mod tests {
             (b"", b"\x00\x1f\x7f\\/\"", None),
             (b"k", "a\u{2028}\u{feff}\u{10ffff}".as_bytes(), None),
         ] {
-            let line = to_json(key, value, expires_at);
-            assert!(!line.contains('\n'));
-            let record = Record { key: key.into(), value: value.into(), expires_at };
-            assert_eq!(from_json(line.as_bytes(), 5), Ok(record), "{line}");
+            for database in [0, 15] {
+                let line = to_json(database, key, Found { value, expires_at });
+                assert!(!line.contains('\n'));
+                let database = (database != 0).then_some(database);
+                let record = Record { key: key.into(), value: value.into(), expires_at, database };
+                assert_eq!(from_json(line.as_bytes(), 5), Ok(record), "{line}");
+            }
         }
     }
 
@@ -189,6 +207,8 @@ mod tests {
             ("{\"key\":\"a\",\"value\":\"b\",\"ttl\":0}", "ttl"),
             ("{\"key\":\"a\",\"value\":\"b\",\"ttl\":1e300}", "ttl"),
             ("{\"key\":\"a\",\"value\":\"b\",\"ttl\":1,\"expires_at_ms\":1}", "both ttl"),
+            ("{\"key\":\"a\",\"value\":\"b\",\"db\":16}", "from 0 to 15"),
+            ("{\"key\":\"a\",\"value\":\"b\",\"db\":\"1\"}", "from 0 to 15"),
             ("{\"key\":\"a\",\"value\":\"b\"} x", "trailing"),
         ] {
             let error = from_json(line.as_bytes(), 0).unwrap_err();
@@ -207,9 +227,9 @@ mod tests {
     #[test]
     fn control_characters_are_written_in_base64() {
         for value in [&[1; 3000][..], &[b'\n'; 3000]] {
-            assert!(to_json(b"k", value, None).len() < 4100);
+            assert!(to_json(0, b"k", Found { value, expires_at: None }).len() < 4100);
         }
-        assert!(to_json(b"k", b"two\nlines", None).contains("two\\nlines"));
+        assert!(to_json(0, b"k", Found { value: b"two\nlines", expires_at: None }).contains("two\\nlines"));
     }
 
     #[test]

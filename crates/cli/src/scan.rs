@@ -73,6 +73,7 @@ pub(crate) struct Found<'a> {
 
 pub(crate) fn run(options: &ScanOptions) -> Outcome {
     let mut target = Target::to_read(&options.pool.config()?, &options.password)?;
+    target.select(options.database.number)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut left = options.limit.unwrap_or(u64::MAX);
     let (range, values) = (Range::of(options), options.values || options.json);
@@ -97,7 +98,7 @@ fn is_wanted(options: &ScanOptions, key: &[u8]) -> bool {
 
 fn write(out: &mut dyn Write, options: &ScanOptions, key: &[u8], found: Found<'_>) -> io::Result<()> {
     if options.json {
-        return writeln!(out, "{}", record::to_json(key, found.value, found.expires_at));
+        return writeln!(out, "{}", record::to_json(options.database.number, key, found));
     }
     let shown = |bytes: &[u8]| if options.raw { bytes.to_vec() } else { escaped(bytes).into_bytes() };
     out.write_all(&shown(key))?;

@@ -2,8 +2,11 @@
 
 use std::{io, ops::ControlFlow, time::Duration};
 
-use terrace::{Cursor, Direction, OpenError, ReadError, Store, WriteError};
-use terrace_server::config::Config;
+use terrace::{Cursor, Direction, OpenError, Put, RangeCursor, ReadError, Store, WriteError};
+use terrace_server::{
+    config::Config,
+    databases::{self, Map, Place},
+};
 
 use crate::{
     args::Password,
@@ -16,9 +19,11 @@ use crate::{
     text::counted,
 };
 
-/// A pool opened by this process, or a connection to its server.
+/// A pool opened by this process, or a connection to its server. Commands work on database 0, or on
+/// the one that was selected.
 pub(crate) enum Target {
-    Pool(Store),
+    /// The store, and the place of the database.
+    Pool(Store, Place),
     Server(Client),
 }
 
@@ -42,10 +47,35 @@ impl Target {
         reach(config, password, || open::or_create_once(config))
     }
 
+    /// The database 0 of a store.
+    pub(crate) fn of(store: Store) -> Result<Target, Failure> {
+        let map = Map::of(&store).map_err(Failure::new)?;
+        Ok(Target::Pool(store, map.place(0)))
+    }
+
+    /// Selects a database, from 0 to 15.
+    pub(crate) fn select(&mut self, database: u8) -> Result<(), Failure> {
+        match self {
+            Target::Pool(store, place) => *place = Map::of(store).map_err(Failure::new)?.place(database),
+            Target::Server(client) => client.select(database)?,
+        }
+        Ok(())
+    }
+
+    /// The databases that may have keys.
+    pub(crate) fn databases(&mut self) -> Result<Vec<u8>, Failure> {
+        match self {
+            Target::Pool(store, _) => databases::used(store).map_err(Failure::new),
+            Target::Server(client) => client.databases(),
+        }
+    }
+
     /// A key's value.
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         match self {
-            Target::Pool(store) => Ok(store.get(key).map_err(Failure::new)?.map(|value| value.to_vec())),
+            Target::Pool(store, place) => {
+                Ok(store.get(place.encode(key)).map_err(Failure::new)?.map(|value| value.to_vec()))
+            }
             Target::Server(client) => client.get(key),
         }
     }
@@ -53,8 +83,8 @@ impl Target {
     /// Removes keys; returns how many of them existed.
     pub(crate) fn remove(&mut self, keys: &[&[u8]]) -> Result<u64, Failure> {
         match self {
-            Target::Pool(store) => keys.iter().try_fold(0, |removed, key| {
-                Ok(removed + u64::from(store.remove(key).map_err(Failure::new)?))
+            Target::Pool(store, place) => keys.iter().try_fold(0, |removed, key| {
+                Ok(removed + u64::from(store.remove(place.encode(key)).map_err(Failure::new)?))
             }),
             Target::Server(client) => client.remove(keys),
         }
@@ -63,8 +93,14 @@ impl Target {
     /// Writes records in order; returns one result per record.
     pub(crate) fn put_many(&mut self, records: &[&Record]) -> Vec<Result<(), Refused>> {
         match self {
-            Target::Pool(store) => {
-                let puts: Vec<_> = records.iter().map(|record| record.as_put()).collect();
+            Target::Pool(store, place) => {
+                if let Err(error) = databases::use_place(store, *place) {
+                    let all = |_| Err(Refused::All(Failure::new(error.to_string())));
+                    return records.iter().map(all).collect();
+                }
+                let keys: Vec<_> = records.iter().map(|record| place.encode(&record.key)).collect();
+                let puts: Vec<_> =
+                    records.iter().zip(&keys).map(|(record, key)| Put { key, ..record.as_put() }).collect();
                 let results = store.put_many(&puts).into_iter();
                 results.map(|result| result.map_err(refused)).collect()
             }
@@ -79,10 +115,10 @@ impl Target {
         each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
     ) -> Result<(), Failure> {
         match self {
-            Target::Pool(store) if store.is_ordered() || wanted.range.order.is_some() => {
-                each_in_range(store, wanted, each)
+            Target::Pool(store, place) if store.is_ordered() || wanted.range.order.is_some() => {
+                each_in_range(store, *place, wanted, each)
             }
-            Target::Pool(store) => each_in_pool(store, wanted, each),
+            Target::Pool(store, place) => each_in_pool(store, *place, wanted, each),
             Target::Server(client) => client.each_entry(wanted, each),
         }
     }
@@ -90,7 +126,7 @@ impl Target {
     /// Fails if [`Target::each_entry`] has left damaged records out.
     pub(crate) fn check_left_out(&self) -> Result<(), Failure> {
         let count = match self {
-            Target::Pool(store) => store.stats().damaged_records_skipped,
+            Target::Pool(store, _) => store.stats().damaged_records_skipped,
             Target::Server(client) => client.left_out,
         };
         if count == 0 {
@@ -104,7 +140,7 @@ impl Target {
     /// Whether other processes may write to the store during an iteration.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
-            Target::Pool(store) => !store.other_processes().is_empty(),
+            Target::Pool(store, _) => !store.other_processes().is_empty(),
             Target::Server(_) => true,
         }
     }
@@ -112,7 +148,7 @@ impl Target {
     /// Closes a pool cleanly.
     pub(crate) fn close(self) -> Outcome {
         match self {
-            Target::Pool(store) => open::close(store),
+            Target::Pool(store, _) => open::close(store),
             Target::Server(_) => Ok(std::process::ExitCode::SUCCESS),
         }
     }
@@ -131,7 +167,7 @@ fn reach(
         let error = match open() {
             Ok(store) => {
                 open::report_salvage(&store);
-                return Ok(Target::Pool(store));
+                return Target::of(store);
             }
             Err(error) if error.is_in_use() || error.is_denied() => error,
             Err(error) => return Err(open::failure(config, error)),
@@ -160,16 +196,37 @@ const PIECE: usize = 256;
 /// Visits the entries of an ordered store in order.
 fn each_in_range(
     store: &Store,
+    place: Place,
     wanted: &Wanted<'_>,
     each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
 ) -> Result<(), Failure> {
     let direction = wanted.range.order.unwrap_or(Direction::Forward);
-    let mut cursor = store.range_cursor(wanted.range.bounds(), direction).map_err(unordered)?;
+    let mut ranges = place.ranges(wanted.range.bounds());
+    if direction == Direction::Backward {
+        ranges.reverse();
+    }
+    for (lower, upper) in ranges.iter().flatten() {
+        let bounds = (lower.as_ref().map(|key| &**key), upper.as_ref().map(|key| &**key));
+        let mut cursor = store.range_cursor(bounds, direction).map_err(unordered)?;
+        if !each_visited(&mut *cursor, place, wanted, each)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Visits the entries of a range until `each` returns false. Returns whether it has not.
+fn each_visited(
+    cursor: &mut dyn RangeCursor,
+    place: Place,
+    wanted: &Wanted<'_>,
+    each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+) -> Result<bool, Failure> {
     loop {
         let mut more: io::Result<bool> = Ok(true);
-        let visited = cursor.visit(PIECE, &mut |key, entry| {
-            if (wanted.key)(key) {
-                more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
+        let visited = cursor.visit(PIECE, &mut |stored, entry| {
+            if let Some(key) = place.decode(stored).filter(|key| (wanted.key)(key)) {
+                more = each(&key, Found { value: entry.value, expires_at: entry.expires_at });
             }
             if matches!(more, Ok(true)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -177,8 +234,11 @@ fn each_in_range(
             Err(ReadError::Skipped { next, .. }) => !next.is_end(),
             visited => visited.map_err(Failure::new)?,
         };
-        if !more? || !is_left {
-            return Ok(());
+        if !more? {
+            return Ok(false);
+        }
+        if !is_left {
+            return Ok(true);
         }
     }
 }
@@ -189,15 +249,17 @@ fn unordered(error: ReadError) -> Failure {
 
 fn each_in_pool(
     store: &Store,
+    place: Place,
     wanted: &Wanted<'_>,
     each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
 ) -> Result<(), Failure> {
     let mut cursor = Cursor::START;
     loop {
         let mut more: io::Result<bool> = Ok(true);
-        let scanned = store.scan(&cursor, PIECE, &mut |key, entry| {
-            if matches!(more, Ok(true)) && (wanted.key)(key) {
-                more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
+        let scanned = store.scan(&cursor, PIECE, &mut |stored, entry| {
+            let Some(key) = place.decode(stored).filter(|_| matches!(more, Ok(true))) else { return };
+            if (wanted.key)(&key) {
+                more = each(&key, Found { value: entry.value, expires_at: entry.expires_at });
             }
         });
         cursor = match scanned {

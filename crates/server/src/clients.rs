@@ -39,6 +39,8 @@ pub struct Client {
     pub active_at_ms: AtomicU64,
     /// Version of RESP, 2 or 3.
     pub protocol: AtomicU8,
+    /// The selected database.
+    pub database: AtomicU8,
     /// Commands queued by MULTI, plus one; 0 outside MULTI.
     pub queued: AtomicUsize,
     /// Number of watched keys.
@@ -120,6 +122,7 @@ impl Clients {
             connected_at_ms: now_ms,
             active_at_ms: AtomicU64::new(now_ms),
             protocol: AtomicU8::new(2),
+            database: AtomicU8::new(0),
             queued: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
             no_evict: AtomicBool::new(false),

@@ -1,5 +1,7 @@
 //! The keys that a command works on: the store itself, or a transaction over it. Commands are
-//! written once for both.
+//! written once for both, and for each database: see `keyspace/selected.rs`.
+
+mod selected;
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +13,11 @@ use terrace::{
     Transaction,
 };
 
-use crate::command::{Failure, Outcome, check_key};
+pub(crate) use self::selected::Selected;
+use crate::{
+    command::{Failure, Outcome, check_key},
+    databases::Place,
+};
 
 /// A key's entry, borrowed while a callback runs.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +110,29 @@ pub trait Keyspace {
     fn clear(&mut self) -> Outcome;
 
     /// Number of keys.
-    fn count(&mut self) -> u64;
+    fn count(&mut self) -> Result<u64, Failure>;
+
+    /// Makes the next calls concern the keys of another database, by its place. Returns the place
+    /// of before.
+    fn select(&mut self, place: Place) -> Place {
+        let _ = place;
+        Place::RAW
+    }
+
+    /// Whether it shows writes that no other client sees.
+    fn is_transaction(&self) -> bool;
+}
+
+/// Runs `body` with the keys of another database.
+pub(crate) fn within<R>(
+    keys: &mut dyn Keyspace,
+    place: Place,
+    body: impl FnOnce(&mut dyn Keyspace) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let before = keys.select(place);
+    let done = body(keys);
+    keys.select(before);
+    done
 }
 
 /// Runs `change` for a key that is too long to exist: only an attempt to write it fails.
@@ -258,8 +286,12 @@ impl Keyspace for StoreKeyspace<'_> {
         Ok(self.0.clear()?)
     }
 
-    fn count(&mut self) -> u64 {
-        self.0.len()
+    fn count(&mut self) -> Result<u64, Failure> {
+        Ok(self.0.len())
+    }
+
+    fn is_transaction(&self) -> bool {
+        false
     }
 }
 
@@ -487,7 +519,11 @@ impl Keyspace for Overlay<'_, '_> {
         Ok(())
     }
 
-    fn count(&mut self) -> u64 {
-        self.transaction.len()
+    fn count(&mut self) -> Result<u64, Failure> {
+        Ok(self.transaction.len())
+    }
+
+    fn is_transaction(&self) -> bool {
+        true
     }
 }

@@ -6,6 +6,7 @@ pub mod clients;
 pub mod command;
 pub mod config;
 mod cursors;
+pub mod databases;
 pub mod keyspace;
 pub mod net;
 pub mod routing;

@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::{
     config::Key,
-    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, Workers, unix_ms},
+    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, Work, Workers, unix_ms},
     shared::{Shared, StopFlag},
 };
 
@@ -79,16 +79,20 @@ impl Server {
             hub.add_waker(waker);
             self.spawn("metrics".into(), || metrics.run())?;
         }
-        let workers = Arc::new(Workers::new(Arc::clone(shared), polls.len()));
+        let workers = [Work::Commands, Work::Scripts]
+            .map(|work| Arc::new(Workers::new(work, Arc::clone(shared), polls.len())));
         let event_loop = |(number, poll)| {
-            EventLoop::new(number, poll, Arc::clone(shared), Arc::clone(&hub), Arc::clone(&workers))
+            EventLoop::new(number, poll, Arc::clone(shared), Arc::clone(&hub), workers.clone())
         };
         // Create all loops first: workers end when every loop has been dropped.
         let mut event_loops: Vec<EventLoop> = polls.into_iter().enumerate().map(event_loop).collect();
         event_loops[0].accept_from(listeners)?;
-        for number in 0..worker_count(shared, event_loops.len()) {
-            let (workers, hub) = (Arc::clone(&workers), Arc::clone(&hub));
-            self.spawn(format!("worker-{number}"), move || workers.run(&hub))?;
+        let counts = [worker_count(shared, event_loops.len()), SCRIPT_WORKERS];
+        for ((workers, count), name) in workers.into_iter().zip(counts).zip(["worker", "script"]) {
+            for number in 0..count {
+                let (workers, hub) = (Arc::clone(&workers), Arc::clone(&hub));
+                self.spawn(format!("{name}-{number}"), move || workers.run(&hub))?;
+            }
         }
         for (number, event_loop) in event_loops.into_iter().enumerate() {
             self.spawn(format!("loop-{number}"), || event_loop.run())?;
@@ -154,6 +158,9 @@ fn thread_count(shared: &Shared) -> usize {
 
 /// Workers that wait for cold reads, without io_uring.
 const READERS: usize = 8;
+
+/// Workers for scripts that take long. Further ones wait for them.
+const SCRIPT_WORKERS: usize = 4;
 
 /// Number of workers for so many loops.
 fn worker_count(shared: &Shared, loops: usize) -> usize {

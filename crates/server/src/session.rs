@@ -16,13 +16,14 @@ use std::sync::Arc;
 use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
-pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, may_wait};
+pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait};
 pub(crate) use self::run::{ScriptRules, call_in_script, run};
 pub use self::state::State;
 pub use crate::clients::Peer;
 use crate::{
     command::{Context, table},
-    keyspace::StoreKeyspace,
+    databases::Turn,
+    keyspace::{Selected, StoreKeyspace},
     shared::Shared,
     stats::Counters,
 };
@@ -38,6 +39,9 @@ pub enum Flow {
     /// The next command takes long and is not executed yet: write `output`, then call `process` on
     /// a thread where no other connection waits. Only [`Session::process_short`] returns this.
     Long,
+    /// The next command runs a script that takes long, and had no effect: as [`Flow::Long`], on a
+    /// thread that may have to wait for a script without end.
+    Script,
     /// The next command wants cold reads, and had no effect: write `output`, make the reads that
     /// the session wants, and call `process_short` again. Only that returns this.
     Cold,
@@ -64,6 +68,8 @@ pub const LOOKAHEAD: usize = 64;
 enum Pace {
     /// All commands in the input.
     All,
+    /// The commands before the first script that takes long.
+    Long,
     /// The commands before the first one that takes long.
     Short,
 }
@@ -118,6 +124,12 @@ impl Session {
         self.proceed(Pace::All, input, output, now_ms)
     }
 
+    /// As [`Session::process`], but stops before a script that takes long: for a thread that runs
+    /// long commands of others, too.
+    pub(crate) fn process_long(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
+        self.proceed(Pace::Long, input, output, now_ms)
+    }
+
     /// As [`Session::process`], but stops before a command that takes long: for a thread that
     /// serves other connections too.
     pub fn process_short(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
@@ -126,12 +138,13 @@ impl Session {
 
     fn proceed(&mut self, pace: Pace, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
         let mut done = 0;
+        let turn = Arc::clone(&self.state.counters.turn);
         let flow = loop {
             let rest = input.get_mut(done..).unwrap_or_default();
             let most = if self.state.authenticated { LOOKAHEAD } else { 1 };
             let parsed = self.parser.parse(rest, &self.limits(), most);
             let whole = self.parser.len();
-            let (executed, stop) = self.execute(pace, rest, output, now_ms);
+            let (executed, stop) = self.execute(pace, &turn, rest, output, now_ms);
             done += self.parser.release(executed);
             if self.state.flow != Flow::Continue {
                 break self.state.flow;
@@ -200,11 +213,13 @@ impl Session {
     fn execute(
         &mut self,
         pace: Pace,
+        turn: &Turn,
         input: &[u8],
         output: &mut Vec<u8>,
         now_ms: u64,
     ) -> (usize, Result<Flow, ProtocolError>) {
         let whole = self.parser.len();
+        let shared = Arc::clone(&self.shared);
         let mut places = [None; LOOKAHEAD];
         for (nth, place) in places.iter_mut().enumerate().take(whole) {
             *place = table::position(self.parser.command(input, nth).name());
@@ -218,6 +233,12 @@ impl Session {
             }
             let puts_off = pace == Pace::Short && self.shared.parks && !std::mem::take(&mut self.waits);
             let mut cold = std::mem::take(&mut self.cold);
+            let gate = &shared.databases.gate;
+            let must_be_alone = run::must_be_alone(&self.state, places[nth]);
+            let alone = must_be_alone.then(|| gate.close(|| shared.stats.commands.turns())).flatten();
+            let _inside = alone.is_none().then(|| gate.enter(turn));
+            self.state.is_alone = alone.is_some();
+            self.state.map = shared.routing.is_none().then(|| shared.databases.map());
             let mut next = || self.execute_next(pace, (input, nth), &places[..whole], output, now_ms);
             let executed = if puts_off { cold.run(next) } else { next() };
             nth += executed.unwrap_or(0);
@@ -246,7 +267,11 @@ impl Session {
     ) -> Result<usize, Flow> {
         let mut reply = Reply::new(output, self.state.resp3);
         let whole = places.len();
-        if whole - nth > 1 && self.state.is_plain() && self.shared.alone.since().is_none() {
+        if whole - nth > 1
+            && self.state.is_plain()
+            && self.shared.alone.since().is_none()
+            && self.shared.databases.damage.is_none()
+        {
             let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
             let grouped = ahead::execute(commands, &self.shared, &mut self.state, &mut reply, now_ms);
             if grouped > 0 || cold::is_stuck() {
@@ -258,8 +283,9 @@ impl Session {
         if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
             return Err(Flow::Long);
         }
-        self.state.may_put_off = pace == Pace::Short;
-        let keys = &mut StoreKeyspace(&self.shared.store);
+        self.state.may_put_off = pace != Pace::All;
+        let store = &mut StoreKeyspace(&self.shared.store);
+        let keys = &mut Selected::new(store, self.state.place(), &self.shared);
         let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
         run::dispatch(&mut cx, args, places[nth])?;
         Ok(usize::from(!cold::is_stuck()))

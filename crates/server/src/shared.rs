@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    alone::Alone, clients::Clients, config::Config, cursors::Cursors, routing::Routing, scripts::Scripts,
-    stats::ServerStats,
+    alone::Alone, clients::Clients, config::Config, cursors::Cursors, databases::Databases, routing::Routing,
+    scripts::Scripts, stats::ServerStats,
 };
 
 /// The shared state. One per server, behind an `Arc`.
@@ -33,6 +33,8 @@ pub struct Shared {
     pub stats: ServerStats,
     /// The places in scans that clients may continue.
     pub(crate) cursors: Cursors,
+    /// The databases in the store.
+    pub(crate) databases: Databases,
     /// Commands that workers run now, or that wait for a worker.
     pub(crate) long_commands: AtomicUsize,
     /// The scripts that clients may call by name, and those that run.
@@ -64,6 +66,21 @@ impl StopFlag {
 impl Shared {
     /// The shared state of a server without connections.
     pub fn new(store: terrace::Store, config: Config) -> Shared {
+        let databases = Databases::of(&store);
+        if let Some(why) = &databases.damage {
+            log::error!("{why}");
+        }
+        Shared::over(store, config, databases)
+    }
+
+    /// As [`Shared::new`], for a node of a cluster, which has one database. The writes of a turn
+    /// share their way to the memory.
+    pub fn of_node(store: terrace::Store, config: Config, routing: Arc<dyn Routing>) -> Shared {
+        let store = store.deferring();
+        Shared { routing: Some(routing), defers: true, ..Shared::over(store, config, Databases::one()) }
+    }
+
+    fn over(store: terrace::Store, config: Config, databases: Databases) -> Shared {
         let defers = store.is_on_disk();
         Shared {
             store: if defers { store.deferring() } else { store },
@@ -75,18 +92,13 @@ impl Shared {
             clients: Clients::default(),
             stats: ServerStats::default(),
             cursors: Cursors::default(),
+            databases,
             long_commands: AtomicUsize::new(0),
             scripts: Scripts::default(),
             alone: Alone::default(),
             stop_flag: Arc::default(),
             run_id: random_id(),
         }
-    }
-
-    /// Makes the server a node of a cluster. The writes of a turn then share their way to the
-    /// memory.
-    pub fn with_routing(self, routing: Arc<dyn Routing>) -> Shared {
-        Shared { routing: Some(routing), store: self.store.deferring(), defers: true, ..self }
     }
 
     /// Asks every event loop to finish. SHUTDOWN and the signals call it.

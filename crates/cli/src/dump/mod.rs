@@ -16,7 +16,7 @@ use crate::{
     clock,
     failure::{Failure, Outcome, say},
     record,
-    scan::{Range, Wanted},
+    scan::{Found, Range, Wanted},
     target::Target,
     text::counted,
 };
@@ -27,9 +27,14 @@ const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run(options: &DumpOptions) -> Outcome {
     let mut target = Target::to_read(&options.pool.config()?, &options.password)?;
+    let databases = match options.database {
+        Some(database) => vec![database],
+        None => target.databases()?,
+    };
+    let what = (options.format, &databases[..]);
     let records = match &options.output {
-        None => write_all(&mut target, options.format, io::stdout().lock())?,
-        Some(path) => to_file(&mut target, options.format, &SystemFiles, path)?,
+        None => write_all(&mut target, what, io::stdout().lock())?,
+        Some(path) => to_file(&mut target, what, &SystemFiles, path)?,
     };
     say(&format!("dumped {}", counted(records, "record", "records")));
     // A dump of the sound records is still useful; the exit code says that it is incomplete.
@@ -40,14 +45,14 @@ pub(crate) fn run(options: &DumpOptions) -> Outcome {
 /// Dumps to a new file that appears under its name only when it is complete and durable.
 fn to_file<F: Files>(
     target: &mut Target,
-    format: DumpFormat,
+    what: (DumpFormat, &[u8]),
     files: &F,
     path: &Path,
 ) -> Result<u64, Failure> {
     let cannot = |error: io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
     let unique = u64::from(std::process::id()) << 40 ^ clock::now_ms();
     let new = Unpublished::new(files, path, unique).map_err(cannot)?;
-    let records = write_all(target, format, Named { out: new.appender(), path })?;
+    let records = write_all(target, what, Named { out: new.appender(), path })?;
     new.publish().map_err(cannot)?;
     Ok(records)
 }
@@ -69,12 +74,42 @@ impl<W: Write> Write for Named<'_, W> {
     }
 }
 
-/// Writes every record once; returns how many there are.
-fn write_all(target: &mut Target, format: DumpFormat, out: impl Write) -> Result<u64, Failure> {
+/// Writes every record of these databases once; returns how many there are.
+fn write_all(
+    target: &mut Target,
+    (format, databases): (DumpFormat, &[u8]),
+    out: impl Write,
+) -> Result<u64, Failure> {
     let mut out = BufWriter::with_capacity(BUFFER, out);
-    let (mut line, mut records) = (Vec::new(), 0);
+    let mut records = 0;
+    let written = databases
+        .iter()
+        .try_for_each(|database| write_database(target, format, *database, &mut out, &mut records));
+    written.and_then(|()| Ok(out.flush()?)).map_err(|failure| {
+        failure.or_if_unread(format!(
+            "the reader of the dump closed the pipe after about {}",
+            counted(records, "record", "records")
+        ))
+    })?;
+    Ok(records)
+}
+
+/// Writes the records of a database, and counts them.
+fn write_database(
+    target: &mut Target,
+    format: DumpFormat,
+    database: u8,
+    out: &mut impl Write,
+    records: &mut u64,
+) -> Result<(), Failure> {
+    target.select(database)?;
+    let mut line = Vec::new();
+    if format == DumpFormat::Resp && database != 0 {
+        words(&mut line, &[b"SELECT", database.to_string().as_bytes()]);
+        out.write_all(&line)?;
+    }
     let mut seen = target.is_shared().then(Seen::default);
-    let written = target.each_entry(
+    target.each_entry(
         &Wanted { range: Range::default(), key: &|_| true, values: true },
         &mut |key, found| {
             if seen.as_mut().is_some_and(|seen| !seen.is_new(key)) {
@@ -83,41 +118,37 @@ fn write_all(target: &mut Target, format: DumpFormat, out: impl Write) -> Result
             line.clear();
             match format {
                 DumpFormat::Jsonl => {
-                    line.extend_from_slice(record::to_json(key, found.value, found.expires_at).as_bytes());
+                    line.extend_from_slice(record::to_json(database, key, found).as_bytes());
                     line.push(b'\n');
                 }
-                DumpFormat::Resp => command(&mut line, key, found.value, found.expires_at),
+                DumpFormat::Resp => command(&mut line, key, found),
             }
             out.write_all(&line)?;
-            records += 1;
+            *records += 1;
             Ok(true)
         },
-    );
-    written.and_then(|()| Ok(out.flush()?)).map_err(|failure| {
-        failure.or_if_unread(format!(
-            "the reader of the dump closed the pipe after about {}",
-            counted(records, "record", "records")
-        ))
-    })?;
+    )?;
     if seen.is_some_and(|seen| seen.is_full()) {
         say(
             "warning: too many keys to detect duplicates: a key that moved during the dump may be in it twice; load keeps the later one",
         );
     }
-    Ok(records)
+    Ok(())
 }
 
-/// Appends `SET key value [PXAT ms]`. A command is encoded like a reply: an array of bulk strings.
-fn command(line: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at: Option<u64>) {
-    let mut words = Reply::new(line, false);
-    words.array(if expires_at.is_some() { 5 } else { 3 });
-    words.bulk(b"SET");
-    words.bulk(key);
-    words.bulk(value);
-    if let Some(at) = expires_at {
-        words.bulk(b"PXAT");
-        words.bulk(at.to_string().as_bytes());
+/// Appends `SET key value [PXAT ms]`.
+fn command(line: &mut Vec<u8>, key: &[u8], Found { value, expires_at }: Found<'_>) {
+    match expires_at.map(|at| at.to_string()) {
+        None => words(line, &[b"SET", key, value]),
+        Some(at) => words(line, &[b"SET", key, value, b"PXAT", at.as_bytes()]),
     }
+}
+
+/// Appends a command. It is encoded like a reply: an array of bulk strings.
+fn words(line: &mut Vec<u8>, words: &[&[u8]]) {
+    let mut command = Reply::new(line, false);
+    command.array(words.len());
+    words.iter().for_each(|word| command.bulk(word));
 }
 
 #[cfg(test)]
@@ -129,7 +160,7 @@ mod tests {
     fn filled(records: u32) -> Target {
         let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
         (0..records).for_each(|n| store.put(format!("key {n}").as_bytes(), [b'7'; 100]).unwrap());
-        Target::Pool(store)
+        Target::of(store).unwrap_or_else(|_| panic!("a store without a record"))
     }
 
     fn lines(dump: &[u8]) -> usize {
@@ -143,11 +174,11 @@ mod tests {
         let (mut store, path) = (filled(300), Path::new("/d/dump"));
         for make in [|| SimFs::new(["/d"]), || SimFs::new(["/d"]).with_unnamed_files()] {
             let counting = Faulty::counting(make()).short(1);
-            to_file(&mut store, DumpFormat::Jsonl, &counting, path).unwrap();
+            to_file(&mut store, (DumpFormat::Jsonl, &[0]), &counting, path).unwrap();
             for (nth, fault) in (0..=counting.calls()).flat_map(|nth| Fault::ALL.map(|fault| (nth, fault))) {
                 let below = make();
                 let faulty = Faulty::failing(below.clone(), nth, fault).short(1);
-                let dumped = to_file(&mut store, DumpFormat::Jsonl, &faulty, path);
+                let dumped = to_file(&mut store, (DumpFormat::Jsonl, &[0]), &faulty, path);
                 assert_eq!(dumped.is_ok(), nth == counting.calls(), "call {nth}");
                 for seed in 0..8 {
                     let there = below.content(path).map(|dump| lines(&dump));
@@ -166,7 +197,7 @@ mod tests {
     fn dump_does_not_replace_a_file() {
         let files = SimFs::new(["/d"]);
         files.put(Path::new("/d/dump"), b"mine");
-        assert!(to_file(&mut filled(1), DumpFormat::Resp, &files, Path::new("/d/dump")).is_err());
+        assert!(to_file(&mut filled(1), (DumpFormat::Resp, &[0]), &files, Path::new("/d/dump")).is_err());
         assert_eq!(files.content(Path::new("/d/dump")).unwrap(), b"mine");
         assert_eq!(files.names().len(), 1);
     }

@@ -88,7 +88,8 @@ impl Columns {
         };
         let (ttl, at) = (cell(self.ttl), cell(self.expires_at_ms));
         let expires_at = expiry(ttl.as_deref(), at.as_deref(), now_ms())?;
-        Ok(Record { key: row.fields[self.key].clone(), value: row.fields[self.value].clone(), expires_at })
+        let (key, value) = (row.fields[self.key].clone(), row.fields[self.value].clone());
+        Ok(Record { key, value, expires_at, database: None })
     }
 }
 

@@ -27,10 +27,10 @@ fn files(format: Format) -> (SimFs, &'static Path) {
 /// Loads the file; returns the result and the keys of the store afterwards.
 fn run<F: Files>(files: &F, path: &Path, format: Format) -> (Result<u64, Failure>, BTreeSet<Vec<u8>>) {
     let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
-    let mut target = Target::Pool(store.clone());
+    let mut target = Target::of(store.clone()).unwrap_or_else(|_| panic!("a store without a record"));
     let progress = Progress::new();
-    let loaded =
-        Source::open(files, path, &progress).and_then(|source| load(&mut target, source, format, progress));
+    let loaded = Source::open(files, path, &progress)
+        .and_then(|source| load(&mut target, source, format, (progress, 0)));
     let (mut keys, mut cursor) = (BTreeSet::new(), Cursor::START);
     loop {
         cursor = store.scan(&cursor, 100, &mut |key, _| _ = keys.insert(key.to_vec())).unwrap();

@@ -32,23 +32,29 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
     let mut source = Source::open(&SystemFiles, &options.file, &progress)?;
     let format = source.format(options.format)?;
     let mut target = Target::or_create(&config, &options.password)?;
-    if let Target::Pool(store) = &target {
+    if let Target::Pool(store, _) = &target {
         in_force::record(&config, store).iter().for_each(|text| say(&format!("warning: {text}")));
     }
-    let loaded = load(&mut target, source, format, progress);
+    let loaded = load(&mut target, source, format, (progress, options.database.number));
     let closed = target.close();
     let bad = loaded?;
     closed?;
     Ok(if bad > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Loads all of `source`; returns the number of bad lines. If it fails, the records read before the
-/// failure are still written and counted.
-fn load(target: &mut Target, mut source: Source, format: Format, progress: Progress) -> Result<u64, Failure> {
+/// Loads all of `source` into a database; returns the number of bad lines. If it fails, the records
+/// read before the failure are still written and counted.
+fn load(
+    target: &mut Target,
+    mut source: Source,
+    format: Format,
+    (progress, database): (Progress, u8),
+) -> Result<u64, Failure> {
     source.skip_mark()?;
     let (name, unit) = (source.name.clone(), if format == Format::Resp { "command" } else { "line" });
     let mut loader = Loader {
         target,
+        database,
         name,
         unit,
         batch: Vec::new(),
@@ -74,6 +80,8 @@ fn load(target: &mut Target, mut source: Source, format: Format, progress: Progr
 /// Writes records in batches, and counts them.
 struct Loader<'a> {
     target: &'a mut Target,
+    /// The database of records that name none.
+    database: u8,
     /// The source, for messages.
     name: String,
     /// What the numbers in messages count: lines or commands.
@@ -98,7 +106,8 @@ const REPORTED_MAX: u64 = 20;
 
 impl Loader<'_> {
     /// Takes the record of a line.
-    fn add(&mut self, line: u64, record: Record) -> Result<(), Failure> {
+    fn add(&mut self, line: u64, mut record: Record) -> Result<(), Failure> {
+        record.database.get_or_insert(self.database);
         self.bytes += record.key.len() + record.value.len();
         self.batch.push((line, record));
         if self.batch.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
@@ -151,9 +160,18 @@ impl Loader<'_> {
     fn flush(&mut self) -> Result<(), Failure> {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
-        let records: Vec<&Record> = batch.iter().map(|(_, record)| record).collect();
+        for part in batch.chunk_by(|(_, one), (_, next)| one.database == next.database) {
+            self.write(part)?;
+        }
+        Ok(())
+    }
+
+    /// Writes records of one database.
+    fn write(&mut self, part: &[(u64, Record)]) -> Result<(), Failure> {
+        let records: Vec<&Record> = part.iter().map(|(_, record)| record).collect();
+        self.target.select(records[0].database.unwrap_or(self.database))?;
         let (mut stopped, now) = (None, now_ms());
-        for ((line, record), result) in batch.iter().zip(self.target.put_many(&records)) {
+        for ((line, record), result) in part.iter().zip(self.target.put_many(&records)) {
             match result {
                 Ok(()) => {
                     self.loaded += 1;

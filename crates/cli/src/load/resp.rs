@@ -1,8 +1,9 @@
 //! A Redis protocol stream: commands, executed by this process as by a server, or by the server
 //! that has the pool open.
 //!
-//! Commands are parsed here first, since some must not be executed: those for another database
-//! would overwrite keys of this one, and those about a connection would change this client's.
+//! Commands are parsed here first, since some must not be executed: those for a database that does
+//! not exist would overwrite keys of another, and those about a connection would change this
+//! client's.
 
 use std::{
     io::{BufRead, Read},
@@ -12,6 +13,7 @@ use std::{
 use terrace_protocol::{Args, Limits, Parser, Reply};
 use terrace_server::{
     config::Config,
+    databases::DATABASES,
     session::{Flow, Peer, Session},
     shared::Shared,
 };
@@ -37,8 +39,8 @@ const TOGETHER: usize = 48 << 10;
 struct Stream {
     /// Commands parsed so far. Their numbers count from 1.
     commands: u64,
-    /// Whether another database is selected.
-    is_other_database: bool,
+    /// Whether a database was selected that does not exist.
+    is_nowhere: bool,
     /// Commands since a MULTI without its EXEC.
     queued: Option<u64>,
     /// Encoded commands to execute.
@@ -53,7 +55,9 @@ struct Stream {
 /// What to do with a command.
 enum Fate {
     Execute,
-    /// Skip it: it is for another database.
+    /// Execute it before all that follow: they depend on it.
+    Select,
+    /// Skip it: its database does not exist.
     Skip,
     /// Report it and continue.
     Refuse(&'static str),
@@ -62,7 +66,7 @@ enum Fate {
 }
 
 pub(super) fn load(mut reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Result<(), Failure> {
-    let mut stream = Stream::new(loader.target)?;
+    let mut stream = Stream::new(loader.target, loader.database)?;
     let (mut input, mut parser) = (Vec::new(), Parser::new());
     let limits = Limits::with_bulk_bytes(terrace::VALUE_MAX);
     loop {
@@ -98,18 +102,23 @@ pub(super) fn load(mut reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Res
 }
 
 impl Stream {
-    fn new(target: &Target) -> Result<Stream, Failure> {
+    /// A stream for this database, until it selects another one.
+    fn new(target: &mut Target, database: u8) -> Result<Stream, Failure> {
+        target.select(database)?;
         let session = match target {
             Target::Server(_) => None,
-            Target::Pool(store) => {
+            Target::Pool(store, _) => {
                 let config = Config::default();
                 config.assign("proto-max-bulk-len", "512mb").map_err(Failure::new)?;
                 let shared = Arc::new(Shared::new(store.clone(), config));
-                Some(Session::new(shared, Peer::default(), now_ms()))
+                let mut session = Session::new(shared, Peer::default(), now_ms());
+                let mut select = format!("SELECT {database}\r\n").into_bytes();
+                session.process(&mut select, &mut Vec::new(), now_ms());
+                Some(session)
             }
         };
         let (ready, numbers, output) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Stream { commands: 0, is_other_database: false, queued: None, ready, numbers, session, output })
+        Ok(Stream { commands: 0, is_nowhere: false, queued: None, ready, numbers, session, output })
     }
 
     /// Takes the next command.
@@ -118,17 +127,19 @@ impl Stream {
         let number = self.commands;
         match self.fate(args) {
             Fate::Execute => {
-                let mut command = Reply::new(&mut self.ready, false);
-                command.array(args.len());
-                args.iter().for_each(|word| command.bulk(word));
-                self.numbers.push(number);
+                self.push(args);
                 // A long command is thus the last of its batch, and the server reads all of it.
                 if self.ready.len() >= TOGETHER { self.execute(loader) } else { Ok(()) }
             }
-            Fate::Skip if args.is(0, "SELECT") => {
+            Fate::Select => {
                 self.execute(loader)?;
-                let database = escaped(args.at(1));
-                loader.bad(number, &format!("it selects database {database}, but Terrace has only 0: all commands up to the next SELECT 0 are skipped"));
+                self.push(args);
+                let bad = loader.bad;
+                self.execute(loader)?;
+                self.is_nowhere = loader.bad > bad;
+                if self.is_nowhere {
+                    loader.warn(number, "all commands up to the next SELECT are skipped");
+                }
                 Ok(())
             }
             Fate::Skip => {
@@ -148,15 +159,20 @@ impl Stream {
         }
     }
 
+    fn push(&mut self, args: Args<'_>) {
+        let mut command = Reply::new(&mut self.ready, false);
+        command.array(args.len());
+        args.iter().for_each(|word| command.bulk(word));
+        self.numbers.push(self.commands);
+    }
+
     fn fate(&mut self, args: Args<'_>) -> Fate {
-        if args.is(0, "SELECT") && args.len() == 2 {
-            let is_other = terrace_protocol::parse_i64(args.at(1)).is_some_and(|database| database != 0);
-            if is_other && self.queued.is_some() {
-                return Fate::Stop("selects another database inside a transaction, but Terrace has only 0");
-            }
-            self.is_other_database = is_other;
-            return if is_other { Fate::Skip } else { Fate::Execute };
+        if args.is(0, "SELECT") && self.queued.is_none() {
+            return Fate::Select;
         }
+        let exists = |word| {
+            terrace_protocol::parse_i64(word).is_some_and(|number| (0..DATABASES.into()).contains(&number))
+        };
         match () {
             () if ["QUIT", "SHUTDOWN"].iter().any(|word| args.is(0, word)) => {
                 Fate::Stop("would end the connection in the middle of the stream")
@@ -164,7 +180,10 @@ impl Stream {
             () if ["AUTH", "HELLO", "RESET"].iter().any(|word| args.is(0, word)) => {
                 Fate::Refuse("it changes the connection, not data")
             }
-            () if self.is_other_database => Fate::Skip,
+            () if self.is_nowhere => Fate::Skip,
+            () if args.is(0, "SELECT") && !(args.len() == 2 && exists(args.at(1))) => {
+                Fate::Stop("selects a database inside a transaction that does not exist")
+            }
             () => {
                 self.follow_transaction(args);
                 Fate::Execute
@@ -190,7 +209,7 @@ impl Stream {
         let executed = match (&mut self.session, &mut *loader.target) {
             (Some(session), _) => here(session, &mut ready, &mut self.output, &mut see),
             (None, Target::Server(client)) => client.execute(&ready, numbers.len(), &mut see),
-            (None, Target::Pool(_)) => Ok(()),
+            (None, Target::Pool(..)) => Ok(()),
         };
         let mut full = None;
         for (number, error) in numbers.iter().zip(errors) {
@@ -237,7 +256,7 @@ fn here(
         output.drain(..at);
         match flow {
             // The last is for a node of a cluster.
-            Flow::More | Flow::Long | Flow::Cold | Flow::Later => {}
+            Flow::More | Flow::Long | Flow::Script | Flow::Cold | Flow::Later => {}
             Flow::Continue => return Ok(()),
             // `Stream::fate` lets no such command through.
             Flow::Close | Flow::Shutdown => {

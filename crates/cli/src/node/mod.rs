@@ -358,7 +358,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     let store = Store::over(node.engine()).map_err(Failure::new)?;
     let news = Arc::clone(&node);
     let watch = directory.watch(Box::new(move |state| tell(&news, &state)));
-    let shared = Shared::new(store, config).with_routing(node.routing());
+    let shared = Shared::of_node(store, config, node.routing());
     let server = Server::start(Arc::new(shared), listeners).map_err(Failure::new)?;
     let _ = stopper.set(server.stopper());
     let registered = directory.register(&id, &member);

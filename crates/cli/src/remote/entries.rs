@@ -31,7 +31,7 @@ impl Client {
             Some(direction) => self.each_in_range(wanted, direction, each)?,
             None => self.each_listed(wanted, each)?,
         }
-        self.left_out = self.skipped()?.saturating_sub(before);
+        self.left_out += self.skipped()?.saturating_sub(before);
         Ok(())
     }
 

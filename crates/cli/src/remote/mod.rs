@@ -20,7 +20,9 @@ pub(crate) struct Client {
     place: Place,
     /// Length of the longest value that the server accepts.
     value_max: u64,
-    /// Number of damaged records that the last scan has left out.
+    /// The selected database.
+    database: u8,
+    /// Number of damaged records that scans have left out.
     pub(crate) left_out: u64,
 }
 
@@ -45,7 +47,8 @@ pub(crate) fn find(path: &Path, password: &[u8]) -> Result<Option<Client>, Failu
     for contact in contacts(path) {
         for place in &contact.places {
             let Ok(connection) = Connection::open(place) else { continue };
-            let mut client = Client { connection, place: place.clone(), value_max: u64::MAX, left_out: 0 };
+            let place = place.clone();
+            let mut client = Client { connection, place, value_max: u64::MAX, database: 0, left_out: 0 };
             match client.greet(&contact.run_id, password) {
                 Ok(true) => return Ok(Some(client)),
                 // In this network namespace, another server has the address.
@@ -126,6 +129,27 @@ impl Client {
             Ok(Err(text)) => Err(self.refused(&escaped(&text))),
             Err(error) => Err(self.lost_write(error)),
         }
+    }
+
+    /// Selects a database.
+    pub(crate) fn select(&mut self, database: u8) -> Result<(), Failure> {
+        if self.database != database {
+            self.command(&[b"SELECT", database.to_string().as_bytes()])?;
+            self.database = database;
+        }
+        Ok(())
+    }
+
+    /// The databases with keys.
+    pub(crate) fn databases(&mut self) -> Result<Vec<u8>, Failure> {
+        let info = match self.ask(&[b"INFO", b"keyspace"]) {
+            Ok(Ok(info)) => info,
+            Ok(Err(text)) => return Err(self.refused(&escaped(&text))),
+            Err(error) => return Err(self.lost(error)),
+        };
+        let info = String::from_utf8_lossy(&info);
+        let number = |line: &str| line.strip_prefix("db")?.split(':').next()?.parse().ok();
+        Ok(info.lines().filter_map(number).collect())
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {

@@ -162,17 +162,59 @@ fn expired_record_is_absent_and_counted() {
 }
 
 #[test]
-fn commands_for_another_database_are_skipped_and_reported() {
+fn commands_without_a_database_are_skipped_and_reported() {
     let place = Place::new();
-    let stream = b"SELECT 0\r\nSET a 1\r\nSELECT 1\r\nSET a other\r\nMULTI\r\nSET b 1\r\nEXEC\r\nselect 0\r\nSET c 3\r\n";
+    let stream =
+        b"SELECT 0\r\nSET a 1\r\nSELECT 16\r\nSET a other\r\nMULTI\r\nSET b 1\r\nEXEC\r\nselect 0\r\nSET c 3\r\n";
     let said = partly(&place, "resp", stream);
-    assert_says(&said, "command 3 of standard input: it selects database 1");
+    assert_says(&said, "command 3 of standard input: ERR DB index is out of range");
+    assert_says(&said, "command 3 of standard input: all commands up to the next SELECT are skipped");
     assert_says(&said, "; 5 skipped");
     assert_eq!(keys(&place), ["a", "c"]);
     assert_eq!(place.run(&["get", "a"]).ok().text(), "1");
-    load(&place, "resp", b"MULTI\r\nSET d 1\r\nSELECT 2\r\nSET e 1\r\nEXEC\r\n")
+    load(&place, "resp", b"MULTI\r\nSET d 1\r\nSELECT 16\r\nSET e 1\r\nEXEC\r\n")
         .fails(1, "inside a transaction");
     assert_eq!(keys(&place), ["a", "c"]);
+}
+
+#[test]
+fn databases_are_dumped_and_loaded() {
+    let place = Place::new();
+    let stream =
+        b"SET k 0\r\nSELECT 3\r\nSET k 3 PX 100000000\r\nSET l 3\r\nSELECT 15\r\nSET k 15\r\nSWAPDB 3 15\r\n\
+        MULTI\r\nSELECT 4\r\nSET m 4\r\nEXEC\r\nSET n 4\r\n";
+    load(&place, "resp", stream).ok();
+    let words = |db: &'static str| ["get", "k", "--db", db];
+    assert_eq!(["0", "3", "15"].map(|db| place.run(&words(db)).ok().text().to_owned()), ["0", "15", "3"]);
+    assert_eq!(place.run(&["scan", "--db", "4", "--prefix", "m"]).ok().text(), "m\n");
+    place.run(&["put", "only", "5", "--db", "5"]).ok();
+    place.run(&["get", "only"]).fails(1, "there is no key");
+    place.run(&["get", "k", "--db", "16"]).fails(2, "16 is not in 0..16");
+    let dump = place.run(&["dump"]).ok();
+    assert!(dump.err.contains("dumped 7 records"), "{}", dump.err);
+    assert!(dump.text().contains("{\"db\":3,\"key\":\"k\",\"value\":\"15\"}\n"), "{}", dump.text());
+    assert_eq!(
+        place.run(&["dump", "--db", "5"]).ok().text(),
+        "{\"db\":5,\"key\":\"only\",\"value\":\"5\"}\n"
+    );
+    for format in ["jsonl", "resp"] {
+        let dumped = place.run(&["dump", "--format", format]).ok();
+        let other = place.path(&format!("{format}.pool"));
+        place.run_on(&other, &["load", "-", "--format", format], &dumped.out).ok();
+        let again = place.run_on(&other, &["dump"], b"").ok();
+        let sorted = |text: &str| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(again.text()), sorted(dump.text()), "{format}");
+    }
+    place.run(&["del", "k", "l", "--db", "15"]).ok();
+    assert_eq!(place.run(&["scan", "--db", "15"]).ok().text(), "");
+    // A record that names no database is for that of the command.
+    let line = b"{\"key\":\"x\",\"value\":\"7\"}\n{\"key\":\"x\",\"value\":\"0\",\"db\":0}\n";
+    place.run_with(&["load", "-", "--format", "jsonl", "--db", "7"], line).ok();
+    assert_eq!(["7", "0"].map(|db| place.run(&["get", "x", "--db", db]).ok().text().to_owned()), ["7", "0"]);
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn describe(client: &Client, now_ms: u64) -> Vec<u8> {
     }
     let flags = if flags.is_empty() { "N" } else { &flags };
     let text = format!(
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={multi} watch={} cmd={} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={multi} watch={} cmd={} \
          user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
         client.id,
         client.peer.address,
@@ -208,6 +208,7 @@ fn describe(client: &Client, now_ms: u64) -> Vec<u8> {
         String::from_utf8_lossy(&names.name),
         now_ms.saturating_sub(client.connected_at_ms) / 1000,
         now_ms.saturating_sub(active) / 1000,
+        client.database.load(Relaxed),
         client.watched.load(Relaxed),
         client.last_command(),
         client.protocol.load(Relaxed),

@@ -1,9 +1,10 @@
-//! COPY source destination [DB 0] [REPLACE]
+//! COPY source destination [DB destination-db] [REPLACE]
 
 use terrace::Put;
 use terrace_protocol::Args;
 
 use super::*;
+use crate::{databases::Place, keyspace::within};
 
 pub(super) static COPY: Command = Command {
     flags: flag::WRITE | flag::DENYOOM,
@@ -16,21 +17,25 @@ pub(super) static COPY: Command = Command {
     ..Command::new("copy", -3, group::GENERIC, Run::General(copy))
 };
 
+pub(super) const SAME: Failure = Failure::Text("ERR source and destination objects are the same");
+
 fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (from, to) = (args.at(1), args.at(2));
-    let replace = parse_options(args)?;
-    if from == to {
-        return Err(Failure::Text("ERR source and destination objects are the same"));
+    let (place, replace) = parse_options(cx, args)?;
+    if from == to && place == cx.state.place() {
+        return Err(SAME);
     }
     parse::check_key(to)?;
     let mut copied = false;
     cx.keys.atomically(&mut |keys| {
         let (mut source, mut taken) = (None, false);
         keys.read(from, &mut |found| source = found.map(|found| (found.value.to_vec(), found.expires_at)))?;
-        keys.read(to, &mut |found| taken = found.is_some())?;
+        within(keys, place, |keys| keys.read(to, &mut |found| taken = found.is_some()))?;
         copied = source.is_some() && (replace || !taken);
         match source {
-            Some((value, expires_at)) if copied => keys.put(Put { key: to, value: &value, expires_at }),
+            Some((value, expires_at)) if copied => {
+                within(keys, place, |keys| keys.put(Put { key: to, value: &value, expires_at }))
+            }
             _ => Ok(()),
         }
     })?;
@@ -38,19 +43,19 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Parses the options; returns whether REPLACE is given.
-fn parse_options(args: Args<'_>) -> Result<bool, Failure> {
-    let (mut replace, mut at) = (false, 3);
+/// Parses the options; returns the place of the destination, and whether REPLACE is given.
+fn parse_options(cx: &Context<'_>, args: Args<'_>) -> Result<(Place, bool), Failure> {
+    let (mut place, mut replace, mut at) = (cx.state.place(), false, 3);
     while at < args.len() {
         if args.is(at, "REPLACE") {
             replace = true;
             at += 1;
         } else if args.is(at, "DB") && at + 1 < args.len() {
-            select::database(args.at(at + 1))?;
+            place = select::place(cx, args.at(at + 1))?;
             at += 2;
         } else {
             return Err(Failure::SYNTAX);
         }
     }
-    Ok(replace)
+    Ok((place, replace))
 }

@@ -71,7 +71,7 @@ const fn family(name: &'static str, more: u32, run: fn(&mut Context<'_>, Args<'_
 }
 
 /// Instructions after which a script leaves its loop: about a millisecond. It then runs again, on a
-/// worker.
+/// thread for long scripts.
 const BUDGET: u64 = 200_000;
 
 thread_local! {
@@ -147,6 +147,11 @@ fn key_count(args: Args<'_>) -> Result<usize, Failure> {
 /// Runs a script as one transaction, and replies.
 fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: bool) -> Outcome {
     let keys = key_count(args)?;
+    if cx.state.is_alone {
+        return Err(Failure::Text(
+            "ERR a transaction with SWAPDB runs no scripts: all other commands wait for its end",
+        ));
+    }
     let shared = cx.shared;
     if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
         return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
@@ -184,12 +189,13 @@ fn transact(
     rules: ScriptRules,
 ) -> Outcome {
     let Context { keys, shared, state, reply, now_ms } = cx;
-    let (mark, tally) = (reply.mark(), state.tally);
+    let (mark, tally, database) = (reply.mark(), state.tally, state.database);
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
     let mut executed = Vec::new();
     let done = keys.atomically(&mut |keys| {
         // The store runs this again after a conflicting write: start from the beginning.
         reply.rewind(mark);
+        state.database = database;
         if !runs.begin() {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
             return Err(PUT_OFF);
@@ -202,12 +208,14 @@ fn transact(
             Ok(()) => Ok(()),
             Err(Ended::Failed(text)) => Err(Failure::Made(text)),
             Err(Ended::Stopped(Stop::OverBudget, _)) => {
-                state.put_off = Some(Flow::Long);
+                state.put_off = Some(Flow::Script);
                 Err(PUT_OFF)
             }
             Err(Ended::Stopped(_, text)) => Err(failure.unwrap_or(Failure::Made(text))),
         }
     });
+    // What a script selects, it selects for itself.
+    state.database = database;
     if cold::is_stuck() || state.put_off.is_some() {
         // It runs again, as if for the first time.
         state.tally = tally;
@@ -232,7 +240,7 @@ struct Calls<'a> {
 
 impl Host for Calls<'_> {
     fn call(&mut self, args: Args<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), CallError> {
-        let reply = terrace_protocol::Reply::new(out, resp3);
+        let (reply, database) = (terrace_protocol::Reply::new(out, resp3), self.state.database);
         let cx = &mut Context {
             keys: &mut *self.keys,
             shared: self.shared,
@@ -241,6 +249,9 @@ impl Host for Calls<'_> {
             now_ms: self.now_ms,
         };
         let outcome = session::call_in_script(cx, args, &mut self.rules, self.executed);
+        if self.state.database != database {
+            self.keys.select(self.state.place());
+        }
         match outcome {
             _ if cold::is_stuck() => Err(CallError::Abandon),
             Ok(()) => Ok(()),

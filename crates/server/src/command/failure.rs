@@ -29,7 +29,7 @@ impl Failure {
     pub const NOT_A_FLOAT: Failure = Failure::Text("ERR value is not a valid float");
     /// The source of RENAME does not exist.
     pub const NO_SUCH_KEY: Failure = Failure::Text("ERR no such key");
-    /// A database other than 0.
+    /// A database above 15.
     pub const NO_SUCH_DATABASE: Failure = Failure::Text("ERR DB index is out of range");
 
     /// Keys of several slots of a cluster.

@@ -14,7 +14,11 @@ use std::{
 use terrace_protocol::Args;
 
 use super::*;
-use crate::{config::Key, stats};
+use crate::{
+    config::Key,
+    databases::{Count, DATABASES},
+    stats,
+};
 
 /// The Redis version that the server announces. 7.2 is the last version of which Terrace has all
 /// string commands, replies and errors, including CLIENT SETINFO and NO-TOUCH. With a lower
@@ -34,7 +38,8 @@ type Section = fn(&mut String, &Context<'_>, &Figures) -> std::fmt::Result;
 
 /// Data that several sections use.
 struct Figures {
-    keys: u64,
+    /// The counts of each database.
+    keyspace: Vec<Count>,
     store: terrace::Stats,
 }
 
@@ -69,7 +74,7 @@ const SECTIONS: [(&str, In, Section); 15] = [
 
 fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     cx.state.publish(cx.now_ms);
-    let figures = Figures { keys: cx.keys.count(), store: cx.shared.store.stats() };
+    let figures = Figures { keyspace: keyspace_counts(cx)?, store: cx.shared.store.stats() };
     let mut text = String::new();
     for (name, within, section) in SECTIONS {
         let is_there = name != "Tier" || figures.store.tier.is_some();
@@ -382,10 +387,22 @@ fn cluster(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 }
 
 fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
-    if figures.keys == 0 {
-        return Ok(());
+    let all = figures.keyspace.iter().enumerate().filter(|(_, count)| count.keys > 0);
+    all.into_iter().try_for_each(|(database, count)| {
+        write!(out, "db{database}:keys={},expires={},avg_ttl=0\r\n", count.keys, count.expiring)
+    })
+}
+
+/// The counts of each database that may have keys.
+fn keyspace_counts(cx: &mut Context<'_>) -> Result<Vec<Count>, Failure> {
+    let shared = cx.shared;
+    match cx.state.map.filter(|_| shared.databases.are_several()) {
+        Some(map) => {
+            let counts = shared.databases.counts(&shared.store)?;
+            Ok((0..DATABASES).map(|database| counts[map.place(database).index()]).collect())
+        }
+        None => Ok(vec![Count { keys: shared.store.len(), expiring: shared.store.stats().expiring }]),
     }
-    write!(out, "db0:keys={},expires={},avg_ttl=0\r\n", figures.keys, figures.store.expiring)
 }
 
 /// Formats bytes as Redis does for people: `1.50M`.

@@ -50,6 +50,7 @@ mod introspect;
 mod keys;
 mod memory;
 mod mget;
+mod move_;
 mod mset;
 mod object;
 mod persist;
@@ -81,4 +82,4 @@ mod x_next;
 mod x_range;
 
 pub(crate) use cluster::EncodedSlots;
-pub(crate) use transaction::Multi;
+pub(crate) use transaction::{Multi, Watched};

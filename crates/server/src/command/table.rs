@@ -51,6 +51,7 @@ pub static TABLE: [&Command; COUNT] = [
     &memory::MEMORY,
     &mget::MGET,
     &mset::MSET,
+    &move_::MOVE,
     &mset::MSETNX,
     &object::OBJECT,
     &persist::PERSIST,
@@ -72,6 +73,7 @@ pub static TABLE: [&Command; COUNT] = [
     &setrange::SETRANGE,
     &shutdown::SHUTDOWN,
     &strlen::STRLEN,
+    &select::SWAPDB,
     &time::TIME,
     &transaction::DISCARD,
     &transaction::EXEC,
@@ -96,7 +98,7 @@ pub static TABLE: [&Command; COUNT] = [
     &x_range::X_RANGE,
 ];
 
-const COUNT: usize = 90;
+const COUNT: usize = 92;
 
 /// Slots of the hash table below: a power of two, much larger than `COUNT`, so that collisions are
 /// rare.

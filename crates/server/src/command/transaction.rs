@@ -12,7 +12,8 @@ use terrace_protocol::{Args, Queue, Reply};
 use super::*;
 use crate::{
     alone::Runs,
-    keyspace::Overlay,
+    databases::Place,
+    keyspace::{Overlay, Selected},
     net::unix_ms,
     session::{self, Flow, State},
     shared::Shared,
@@ -76,11 +77,24 @@ pub(crate) struct Multi {
     slot: Option<u16>,
     /// Another command has keys in another slot, so EXEC will fail.
     crosses_slots: bool,
+    /// SWAPDB is one of the commands.
+    swaps: bool,
     /// One of the commands takes long by itself.
     has_long: bool,
     /// A command reads a key, so concurrent writes can make the transaction run again.
     may_run_again: bool,
 }
+
+/// A watched key.
+pub(crate) struct Watched {
+    database: u8,
+    /// How often the keys of its database had been exchanged at WATCH.
+    swaps: u64,
+    version: Version,
+}
+
+/// Keys as they are stored, and the versions in which they have to be.
+type Versions = Vec<(Vec<u8>, Version)>;
 
 /// Maximum number of bytes that a client may queue.
 const QUEUE_BYTES_MAX: usize = 1 << 30;
@@ -106,6 +120,7 @@ impl Multi {
             self.crosses_slots |= self.slot.is_some_and(|first| slot.is_some_and(|slot| slot != first));
             self.slot = self.slot.or(slot);
         }
+        self.swaps |= command.name == "swapdb";
         self.has_long |= is_long;
         let is_put = command.as_put.is_some_and(|as_put| as_put(args, 0).is_some());
         // X.DELRANGE and X.DELPREFIX find the keys that they read.
@@ -118,6 +133,11 @@ impl Multi {
     /// Records that a command could not be queued.
     pub(crate) fn refuse(&mut self) {
         self.broken = true;
+    }
+
+    /// Whether SWAPDB is one of the commands.
+    pub(crate) fn swaps(&self) -> bool {
+        self.swaps
     }
 
     /// The slot of all keys, if the server belongs to a cluster and there are keys.
@@ -162,9 +182,12 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(Failure::Text("ERR WATCH inside MULTI is not allowed"));
     }
     for key in args.from(1) {
-        if !cx.state.watched.contains_key(key) {
-            let version = cx.shared.store.version(key)?;
-            cx.state.watched.insert(key.to_vec(), version);
+        let stored = cx.state.place().encode(key);
+        if !cx.state.watched.contains_key(&*stored) {
+            let version = cx.shared.store.version(&stored)?;
+            let database = cx.state.database;
+            let swaps = cx.shared.databases.swaps(database);
+            cx.state.watched.insert(stored.into_owned(), Watched { database, swaps, version });
         }
     }
     // ORDER: Relaxed: for CLIENT LIST only.
@@ -181,24 +204,60 @@ fn unwatch(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
 
 fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let Some(multi) = cx.state.multi.take() else { return Err(Failure::Text("ERR EXEC without MULTI")) };
-    let watched: Vec<_> = std::mem::take(&mut cx.state.watched).into_iter().collect();
+    let watched = std::mem::take(&mut cx.state.watched);
     if multi.broken {
         return Err(Failure::Text("EXECABORT Transaction discarded because of previous errors."));
     }
-    let done = run_queue(cx, &multi, &watched);
-    if cold::is_stuck() || cx.state.put_off.is_some() {
+    let was = (cx.state.database, cx.state.map);
+    let done = match versions(cx, &watched) {
+        Ok(Some(versions)) => run_queue(cx, &multi, &versions),
+        Ok(None) => {
+            cx.reply.null_array();
+            Ok(false)
+        }
+        Err(failure) => Err(failure),
+    };
+    let is_put_off = cold::is_stuck() || cx.state.put_off.is_some();
+    if is_put_off || !matches!(done, Ok(true)) {
+        (cx.state.database, cx.state.map) = was;
+    } else if let Some(map) = cx.state.map.filter(|_| multi.swaps) {
+        cx.shared.databases.publish(map);
+    }
+    if is_put_off {
         // It runs again after the cold reads that it wants, or elsewhere, or later.
-        (cx.state.multi, cx.state.watched) = (Some(multi), watched.into_iter().collect());
+        (cx.state.multi, cx.state.watched) = (Some(multi), watched);
         cx.state.resp3 = cx.reply.resp3();
     }
-    done
+    done.map(drop)
 }
 
-/// Runs the queued commands in a transaction, and replies.
-fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]) -> Outcome {
+/// The keys that have to be in these versions when the transaction commits; `None` if SWAPDB has
+/// changed a watched key.
+fn versions(cx: &Context<'_>, watched: &HashMap<Vec<u8>, Watched>) -> Result<Option<Versions>, Failure> {
+    let (store, mut versions) = (&cx.shared.store, Vec::with_capacity(watched.len()));
+    for (stored, watched) in watched {
+        versions.push((stored.clone(), watched.version));
+        let Some(map) = cx.state.map.filter(|_| cx.shared.databases.swaps(watched.database) != watched.swaps)
+        else {
+            continue;
+        };
+        let key = Place::of(stored).and_then(|place| place.decode(stored)).unwrap_or_default();
+        let now = map.place(watched.database).encode(&key).into_owned();
+        if store.contains(stored)? || store.contains(&now)? {
+            return Ok(None);
+        }
+        // It is absent in both, which is no change.
+        versions.push((now.clone(), store.version(&now)?));
+    }
+    Ok(Some(versions))
+}
+
+/// Runs the queued commands in a transaction, and replies. Returns whether it has committed.
+fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]) -> Result<bool, Failure> {
     let (shared, now_ms) = (cx.shared, cx.now_ms);
     let (mut replies, mut executed) = (Vec::new(), Vec::new());
     let was_resp3 = cx.reply.resp3();
+    let was_selected = (cx.state.database, cx.state.map);
     let state = &mut *cx.state;
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
@@ -206,6 +265,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
         // The store runs this again after a conflicting write: start from the beginning.
         replies.clear();
         state.resp3 = was_resp3;
+        (state.database, state.map) = was_selected;
         if !runs.begin() {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
             return Err(Failure::Text("ERR the transaction was put off"));
@@ -213,7 +273,8 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
         let mut overlay = Overlay::new(&shared.store, transaction);
         for args in multi.queue.iter() {
             let reply = Reply::new(&mut replies, state.resp3);
-            let cx = &mut Context { keys: &mut overlay, shared, state, reply, now_ms };
+            let keys = &mut Selected::new(&mut overlay, state.place(), shared);
+            let cx = &mut Context { keys, shared, state, reply, now_ms };
             executed.extend(session::run(cx, args)?);
             if cold::is_stuck() {
                 return Err(Failure::Text("ERR the transaction was put off"));
@@ -227,10 +288,10 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
     let done = done?;
     if done.is_none() {
         cx.reply.null_array();
-        return Ok(());
+        return Ok(false);
     }
     cx.reply.array(multi.queue.len());
     cx.reply.raw(&replies);
     cx.reply.set_resp3(cx.state.resp3);
-    Ok(())
+    Ok(true)
 }

@@ -195,7 +195,7 @@ pub static TABLE: &[Setting] = &[
         "What an answered write survives, in Redis's words: always is power, everysec is interval, no is process"),
     fact(Key::Save, "save", "",
         "there are no snapshots to schedule: a write is as durable as --durability says when it is answered"),
-    fact(Key::Databases, "databases", "1", "there is one database"),
+    fact(Key::Databases, "databases", "16", "there are 16 databases"),
     fact(Key::NotifyKeyspaceEvents, "notify-keyspace-events", "", "there are no keyspace notifications"),
     line(Key::BusyReplyThreshold, ["busy-reply-threshold", "busy-reply-threshold", "TERRACE_BUSY_REPLY_THRESHOLD"],
         Kind::Number { min: 0, max: NEVER }, "5000", LIVE,

@@ -110,6 +110,8 @@ pub(super) enum Next {
     Again,
     /// Hand its session to a worker: the next command takes long.
     Long,
+    /// Hand its session to a worker for scripts.
+    Script,
     /// Park its session: the next command wants cold reads.
     Cold,
     /// Give it another turn a moment later: the slot of the next command is being moved.
@@ -373,7 +375,7 @@ impl Connection {
         output.shrink_to(OUTPUT_KEPT);
         turn.buffers.output = output;
         match round {
-            Round::Then(Next::Long | Next::Cold) => self.began = began,
+            Round::Then(Next::Long | Next::Script | Next::Cold) => self.began = began,
             _ => turn.record_latency(began),
         }
         round
@@ -414,6 +416,7 @@ impl Connection {
         match flow {
             Flow::Continue | Flow::More => {}
             Flow::Long => return Round::Then(Next::Long),
+            Flow::Script => return Round::Then(Next::Script),
             Flow::Cold => return Round::Then(Next::Cold),
             Flow::Later => return Round::Then(Next::Later),
             Flow::Close => {

@@ -34,6 +34,7 @@ pub(crate) struct EventLoop {
     shared: Arc<Shared>,
     hub: Arc<Hub>,
     workers: Arc<Workers>,
+    script_workers: Arc<Workers>,
     poll: Poll,
     connections: Slab<Connection>,
     /// Connections that need another turn although no event will report them.
@@ -80,7 +81,7 @@ impl EventLoop {
         poll: Poll,
         shared: Arc<Shared>,
         hub: Arc<Hub>,
-        workers: Arc<Workers>,
+        [workers, script_workers]: [Arc<Workers>; 2],
     ) -> EventLoop {
         let parks = shared.parks && shared.config.is_on(Key::IoUring);
         let cold = parks.then(|| ColdDesk::new(poll.registry(), COLD)).flatten();
@@ -93,6 +94,7 @@ impl EventLoop {
             shared,
             hub,
             workers,
+            script_workers,
             poll,
             connections: Slab::new(),
             again: Vec::new(),
@@ -277,6 +279,7 @@ impl EventLoop {
             Next::Again => self.again.push(key),
             Next::Later => _ = self.later.insert(key),
             Next::Long => self.workers.submit(connection.lend_session((self.number, key))),
+            Next::Script => self.script_workers.submit(connection.lend_session((self.number, key))),
             Next::Cold => {
                 let mut job = connection.lend_session((self.number, key));
                 count(&self.shared.stats.parked);
@@ -416,5 +419,6 @@ impl EventLoop {
 impl Drop for EventLoop {
     fn drop(&mut self) {
         self.workers.remove_loop();
+        self.script_workers.remove_loop();
     }
 }

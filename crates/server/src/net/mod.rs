@@ -36,4 +36,4 @@ pub(crate) use event_loop::{EventLoop, WAKE};
 pub(crate) use http::MetricsServer;
 pub(crate) use hub::Hub;
 pub(crate) use metrics::Metrics;
-pub(crate) use workers::Workers;
+pub(crate) use workers::{Work, Workers};

@@ -1,4 +1,5 @@
-//! Worker threads for long commands, so that other connections of a loop do not wait for them.
+//! Worker threads for long commands, so that other connections of a loop do not wait for them, and
+//! others for long scripts: a script without end holds up no long command.
 //!
 //! A loop submits the session of a connection whose next command is long, with its input. A worker
 //! runs the command and all input behind it, and puts the session into the loop's mailbox. The
@@ -32,8 +33,18 @@ pub(crate) struct Job {
     pub(super) began: Option<u64>,
 }
 
-/// The workers of one server.
+/// What workers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Commands that take long. They may make others wait: see `may_wait`.
+    Commands,
+    /// Scripts that take long. They make no other command wait before their end.
+    Scripts,
+}
+
+/// The workers of one server for one kind of work.
 pub(crate) struct Workers {
+    work: Work,
     shared: Arc<Shared>,
     waiting: Mutex<Waiting>,
     changed: Condvar,
@@ -47,9 +58,9 @@ struct Waiting {
 
 impl Workers {
     /// Workers for this many loops.
-    pub(crate) fn new(shared: Arc<Shared>, loops: usize) -> Workers {
+    pub(crate) fn new(work: Work, shared: Arc<Shared>, loops: usize) -> Workers {
         let waiting = Mutex::new(Waiting { jobs: VecDeque::new(), loops });
-        Workers { shared, waiting, changed: Condvar::new() }
+        Workers { work, shared, waiting, changed: Condvar::new() }
     }
 
     /// Runs jobs until all loops have ended and no job is left.
@@ -58,10 +69,12 @@ impl Workers {
         while let Some(mut job) = self.next() {
             // Only the loop's thread may write the loop's counters.
             job.session.swap_counters(&mut counters);
-            job.run();
+            job.run(self.work);
             job.session.swap_counters(&mut counters);
-            // ORDER: Relaxed, here and below: see `may_wait`.
-            self.shared.long_commands.fetch_sub(1, Relaxed);
+            if self.work == Work::Commands {
+                // ORDER: Relaxed, here and below: see `may_wait`.
+                self.shared.long_commands.fetch_sub(1, Relaxed);
+            }
             hub.send_back(job)?;
         }
         self.shared.stats.commands.remove_set(&counters);
@@ -69,7 +82,9 @@ impl Workers {
     }
 
     pub(super) fn submit(&self, job: Job) {
-        self.shared.long_commands.fetch_add(1, Relaxed);
+        if self.work == Work::Commands {
+            self.shared.long_commands.fetch_add(1, Relaxed);
+        }
         self.lock().jobs.push_back(job);
         self.changed.notify_one();
     }
@@ -100,9 +115,12 @@ impl Workers {
 }
 
 impl Job {
-    fn run(&mut self) {
+    fn run(&mut self, work: Work) {
         let (session, input, output) = (&mut self.session, &mut self.input, &mut self.output);
-        let process = || session.process(input, output, unix_ms());
+        let process = || match work {
+            Work::Commands => session.process_long(input, output, unix_ms()),
+            Work::Scripts => session.process(input, output, unix_ms()),
+        };
         self.flow = catch_unwind(AssertUnwindSafe(process)).ok();
     }
 }

@@ -1,4 +1,7 @@
 //! Groups of adjacent commands that are executed together.
+//!
+//! Keys of database 0 are used where they lie in the input. Those of another database get their
+//! prefix in one buffer for the group.
 
 use terrace::{Put, PutOptions, ReadError, WriteError};
 use terrace_protocol::{Args, Reply};
@@ -6,6 +9,7 @@ use terrace_protocol::{Args, Reply};
 use super::{OUTPUT_HIGH_WATER, State, route};
 use crate::{
     command::{Failure, Read, Run, flag, table},
+    databases::Place,
     keyspace::Found,
     routing::Routing,
     shared::Shared,
@@ -34,8 +38,9 @@ pub(super) fn execute<'a>(
     reply: &mut Reply<'_>,
     now_ms: u64,
 ) -> usize {
-    let routing = shared.routing.as_deref();
-    let mut kinds = commands.take(GROUP_MAX).map(|(args, place)| (args, kind(args, place, routing, now_ms)));
+    let (routing, database) = (shared.routing.as_deref(), state.place());
+    let mut kinds =
+        commands.take(GROUP_MAX).map(|(args, place)| (args, kind(args, place, routing, database, now_ms)));
     match (kinds.next(), kinds.next()) {
         (Some((args, (Kind::Read(read), first))), Some((next, (Kind::Read(then), place)))) => {
             let mut reads = Reads::new();
@@ -57,18 +62,30 @@ pub(super) fn execute<'a>(
                 places[puts.len()] = place;
                 puts.push(put);
             }
-            put_all(&puts, &places[..puts.len()], shared, state, reply)
+            let places = &places[..puts.len()];
+            if database.is_plain() {
+                return put_all(&puts, places, shared, state, reply);
+            }
+            if shared.databases.use_place(&shared.store, database).is_err() {
+                // The first put runs alone, and reports it.
+                return 0;
+            }
+            let mut buffer = Vec::new();
+            let keys = database.encode_all(puts.iter().map(|put| put.key), &mut buffer);
+            let puts: Vec<_> = puts.iter().zip(keys).map(|(put, key)| Put { key, ..*put }).collect();
+            put_all(&puts, places, shared, state, reply)
         }
         _ => 0,
     }
 }
 
 /// The kind of a command, and its index in the table. A command for a key that this node of a
-/// cluster does not serve runs alone.
+/// cluster does not serve, or that is stored under another name, runs alone.
 fn kind<'a>(
     args: Args<'a>,
     place: Option<usize>,
     routing: Option<&dyn Routing>,
+    database: Place,
     now_ms: u64,
 ) -> (Kind<'a>, usize) {
     let Some(place) = place else { return (Kind::Other, 0) };
@@ -85,7 +102,8 @@ fn kind<'a>(
         Kind::Other => return (kind, place),
     };
     let is_here = routing.is_none_or(|routing| route::is_here(routing, key));
-    (if is_here { kind } else { Kind::Other }, place)
+    // A key of database 0 that begins with the prefix of another one is stored otherwise.
+    (if is_here && (!database.is_plain() || database.keeps(key)) { kind } else { Kind::Other }, place)
 }
 
 /// A group of commands that read one key each.
@@ -112,7 +130,16 @@ impl<'a> Reads<'a> {
     fn execute(&self, shared: &Shared, state: &mut State, reply: &mut Reply<'_>, now_ms: u64) -> usize {
         let mut executed = 0;
         let began = state.counters.begin_group(self.places[0], self.len);
-        shared.store.get_many(&self.keys[..self.len], &mut |nth, entry| {
+        let mut buffer = Vec::new();
+        let encoded: Vec<&[u8]>;
+        let keys = match state.place() {
+            place if place.is_plain() => &self.keys[..self.len],
+            place => {
+                encoded = place.encode_all(self.keys[..self.len].iter().copied(), &mut buffer);
+                &encoded
+            }
+        };
+        shared.store.get_many(keys, &mut |nth, entry| {
             let Some((read, args)) = self.reads[nth] else { return };
             if nth == executed && entry.as_ref().is_err_and(runs_alone) {
                 // The others are looked up for what they want.

@@ -36,6 +36,11 @@ pub(crate) fn has_many_keys(shared: &Shared, _: &State, _: Args<'_>) -> bool {
     shared.store.len() > MANY as u64
 }
 
+/// For commands that visit all keys if there are several databases: whether there are many.
+pub(crate) fn has_many_keys_to_count(shared: &Shared, state: &State, args: Args<'_>) -> bool {
+    shared.databases.are_several() && has_many_keys(shared, state, args)
+}
+
 /// For commands that describe all connections: whether there are many.
 pub(crate) fn has_many_clients(shared: &Shared, _: &State, _: Args<'_>) -> bool {
     shared.clients.len() > MANY

@@ -5,12 +5,13 @@ use terrace::cold;
 use terrace_protocol::Args;
 
 use super::{
-    Flow,
+    Flow, State,
     route::{self, Refusal},
 };
-use crate::command::{Command, Context, Failure, Outcome, Run, flag, is_of_another_type, table};
+use crate::command::{Command, Context, Failure, Outcome, Run, category, flag, is_of_another_type, table};
 use crate::config::Key;
-use crate::routing::Place;
+use crate::net::unix_ms;
+use crate::routing;
 
 /// A command that exists. `place` identifies it in the table.
 #[derive(Clone, Copy)]
@@ -18,6 +19,14 @@ struct Resolved {
     command: &'static Command,
     /// As in [`State::last_command`](super::State).
     place: usize,
+}
+
+/// Whether no other command may run while this one does: SWAPDB, or a transaction with it.
+pub(super) fn must_be_alone(state: &State, place: Option<usize>) -> bool {
+    place.is_some_and(|place| match &state.multi {
+        Some(multi) => table::TABLE[place].name == "exec" && multi.swaps(),
+        None => table::TABLE[place].name == "swapdb",
+    })
 }
 
 /// Queues the command inside MULTI, executes it otherwise. Fails, without any effect, if its slot
@@ -49,7 +58,12 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
     let Resolved { command, place } = resolved;
     let is_queued = is_queued(cx, command);
     if !is_queued && let Some(since_ms) = cx.shared.alone.since().filter(|_| writes(command)) {
-        return wait_for_alone(cx, resolved, since_ms);
+        // Its own clock: the time at which commands run may be another one.
+        return wait_for_end(cx, resolved, unix_ms().saturating_sub(since_ms), BUSY);
+    }
+    if !cx.state.is_alone && must_be_alone(cx.state, Some(place & 0xffff)) {
+        let since_ms = *cx.state.held_since.get_or_insert(cx.now_ms);
+        return wait_for_end(cx, resolved, cx.now_ms.saturating_sub(since_ms), OTHERS_RUN);
     }
     match route::check(cx, command, args, is_queued) {
         Ok(slot) if is_queued => queue(cx, command, args, slot),
@@ -84,23 +98,33 @@ fn writes(command: &Command) -> bool {
     command.has(flag::WRITE) || ["exec", "eval", "evalsha"].contains(&command.name)
 }
 
-/// What becomes of a write while a transaction runs alone: it is tried again in a moment, or
+/// What becomes of a command that others keep from running: it is tried again in a moment, or
 /// refused if that takes long.
-fn wait_for_alone(cx: &mut Context<'_>, resolved: Resolved, since_ms: u64) -> Result<(), Flow> {
+fn wait_for_end(
+    cx: &mut Context<'_>,
+    resolved: Resolved,
+    waited_ms: u64,
+    refusal: Failure,
+) -> Result<(), Flow> {
     let threshold_ms = cx.shared.config.number(Key::BusyReplyThreshold);
-    if threshold_ms == 0 || cx.now_ms.saturating_sub(since_ms) <= threshold_ms {
+    if threshold_ms == 0 || waited_ms <= threshold_ms {
         return Err(Flow::Later);
     }
     cx.state.counters.record_rejection(resolved.place);
     if resolved.command.name == "exec" {
         cx.state.clear_transaction();
     }
-    refuse(cx, BUSY);
+    cx.state.held_since = None;
+    refuse(cx, refusal);
     Ok(())
 }
 
 const BUSY: Failure =
     Failure::Text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+const OTHERS_RUN: Failure = Failure::Text(
+    "BUSY SWAPDB has to wait until the commands and scripts under way have ended, and one takes long. \
+     Try again, or end a script with SCRIPT KILL.",
+);
 
 /// Replies with an error instead of queueing or executing a command. A transaction then fails.
 fn refuse(cx: &mut Context<'_>, failure: Failure) {
@@ -153,13 +177,18 @@ pub(crate) fn call_in_script(
     if command.has(flag::NOSCRIPT) {
         return Err(Failure::Text("ERR This Redis command is not allowed from script"));
     }
+    if command.name == "swapdb" {
+        return Err(Failure::Text(
+            "ERR SWAPDB is not possible from a script: all other commands wait for it",
+        ));
+    }
     if rules.is_read_only && command.has(flag::WRITE) {
         return Err(Failure::Text("ERR Write commands are not allowed from read-only scripts."));
     }
     if let Some(routing) = &cx.shared.routing
         && let Some(slot) = route::slot_of(command, args)?
     {
-        let is_here = || matches!(routing.place(slot, cx.state.asking), Place::Here);
+        let is_here = || matches!(routing.place(slot, cx.state.asking), routing::Place::Here);
         match rules.slot {
             Some(first) if first == slot => {}
             Some(_) => return Err(Failure::Text(CROSSES)),
@@ -254,6 +283,11 @@ fn check(cx: &Context<'_>, args: Args<'_>, Resolved { command, place }: Resolved
     }
     if !cx.state.authenticated && !command.has(flag::NO_AUTH) {
         return Err(Failure::Text("NOAUTH Authentication required."));
+    }
+    if let Some(why) = &cx.shared.databases.damage
+        && command.categories & (category::KEYSPACE | category::STRING | category::SCRIPTING) != 0
+    {
+        return Err(Failure::of(&[b"ERR ", why.as_bytes()]));
     }
     if cx.state.multi.is_some() && command.has(flag::NO_MULTI) {
         return Err(Failure::Text("ERR Command not allowed inside a transaction"));

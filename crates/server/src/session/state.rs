@@ -5,13 +5,13 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use terrace::Version;
 use terrace_protocol::Reply;
 
 use super::{Flow, Peer};
 use crate::{
     clients::Client,
-    command::Multi,
+    command::{Multi, Watched},
+    databases::{Map, Place},
     shared::Shared,
     stats::{Counters, Tally},
 };
@@ -33,16 +33,24 @@ pub struct State {
     pub tally: Tally,
     /// Counters by command: those of the thread that executes this session.
     pub(crate) counters: Arc<Counters>,
+    /// The selected database.
+    pub(crate) database: u8,
+    /// The place of each database, as the present command sees it; `None` in a cluster, where keys
+    /// are stored as they are.
+    pub(crate) map: Option<Map>,
     /// The transaction that MULTI has begun.
     pub(crate) multi: Option<Multi>,
-    /// The watched keys, each with its version at WATCH.
-    pub(crate) watched: HashMap<Vec<u8>, Version>,
+    /// The watched keys as they are stored.
+    pub(crate) watched: HashMap<Vec<u8>, Watched>,
     /// ASKING was sent: the next command, or transaction, may be for a slot that only another node
     /// knows to be here.
     pub(crate) asking: bool,
-    /// When the next command was first put off because its slot is being moved.
+    /// Whether no other command runs while the present one does.
+    pub(crate) is_alone: bool,
+    /// When the next command was first put off because its slot is being moved, or because it must
+    /// run alone.
     pub(crate) held_since: Option<u64>,
-    /// Whether a script that takes long may be put off: the thread serves other connections, too.
+    /// Whether a script that takes long is put off: the thread serves other connections, too.
     pub(crate) may_put_off: bool,
     /// The next step, because the current command was put off and had no effect.
     pub(crate) put_off: Option<Flow>,
@@ -61,10 +69,13 @@ impl State {
             resp3: false,
             flow: Flow::Continue,
             tally: Tally::default(),
+            database: 0,
+            map: None,
             counters,
             multi: None,
             watched: HashMap::new(),
             asking: false,
+            is_alone: false,
             held_since: None,
             may_put_off: false,
             put_off: None,
@@ -77,6 +88,11 @@ impl State {
     /// has not sent ASKING.
     pub(super) fn is_plain(&self) -> bool {
         self.authenticated && self.multi.is_none() && !self.asking
+    }
+
+    /// The place of the selected database.
+    pub(crate) fn place(&self) -> Place {
+        self.map.map_or(Place::RAW, |map| map.place(self.database))
     }
 
     /// Replies with an error, and counts it.
@@ -102,6 +118,7 @@ impl State {
     pub fn reset(&mut self, shared: &Shared, output: usize) {
         self.clear_transaction();
         self.asking = false;
+        self.database = 0;
         self.resp3 = false;
         let authenticated = shared.config.password().is_empty();
         if self.authenticated && !authenticated {
@@ -120,6 +137,7 @@ impl State {
         // ORDER: Relaxed, all: for CLIENT LIST only.
         client.queued.store(self.multi.as_ref().map_or(0, |multi| multi.len() + 1), Relaxed);
         client.watched.store(self.watched.len(), Relaxed);
+        client.database.store(self.database, Relaxed);
         client.protocol.store(if self.resp3 { 3 } else { 2 }, Relaxed);
         client.record_command(self.last_command, now_ms);
         client.tally.show(self.tally);

@@ -14,6 +14,7 @@ use std::sync::{
 
 use crate::{
     command::{Command, Run, flag, table},
+    databases::Turn,
     net::{BOUNDS, precise_ns},
 };
 
@@ -43,6 +44,8 @@ pub(crate) const ERROR_CODES: [&str; 12] = [
 pub(crate) struct Counters {
     commands: Box<[Slot]>,
     errors: [AtomicU64; ERROR_CODES.len()],
+    /// The thread holds it while it executes a command.
+    pub(crate) turn: Arc<Turn>,
 }
 
 /// One command's counters. The frequently written ones share a line.
@@ -81,6 +84,7 @@ impl Default for Counters {
         Counters {
             commands: (0..table::numbers()).map(|_| Slot::default()).collect(),
             errors: Default::default(),
+            turn: Arc::default(),
         }
     }
 }
@@ -287,6 +291,11 @@ impl CommandStats {
             let removed = std::mem::replace(&mut sets.removed, Sums::zero());
             sets.removed = removed.combine(&counters.read(), u64::wrapping_add);
         }
+    }
+
+    /// The turns of all threads that execute commands.
+    pub(crate) fn turns(&self) -> Vec<Arc<Turn>> {
+        self.lock().live.iter().map(|set| Arc::clone(&set.turn)).collect()
     }
 
     /// Sums since the start or CONFIG RESETSTAT.

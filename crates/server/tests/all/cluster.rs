@@ -30,7 +30,7 @@ fn cluster() -> (Cluster, Client) {
 
 fn over(store: terrace::Store, clock: Arc<ManualClock>) -> (Cluster, Client) {
     let cluster = Cluster::new(&[7000, 7001]);
-    let shared = Shared::new(store, Config::default()).with_routing(cluster.routing(0));
+    let shared = Shared::of_node(store, Config::default(), cluster.routing(0));
     let client = Client::of(Arc::new(shared), clock);
     (cluster, client)
 }
@@ -437,6 +437,7 @@ fn cluster_commands_describe_nodes_and_slots() {
         ("READWRITE", "+OK"),
         ("SELECT 0", "+OK"),
         ("SELECT 1", "-ERR SELECT is not allowed in cluster mode"),
+        ("SWAPDB 0 1", "-ERR SWAPDB is not allowed in cluster mode"),
         ("INFO cluster", "$30 # Cluster cluster_enabled:1"),
     ]);
     assert!(client.ask("INFO server").contains(" redis_mode:cluster "));

@@ -51,7 +51,7 @@ impl Both {
         });
         let clock = Arc::new(ManualClock::at(START_MS));
         let store = fresh().clock(clock.clone()).create().expect("memory for a store");
-        let shared = Shared::new(store, Config::default()).with_routing(cluster.routing(0));
+        let shared = Shared::of_node(store, Config::default(), cluster.routing(0));
         Some(Both { redis, cluster, theirs, ours: Client::of(Arc::new(shared), clock) })
     }
 
@@ -232,7 +232,7 @@ fn held_connection_waits_while_its_loop_serves_others() {
 
 /// Whether python3 has redis-py. If not, says so.
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
-pub(crate) fn has_redis_py() -> bool {
+fn has_redis_py() -> bool {
     let found = Command::new("python3").args(["-c", "import redis.cluster"]).output();
     let has = found.is_ok_and(|found| found.status.success());
     if !has {

@@ -379,6 +379,15 @@ const SHAPES: &[&str] = &[
     "ping V",
     "echo V",
     "select N",
+    "select D",
+    "select 0",
+    "move K D",
+    "move K N",
+    "swapdb D D",
+    "swapdb N D",
+    "copy K K db D",
+    "flushdb",
+    "flushall",
     "time",
     "dbsize",
     "wait 0 0",
@@ -472,6 +481,7 @@ fn push(command: &mut Command, word: &str, random: &mut Random) {
         "U" => &UNIX_MILLISECONDS,
         "P" => &["k*", "k?", "*", "[kc]*", "[^k]*", "nosuch", "\\k1", "k[1-2]", "user:*", "", "*1"],
         "X" => &["bogus", "match"],
+        "D" => &["0", "0", "1", "2", "15", "16", "-1", "x"],
         _ => match OPTIONS.iter().find(|(name, _)| *name == word) {
             Some((_, options)) => {
                 return random.of(options).split(' ').for_each(|word| push(command, word, random));
@@ -804,6 +814,9 @@ const SCRIPTS: &[&str] = &[
     "return table.concat({ARGV[1], ARGV[2]}, '-')",
     "local t = {3, 1, 2} table.sort(t) return t",
     "return select('#', unpack({1, 2, 3}))",
+    "redis.call('select', 3) return {redis.call('set', KEYS[1], ARGV[1]), redis.call('exists', KEYS[1], KEYS[2])}",
+    "return {redis.pcall('move', KEYS[1], 3), redis.pcall('copy', KEYS[1], KEYS[2], 'DB', 3)}",
+    "return redis.pcall('select', ARGV[2])",
 ];
 
 #[test]

@@ -10,6 +10,7 @@ mod cluster_clients;
 mod cold;
 mod commands;
 mod cursors;
+mod databases;
 mod differential;
 mod ending;
 mod long;

@@ -142,7 +142,10 @@ fn failed_script_changes_nothing() {
         assert!(reply.starts_with("-ERR"), "{reply}");
         assert_eq!(send(&mut client, &["MGET", "kept", "text", "new"]), "*3 $1 1 $-1 $-1", "{end}");
     }
-    // An error that the script catches is none.
+    // An error that the script catches is none, nor one that it returns.
+    let text = "redis.call('set', 'kept', 2) return redis.error_reply('x')";
+    assert!(send(&mut client, &["EVAL", text, "0"]).starts_with("-ERR x"));
+    assert_eq!(send(&mut client, &["GET", "kept"]), "$1 2");
     let text = "redis.call('set', 'new', 1) redis.pcall('incr', 'nope', 'x') return redis.call('get', 'new')";
     assert_eq!(send(&mut client, &["EVAL", text, "0"]), "$1 1");
 }
@@ -321,6 +324,30 @@ fn endless_script_is_killed_and_has_done_nothing() {
     } {}
     assert!(line(&mut client).starts_with("-ERR Script killed by user with SCRIPT KILL"));
     ask(&mut client, b"EXISTS a\r\n", b":0\r\n");
+}
+
+#[test]
+fn swapdb_waits_for_no_endless_script() {
+    let running = Running::start(&[("threads", "1"), ("busy-reply-threshold", "50")]);
+    let (mut client, mut other) = (running.connect(), running.connect());
+    client.write_all(&eval("while true do end", &[])).unwrap();
+    let mut swap = |words: &[u8], reply: &str| loop {
+        other.write_all(words).unwrap();
+        let last = words.split(|byte| *byte == b'\n').map(|_| ()).skip(1).map(|()| line(&mut other)).last();
+        let last = last.expect("a reply");
+        if last.starts_with(reply) {
+            break;
+        }
+        assert!(last.starts_with("+OK") || last.starts_with("*1"), "{last}");
+    };
+    // The script is on its worker a moment later.
+    swap(b"SWAPDB 0 1\r\n", "-BUSY SWAPDB has to wait");
+    swap(b"MULTI\r\nSWAPDB 0 1\r\nEXEC\r\n", "-BUSY SWAPDB has to wait");
+    ask(&mut other, b"SELECT 1\r\n", b"+OK\r\n");
+    ask(&mut other, b"SET a 1\r\nSCRIPT KILL\r\n", b"+OK\r\n+OK\r\n");
+    assert!(line(&mut client).starts_with("-ERR Script killed by user with SCRIPT KILL"));
+    ask(&mut other, b"SWAPDB 0 1\r\nGET a\r\nSELECT 0\r\n", b"+OK\r\n$-1\r\n+OK\r\n");
+    ask(&mut other, b"GET a\r\n", b"$1\r\n1\r\n");
 }
 
 #[test]

@@ -42,10 +42,16 @@ impl Client {
         Client::of(Arc::clone(&self.shared), Arc::clone(&self.clock))
     }
 
-    /// Sends bytes; returns the replies with their line ends as spaces.
+    /// Sends bytes; returns the replies with their line ends as spaces. A command that waits for
+    /// others is tried again, as a loop does it.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> (String, Flow) {
-        let (mut input, mut output) = (bytes.to_vec(), Vec::new());
-        let flow = self.session.process(&mut input, &mut output, self.clock.now_ms());
+        let (mut input, mut output, mut tries) = (bytes.to_vec(), Vec::new(), 0);
+        let mut process = || self.session.process(&mut input, &mut output, self.clock.now_ms());
+        let mut flow = process();
+        while flow == Flow::Later && tries < 10_000_000 {
+            std::thread::yield_now();
+            (flow, tries) = (process(), tries + 1);
+        }
         (String::from_utf8_lossy(&output).replace("\r\n", " ").trim_end().to_string(), flow)
     }
 

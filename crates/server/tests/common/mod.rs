@@ -70,10 +70,9 @@ impl Running {
                 config.assign(name, value).unwrap();
             }
             let Ok(listeners) = Listeners::bind(&config) else { continue };
-            let shared = Shared::new(store, config);
             let shared = Arc::new(match routing {
-                Some(routing) => shared.with_routing(routing),
-                None => shared,
+                Some(routing) => Shared::of_node(store, config, routing),
+                None => Shared::new(store, config),
             });
             let server = Some(Server::start(Arc::clone(&shared), listeners).unwrap());
             return Running { server, shared, directory, port };

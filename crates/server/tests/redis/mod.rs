@@ -27,7 +27,7 @@ impl Redis {
     /// Starts redis-server. Returns `None` and prints a message if it is not installed. It has no
     /// TCP port, because another program could take that.
     pub(crate) fn start() -> Option<Redis> {
-        Redis::start_with(&["--databases", "1", "--port", "0"])
+        Redis::start_with(&["--port", "0"])
     }
 
     /// As [`Redis::start`], with these arguments.

@@ -173,7 +173,7 @@ fn serve(directory: &Path, nth: usize, port: &str) {
         }
         std::thread::sleep(Duration::from_millis(2));
     };
-    let shared = Arc::new(Shared::new(store, config).with_routing(node.routing()));
+    let shared = Arc::new(Shared::of_node(store, config, node.routing()));
     let _server = Server::start(shared, listeners).unwrap();
     let (map, memory) = (directory.join("map"), directory.join("memory"));
     loop {
