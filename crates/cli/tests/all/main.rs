@@ -21,6 +21,7 @@ mod memory;
 mod ordered;
 mod places;
 mod report;
+mod script_libraries;
 mod serve;
 mod share_seen;
 mod surroundings;

@@ -140,13 +140,17 @@ impl Served {
 
     /// The same, as the argument of another command, such as `unshare`.
     pub(crate) fn start_under(other: &[&str], pool: &Path, arguments: &[&str]) -> Served {
+        let place = ["--size", "64MiB", "--pool", pool.to_str().unwrap()];
+        Self::start_with(other, &[&place, arguments].concat())
+    }
+
+    /// Starts a server on a store that the arguments name.
+    pub(crate) fn start_with(other: &[&str], arguments: &[&str]) -> Served {
         // Another test may take the port before the server does.
         for _ in 0..20 {
             let (port, metrics_port) = (free_port(), free_port());
             let mut child = program_under(other)
-                .args(["serve", "--size", "64MiB", "--port", &port.to_string()])
-                .args(["--metrics-port", &metrics_port.to_string(), "--pool"])
-                .arg(pool)
+                .args(["serve", "--port", &port.to_string(), "--metrics-port", &metrics_port.to_string()])
                 .args(arguments)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

@@ -380,16 +380,3 @@ fn writes_are_refused_while_a_script_runs_alone_for_long() {
     ask(&mut client, b"", b":1\r\n");
     ask(&mut writer, b"INCR hot\r\n", b":1\r\n");
 }
-
-#[test]
-fn python_libraries_work() {
-    if !crate::cluster_clients::has_redis_py() {
-        return;
-    }
-    let running = Running::start(&[]);
-    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/scripts.py");
-    let port = running.port.to_string();
-    let output = std::process::Command::new("python3").arg(script).arg(port).output().expect("python3");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stdout.starts_with(b"with"), "{}", String::from_utf8_lossy(&output.stdout));
-}
