@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use terrace_script::{Script, StopFlag};
@@ -10,11 +13,16 @@ use terrace_script::{Script, StopFlag};
 /// Scripts that EVAL has brought and that are kept: the latest ones. SCRIPT LOAD's stay.
 const OF_EVAL_MOST: usize = 500;
 
+/// Threads for scripts that take long. Further ones wait for them on their loops.
+pub(crate) const THREADS: usize = 4;
+
 /// The scripts of one server.
 #[derive(Default)]
 pub(crate) struct Scripts {
     known: RwLock<Known>,
     running: Mutex<Running>,
+    /// The threads for long scripts that are taken.
+    threads: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -86,6 +94,21 @@ impl Scripts {
         let until = now_ms.saturating_sub(threshold_ms).max(*oldest);
         running.scripts.iter().filter(|(_, began, _)| *began <= until).for_each(|(.., flag)| flag.kill());
         true
+    }
+
+    /// Takes a thread for a long script, if one is left. [`Scripts::give_back`] gives it back.
+    pub(crate) fn take_thread(&self) -> bool {
+        // ORDER: Relaxed, here and below: a count, which says nothing about other memory.
+        self.threads.fetch_update(Relaxed, Relaxed, |taken| (taken < THREADS).then_some(taken + 1)).is_ok()
+    }
+
+    pub(crate) fn give_back(&self) {
+        self.threads.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether no thread is left for another long script.
+    pub(crate) fn are_full(&self) -> bool {
+        self.threads.load(Relaxed) >= THREADS
     }
 
     /// Ends all scripts that run, and those that begin from now on.

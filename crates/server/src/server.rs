@@ -16,6 +16,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::{
     config::Key,
     net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, Work, Workers, unix_ms},
+    scripts,
     shared::{Shared, StopFlag},
 };
 
@@ -87,7 +88,7 @@ impl Server {
         // Create all loops first: workers end when every loop has been dropped.
         let mut event_loops: Vec<EventLoop> = polls.into_iter().enumerate().map(event_loop).collect();
         event_loops[0].accept_from(listeners)?;
-        let counts = [worker_count(shared, event_loops.len()), SCRIPT_WORKERS];
+        let counts = [worker_count(shared, event_loops.len()), scripts::THREADS];
         for ((workers, count), name) in workers.into_iter().zip(counts).zip(["worker", "script"]) {
             for number in 0..count {
                 let (workers, hub) = (Arc::clone(&workers), Arc::clone(&hub));
@@ -158,9 +159,6 @@ fn thread_count(shared: &Shared) -> usize {
 
 /// Workers that wait for cold reads, without io_uring.
 const READERS: usize = 8;
-
-/// Workers for scripts that take long. Further ones wait for them.
-const SCRIPT_WORKERS: usize = 4;
 
 /// Number of workers for so many loops.
 fn worker_count(shared: &Shared, loops: usize) -> usize {

@@ -17,7 +17,7 @@ use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
 pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait};
-pub(crate) use self::run::{ScriptRules, call_in_script, run};
+pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, run};
 pub use self::state::State;
 pub use crate::clients::Peer;
 use crate::{

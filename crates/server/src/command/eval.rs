@@ -152,6 +152,7 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
             "ERR a transaction with SWAPDB runs no scripts: all other commands wait for its end",
         ));
     }
+    wait_for_thread(cx)?;
     let shared = cx.shared;
     if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
         return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
@@ -208,6 +209,7 @@ fn transact(
             Ok(()) => Ok(()),
             Err(Ended::Failed(text)) => Err(Failure::Made(text)),
             Err(Ended::Stopped(Stop::OverBudget, _)) => {
+                state.held_since.get_or_insert(*now_ms);
                 state.put_off = Some(Flow::Script);
                 Err(PUT_OFF)
             }
@@ -222,6 +224,19 @@ fn transact(
         executed.into_iter().for_each(|place| state.counters.cancel(place));
     }
     done
+}
+
+/// A script that was put off because it takes long waits for a thread, and is refused if that takes
+/// long: those that have the threads may have no end.
+fn wait_for_thread(cx: &mut Context<'_>) -> Outcome {
+    let Some(since_ms) = cx.state.held_since.filter(|_| cx.state.may_put_off) else { return Ok(()) };
+    let threshold_ms = cx.shared.config.number(Key::BusyReplyThreshold);
+    let waited_ms = cx.now_ms.saturating_sub(since_ms);
+    if cx.shared.scripts.are_full() && threshold_ms > 0 && waited_ms > threshold_ms {
+        return Err(session::BUSY);
+    }
+    cx.state.put_off = Some(if cx.shared.scripts.are_full() { Flow::Later } else { Flow::Script });
+    Err(PUT_OFF)
 }
 
 const PUT_OFF: Failure = Failure::Text("ERR the script was put off");

@@ -409,7 +409,7 @@ impl Connection {
         if !self.may_send(output.len(), turn.now) {
             return Round::Then(Next::Close);
         }
-        self.more = matches!(flow, Flow::More | Flow::Later);
+        self.more = matches!(flow, Flow::More | Flow::Later | Flow::Script);
         if !self.write(output, turn) {
             return Round::Then(Next::Close);
         }

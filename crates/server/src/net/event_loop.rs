@@ -279,7 +279,10 @@ impl EventLoop {
             Next::Again => self.again.push(key),
             Next::Later => _ = self.later.insert(key),
             Next::Long => self.workers.submit(connection.lend_session((self.number, key))),
-            Next::Script => self.script_workers.submit(connection.lend_session((self.number, key))),
+            Next::Script if self.shared.scripts.take_thread() => {
+                self.script_workers.submit(connection.lend_session((self.number, key)));
+            }
+            Next::Script => _ = self.later.insert(key),
             Next::Cold => {
                 let mut job = connection.lend_session((self.number, key));
                 count(&self.shared.stats.parked);

@@ -71,9 +71,10 @@ impl Workers {
             job.session.swap_counters(&mut counters);
             job.run(self.work);
             job.session.swap_counters(&mut counters);
-            if self.work == Work::Commands {
+            match self.work {
                 // ORDER: Relaxed, here and below: see `may_wait`.
-                self.shared.long_commands.fetch_sub(1, Relaxed);
+                Work::Commands => _ = self.shared.long_commands.fetch_sub(1, Relaxed),
+                Work::Scripts => self.shared.scripts.give_back(),
             }
             hub.send_back(job)?;
         }

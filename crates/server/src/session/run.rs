@@ -119,7 +119,7 @@ fn wait_for_end(
     Ok(())
 }
 
-const BUSY: Failure =
+pub(crate) const BUSY: Failure =
     Failure::Text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
 const OTHERS_RUN: Failure = Failure::Text(
     "BUSY SWAPDB has to wait until the commands and scripts under way have ended, and one takes long. \

@@ -48,7 +48,7 @@ pub struct State {
     /// Whether no other command runs while the present one does.
     pub(crate) is_alone: bool,
     /// When the next command was first put off because its slot is being moved, or because it must
-    /// run alone.
+    /// run alone, or is a long script.
     pub(crate) held_since: Option<u64>,
     /// Whether a script that takes long is put off: the thread serves other connections, too.
     pub(crate) may_put_off: bool,

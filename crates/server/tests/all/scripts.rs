@@ -327,6 +327,28 @@ fn endless_script_is_killed_and_has_done_nothing() {
 }
 
 #[test]
+fn long_script_is_refused_while_endless_ones_have_all_threads() {
+    let running = Running::start(&[("threads", "1"), ("busy-reply-threshold", "50")]);
+    let endless = eval("while true do end", &[]);
+    let mut clients: Vec<_> = (0..4).map(|_| running.connect()).collect();
+    clients.iter_mut().for_each(|client| client.write_all(&endless).unwrap());
+    let mut other = running.connect();
+    loop {
+        other.write_all(&eval("for _ = 1, 1000000 do end return 1", &[])).unwrap();
+        match line(&mut other).as_str() {
+            ":1" => {}
+            reply => break assert!(reply.starts_with("-BUSY Redis is busy running a script"), "{reply}"),
+        }
+    }
+    // Short ones, and all other commands, go on.
+    ask(&mut other, &eval("return redis.call('incr', 'n')", &[]), b":1\r\n");
+    ask(&mut other, b"MULTI\r\nINCR n\r\nEXEC\r\nMSET a 1 b 2\r\n", b"+OK\r\n+QUEUED\r\n*1\r\n:2\r\n+OK\r\n");
+    ask(&mut other, b"SCRIPT KILL\r\n", b"+OK\r\n");
+    clients.iter_mut().for_each(|client| assert!(line(client).contains("killed by user")));
+    ask(&mut other, &eval("for _ = 1, 1000000 do end return 1", &[]), b":1\r\n");
+}
+
+#[test]
 fn swapdb_waits_for_no_endless_script() {
     let running = Running::start(&[("threads", "1"), ("busy-reply-threshold", "50")]);
     let (mut client, mut other) = (running.connect(), running.connect());
