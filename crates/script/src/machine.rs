@@ -32,6 +32,10 @@ const COMPILED_MOST: usize = 512;
 const COMMAND: u64 = 100;
 /// Bytes of memory from which on a state is given up after a run.
 const KEPT_BYTES: usize = 8 << 20;
+/// Bytes of arguments or of a reply that become values without a look at the limit of memory:
+/// `mlua` protects each allocation below a limit, which takes several times as long. Lua's own next
+/// allocation looks at it.
+const UNLIMITED: usize = 64 << 10;
 /// The name of the sandbox's code.
 const SANDBOX: &str = "=sandbox";
 /// Memory of a state before its first run, for Lua's own libraries.
@@ -49,7 +53,6 @@ pub struct Machine {
     globals: Table,
     redis: Table,
     run: Function,
-    is_clean: Function,
     compiled: RefCell<HashMap<String, Function>>,
     is_spoilt: Cell<bool>,
 }
@@ -98,8 +101,7 @@ impl Machine {
         ours.raw_set("os", clock(&lua)?)?;
         add_helpers(&lua, &ours, &control, &random)?;
         let sandbox = lua.load(include_str!("sandbox.lua")).set_name(SANDBOX).set_mode(ChunkMode::Text);
-        let (environment, globals, run, is_clean): (Table, Table, Function, Function) =
-            sandbox.call(&ours)?;
+        let (environment, globals, run): (Table, Table, Function) = sandbox.call(&ours)?;
         let scope = environment.clone();
         let compile = move |lua: &Lua, (text, name): (LuaString, Option<LuaString>)| {
             load(lua, &text.as_bytes(), name.as_ref(), &scope)
@@ -111,19 +113,7 @@ impl Machine {
         })?;
         let compiled = RefCell::default();
         let is_spoilt = Cell::new(false);
-        Ok(Machine {
-            lua,
-            control,
-            random,
-            json,
-            environment,
-            globals,
-            redis,
-            run,
-            is_clean,
-            compiled,
-            is_spoilt,
-        })
+        Ok(Machine { lua, control, random, json, environment, globals, redis, run, compiled, is_spoilt })
     }
 
     /// Whether the state is to be given up: it has taken much memory, or a script has changed it.
@@ -166,15 +156,18 @@ impl Machine {
         let limits = run.limits;
         let limit = if limits.memory == 0 { 0 } else { limits.memory.max(MEMORY_LEAST) };
         self.control.begin(limits, run.flag);
-        let done =
-            self.limit_memory(limit).and_then(|()| self.begin(run)).and_then(|()| self.execute(&body, host));
+        let is_large = run.args.bytes() > UNLIMITED;
+        let done = self
+            .limit_memory(if is_large { limit } else { 0 })
+            .and_then(|()| self.begin(run))
+            .and_then(|()| self.execute(&body, host, limit));
         let ended = match done {
             _ if self.control.stopped().is_some() => Err(self.ended(script, Value::Nil)),
             Ok(Ok(value)) => self.encode(&value, reply).map_err(|text| Ended::Failed(text.as_bytes().into())),
             Ok(Err(raised)) => Err(self.ended(script, raised)),
             Err(error) => Err(Ended::Failed(format!("ERR {}", fault::text_of(&error)).into_bytes().into())),
         };
-        self.finish();
+        self.finish(is_large);
         ended.inspect_err(|_| reply.rewind(mark))
     }
 
@@ -197,8 +190,13 @@ impl Machine {
     }
 
     /// Calls the function of a script. The inner result is what it returned, or raised.
-    fn execute(&self, body: &Function, host: &mut dyn Host) -> mlua::Result<Result<Value, Value>> {
-        let calls = RefCell::new(Calls { host, queue: Queue::default(), reply: Vec::new() });
+    fn execute(
+        &self,
+        body: &Function,
+        host: &mut dyn Host,
+        limit: usize,
+    ) -> mlua::Result<Result<Value, Value>> {
+        let calls = RefCell::new(Calls { host, queue: Queue::default(), reply: Vec::new(), limit });
         self.lua.scope(|scope| {
             let call = |lua: &Lua, args: MultiValue| {
                 calls.borrow_mut().call(lua, &args, &self.control)?.map_err(|text| fault::reply(&text))
@@ -212,7 +210,12 @@ impl Machine {
             self.redis.raw_set("call", scope.create_function(call)?)?;
             self.redis.raw_set("pcall", scope.create_function(pcall)?)?;
             self.redis.raw_set("acl_check_cmd", scope.create_function(check)?)?;
-            let (ok, value): (bool, Value) = self.run.call(body)?;
+            self.is_spoilt.set(true);
+            self.limit_memory(limit)?;
+            let called = self.run.call(body);
+            self.limit_memory(0)?;
+            let (ok, value, is_clean): (bool, Value, bool) = called?;
+            self.is_spoilt.set(!is_clean);
             Ok(if ok { Ok(value) } else { Err(value) })
         })
     }
@@ -226,14 +229,14 @@ impl Machine {
     }
 
     /// Gives back what the run has left.
-    fn finish(&self) {
+    fn finish(&self, is_large: bool) {
         // A limit below what is in use would let everything fail.
-        let done = self.limit_memory(0).and_then(|()| {
-            self.globals.raw_set("KEYS", Value::Nil)?;
-            self.globals.raw_set("ARGV", Value::Nil)?;
-            self.is_clean.call::<bool>(())
-        });
-        if !matches!(done, Ok(true)) {
+        let mut done = self.limit_memory(0);
+        if is_large {
+            let clear = |name| self.globals.raw_set(name, Value::Nil);
+            done = done.and_then(|()| clear("KEYS")).and_then(|()| clear("ARGV"));
+        }
+        if done.is_err() {
             self.is_spoilt.set(true);
         }
     }
@@ -270,6 +273,8 @@ struct Calls<'h> {
     host: &'h mut dyn Host,
     queue: Queue,
     reply: Vec<u8>,
+    /// The limit of memory.
+    limit: usize,
 }
 
 impl Calls<'_> {
@@ -284,11 +289,11 @@ impl Calls<'_> {
         if let Err(text) = self.queue(args) {
             return Ok(Err(text.as_bytes().into()));
         }
-        let Calls { host, queue, reply } = self;
+        let Calls { host, queue, reply, limit } = self;
         let Some(args) = queue.iter().next() else { return Ok(Err(NO_ARGUMENT.as_bytes().into())) };
         reply.clear();
         match host.call(args, control.resp3.get(), reply) {
-            Ok(()) => match Encoded::new(reply).value(lua)? {
+            Ok(()) => match value_of(lua, reply, *limit)? {
                 Value::Table(table) if reply.starts_with(b"-") => {
                     Ok(Err(table.raw_get::<LuaString>("err")?.as_bytes().as_ref().into()))
                 }
@@ -327,6 +332,17 @@ impl Calls<'_> {
             (_, true) => Ok(true),
         }
     }
+}
+
+/// The value of a reply.
+fn value_of(lua: &Lua, reply: &[u8], limit: usize) -> mlua::Result<Value> {
+    if reply.len() > UNLIMITED {
+        return Encoded::new(reply).value(lua);
+    }
+    lua.set_memory_limit(0)?;
+    let value = Encoded::new(reply).value(lua);
+    lua.set_memory_limit(limit)?;
+    value
 }
 
 const NO_ARGUMENT: &str = "ERR Please specify at least one argument for this redis lib call";

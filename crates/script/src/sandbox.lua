@@ -141,6 +141,11 @@ local function is_clean()
   return true
 end
 
-local function run(body) return raw_xpcall(body, ours.handle) end
+-- Runs a script. Returns whether it has ended without an error, its value or error, and whether the
+-- state is as it was.
+local function run(body)
+  local ok, value = raw_xpcall(body, ours.handle)
+  return ok, value, is_clean()
+end
 
-return environment, real, run, is_clean
+return environment, real, run
