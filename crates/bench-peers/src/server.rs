@@ -269,7 +269,10 @@ impl Load {
 fn drive(server: &Server, load: Load) -> Outcome<(f64, f64)> {
     let [keys, value] = [load.keys, VALUE_BYTES].map(|n| n.to_string());
     let command = load.command.to_lowercase();
-    benchmark(server, load.pipeline, load.requests, &["-r", &keys, "-d", &value, "-t", &command])
+    let of_command = ["-r", &keys, "-d", &value, "-t", &command];
+    let of_script = ["-r", &keys, "eval", SCRIPT, "1", "key:__rand_int__"];
+    let arguments = if load.command == EVAL { &of_script } else { &of_command };
+    benchmark(server, load.pipeline, load.requests, arguments)
 }
 
 /// Runs redis-benchmark with `arguments` on a processor of its own, with 50 clients. Returns
@@ -296,6 +299,11 @@ pub(crate) fn benchmark(
     Ok((rate, (cpu()? - before) * 1e6 / requests as f64))
 }
 
+/// The command that runs [`SCRIPT`].
+const EVAL: &str = "EVAL";
+/// Costs little but what a script costs by itself.
+const SCRIPT: &str = "return redis.call('get', KEYS[1])";
+
 const PEERS: [&str; 3] = ["redis no", "everysec", "always"];
 
 /// Requests a second, and their cost for the server.
@@ -306,7 +314,7 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let mut rates = Section::new(title, "requests/s", &PEERS);
     let mut costs = Section::new("The server's processor time", "CPU s a million requests", &PEERS);
     for pipeline in [1, 16] {
-        for command in ["SET", "GET"] {
+        for command in ["SET", "GET", EVAL] {
             let requests = plan.count(if pipeline == 1 { 300_000 } else { 2_000_000 });
             let load = Load { command, pipeline, requests, keys: plan.count(1_000_000) };
             if plan.begins("server", &load.name()) {
@@ -331,6 +339,10 @@ fn rows(plan: &Plan, load: Load) -> Outcome<(Row, Row)> {
         wait_until_idle(server)?;
     }
     let (rates, costs) = alternate(plan, servers.len(), |nth| drive(&servers[nth], load))?;
+    if load.command == EVAL {
+        // Nothing is asked of it.
+        return Ok((Row::from_measured(load.name(), rates), Row::from_measured(load.name(), costs)));
+    }
     let (rate, cost) = if load.pipeline == 1 { (1.0, 0.9) } else { (1.5, 0.6) };
     Ok((
         Row::from_measured(load.name(), rates).against(0, Bound::AtLeast(rate)),
