@@ -1,8 +1,8 @@
 //! What a store can do: a core that every engine has, and optional capabilities.
 
 use crate::{
-    Change, CloseError, Count, Cursor, Durability, Durably, Entry, Finding, OnDisk, Ordered, Pooled, Put,
-    ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError, WriteError,
+    Change, CloseError, Count, Cursor, Durability, Durably, Entry, Evicting, Finding, OnDisk, Ordered,
+    Pooled, Put, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError, WriteError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,6 +242,11 @@ pub trait Engine: Send + Sync {
 
     /// The operations of a store that keeps its keys in order, if this is one.
     fn ordered(&self) -> Option<&dyn Ordered> {
+        None
+    }
+
+    /// The eviction of a store that can evict, if this is one.
+    fn evicting(&self) -> Option<&dyn Evicting> {
         None
     }
 

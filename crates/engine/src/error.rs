@@ -116,6 +116,12 @@ pub enum WriteError {
         /// Bytes that become free once the readers that may still see them have finished.
         waiting: u64,
     },
+    /// The store uses more memory than its limit, and no key can be evicted. Reads and removals
+    /// still work.
+    MemoryLimit {
+        /// Bytes that it may use.
+        limit: u64,
+    },
     /// The index of a store over DRAM and files has no room for more keys. Reads still work.
     DramFull {
         /// The keys that it has.
@@ -325,6 +331,12 @@ impl fmt::Display for WriteError {
                 }
                 write!(f, "; grow it, or remove keys")
             }
+            Self::MemoryLimit { limit } => write!(
+                f,
+                "the store uses more than its limit of {}, and no key can be evicted; raise the limit, choose a policy \
+                 that evicts, or remove keys",
+                Bytes(*limit)
+            ),
             Self::DramFull { keys, dram } => write!(
                 f,
                 "DRAM is full: {} have room for about {keys} keys; open the store with more, {DRAM_PER_KEY} bytes a \

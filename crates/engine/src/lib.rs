@@ -14,6 +14,7 @@ mod durability;
 mod engine;
 mod entry;
 mod error;
+mod eviction;
 mod finding;
 mod removals;
 mod standing;
@@ -33,6 +34,7 @@ pub use engine::{
 };
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
+pub use eviction::{Evicting, Eviction, First, KeyUse, Policy};
 pub use finding::{Finding, Place, Remedy};
 pub use stats::{Costs, DiskStats, IndexFigures, Memory, PoolStats, Report, Stats, TierFigure, TierStats};
 pub use terrace_index::{CURSOR_LIMIT, CacheStats, Direction};

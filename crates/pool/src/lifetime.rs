@@ -104,6 +104,7 @@ mod tests {
 
     fn superblock(clean: bool, durability: Durability) -> Superblock {
         Superblock {
+            version: crate::superblock::FIRST_VERSION,
             sequence: 5,
             uuid: 1,
             generation: 3,

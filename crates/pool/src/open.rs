@@ -263,6 +263,7 @@ impl PoolOptions {
         }
         let (uuid, seed) = if self.reproducible { (1, 1) } else { random()? };
         Ok(Superblock {
+            version: superblock::FIRST_VERSION,
             sequence: 1,
             uuid,
             generation: 1,

@@ -82,10 +82,10 @@ mod word {
     pub(super) const CLAIMED: usize = 6;
 }
 
-/// Version of what processes share beyond the pool's format: thread slots, allocator words, lock
-/// words. Increase it when one of these changes between releases. A program with another version is
-/// refused.
-const SHARING_VERSION: u64 = 3;
+/// Version of what processes share beyond the format that the pool was created with: thread slots,
+/// allocator words, lock words, contents of later formats. Increase it when one of these changes
+/// between releases. A program with another version is refused.
+const SHARING_VERSION: u64 = 4;
 
 /// Sharing protocol version: `| major (8) | minor (12) | patch (12) | SHARING_VERSION (16) |`.
 /// Processes share a pool only if these words are equal. The release number is part of it, so that
@@ -369,6 +369,21 @@ impl<M: MappedMedium> Pool<M> {
     /// The label that was set when it was created.
     pub fn label(&self) -> String {
         self.0.superblock().label.clone()
+    }
+
+    /// Makes this a pool of the newest format, for contents that programs before it do not know:
+    /// they refuse it from now on. Durable on return.
+    pub fn raise_format(&self) -> Result<(), MapError> {
+        let mut superblock = self.0.superblock();
+        if superblock.version == superblock::VERSION {
+            return Ok(());
+        }
+        let version = superblock::VERSION;
+        let raised =
+            Superblock { version, sequence: superblock.sequence.wrapping_add(1), ..superblock.clone() };
+        raised.store(self.region(), 0)?;
+        *superblock = raised;
+        Ok(())
     }
 
     /// Closes the pool in order: the next open finds it clean and, on a disk, intact even if the

@@ -31,8 +31,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MapError, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The format version that this program writes and reads.
-pub(crate) const VERSION: u32 = 3;
+/// The newest format version that this program reads.
+pub(crate) const VERSION: u32 = 4;
+/// The version that it writes, unless [`Pool::raise_format`](crate::Pool::raise_format) was called.
+pub(crate) const FIRST_VERSION: u32 = 3;
 /// Bytes of a copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 512;
 /// Bytes up to the end of the second copy.
@@ -57,6 +59,7 @@ type Lines = [Line; SUPERBLOCK_BYTES / 64];
 /// The content of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
+    pub(crate) version: u32,
     pub(crate) sequence: u64,
     pub(crate) uuid: u128,
     pub(crate) generation: u32,
@@ -90,7 +93,7 @@ impl Superblock {
         let geometry = &self.geometry;
         let mut words = [0; WORDS];
         words[0] = MAGIC;
-        words[1] = u64::from(VERSION) | MACHINE;
+        words[1] = u64::from(self.version) | MACHINE;
         words[2] = self.sequence;
         (words[3], words[4]) = halves(self.uuid);
         words[5] = u64::from(self.generation) | u64::from(self.open_seq) << 32;
@@ -135,7 +138,7 @@ impl Superblock {
         if machine != MACHINE {
             return Err(Problem::OtherMachine);
         }
-        if version != VERSION {
+        if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(Problem::Version { found: version, known: VERSION });
         }
         Self::decode_fields(words)
@@ -158,6 +161,7 @@ impl Superblock {
             return Err(Problem::Damaged("its superblock has unknown flags"));
         }
         Ok(Self {
+            version: words[1] as u32,
             sequence: words[2],
             uuid: whole(words[3], words[4]),
             generation: words[5] as u32,
@@ -275,6 +279,7 @@ mod tests {
 
     fn superblock(sequence: u64) -> Superblock {
         Superblock {
+            version: FIRST_VERSION,
             sequence,
             uuid: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
             generation: 3,
@@ -360,6 +365,7 @@ mod tests {
             (power, 2),
             (Superblock { assumed_persistent: true, ..none.clone() }, 4),
             (Superblock { collection_pending: true, ..none.clone() }, 8),
+            (Superblock { version: VERSION, ..none.clone() }, 0),
             (none, 0),
         ];
         for (superblock, bits) in flags {
@@ -437,6 +443,8 @@ mod tests {
             parse(&head(&other, &other)).unwrap_err()
         };
         assert!(matches!(with(1, MACHINE | 1), Problem::Version { found: 1, known: VERSION }));
+        let later = with(1, MACHINE | u64::from(VERSION + 1));
+        assert!(matches!(later, Problem::Version { known: VERSION, .. }));
         assert!(matches!(with(1, 32 << 32 | 0x1234 << 48 | 1), Problem::OtherMachine));
         assert!(matches!(with(0, MAGIC.swap_bytes()), Problem::OtherMachine));
         assert!(matches!(with(0, 0), Problem::NotAPool));

@@ -59,11 +59,12 @@ pub use put_options::PutOptions;
 pub use range::Range;
 pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
-pub use store::Store;
+pub use store::{Store, WeakStore};
 pub use terrace_engine::{
     CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, DiskStats, Durability, Entry,
-    Finding, IndexFigures, KEY_MAX, ManualClock, Place, PoolStats, Put, RangeCursor, RangeRemoved, ReadError,
-    Remedy, Report, Stats, Ticket, TierStats, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
+    Eviction, Finding, First, IndexFigures, KEY_MAX, KeyUse, ManualClock, Place, Policy, PoolStats, Put,
+    RangeCursor, RangeRemoved, ReadError, Remedy, Report, Stats, Ticket, TierStats, Token, VALUE_MAX, Value,
+    Version, WatchError, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};

@@ -3,11 +3,12 @@
 use crate::background::{Background, is_another_stopped};
 use crate::batch::later;
 use crate::{
-    Batch, ByteSize, Change, CloseError, Cursor, Entry, GrowError, Holder, IncrementError, OpenError,
-    Options, Put, ReadError, Report, Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
+    Batch, ByteSize, Change, CloseError, Cursor, Entry, Eviction, GrowError, Holder, IncrementError, KeyUse,
+    OpenError, Options, Put, ReadError, Report, Salvaged, Stats, Token, Transaction, Value, Version,
+    WriteError,
 };
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_engine::{Commit, Durably, Engine, EntryCallback, Pooled, Write, WriteKind};
 use terrace_pool::Backoff;
@@ -23,6 +24,26 @@ pub struct Store {
     inner: Arc<Inner>,
     /// How durable a write of this handle is when it returns.
     how: Durably,
+}
+
+/// A reference to a [`Store`] that does not keep it open.
+#[derive(Clone)]
+pub struct WeakStore {
+    inner: Weak<Inner>,
+    how: Durably,
+}
+
+impl WeakStore {
+    /// The store, if it is open.
+    pub fn upgrade(&self) -> Option<Store> {
+        Some(Store { inner: self.inner.upgrade()?, how: self.how })
+    }
+}
+
+impl std::fmt::Debug for WeakStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakStore")
+    }
 }
 
 struct Inner {
@@ -62,6 +83,11 @@ impl Store {
     ) -> Self {
         let inner = Arc::new(Inner { background, engine, path, salvaged });
         Self { inner, how: Durably::Store }
+    }
+
+    /// A reference that does not keep the store open.
+    pub fn downgrade(&self) -> WeakStore {
+        WeakStore { inner: Arc::downgrade(&self.inner), how: self.how }
     }
 
     pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
@@ -553,6 +579,66 @@ impl Store {
         }
         let _paused = inner.background.pause();
         inner.engine.check(progress)
+    }
+
+    /// Makes the store a cache, from now on: how it makes room for new keys, and the memory that it
+    /// may use. Each process that shares a pool has its own setting.
+    ///
+    /// ```
+    /// use terrace::{ByteSize, Eviction, First, Policy, Store};
+    ///
+    /// let store = Store::options().anonymous().size(ByteSize::mib(1)).create()?;
+    /// let policy = Some(Policy { only_volatile: false, first: First::LeastRecent });
+    /// store.set_eviction(&Eviction { policy, ..Eviction::default() })?;
+    /// for n in 0..100_000u32 {
+    ///     store.put(n.to_le_bytes(), b"a value")?;
+    /// }
+    /// assert!(store.evicted() > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The store does not lie in a pool, or cannot be written.
+    pub fn set_eviction(&self, eviction: &Eviction) -> Result<(), WriteError> {
+        const REFUSED: &str =
+            "only a store in a pool of its own evicts; this one has no limit of memory to set";
+        match self.inner.engine.evicting() {
+            Some(evicting) => evicting.set_eviction(eviction),
+            None => Err(WriteError::OverLimit(REFUSED.into())),
+        }
+    }
+
+    /// Whether [`Store::set_eviction`] is possible.
+    pub fn can_evict(&self) -> bool {
+        self.inner.engine.evicting().is_some()
+    }
+
+    /// When or how often a key was used, as far as the policy of eviction needs that. Does not
+    /// count as a use. `None` if the key is absent.
+    pub fn key_use(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyUse>, ReadError> {
+        let key = key.as_ref();
+        match self.inner.engine.evicting() {
+            Some(evicting) => evicting.key_use(key),
+            None => Ok(self.token(key)?.map(|_| KeyUse { idle_ms: None, frequency: None })),
+        }
+    }
+
+    /// Does `read`; what it reads does not count as used.
+    pub fn unrecorded<R>(&self, read: impl FnOnce() -> R) -> R {
+        let Some(evicting) = self.inner.engine.evicting() else { return read() };
+        let (mut read, mut done) = (Some(read), None);
+        evicting.unrecorded(&mut || done = read.take().map(|read| read()));
+        done.expect("the engine has called `read`")
+    }
+
+    /// Keys that this process has evicted.
+    pub fn evicted(&self) -> u64 {
+        self.inner.engine.evicting().map_or(0, |evicting| evicting.evicted())
+    }
+
+    /// Bytes that count for [`Eviction::limit_bytes`], if the store can evict.
+    pub fn used_bytes(&self) -> Option<u64> {
+        self.inner.engine.evicting().map(|evicting| evicting.used_bytes())
     }
 
     /// The other processes that share the store now: see [`Options::shared`].

@@ -259,7 +259,11 @@ impl<M: MappedMedium> Direct<M> {
                 }
             }
         };
-        Ok(self.stage(guard, &Draft { key: step.key, value, expires_at, role, batch })?)
+        let used = match role {
+            Role::Put => self.use_of_new_key(guard, step.key),
+            _ => None,
+        };
+        Ok(self.stage(guard, &Draft { key: step.key, value, expires_at, role, batch, used })?)
     }
 }
 

@@ -335,6 +335,10 @@ impl<M: MappedMedium> Direct<M> {
             // Its batch is finalized.
             copy.write(16, &[0; 8]);
         }
+        if let Some(at) = record.shape.use_word_at() {
+            let used = record.use_word(guard).map_or(0, |word| word.load(guard.pool().medium(), Relaxed));
+            copy.write(at, &used.to_le_bytes());
+        }
         copy.write(record.shape.body_at(), body);
         // PERSIST: started here; `publish_moves` fences before it links.
         copy.write_back();

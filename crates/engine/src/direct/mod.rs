@@ -26,6 +26,7 @@ mod commit;
 mod compact;
 mod counters;
 mod descriptor;
+mod evict;
 mod expiry;
 mod flight;
 mod key;

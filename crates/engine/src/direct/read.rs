@@ -136,6 +136,7 @@ impl<M: MappedMedium> Direct<M> {
         let guard = self.pool().try_pin()?;
         let Some(record) = self.find(&guard, key)? else { return Ok(None) };
         let (at, value) = self.value(&guard, &record)?;
+        self.record_use(&guard, &record);
         let (len, expires_at, token) = (value.len(), record.body.expires_at, record.token());
         Ok(guard.erase().hold(at, len).map(|bytes| Value { bytes: Bytes::Pinned(bytes), expires_at, token }))
     }
@@ -168,7 +169,9 @@ impl<M: MappedMedium> Direct<M> {
         guard: &'g Guard<'_, M>,
         record: Option<Record<'g>>,
     ) -> Result<Option<Entry<'g>>, ReadError> {
-        record.map(|record| self.entry(guard, &record)).transpose()
+        let Some(record) = record else { return Ok(None) };
+        self.record_use(guard, &record);
+        self.entry(guard, &record).map(Some)
     }
 
     /// The version of a key. Does not read its value, but compares the record's head with its

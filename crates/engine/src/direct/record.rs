@@ -5,6 +5,7 @@
 //!            [63:51] check of the other 51 bits
 //!   word 1   [63:32] checksum  [31:0] stamp
 //!   [word]   batch: if BATCH; 0 once the batch is finalized (see batch.rs)
+//!   [word]   use: if USED; when it was last used (see `evict.rs`)
 //!   -------- body: the checksum covers it, the shape and the stamp
 //!   [word]   expires at, unix milliseconds: if EXPIRES
 //!   [2 words] extent that holds the value, XXH3 of the value: if the value is longer than
@@ -12,10 +13,19 @@
 //!   key, then the value unless it lies in an extent
 //! ```
 //!
+//! A store that evicts by use records the use of each key, in 24 bits. Where key and value are
+//! short, these bits lie in word 0, which has room for them: neither is the record longer, nor does
+//! a reader load or store another line.
+//!
+//! ```text
+//!   word 0   shape: [9:0] key length  [22:10] value length  [46:23] use  [50:47] flags
+//! ```
+//!
 //! A key of 16 bytes and a value of 64 make a record of 96 bytes.
 //!
 //! # Invariants
-//! 1. A record never changes while it is reachable, except for its batch word.
+//! 1. A record never changes while it is reachable, except for its batch word and its use. Its
+//!    checksum covers neither: it covers the shape as if the use were 0.
 //! 2. The shape checks itself, so a record's size is known from 16 bytes of it: a put that replaces
 //!    a record reads no more to free it. Any change within one byte of the shape is detected.
 //! 3. The stamp distinguishes two records that lay at the same offset one after the other.
@@ -52,6 +62,32 @@ const TOMBSTONE: u8 = 4;
 /// Its batch leaves the key as it is and only keeps other writers from changing it.
 const KEEP: u8 = 8;
 
+/// Flags of a record, besides EXPIRES, that no other one has: its use lies in the shape.
+const USE_IN_SHAPE: u8 = KEEP;
+/// The same: its use lies in a word. A record that no batch wrote, and one of a batch.
+const USE_IN_WORD: [u8; 2] = [TOMBSTONE, BATCH | TOMBSTONE | KEEP];
+
+/// Bits of a use.
+const USE_BITS: u32 = 24;
+const SHORT_KEY_BITS: u32 = 10;
+const SHORT_VALUE_BITS: u32 = 13;
+/// A use as a number.
+pub(crate) const USE_MASK: u32 = (1 << USE_BITS) - 1;
+const USE_AT: u32 = SHORT_KEY_BITS + SHORT_VALUE_BITS;
+
+const _: () = assert!(USE_AT + USE_BITS == FLAGS_AT && INLINE_MAX < 1 << SHORT_VALUE_BITS);
+
+/// Where a record keeps its use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UseIn {
+    /// Nowhere: its store did not evict by use when it was written.
+    Nothing,
+    /// In word 0: its key and its value are short, and no batch wrote it.
+    Shape,
+    /// In a word of its own.
+    Word,
+}
+
 /// The role of a record in the batch that wrote it, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -76,21 +112,44 @@ pub(crate) struct Shape {
     pub(crate) value_len: usize,
     pub(crate) expires: bool,
     pub(crate) role: Role,
+    pub(crate) use_in: UseIn,
 }
 
 impl Shape {
-    /// The encoded word.
+    /// The encoded word, with a use of 0.
     #[inline(always)]
     pub(crate) fn encode(self) -> u64 {
-        let role = match self.role {
-            Role::Single => 0,
-            Role::Put => BATCH,
-            Role::Tombstone => BATCH | TOMBSTONE,
-            Role::Keep | Role::Stray => BATCH | KEEP,
+        self.encode_with(0)
+    }
+
+    /// The encoded word. A use counts only if the word is its place.
+    #[inline(always)]
+    pub(crate) fn encode_with(self, used: u32) -> u64 {
+        let role = match (self.role, self.use_in) {
+            (_, UseIn::Shape) => USE_IN_SHAPE,
+            (Role::Single, UseIn::Word) => USE_IN_WORD[0],
+            (_, UseIn::Word) => USE_IN_WORD[1],
+            (Role::Single, UseIn::Nothing) => 0,
+            (Role::Put, _) => BATCH,
+            (Role::Tombstone, _) => BATCH | TOMBSTONE,
+            (Role::Keep | Role::Stray, _) => BATCH | KEEP,
         };
-        let flags = role | if self.expires { EXPIRES } else { 0 };
-        let bits = self.key_len as u64 | (self.value_len as u64) << KEY_BITS | u64::from(flags) << FLAGS_AT;
+        let flags = u64::from(role | if self.expires { EXPIRES } else { 0 }) << FLAGS_AT;
+        let bits = flags
+            | match self.use_in {
+                UseIn::Shape => {
+                    self.key_len as u64
+                        | (self.value_len as u64) << SHORT_KEY_BITS
+                        | u64::from(used & USE_MASK) << USE_AT
+                }
+                _ => self.key_len as u64 | (self.value_len as u64) << KEY_BITS,
+            };
         bits | check(bits) << CHECK_AT
+    }
+
+    /// The use in an encoded word whose shape is [`UseIn::Shape`].
+    pub(crate) fn used(word: u64) -> u32 {
+        (word >> USE_AT) as u32 & USE_MASK
     }
 
     /// The shape that `word` encodes, or `None` if it is invalid.
@@ -105,15 +164,56 @@ impl Shape {
             BATCH => Role::Put,
             flags if flags == BATCH | TOMBSTONE => Role::Tombstone,
             flags if flags == BATCH | KEEP => Role::Keep,
-            _ => return None,
+            flags => return Self::decode_used(word, flags),
         };
         let shape = Self {
             key_len: word as usize & ((1 << KEY_BITS) - 1),
             value_len: (word >> KEY_BITS) as usize & ((1 << VALUE_BITS) - 1),
             expires: flags & EXPIRES != 0,
             role,
+            use_in: UseIn::Nothing,
         };
         if shape.is_possible() { Some(shape) } else { shape.stray() }
+    }
+
+    /// The shape that `word` encodes, whose check is right, if it has a use.
+    #[inline(always)]
+    fn decode_used(word: u64, flags: u8) -> Option<Self> {
+        let expires = word >> FLAGS_AT & u64::from(EXPIRES) != 0;
+        if flags == USE_IN_SHAPE {
+            return Some(Self {
+                key_len: word as usize & ((1 << SHORT_KEY_BITS) - 1),
+                value_len: (word >> SHORT_KEY_BITS) as usize & ((1 << SHORT_VALUE_BITS) - 1),
+                expires,
+                role: Role::Single,
+                use_in: UseIn::Shape,
+            })
+            .filter(|shape| shape.value_len <= INLINE_MAX);
+        }
+        let role = match USE_IN_WORD.iter().position(|known| *known == flags)? {
+            0 => Role::Single,
+            _ => Role::Put,
+        };
+        let key_len = word as usize & ((1 << KEY_BITS) - 1);
+        let value_len = (word >> KEY_BITS) as usize & ((1 << VALUE_BITS) - 1);
+        Some(Self { key_len, value_len, expires, role, use_in: UseIn::Word })
+            .filter(|shape| shape.is_possible())
+    }
+
+    /// Where a record with this key and this value keeps its use. Only one that holds a value has
+    /// one.
+    pub(crate) fn place_of_use(role: Role, key_len: usize, value_len: usize) -> UseIn {
+        match role {
+            Role::Single if key_len < 1 << SHORT_KEY_BITS && value_len <= INLINE_MAX => UseIn::Shape,
+            Role::Single | Role::Put => UseIn::Word,
+            Role::Tombstone | Role::Keep | Role::Stray => UseIn::Nothing,
+        }
+    }
+
+    /// Where the word of its use lies, if it has one.
+    #[inline(always)]
+    pub(crate) fn use_word_at(self) -> Option<usize> {
+        (self.use_in == UseIn::Word).then(|| self.body_at() - 8)
     }
 
     /// Whether a record of this shape may be written.
@@ -144,7 +244,9 @@ impl Shape {
     /// Where the body starts.
     #[inline(always)]
     pub(crate) fn body_at(self) -> usize {
-        HEADER + if self.role == Role::Single { 0 } else { 8 }
+        HEADER
+            + if self.role == Role::Single { 0 } else { 8 }
+            + if self.use_in == UseIn::Word { 8 } else { 0 }
     }
 
     /// Where the key starts.
@@ -257,6 +359,11 @@ mod tests {
             .then(|| Body::parse(shape, body).map(|body| (shape, stamp, body)))?
     }
 
+    /// The same shape, as a store that evicts by use writes it.
+    fn used(shape: Shape) -> Shape {
+        Shape { use_in: Shape::place_of_use(shape.role, shape.key_len, shape.value_len), ..shape }
+    }
+
     fn shapes() -> impl Strategy<Value = Shape> {
         let roles = prop_oneof![Just(Role::Single), Just(Role::Put), Just(Role::Tombstone), Just(Role::Keep)];
         (0..=KEY_MAX, 0..=VALUE_MAX, any::<bool>(), roles).prop_map(|(key_len, value_len, expires, role)| {
@@ -266,19 +373,27 @@ mod tests {
                 value_len: if holds_value { value_len } else { 0 },
                 expires: expires && holds_value,
                 role,
+                use_in: UseIn::Nothing,
             }
         })
     }
 
     #[test]
     fn record_of_16_and_64_bytes_takes_96() {
-        let shape = Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single };
+        let shape =
+            Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single, use_in: UseIn::Nothing };
         assert_eq!(shape.size(), 96);
     }
 
     #[test]
     fn shape_fits_longest_key_and_value_only() {
-        let shape = Shape { key_len: KEY_MAX, value_len: VALUE_MAX, expires: true, role: Role::Put };
+        let shape = Shape {
+            key_len: KEY_MAX,
+            value_len: VALUE_MAX,
+            expires: true,
+            role: Role::Put,
+            use_in: UseIn::Nothing,
+        };
         assert_eq!(Shape::decode(shape.encode()), Some(shape));
         for bad in [
             Shape { key_len: KEY_MAX + 1, ..shape },
@@ -304,6 +419,8 @@ mod tests {
         let mut expected = [None; 1 << FLAG_BITS];
         // A tombstone or a kept key has nothing that could expire.
         expected[..2].fill(Some(Role::Single));
+        [4, 5, 8, 9].iter().for_each(|flags| expected[*flags] = Some(Role::Single));
+        expected[14..].fill(Some(Role::Put));
         expected[2..4].fill(Some(Role::Put));
         (expected[2 | 4], expected[2 | 8]) = (Some(Role::Tombstone), Some(Role::Keep));
         assert_eq!(roles, expected);
@@ -311,15 +428,24 @@ mod tests {
 
     #[test]
     fn value_over_4096_bytes_lies_in_an_extent() {
-        let size = |value_len| Shape { key_len: 4, value_len, expires: true, role: Role::Put }.size();
+        let size = |value_len| {
+            Shape { key_len: 4, value_len, expires: true, role: Role::Put, use_in: UseIn::Nothing }.size()
+        };
         assert_eq!([0, 4096, 4097, VALUE_MAX].map(size), [36, 4132, 52, 52]);
     }
 
     /// Pools outlive the program: these numbers are part of the format.
     #[test]
     fn header_words_match_the_format() {
-        let shape = Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single };
-        let all = Shape { key_len: 0x1_0000, value_len: 0x1234_5678, expires: true, role: Role::Put };
+        let shape =
+            Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single, use_in: UseIn::Nothing };
+        let all = Shape {
+            key_len: 0x1_0000,
+            value_len: 0x1234_5678,
+            expires: true,
+            role: Role::Put,
+            use_in: UseIn::Nothing,
+        };
         let words = [shape, all].map(Shape::encode);
         let sums = [checksum(words[0], 7, b"key and value"), checksum(words[1], u32::MAX, &[0xee; 300])];
         assert_eq!(
@@ -340,8 +466,21 @@ mod tests {
         }
 
         #[test]
+        fn use_does_not_change_a_shape(shape in shapes(), key_len in 0..2000usize, value_len in 0..9000usize, recorded in any::<u32>()) {
+            let value_len = value_len.min(shape.value_len);
+            let shape = used(Shape { key_len, value_len, ..shape });
+            let word = shape.encode_with(recorded);
+            prop_assert_eq!(Shape::decode(word), Some(shape));
+            match shape.use_in {
+                UseIn::Shape => prop_assert_eq!(Shape::used(word), recorded & USE_MASK),
+                _ => prop_assert_eq!(word, shape.encode()),
+            }
+        }
+
+        #[test]
         fn changed_byte_of_a_shape_is_detected(shape in shapes(), byte in 0..8u32, flip in 1..=255u64) {
             prop_assert_eq!(Shape::decode(shape.encode() ^ flip << (8 * byte)), None);
+            prop_assert_eq!(Shape::decode(used(shape).encode_with(flip as u32 * 7919) ^ flip << (8 * byte)), None);
         }
 
         #[test]
@@ -354,7 +493,7 @@ mod tests {
             flip in 1..=255u8,
         ) {
             let shape =
-                Shape { key_len: key.len(), value_len: value.len(), expires: expires_at.is_some(), role: Role::Single };
+                Shape { key_len: key.len(), value_len: value.len(), expires: expires_at.is_some(), role: Role::Single, use_in: UseIn::Nothing };
             let mut body = expires_at.map_or(Vec::new(), |at| at.to_le_bytes().to_vec());
             body.extend([&key[..], &value[..]].concat());
             let mut block = encode_block(shape, stamp, &body);

@@ -101,7 +101,7 @@ pub fn get<E>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{checksum, seal};
+    use super::super::record::{UseIn, checksum, seal};
     use super::*;
     use crate::direct::small::store;
     use crate::{Durably, Engine, Write, WriteKind};
@@ -114,7 +114,8 @@ mod tests {
     /// The bytes of a record of [`KEY`] with this role, batch word and value, and an expiry.
     fn block(role: Role, batch: u64, value: &[u8]) -> Vec<u8> {
         let expires = matches!(role, Role::Single | Role::Put);
-        let shape = Shape { key_len: KEY.len(), value_len: value.len(), expires, role };
+        let shape =
+            Shape { key_len: KEY.len(), value_len: value.len(), expires, role, use_in: UseIn::Nothing };
         let at: &[u8] = if expires { &[9, 0, 0, 0, 0, 0, 0, 0] } else { &[] };
         let body = [at, KEY, value].concat();
         let word = shape.encode();
@@ -203,7 +204,7 @@ mod tests {
         fn random_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), shape in any::<u64>()) {
             let _ = read(KEY, &bytes);
             let sealed = (0..64).find_map(|bit| Shape::decode(shape.rotate_left(bit)).map(Shape::encode));
-            let sound = Shape { key_len: shape as usize % 300, value_len: (shape >> 9) as usize % 6000, expires: shape >> 60 & 1 == 1, role: Role::Put };
+            let sound = Shape { key_len: shape as usize % 300, value_len: (shape >> 9) as usize % 6000, expires: shape >> 60 & 1 == 1, role: Role::Put, use_in: UseIn::Nothing };
             let head = sealed.unwrap_or(sound.encode()).to_le_bytes();
             prop_assert!(!matches!(read(KEY, &[&head[..], &bytes].concat()), Reading::Entry(_)));
         }

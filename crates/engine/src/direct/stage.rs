@@ -1,6 +1,6 @@
 //! New records before they are linked.
 
-use super::record::{ExternalValue, HEADER, Role, Shape, checksum, seal, value_checksum};
+use super::record::{ExternalValue, HEADER, Role, Shape, UseIn, checksum, seal, value_checksum};
 use super::store::Direct;
 use super::view::{Record, RecordFacts};
 use crate::WriteError;
@@ -43,12 +43,14 @@ pub(super) struct Draft<'a> {
     pub(super) role: Role,
     /// The batch word, if the role has one.
     pub(super) batch: u64,
+    /// Its use, if the store records uses.
+    pub(super) used: Option<u32>,
 }
 
 impl<'a> Draft<'a> {
     /// A record that no batch writes.
     pub(super) fn single(key: &'a [u8], value: Source<'a>, expires_at: Option<u64>) -> Self {
-        Self { key, value, expires_at, role: Role::Single, batch: 0 }
+        Self { key, value, expires_at, role: Role::Single, batch: 0, used: None }
     }
 }
 
@@ -119,6 +121,11 @@ impl<M: MappedMedium> Direct<M> {
         guard: &'g Guard<'_, M>,
         draft: &Draft<'_>,
     ) -> Result<Staged<'g, M>, PoolFull> {
+        let bytes = (draft.key.len() + draft.value.len() + HEADER) as u64;
+        if matches!(draft.role, Role::Single | Role::Put) && !self.evictor.may_write(bytes) {
+            let (wanted, size) = (bytes, guard.pool().size());
+            return Err(PoolFull { wanted, size, longest: None, waiting_bytes: 0, collecting: false });
+        }
         self.stage_as(guard, draft, || self.root.stamp(guard))
     }
 
@@ -132,7 +139,8 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Staged<'g, M>, PoolFull> {
         let (key, expires_at, role) = (record.body.key, record.body.expires_at, record.shape.role);
         // Its batch, if it has one, is finalized.
-        let draft = Draft { key, value: Source::Bytes(value), expires_at, role, batch: 0 };
+        let used = record.used(guard);
+        let draft = Draft { key, value: Source::Bytes(value), expires_at, role, batch: 0, used };
         self.stage_as(guard, &draft, || record.stamp())
     }
 
@@ -148,6 +156,10 @@ impl<M: MappedMedium> Direct<M> {
             value_len: draft.value.len(),
             expires: draft.expires_at.is_some(),
             role: draft.role,
+            use_in: match draft.used {
+                Some(_) => Shape::place_of_use(draft.role, draft.key.len(), draft.value.len()),
+                None => UseIn::Nothing,
+            },
         };
         assert!(shape.is_possible(), "a record cannot have {shape:?}");
         let extent = self.stage_extent(guard, shape, &draft.value)?;
@@ -163,7 +175,7 @@ impl<M: MappedMedium> Direct<M> {
         let body = guard.bytes(head.offset() + shape.body_at() as u64, shape.size() - shape.body_at());
         let (word, stamp) = (shape.encode(), stamp());
         let sum = checksum(word, stamp, body.expect("a new block lies in the pool"));
-        head.write(0, &word.to_le_bytes());
+        head.write(0, &shape.encode_with(draft.used.unwrap_or(0)).to_le_bytes());
         head.write(8, &seal(sum, stamp).to_le_bytes());
         // PERSIST: started here; the caller's fence comes before the record is linked.
         head.write_back();
@@ -247,6 +259,10 @@ fn write_record<M: MappedMedium>(
     if shape.role != Role::Single {
         head.word(HEADER).store(medium, draft.batch, Relaxed);
         at += 8;
+    }
+    if let Some(place) = shape.use_word_at() {
+        head.word(place).store(medium, draft.used.unwrap_or(0).into(), Relaxed);
+        at = place + 8;
     }
     let words = [draft.expires_at, external.map(|o| o.extent), external.map(|o| o.checksum)];
     for word in words.into_iter().flatten() {

@@ -2,6 +2,7 @@
 
 use super::chores::CHORES;
 use super::compact::Compactor;
+use super::evict::Evictor;
 use super::flight::TOGETHER;
 use super::key::Key;
 use super::range::Range;
@@ -9,9 +10,9 @@ use super::root::{INDEX, Root};
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
 use crate::table::{Indexed, Ranges, Table};
 use crate::{
-    Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, IndexFigures, Memory,
-    OpenError, Ordered, PoolStats, Pooled, Put, RangeCursor, RangeRemoved, ReadError, Report, Stats, Ticket,
-    Token, Value, Version, WatchError, WriteError,
+    Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, Evicting, IndexFigures,
+    Memory, OpenError, Ordered, PoolStats, Pooled, Put, RangeCursor, RangeRemoved, ReadError, Report, Stats,
+    Ticket, Token, Value, Version, WatchError, WriteError,
 };
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,6 +91,7 @@ pub struct Direct<M: MappedMedium> {
     pub(super) piece: usize,
     /// Where the next step requests huge pages.
     pub(super) collapsed: AtomicU64,
+    pub(super) evictor: Evictor,
     /// Where the sweep continues in an index by order.
     pub(super) swept: Mutex<Place>,
 }
@@ -147,6 +149,7 @@ impl<M: MappedMedium> Direct<M> {
             skipped: AtomicU64::new(0),
             piece: TOGETHER,
             collapsed: AtomicU64::new(0),
+            evictor: Evictor::default(),
             swept: Mutex::default(),
         };
         if !pool.is_read_only() && !pool.is_initialized() {
@@ -403,6 +406,9 @@ impl<M: MappedMedium> Engine for Direct<M> {
         Ok(pool.close()?)
     }
     fn pooled(&self) -> Option<&dyn Pooled> {
+        Some(self)
+    }
+    fn evicting(&self) -> Option<&dyn Evicting> {
         Some(self)
     }
     fn ordered(&self) -> Option<&dyn Ordered> {

@@ -1,7 +1,7 @@
 //! Tests: records of [`Role::Stray`]. Early builds of 0.1.0 left them in pools; reads skip them,
 //! and several operations remove them.
 
-use super::record::{HEADER, Role, Shape, checksum, seal};
+use super::record::{HEADER, Role, Shape, UseIn, checksum, seal};
 use super::small::settings;
 use super::{Direct, Key, Kind};
 use crate::{Commit, Cursor, Durably, Engine, KEY_MAX, Pooled, Put, ReadError, Write, WriteKind};
@@ -13,7 +13,8 @@ use terrace_pool::Pool;
 /// Writes such a record, with the batch word of a batch that finished long ago. Returns its key.
 fn write_stray(store: &Direct<Dram>, len: usize) -> Vec<u8> {
     let key = vec![b'k'; len];
-    let shape = Shape { key_len: len, value_len: 0, expires: false, role: Role::Stray };
+    let shape =
+        Shape { key_len: len, value_len: 0, expires: false, role: Role::Stray, use_in: UseIn::Nothing };
     let guard = store.pool().pin();
     let head = guard.alloc(shape.size()).unwrap();
     let (word, stamp) = (shape.encode(), store.root.stamp(&guard));

@@ -1,6 +1,6 @@
 //! A record in the pool, as readers see it.
 
-use super::record::{Body, Role, Shape, checksum, value_checksum};
+use super::record::{Body, Role, Shape, UseIn, checksum, value_checksum};
 use crate::{Place, ReadError, Token};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, Word};
@@ -73,7 +73,9 @@ impl<'g> Record<'g> {
     #[inline(always)]
     pub(crate) fn verify(&self) -> Result<(), ReadError> {
         let stored = (self.head[1] >> 32) as u32;
-        if checksum(self.head[0], self.head[1] as u32, self.bytes) == stored {
+        // Without the use that the shape may hold.
+        let shape = if self.shape.use_in == UseIn::Shape { self.shape.encode() } else { self.head[0] };
+        if checksum(shape, self.head[1] as u32, self.bytes) == stored {
             Ok(())
         } else {
             Err(corrupt(self.offset, "a record does not match its checksum"))
@@ -119,6 +121,20 @@ impl<'g> Record<'g> {
     /// Words 0 and 1, and the body as it lies in the pool.
     pub(crate) fn parts(&self) -> ([u64; 2], &'g [u8]) {
         (self.head, self.bytes)
+    }
+
+    pub(super) fn head(&self) -> [u64; 2] {
+        self.head
+    }
+
+    /// Its word 0.
+    pub(super) fn first_word<'p, M: MappedMedium>(&self, guard: &'p Guard<'_, M>) -> Option<&'p Word> {
+        guard.pool().region().get(Offset::new(self.offset))
+    }
+
+    /// The word of its use, if it has one.
+    pub(super) fn use_word<'p, M: MappedMedium>(&self, guard: &'p Guard<'_, M>) -> Option<&'p Word> {
+        guard.pool().region().get(Offset::new(self.offset + self.shape.use_word_at()? as u64))
     }
 
     /// The record's number: see `Root::stamp`.

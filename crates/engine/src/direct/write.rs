@@ -58,16 +58,21 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// Runs `write`, and repeats it while the pool is full and memory was reclaimed, by this thread
-    /// or another: other threads may use it up each time. After that, `make_room` may help. The
-    /// caller must hold no guard.
+    /// Runs `write`, and repeats it while the pool is full and keys were evicted or memory was
+    /// reclaimed, by this thread or another: other threads may use it up each time. After that,
+    /// `make_room` may help. The caller must hold no guard.
     pub(super) fn retry_after_reclaim<T>(
         &self,
         mut write: impl FnMut() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let mut tries = 0;
+        let (mut tries, mut evictions) = (0, 0);
         loop {
             match write() {
+                Err(WriteError::PoolFull { wanted, .. })
+                    if self.evictor.is_on() && self.evict_for(wanted, evictions)? =>
+                {
+                    evictions += 1;
+                }
                 Err(WriteError::PoolFull { wanted, waiting, .. })
                     if tries < RETRIES_MAX
                         && ((tries == 0 || waiting >= wanted) && self.reclaim_limbo(waiting)
@@ -95,7 +100,7 @@ impl<M: MappedMedium> Direct<M> {
     fn try_put(&self, put: &Put<'_>) -> Result<(), WriteError> {
         let guard = self.pool().try_pin()?;
         let mut seen = self.index.get(&guard, put.key);
-        let staged = self.stage_put(&guard, put)?;
+        let staged = self.stage_put(&guard, put, seen)?;
         // PERSIST: the record before the index's word.
         self.pool().region().fence();
         let (facts, new) = (staged.facts, staged.into_offset());
@@ -140,7 +145,8 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     /// Stages all puts, fences, publishes them, and persists the index with one more fence. Stops
-    /// before the first put for which the pool is full, and after a mebibyte.
+    /// before the first put for which the pool is full, be it for the record or for the index, and
+    /// after a mebibyte.
     fn put_together(&self, puts: &[Put<'_>], done: &mut Vec<Result<(), WriteError>>) {
         // In a forked child, the put of the first one alone returns the error.
         let Ok(guard) = self.pool().try_pin() else { return };
@@ -148,8 +154,8 @@ impl<M: MappedMedium> Direct<M> {
         let keys: Vec<&[u8]> = puts.iter().map(|put| put.key).collect();
         self.index.get_many(&guard, &keys, &mut |_, word| seen.push(word));
         let (mut staged, mut bytes) = (Vec::with_capacity(puts.len()), 0);
-        for put in puts {
-            match self.stage_put(&guard, put) {
+        for (put, seen) in puts.iter().zip(&seen) {
+            match self.stage_put(&guard, put, *seen) {
                 Err(WriteError::PoolFull { .. }) => break,
                 result => staged.push(result),
             }
@@ -168,7 +174,11 @@ impl<M: MappedMedium> Direct<M> {
                 let old = self.publish(&guard, put.key, seen, staged.into_offset(), &mut deferred)?;
                 Ok((old, facts))
             };
-            published.push(staged.and_then(publish));
+            match staged.and_then(publish) {
+                // The index has no room. The records that follow are freed, and staged again.
+                Err(WriteError::PoolFull { .. }) => break,
+                result => published.push(result),
+            }
         }
         self.index.persist_deferred(&guard, deferred);
         // Only now: until the new words are durable, a crash restores the old records.
@@ -178,9 +188,16 @@ impl<M: MappedMedium> Direct<M> {
         done.extend(puts.iter().zip(published).map(succeed));
     }
 
-    fn stage_put<'g>(&self, guard: &'g Guard<'_, M>, put: &Put<'_>) -> Result<Staged<'g, M>, WriteError> {
+    fn stage_put<'g>(
+        &self,
+        guard: &'g Guard<'_, M>,
+        put: &Put<'_>,
+        seen: Option<u64>,
+    ) -> Result<Staged<'g, M>, WriteError> {
         self.check_write(put.key, put.value.len())?;
-        Ok(self.stage(guard, &Draft::single(put.key, Source::Bytes(put.value), put.expires_at))?)
+        let used = self.use_of_new(guard, seen);
+        let draft = Draft { used, ..Draft::single(put.key, Source::Bytes(put.value), put.expires_at) };
+        Ok(self.stage(guard, &draft)?)
     }
 
     /// Makes `new` the record of `key`, durable once `deferred` is persisted. Returns the word that
@@ -300,6 +317,7 @@ impl<M: MappedMedium> Direct<M> {
         seen: Option<u64>,
         draft: &Draft<'_>,
     ) -> Result<bool, WriteError> {
+        let draft = &Draft { used: self.use_of_new(guard, seen), ..*draft };
         let staged = self.stage(guard, draft)?;
         // PERSIST: the record before the index's word.
         self.pool().region().fence();
