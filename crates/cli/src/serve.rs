@@ -19,7 +19,7 @@ use terrace_server::{
     config::{Config, Key, format_size},
     net::{ListenError, Listeners},
     server::{Server, Stopper},
-    shared::Shared,
+    shared::{Shared, apply_eviction},
 };
 
 use crate::{
@@ -51,6 +51,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     let store = opened.store.clone();
     in_force::record(&config, &store).iter().for_each(|text| log::warn!("{text}"));
     connect_settings(&config, &store);
+    check_eviction(&config, &store)?;
     let places = places(&listeners);
     let shared = Arc::new(Shared::new(store.clone(), config));
     let contact = contact(&listeners, shared.run_id());
@@ -68,6 +69,12 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     let closed = open::close(store);
     served.map_err(Failure::new)?;
     closed
+}
+
+/// Fails if the settings ask a store to evict that cannot.
+pub(crate) fn check_eviction(config: &Config, store: &Store) -> Result<(), Failure> {
+    apply_eviction(store, config)
+        .map_err(|why| Failure::new(format!("--maxmemory and --maxmemory-policy are not possible: {why}")))
 }
 
 /// Makes the store's path absolute: INFO and the metrics show it to processes in other directories.

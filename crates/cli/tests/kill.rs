@@ -141,6 +141,8 @@ struct Client {
     words: Vec<Vec<u8>>,
     journal: Journal<Op>,
     rng: Rng,
+    /// Whether some of its keys expire.
+    expires: bool,
 }
 
 impl Client {
@@ -165,7 +167,7 @@ impl Client {
     fn simple_op(&mut self) -> Op {
         match self.rng.below(10) {
             0 | 1 => Op::Delete(self.key()),
-            2 => Op::SetExpiring(self.key(), self.value(), FAR + self.rng.below(1 << 40)),
+            2 if self.expires => Op::SetExpiring(self.key(), self.value(), FAR + self.rng.below(1 << 40)),
             3 | 4 => {
                 let counter = format!("counter:{}:{}", self.id, self.rng.below(COUNTERS));
                 Op::Increment(counter.into_bytes(), self.rng.below(100) as i64 - 20)
@@ -231,6 +233,8 @@ enum Kind {
     Tiered,
     /// As `Tiered`, with a pool in the place of files.
     TieredInPool,
+    /// A pool that is full of keys with an expiry, so that writes evict these, and no others.
+    Cache,
 }
 
 impl Kind {
@@ -238,6 +242,7 @@ impl Kind {
     fn name(self, command: &mut Command, directory: &std::path::Path) {
         match self {
             Kind::Pool => command.args(["--size", "512MiB", "--pool"]).arg(directory.join("kill.pool")),
+            Kind::Cache => command.args(["--size", "32MiB", "--pool"]).arg(directory.join("kill.pool")),
             Kind::Disk => command.args(["--memory", "4MiB", "--dir"]).arg(directory.join("kill.store")),
             Kind::Tiered => {
                 let engine = ["--engine", "tiered", "--dram", "16MiB", "--dir"];
@@ -262,6 +267,9 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.join("log")).unwrap());
         kind.name(&mut serve, directory);
+        if matches!(kind, Kind::Cache) {
+            serve.args(["--maxmemory-policy", "volatile-lru"]);
+        }
         Self { victim: Victim::of(&mut serve).unwrap(), socket }
     }
 
@@ -294,7 +302,7 @@ fn contents(connection: &mut Connection) -> Contents {
     loop {
         let (next, page): (u64, Vec<Vec<u8>>) =
             redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(5000).query(connection).unwrap();
-        keys.extend(page);
+        keys.extend(page.into_iter().filter(|key: &Vec<u8>| !key.starts_with(FILLER)));
         cursor = next;
         if cursor == 0 {
             break;
@@ -316,6 +324,23 @@ fn contents(connection: &mut Connection) -> Contents {
         }
     }
     model
+}
+
+/// What the keys begin with that fill a cache. Any of them may be gone.
+const FILLER: &[u8] = b"filler:";
+
+/// Writes keys with an expiry until the server dies.
+fn fill(mut connection: Connection, round: u64) {
+    for n in 0.. {
+        let mut pipe = redis::pipe();
+        for nth in 0..20 {
+            let key = [FILLER, format!("{round}:{n}:{nth}").as_bytes()].concat();
+            let value = vec![b'f'; [100, 1000, 10_000][nth % 3]];
+            pipe.cmd("SET").arg(key).arg(value).arg("PXAT").arg(FAR);
+        }
+        let Ok(replies) = pipe.query::<Vec<Value>>(&mut connection) else { return };
+        assert!(!replies.iter().any(|reply| matches!(reply, Value::ServerError(_))), "{replies:?}");
+    }
 }
 
 fn words() -> Vec<Vec<u8>> {
@@ -349,6 +374,11 @@ fn sigkill_keeps_exactly_the_acknowledged_writes() {
 }
 
 #[test]
+fn sigkill_while_evicting_keeps_what_is_not_evicted() {
+    kill_and_compare(Kind::Cache);
+}
+
+#[test]
 fn sigkill_keeps_exactly_the_acknowledged_writes_on_a_disk() {
     kill_and_compare(Kind::Disk);
 }
@@ -370,7 +400,7 @@ fn kill_and_compare(kind: Kind) {
     let kills = if matches!(kind, Kind::Tiered | Kind::TieredInPool) { kills.div_ceil(10) } else { kills };
     let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
     let directory = match kind {
-        Kind::Pool | Kind::TieredInPool => tempfile::tempdir_in("/dev/shm").unwrap(),
+        Kind::Pool | Kind::TieredInPool | Kind::Cache => tempfile::tempdir_in("/dev/shm").unwrap(),
         Kind::Disk | Kind::Tiered => tempfile::tempdir().unwrap(),
     };
     let words = words();
@@ -380,7 +410,8 @@ fn kill_and_compare(kind: Kind) {
             let words: Vec<_> = words.iter().skip(id).step_by(CLIENTS).cloned().collect();
             let known = words.iter().map(|word| (word.clone(), loaded[word].clone())).collect();
             let rng = Rng(seed ^ (id as u64 + 1) << 32);
-            Client { id, words, journal: Journal::new(known), rng }
+            let expires = !matches!(kind, Kind::Cache);
+            Client { id, words, journal: Journal::new(known), rng, expires }
         })
         .collect();
     let mut rng = Rng(seed);
@@ -396,6 +427,10 @@ fn kill_and_compare(kind: Kind) {
         std::thread::scope(|scope| {
             for (client, connection) in clients.iter_mut().zip(connections) {
                 scope.spawn(move || client.write(connection));
+            }
+            if matches!(kind, Kind::Cache) {
+                let connection = server.connect();
+                scope.spawn(move || fill(connection, kill));
             }
             pause(moment);
             if kill % 4 == 3 {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
-use terrace::{Store, Transaction, WriteError};
+use terrace::{Eviction, First, Policy, Store, Transaction, WriteError};
 
 const SHARED: &[&str] = &["--shared"];
 
@@ -126,6 +126,53 @@ fn stats_name_a_stopped_process() {
     place.run(&["put", "--shared", "key", "value"]).ok();
     served.signal("-CONT");
     assert_eq!(redis::cmd("GET").arg("key").query(&mut connect(&served)), Ok("value".to_string()));
+}
+
+/// The server and a program fill one pool, and each evicts for its writes what either has written.
+#[test]
+fn processes_evict_from_one_pool() {
+    let place = Place::new();
+    let pool = place.pool();
+    let served = Served::start(&pool, &[SHARED, &["--maxmemory-policy", "allkeys-lru"]].concat());
+    let mut redis = connect(&served);
+    let embedded = Store::options().path(&pool).shared(true).open().unwrap();
+    let policy = Some(Policy { only_volatile: false, first: First::LeastRecent });
+    embedded.set_eviction(&Eviction { policy, ..Eviction::default() }).unwrap();
+    let idle = || embedded.key_use(b"key").unwrap().unwrap().idle_ms.unwrap();
+    embedded.put(b"key", b"value").unwrap();
+    while idle() < 1024 {
+        std::thread::yield_now();
+    }
+    // A use that one records is there for the other.
+    assert_eq!(redis::cmd("GET").arg("key").query(&mut redis), Ok("value".to_string()));
+    assert!(idle() < 1024);
+
+    const KEYS: u64 = 80_000;
+    let value = |n: u64| n.to_string().repeat(1000 / n.to_string().len());
+    let check = |n: u64, found: Option<String>| assert!(found.is_none_or(|found| found == value(n)), "{n}");
+    let by_the_server = || {
+        for first in (0..KEYS).step_by(100) {
+            let mut pipe = redis::pipe();
+            (first..first + 100).for_each(|n| {
+                pipe.set(format!("server:{n}"), value(n)).ignore().get(format!("program:{n}"));
+            });
+            let found: Vec<Option<String>> = pipe.query(&mut redis).unwrap();
+            (first..).zip(found).for_each(|(n, found)| check(n, found));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(by_the_server);
+        for n in 0..KEYS {
+            embedded.put(format!("program:{n}"), value(n)).unwrap();
+            check(n, text(embedded.get(format!("server:{n}")).unwrap()));
+        }
+    });
+    let info: redis::InfoDict = redis::cmd("INFO").query(&mut connect(&served)).unwrap();
+    let evicted = info.get::<u64>("evicted_keys").unwrap();
+    assert!(evicted > 10_000 && embedded.evicted() > 10_000, "{evicted} {}", embedded.evicted());
+    drop(embedded);
+    drop(served);
+    assert!(place.run(&["check"]).ok().text().ends_with(": sound\n"));
 }
 
 /// Writes until `done` is set; signals the first write by `has_begun`.

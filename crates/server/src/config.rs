@@ -15,7 +15,9 @@ use std::{
     },
 };
 
-use terrace::Durability;
+use terrace::{Durability, Eviction, First, Policy};
+
+use crate::databases;
 
 pub use table::{Key, Setting, TABLE, setting};
 pub use value::{Kind, format_size, parse_size, parse_sizes};
@@ -24,6 +26,7 @@ pub use value::{Kind, format_size, parse_size, parse_sizes};
 pub struct Config {
     values: Vec<Value>,
     grow: OnceLock<Grow>,
+    evict: OnceLock<Evict>,
     promise: OnceLock<Promise>,
 }
 
@@ -32,6 +35,9 @@ const OLDER_NAME: &str = "lua-time-limit";
 
 /// Grows the pool to a size and returns its new size. The error is a text for the user.
 type Grow = Box<dyn Fn(u64) -> Result<u64, String> + Send + Sync>;
+
+/// Applies the settings about eviction to the store. The error is a text for the user.
+type Evict = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 /// Sets what an answered write survives from now on. The error is a text for the user.
 type Promise = Box<dyn Fn(Durability) -> Result<(), String> + Send + Sync>;
@@ -52,7 +58,12 @@ impl Default for Config {
             };
             Value { number: number.into(), text: text.into(), given: false.into() }
         });
-        Config { values: values.collect(), grow: OnceLock::new(), promise: OnceLock::new() }
+        Config {
+            values: values.collect(),
+            grow: OnceLock::new(),
+            evict: OnceLock::new(),
+            promise: OnceLock::new(),
+        }
     }
 }
 
@@ -107,6 +118,9 @@ impl Config {
             }
             (_, parsed) => parsed,
         };
+        if key.is_about_eviction() {
+            return self.set_about_eviction(key, parsed);
+        }
         self.store(key, parsed);
         if key == Key::LogLevel {
             log::set_max_level(self.log_level());
@@ -174,6 +188,46 @@ impl Config {
         self.store(key, value::Parsed::Text(text.into()));
     }
 
+    /// Sets the function that applies the settings about eviction. Only the first call counts.
+    pub(crate) fn set_evict(&self, evict: impl Fn(&Config) -> Result<(), String> + Send + Sync + 'static) {
+        let _ = self.evict.set(Box::new(evict));
+    }
+
+    /// Changes a setting about eviction, or leaves it if the store refuses.
+    fn set_about_eviction(&self, key: Key, parsed: value::Parsed) -> Result<(), SetError> {
+        let before = (self.number(key), self.text(key));
+        self.store(key, parsed);
+        self.evict.get().map_or(Ok(()), |evict| evict(self)).map_err(|why| {
+            self.store(key, value::Parsed::Number(before.0));
+            self.store(key, value::Parsed::Text(before.1));
+            SetError::Invalid(why)
+        })
+    }
+
+    /// How the store is to evict.
+    pub(crate) fn eviction(&self) -> Eviction {
+        let (only_volatile, first) = match self.text(Key::MaxMemoryPolicy).as_str() {
+            "allkeys-lru" => (false, Some(First::LeastRecent)),
+            "allkeys-lfu" => (false, Some(First::LeastFrequent)),
+            "allkeys-random" => (false, Some(First::Random)),
+            "volatile-lru" => (true, Some(First::LeastRecent)),
+            "volatile-lfu" => (true, Some(First::LeastFrequent)),
+            "volatile-random" => (true, Some(First::Random)),
+            "volatile-ttl" => (true, Some(First::NextToExpire)),
+            _ => (false, None),
+        };
+        let number = |key| u32::try_from(self.number(key)).unwrap_or(u32::MAX);
+        Eviction {
+            policy: first.map(|first| Policy { only_volatile, first }),
+            limit_bytes: self.number(Key::MaxMemory),
+            samples: number(Key::MaxMemorySamples),
+            tenacity: number(Key::MaxMemoryEvictionTenacity),
+            log_factor: number(Key::LfuLogFactor),
+            decay_minutes: number(Key::LfuDecayTime),
+            spared: Some(databases::RECORD_KEY),
+        }
+    }
+
     /// Sets the function by which CONFIG SET size grows the pool. Only the first call counts.
     pub fn set_grow(&self, grow: impl Fn(u64) -> Result<u64, String> + Send + Sync + 'static) {
         let _ = self.grow.set(Box::new(grow));
@@ -236,7 +290,7 @@ impl Config {
     /// The value as CONFIG GET shows it.
     fn shown(&self, setting: &Setting) -> String {
         match (setting.key, setting.kind) {
-            (Key::MaxMemory, _) => self.number(Key::Size).to_string(),
+            (Key::MaxMemory, _) if self.number(Key::MaxMemory) == 0 => self.number(Key::Size).to_string(),
             (_, Kind::Switch) => if self.is_on(setting.key) { "yes" } else { "no" }.into(),
             (_, Kind::Octal) => format!("{:o}", self.number(setting.key)),
             (_, Kind::Number { .. } | Kind::Size { .. }) => self.number(setting.key).to_string(),

@@ -44,6 +44,9 @@ const MARK: [u8; 7] = [0xfe, 0xa7, 0x3c, 0xd1, 0x5e, 0x92, 0x0b];
 /// The key of the record.
 const RECORD: [u8; 8] = [0xfe, 0xa7, 0x3c, 0xd1, 0x5e, 0x92, 0x0b, 0xff];
 
+/// As [`RECORD`], for the store, which must not evict it.
+pub(crate) const RECORD_KEY: &[u8] = &RECORD;
+
 /// Version of the record.
 const VERSION: u8 = 1;
 

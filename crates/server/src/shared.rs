@@ -82,6 +82,7 @@ impl Shared {
 
     fn over(store: terrace::Store, config: Config, databases: Databases) -> Shared {
         let defers = store.is_on_disk();
+        connect_eviction(&store, &config);
         Shared {
             store: if defers { store.deferring() } else { store },
             defers,
@@ -124,6 +125,28 @@ impl Shared {
     pub(crate) fn stop_flag(&self) -> Arc<StopFlag> {
         Arc::clone(&self.stop_flag)
     }
+}
+
+/// Makes the store evict as the settings say, now and when they change.
+fn connect_eviction(store: &terrace::Store, config: &Config) {
+    if let Err(why) = apply_eviction(store, config) {
+        log::error!("maxmemory and maxmemory-policy have no effect: {why}");
+    }
+    // Not a handle, which would keep the store open.
+    let store = store.downgrade();
+    config.set_evict(move |config| {
+        store.upgrade().map_or(Ok(()), |store| apply_eviction(&store, config)).map_err(|why| why.to_string())
+    });
+}
+
+/// Makes the store evict as the settings say, if they say anything or it can.
+///
+/// # Errors
+/// They say something that the store cannot do.
+pub fn apply_eviction(store: &terrace::Store, config: &Config) -> Result<(), terrace::WriteError> {
+    let eviction = config.eviction();
+    let is_wanted = eviction.policy.is_some() || eviction.limit_bytes != 0;
+    if is_wanted || store.can_evict() { store.set_eviction(&eviction) } else { Ok(()) }
 }
 
 fn random_id() -> String {

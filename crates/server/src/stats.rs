@@ -44,9 +44,16 @@ pub(crate) struct StoreCounters {
     expired: AtomicU64,
     cache_hits: AtomicU64,
     cache_misses: AtomicU64,
+    evicted: AtomicU64,
 }
 
 impl StoreCounters {
+    /// Keys evicted since the last CONFIG RESETSTAT, of all that were.
+    pub(crate) fn evicted_since(&self, all: u64) -> u64 {
+        // ORDER: Relaxed: a statistic.
+        all.saturating_sub(self.evicted.load(Relaxed))
+    }
+
     /// Counts of the store since the last CONFIG RESETSTAT: expired keys, hits and misses of the
     /// index cache.
     pub(crate) fn since(&self, now: &terrace::Stats) -> [u64; 3] {
@@ -57,7 +64,8 @@ impl StoreCounters {
         std::array::from_fn(|nth| [now.expired, cache.hits, cache.misses][nth].saturating_sub(before[nth]))
     }
 
-    fn set_baseline(&self, now: &terrace::Stats) {
+    fn set_baseline(&self, now: &terrace::Stats, evicted: u64) {
+        self.evicted.store(evicted, Relaxed);
         let cache = now.index.and_then(|index| index.cache).unwrap_or_default();
         // ORDER: Relaxed: statistics.
         self.expired.store(now.expired, Relaxed);
@@ -74,9 +82,9 @@ impl std::fmt::Debug for CommandStats {
 
 impl ServerStats {
     /// CONFIG RESETSTAT: resets everything but the start time and the memory peak. `store` is the
-    /// store's counters now.
-    pub fn reset(&self, store: &terrace::Stats) {
-        self.store.set_baseline(store);
+    /// store's counters now, and `evicted` the keys that it has evicted.
+    pub fn reset(&self, store: &terrace::Stats, evicted: u64) {
+        self.store.set_baseline(store, evicted);
         self.commands.reset();
         self.rates.clear();
         let counters =

@@ -356,6 +356,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     let me = Node { id: id.clone(), host: member.host.clone(), port: member.port };
     let node = Arc::new(ServingNode::start(settings, me, secret)?);
     let store = Store::over(node.engine()).map_err(Failure::new)?;
+    serve::check_eviction(&config, &store)?;
     let news = Arc::clone(&node);
     let watch = directory.watch(Box::new(move |state| tell(&news, &state)));
     let shared = Shared::of_node(store, config, node.routing());

@@ -199,6 +199,20 @@ fn second_server_of_a_tiered_store_names_the_first() {
 }
 
 #[test]
+fn serve_on_a_disk_refuses_a_policy() {
+    let place = Place::new();
+    for (name, engine) in [("a", &["--engine", "wip"][..]), ("b", &["--engine", "tiered", "--dram", "16mb"])]
+    {
+        let path = place.path(name);
+        let port = free_port().to_string();
+        let words = ["serve", "--port", &port, "--metrics-port", "0", "--dir", path.to_str().unwrap()];
+        let policy = ["--maxmemory-policy", "allkeys-lru"];
+        let refused = run([&words, engine, &policy].concat(), b"");
+        refused.fails(1, "only a store in a pool of its own evicts");
+    }
+}
+
+#[test]
 fn wrong_places_and_settings_are_explained() {
     let place = Place::new();
     run(["serve", "--engine", "wip"], b"").fails(2, "--dir");

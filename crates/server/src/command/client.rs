@@ -48,7 +48,7 @@ static SUBCOMMANDS: [Command; 9] = [
     },
     Command {
         since: "7.2.0",
-        summary: "Sets the no-touch flag of this connection; Terrace keeps no time of last use.",
+        summary: "Sets the no-touch flag of this connection: its reads do not count as uses of keys.",
         ..own("no-touch", 3, no_touch)
     },
     help::help(group::CONNECTION, category::CONNECTION),

@@ -105,7 +105,8 @@ fn set_failure(name: &[u8], why: &[u8]) -> Failure {
 
 fn resetstat(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     cx.state.publish(cx.now_ms);
-    cx.shared.stats.reset(&cx.shared.store.stats());
+    let store = &cx.shared.store;
+    cx.shared.stats.reset(&store.stats(), store.evicted());
     cx.shared.clients.reset_tally();
     cx.reply.ok();
     Ok(())

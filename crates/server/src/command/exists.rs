@@ -11,7 +11,7 @@ pub(super) static EXISTS: Command = Command {
 
 pub(super) static TOUCH: Command = Command {
     since: "3.2.1",
-    summary: "The number of these keys that exist; Terrace keeps no time of last use.",
+    summary: "The number of these keys that exist; they count as used.",
     ..family("touch")
 };
 

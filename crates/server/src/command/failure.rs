@@ -126,6 +126,12 @@ impl From<ReadError> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Failure {
         let code = match &error {
+            WriteError::MemoryLimit { .. } => {
+                return Failure::Text(
+                    "OOM command not allowed when used memory > 'maxmemory'. No key can be evicted: raise maxmemory, \
+                     set a maxmemory-policy that evicts, or remove keys",
+                );
+            }
             WriteError::PoolFull { .. } | WriteError::DramFull { .. } => "OOM",
             WriteError::ReadOnly => "READONLY",
             // Redis's code for a disk that does not take writes.

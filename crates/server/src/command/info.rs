@@ -162,7 +162,11 @@ fn clients(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let store = &figures.store;
     let pool = store.pool.unwrap_or_default();
-    let used = stats::used_memory(&cx.shared.stats, store);
+    let limit = cx.shared.config.number(Key::MaxMemory);
+    let in_pool = stats::used_memory(&cx.shared.stats, store);
+    // What the limit is about: without free blocks between records.
+    let used = cx.shared.store.used_bytes().filter(|_| limit != 0).unwrap_or(in_pool);
+    let limit = if limit == 0 { pool.size_bytes } else { limit };
     // ORDER: Relaxed: a statistic.
     let peak = cx.shared.stats.memory_peak.load(Relaxed);
     let (scripts, scripts_bytes) = cx.shared.scripts.size();
@@ -191,9 +195,9 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
             ("number_of_cached_scripts", &scripts),
             ("number_of_functions", &0),
             ("number_of_libraries", &0),
-            ("maxmemory", &pool.size_bytes),
-            ("maxmemory_human", &human(pool.size_bytes)),
-            ("maxmemory_policy", &"noeviction"),
+            ("maxmemory", &limit),
+            ("maxmemory_human", &human(limit)),
+            ("maxmemory_policy", &cx.shared.config.text(Key::MaxMemoryPolicy)),
             ("mem_fragmentation_ratio", &format!("{:.2}", resident as f64 / used.max(1) as f64)),
             ("mem_fragmentation_bytes", &(i128::from(resident) - i128::from(used))),
             ("mem_not_counted_for_evict", &0),
@@ -324,7 +328,7 @@ fn stats_section(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::
             ("sync_partial_err", &0),
             ("expired_keys", &expired),
             ("expired_time_cap_reached_count", &0),
-            ("evicted_keys", &0),
+            ("evicted_keys", &stats.store.evicted_since(cx.shared.store.evicted())),
             ("evicted_clients", &0),
             ("total_eviction_exceeded_time", &0),
             ("current_eviction_exceeded_time", &0),

@@ -1,9 +1,10 @@
 //! OBJECT ENCODING | REFCOUNT | IDLETIME | FREQ key
 
+use terrace::KeyUse;
 use terrace_protocol::{Args, parse_i64};
 
 use super::*;
-use crate::keyspace::Found;
+use crate::config::Key;
 
 pub(super) static OBJECT: Command = Command {
     since: "2.2.3",
@@ -20,10 +21,13 @@ static SUBCOMMANDS: [Command; 5] = [
     },
     Command {
         since: "4.0.0",
-        summary: "Refused: Terrace does not count uses.",
+        summary: "How often a key is used, from 0 to 255 on a logarithmic scale, under a policy by frequency.",
         ..own("freq", "4.0.0", freq)
     },
-    Command { summary: "Refused: Terrace keeps no time of last use.", ..own("idletime", "2.2.3", idletime) },
+    Command {
+        summary: "Seconds since the last use of a key, under a policy by recency.",
+        ..own("idletime", "2.2.3", idletime)
+    },
     Command {
         summary: "The number of references to the value: always 1.",
         ..own("refcount", "2.2.3", refcount)
@@ -68,19 +72,41 @@ fn refcount(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn freq(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    refuse(cx, args, "ERR Terrace evicts no keys and does not count their uses")
+    usage(
+        cx,
+        args,
+        |used| used.frequency.map(u64::from),
+        "ERR An LFU maxmemory policy is not selected, access \
+        frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take \
+        some time to adjust.",
+    )
 }
 
 fn idletime(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    refuse(cx, args, "ERR Terrace evicts no keys and keeps no time of their last use")
+    let why = if cx.shared.config.text(Key::MaxMemoryPolicy).ends_with("-lfu") {
+        "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+         policies at runtime LRU and LFU data will take some time to adjust."
+    } else {
+        "ERR An LRU maxmemory policy is not selected, idle time not tracked: set maxmemory-policy to allkeys-lru or \
+         volatile-lru"
+    };
+    usage(cx, args, |used| used.idle_ms.map(|ms| (ms + 500) / 1000), why)
 }
 
-fn refuse(cx: &mut Context<'_>, args: Args<'_>, why: &'static str) -> Outcome {
-    cx.read(args.at(2), |reply, found: Option<Found<'_>>| match found {
-        Some(_) => Err(Failure::Text(why)),
-        None => {
-            reply.null();
-            Ok(())
-        }
-    })?
+/// Replies with what is known of the use of a key.
+fn usage(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    figure: fn(KeyUse) -> Option<u64>,
+    why: &'static str,
+) -> Outcome {
+    let stored = cx.state.place().encode(args.at(2));
+    match cx.shared.store.key_use(&stored)? {
+        None => cx.reply.null(),
+        Some(used) => match figure(used) {
+            Some(figure) => cx.reply.integer(i64::try_from(figure).unwrap_or(i64::MAX)),
+            None => return Err(Failure::Text(why)),
+        },
+    }
+    Ok(())
 }

@@ -62,6 +62,10 @@ pub enum Key {
     LogLevel,
     MaxMemory,
     MaxMemoryPolicy,
+    MaxMemorySamples,
+    MaxMemoryEvictionTenacity,
+    LfuLogFactor,
+    LfuDecayTime,
     AppendOnly,
     AppendFsync,
     Save,
@@ -70,6 +74,13 @@ pub enum Key {
     BusyReplyThreshold,
     ScriptMemory,
     ScriptInstructions,
+}
+
+impl Key {
+    /// Whether the setting is about what the store evicts.
+    pub(crate) fn is_about_eviction(self) -> bool {
+        (Key::MaxMemory as usize..=Key::LfuDecayTime as usize).contains(&(self as usize))
+    }
 }
 
 impl Setting {
@@ -186,9 +197,25 @@ pub static TABLE: &[Setting] = &[
     line(Key::LogLevel, ["loglevel", "log-level", "TERRACE_LOG_LEVEL"],
         Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", LIVE,
         "Level of messages on standard error"),
-    fact(Key::MaxMemory, "maxmemory", "0", "the pool's size is the limit: CONFIG SET size makes it grow"),
-    fact(Key::MaxMemoryPolicy, "maxmemory-policy", "noeviction",
-        "Terrace never evicts: a full pool refuses writes, and CONFIG SET size makes it grow"),
+    line(Key::MaxMemory, ["maxmemory", "maxmemory", "TERRACE_MAXMEMORY"], Kind::Size { min: 0 }, "0", LIVE,
+        "Memory that the store may use; 0: the whole pool. See maxmemory-policy"),
+    line(Key::MaxMemoryPolicy, ["maxmemory-policy", "maxmemory-policy", "TERRACE_MAXMEMORY_POLICY"],
+        Kind::Choice(&["noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu",
+            "volatile-random", "volatile-ttl"]), "noeviction", LIVE,
+        "Keys that a write evicts when the pool is full or maxmemory is reached; volatile: those with an expiry"),
+    line(Key::MaxMemorySamples, ["maxmemory-samples", "maxmemory-samples", "TERRACE_MAXMEMORY_SAMPLES"],
+        Kind::Number { min: 1, max: 64 }, "5", LIVE,
+        "Keys that are compared for each one that is evicted"),
+    line(Key::MaxMemoryEvictionTenacity,
+        ["maxmemory-eviction-tenacity", "maxmemory-eviction-tenacity", "TERRACE_MAXMEMORY_EVICTION_TENACITY"],
+        Kind::Number { min: 0, max: 100 }, "10", LIVE,
+        "How much one write evicts when far more than maxmemory is used; 100: all that is above"),
+    line(Key::LfuLogFactor, ["lfu-log-factor", "lfu-log-factor", "TERRACE_LFU_LOG_FACTOR"],
+        Kind::Number { min: 0, max: i32::MAX as u64 }, "10", LIVE,
+        "How slowly the frequency of a key grows with its uses"),
+    line(Key::LfuDecayTime, ["lfu-decay-time", "lfu-decay-time", "TERRACE_LFU_DECAY_TIME"],
+        Kind::Number { min: 0, max: i32::MAX as u64 }, "1", LIVE,
+        "Minutes after which the frequency of a key falls by one; 0: never"),
     fact(Key::AppendOnly, "appendonly", "no",
         "a pool has no append-only file, and a store on a disk always has its log: a write is as durable as --durability says when it is answered"),
     line(Key::AppendFsync, ["appendfsync", "", ""], Kind::Choice(&["always", "everysec", "no"]), "no", LIVE,

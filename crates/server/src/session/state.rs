@@ -84,10 +84,12 @@ impl State {
         }
     }
 
-    /// Whether commands are executed at once: the client is authenticated, not inside MULTI, and
-    /// has not sent ASKING.
+    /// Whether commands are executed at once, and as usual: the client is authenticated, not inside
+    /// MULTI, and has sent neither ASKING nor CLIENT NO-TOUCH.
     pub(super) fn is_plain(&self) -> bool {
-        self.authenticated && self.multi.is_none() && !self.asking
+        // ORDER: Relaxed: only this thread changes it.
+        let is_usual = !self.asking && !self.client.no_touch.load(Relaxed);
+        self.authenticated && self.multi.is_none() && is_usual
     }
 
     /// The place of the selected database.

@@ -13,6 +13,7 @@ mod cursors;
 mod databases;
 mod differential;
 mod ending;
+mod evict;
 mod long;
 mod net_limits;
 mod net_metrics;
