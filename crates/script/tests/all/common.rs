@@ -67,10 +67,15 @@ impl Bench {
     }
 
     pub(crate) fn run_with(&mut self, text: &str, args: &[&str], resp3: bool) -> Result<String, Ended> {
-        let script = Script::new(text.as_bytes()).map_err(|text| Ended::Failed(text.into_bytes().into()))?;
+        let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+        self.run_bytes(text.as_bytes(), &args, resp3)
+    }
+
+    pub(crate) fn run_bytes(&mut self, text: &[u8], args: &[&[u8]], resp3: bool) -> Result<String, Ended> {
+        let script = Script::new(text).map_err(|text| Ended::Failed(text.into_bytes().into()))?;
         let mut out = Vec::new();
         let mut queue = Queue::default();
-        ["key"].iter().chain(args).for_each(|arg| queue.add(arg.as_bytes()));
+        [&b"key"[..]].iter().chain(args).for_each(|arg| queue.add(arg));
         queue.end();
         let args = queue.iter().next().unwrap();
         let run = Run { args, keys: 1, limits: self.limits, flag: &self.flag };
