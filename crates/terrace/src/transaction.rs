@@ -36,7 +36,7 @@ pub struct Transaction<'t> {
     /// maintained from then on.
     more: Cell<Option<i64>>,
     aborted: bool,
-    /// What was written before, by [`Transaction::attempt`]'s body so far.
+    /// What was written before, in the attempt so far: see [`Transaction::begin_attempt`].
     undo: Option<Vec<Undo>>,
 }
 

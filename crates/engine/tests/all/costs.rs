@@ -33,7 +33,7 @@ fn put(key: &[u8]) -> Put<'_> {
     Put { key, value: &VALUE, expires_at: None }
 }
 
-fn settings(expected_keys: u64) -> Settings {
+pub(crate) fn settings(expected_keys: u64) -> Settings {
     Settings {
         expected_keys,
         index_cache: CacheBounds::default(),

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Kind, Settings};
 use terrace_engine::{
-    Change, Count, Durability, Durably, Engine, Entry, Evicting, Eviction, First, ManualClock, Policy,
-    Pooled, Put, Write, WriteError, WriteKind,
+    Change, Count, Durably, Engine, Entry, Evicting, Eviction, First, ManualClock, Policy, Pooled, Put,
+    Write, WriteError, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
-use terrace_index::{CacheBounds, PointIndex, Stored};
+use terrace_index::{PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::Counting;
@@ -17,14 +17,7 @@ use terrace_testkit::Counting;
 const ALL: [First; 4] = [First::LeastRecent, First::LeastFrequent, First::Random, First::NextToExpire];
 
 fn settings(clock: Arc<ManualClock>, expected_keys: u64) -> Settings {
-    Settings {
-        expected_keys,
-        index_cache: CacheBounds::default(),
-        verify_reads: true,
-        read_only: false,
-        durability: Durability::Process,
-        clock,
-    }
+    Settings { clock, ..crate::costs::settings(expected_keys) }
 }
 
 fn open<I, M: MappedMedium>(bytes: u64) -> (Direct<M>, Arc<ManualClock>)

@@ -4,7 +4,10 @@ use terrace::Put;
 use terrace_protocol::Args;
 
 use super::*;
-use crate::{databases::Place, keyspace::within};
+use crate::{
+    databases::Place,
+    keyspace::{Keyspace, within},
+};
 
 pub(super) static COPY: Command = Command {
     flags: flag::WRITE | flag::DENYOOM,
@@ -28,19 +31,29 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     parse::check_key(to)?;
     let mut copied = false;
     cx.keys.atomically(&mut |keys| {
-        let (mut source, mut taken) = (None, false);
-        keys.read(from, &mut |found| source = found.map(|found| (found.value.to_vec(), found.expires_at)))?;
-        within(keys, place, |keys| keys.read(to, &mut |found| taken = found.is_some()))?;
-        copied = source.is_some() && (replace || !taken);
-        match source {
-            Some((value, expires_at)) if copied => {
-                within(keys, place, |keys| keys.put(Put { key: to, value: &value, expires_at }))
-            }
-            _ => Ok(()),
-        }
+        copied = copy_within(keys, from, (place, to), replace)?;
+        Ok(())
     })?;
     cx.reply.integer(i64::from(copied));
     Ok(())
+}
+
+/// Copies a key to another one, in any place, if it exists. Returns whether it did: not over a key
+/// that is there, unless it `replace`s it.
+pub(super) fn copy_within(
+    keys: &mut dyn Keyspace,
+    from: &[u8],
+    (place, to): (Place, &[u8]),
+    replace: bool,
+) -> Result<bool, Failure> {
+    let (mut source, mut taken) = (None, false);
+    keys.read(from, &mut |found| source = found.map(|found| (found.value.to_vec(), found.expires_at)))?;
+    within(keys, place, |keys| {
+        keys.read(to, &mut |found| taken = found.is_some())?;
+        let Some((value, expires_at)) = source.filter(|_| replace || !taken) else { return Ok(false) };
+        keys.put(Put { key: to, value: &value, expires_at })?;
+        Ok(true)
+    })
 }
 
 /// Parses the options; returns the place of the destination, and whether REPLACE is given.

@@ -199,7 +199,7 @@ fn transact(
         state.database = database;
         if !runs.begin() {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
-            return Err(PUT_OFF);
+            return Err(Failure::PUT_OFF);
         }
         let (executed, failure) = (&mut executed, None);
         let mut calls = Calls { keys, shared, state, now_ms: *now_ms, rules, executed, failure };
@@ -211,7 +211,7 @@ fn transact(
             Err(Ended::Stopped(Stop::OverBudget, _)) => {
                 state.held_since.get_or_insert(*now_ms);
                 state.put_off = Some(Flow::Script);
-                Err(PUT_OFF)
+                Err(Failure::PUT_OFF)
             }
             Err(Ended::Stopped(_, text)) => Err(failure.unwrap_or(Failure::Made(text))),
         }
@@ -236,10 +236,8 @@ fn wait_for_thread(cx: &mut Context<'_>) -> Outcome {
         return Err(session::BUSY);
     }
     cx.state.put_off = Some(if cx.shared.scripts.are_full() { Flow::Later } else { Flow::Script });
-    Err(PUT_OFF)
+    Err(Failure::PUT_OFF)
 }
-
-const PUT_OFF: Failure = Failure::Text("ERR the script was put off");
 
 /// The commands of a script.
 struct Calls<'a> {

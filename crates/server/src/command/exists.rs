@@ -6,18 +6,18 @@ use super::*;
 
 pub(super) static EXISTS: Command = Command {
     summary: "The number of these keys that exist; a key given twice counts twice.",
-    ..family("exists")
+    ..family("exists", flag::NO_USE)
 };
 
 pub(super) static TOUCH: Command = Command {
     since: "3.2.1",
     summary: "The number of these keys that exist; they count as used.",
-    ..family("touch")
+    ..family("touch", 0)
 };
 
-const fn family(name: &'static str) -> Command {
+const fn family(name: &'static str, more: u32) -> Command {
     Command {
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | more,
         categories: category::KEYSPACE,
         keys: const { &[KeySpec::every(1, &["RO"])] },
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],

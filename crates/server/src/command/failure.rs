@@ -29,6 +29,8 @@ impl Failure {
     pub const NOT_A_FLOAT: Failure = Failure::Text("ERR value is not a valid float");
     /// The source of RENAME does not exist.
     pub const NO_SUCH_KEY: Failure = Failure::Text("ERR no such key");
+    /// The command had no effect and runs again: no client sees this.
+    pub(crate) const PUT_OFF: Failure = Failure::Text("ERR the command was put off");
     /// A database above 15.
     pub const NO_SUCH_DATABASE: Failure = Failure::Text("ERR DB index is out of range");
 

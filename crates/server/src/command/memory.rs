@@ -14,7 +14,7 @@ pub(super) static MEMORY: Command = Command {
 
 static SUBCOMMANDS: [Command; 2] = [
     Command {
-        flags: flag::READONLY,
+        flags: flag::READONLY | flag::NO_USE,
         keys: &[KeySpec::at(2, &["RO"])],
         since: "4.0.0",
         summary: "Approximate number of bytes of the pool that a key and its value use.",

@@ -1,10 +1,8 @@
 //! MOVE key db
 
-use terrace::Put;
 use terrace_protocol::Args;
 
 use super::*;
-use crate::keyspace::within;
 
 pub(super) static MOVE: Command = Command {
     flags: flag::WRITE | flag::FAST,
@@ -25,13 +23,8 @@ fn run(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let mut moved = false;
     cx.keys.atomically(&mut |keys| {
-        let (mut source, mut taken) = (None, false);
-        keys.read(key, &mut |found| source = found.map(|found| (found.value.to_vec(), found.expires_at)))?;
-        within(keys, to, |keys| keys.read(key, &mut |found| taken = found.is_some()))?;
-        moved = source.is_some() && !taken;
-        let Some((value, expires_at)) = source.filter(|_| moved) else { return Ok(()) };
-        within(keys, to, |keys| keys.put(Put { key, value: &value, expires_at }))?;
-        keys.remove(key).map(drop)
+        moved = copy::copy_within(keys, key, (to, key), false)?;
+        if moved { keys.remove(key).map(drop) } else { Ok(()) }
     })?;
     cx.reply.integer(i64::from(moved));
     Ok(())

@@ -41,7 +41,7 @@ const fn own(
     run: fn(&mut Context<'_>, Args<'_>) -> Outcome,
 ) -> Command {
     Command {
-        flags: flag::READONLY,
+        flags: flag::READONLY | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: const { &[KeySpec::at(2, &["RO"])] },
         tips: &["nondeterministic_output"],

@@ -211,6 +211,8 @@ pub mod flag {
     pub const NO_MANDATORY_KEYS: u32 = 1 << 14;
     /// The positions of its keys depend on its arguments.
     pub const MOVABLE_KEYS: u32 = 1 << 15;
+    /// What it reads does not count as used. Clients do not see this flag.
+    pub const NO_USE: u32 = 1 << 16;
 
     /// The names of the flags, in Redis's order.
     pub const NAMES: [(u32, &str); 16] = [

@@ -268,7 +268,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
         (state.database, state.map) = was_selected;
         if !runs.begin() {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
-            return Err(Failure::Text("ERR the transaction was put off"));
+            return Err(Failure::PUT_OFF);
         }
         let mut overlay = Overlay::new(&shared.store, transaction);
         for args in multi.queue.iter() {
@@ -277,7 +277,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
             let cx = &mut Context { keys, shared, state, reply, now_ms };
             executed.extend(session::run(cx, args)?);
             if cold::is_stuck() {
-                return Err(Failure::Text("ERR the transaction was put off"));
+                return Err(Failure::PUT_OFF);
             }
         }
         Ok::<(), Failure>(())

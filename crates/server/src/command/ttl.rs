@@ -29,7 +29,7 @@ pub(super) static PEXPIRETIME: Command = Command {
 
 const fn family(name: &'static str, since: &'static str, run: Read) -> Command {
     Command {
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: const { &[KeySpec::first(&["RO", "access"])] },
         since,

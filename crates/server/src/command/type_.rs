@@ -6,7 +6,7 @@ use super::*;
 use crate::keyspace::Found;
 
 pub(super) static TYPE: Command = Command {
-    flags: flag::READONLY | flag::FAST,
+    flags: flag::READONLY | flag::FAST | flag::NO_USE,
     categories: category::KEYSPACE,
     keys: &[KeySpec::first(&["RO"])],
     summary: "The type of a key's value: `string`, or `none` if the key does not exist.",

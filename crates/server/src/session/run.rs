@@ -238,19 +238,11 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
 fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
     let now_ms = cx.now_ms;
     // ORDER: Relaxed: as CLIENT LIST.
-    if is_no_use(command) || command.name != "touch" && cx.state.client.no_touch.load(Relaxed) {
+    if command.has(flag::NO_USE) || command.name != "touch" && cx.state.client.no_touch.load(Relaxed) {
         let shared = cx.shared;
         return shared.store.unrecorded(|| call_recorded(cx, command, args, now_ms));
     }
     call_recorded(cx, command, args, now_ms)
-}
-
-/// Whether what a command reads does not count as used, as in Redis.
-fn is_no_use(command: &Command) -> bool {
-    matches!(
-        command.name,
-        "ttl" | "pttl" | "expiretime" | "pexpiretime" | "type" | "exists" | "encoding" | "refcount" | "usage"
-    )
 }
 
 fn call_recorded(cx: &mut Context<'_>, command: &Command, args: Args<'_>, now_ms: u64) -> Outcome {
