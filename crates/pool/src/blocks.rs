@@ -306,11 +306,12 @@ impl<M: MappedMedium> Pool<M> {
     pub fn reclaim_blocking(&self) -> bool {
         self.0.recover_all_dead();
         let collected = self.0.wait_for_collector();
-        let before = self.0.total_freed();
+        let (before, scans) = (self.0.total_freed(), self.0.scans());
         self.0.for_each_idle_slot(|vacant| self.0.flush_slot(vacant));
-        self.wait_for_blocking_readers();
+        self.wait_for_blocking_threads();
         let guard = self.pin();
-        self.0.reclaim(guard.thread_slot()) || self.0.total_freed() != before || collected
+        let has_scanned = self.0.scans() < scans;
+        self.0.reclaim(guard.thread_slot()) || self.0.total_freed() != before || has_scanned || collected
     }
 
     /// Reclaims without waiting for other threads: called a few times, it frees what was retired
@@ -329,10 +330,12 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     /// Waits until the threads that are pinned now have been unpinned, and frees what they held up,
-    /// as long as the wait budget lasts.
-    fn wait_for_blocking_readers(&self) {
+    /// as long as the wait budget lasts. Threads that hold slabs while they look for empty ones are
+    /// pinned, too.
+    fn wait_for_blocking_threads(&self) {
         let began = self.0.epoch();
-        self.wait_for_readers_until(|now| now > began + GRACE_EPOCHS || self.0.waiting_bytes() == 0);
+        let holds_nothing_up = || self.0.waiting_bytes() == 0 && self.0.scans() == 0;
+        self.wait_for_readers_until(|now| now > began + GRACE_EPOCHS || holds_nothing_up());
     }
 
     /// Advances the epoch and frees what is past its grace period, until `is_over` returns true for
@@ -370,6 +373,11 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
+    /// Threads that look for empty slabs.
+    fn scans(&self) -> u64 {
+        self.shared().scans.load(self.medium(), Relaxed)
+    }
+
     /// Turns to wait for readers: few if a wait in this epoch was in vain already.
     pub(crate) fn wait_budget(&self) -> u32 {
         if self.held_up_at.load(Relaxed) == self.epoch() { REPEAT_PATIENCE } else { PATIENCE }
@@ -520,10 +528,12 @@ impl<M: MappedMedium> Inner<M> {
 mod tests {
     use super::*;
     use crate::backoff::rest_with;
+    use crate::crossings::{Hooked, hooked, offset_of};
     use crate::small::{exclusive_pool, participants};
     use crate::zones::UnitUse;
     use std::cell::RefCell;
-    use terrace_medium::Dram;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use terrace_medium::{Access, Dram};
 
     #[test]
     fn fresh_block_takes_bytes_words_and_lines() {
@@ -630,6 +640,53 @@ mod tests {
         pool.reclaim_blocking();
         // Its entry is in a chunk that the other participant has yet to fill.
         assert_eq!((RESTS.get(), pool.0.epoch(), pool.waiting_bytes()), (0, began + GRACE_EPOCHS + 1, 64));
+    }
+
+    #[test]
+    fn slabs_that_a_scan_holds_are_waited_for() {
+        thread_local!(static SCAN: RefCell<Option<(Sender<()>, Receiver<()>)>> = const { RefCell::new(None) });
+        const BYTES: usize = 64;
+        let pool = exclusive_pool::<Hooked>();
+        let slab = 1 << pool.0.memory.classes.slab_log2;
+        let guard = pool.pin();
+        let blocks: Vec<u64> =
+            std::iter::from_fn(|| Some(guard.alloc(BYTES).ok()?.fenced_later().into_offset())).collect();
+        // A block of each slab: all slabs are listed.
+        let (some, rest): (Vec<u64>, Vec<u64>) = blocks.iter().partition(|at| *at % slab < slab / 2);
+        some.iter().for_each(|at| guard.free(*at, BYTES));
+        drop(guard);
+        let number = pool.0.memory.classes.of(BYTES as u64).unwrap();
+        let kept = offset_of(&pool.0, &pool.0.shared().lists[number].kept);
+        let ((holds, is_held), (go_on, may_go_on), (ended, has_ended)) = (channel(), channel(), channel());
+        let scan = || {
+            let guard = pool.pin();
+            let stop = move |access, at| {
+                if (access, at) == (Access::Store, kept) {
+                    holds.send(()).unwrap();
+                    may_go_on.recv().unwrap();
+                }
+            };
+            hooked(stop, || pool.0.release_empty_slabs());
+            drop(guard);
+            ended.send(()).unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(scan);
+            is_held.recv().unwrap();
+            SCAN.set(Some((go_on, has_ended)));
+            rest_with(|| {
+                SCAN.take().into_iter().for_each(|(go_on, has_ended)| {
+                    go_on.send(()).unwrap();
+                    has_ended.recv().unwrap();
+                });
+            });
+            rest.iter().for_each(|at| pool.pin().free(*at, BYTES));
+            let many = 8 * slab as usize;
+            assert!(pool.pin().alloc(many).is_err(), "the scan has the slabs");
+            let has_waited = pool.reclaim_blocking();
+            assert!(SCAN.take().is_none() && has_waited && pool.pin().alloc(many).is_ok());
+        });
+        pool.abandon();
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!              | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each: head | emptied | kept | 0
 //!   line 51    | collection requests | collected | counted | collections | sweeping   see `doubt`
-//!              | vacate | vacated | window |                                          see `vacate`
+//!              | vacate | vacated | window | scans |                                  see `vacate`
 //! ```
 //! Of these, `reserve` and `slab hint` are persisted while the pool is open, and survive an unclean
 //! open together with `extent hint`. The others start from zero then.
@@ -91,7 +91,10 @@ pub(crate) struct Shared {
     /// The units that searches for memory leave out.
     /// `| 63:32 first unit | 31:0 units, 0 for none |`
     pub(crate) window: Word,
-    _rest: [Word; 128],
+    /// Threads that look through a list for empty slabs, and have taken slabs out of it meanwhile;
+    /// may be too large if a thread died.
+    pub(crate) scans: Word,
+    _rest: [Word; 127],
 }
 
 const _: () = assert!(size_of::<Shared>() as u64 == ALLOCATOR_BYTES);
@@ -187,6 +190,7 @@ impl<M: MappedMedium> Inner<M> {
         shared.slots_used.store(self.medium(), 0, Relaxed);
         shared.slots_taken.store(self.medium(), 0, Relaxed);
         shared.fruitless.store(self.medium(), 0, Relaxed);
+        shared.scans.store(self.medium(), 0, Relaxed);
         shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
         // A pool that is opened has its units' hints. PERSIST: those of a new one, by the fence of
         // its superblock.

@@ -437,7 +437,10 @@ impl<M: MappedMedium> Inner<M> {
 
     fn release_empty_slabs_of(&self, number: usize) -> u64 {
         let Some(class) = self.memory.classes.get(number) else { return 0 };
-        let list = &self.shared().lists[number];
+        let (list, scans) = (&self.shared().lists[number], &self.shared().scans);
+        // ORDER: Relaxed, both: a hint for threads that find no memory. Slabs that they have
+        // emptied may be in no list meanwhile.
+        scans.fetch_add(self.medium(), 1, Relaxed);
         // Before the first slab is inspected: one that loses its last block later is counted anew.
         list.emptied.store(self.medium(), 0, Relaxed);
         let (mut released, mut kept) = (0, Vec::new());
@@ -451,7 +454,9 @@ impl<M: MappedMedium> Inner<M> {
             }
         }
         list.kept.store(self.medium(), kept.len() as u64, Relaxed);
-        kept.into_iter().rev().for_each(|unit| self.disown(unit, number, class));
+        // One may have lost its last block by now.
+        kept.into_iter().rev().for_each(|unit| self.disown_or_release(unit, number, class));
+        scans.fetch_sub(self.medium(), 1, Relaxed);
         released
     }
 
