@@ -261,9 +261,15 @@ pub(super) fn two_leaders_never_both_put_a_map(world: &dyn World) {
         Some((claim.revision, puts))
     };
     let turns = |nth: usize| -> Vec<(u64, Vec<u64>)> {
-        // A try fails if another one has taken the lead meanwhile.
-        let tries = std::iter::repeat_with(|| turn(&*directories[nth], &format!("node {nth}")));
-        tries.flatten().take(TURNS).collect()
+        let (mut turns, mut puts) = (Vec::new(), 0);
+        // Threads that hardly run together take the lead from each other, and put next to nothing.
+        while turns.len() < TURNS || puts < TURNS {
+            // A try fails if another one has taken the lead meanwhile.
+            let turn = turn(&*directories[nth], &format!("node {nth}"));
+            puts += turn.as_ref().map_or(0, |(_, puts)| puts.len());
+            turns.extend(turn);
+        }
+        turns
     };
     thread::scope(|scope| {
         let turns = &turns;
@@ -271,8 +277,6 @@ pub(super) fn two_leaders_never_both_put_a_map(world: &dyn World) {
         threads.into_iter().for_each(|thread| done.extend(thread.join().unwrap()));
     });
     done.sort_unstable();
-    assert!(done.len() > TURNS, "{} turns", done.len());
-    assert!(done.iter().map(|(_, puts)| puts.len()).sum::<usize>() > TURNS);
     for pair in done.windows(2) {
         let ((claim, puts), (next, _)) = (&pair[0], &pair[1]);
         assert!(puts.iter().all(|put| (*claim..*next).contains(put)), "{claim}..{next}: {puts:?}");
