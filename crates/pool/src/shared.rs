@@ -6,8 +6,9 @@
 //!   line 2     | slab hint | extent hint | slab units | fruitless |
 //!              | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each: head | emptied | kept | 0
-//!   line 51    | collection requests | collected | counted | collections | sweeping   see `doubt`
-//!              | vacate | vacated | window | scans |                                  see `vacate`
+//!   line 47    | collection requests | collected | counted | collections | sweeping   see `doubt`
+//!              | vacate | vacated | window |                                          see `vacate`
+//!   line 48    | scans |
 //! ```
 //! Of these, `reserve` and `slab hint` are persisted while the pool is open, and survive an unclean
 //! open together with `extent hint`. The others start from zero then.
