@@ -390,12 +390,20 @@ impl<M: MappedMedium> Inner<M> {
         freed
     }
 
+    /// Returns an owned slab to the units if no block of it is allocated. Returns whether it did.
+    #[must_use = "a slab that stays must be disowned"]
+    pub(crate) fn release_if_empty(&self, unit: u64, number: usize, class: &Class) -> bool {
+        self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number)
+    }
+
     /// Gives up the ownership of a slab, and returns it to the units if no block of it is
-    /// allocated.
-    pub(crate) fn disown_or_release(&self, unit: u64, number: usize, class: &Class) {
-        if self.fill(unit, class) != Fill::Empty || !self.release_unit(unit, number) {
+    /// allocated. Returns whether it did that.
+    pub(crate) fn disown_or_release(&self, unit: u64, number: usize, class: &Class) -> bool {
+        let is_released = self.release_if_empty(unit, number, class);
+        if !is_released {
             self.disown(unit, number, class);
         }
+        is_released
     }
 
     /// Empties the caches of a slot: blocks that it had not handed out are free again. The caller
@@ -447,15 +455,17 @@ impl<M: MappedMedium> Inner<M> {
         // A bound, so that a list that other threads fill cannot hold this thread up.
         let units = self.memory.zones.units(self.size());
         while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
-            if self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number) {
+            if self.release_if_empty(unit, number, class) {
                 released += 1;
             } else {
                 kept.push(unit);
             }
         }
         list.kept.store(self.medium(), kept.len() as u64, Relaxed);
-        // One may have lost its last block by now.
-        kept.into_iter().rev().for_each(|unit| self.disown_or_release(unit, number, class));
+        for unit in kept.into_iter().rev() {
+            // It may have lost its last block by now.
+            released += u64::from(self.disown_or_release(unit, number, class));
+        }
         scans.fetch_sub(self.medium(), 1, Relaxed);
         released
     }
@@ -510,7 +520,8 @@ impl<M: MappedMedium> Inner<M> {
         let offset = self.memory.zones.start_of(unit);
         // ORDER: Release: a thread that takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
-            return self.disown_or_release(unit, number, class);
+            self.disown_or_release(unit, number, class);
+            return;
         }
         // PERSIST: so that it is found after a crash, when no other memory may be left. A crash
         // before this thread's next fence leaves a slab to collect, as does one before the

@@ -292,7 +292,7 @@ impl<M: MappedMedium> Inner<M> {
         let (units, mut found) = (self.memory.zones.units(self.size()), Vec::new());
         // A bound, so that a list that other threads fill cannot hold this thread up.
         while let Some(unit) = if (found.len() as u64) < units { self.pop(number) } else { None } {
-            if self.fill(unit, class) != Fill::Empty || !self.release_unit(unit, number) {
+            if !self.release_if_empty(unit, number, class) {
                 found.push((self.count_blocks(unit, class), unit));
             }
         }
@@ -351,11 +351,7 @@ impl<M: MappedMedium> Inner<M> {
         // The rest happens under the same pin: the collector, which finds the slab owned and in no
         // cache, checks again after that.
         self.shared().vacated.fetch_sub(self.medium(), 1, Relaxed);
-        if self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number) {
-            return Some(true);
-        }
-        self.disown(unit, number, class);
-        Some(false)
+        Some(self.disown_or_release(unit, number, class))
     }
 
     /// Puts all slabs that are being vacated into use again: the pool is about to be closed, and no

@@ -277,6 +277,8 @@ pub(super) fn two_leaders_never_both_put_a_map(world: &dyn World) {
         threads.into_iter().for_each(|thread| done.extend(thread.join().unwrap()));
     });
     done.sort_unstable();
+    assert!(done.len() > TURNS, "{} turns", done.len());
+    assert!(done.iter().map(|(_, puts)| puts.len()).sum::<usize>() > TURNS);
     for pair in done.windows(2) {
         let ((claim, puts), (next, _)) = (&pair[0], &pair[1]);
         assert!(puts.iter().all(|put| (*claim..*next).contains(put)), "{claim}..{next}: {puts:?}");
