@@ -76,10 +76,23 @@ impl Segments {
             }
         }
         let mut logs = Logs::new();
-        for ((owner, shard), rows) in found {
+        for ((owner, shard), mut rows) in found {
+            for row in Self::take_read(area, &mut rows) {
+                area.set(at(row), 0);
+                free.insert(row);
+            }
             logs.entry(owner).or_default().insert(shard, Self::log(area, &rows)?);
         }
         Ok((Self { free }, logs))
+    }
+
+    /// Takes the rows that are read to their ends: those before the last one that the log has gone
+    /// on in. Several threads may have been about to free them, so some may be missing.
+    fn take_read(area: &Area, rows: &mut BTreeMap<u64, u64>) -> Vec<u64> {
+        let current = rows.iter().rev().find(|(_, row)| area.number(first(**row)) != 0);
+        let current = current.map_or(0, |(order, _)| *order);
+        let rest = rows.split_off(&current);
+        std::mem::replace(rows, rest).into_values().collect()
     }
 
     /// The log with these rows, by their order.

@@ -2,6 +2,7 @@
 
 use super::client::{Client, FAR, FailingFabric, directory, options, start};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_cluster::memory::{MemoryNode, Options};
@@ -137,6 +138,67 @@ fn kills_at_any_moment_lose_nothing() {
             number += 1;
         }
         victim.kill();
+    }
+}
+
+/// Two threads that merge a log may free its segments in any order, and the node may die in
+/// between: the log then seems to have a gap.
+#[test]
+fn segment_that_is_freed_after_a_later_one_is_no_gap() {
+    let directory = directory();
+    let (victim, address) = node("node", directory.path());
+    let mut client = Client::with_all(address, "one");
+    let value = vec![5; 100_000];
+    // Until the third segment is the current one.
+    for number in 0..120_u32 {
+        while !client.try_put(&number.to_le_bytes(), &value) {
+            client.settle();
+            client.wait_for_segments(3);
+        }
+    }
+    client.settle();
+    let session = client.session;
+    victim.kill();
+    // The first segment's row, as if it had not been freed yet; the second one's is free.
+    let log = Rows::open(&directory.path().join("pool.log"));
+    let free = (0..8).find(|row| log.get(*row, 0) == 0).unwrap();
+    let is_current =
+        |row: &u64| log.get(*row, 0) != 0 && [1, 2].map(|word| log.get(*row, word)) == [session, 2];
+    let current = (0..8).find(is_current).unwrap();
+    assert!(log.get(current, 3) > 1, "the log has gone on in the third segment");
+    assert!((0..8).all(|row| log.get(row, 0) == 0 || log.get(row, 2) >= 2), "the others are freed");
+    [1, session, 0, 1, 0].into_iter().zip(0..).for_each(|(number, word)| log.set(free, word, number));
+    let node = start(options(directory.path()));
+    let mut client = Client::with_all(node.address(), "one");
+    for number in 0..120_u32 {
+        assert_eq!(client.value(&number.to_le_bytes()).unwrap(), value, "{number}");
+    }
+    assert_eq!(client.count(), 120);
+    assert_eq!(node.stats().segments_granted, 2);
+}
+
+/// The rows of segments in a log area that no node has open.
+struct Rows(std::fs::File);
+
+impl Rows {
+    fn open(log: &Path) -> Self {
+        Self(std::fs::OpenOptions::new().read(true).write(true).open(log).unwrap())
+    }
+
+    fn at(row: u64, word: u64) -> u64 {
+        270_336 + 64 * row + 8 * word
+    }
+
+    fn get(&self, row: u64, word: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, Self::at(row, word)).unwrap();
+        u64::from_le_bytes(bytes) & ((1 << 48) - 1)
+    }
+
+    fn set(&self, row: u64, word: u64, number: u64) {
+        let at = Self::at(row, word);
+        let seal = xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), at) >> 48 << 48;
+        self.0.write_all_at(&(number | seal).to_le_bytes(), at).unwrap();
     }
 }
 
