@@ -76,7 +76,9 @@ impl Server {
         let hub = Arc::clone(&self.stopper.hub);
         if let Some(listener) = listeners.take_metrics() {
             let metrics = Metrics::new(Arc::clone(shared), Arc::clone(&hub));
-            let (metrics, waker) = MetricsServer::new(listener, metrics, Arc::clone(shared))?;
+            let stopped = Arc::clone(shared);
+            let is_over = Box::new(move || stopped.is_shutting_down());
+            let (metrics, waker) = MetricsServer::new(listener, metrics, is_over)?;
             hub.add_waker(waker);
             self.spawn("metrics".into(), || metrics.run())?;
         }

@@ -162,6 +162,8 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
         "127.0.0.1:0",
         "--lease",
         &format!("{}ms", options.lease.as_millis()),
+        "--metrics-port",
+        "0",
     ]));
     memory.extend_from_slice(&of_all);
     let (quick, slow) = (Duration::from_secs(10), Duration::from_secs(60));

@@ -37,6 +37,7 @@ use terrace_cluster::{
 use terrace_fabric::Libfabric;
 use terrace_server::{
     config::{Config, Key},
+    net::MetricsListener,
     server::Server,
     shared::Shared,
 };
@@ -229,6 +230,7 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let secret = secret(&options.key_file)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     announced(options, options.memory.listen, "--listen")?;
+    let metrics = MetricsListener::bind(config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
     let host = fabric_host(options, options.memory.listen, "--listen")?;
     let pool = open::path(config);
     let id = identity::of_pool(&pool)?;
@@ -249,16 +251,20 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let there = Memory { address: format!("{}:{}", bracketed(&host), address.port()) };
     let registered = directory.register_memory(&there);
     let manager = Manager::start(Arc::clone(&directory), MEMORY)?;
+    let metrics = metrics.map(|there| there.serve("memory", node.figures())).transpose();
+    let metrics = metrics.map_err(Failure::new)?;
+    let page = metrics.as_ref().map(|page| format!(" · metrics http://{}/metrics", page.address()));
     say_ready(&format!(
-        "memory node of cluster {}  pool {} · serving nodes connect to {} · lease {}",
+        "memory node of cluster {}  pool {} · serving nodes connect to {} · lease {}{}",
         options.place.cluster,
         pool.display(),
         there.address,
-        crate::text::duration(options.memory.lease)
+        crate::text::duration(options.memory.lease),
+        page.unwrap_or_default()
     ));
     signals.forever().find(|signal| *signal != SIGHUP);
     log::info!("shutting down: what serving nodes have written is merged first");
-    drop((manager, registered));
+    drop((manager, registered, metrics));
     let stopped = node.stop();
     lock(&published).kept = None;
     stopped.map(|()| ExitCode::SUCCESS).map_err(Failure::new)

@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -286,6 +287,43 @@ fn cluster_that_ended_goes_on_with_its_data() {
     let other = up.place.path("other");
     let words = ["cluster", "up", "--etcd-port", etcd, "--port", "31990", "--dir", other.to_str().unwrap()];
     run(words, b"").fails(1, "another program may have the port: give another --etcd-port");
+    up.end();
+}
+
+#[test]
+fn memory_node_shows_metrics() {
+    let up = Up::start(Place::new());
+    let metrics_port = free_port().to_string();
+    let (key, pool) = (up.place.path("key"), up.place.path("other"));
+    fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let mut command = program();
+    command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--size", "128mb"]);
+    command.args(["--etcd", &up.etcd, "--cluster", "other", "--metrics-port", &metrics_port]);
+    command.arg("--key-file").arg(&key).arg("--pool").arg(&pool);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let places = lines.next().unwrap();
+    let address = format!("127.0.0.1:{metrics_port}");
+    assert!(places.ends_with(&format!(" · metrics http://{address}/metrics")), "{places}");
+    assert_eq!(lines.next().unwrap(), "ready");
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    for line in ["terrace_memory_sessions 0", "terrace_memory_pool_bytes 134217728", "# EOF"] {
+        assert!(page.lines().any(|found| found == line), "{line}: {page}");
+    }
+    // The port is refused before anything is made.
+    let mut command = program();
+    command.args(["node", "--role", "memory", "--etcd", &up.etcd, "--metrics-port", &metrics_port]);
+    let third = up.place.path("third");
+    let done = command.arg("--key-file").arg(&key).arg("--pool").arg(&third).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("to use another port: --metrics-port PORT"));
+    assert!(!third.exists());
+    signal("-TERM", child.id());
+    assert!(child.wait().unwrap().success());
+    assert!(TcpStream::connect(&address).is_err());
     up.end();
 }
 

@@ -18,6 +18,7 @@
 mod area;
 mod data;
 mod error;
+mod figures;
 mod ledger;
 mod links;
 mod logs;
@@ -248,6 +249,11 @@ where
     /// Numbers about it.
     pub fn stats(&self) -> Stats {
         self.node().stats()
+    }
+
+    /// Reads what it is at, for operators. Once it was stopped there are no figures.
+    pub fn figures(&self) -> impl Fn() -> Vec<terrace_server::routing::Figure> + Send + Sync + use<F> {
+        figures::reader(self.node())
     }
 
     /// Ends all sessions, merges their logs, and closes the pool.

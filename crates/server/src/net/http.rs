@@ -7,21 +7,19 @@
 use std::{
     io::{self, Read, Write},
     net::TcpStream,
-    sync::Arc,
     time::Duration,
 };
 
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpListener};
 
 use super::{clock::coarse_ms, metrics::Metrics};
-use crate::shared::Shared;
 
 /// The server of the metrics page, run by its own thread.
 pub(crate) struct MetricsServer {
     poll: Poll,
     listener: TcpListener,
     metrics: Metrics,
-    shared: Arc<Shared>,
+    is_over: Box<dyn Fn() -> bool + Send>,
 }
 
 const LISTENER: Token = Token(0);
@@ -40,22 +38,22 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl MetricsServer {
-    /// Serves `metrics` on `listener`. The waker makes it check whether the server stops.
+    /// Serves `metrics` on `listener` until `is_over`, which it asks when it is woken.
     pub(crate) fn new(
         mut listener: TcpListener,
         metrics: Metrics,
-        shared: Arc<Shared>,
+        is_over: Box<dyn Fn() -> bool + Send>,
     ) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        Ok((MetricsServer { poll, listener, metrics, shared }, waker))
+        Ok((MetricsServer { poll, listener, metrics, is_over }, waker))
     }
 
-    /// Runs until the server stops.
+    /// Runs until it is over.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(8);
-        while !self.shared.is_shutting_down() {
+        while !(self.is_over)() {
             match self.poll.poll(&mut events, Some(Duration::from_secs(1))) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => self.accept_all(),
@@ -65,7 +63,7 @@ impl MetricsServer {
     }
 
     fn accept_all(&self) {
-        while !self.shared.is_shutting_down()
+        while !(self.is_over)()
             && let Ok((stream, _)) = self.listener.accept()
         {
             if let Err(error) = self.answer(stream.into()) {

@@ -37,20 +37,7 @@ impl Listeners {
         if !path.is_empty() {
             listeners.listen_unix(Path::new(&path), backlog, config)?;
         }
-        let metrics = config.number(Key::MetricsPort);
-        if metrics != 0 {
-            let address = SocketAddr::from(([127, 0, 0, 1], to_port(metrics)));
-            match tcp(address, METRICS_BACKLOG, "--metrics-port") {
-                Ok(listener) => listeners.metrics = Some(listener),
-                // A second server on the same machine must not fail only because of the default
-                // metrics port.
-                Err(error) if !config.is_explicit(Key::MetricsPort) => {
-                    log::warn!("no metrics: {error}; --metrics-port PORT chooses another, 0 none");
-                    config.record(Key::MetricsPort, 0);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        listeners.metrics = metrics_listener(config)?;
         if listeners.tcp.is_empty() && listeners.unix.is_none() {
             return Err(ListenError::NoAddress);
         }
@@ -112,6 +99,24 @@ fn refuse_open(ip: IpAddr, config: &Config) -> Result<(), ListenError> {
         return Ok(());
     }
     Err(ListenError::NoPassword { ip })
+}
+
+/// Listens for scrapes, if the settings name a port for them.
+pub(super) fn metrics_listener(config: &Config) -> Result<Option<TcpListener>, ListenError> {
+    let port = config.number(Key::MetricsPort);
+    if port == 0 {
+        return Ok(None);
+    }
+    let address = SocketAddr::from(([127, 0, 0, 1], to_port(port)));
+    match tcp(address, METRICS_BACKLOG, "--metrics-port") {
+        // A second server on the same machine must not fail only because of the default port.
+        Err(error) if !config.is_explicit(Key::MetricsPort) => {
+            log::warn!("no metrics: {error}; --metrics-port PORT chooses another, 0 none");
+            config.record(Key::MetricsPort, 0);
+            Ok(None)
+        }
+        listener => listener.map(Some),
+    }
 }
 
 /// Scrapes that may wait to be accepted.

@@ -17,7 +17,7 @@ use super::{
     counters::{BOUNDS, read},
     hub::Hub,
 };
-use crate::{config::Key, shared::Shared};
+use crate::{config::Key, routing::Figure, shared::Shared};
 use terrace::{Costs, DiskStats, Holder, TierStats};
 
 /// The metrics of one server.
@@ -30,6 +30,16 @@ impl Metrics {
     pub(crate) fn new(shared: Arc<Shared>, hub: Arc<Hub>) -> Metrics {
         let mut registry = Registry::with_prefix("terrace");
         registry.register_collector(Box::new(Source { shared, hub, huge_pages: Mutex::default() }));
+        Metrics { registry }
+    }
+
+    /// Metrics from figures. Their names begin with that of the part of Terrace which they are of.
+    pub(super) fn of_figures(
+        part: &'static str,
+        figures: impl Fn() -> Vec<Figure> + Send + Sync + 'static,
+    ) -> Metrics {
+        let mut registry = Registry::with_prefix("terrace");
+        registry.register_collector(Box::new(Figures { part, read: Box::new(figures) }));
         Metrics { registry }
     }
 
@@ -66,6 +76,24 @@ impl Collector for Source {
     }
 }
 
+/// The figures of one part.
+struct Figures {
+    part: &'static str,
+    read: Box<dyn Fn() -> Vec<Figure> + Send + Sync>,
+}
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Figures of {}", self.part)
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        Page { encoder }.figures(self.part, (self.read)())
+    }
+}
+
 /// A page while it is written. Units come last in names.
 struct Page<'a> {
     encoder: DescriptorEncoder<'a>,
@@ -99,6 +127,16 @@ impl Page<'_> {
             let pid = if sharer.is_local { number } else { format!("{number} elsewhere") };
             let labels = [("pid", pid), ("program", sharer.program.clone())];
             ConstGauge::new(u64::from(*holds)).encode(all.encode_family(&labels)?)
+        })
+    }
+
+    fn figures(&mut self, part: &str, figures: Vec<Figure>) -> fmt::Result {
+        figures.into_iter().try_for_each(|figure| {
+            let name = format!("{part}_{}", figure.name);
+            match figure.is_total {
+                true => self.counter(&name, figure.about, figure.value),
+                false => self.gauge(&name, figure.about, figure.value),
+            }
         })
     }
 
@@ -159,13 +197,7 @@ impl Source {
     /// This node's part in a cluster.
     fn cluster(&self, page: &mut Page<'_>) -> fmt::Result {
         let figures = self.shared.routing.iter().flat_map(|routing| routing.figures());
-        figures.into_iter().try_for_each(|figure| {
-            let name = format!("cluster_{}", figure.name);
-            match figure.is_total {
-                true => page.counter(&name, figure.about, figure.value),
-                false => page.gauge(&name, figure.about, figure.value),
-            }
-        })
+        page.figures("cluster", figures.collect())
     }
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -24,11 +24,13 @@ mod http;
 mod hub;
 mod listen;
 mod metrics;
+mod page;
 mod stream;
 mod unix;
 mod workers;
 
 pub use listen::{ListenError, Listeners};
+pub use page::{MetricsListener, MetricsPage};
 
 pub(crate) use clock::{precise_ns, unix_ms};
 pub(crate) use counters::BOUNDS;

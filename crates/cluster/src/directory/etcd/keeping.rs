@@ -16,6 +16,8 @@ pub(super) struct Keeping {
     inner: Mutex<Inner>,
     /// Something is to be done.
     work: Notify,
+    /// Nothing is to be kept any more.
+    ends: Notify,
     time: Duration,
 }
 
@@ -47,7 +49,8 @@ pub(super) enum Goal {
 impl Keeping {
     /// Begins to renew a lease.
     pub(super) fn start(runtime: &Handle, link: Link, time: Duration) -> Arc<Self> {
-        let keeping = Arc::new(Self { inner: Mutex::default(), work: Notify::new(), time });
+        let keeping =
+            Arc::new(Self { inner: Mutex::default(), work: Notify::new(), ends: Notify::new(), time });
         runtime.spawn(Self::run(Arc::downgrade(&keeping), link));
         keeping
     }
@@ -96,6 +99,7 @@ impl Keeping {
             inner.is_over = true;
             inner.lease.take()
         };
+        self.ends.notify_one();
         if let Some(lease) = lease {
             let revoked = link.client.lease_client().revoke(lease).await;
             revoked.map_err(|error| link.error(error))?;
@@ -105,9 +109,16 @@ impl Keeping {
 
     async fn run(this: Weak<Self>, link: Link) {
         while let Some(keeping) = this.upgrade().filter(|keeping| !keeping.lock().is_over) {
-            match keeping.round(&link).await {
-                Ok(()) => _ = timeout(keeping.time / 3, keeping.work.notified()).await,
-                Err(_) => sleep(PAUSE).await,
+            let round = async {
+                match keeping.round(&link).await {
+                    Ok(()) => _ = timeout(keeping.time / 3, keeping.work.notified()).await,
+                    Err(_) => sleep(PAUSE).await,
+                }
+            };
+            // A round that went on would find the lease gone, and say so.
+            tokio::select! {
+                () = round => {}
+                () = keeping.ends.notified() => return,
             }
         }
     }

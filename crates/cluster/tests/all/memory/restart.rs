@@ -239,7 +239,11 @@ fn clean_stop_merges_everything() {
         client.put(&number.to_le_bytes(), b"value");
     }
     assert!(client.try_write());
+    let figures = node.figures();
+    let figure = |name| figures().iter().find(|figure| figure.name == name).map(|figure| figure.value);
+    assert_eq!((figure("sessions_serving"), figure("pool_bytes")), (Some(1), Some(128 << 20)));
     node.stop().unwrap();
+    assert_eq!(figure("sessions_serving"), None);
     assert!(client.wait_for_the_end().unwrap().contains("stops"));
     let store = terrace::Store::options().path(directory.path().join("pool")).open().unwrap();
     assert_eq!(store.len(), 500);

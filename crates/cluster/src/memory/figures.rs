@@ -1,0 +1,46 @@
+//! What a memory node is at, in numbers for operators.
+
+use super::Stats;
+use super::node::Node;
+use std::sync::{Arc, Weak};
+use terrace_fabric::Fabric;
+use terrace_server::routing::Figure;
+
+/// Reads the figures of a node, and none once it was stopped.
+pub(super) fn reader<F>(node: &Arc<Node<F>>) -> impl Fn() -> Vec<Figure> + Send + Sync + use<F>
+where
+    F: Fabric<Endpoint: Send + 'static> + Send + Sync + 'static,
+{
+    let node: Weak<Node<F>> = Arc::downgrade(node);
+    move || node.upgrade().map(|node| figures(&node.stats(), &node.data.engine.stats())).unwrap_or_default()
+}
+
+fn figures(stats: &Stats, of_store: &terrace_engine::Stats) -> Vec<Figure> {
+    let total = |name, about, value| Figure { name, about, is_total: true, value };
+    let now = |name, about, value| Figure { name, about, is_total: false, value };
+    let pool = of_store.pool.unwrap_or_default();
+    vec![
+        now("sessions", "Sessions of serving nodes, also those that end", stats.sessions as u64),
+        now("sessions_serving", "Sessions of nodes that may answer", stats.serving as u64),
+        now("segments_free", "Segments of the log area that nobody has", stats.segments_free),
+        now(
+            "segments_granted",
+            "Segments of the log area that serving nodes write to",
+            stats.segments_granted,
+        ),
+        now("segments_unmerged", "Those of them that are not merged to their ends", stats.segments_unmerged),
+        total("merged_entries", "Log entries that were merged", stats.merged_entries),
+        total("merged_bytes", "Bytes of log entries that were merged", stats.merged_bytes),
+        total("refused_changes", "Changes by nodes to slots that were not theirs", stats.refused_changes),
+        total("requests", "Requests of serving nodes that were answered", stats.requests),
+        now("requests_waiting", "Requests of serving nodes that wait", stats.requests_waiting as u64),
+        now("pins", "Pins that readers elsewhere rely on", stats.pins as u64),
+        now("index_resizing", "Whether the index is growing", stats.is_resizing.into()),
+        now("records", "Keys, including expired ones that are not removed yet", of_store.records),
+        now("data_bytes", "Bytes of keys and values", of_store.data_bytes),
+        now("overhead_bytes", "Used bytes beyond keys and values", of_store.overhead_bytes),
+        now("waiting_bytes", "Retired bytes that a reader may still see", pool.waiting_bytes),
+        now("free_bytes", "Free bytes of the pool", pool.free_bytes),
+        now("pool_bytes", "Size of the pool", pool.size_bytes),
+    ]
+}
