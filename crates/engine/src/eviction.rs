@@ -79,6 +79,9 @@ pub trait Evicting {
     /// Does `read` without recording the use of the keys that it reads.
     fn unrecorded(&self, read: &mut dyn FnMut());
 
+    /// Does `write`, which takes no memory for long, also where the store is above its limit.
+    fn unlimited(&self, write: &mut dyn FnMut());
+
     /// Bytes that count for the limit: the pool's without what is free.
     fn used_bytes(&self) -> u64;
 

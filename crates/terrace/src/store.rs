@@ -631,6 +631,15 @@ impl Store {
         done.expect("the engine has called `read`")
     }
 
+    /// Does `write` also where the store is above [`Eviction::limit_bytes`]: for a change of an
+    /// expiry, a new name, and all else that takes no memory for long.
+    pub fn unlimited<R>(&self, write: impl FnOnce() -> R) -> R {
+        let Some(evicting) = self.inner.engine.evicting() else { return write() };
+        let (mut write, mut done) = (Some(write), None);
+        evicting.unlimited(&mut || done = write.take().map(|write| write()));
+        done.expect("the engine has called `write`")
+    }
+
     /// Keys that this process has evicted.
     pub fn evicted(&self) -> u64 {
         self.inner.engine.evicting().map_or(0, |evicting| evicting.evicted())

@@ -32,8 +32,9 @@ use terrace_pool::Guard;
 const KEPT: usize = 16;
 /// Places that are looked at for each sample that is wanted: of a few, no key may be evicted.
 const PLACES: usize = 16;
-/// Candidates that are tried for one eviction before all keys are searched.
-const TRIES: usize = 8;
+/// Candidates that are tried for one eviction before all keys are searched: one more than may have
+/// been used since they were kept.
+const TRIES: usize = KEPT + 1;
 /// The bytes that are evicted at a time: a part of the pool, within these bounds.
 const PART: u64 = 1024;
 const LEAST: u64 = 16 << 10;
@@ -51,6 +52,8 @@ const TIME_SHIFT: u32 = 8;
 thread_local! {
     /// Whether reads of this thread are not recorded.
     static UNRECORDED: Cell<bool> = const { Cell::new(false) };
+    /// Whether writes of this thread go on above the limit.
+    static UNLIMITED: Cell<bool> = const { Cell::new(false) };
     /// State of the generator of this thread's random numbers.
     static DRAW: Cell<u64> = const { Cell::new(0) };
 }
@@ -135,7 +138,7 @@ impl Evictor {
         if self.limit.load(Relaxed) == u64::MAX {
             return true;
         }
-        self.headroom.fetch_sub(bytes as i64, Relaxed) > 0
+        self.headroom.fetch_sub(bytes as i64, Relaxed) > 0 || UNLIMITED.get()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -490,6 +493,12 @@ impl<M: MappedMedium> Evicting for Direct<M> {
         let before = UNRECORDED.replace(true);
         read();
         UNRECORDED.set(before);
+    }
+
+    fn unlimited(&self, write: &mut dyn FnMut()) {
+        let before = UNLIMITED.replace(true);
+        write();
+        UNLIMITED.set(before);
     }
 
     fn used_bytes(&self) -> u64 {

@@ -195,6 +195,58 @@ fn next_to_expire_goes_first() {
 }
 
 #[test]
+fn expired_keys_go_before_all_others() {
+    for first in [First::LeastRecent, First::LeastFrequent, First::NextToExpire] {
+        let (store, clock) = small(first, false, 0);
+        let soon = Some((1 << 40) + 1000);
+        (0..30_000).for_each(|n| put(&store, n, 100, soon.filter(|_| n % 2 == 0)).unwrap());
+        assert_eq!(store.evicted(), 0);
+        clock.advance(60_000);
+        // Until some thousands are evicted.
+        (30_000..150_000)
+            .take_while(|n| put(&store, *n, 100, None).is_ok() && store.evicted() < 3000)
+            .count();
+        let lost = (0..30_000).filter(|n| n % 2 == 1 && !has(&store, *n)).count();
+        assert!(store.evicted() >= 3000 && lost < 100, "{first:?}: {lost}");
+    }
+}
+
+/// Five keys alone are all of the newer half once in 32 times.
+#[test]
+fn candidates_of_earlier_evictions_count() {
+    let (store, clock) = small(First::LeastRecent, false, 0);
+    for n in 0..200_000 {
+        clock.advance(300);
+        put(&store, n, 100, None).unwrap();
+        if store.evicted() >= 3000 {
+            let newer = (n / 2..n).filter(|n| !has(&store, *n)).count();
+            return assert!(newer < 20, "{newer}");
+        }
+    }
+    panic!("nothing was evicted");
+}
+
+/// The candidates of earlier evictions are the oldest keys. All are read, those last.
+#[test]
+fn candidate_that_was_used_since_stays() {
+    let (store, clock) = small(First::LeastRecent, false, 0);
+    for n in 0..2000 {
+        clock.advance(10_000);
+        put(&store, n, 9000, None).unwrap();
+    }
+    let all: Vec<u32> = (0..2000).rev().filter(|n| has(&store, *n)).collect();
+    for n in &all {
+        clock.advance(300);
+        assert!(has(&store, *n));
+    }
+    let before = store.evicted();
+    (2000..2010).for_each(|n| put(&store, n, 9000, None).unwrap());
+    let (early, late) = all.split_at(all.len() / 2);
+    assert!(store.evicted() > before && early.iter().any(|n| !has(&store, *n)));
+    assert!(late.iter().all(|n| has(&store, *n)));
+}
+
+#[test]
 fn limit_holds_below_the_pool() {
     const LIMIT: u64 = 3 << 20;
     let (store, _) = small(First::LeastRecent, false, LIMIT);
@@ -221,6 +273,8 @@ fn limit_without_a_policy_refuses_puts_only() {
     let full = (0..).find(|&n| put(&store, n, 100, None).is_err()).unwrap();
     assert_eq!(put(&store, full, 100, None), Err(WriteError::MemoryLimit { limit: 3 << 20 }));
     assert!(has(&store, 0) && store.evicted() == 0);
+    store.unlimited(&mut || assert_eq!(put(&store, 0, 100, Some(1 << 50)), Ok(())));
+    assert!(put(&store, full, 100, None).is_err());
     let keys: Vec<[u8; 4]> = (0..full / 2).map(u32::to_le_bytes).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     assert_eq!(store.remove_all(&keys, Durably::Store), Ok(u64::from(full / 2)));

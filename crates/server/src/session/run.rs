@@ -242,6 +242,11 @@ fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
         let shared = cx.shared;
         return shared.store.unrecorded(|| call_recorded(cx, command, args, now_ms));
     }
+    // As in Redis, EXPIRE, RENAME and others are possible above maxmemory.
+    if command.has(flag::WRITE) && !command.has(flag::DENYOOM) {
+        let shared = cx.shared;
+        return shared.store.unlimited(|| call_recorded(cx, command, args, now_ms));
+    }
     call_recorded(cx, command, args, now_ms)
 }
 

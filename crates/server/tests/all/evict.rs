@@ -64,6 +64,18 @@ fn settings_change_while_the_server_runs() {
     let full = (0..100_000).find(|n| client.ask(&format!("SET k{n} {n:0100}")).starts_with(oom));
     assert!(full.is_some_and(|full| full > 1000), "{full:?}");
     assert!(client.ask("MSET a 1 b 2").starts_with(oom) && client.ask("INCR n").starts_with(oom));
+    // What takes no memory for long is possible, as in Redis.
+    client.expect(&[
+        ("EXPIRE k10 1000", ":1"),
+        ("PERSIST k10", ":1"),
+        ("RENAME k10 renamed", "+OK"),
+        ("GETEX k11 EX 1000", &format!("$100 {:0100}", 11)),
+        ("MOVE k12 9", ":1"),
+        ("SWAPDB 0 9", "+OK"),
+        ("SWAPDB 0 9", "+OK"),
+    ]);
+    assert!(client.ask("COPY k13 copy").starts_with(oom));
+    client.expect(&[("GETDEL renamed", &format!("$100 {:0100}", 10))]);
     client.expect(&[("GET k7", &format!("$100 {:0100}", 7)), ("DEL k1 k2 k3 k4", ":4"), ("DEL k5", ":1")]);
     client.expect(&[("CONFIG SET maxmemory-policy allkeys-lru maxmemory-samples 10", "+OK")]);
     fill(&mut client, 0, 20_000);

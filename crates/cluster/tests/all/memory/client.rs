@@ -122,9 +122,10 @@ impl Client {
             .unwrap();
         let welcome = messages.recv_timeout(FAR).unwrap();
         let Some(ToServing::Welcome { incarnation, access, .. }) = welcome else { panic!("{welcome:?}") };
+        // Before the connection, which on a busy machine takes as long as a lease.
+        let heart = Heart::start(sender.clone());
         let access = Access::decode(&access).unwrap();
         let lane = fabric().connect(&access.lanes[0]).unwrap();
-        let heart = Heart::start(sender.clone());
         let (log, keys, early) = (ShardLog::new(0), Vec::new(), VecDeque::new());
         Self {
             sender,
