@@ -236,6 +236,14 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let id = identity::of_pool(&pool)?;
     let (directory, _) = reach(&options.place)?;
     refuse_another_cluster(&*directory, &pool, &id, options)?;
+    // An etcd that has lost its data would take the pool of another memory node.
+    let (names, same) = (Arc::clone(&directory), id.clone());
+    let watch = directory.watch(Box::new(move |state| {
+        if state.id.is_none() {
+            // An error was logged by the directory; the next change tries again.
+            let _ = names.identify(&same);
+        }
+    }));
     let boot = identity::random_number();
     let published = Arc::new(Mutex::new(Published::default()));
     let node = {
@@ -264,7 +272,7 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     ));
     signals.forever().find(|signal| *signal != SIGHUP);
     log::info!("shutting down: what serving nodes have written is merged first");
-    drop((manager, registered, metrics));
+    drop((manager, registered, watch, metrics));
     let stopped = node.stop();
     lock(&published).kept = None;
     stopped.map(|()| ExitCode::SUCCESS).map_err(Failure::new)
@@ -421,7 +429,7 @@ fn tell(node: &ServingNode, state: &State) {
         None => {}
     }
     if state.epoch > 0 {
-        node.set_map(state.epoch, &state.map);
+        node.set_map(state.told_epoch(), &state.map);
     }
 }
 

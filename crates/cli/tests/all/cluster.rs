@@ -242,6 +242,26 @@ fn cluster_serves_through_the_death_of_each_process() {
     up.kill(&port);
     up.has_all("third");
     up.wait(is_whole);
+
+    // Without its data, etcd hears all anew, and its maps are followed.
+    fs::remove_dir_all(up.place.path("cluster/etcd/member")).unwrap();
+    up.kill("etcd");
+    up.has_all("third");
+    up.put_all("fourth");
+    up.in_time("etcd", || (up.cluster(&["status"]).code == 0).then_some(()));
+    assert_eq!(up.wait(is_whole)["id"], status["id"]);
+    up.kill(&port);
+    up.has_all("fourth");
+    up.wait(is_whole);
+    up.cluster(&["move", "0-999", &format!("127.0.0.1:{port}")]).ok();
+    up.has_all("fourth");
+    let served = up.redis(up.port + 1, &["cluster", "myid"]);
+    let owner = up.in_time("the slot's owner", || {
+        let shards = up.redis(up.port, &["cluster", "nodes"]);
+        let row = shards.lines().find(|row| row.split(' ').skip(8).any(|range| range.starts_with("0-")))?;
+        (row.split(' ').next() == Some(served.trim())).then(|| row.to_owned())
+    });
+    assert!(owner.contains(&format!(":{port}@")), "{owner}");
 }
 
 #[test]

@@ -98,6 +98,9 @@ pub struct State {
     pub map: Map,
     /// Its epoch: 0 if there is none yet.
     pub epoch: Revision,
+    /// The last epoch of before the directory lost its data, of all times that the watch has seen;
+    /// 0 if it never did.
+    pub lost: Revision,
     /// The manager.
     pub leader: Option<Leader>,
     /// Nodes that shall have no slots.
@@ -109,6 +112,20 @@ pub struct State {
 }
 
 impl State {
+    /// The epoch of the map for those that a watch tells it: it grows with each map, whatever the
+    /// directory has lost. 0 if there is no map.
+    pub fn told_epoch(&self) -> u64 {
+        if self.epoch == 0 { 0 } else { self.lost + self.epoch }
+    }
+
+    /// Whether the directory, which has said this before, has lost its data since: a map is never
+    /// removed, nor written by an earlier change.
+    pub(super) fn is_lost_in(&self, now: &Self) -> bool {
+        now.revision < self.revision
+            || now.epoch < self.epoch
+            || now.epoch == self.epoch && now.map != self.map
+    }
+
     /// Reads it. A text that makes no sense counts as absent, and its key is told.
     pub(super) fn read(revision: Revision, entries: &Entries) -> Self {
         let mut state = Self { revision, ..Self::default() };

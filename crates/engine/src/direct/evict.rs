@@ -24,6 +24,7 @@ use crate::{Evicting, Eviction, First, KeyUse, Policy, ReadError, WriteError};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::LocalKey;
 use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -113,6 +114,21 @@ impl Default for Evictor {
             evicted: AtomicU64::new(0),
             state: Mutex::default(),
         }
+    }
+}
+
+/// A flag of this thread that is set. It is as before once this is dropped, also by a panic.
+struct Set(&'static LocalKey<Cell<bool>>, bool);
+
+impl Set {
+    fn new(flag: &'static LocalKey<Cell<bool>>) -> Self {
+        Self(flag, flag.replace(true))
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        self.0.set(self.1);
     }
 }
 
@@ -490,15 +506,13 @@ impl<M: MappedMedium> Evicting for Direct<M> {
     }
 
     fn unrecorded(&self, read: &mut dyn FnMut()) {
-        let before = UNRECORDED.replace(true);
+        let _set = Set::new(&UNRECORDED);
         read();
-        UNRECORDED.set(before);
     }
 
     fn unlimited(&self, write: &mut dyn FnMut()) {
-        let before = UNLIMITED.replace(true);
+        let _set = Set::new(&UNLIMITED);
         write();
-        UNLIMITED.set(before);
     }
 
     fn used_bytes(&self) -> u64 {

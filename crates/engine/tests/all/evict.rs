@@ -1,6 +1,7 @@
 //! Tests: a store that serves as a cache makes room for every write, with each index and policy.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Kind, Settings};
 use terrace_engine::{
@@ -274,6 +275,8 @@ fn limit_without_a_policy_refuses_puts_only() {
     assert_eq!(put(&store, full, 100, None), Err(WriteError::MemoryLimit { limit: 3 << 20 }));
     assert!(has(&store, 0) && store.evicted() == 0);
     store.unlimited(&mut || assert_eq!(put(&store, 0, 100, Some(1 << 50)), Ok(())));
+    let panics = || store.unlimited(&mut || panic!("a test of what is left behind"));
+    catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
     assert!(put(&store, full, 100, None).is_err());
     let keys: Vec<[u8; 4]> = (0..full / 2).map(u32::to_le_bytes).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();

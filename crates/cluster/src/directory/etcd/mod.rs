@@ -203,11 +203,34 @@ impl Link {
         }
     }
 
+    /// A state after what was seen. Says what is wrong with it.
+    fn follow(&self, seen: Option<&Seen>, mut state: State) -> State {
+        for key in &state.damaged {
+            log::error!(
+                "the text of {} in etcd makes no sense and is ignored; look at it with etcdctl get",
+                self.key(key)
+            );
+        }
+        let Some(Seen { state: before, .. }) = seen else { return state };
+        state.lost = before.lost;
+        if before.is_lost_in(&state) {
+            state.lost += before.epoch;
+            log::error!(
+                "etcd at {} has lost its data: it is at revision {}, and was at {}. The nodes tell it anew \
+                 that they are there, and a map follows. Moved slots and drained nodes are forgotten",
+                self.endpoints,
+                state.revision,
+                before.revision
+            );
+        }
+        state
+    }
+
     /// Reads, and reads again after each change. Ends with an error, or if nobody listens.
     async fn watch_once(
         &self,
         states: &mpsc::Sender<State>,
-        seen: &mut Option<(Revision, Entries)>,
+        seen: &mut Option<Seen>,
     ) -> Result<(), DirectoryError> {
         let options = WatchOptions::new().with_prefix();
         // Before the first read: no change between the two is missed.
@@ -219,22 +242,9 @@ impl Link {
         let mut stream = self.in_time(watching).await?;
         loop {
             let (revision, entries) = self.in_time(self.read()).await?;
-            if let Some((before, _)) = seen.as_ref().filter(|(before, _)| revision < *before) {
-                log::error!(
-                    "etcd at {} is at revision {revision}, and was at {before}: it has lost its data; restart \
-                     the serving nodes, which ignore maps of earlier epochs",
-                    self.endpoints
-                );
-            }
-            if seen.as_ref().is_none_or(|(_, before)| *before != entries) {
-                let state = State::read(revision, &entries);
-                for key in &state.damaged {
-                    log::error!(
-                        "the text of {} in etcd makes no sense and is ignored; look at it with etcdctl get",
-                        self.key(key)
-                    );
-                }
-                *seen = Some((revision, entries));
+            if seen.as_ref().is_none_or(|seen| seen.entries != entries) {
+                let state = self.follow(seen.as_ref(), State::read(revision, &entries));
+                *seen = Some(Seen { entries, state: state.clone() });
                 if states.send(state).is_err() {
                     return Ok(());
                 }
@@ -248,6 +258,12 @@ impl Link {
             }
         }
     }
+}
+
+/// What a watch has seen.
+struct Seen {
+    entries: Entries,
+    state: State,
 }
 
 impl Directory for EtcdDirectory {

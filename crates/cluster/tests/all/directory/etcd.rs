@@ -3,11 +3,12 @@
 use super::{World, wait};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use terrace_cluster::directory::etcd::{EtcdDirectory, Options};
-use terrace_cluster::directory::{Change, Directory, DirectoryError, Member};
+use terrace_cluster::directory::{Change, Directory, DirectoryError, Member, State};
+use terrace_cluster::map::{Map, Node};
 
 /// etcd on a free port.
 pub(crate) struct Etcd {
@@ -142,4 +143,40 @@ fn kept_key_that_was_removed_comes_back() {
     wait(&*keeper, |state| state.members.get("aa").is_some_and(|member| member.port == 7001));
     drop(twin);
     wait(&*other, |state| state.members.get("aa").is_some_and(|member| member.port == 7000));
+}
+
+/// Nodes ignore maps of earlier epochs, and the revisions of another etcd begin anew.
+#[test]
+fn epochs_grow_though_etcd_has_lost_its_data() {
+    let etcd = Etcd::start();
+    let directory = etcd.connect();
+    let (tell, states) = mpsc::channel();
+    let _watch = directory.watch(Box::new(move |state| _ = tell.send(state)));
+    let heard = |is_it: &dyn Fn(&State) -> bool| loop {
+        let state = states.recv_timeout(Duration::from_secs(60)).unwrap();
+        if is_it(&state) {
+            return state;
+        }
+    };
+    let (node, member) = ("a".repeat(40), Member { host: "localhost".into(), port: 7000, wire: 1 });
+    let _kept = directory.register(&node, &member);
+    let map = |port| Map::spread(vec![Node { id: node.clone(), host: "localhost".into(), port }]);
+    let mut last = 0;
+    for round in 0..3 {
+        let claim = directory.lead("one", None).unwrap().unwrap();
+        for port in 0..30 {
+            let seen = directory.read().unwrap();
+            directory.put_map(&claim, &seen, &map(port), None).unwrap().unwrap();
+            let state = heard(&|state| state.map == map(port));
+            assert!(state.told_epoch() > last, "round {round}, map {port}: {} {last}", state.told_epoch());
+            last = state.told_epoch();
+        }
+        // Later, it could take another claim of the same revision back.
+        drop(claim);
+        etcd.set_away(true);
+        std::fs::remove_dir_all(etcd.dir.path().join("member")).unwrap();
+        etcd.set_away(false);
+        let state = heard(&|state| state.epoch == 0 && state.members.contains_key(&node));
+        assert_eq!(state.told_epoch(), 0);
+    }
 }
