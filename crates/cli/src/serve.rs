@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
@@ -46,7 +47,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     log_ignored_kubernetes_variables();
     let stopper = handle_signals()?;
     // Ports before the pool: a wrong port should fail before a large pool is opened.
-    let listeners = listen(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
+    let listeners = listen(|| Listeners::bind(&config))?;
     let opened = open::or_create(&config)?;
     let store = opened.store.clone();
     in_force::record(&config, &store).iter().for_each(|text| log::warn!("{text}"));
@@ -91,23 +92,32 @@ fn make_path_absolute(config: &Config) -> Result<(), Failure> {
 
 /// Listens; retries for a second, as a killed server keeps its ports until the kernel has released
 /// its memory.
-pub(crate) fn listen(config: &Config) -> Result<Listeners, ListenError> {
+pub(crate) fn listen<T>(bind: impl Fn() -> Result<T, ListenError>) -> Result<T, Failure> {
     for _ in 0..ATTEMPTS {
-        match Listeners::bind(config) {
+        match bind() {
             Err(ListenError::PortInUse { .. } | ListenError::UnixInUse { .. }) => {
                 clock::pause(Duration::from_secs(1) / ATTEMPTS);
             }
-            bound => return bound,
+            bound => return bound.map_err(refusal),
         }
     }
-    Listeners::bind(config)
+    bind().map_err(refusal)
+}
+
+fn refusal(error: ListenError) -> Failure {
+    Failure::new(&error).hints(error.hints())
+}
+
+/// Where a metrics page is, for people.
+pub(crate) fn metrics_place(address: SocketAddr) -> String {
+    format!("metrics http://{address}/metrics")
 }
 
 /// The addresses of the server, for clients and metrics scrapers.
 pub(crate) fn places(listeners: &Listeners) -> String {
     let tcp = listeners.tcp_addresses().into_iter().map(|address| format!("redis://{address}"));
     let unix = listeners.unix_path().map(|path| format!("unix://{}", path.display()));
-    let metrics = listeners.metrics_address().map(|address| format!("metrics http://{address}/metrics"));
+    let metrics = listeners.metrics_address().map(metrics_place);
     tcp.chain(unix).chain(metrics).collect::<Vec<_>>().join(" · ")
 }
 

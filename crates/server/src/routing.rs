@@ -43,6 +43,18 @@ pub struct Figure {
     pub value: u64,
 }
 
+impl Figure {
+    /// A number that only grows.
+    pub fn total(name: &'static str, about: &'static str, value: u64) -> Figure {
+        Figure { name, about, is_total: true, value }
+    }
+
+    /// A number as it is now.
+    pub fn now(name: &'static str, about: &'static str, value: u64) -> Figure {
+        Figure { name, about, is_total: false, value }
+    }
+}
+
 /// Where a slot is served.
 #[derive(Clone, Debug)]
 pub enum Place {

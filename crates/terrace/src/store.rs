@@ -10,7 +10,7 @@ use crate::{
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use terrace_engine::{Commit, Durably, Engine, EntryCallback, Pooled, Write, WriteKind};
+use terrace_engine::{Commit, Durably, Engine, EntryCallback, Evicting, Pooled, Write, WriteKind};
 use terrace_pool::Backoff;
 
 /// A key-value store in a pool.
@@ -625,19 +625,21 @@ impl Store {
 
     /// Does `read`; what it reads does not count as used.
     pub fn unrecorded<R>(&self, read: impl FnOnce() -> R) -> R {
-        let Some(evicting) = self.inner.engine.evicting() else { return read() };
-        let (mut read, mut done) = (Some(read), None);
-        evicting.unrecorded(&mut || done = read.take().map(|read| read()));
-        done.expect("the engine has called `read`")
+        self.within(|evicting, read| evicting.unrecorded(read), read)
     }
 
     /// Does `write` also where the store is above [`Eviction::limit_bytes`]: for a change of an
     /// expiry, a new name, and all else that takes no memory for long.
     pub fn unlimited<R>(&self, write: impl FnOnce() -> R) -> R {
-        let Some(evicting) = self.inner.engine.evicting() else { return write() };
-        let (mut write, mut done) = (Some(write), None);
-        evicting.unlimited(&mut || done = write.take().map(|write| write()));
-        done.expect("the engine has called `write`")
+        self.within(|evicting, write| evicting.unlimited(write), write)
+    }
+
+    /// Does `act` within a call of the engine, if that can evict.
+    fn within<R>(&self, call: impl FnOnce(&dyn Evicting, &mut dyn FnMut()), act: impl FnOnce() -> R) -> R {
+        let Some(evicting) = self.inner.engine.evicting() else { return act() };
+        let (mut act, mut done) = (Some(act), None);
+        call(evicting, &mut || done = act.take().map(|act| act()));
+        done.expect("the engine has called back")
     }
 
     /// Keys that this process has evicted.

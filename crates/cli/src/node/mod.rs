@@ -37,7 +37,7 @@ use terrace_cluster::{
 use terrace_fabric::Libfabric;
 use terrace_server::{
     config::{Config, Key},
-    net::MetricsListener,
+    net::{Listeners, MetricsListener},
     server::Server,
     shared::Shared,
 };
@@ -230,7 +230,7 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let secret = secret(&options.key_file)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     announced(options, options.memory.listen, "--listen")?;
-    let metrics = MetricsListener::bind(config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
+    let metrics = serve::listen(|| MetricsListener::bind(config))?;
     let host = fabric_host(options, options.memory.listen, "--listen")?;
     let pool = open::path(config);
     let id = identity::of_pool(&pool)?;
@@ -261,7 +261,7 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let manager = Manager::start(Arc::clone(&directory), MEMORY)?;
     let metrics = metrics.map(|there| there.serve("memory", node.figures())).transpose();
     let metrics = metrics.map_err(Failure::new)?;
-    let page = metrics.as_ref().map(|page| format!(" · metrics http://{}/metrics", page.address()));
+    let page = metrics.as_ref().map(|page| format!(" · {}", serve::metrics_place(page.address())));
     say_ready(&format!(
         "memory node of cluster {}  pool {} · serving nodes connect to {} · lease {}{}",
         options.place.cluster,
@@ -356,7 +356,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
         serve::read_password(&config, &path)?;
     }
     let stopper = serve::handle_signals()?;
-    let listeners = serve::listen(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
+    let listeners = serve::listen(|| Listeners::bind(&config))?;
     let Some(listens) = listeners.tcp_addresses().first().copied() else {
         return Err(Failure::usage("a serving node needs a TCP port: give --port"));
     };

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    io::{BufRead, BufReader, Read},
+    net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -14,7 +14,7 @@ use std::{
 use serde_json::Value;
 use terrace_testkit::free_ports;
 
-use crate::common::{Place, Run, free_port, program, run, without_settings};
+use crate::common::{Place, Run, free_port, metrics, program, run, without_settings};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -313,29 +313,31 @@ fn cluster_that_ended_goes_on_with_its_data() {
 #[test]
 fn memory_node_shows_metrics() {
     let up = Up::start(Place::new());
-    let metrics_port = free_port().to_string();
+    // A process that was killed may have the port for a moment yet.
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap().to_string();
+    let metrics_port = address.rsplit(':').next().unwrap();
     let (key, pool) = (up.place.path("key"), up.place.path("other"));
     fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
     let mut command = program();
     command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--size", "128mb"]);
-    command.args(["--etcd", &up.etcd, "--cluster", "other", "--metrics-port", &metrics_port]);
+    command.args(["--etcd", &up.etcd, "--cluster", "other", "--metrics-port", metrics_port]);
     command.arg("--key-file").arg(&key).arg("--pool").arg(&pool);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    #[allow(clippy::disallowed_methods, reason = "the other process shall find the port taken")]
+    thread::sleep(Duration::from_millis(300));
+    drop(held);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let places = lines.next().unwrap();
-    let address = format!("127.0.0.1:{metrics_port}");
     assert!(places.ends_with(&format!(" · metrics http://{address}/metrics")), "{places}");
     assert_eq!(lines.next().unwrap(), "ready");
-    let mut stream = TcpStream::connect(&address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
+    let page = metrics(metrics_port.parse().unwrap());
     for line in ["terrace_memory_sessions 0", "terrace_memory_pool_bytes 134217728", "# EOF"] {
         assert!(page.lines().any(|found| found == line), "{line}: {page}");
     }
     // The port is refused before anything is made.
     let mut command = program();
-    command.args(["node", "--role", "memory", "--etcd", &up.etcd, "--metrics-port", &metrics_port]);
+    command.args(["node", "--role", "memory", "--etcd", &up.etcd, "--metrics-port", metrics_port]);
     let third = up.place.path("third");
     let done = command.arg("--key-file").arg(&key).arg("--pool").arg(&third).output().unwrap();
     assert_eq!(done.status.code(), Some(1));

@@ -1,9 +1,7 @@
 //! What processes that share a pool see of each other: in `terrace stats`, INFO, the metrics and
 //! errors, and across namespaces.
 
-use crate::common::{Place, Served, program_under, run};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use crate::common::{Place, Served, metrics, program_under, run};
 use std::process::{Command, Output};
 use terrace::{ByteSize, GrowError, PoolGrowError, Store};
 
@@ -18,14 +16,6 @@ fn connect(served: &Served) -> redis::Connection {
 fn sharing(served: &Served) -> Vec<String> {
     let text: String = redis::cmd("INFO").arg("sharing").query(&mut connect(served)).unwrap();
     text.lines().map(str::to_string).collect()
-}
-
-fn metrics(served: &Served) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", served.metrics_port)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    page
 }
 
 #[track_caller]
@@ -82,7 +72,7 @@ fn readers_and_processes_that_hold_memory_up_are_reported() {
     let sharer = |line: &str| says().any(|said| said.starts_with("sharer") && said.contains(line));
     assert!(sharer(&format!("pid={own},here=1,program=a reader,stopped=0,holding_up=0,reads_only=1")));
     assert!(sharer(&format!("pid={own},here=1,program=a keeper,stopped=0,holding_up=1,reads_only=0")));
-    let page = metrics(&served);
+    let page = metrics(served.metrics_port);
     for line in [
         "terrace_pool_shared 1".into(),
         "terrace_sharers 2".into(),
@@ -110,7 +100,7 @@ fn server_reports_a_stopped_process() {
         says().any(|line| line.starts_with(&format!("sharer0:pid={pid},here=1,program=terrace,stopped=1,")))
     );
     let line = format!("terrace_sharer_stopped{{pid=\"{pid}\",program=\"terrace\"}} 1");
-    assert_line(metrics(&served).lines(), &line);
+    assert_line(metrics(served.metrics_port).lines(), &line);
     stopped.signal("-CONT");
 }
 
@@ -120,7 +110,7 @@ fn server_of_an_exclusive_pool_reports_no_sharers() {
     let served = Served::start(&place.pool(), &[]);
     let says = sharing(&served);
     assert_eq!(says[1..], ["pool_shared:0", "sharers:0", "sharers_stopped:0", "sharers_holding_up:0"]);
-    let page = metrics(&served);
+    let page = metrics(served.metrics_port);
     assert_line(page.lines(), "terrace_sharers 0");
     assert!(!page.contains("terrace_sharer_stopped{"), "{page}");
 }
@@ -224,7 +214,10 @@ fn processes_in_two_pid_namespaces_share_a_pool() {
     assert_says(stats.text(), &[&format!("process {} (terrace, since ", here.child.id())]);
     assert_says(&sharing(&here)[5], &["pid=1,here=0,program=terrace"]);
     assert_says(&sharing(&apart)[5], &[&format!("pid={},here=0,program=terrace", here.child.id())]);
-    assert_says(&metrics(&here), &["terrace_sharer_stopped{pid=\"1 elsewhere\",program=\"terrace\"} 0"]);
+    assert_says(
+        &metrics(here.metrics_port),
+        &["terrace_sharer_stopped{pid=\"1 elsewhere\",program=\"terrace\"} 0"],
+    );
     apart.signal("-KILL");
     apart.end();
     while !sharing(&here).contains(&"sharers:0".to_string()) {

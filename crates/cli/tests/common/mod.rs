@@ -4,7 +4,7 @@
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -125,6 +125,15 @@ pub(crate) struct Served {
     pub(crate) heading: String,
     pub(crate) port: u16,
     pub(crate) metrics_port: u16,
+}
+
+/// The metrics page at a port.
+pub(crate) fn metrics(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
 }
 
 /// A port that was free a moment ago.

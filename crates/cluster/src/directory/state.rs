@@ -98,8 +98,8 @@ pub struct State {
     pub map: Map,
     /// Its epoch: 0 if there is none yet.
     pub epoch: Revision,
-    /// The last epoch of before the directory lost its data, of all times that the watch has seen;
-    /// 0 if it never did.
+    /// What the watch adds to epochs: the last one before each time that it has seen the directory
+    /// lose its data.
     pub lost: Revision,
     /// The manager.
     pub leader: Option<Leader>,

@@ -16,8 +16,7 @@ where
 }
 
 fn figures(stats: &Stats, of_store: &terrace_engine::Stats) -> Vec<Figure> {
-    let total = |name, about, value| Figure { name, about, is_total: true, value };
-    let now = |name, about, value| Figure { name, about, is_total: false, value };
+    let (total, now) = (Figure::total, Figure::now);
     let pool = of_store.pool.unwrap_or_default();
     vec![
         now("sessions", "Sessions of serving nodes, also those that end", stats.sessions as u64),
@@ -31,7 +30,11 @@ fn figures(stats: &Stats, of_store: &terrace_engine::Stats) -> Vec<Figure> {
         now("segments_unmerged", "Those of them that are not merged to their ends", stats.segments_unmerged),
         total("merged_entries", "Log entries that were merged", stats.merged_entries),
         total("merged_bytes", "Bytes of log entries that were merged", stats.merged_bytes),
-        total("refused_changes", "Changes by nodes to slots that were not theirs", stats.refused_changes),
+        total(
+            "refused_changes",
+            "Changes that were not made: of slots that were not their writer's, or that no store takes",
+            stats.refused_changes,
+        ),
         total("requests", "Requests of serving nodes that were answered", stats.requests),
         now("requests_waiting", "Requests of serving nodes that wait", stats.requests_waiting as u64),
         now("pins", "Pins that readers elsewhere rely on", stats.pins as u64),

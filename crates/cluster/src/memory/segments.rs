@@ -56,18 +56,17 @@ pub(crate) type Logs = BTreeMap<Incarnation, BTreeMap<u16, Found>>;
 impl Segments {
     /// Reads the rows. Frees segments of sessions that have ended.
     pub(crate) fn open(area: &Area, sessions: &[Incarnation]) -> Result<(Self, Logs), MemoryError> {
-        let mut free = BTreeSet::new();
+        let mut this = Self { free: BTreeSet::new() };
         let mut found: BTreeMap<(Incarnation, u16), BTreeMap<u64, u64>> = BTreeMap::new();
         for row in 0..area.segments {
             (at(row)..at(row + 1)).step_by(8).try_for_each(|at| area.checked(at).map(drop))?;
             if area.number(at(row)) == 0 {
-                free.insert(row);
+                this.free.insert(row);
                 continue;
             }
             let (owner, place) = (area.number(session(row)), area.number(shard_and_order(row)));
             if !sessions.contains(&owner) {
-                area.set(at(row), 0);
-                free.insert(row);
+                this.free_row(area, row);
                 continue;
             }
             let rows = found.entry((owner, (place >> 32) as u16)).or_default();
@@ -77,13 +76,10 @@ impl Segments {
         }
         let mut logs = Logs::new();
         for ((owner, shard), mut rows) in found {
-            for row in Self::take_read(area, &mut rows) {
-                area.set(at(row), 0);
-                free.insert(row);
-            }
+            Self::take_read(area, &mut rows).into_iter().for_each(|row| this.free_row(area, row));
             logs.entry(owner).or_default().insert(shard, Self::log(area, &rows)?);
         }
-        Ok((Self { free }, logs))
+        Ok((this, logs))
     }
 
     /// Takes the rows that are read to their ends: those before the last one that the log has gone
@@ -143,8 +139,12 @@ impl Segments {
 
     /// Frees a segment. Nothing of its session can arrive in it any more, or its log has gone on.
     pub(crate) fn release(&mut self, area: &Area, segment: Segment) {
-        area.set(at(segment.row), 0);
-        self.free.insert(segment.row);
+        self.free_row(area, segment.row);
+    }
+
+    fn free_row(&mut self, area: &Area, row: u64) {
+        area.set(at(row), 0);
+        self.free.insert(row);
     }
 }
 

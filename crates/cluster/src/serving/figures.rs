@@ -43,8 +43,7 @@ impl Node {
         let figures = self.figures();
         let count =
             |state: Slot| (0..SLOTS).filter(|slot| self.slots.word(*slot).state() == state).count() as u64;
-        let total = |name, about, value| Figure { name, about, is_total: true, value };
-        let now = |name, about, value| Figure { name, about, is_total: false, value };
+        let (total, now) = (Figure::total, Figure::now);
         let lease_ms = self.slots.lease_left(super::node::now()).as_millis() as u64;
         vec![
             now(

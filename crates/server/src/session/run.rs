@@ -236,21 +236,25 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
 }
 
 fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
-    let now_ms = cx.now_ms;
-    // ORDER: Relaxed: as CLIENT LIST.
-    if command.has(flag::NO_USE) || command.name != "touch" && cx.state.client.no_touch.load(Relaxed) {
-        let shared = cx.shared;
-        return shared.store.unrecorded(|| call_recorded(cx, command, args, now_ms));
-    }
     // As in Redis, EXPIRE, RENAME and others are possible above maxmemory.
     if command.has(flag::WRITE) && !command.has(flag::DENYOOM) {
         let shared = cx.shared;
-        return shared.store.unlimited(|| call_recorded(cx, command, args, now_ms));
+        return shared.store.unlimited(|| call_within_limit(cx, command, args));
     }
-    call_recorded(cx, command, args, now_ms)
+    call_within_limit(cx, command, args)
 }
 
-fn call_recorded(cx: &mut Context<'_>, command: &Command, args: Args<'_>, now_ms: u64) -> Outcome {
+fn call_within_limit(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
+    // ORDER: Relaxed: as CLIENT LIST.
+    if command.has(flag::NO_USE) || command.name != "touch" && cx.state.client.no_touch.load(Relaxed) {
+        let shared = cx.shared;
+        return shared.store.unrecorded(|| call_recorded(cx, command, args));
+    }
+    call_recorded(cx, command, args)
+}
+
+fn call_recorded(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
+    let now_ms = cx.now_ms;
     match command.run {
         Run::Read(read) => cx.read(args.at(1), |reply, found| read(reply, args, found, now_ms))?,
         Run::General(run) => run(cx, args),

@@ -73,6 +73,9 @@ fn settings_change_while_the_server_runs() {
         ("MOVE k12 9", ":1"),
         ("SWAPDB 0 9", "+OK"),
         ("SWAPDB 0 9", "+OK"),
+        ("CLIENT NO-TOUCH ON", "+OK"),
+        ("EXPIRE k13 1000", ":1"),
+        ("CLIENT NO-TOUCH OFF", "+OK"),
     ]);
     assert!(client.ask("COPY k13 copy").starts_with(oom));
     client.expect(&[("GETDEL renamed", &format!("$100 {:0100}", 10))]);
