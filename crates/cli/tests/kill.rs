@@ -6,7 +6,7 @@
 //! a transaction or an MSET counts as one command.
 //!
 //! `TERRACE_KILLS` sets the number of kills (default 10), `TERRACE_SEED` the seed,
-//! `TERRACE_PROGRAM` the binary. `./test` runs 100 kills.
+//! `TERRACE_PROGRAM` the binary. `./test` runs 40 kills.
 
 mod common;
 

@@ -36,7 +36,7 @@ struct Met {
 }
 
 fn kills() -> usize {
-    std::env::var("TERRACE_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(350)
+    std::env::var("TERRACE_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(60)
 }
 
 #[test]
