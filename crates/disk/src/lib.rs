@@ -14,6 +14,7 @@ mod log;
 mod manifest;
 mod merge;
 mod rate;
+mod reserve;
 mod source;
 mod table;
 mod versions;
@@ -22,11 +23,12 @@ pub use directory::{Directory, Identity};
 pub use error::DiskError;
 pub use item::{Content, Item};
 pub use log::{
-    Cut, LOG_PAYLOAD_MAX, Log, LogOptions, Position, Record, Replayed, Tail, create_file, replay, salvage_log,
+    Cut, LOG_PAYLOAD_MAX, Log, LogOptions, Need, Position, Record, Replayed, Tail, create_file, replay, salvage_log,
 };
 pub use manifest::{EDIT_MAX, Manifest};
 pub use merge::Merge;
 pub use rate::Rate;
+pub use reserve::Reserve;
 pub use source::{OwnedItem, Sorted, Source};
 pub use table::{
     Expiring, FilterKind, Found, Properties, Sketch, TableCache, TableCursor, TableOptions, TableReader,

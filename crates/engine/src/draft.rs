@@ -11,7 +11,7 @@
 use crate::Put;
 use crate::engine::{Write, WriteKind};
 use terrace_disk::codec::put_varint;
-use terrace_disk::{Content, DiskError, Log};
+use terrace_disk::{Content, DiskError, Log, Need};
 use terrace_medium::files::Files;
 
 /// A write of one key.
@@ -46,7 +46,7 @@ impl<'a> Draft<'a> {
 }
 
 /// Appends a record with these writes to the log, and returns the position behind it. `heads` is
-/// kept for its memory.
+/// kept for its memory. Where there is no room, removals get what is kept for them.
 pub(crate) fn append_drafts<F: Files>(
     log: &Log<F>,
     heads: &mut Vec<u8>,
@@ -68,7 +68,9 @@ pub(crate) fn append_drafts<F: Files>(
         }
         start = end;
     }
-    log.append(first, drafts.len() as u64, &parts)
+    let is_removal = drafts.iter().all(|draft| matches!(draft.content, Content::Tombstone));
+    let need = if is_removal { Need::Reserve } else { Need::Room };
+    log.append((first, drafts.len() as u64), &parts, need)
 }
 
 /// The draft of a write of a commit; `kept` has the values of the keys whose expiry changes. `None`

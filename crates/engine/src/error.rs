@@ -196,6 +196,12 @@ impl ReadError {
 }
 
 impl WriteError {
+    /// Whether a file system or a quota had no room.
+    pub(crate) fn lacks_room(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { kind: StorageFull | QuotaExceeded, .. })
+    }
+
     /// As [`ReadError::is_put_off`].
     pub fn is_put_off(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if is_put_off(*kind))

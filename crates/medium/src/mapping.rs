@@ -14,7 +14,7 @@ use rustix::mm::{
 };
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -252,7 +252,8 @@ impl Mapping {
     }
 
     /// Allocates storage for the first `len` bytes of `file`, so that no store into them fails for
-    /// lack of space.
+    /// lack of space. Where the file system cannot (NFS before 4.2, some in user space), zeros are
+    /// written behind the present end.
     pub fn allocate(file: &File, len: u64) -> Result<(), MapError> {
         let metadata = file.metadata().map_err(|e| MapError::Os("read the file's size", e))?;
         if metadata.file_type().is_char_device() {
@@ -260,6 +261,7 @@ impl Mapping {
         }
         match fallocate(file, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP) => write_zeros(file, metadata.len(), len),
             Err(Errno::NOSPC | Errno::DQUOT) => Err(MapError::NoSpace { wanted: len }),
             Err(e) => Err(os("reserve space for the file", e)),
         }
@@ -399,6 +401,20 @@ fn whole_lines(len: usize) -> usize {
 
 fn round_up(value: usize, to: usize) -> usize {
     value.div_ceil(to) * to
+}
+
+/// Writes zeros from `at` to `end`.
+fn write_zeros(file: &File, mut at: u64, end: u64) -> Result<(), MapError> {
+    const ZEROS: &[u8] = &[0; 64 << 10];
+    while at < end {
+        let piece = &ZEROS[..(end - at).min(ZEROS.len() as u64) as usize];
+        file.write_all_at(piece, at).map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => MapError::NoSpace { wanted: end },
+            _ => MapError::Os("reserve space for the file", error),
+        })?;
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 fn os(what: &'static str, errno: Errno) -> MapError {

@@ -25,6 +25,8 @@
 //! **No room.** If a write lacks room, every record that is not written completely is taken out:
 //! the file is cut and synced. Its positions are never used again, so [`Log::write`] answers
 //! [`DiskError::Full`](crate::DiskError::Full) for them for good. The next record begins a segment.
+//! Records that make room get that of the [`Reserve`](crate::Reserve); until it is kept again, they
+//! go to small segments, and no other record is taken.
 //!
 //! **Failure.** A failed sync, or a write that fails otherwise, is the end of the log: what is
 //! durable is unknown from then on. Every later call returns that error. A log that is opened again
@@ -50,7 +52,7 @@ pub use copy::Cut;
 pub use replay::{Record, Replayed, Tail, replay};
 pub use salvage::salvage_log;
 pub use segment::create as create_file;
-pub use writer::{Log, LogOptions};
+pub use writer::{Log, LogOptions, Need};
 
 /// How a segment of the log begins.
 pub(crate) const MAGIC: [u8; 8] = segment::MAGIC;

@@ -61,7 +61,11 @@ impl<F: Files> Log<F> {
         settle(files, directory, replayed)?;
         let old = replayed.surplus.first().map(|_| segment::empty(files, directory, number + 1));
         let old = old.transpose()?;
-        match segment::make(files, directory, number + 1, old.clone(), self.options.segment_bytes) {
+        match self.reserve.keep() {
+            Err(DiskError::Full { .. }) => {}
+            kept => kept?,
+        }
+        match segment::make(files, directory, number + 1, old.clone(), self.segment_bytes()) {
             Ok(spare) => self.lock().add_spare(spare),
             Err(Failure { error: DiskError::Full { .. }, .. }) => {
                 old.into_iter().for_each(|segment| self.lock().add_spare(Spare { segment, size: 0 }));

@@ -136,9 +136,10 @@ impl<T> State<T> {
         self.current.as_ref().is_some_and(|current| offset(current) + bytes + HEADER <= current.size)
     }
 
-    /// Whether half of the current segment is used, or there is none.
-    pub(super) fn is_half_full(&self) -> bool {
-        let used = |current: &Current<T>| (self.chain.end - current.base) * 2;
+    /// Whether it is time for the next segment: a sixteenth of the current one is used, or there is
+    /// none. A segment takes long to make, and writers that need it wait.
+    pub(super) fn wants_next(&self) -> bool {
+        let used = |current: &Current<T>| (self.chain.end - current.base) * 16;
         self.current.as_ref().is_none_or(|current| used(current) >= current.size)
     }
 

@@ -5,7 +5,7 @@ use super::head::HEAD;
 use super::record::{HEADER, Header, PAYLOAD_MAX, payload_sum, size};
 use super::segment::{self, Failure};
 use super::state::{Chunk, State};
-use crate::DiskError;
+use crate::{DiskError, Reserve};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,13 +22,27 @@ const GATHER: Duration = Duration::from_micros(100);
 pub struct LogOptions {
     /// Bytes of a segment. A record that is longer gets a segment of its own.
     pub segment_bytes: u64,
+    /// Bytes that are kept for records that make room.
+    pub reserve_bytes: u64,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20 }
+        Self { segment_bytes: 64 << 20, reserve_bytes: 64 << 20 }
     }
 }
+
+/// What a record may do when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It is refused.
+    Room,
+    /// It makes room, so it gets what is kept for such.
+    Reserve,
+}
+
+/// By how much segments are shorter while the reserve is not kept.
+const SHORTER: u64 = 64;
 
 /// A log that takes records from many threads.
 ///
@@ -48,6 +62,8 @@ pub struct Log<F: Files> {
     gathered: Condvar,
     /// Held while segments are removed.
     pub(super) releasing: Mutex<()>,
+    /// Room for records that make room, and for the work behind them.
+    pub(super) reserve: Reserve<F>,
 }
 
 pub(super) type Guard<'l, F> = MutexGuard<'l, State<<F as Files>::File>>;
@@ -62,7 +78,13 @@ impl<F: Files> Log<F> {
     ) -> Self {
         let (made, wrote, synced, gathered) = Default::default();
         let (state, releasing) = (Mutex::new(state), Mutex::new(()));
-        Self { files, directory, store, options, state, made, wrote, synced, gathered, releasing }
+        let reserve = Reserve::new(files.clone(), &directory, options.reserve_bytes);
+        Self { files, directory, store, options, state, made, wrote, synced, gathered, releasing, reserve }
+    }
+
+    /// The room that is kept for records that make room.
+    pub fn reserve(&self) -> &Reserve<F> {
+        &self.reserve
     }
 
     pub(super) fn lock(&self) -> Guard<'_, F> {
@@ -71,6 +93,7 @@ impl<F: Files> Log<F> {
 
     /// Puts a record behind the others, into memory, and returns the position behind it. The record
     /// has `count` sequence numbers from `first_seq` on, and the parts together as its payload.
+    /// `need` says what it may do where there is no room.
     ///
     /// # Panics
     /// If the payload is longer than [`LOG_PAYLOAD_MAX`](crate::LOG_PAYLOAD_MAX), or `count` has
@@ -79,20 +102,34 @@ impl<F: Files> Log<F> {
     /// # Errors
     /// The log has failed; or the record needs a new segment, and there is no room for one: then
     /// the log is as before.
-    pub fn append(&self, first_seq: u64, count: u64, parts: &[&[u8]]) -> Result<Position, DiskError> {
+    pub fn append(
+        &self,
+        (first_seq, count): (u64, u64),
+        parts: &[&[u8]],
+        need: Need,
+    ) -> Result<Position, DiskError> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         assert!(len <= PAYLOAD_MAX, "a record of {len} bytes, at most {PAYLOAD_MAX}");
         let count = u32::try_from(count).expect("a record has fewer than 2^32 sequence numbers");
         assert!(first_seq.checked_add(count.into()).is_some(), "sequence numbers have 64 bits");
         let sum = payload_sum(self.store, parts);
         let mut state = self.lock();
+        state.failure()?;
+        if need == Need::Room && !self.reserve.is_kept() {
+            drop(state);
+            self.reserve.keep()?;
+            state = self.lock();
+        }
         loop {
             state.failure()?;
             if state.fits(size(len)) || state.go_on(HEAD + size(len) + HEADER) {
                 let header = Header { first_seq, durable: state.durable, bytes: len as u32, count };
                 return Ok(state.put(header, sum, parts));
             }
-            state = self.make(state, HEAD + size(len) + HEADER)?;
+            state = match self.make(state, HEAD + size(len) + HEADER) {
+                Err(DiskError::Full { .. }) if need == Need::Reserve && self.reserve.let_go()? => self.lock(),
+                made => made?,
+            };
         }
     }
 
@@ -143,19 +180,32 @@ impl<F: Files> Log<F> {
         }
     }
 
-    /// Makes the next segment ahead of time, if half of the current one is used. Returns whether it
-    /// did.
+    /// Makes the next segment ahead of time, once records have begun to fill the current one.
+    /// Returns whether it did. Keeps the reserve first, if it is not kept and there is room for it.
     ///
     /// # Errors
     /// The log has failed, or there is no room.
     pub fn prepare(&self) -> Result<bool, DiskError> {
         let state = self.lock();
         state.failure()?;
-        if state.is_making || !state.spare.is_empty() || !state.is_half_full() {
+        if !self.reserve.is_kept() {
+            drop(state);
+            return match self.reserve.keep() {
+                // What there is belongs to records that make room.
+                Err(DiskError::Full { .. }) => Ok(false),
+                kept => kept.map(|()| true),
+            };
+        }
+        if state.is_making || !state.spare.is_empty() || !state.wants_next() {
             return Ok(false);
         }
-        drop(self.make(state, self.options.segment_bytes)?);
+        drop(self.make(state, self.segment_bytes())?);
         Ok(true)
+    }
+
+    /// Bytes of a segment that is made now.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        if self.reserve.is_kept() { self.options.segment_bytes } else { self.options.segment_bytes / SHORTER }
     }
 
     /// The position behind the last record.
@@ -189,7 +239,7 @@ impl<F: Files> Log<F> {
         let old = state.spare.pop_front().map(|spare| spare.segment);
         let number = old.as_ref().map_or(state.number + 1, |old| old.number);
         drop(state);
-        let bytes = bytes.max(self.options.segment_bytes);
+        let bytes = bytes.max(self.segment_bytes());
         let made = segment::make(&self.files, &self.directory, number, old.clone(), bytes);
         let mut state = self.lock();
         state.is_making = false;

@@ -79,7 +79,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let is_worth = |block: &Resident| is_urgent || 4 * block.pages() >= space.block_pages();
         let oldest = open.filter(|oldest| self.log_is_long() || is_short && is_worth(oldest));
         if let Some(oldest) = oldest {
-            self.seal(&memory, oldest)?;
+            self.with_reserve(|| self.seal(&memory, oldest))?;
             has_done = true;
         }
         Ok(has_done)
@@ -94,7 +94,18 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     fn log_is_long(&self) -> bool {
-        self.settings.durability != Durability::None && self.log.bytes() > self.settings.log_bytes
+        let shorter = if self.log.reserve().is_kept() { 1 } else { 8 };
+        self.settings.durability != Durability::None
+            && self.log.bytes() > self.settings.log_bytes / shorter
+    }
+
+    /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
+    /// other.
+    pub(super) fn with_reserve(&self, job: impl Fn() -> Result<(), WriteError>) -> Result<(), WriteError> {
+        match job() {
+            Err(error) if error.lacks_room() && self.log.reserve().let_go().unwrap_or(false) => job(),
+            done => done,
+        }
     }
 
     /// A step of the background work that keeps pages free.
@@ -113,7 +124,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         residents
             .iter()
             .filter(|one| !one.is_sealed.load(Acquire))
-            .try_for_each(|block| self.seal(&memory, block))
+            .try_for_each(|block| self.with_reserve(|| self.seal(&memory, block)))
     }
 
     /// Writes a block to the tier. Called by one thread at a time.

@@ -216,7 +216,10 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let last_of = |block: &Held<F>| block.foot.last_seq.max(block.foot.clean_seq.saturating_sub(1));
         let last_seq = opened.clone().map(last_of).max().unwrap_or(0).max(plan.cleared_at);
         let last_file = opened.map(|block| block.foot.generation).max().unwrap_or(0);
-        let log = Log::unopened(&files, path, store, LogOptions { segment_bytes: settings.segment_bytes });
+        // Room to rewrite a block, and for the log's records of removals.
+        let reserve_bytes = shares.block_bytes() + settings.segment_bytes / 2;
+        let options = LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes };
+        let log = Log::unopened(&files, path, store, options);
         let mut tiered = Self {
             files,
             directory,

@@ -39,25 +39,27 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let dead = |block: &Held<F>| memory.space.dead(block.foot.number).load(Relaxed);
         let mut sparse: Vec<Held<F>> = Vec::new();
         let mut worst: Option<(u64, Held<F>)> = None;
+        // Where room is short, less of a block has to be dead.
+        let worth = if self.log.reserve().is_kept() { 2 } else { 8 };
         for block in self.all_blocks().filter(|block| !block.is_damaged.load(Relaxed)) {
             let (dead, bytes) = (dead(&block), block.foot.bytes.max(1));
             if bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes() {
                 if dead * 2 > bytes || bytes * SPARSE < memory.space.block_bytes() {
                     sparse.push(block);
                 }
-            } else if dead * 2 > bytes && worst.as_ref().is_none_or(|(share, _)| dead * 1024 / bytes > *share)
+            } else if dead * worth > bytes && worst.as_ref().is_none_or(|(share, _)| dead * 1024 / bytes > *share)
             {
                 worst = Some((dead * 1024 / bytes, block));
             }
         }
         if let Some((_, block)) = worst {
-            self.rewrite(&memory, &block)?;
+            self.with_reserve(|| self.rewrite(&memory, &block))?;
             return Ok(Rest::More);
         }
         // A few small ones may wait for more.
         if sparse.len() >= TOGETHER {
             sparse.truncate(TOGETHER);
-            self.gather(&memory, &sparse)?;
+            self.with_reserve(|| self.gather(&memory, &sparse))?;
             return Ok(Rest::More);
         }
         Ok(Rest::Idle)

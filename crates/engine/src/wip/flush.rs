@@ -123,9 +123,11 @@ impl<F: Files> Wip<F> {
         self.log.release(first).map_err(|error| self.standing.failed(error))
     }
 
-    /// Freezes the MemTables that keep the tail of a log that has become too long.
+    /// Freezes the MemTables that keep the tail of a log that has become too long. Where room is
+    /// short, it is too long as soon as a flush is worth it.
     pub(super) fn shorten_log(&self) {
-        if self.log.bytes() <= self.settings.log_bytes {
+        let (bytes, is_short) = (self.log.bytes(), !self.log.reserve().is_kept());
+        if bytes <= self.settings.log_bytes && !(is_short && bytes > self.settings.memtable_bytes / 4) {
             return;
         }
         let mut writer = self.writer();

@@ -130,7 +130,10 @@ impl<F: Files> Wip<F> {
     /// Flushes a frozen MemTable, if there is one that no thread flushes.
     pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
         let Some((bucket, is_parent)) = self.take_flush() else { return Ok(Rest::Idle) };
-        let flushed = self.flush(&bucket, is_parent);
+        let flushed = match self.flush(&bucket, is_parent) {
+            Err(error) if self.gets_reserve(&error) => self.flush(&bucket, is_parent),
+            flushed => flushed,
+        };
         self.jobs.known().flushing.remove(&bucket.id);
         self.jobs.announce();
         flushed.map(|()| Rest::More)
@@ -171,7 +174,16 @@ impl<F: Files> Wip<F> {
                 self.jobs.announce();
             }
         }
-        done.map(|_| Rest::More)
+        match done {
+            // It begins anew, in the room that it has now.
+            Err(error) if self.gets_reserve(&error) => Ok(Rest::More),
+            done => done.map(|_| Rest::More),
+        }
+    }
+
+    /// Whether a job that met this error has room now, from what is kept for jobs.
+    fn gets_reserve(&self, error: &WriteError) -> bool {
+        error.lacks_room() && self.log.reserve().let_go().unwrap_or(false)
     }
 
     /// A merge that was begun, or another one. Those that were begun take turns, and small ones may
@@ -217,7 +229,8 @@ impl<F: Files> Wip<F> {
 
     /// A merge that makes room, when no other is due.
     fn next_collection(&self, state: &State<F>, known: &mut Known<F>) -> Option<Merging<F>> {
-        let is_idle = self.is_quiet(known);
+        // Where room is short, less garbage is worth a merge.
+        let is_idle = self.is_quiet(known) || !self.log.reserve().is_kept();
         self.next_whole(state, known, |content, expired| content.is_worth(expired, is_idle))
     }
 

@@ -136,7 +136,7 @@ impl<F: Files> Wip<F> {
             remove_leftovers(&files, path, &plan)?;
         }
         let state = state_of(&files, (path, store), &plan, &settings, &cache, &chance)?;
-        let options = LogOptions { segment_bytes: settings.segment_bytes };
+        let options = LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes() };
         let log = Log::unopened(&files, path, store, options);
         let in_tables = plan.cleared_at.max(last_seq(&state));
         let tables = AtomicU64::new(plan.written);

@@ -73,6 +73,11 @@ impl Settings {
         }
     }
 
+    /// Bytes that a store keeps for removals and jobs, at first: a segment's worth of flushes.
+    pub(super) fn reserve_bytes(&self) -> u64 {
+        self.segment_bytes.min(self.log_bytes / 2)
+    }
+
     /// Bytes of tables of a full bucket: of each level, as many tables as are merged into one of
     /// the next (thesis 2.3.5).
     pub(super) fn bucket_bytes(&self) -> u64 {

@@ -8,6 +8,7 @@ use seccompiler::{
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use terrace_medium::files::{Files, StoredFile, SystemFiles};
 use terrace_medium::{MappedMedium, Mapping, Protection, Shm};
 use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolOptions};
 
@@ -201,4 +202,18 @@ fn no_barrier_joins_heavy_pins() {
         drop(process.stdin.take());
         process.wait().unwrap();
     }
+}
+
+#[test]
+fn file_without_fallocate_gets_zeros_behind_its_end() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("file");
+    let file = SystemFiles.create(&path).unwrap();
+    file.write_at(b"kept", 0).unwrap();
+    without((libc::SYS_fallocate, None), libc::EOPNOTSUPP, || file.allocate(200_000).unwrap());
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!((bytes.len(), &bytes[..4]), (200_000, &b"kept"[..]));
+    assert!(bytes[4..].iter().all(|&byte| byte == 0));
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap());
+    assert!(blocks * 512 >= 200_000, "storage for all of it, not a hole: {blocks} blocks");
 }

@@ -40,7 +40,7 @@ fn check(files: &SimFs, all: &[Known], synced: usize, says_tail: bool) {
     assert!(all.starts_with(&records), "a prefix");
     assert!(records.len() >= synced, "{} of {synced} records that were synced", records.len());
     assert!(!says_tail || records.len() == all.len() || replayed.tail.is_some());
-    let options = LogOptions { segment_bytes: 700 };
+    let options = LogOptions { segment_bytes: 700, reserve_bytes: 0 };
     let log = Log::open(files, directory(), STORE, options, &replayed, false).unwrap();
     let more = known(77, 300);
     append(&log, &more).unwrap();

@@ -41,7 +41,7 @@ fn read<F: Files>(files: &F) -> Result<(Vec<Known>, Replayed), DiskError> {
 
 fn open_with<F: Files>(files: &F, segment_bytes: u64) -> Result<(Vec<Known>, Log<F>), DiskError> {
     let (records, replayed) = read(files)?;
-    let options = LogOptions { segment_bytes };
+    let options = LogOptions { segment_bytes, reserve_bytes: 0 };
     let log = Log::open(files, directory(), STORE, options, &replayed, false)?;
     Ok((records, log))
 }
@@ -57,7 +57,7 @@ fn known(seq: u64, len: usize) -> Known {
 
 fn append<F: Files>(log: &Log<F>, record: &Known) -> Result<u64, DiskError> {
     let (one, other) = record.2.split_at(record.2.len() / 3);
-    log.append(record.0, record.1.into(), &[one, other])
+    log.append((record.0, record.1.into()), &[one, other], Need::Room)
 }
 
 /// Number of segments in the directory.
@@ -190,7 +190,7 @@ fn bytes_before(files: &SimFs, replayed: &Replayed) -> u64 {
 
 fn open_read_only(files: &SimFs) -> (Vec<Known>, Log<SimFs>) {
     let (records, replayed) = read(files).unwrap();
-    let options = LogOptions { segment_bytes: SEGMENT };
+    let options = LogOptions { segment_bytes: SEGMENT, reserve_bytes: 0 };
     (records, Log::open(files, directory(), STORE, options, &replayed, true).unwrap())
 }
 
