@@ -46,12 +46,13 @@ impl<F: Files> Reserve<F> {
         if self.is_kept() { Ok(()) } else { self.allocate(self.bytes.load(Relaxed)) }
     }
 
-    /// Keeps more room, if there is so much: never less than before.
+    /// Keeps more room, if that is worth it and there is so much: never less than before.
     ///
     /// # Errors
     /// The file system refuses the file.
     pub fn grow_to(&self, bytes: u64) -> Result<(), DiskError> {
-        if !self.is_kept() || bytes <= self.bytes.load(Relaxed) {
+        let held = self.bytes.load(Relaxed);
+        if held == 0 || !self.is_kept() || bytes <= held + held / 4 {
             return Ok(());
         }
         match self.allocate(bytes) {

@@ -1,6 +1,7 @@
 //! Flushes: a frozen MemTable becomes a table of its bucket's first level.
 
 use super::edit::Edit;
+use super::jobs::MAX_COUNT;
 use super::merging::{Written, added};
 use super::state::{Bucket, State};
 use super::store::Wip;
@@ -124,17 +125,20 @@ impl<F: Files> Wip<F> {
     }
 
     /// Freezes the MemTables that keep the tail of a log that has become too long. Where room is
-    /// short, it is too long as soon as a flush is worth it.
+    /// short, any tail is too long once nothing else is to do: merges give the room back that its
+    /// removals are about, and the log its own.
     pub(super) fn shorten_log(&self) {
-        let (bytes, is_short) = (self.log.bytes(), !self.log.reserve().is_kept());
-        if bytes <= self.settings.log_bytes && !(is_short && bytes > self.settings.memtable_bytes / 4) {
+        let is_short = !self.log.reserve().is_kept() && self.is_idle();
+        if self.log.bytes() <= self.settings.log_bytes && !is_short {
             return;
         }
         let mut writer = self.writer();
         let state: Arc<State<F>> = self.state.load_full();
         let oldest = state.buckets.iter().filter(|bucket| bucket.frozen.is_empty());
         let oldest = oldest.min_by_key(|bucket| bucket.active.first_seq().unwrap_or(u64::MAX));
-        if let Some(bucket) = oldest.filter(|bucket| !bucket.active.is_empty()) {
+        let Some(bucket) = oldest.filter(|bucket| !bucket.active.is_empty()) else { return };
+        let has_few_tables = bucket.levels[0].tables.len() < 2 * MAX_COUNT;
+        if !is_short || has_few_tables || bucket.active.memory() >= bucket.freeze_at / 8 {
             self.freeze(&mut writer, bucket.id);
         }
     }

@@ -27,7 +27,7 @@ use terrace_medium::files::Files;
 /// Tables of a level from which on reads can bring its compaction forward (thesis 2.3.7).
 const MIN_COUNT: usize = 4;
 /// Tables of a level that is compacted before all others.
-const MAX_COUNT: usize = 20;
+pub(super) const MAX_COUNT: usize = 20;
 /// Merges that take turns at most.
 const WAITING_MAX: usize = 4;
 /// Milliseconds without a write after which the store counts as idle.
@@ -172,6 +172,8 @@ impl<F: Files> Wip<F> {
                 }
                 drop(known);
                 self.jobs.announce();
+                // Where it fails, there is less room.
+                let _ = self.log.reserve().grow_to(self.reserve_wanted());
             }
         }
         match done {
@@ -179,6 +181,13 @@ impl<F: Files> Wip<F> {
             Err(error) if self.gets_reserve(&error) => Ok(Rest::More),
             done => done.map(|_| Rest::More),
         }
+    }
+
+    /// Bytes that are to be kept for removals and jobs: the more, the larger the buckets that have
+    /// to be merged before room is free.
+    fn reserve_wanted(&self) -> u64 {
+        let tables: u64 = self.state.load().buckets.iter().map(|bucket| bucket.bytes()).sum();
+        (tables / 16).min(self.settings.bucket_bytes())
     }
 
     /// Whether a job that met this error has room now, from what is kept for jobs.
@@ -194,12 +203,15 @@ impl<F: Files> Wip<F> {
             self.jobs.known().merging.remove(&full.id);
             begun?;
         }
+        let is_short = !self.log.reserve().is_kept();
         let mut known = self.jobs.known();
         let state = self.state.load();
         let chosen = match known.waiting.len() {
             0 => self
                 .next_division(&state, &known)
                 .or_else(|| self.next_whole(&state, &known, Content::is_urgent))
+                // Where room is short, a merge of a level might find none for what it keeps.
+                .or_else(|| is_short.then(|| self.next_collection(&state, &mut known)).flatten())
                 .or_else(|| self.next_merge(&state, &known))
                 .or_else(|| self.next_collection(&state, &mut known)),
             1..WAITING_MAX => self.next_merge(&state, &known).filter(Merging::is_small),

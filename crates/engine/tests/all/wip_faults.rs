@@ -4,7 +4,7 @@ use crate::subject::{OfTiered, OfWip, Subject, clock};
 use crate::wip::{Model, PATH};
 use crate::wip_script::{Step, contents, history};
 use std::collections::BTreeSet;
-use terrace_engine::{Durability, Durably, Engine, Put, WriteError};
+use terrace_engine::{Chore, Durability, Durably, Engine, Put, WriteError};
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
 
 /// The settings of these tests: those of the disk engine are larger than its smallest ones.
@@ -109,6 +109,77 @@ fn try_faults<S: Subject>() {
         }
         assert!(nth > 500, "{nth} calls");
     }
+}
+
+#[test]
+fn full_disk_can_be_emptied_by_removals() {
+    try_emptied::<OfWip>();
+}
+
+#[test]
+fn full_disk_of_the_tiered_engine_can_be_emptied() {
+    try_emptied::<OfTiered>();
+}
+
+/// Fills the disk, and removes every key. Background work goes on meanwhile, and the store is
+/// opened anew in the middle.
+fn try_emptied<S: Subject>() {
+    const STEPS: [Chore; 4] = [Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain];
+    let work = |store: &S::Store<SimFs>| {
+        for chore in STEPS {
+            for _ in 0..4 {
+                store.step(chore, &|| false);
+            }
+        }
+    };
+    let files = SimFs::new(["/data"]);
+    let store = S::create(files.clone(), PATH, usual::<S>()).unwrap();
+    files.set_capacity(600 << 10);
+    let key = |number: u64| number.to_be_bytes().to_vec();
+    let put = |store: &S::Store<SimFs>, number: u64| {
+        store.put(Put { key: &key(number), value: &random_bytes(number, 300), expires_at: None }, Durably::Store)
+    };
+    let full = (0..).find(|&number| {
+        if number % 16 == 0 {
+            work(&store);
+        }
+        put(&store, number).is_err()
+    });
+    let full = full.expect("the disk runs full");
+    assert!(full > 200, "{full} keys");
+    let mut store = Some(store);
+    for number in 0..full {
+        let removed = store.as_ref().unwrap().remove(&key(number), Durably::Store);
+        assert!(removed.expect("removals go on"), "key {number} of {full}");
+        if number % 16 == 0 {
+            work(store.as_ref().unwrap());
+        }
+        if number == full / 2 {
+            drop(store.take());
+            store = Some(S::open(files.clone(), PATH, usual::<S>()).unwrap());
+        }
+    }
+    let store = store.unwrap();
+    (0..100).for_each(|_| work(&store));
+    assert!(contents(&store).unwrap().is_empty());
+    for number in 0..full / 4 {
+        put(&store, number).expect("there is room again");
+        if number % 16 == 0 {
+            work(&store);
+        }
+    }
+}
+
+/// Bytes that do not compress.
+fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod threads;
 
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
-use terrace_disk::{DiskError, Log, LogOptions, Replayed, replay};
+use terrace_disk::{DiskError, Log, LogOptions, Need, Replayed, replay};
 use terrace_medium::files::Files;
 use terrace_testkit::simfs::SimFs;
 
@@ -128,9 +128,9 @@ fn segment_is_prepared_ahead() {
     let files = disk();
     let (_, log) = open(&files).unwrap();
     assert!(!log.prepare().unwrap(), "the first one is there");
-    append(&log, &known(1, 1000)).unwrap();
-    assert!(!log.prepare().unwrap(), "a quarter is used");
-    append(&log, &known(2, 1000)).unwrap();
+    append(&log, &known(1, 100)).unwrap();
+    assert!(!log.prepare().unwrap(), "hardly any is used");
+    append(&log, &known(2, 1900)).unwrap();
     assert!(log.prepare().unwrap());
     assert!(!log.prepare().unwrap(), "one is enough");
     let syncs = files.sync_count();
@@ -141,6 +141,36 @@ fn segment_is_prepared_ahead() {
     log.sync(log.end()).unwrap();
     assert_eq!(files.sync_count(), syncs + 2, "both segments");
     assert_eq!(log.durable(), log.end());
+}
+
+#[test]
+fn full_disk_takes_records_that_make_room_only() {
+    let files = disk();
+    files.set_capacity(64 << 10);
+    let options = LogOptions { segment_bytes: 16 << 10, reserve_bytes: 16 << 10 };
+    let open = || {
+        let (records, replayed) = read(&files).unwrap();
+        (records, Log::open(&files, directory(), STORE, options, &replayed, false).unwrap())
+    };
+    let add = |log: &Log<SimFs>, seq: u64, need| log.append((seq, 1), &[&[7; 1000]], need);
+    let (_, log) = open();
+    let refused = (1..).find(|&seq| add(&log, seq, Need::Room).is_err()).expect("the disk runs full");
+    log.write(log.end()).unwrap();
+    assert!(log.reserve().is_kept());
+    // What is kept takes more than a segment's worth of them.
+    let last = refused + 10;
+    (refused..=last).for_each(|seq| _ = add(&log, seq, Need::Reserve).expect("room was kept"));
+    log.write(log.end()).unwrap();
+    let is_full = |log: &Log<SimFs>| matches!(add(log, last + 1, Need::Room), Err(DiskError::Full { .. }));
+    assert!(is_full(&log) && !log.prepare().unwrap(), "the room is not kept, so nothing else is taken");
+    drop(log);
+    let (records, log) = open();
+    assert_eq!(records.len() as u64, last);
+    assert!(is_full(&log), "a restart changes nothing");
+    assert!(add(&log, last + 1, Need::Reserve).is_ok());
+    log.release(last).unwrap();
+    assert!(log.prepare().unwrap() && log.reserve().is_kept(), "there is room to keep again");
+    add(&log, last + 2, Need::Room).unwrap();
 }
 
 #[test]
