@@ -102,6 +102,7 @@ impl<F: Files> Wip<F> {
             let flush = |old: &Bucket<F>| {
                 let mut new = Bucket::clone(old);
                 new.frozen.retain(|other| !Arc::ptr_eq(other, memtable));
+                new.passed = new.passed.max(memtable.last_seq());
                 new.levels[0].tables.extend(tables.iter().map(|(_, table)| Arc::clone(table)));
                 if !edit.flushed.is_empty() {
                     new.flushed = flushed;

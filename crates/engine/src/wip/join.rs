@@ -81,6 +81,7 @@ impl<F: Files> Wip<F> {
 
     fn joined(&self, low: &Bucket<F>, high: &Bucket<F>, id: u64, flushed: u64) -> Bucket<F> {
         let mut joined = Bucket::new(id, &low.low, self.new_memtable(), flushed);
+        joined.passed = low.passed.max(high.passed);
         for bucket in [low, high] {
             for (level, of) in joined.levels.iter_mut().zip(&bucket.levels) {
                 level.tables.extend(of.tables.iter().cloned());

@@ -304,7 +304,8 @@ fn divided<F: Files>(state: &State<F>, merging: &Merging<F>, level: usize, table
             return Arc::clone(bucket);
         }
         let mut child = Bucket::clone(bucket);
-        child.parent = None;
+        let parent = child.parent.take().expect("a child has it");
+        child.passed = child.passed.max(parent.passed);
         let own = tables.iter().filter(|(to, _)| *to == child.id).map(|(_, table)| Arc::clone(table));
         child.levels[level].tables.splice(0..0, own);
         Arc::new(child)

@@ -50,6 +50,9 @@ pub(super) struct Bucket<F: Files> {
     pub(super) freeze_at: u64,
     /// All items below this sequence number lie in tables.
     pub(super) flushed: u64,
+    /// The highest sequence number that has left its MemTables since the store was opened. A flush
+    /// or a merge may have dropped the item, so tables do not tell.
+    pub(super) passed: u64,
     /// The oldest first.
     pub(super) frozen: Vec<Arc<MemTable>>,
     pub(super) levels: [Level<F>; LEVELS],
@@ -68,6 +71,7 @@ impl<F: Files> Clone for Bucket<F> {
             active: Arc::clone(&self.active),
             freeze_at: self.freeze_at,
             flushed: self.flushed,
+            passed: self.passed,
             frozen: self.frozen.clone(),
             levels: self.levels.clone(),
             parent: self.parent.clone(),
@@ -87,6 +91,7 @@ impl<F: Files> Bucket<F> {
             active: Arc::new(active),
             freeze_at,
             flushed,
+            passed: 0,
             frozen: Vec::new(),
             levels: Default::default(),
             parent: None,
@@ -97,6 +102,20 @@ impl<F: Files> Bucket<F> {
     /// All MemTables, the newest first.
     pub(super) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         std::iter::once(&self.active).chain(self.frozen.iter().rev())
+    }
+
+    /// Whether `key` may have a version behind the number `since`, whatever has become of it. May
+    /// say yes for a key that has none.
+    pub(super) fn may_have_changed(&self, key: &[u8], since: u64) -> bool {
+        match self.memtables().find_map(|memtable| memtable.newest(key)) {
+            Some(seq) => seq > since,
+            // What has left its MemTables is newer than all of the parent, also if that is still in
+            // memory.
+            None => {
+                self.passed > since
+                    || self.parent.as_ref().is_some_and(|parent| parent.may_have_changed(key, since))
+            }
+        }
     }
 
     /// All tables, the newest first, with their levels.

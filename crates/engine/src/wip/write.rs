@@ -69,9 +69,12 @@ impl<F: Files> Wip<F> {
 
     /// Adds items to MemTables, and makes them visible.
     fn add(&self, writer: &mut Writer, mut state: Present<F>, first: u64, drafts: &[Draft<'_>]) {
-        for draft in drafts.iter().filter(|draft| matches!(draft.content, Content::Tombstone)) {
-            self.removals.count(draft.key);
-        }
+        // What expires goes without another write, and once it is dropped, without a trace.
+        let goes = |draft: &&Draft<'_>| match draft.content {
+            Content::Tombstone => true,
+            Content::Put { expires_at, .. } => expires_at.is_some(),
+        };
+        drafts.iter().filter(goes).for_each(|draft| self.removals.count(draft.key));
         let mut full = Vec::new();
         for (draft, seq) in drafts.iter().zip(first..) {
             let item = Item { key: draft.key, seq, content: draft.content };
@@ -109,18 +112,7 @@ impl<F: Files> Wip<F> {
         mut keys: impl Iterator<Item = &'k [u8]>,
     ) -> bool {
         self.cleared_at.load(Relaxed) <= since
-            && keys.all(|key| {
-                let bucket = state.bucket(key);
-                let parent = bucket.parent.iter().flat_map(|parent| parent.memtables());
-                match bucket.memtables().chain(parent).find_map(|memtable| memtable.newest(key)) {
-                    Some(seq) => seq <= since,
-                    // It may have been flushed meanwhile.
-                    None => {
-                        let parent = bucket.parent.iter().flat_map(|parent| parent.tables());
-                        bucket.tables().chain(parent).all(|(_, table)| table.properties().seqs.1 <= since)
-                    }
-                }
-            })
+            && keys.all(|key| !state.bucket(key).may_have_changed(key, since))
     }
 
     /// Writes that do not depend on what is there.

@@ -14,6 +14,7 @@ mod tiered_damage;
 mod tiered_order;
 mod tiered_threads;
 mod wip;
+mod wip_changes;
 mod wip_damage;
 mod wip_faults;
 mod wip_moments;
