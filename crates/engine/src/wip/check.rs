@@ -5,7 +5,7 @@ use super::merging::Merging;
 use super::store::Wip;
 use super::table::Table;
 use crate::engine::Salvage;
-use crate::{Direction, ReadError, Report, WriteError};
+use crate::{Direction, ReadError, Report, Rest, WriteError};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
@@ -90,6 +90,7 @@ impl<F: Files> Wip<F> {
 
     /// Merges all tables of a bucket into one.
     pub(super) fn merge_whole(&self, id: u64) -> Result<(), WriteError> {
+        self.end_split(id)?;
         while !self.jobs.claim(id) {
             // The job that it has goes on.
             self.step_merge()?;
@@ -97,6 +98,22 @@ impl<F: Files> Wip<F> {
         let merged = self.merge_tables(id);
         self.jobs.release(id);
         merged
+    }
+
+    /// Waits until the bucket that this one was split from has been divided, and does what that
+    /// needs: until then, part of its items lie there. A damaged one stays as it is.
+    fn end_split(&self, id: u64) -> Result<(), WriteError> {
+        loop {
+            let state = self.state.load_full();
+            let parent = state.position(id).and_then(|nth| state.buckets[nth].parent.as_ref());
+            if parent.is_none_or(|parent| self.jobs.is_damaged(parent.id)) {
+                return Ok(());
+            }
+            drop(state);
+            if [self.step_flush()?, self.step_merge()?] == [Rest::Idle; 2] {
+                self.jobs.wait(std::time::Duration::from_millis(10));
+            }
+        }
     }
 
     fn merge_tables(&self, id: u64) -> Result<(), WriteError> {

@@ -259,23 +259,28 @@ impl<F: Files> Wip<F> {
         Ok(self.log.close()?)
     }
 
-    /// Does what there is to do, until nothing is left.
-    fn work(&self) -> Result<(), WriteError> {
-        loop {
-            let rests = [self.step_flush()?, self.step_merge()?];
-            if rests == [Rest::Idle; 2] {
-                if self.is_idle() {
-                    return Ok(());
-                }
+    /// Flushes all that is in memory when it is called, and not what comes meanwhile.
+    fn flush_all(&self) -> Result<(), WriteError> {
+        let last = self.freeze_all();
+        let is_in_memory = || {
+            let state = self.state.load();
+            state.memtables().any(|memtable| memtable.first_seq().is_some_and(|first| first <= last))
+        };
+        while is_in_memory() {
+            if self.step_flush()? == Rest::Idle {
+                // Another thread is at it.
                 self.jobs.wait(std::time::Duration::from_millis(10));
             }
         }
+        Ok(())
     }
 
-    fn freeze_all(&self) {
+    /// Freezes all MemTables. Returns the number of the last item in them.
+    fn freeze_all(&self) -> u64 {
         let mut writer = self.writer();
         let state = self.state.load_full();
         state.buckets.iter().for_each(|bucket| self.freeze(&mut writer, bucket.id));
+        writer.next_seq - 1
     }
 }
 
@@ -304,8 +309,7 @@ impl<F: Files> Ordered for Wip<F> {
 impl<F: Files> OnDisk for Wip<F> {
     fn flush(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
-        self.freeze_all();
-        self.work()
+        self.flush_all()
     }
 
     fn checkpoint(&self, directory: &Path) -> Result<(), WriteError> {

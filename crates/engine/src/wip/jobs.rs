@@ -119,10 +119,9 @@ impl<F: Files> Jobs<F> {
         self.announce();
     }
 
-    /// Whether a thread is at a job.
-    fn is_busy(&self) -> bool {
-        let known = self.known();
-        !known.merging.is_empty() || !known.flushing.is_empty()
+    /// Whether a table of the bucket is damaged, so that it is merged no more.
+    pub(super) fn is_damaged(&self, id: u64) -> bool {
+        self.known().damaged.contains(&id)
     }
 }
 
@@ -368,11 +367,6 @@ impl<F: Files> Wip<F> {
     /// Bytes of MemTables that are to be flushed.
     pub(super) fn frozen_bytes(&self) -> u64 {
         self.state.load().frozen_bytes
-    }
-
-    /// Whether nothing is to be done, and nobody does anything.
-    pub(super) fn is_idle(&self) -> bool {
-        !self.jobs.is_busy() && self.frozen_bytes() == 0
     }
 }
 

@@ -209,10 +209,9 @@ impl<F: Files> Wip<F> {
     fn install(&self, merging: &mut Merging<F>) -> Result<(), WriteError> {
         let tables = self.open_tables(&merging.outputs)?;
         let level = merging.level();
-        let is_oldest = match merging.what {
-            What::Level(from) => from == level,
-            What::Whole | What::Division(_) => true,
-        };
+        // All other merges take all tables of the level that they write to. What may have come in
+        // front meanwhile is a division's, so it is older.
+        let is_oldest = matches!(merging.what, What::Division(_));
         let mut edit = Edit {
             added: tables.iter().map(|(to, table)| added(*to, level, table, is_oldest)).collect(),
             removed: merging.inputs.iter().map(|table| table.number).collect(),
@@ -285,13 +284,12 @@ fn replaced<F: Files>(
     let nth = state.position(merging.bucket.id).expect("no other thread removes it: it has a job");
     let mut bucket = Bucket::clone(&state.buckets[nth]);
     let is_input = |table: &Arc<Table<F>>| merging.inputs.iter().any(|input| input.number == table.number);
-    for level in &mut bucket.levels[from.clone()] {
+    for level in &mut bucket.levels[from] {
         level.tables.retain(|table| !is_input(table));
         level.reads.store(0, Relaxed);
     }
-    let place = if from.contains(&to) { 0 } else { bucket.levels[to].tables.len() };
-    let tables = tables.iter().map(|(_, table)| Arc::clone(table));
-    bucket.levels[to].tables.splice(place..place, tables);
+    // What is left in that level is older: a merge into it takes all its tables, or none.
+    bucket.levels[to].tables.extend(tables.iter().map(|(_, table)| Arc::clone(table)));
     state.with(bucket)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use terrace_disk::DiskError;
 use terrace_engine::wip::Wip;
 use terrace_engine::{
-    Chore, Cursor, Durability, Durably, Engine, ManualClock, OnDisk, Put, ReadError, Write, WriteError,
+    Chore, Cursor, Durability, Durably, Engine, ManualClock, OnDisk, Put, ReadError, Rest, Write, WriteError,
     WriteKind,
 };
 use terrace_medium::files::Files;
@@ -85,7 +85,13 @@ impl Step {
                 store.commit(&writes, &[], Durably::Store).map(drop)
             }
             Self::Clear => store.clear(Durably::Store),
-            Self::Flush => OnDisk::flush(store),
+            Self::Flush => {
+                OnDisk::flush(store)?;
+                // The tiered engine does it all at once.
+                let merges = store.stats().disk.is_some();
+                while merges && store.step(Chore::Merge, &|| false) == Rest::More {}
+                Ok(())
+            }
             Self::Work(chore) => {
                 let _ = store.step(*chore, &|| false);
                 Ok(())

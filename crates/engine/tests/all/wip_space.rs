@@ -208,10 +208,12 @@ fn deleted_keys_side_by_side_go_before_the_rest() {
     };
     (0..3 * KEYS).for_each(|number| put(number).unwrap());
     terrace_engine::OnDisk::flush(&store).unwrap();
+    work(&store);
     for number in KEYS..2 * KEYS {
         store.delete(&number.to_be_bytes(), Durably::Later).unwrap();
     }
     terrace_engine::OnDisk::flush(&store).unwrap();
+    work(&store);
     assert_seek(&store, KEYS, 2 * KEYS);
 }
 
