@@ -1,6 +1,6 @@
 //! Optional capabilities of engines.
 
-use crate::{Durability, Durably, Entry, Memory, ReadError, WriteError};
+use crate::{Chore, Durability, Durably, Entry, Memory, ReadError, WriteError};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::time::Duration;
@@ -145,6 +145,13 @@ pub trait OnDisk {
 
     /// Posts a text for processes that have not opened the store. Returns whether it was written.
     fn post_notice(&self, text: &str) -> bool;
+
+    /// Why the last step of this work has failed; `None` if it has not. It is tried again, ever
+    /// less often.
+    fn trouble(&self, chore: Chore) -> Option<WriteError> {
+        let _ = chore;
+        None
+    }
 
     /// Bytes of items that merges have read since the store was opened.
     fn merged_bytes(&self) -> u64;

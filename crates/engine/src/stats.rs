@@ -129,6 +129,10 @@ pub struct DiskStats {
     pub joins: u64,
     /// Sequence numbers that readers hold.
     pub snapshots: u64,
+    /// Flushes and merges that failed. They are tried again, ever less often.
+    pub failures: u64,
+    /// 1 if the last flush or the last merge has failed; else 0.
+    pub is_failing: u64,
 }
 
 /// A figure of [`TierStats`]: for programs that show all of them.

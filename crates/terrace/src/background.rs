@@ -332,7 +332,7 @@ fn work_on_disk(engine: &dyn Engine, signal: &Signal, chores: &[Chore], rate: Op
     let began = std::time::Instant::now();
     let rate = rate.map_or_else(Rate::unlimited, |rate| Rate::new(rate, rate));
     let merged = || engine.on_disk().map_or(0, |disk| disk.merged_bytes());
-    let mut before = merged();
+    let (mut before, mut troubles) = (merged(), Troubles::default());
     while !signal.is_stopping() {
         let now = merged();
         let delay = rate.grant(now - before, began.elapsed());
@@ -346,9 +346,36 @@ fn work_on_disk(engine: &dyn Engine, signal: &Signal, chores: &[Chore], rate: Op
             if engine.step(chore, &|| signal.is_stopping()) == Rest::More {
                 rest = Rest::More;
             }
+            let trouble = engine.on_disk().and_then(|disk| disk.trouble(chore));
+            let line = troubles.note(chore, trouble.map(|error| error.to_string()));
+            line.into_iter().for_each(|(level, line)| log::log!(level, "{line}"));
         }
         if rest == Rest::Idle {
             engine.on_disk().inspect(|disk| disk.wait_for_work(WORK_EVERY));
+        }
+    }
+}
+
+/// The work that fails, as far as the log knows.
+#[derive(Default)]
+struct Troubles(Vec<Chore>);
+
+impl Troubles {
+    /// Notes whether work fails, and why. Returns a line for the log when that begins, and when it
+    /// ends.
+    fn note(&mut self, chore: Chore, trouble: Option<String>) -> Option<(log::Level, String)> {
+        let what = if chore == Chore::Flush { "flushes" } else { "merges" };
+        match (trouble, self.0.iter().position(|&known| known == chore)) {
+            (Some(why), None) => {
+                self.0.push(chore);
+                let line = format!("{what} of the store fail, and are tried again ever less often: {why}");
+                Some((log::Level::Warn, line))
+            }
+            (None, Some(nth)) => {
+                self.0.remove(nth);
+                Some((log::Level::Info, format!("{what} of the store go on")))
+            }
+            _ => None,
         }
     }
 }
@@ -404,6 +431,22 @@ mod tests {
         assert_eq!(steps(Duration::ZERO, 4), 1);
         signal.state().stopping = true;
         assert_eq!(steps(Duration::MAX, 4), 1);
+    }
+
+    #[test]
+    fn failing_work_is_logged_when_it_begins_and_ends() {
+        let mut troubles = Troubles::default();
+        let line = troubles.note(Chore::Log, Some("no room for z".into())).expect("it begins").1;
+        assert!(line.ends_with("no room for z"), "{line}");
+        let mut level = |chore, why: Option<&str>| Some(troubles.note(chore, why.map(String::from))?.0);
+        assert_eq!(level(Chore::Merge, None), None);
+        assert_eq!(level(Chore::Merge, Some("no room for a")), Some(log::Level::Warn));
+        assert_eq!(level(Chore::Merge, Some("no room for b")), None);
+        assert_eq!(level(Chore::Flush, Some("no room for c")), Some(log::Level::Warn));
+        assert_eq!(level(Chore::Merge, None), Some(log::Level::Info));
+        assert_eq!(level(Chore::Merge, None), None);
+        assert_eq!(level(Chore::Flush, Some("no room for d")), None);
+        assert_eq!(level(Chore::Flush, None), Some(log::Level::Info));
     }
 
     #[test]

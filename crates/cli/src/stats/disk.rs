@@ -31,6 +31,8 @@ impl Disk {
         stats.splits = count("disk_splits_total")?;
         stats.joins = count("disk_joins_total")?;
         stats.snapshots = count("disk_snapshots")?;
+        stats.failures = count("disk_failures_total")?;
+        stats.is_failing = count("disk_failing")?;
         stats.stalls = count("disk_stalls_total")?;
         stats.delays = count("disk_delays_total")?;
         stats.stalled_ms = count("disk_stalled_ms_total")?;
@@ -68,6 +70,12 @@ impl Disk {
         let joins = counted(self.0.joins, "join", "joins");
         let (flushes, merges) = (thousands(self.0.flushes), thousands(self.0.compactions));
         row("work", format!("{flushes} flushes, {merges} merges, {splits}, {joins}"))?;
+        if self.0.failures > 0 {
+            let failures = counted(self.0.failures, "flush or merge", "flushes and merges");
+            let now =
+                if self.0.is_failing > 0 { "the last one too; see the server's log" } else { "none now" };
+            row("failed", format!("{failures}; {now}"))?;
+        }
         row("blocks read", thousands(self.0.blocks_read))?;
         row("snapshots", thousands(self.0.snapshots))?;
         let stalled = duration(Duration::from_millis(self.0.stalled_ms));
@@ -91,6 +99,8 @@ impl Disk {
         field("disk_splits", json!(self.0.splits));
         field("disk_joins", json!(self.0.joins));
         field("disk_snapshots", json!(self.0.snapshots));
+        field("disk_failures", json!(self.0.failures));
+        field("disk_failing", json!(self.0.is_failing));
         field("disk_stalls", json!(self.0.stalls));
         field("disk_delays", json!(self.0.delays));
         field("disk_stalled_ms", json!(self.0.stalled_ms));

@@ -161,12 +161,12 @@ impl<F: Files> Engine for Wip<F> {
             return Rest::Idle;
         }
         let done = match chore {
-            Chore::Flush => self.step_flush(),
-            Chore::Merge => self.step_merge(),
+            Chore::Flush => self.retry_flush(),
+            Chore::Merge => self.retry_merge(),
             Chore::Log => self.step_log(),
             _ => Ok(Rest::Idle),
         };
-        // What stops the writes has been noted. Anything else is tried again by the next call.
+        // What stops the writes has been noted. Anything else is tried again later.
         done.unwrap_or(Rest::Idle)
     }
 
@@ -346,6 +346,14 @@ impl<F: Files> OnDisk for Wip<F> {
         self.directory.post(&self.files, text).is_ok()
     }
 
+    fn trouble(&self, chore: Chore) -> Option<WriteError> {
+        match chore {
+            Chore::Flush => self.jobs.flushes.error(),
+            Chore::Merge => self.jobs.merges.error(),
+            _ => None,
+        }
+    }
+
     fn merged_bytes(&self) -> u64 {
         self.counters.merged.load(Relaxed)
     }
@@ -433,6 +441,8 @@ impl<F: Files> Wip<F> {
             splits: self.counters.splits.load(Relaxed),
             joins: self.counters.joins.load(Relaxed),
             snapshots: self.snapshots.figures().0 as u64,
+            failures: self.jobs.flushes.failures() + self.jobs.merges.failures(),
+            is_failing: u64::from(self.jobs.flushes.error().is_some() || self.jobs.merges.error().is_some()),
         });
         stats
     }

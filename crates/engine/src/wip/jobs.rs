@@ -15,6 +15,7 @@
 
 use super::garbage::Content;
 use super::merging::Merging;
+use super::retry::Retry;
 use super::state::{Bucket, LEVELS, State};
 use super::store::Wip;
 use crate::{Rest, WriteError};
@@ -42,6 +43,9 @@ pub(super) struct Jobs<F: Files> {
     state: Mutex<Known<F>>,
     /// Something has changed: there may be work, or room.
     changed: Condvar,
+    /// What has become of the last flush, and of the last merge.
+    pub(super) flushes: Retry,
+    pub(super) merges: Retry,
 }
 
 struct Known<F: Files> {
@@ -75,7 +79,8 @@ impl<F: Files> Default for Jobs<F> {
             quiet: (0, 0),
             announced: 0,
         };
-        Self { state: Mutex::new(known), changed: Condvar::new() }
+        let (flushes, merges) = (Retry::default(), Retry::default());
+        Self { state: Mutex::new(known), changed: Condvar::new(), flushes, merges }
     }
 }
 
@@ -126,6 +131,27 @@ impl<F: Files> Jobs<F> {
 }
 
 impl<F: Files> Wip<F> {
+    /// [`Wip::step_flush`], unless that has failed a moment ago.
+    pub(super) fn retry_flush(&self) -> Result<Rest, WriteError> {
+        match self.jobs.flushes.too_early(self.settings.clock.now_ms()) {
+            Some(_) => Ok(Rest::Idle),
+            None => self.step_flush(),
+        }
+    }
+
+    /// [`Wip::step_merge`], unless a merge has failed a moment ago.
+    pub(super) fn retry_merge(&self) -> Result<Rest, WriteError> {
+        if self.jobs.merges.too_early(self.settings.clock.now_ms()).is_some() {
+            return Ok(Rest::Idle);
+        }
+        let done = self.step_merge()?;
+        if done == Rest::Idle {
+            // What has failed is not to be done any more.
+            self.jobs.merges.succeed();
+        }
+        Ok(done)
+    }
+
     /// Flushes a frozen MemTable, if there is one that no thread flushes.
     pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
         let Some((bucket, is_parent)) = self.take_flush() else { return Ok(Rest::Idle) };
@@ -133,6 +159,10 @@ impl<F: Files> Wip<F> {
             Err(error) if self.gets_reserve(&error) => self.flush(&bucket, is_parent),
             flushed => flushed,
         };
+        match &flushed {
+            Ok(()) => self.jobs.flushes.succeed(),
+            Err(error) => self.jobs.flushes.fail(self.settings.clock.now_ms(), error),
+        }
         self.jobs.known().flushing.remove(&bucket.id);
         self.jobs.announce();
         flushed.map(|()| Rest::More)
@@ -153,13 +183,25 @@ impl<F: Files> Wip<F> {
         Some((Arc::clone(bucket), is_parent))
     }
 
-    /// Does a step of a merge, a division, or the beginning of a split.
+    /// Does a step of a merge, a division, or the beginning of a split, or joins buckets.
     pub(super) fn step_merge(&self) -> Result<Rest, WriteError> {
-        let Some(mut merging) = self.take_merge()? else {
+        let done = self.step_some_merge();
+        done.inspect_err(|error| self.jobs.merges.fail(self.settings.clock.now_ms(), error))
+    }
+
+    fn step_some_merge(&self) -> Result<Rest, WriteError> {
+        let taken = match self.take_merge() {
+            Err(error) if self.gets_reserve(&error) => self.take_merge(),
+            taken => taken,
+        };
+        let Some(mut merging) = taken? else {
             let has_joined = self.is_quiet(&mut self.jobs.known()) && self.join_some()?;
             return Ok(if has_joined { Rest::More } else { Rest::Idle });
         };
         let done = self.go_on(&mut merging);
+        if let Ok(true) = done {
+            self.jobs.merges.succeed();
+        }
         let mut known = self.jobs.known();
         match done {
             Ok(false) => known.waiting.push_back(merging),
@@ -318,7 +360,13 @@ impl<F: Files> Wip<F> {
         self.slow_down(bytes);
         if self.frozen_bytes() > self.frozen_max() {
             let began = self.settings.clock.now_ms();
-            self.wait_for_room()?;
+            self.wait_for_room().or_else(|error| {
+                // Removals are how a full disk gets room.
+                let are_removals =
+                    drafts.iter().all(|draft| matches!(draft.content, terrace_disk::Content::Tombstone));
+                let may_go_on = are_removals && self.frozen_bytes() <= 2 * self.frozen_max();
+                if may_go_on { self.standing.check_writable() } else { Err(error) }
+            })?;
             self.counters.stalls.fetch_add(1, Relaxed);
             let took = self.settings.clock.now_ms().saturating_sub(began);
             self.counters.stalled_ms.fetch_add(took, Relaxed);
@@ -328,7 +376,7 @@ impl<F: Files> Wip<F> {
         while is_first && tables() >= 2 * MAX_COUNT {
             is_first = false;
             // Where it fails, others tell: the write itself needs no merge.
-            let _ = self.step_merge();
+            let _ = self.retry_merge();
         }
         Ok(())
     }
@@ -352,11 +400,23 @@ impl<F: Files> Wip<F> {
     fn wait_for_room(&self) -> Result<(), WriteError> {
         while self.frozen_bytes() > self.frozen_max() {
             self.standing.check_writable()?;
+            if let Some(error) = self.jobs.flushes.too_early(self.settings.clock.now_ms())
+                && !self.has_room_for_flush()
+            {
+                return Err(error);
+            }
             if self.step_flush()? == Rest::Idle {
                 self.jobs.wait(Duration::from_millis(100));
             }
         }
         Ok(())
+    }
+
+    /// Whether the disk has room for a flush, as far as it can tell.
+    fn has_room_for_flush(&self) -> bool {
+        let state = self.state.load();
+        let frozen = state.memtables().map(|memtable| memtable.memory()).max().unwrap_or(0);
+        self.files.free_bytes(self.path()).is_ok_and(|free| free >= frozen)
     }
 
     /// Bytes of frozen MemTables from which on writes wait.

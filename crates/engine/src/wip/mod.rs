@@ -27,6 +27,7 @@ mod open;
 mod range;
 mod read;
 mod refill;
+mod retry;
 mod salvage;
 mod snapshots;
 mod split;

@@ -4,7 +4,9 @@ use crate::subject::{OfTiered, OfWip, Subject, clock};
 use crate::wip::{Model, PATH};
 use crate::wip_script::{Step, contents, history};
 use std::collections::BTreeSet;
-use terrace_engine::{Chore, Durability, Durably, Engine, Put, WriteError};
+use std::path::Path;
+use terrace_engine::{Chore, Durability, Durably, Engine, Put, Rest, WriteError};
+use terrace_medium::files::Files;
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
 
 /// The settings of these tests: those of the disk engine are larger than its smallest ones.
@@ -218,4 +220,74 @@ fn try_full<S: Subject>() {
     drop(store);
     files.crash(3);
     assert!(contents(&S::open(files, PATH, usual::<S>()).unwrap()).unwrap() == expected);
+}
+
+/// A merge that finds no room writes until there is none, each time.
+#[test]
+fn merges_on_a_full_disk_are_tried_ever_less_often() {
+    let (files, clock) = (SimFs::new(["/data"]), clock());
+    let store = OfWip::create(files.clone(), PATH, OfWip::small(Durability::Process, &clock)).unwrap();
+    let put = |number: u64| {
+        let key = number.to_be_bytes();
+        store.put(Put { key: &key, value: &[number as u8; 500], expires_at: None }, Durably::Store).unwrap();
+    };
+    let stats = || store.stats().disk.unwrap();
+    (0..400).for_each(|number| {
+        put(number);
+        while store.step(Chore::Flush, &|| false) == Rest::More {}
+    });
+    while store.step(Chore::Log, &|| false) == Rest::More {}
+    assert!(stats().tables[0] > 8, "enough for a merge");
+    files.set_capacity(1 << 30);
+    let used = (1 << 30) - files.free_bytes(Path::new(PATH)).unwrap();
+    files.set_capacity(used + 4096);
+    let step = |times: u64| (0..times).for_each(|_| _ = store.step(Chore::Merge, &|| false));
+    step(1000);
+    assert_eq!((stats().failures, stats().is_failing), (1, 1));
+    let trouble = store.on_disk().unwrap().trouble(Chore::Merge).expect("it fails");
+    assert!(trouble.to_string().contains("no room"), "{trouble}");
+    // Ten minutes, with ten steps a second.
+    (0..6000).for_each(|_| {
+        clock.advance(100);
+        step(1);
+    });
+    assert!((15..30).contains(&stats().failures), "{} attempts", stats().failures);
+    files.set_capacity(1 << 30);
+    clock.advance(30_000);
+    step(1);
+    assert_eq!(stats().is_failing, 0);
+    step(1000);
+    assert!(
+        stats().compactions > 0
+            && stats().tables[0] < 3
+            && store.on_disk().unwrap().trouble(Chore::Merge).is_none()
+    );
+}
+
+/// A full disk, but room in the log: a write is refused only because a flush has none.
+#[test]
+fn writes_that_need_a_flush_go_on_when_there_is_room() {
+    let (files, clock) = (SimFs::new(["/data"]), clock());
+    let mut settings = OfWip::small(Durability::Process, &clock);
+    (settings.segment_bytes, settings.log_bytes) = (4 << 20, 8 << 20);
+    let store = OfWip::create(files.clone(), PATH, settings).unwrap();
+    let put = |number: u64| {
+        let key = number.to_be_bytes();
+        store.put(Put { key: &key, value: &[number as u8; 500], expires_at: None }, Durably::Store)
+    };
+    put(0).unwrap();
+    files.set_capacity(1 << 30);
+    files.set_capacity((1 << 30) - files.free_bytes(Path::new(PATH)).unwrap() + 2000);
+    let refused = (1..).find(|&number| put(number).is_err()).expect("the disk runs full");
+    let failures = || store.stats().disk.unwrap().failures;
+    assert_eq!(failures(), 1);
+    (0..100).for_each(|_| assert!(put(refused).is_err()));
+    assert_eq!(failures(), 1, "what is known to fail is not tried");
+    // Removals are how the disk gets room.
+    (0..100u64).for_each(|number| store.delete(&number.to_be_bytes(), Durably::Store).unwrap());
+    assert!(store.remove(&(refused - 1).to_be_bytes(), Durably::Store).unwrap());
+    assert!(put(refused).is_err());
+    files.set_capacity(1 << 30);
+    (refused..refused + 1000).for_each(|number| put(number).expect("there is room again"));
+    assert!(store.get(&0u64.to_be_bytes()).unwrap().is_none());
 }

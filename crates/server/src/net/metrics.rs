@@ -297,6 +297,7 @@ fn disk_figures(page: &mut Page<'_>, disk: &DiskStats) -> fmt::Result {
         ("disk_memtable_bytes", "Memory of writes that no table has yet", disk.memtable_bytes),
         ("disk_cache_bytes", "Memory of cached blocks", disk.cache_bytes),
         ("disk_snapshots", "Snapshots that readers hold", disk.snapshots),
+        ("disk_failing", "1 if the last flush or merge has failed", disk.is_failing),
     ];
     gauges.into_iter().try_for_each(|(name, help, value)| page.gauge(name, help, value))?;
     let counters = [
@@ -308,6 +309,7 @@ fn disk_figures(page: &mut Page<'_>, disk: &DiskStats) -> fmt::Result {
         ("disk_compactions", "Merges of tables", disk.compactions),
         ("disk_splits", "Buckets split", disk.splits),
         ("disk_joins", "Pairs of small buckets joined", disk.joins),
+        ("disk_failures", "Flushes and merges that failed", disk.failures),
         ("disk_stalls", "Writes that waited for background work", disk.stalls),
         ("disk_delays", "Writes delayed by a millisecond, as flushes fell behind", disk.delays),
         ("disk_stalled_ms", "Milliseconds that writes waited for background work", disk.stalled_ms),
