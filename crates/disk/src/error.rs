@@ -1,5 +1,6 @@
 //! Errors of files.
 
+use crate::bounded::{self, EMFILE};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -100,6 +101,19 @@ impl DiskError {
         }
     }
 
+    /// What is to be done if no file could be opened, because so many are; `None` if something else
+    /// failed.
+    pub fn lacks_descriptors(&self) -> Option<&'static str> {
+        let Self::Io { error, .. } = self else { return None };
+        bounded::is_out_of_descriptors(error).then(|| match error.raw_os_error() {
+            Some(EMFILE) => {
+                "this process has as many files open as it may; raise its limit (`ulimit -n`, or LimitNOFILE \
+                 of systemd), or close some connections"
+            }
+            _ => "the system has as many files open as it may; raise its limit (sysctl fs.file-max)",
+        })
+    }
+
     /// Damage in the file at `path`, at this offset: [`DiskError::Corrupt`].
     pub fn corrupt(path: &Path, offset: u64, what: &'static str) -> Self {
         Self::Corrupt { path: path.into(), offset, what }
@@ -109,7 +123,13 @@ impl DiskError {
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { action, path, error } => write!(f, "cannot {action} {}: {error}", path.display()),
+            Self::Io { action, path, error } => {
+                write!(f, "cannot {action} {}: ", path.display())?;
+                match self.lacks_descriptors() {
+                    Some(what) => f.write_str(what),
+                    None => error.fmt(f),
+                }
+            }
             Self::Full { path, error } => {
                 write!(f, "no room for {}: {error}; free some space and try again", path.display())
             }

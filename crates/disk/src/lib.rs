@@ -5,6 +5,7 @@
 //! files ([`Files`](terrace_medium::files::Files)), so a test can replace the disk.
 #![forbid(unsafe_code)]
 
+mod bounded;
 pub mod codec;
 pub mod cold;
 mod directory;
@@ -19,6 +20,7 @@ mod source;
 mod table;
 mod versions;
 
+pub use bounded::{BoundedFile, BoundedFiles};
 pub use directory::{Directory, Identity};
 pub use error::DiskError;
 pub use item::{Content, Item};

@@ -146,6 +146,11 @@ pub trait OnDisk {
     /// Posts a text for processes that have not opened the store. Returns whether it was written.
     fn post_notice(&self, text: &str) -> bool;
 
+    /// How many tables it keeps open for reads, about, at most; `None` if all of them.
+    fn most_open(&self) -> Option<u64> {
+        None
+    }
+
     /// Why the last step of this work has failed; `None` if it has not. It is tried again, ever
     /// less often.
     fn trouble(&self, chore: Chore) -> Option<WriteError> {

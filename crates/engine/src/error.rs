@@ -76,6 +76,13 @@ pub enum ReadError {
         /// The error that the operating system reported.
         kind: io::ErrorKind,
     },
+    /// A file of the store cannot be opened, because so many are open. The store is sound.
+    Descriptors {
+        /// The file.
+        file: Arc<Path>,
+        /// Which limit it is, and what to do.
+        what: &'static str,
+    },
     /// The store was opened by the process that this one was forked from.
     Forked,
     /// The store's index keeps no order, so it has no ranges.
@@ -147,6 +154,13 @@ pub enum WriteError {
         /// The error that the operating system reported.
         kind: io::ErrorKind,
     },
+    /// As [`ReadError::Descriptors`].
+    Descriptors {
+        /// The file.
+        file: Arc<Path>,
+        /// Which limit it is, and what to do.
+        what: &'static str,
+    },
     /// The write asks for more durability than the store provides.
     Durability {
         /// What was asked for.
@@ -215,6 +229,7 @@ impl From<ReadError> for WriteError {
                 Self::Corrupt { place, what }
             }
             ReadError::Io { file, offset, kind } => Self::Io { file, offset, kind },
+            ReadError::Descriptors { file, what } => Self::Descriptors { file, what },
             ReadError::Forked => Self::Forked,
             ReadError::Unordered { index } => Self::Unordered { index },
             ReadError::InvalidCursor => Self::InvalidCursor,
@@ -312,6 +327,7 @@ impl fmt::Display for ReadError {
                 corrupt(f, place, what)
             }
             Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
+            Self::Descriptors { file, what } => write!(f, "cannot open {}: {what}", file.display()),
             Self::Forked => Forked.fmt(f),
             Self::Unordered { index } => unordered(f, index),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
@@ -352,6 +368,7 @@ impl fmt::Display for WriteError {
             Self::ReadOnly => write!(f, "the store is open read-only"),
             Self::Corrupt { place, what } => corrupt(f, place, what),
             Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
+            Self::Descriptors { file, what } => write!(f, "cannot open {}: {what}", file.display()),
             Self::Durability { asked, most } => write!(
                 f,
                 "the write asks for durability `{asked}`, but the store provides at most `{most}`; open it with more"

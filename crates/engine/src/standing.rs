@@ -47,10 +47,11 @@ impl Standing {
         self.stopped.get().is_some()
     }
 
-    /// The error of the log or the manifest. It stops all writes, unless there was only no room:
-    /// then nothing has changed, and writes go on once there is some.
+    /// The error of the log or the manifest. It stops all writes, unless there was only no room, or
+    /// no file could be opened: then nothing has changed, and writes go on once one can. (If
+    /// something has, the log and the manifest refuse by themselves to go on.)
     pub(crate) fn failed(&self, error: DiskError) -> WriteError {
-        if !matches!(error, DiskError::Full { .. }) {
+        if !matches!(error, DiskError::Full { .. }) && error.lacks_descriptors().is_none() {
             self.stop(error.to_string());
         }
         error.into()

@@ -172,10 +172,12 @@ fn worker_count(shared: &Shared, loops: usize) -> usize {
 /// File descriptors that the server needs besides those of its clients.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// Raises the limit of open files to what `maxclients` needs. If the system allows fewer, lowers
-/// `maxclients` and logs that.
+/// Raises the limit of open files to what `maxclients` and the store need. If the system allows
+/// fewer, lowers `maxclients` and logs that.
 fn raise_file_limit(shared: &Shared) {
-    let wanted = shared.config.number(Key::MaxClients) + OWN_DESCRIPTORS;
+    let tables = shared.store.open_tables();
+    let others = OWN_DESCRIPTORS + tables.unwrap_or(0);
+    let wanted = shared.config.number(Key::MaxClients) + others;
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return;
@@ -188,8 +190,12 @@ fn raise_file_limit(shared: &Shared) {
         getrlimit(Resource::Nofile).current.unwrap_or(wanted)
     };
     if current < wanted {
-        let clients = current.saturating_sub(OWN_DESCRIPTORS).max(1);
-        log::warn!("only {clients} clients at once: the system allows {current} open files (ulimit -n)");
+        let clients = current.saturating_sub(others).max(1);
+        let of_store = tables.map(|tables| format!(", of which the store keeps {tables} for its tables"));
+        log::warn!(
+            "only {clients} clients at once: the system allows {current} open files (ulimit -n){}",
+            of_store.unwrap_or_default()
+        );
         shared.config.record(Key::MaxClients, clients);
     }
 }

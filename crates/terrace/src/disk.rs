@@ -5,7 +5,7 @@ use crate::{ByteSize, Durability, Index, KeyRange, OpenError, Store, WriteError}
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
-use terrace_disk::{Directory, DiskError};
+use terrace_disk::{BoundedFiles, Directory, DiskError};
 use terrace_engine::tiered::{self, Tiered, TieredError};
 use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Engine as AnyEngine, OnDisk, Salvage};
@@ -13,6 +13,10 @@ use terrace_index::{PointIndex, Stored, hash};
 use terrace_medium::files::{Files, SystemFiles};
 use terrace_medium::{Dram, MappedMedium};
 use terrace_tier::PoolFiles;
+
+/// Bounds of the tables that a store keeps open for reads.
+const OPEN_TABLES_MIN: u64 = 16;
+const OPEN_TABLES_MAX: u64 = 4096;
 
 /// Bytes of DRAM that a store needs at least.
 const DRAM_MIN: u64 = 16 << 20;
@@ -49,9 +53,10 @@ impl Options {
         settings.read_only = self.read_only;
         settings.read_aware = self.read_aware;
         settings.interval_ms = self.interval_ms();
+        let files = BoundedFiles::new(SystemFiles, self.open_tables.unwrap_or_else(most_open_tables));
         let opened = match creates {
-            true => Wip::create(SystemFiles, path, settings),
-            false => Wip::open(SystemFiles, path, settings),
+            true => Wip::create(files, path, settings),
+            false => Wip::open(files, path, settings),
         };
         Ok(Arc::new(opened?))
     }
@@ -117,6 +122,12 @@ impl Options {
         })?;
         Ok(Arc::new(store))
     }
+}
+
+/// How many tables a store keeps open for reads: a part of what the process may have open.
+fn most_open_tables() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    (limit.unwrap_or(u64::MAX) / 4).clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)
 }
 
 /// A number that nobody can guess, for seeds of hash tables and the store's identity: the standard
@@ -227,6 +238,11 @@ impl Store {
         self.disk()?.compact(from, to)
     }
 
+    /// How many tables a store on a disk keeps open for reads, about, at most; `None` of any other.
+    pub fn open_tables(&self) -> Option<u64> {
+        self.engine().on_disk()?.most_open()
+    }
+
     /// Sets what a write of a store on a disk survives from now on, when it has returned.
     ///
     /// # Errors
@@ -241,5 +257,21 @@ impl Store {
         }
         self.disk()?.set_durability(durability);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_tables_are_a_part_of_what_may_be_open() {
+        assert!((OPEN_TABLES_MIN..=OPEN_TABLES_MAX).contains(&most_open_tables()));
+        let place = tempfile::tempdir().unwrap();
+        let options = Store::options().directory(place.path().join("store")).memory(ByteSize::mib(4));
+        assert_eq!(options.clone().create().unwrap().open_tables(), Some(most_open_tables()));
+        assert_eq!(options.open_tables(5).open().unwrap().open_tables(), Some(5));
+        let in_memory = Store::options().anonymous().size(ByteSize::mib(1)).create().unwrap();
+        assert_eq!(in_memory.open_tables(), None);
     }
 }

@@ -146,6 +146,7 @@ pub struct Options {
     pub(crate) memory: ByteSize,
     pub(crate) sync_interval: Duration,
     pub(crate) merge_rate: Option<ByteSize>,
+    pub(crate) open_tables: Option<u64>,
     pub(crate) read_aware: bool,
     size: ByteSize,
     max_size: Option<ByteSize>,
@@ -185,6 +186,7 @@ impl Options {
             memory: ByteSize::mib(256),
             sync_interval: Duration::from_secs(1),
             merge_rate: None,
+            open_tables: None,
             read_aware: true,
             size: ByteSize::gib(1),
             max_size: None,
@@ -280,6 +282,14 @@ impl Options {
     /// writes wait for them. Without a limit if 0, which is the default.
     pub fn merge_rate(mut self, bytes_per_second: ByteSize) -> Self {
         self.merge_rate = Some(bytes_per_second).filter(|rate| rate.as_bytes() > 0);
+        self
+    }
+
+    /// How many tables a store on a disk keeps open for reads, about, at most. Others are opened
+    /// when they are read. By default a quarter of the files that the process may have open when it
+    /// opens the store (`ulimit -n`), but at least 16, and at most 4,096.
+    pub fn open_tables(mut self, most: u64) -> Self {
+        self.open_tables = Some(most.max(1));
         self
     }
 

@@ -90,6 +90,9 @@ impl<F: StoredFile> Pieces<F> {
             std::io::ErrorKind::UnexpectedEof => {
                 self.corrupt(offset, "the file ends within a part of a table")
             }
+            std::io::ErrorKind::InvalidData => {
+                self.corrupt(offset, "another file has come into the place of the table")
+            }
             _ => DiskError::io("read", &self.path)(error),
         })
     }

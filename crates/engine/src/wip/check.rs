@@ -148,11 +148,13 @@ fn read_table<F: Files>(
 
 impl From<DiskError> for ReadError {
     fn from(error: DiskError) -> Self {
-        match error {
-            DiskError::Io { path, error, .. } | DiskError::Full { path, error } => {
+        let lacks = error.lacks_descriptors();
+        match (error, lacks) {
+            (DiskError::Io { path, .. }, Some(what)) => Self::Descriptors { file: path.into(), what },
+            (DiskError::Io { path, error, .. } | DiskError::Full { path, error }, _) => {
                 Self::Io { file: path.into(), offset: 0, kind: error.kind() }
             }
-            error => {
+            (error, _) => {
                 let (place, what) = place_of(&error);
                 Self::Corrupt { place, what }
             }

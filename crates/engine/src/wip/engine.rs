@@ -346,6 +346,10 @@ impl<F: Files> OnDisk for Wip<F> {
         self.directory.post(&self.files, text).is_ok()
     }
 
+    fn most_open(&self) -> Option<u64> {
+        self.files.most_open()
+    }
+
     fn trouble(&self, chore: Chore) -> Option<WriteError> {
         match chore {
             Chore::Flush => self.jobs.flushes.error(),

@@ -16,6 +16,7 @@ mod tiered_threads;
 mod wip;
 mod wip_changes;
 mod wip_damage;
+mod wip_descriptors;
 mod wip_faults;
 mod wip_moments;
 mod wip_script;

@@ -184,6 +184,11 @@ pub trait Files: Clone + Send + Sync + 'static {
         false
     }
 
+    /// How many files it keeps open for direct reads, about, at most; `None` if all that are used.
+    fn most_open(&self) -> Option<u64> {
+        None
+    }
+
     /// What is wrong with the file system itself, as far as it can tell.
     fn check(&self) -> Vec<String> {
         Vec::new()

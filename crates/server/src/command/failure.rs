@@ -137,7 +137,7 @@ impl From<WriteError> for Failure {
             WriteError::PoolFull { .. } | WriteError::DramFull { .. } => "OOM",
             WriteError::ReadOnly => "READONLY",
             // Redis's code for a disk that does not take writes.
-            WriteError::Io { .. } | WriteError::Stopped(_) => "MISCONF",
+            WriteError::Io { .. } | WriteError::Descriptors { .. } | WriteError::Stopped(_) => "MISCONF",
             WriteError::Unavailable(_) => "CLUSTERDOWN",
             WriteError::NotOwner { slot } => return Failure::NotOwner { slot: *slot },
             WriteError::Unordered { index } => return Failure::unordered(index),

@@ -66,11 +66,23 @@ struct Plan {
     /// Random lengths of short reads and writes; `None` if they are complete.
     short: Option<Mutex<Draws>>,
     watcher: Option<Watcher>,
+    /// Held by each open file, and how many of them there may be.
+    open: Arc<()>,
+    most_open: usize,
 }
 
 impl Plan {
     fn failing(fails: Option<(u64, Fault)>) -> Self {
-        Self { calls: AtomicU64::new(0), fails, short: None, watcher: None }
+        let (calls, open) = (AtomicU64::new(0), Arc::default());
+        Self { calls, fails, short: None, watcher: None, open, most_open: usize::MAX }
+    }
+
+    /// Fails with EMFILE if as many files are open as may be.
+    fn descriptor(&self) -> io::Result<()> {
+        match Arc::strong_count(&self.open) - 1 < self.most_open {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(24)),
+        }
     }
 
     /// Counts a call, and fails the chosen one.
@@ -119,6 +131,17 @@ impl<F: Files> Faulty<F> {
         Self { below, plan: Arc::new(plan), unnamed: true }
     }
 
+    /// Fails each call that needs a file descriptor while `most` files are open.
+    pub fn limited(below: F, most: usize) -> Self {
+        let plan = Plan { most_open: most, ..Plan::failing(None) };
+        Self { below, plan: Arc::new(plan), unnamed: true }
+    }
+
+    /// Number of open files.
+    pub fn open_files(&self) -> usize {
+        Arc::strong_count(&self.plan.open) - 1
+    }
+
     /// As this one, but every read and write handles only a random part.
     pub fn short(self, seed: u64) -> Self {
         let short = Some(Mutex::new(Box::new(draws(seed)) as Draws));
@@ -141,7 +164,7 @@ impl<F: Files> Faulty<F> {
     }
 
     fn wrap(&self, file: F::File, path: &Path) -> FaultyFile<F::File> {
-        FaultyFile { below: file, plan: self.plan.clone(), path: path.into() }
+        FaultyFile { below: file, plan: self.plan.clone(), path: path.into(), _open: self.plan.open.clone() }
     }
 }
 
@@ -151,10 +174,12 @@ impl<F: Files> Files for Faulty<F> {
 
     fn create(&self, path: &Path) -> io::Result<Self::File> {
         self.plan.call(CallKind::Name, path)?;
+        self.plan.descriptor()?;
         self.below.create(path).map(|file| self.wrap(file, path))
     }
     fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>> {
         self.plan.call(CallKind::Read, directory)?;
+        self.plan.descriptor()?;
         if !self.unnamed {
             return Ok(None);
         }
@@ -166,10 +191,12 @@ impl<F: Files> Files for Faulty<F> {
     }
     fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Self::File> {
         self.plan.call(CallKind::Read, path)?;
+        self.plan.descriptor()?;
         self.below.open(path, purpose).map(|file| self.wrap(file, path))
     }
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
         self.plan.call(CallKind::Read, path)?;
+        self.plan.descriptor()?;
         let (below, length) = self.below.stream(path)?;
         Ok((Box::new(FaultyStream { below, plan: self.plan.clone(), path: path.into() }), length))
     }
@@ -207,6 +234,7 @@ impl<F: Files> Files for Faulty<F> {
     }
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
         self.plan.call(CallKind::Read, directory)?;
+        self.plan.descriptor()?;
         self.below.list(directory)
     }
     fn is_taken(&self, path: &Path) -> io::Result<bool> {
@@ -215,6 +243,7 @@ impl<F: Files> Files for Faulty<F> {
     }
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         self.plan.call(CallKind::SyncDirectory, directory)?;
+        self.plan.descriptor()?;
         self.below.sync_directory(directory)
     }
 }
@@ -224,6 +253,7 @@ pub struct FaultyFile<T> {
     below: T,
     plan: Arc<Plan>,
     path: Box<Path>,
+    _open: Arc<()>,
 }
 
 impl<T: StoredFile> StoredFile for FaultyFile<T> {
