@@ -4,8 +4,9 @@ use super::sketch::{self, Sketch};
 use crate::codec::{Reader, put_bytes, put_varint};
 use crate::item::{Content, Item};
 
-/// Samples of keys that are kept at most.
+/// Samples of keys that are kept at most, and their bytes together, unless one alone has more.
 const SAMPLES_MAX: usize = 128;
+const SAMPLES_BYTES_MAX: usize = 32 << 10;
 
 /// What a table has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,8 @@ pub struct Properties {
     pub expiring: Expiring,
     /// Blocks whose items are mostly tombstones: reading them finds little.
     pub sparse_blocks: u64,
-    /// Some of the keys, in order, at about even distances of bytes.
+    /// Beginnings of some of the keys, in order, at about even distances of bytes: of each as much
+    /// as it takes to tell it from the key before it.
     pub samples: Vec<Vec<u8>>,
     /// Bytes from one sample to the next.
     pub sample_bytes: u64,
@@ -63,9 +65,9 @@ impl Expiring {
 }
 
 impl Properties {
-    /// Adds an item, which comes after all others, and whose key has this hash. The last key is for
-    /// the caller to enter.
-    pub(super) fn add(&mut self, item: &Item<'_>, hash: u64) {
+    /// Adds an item, which comes after all others. Its key has this hash, and shares so many bytes
+    /// with the key before it. The last key is for the caller to enter.
+    pub(super) fn add(&mut self, item: &Item<'_>, hash: u64, shared: usize) {
         self.keys.add(hash);
         let bytes = match item.content {
             Content::Tombstone => {
@@ -85,15 +87,18 @@ impl Properties {
         let seqs = (self.seqs.0.min(item.seq), self.seqs.1.max(item.seq));
         (self.seqs, self.items, self.data_bytes) = (seqs, self.items + 1, self.data_bytes + bytes as u64);
         if self.data_bytes / self.sample_bytes > self.samples.len() as u64 {
-            self.sample(item.key);
+            self.samples.push(item.key[..item.key.len().min(shared + 1)].to_vec());
+            self.thin_out();
         }
     }
 
-    /// Keeps a key as a sample. When there are too many, every other one goes, and the next ones
-    /// are twice as far apart.
-    fn sample(&mut self, key: &[u8]) {
-        self.samples.push(key.to_vec());
-        if self.samples.len() == SAMPLES_MAX {
+    /// Where there are too many samples, removes every other one. The next ones are twice as far
+    /// apart.
+    fn thin_out(&mut self) {
+        let bytes = |samples: &[Vec<u8>]| samples.iter().map(Vec::len).sum::<usize>();
+        while self.samples.len() >= SAMPLES_MAX
+            || self.samples.len() > 1 && bytes(&self.samples) > SAMPLES_BYTES_MAX
+        {
             let mut nth = 0;
             self.samples.retain(|_| {
                 nth += 1;
@@ -150,7 +155,7 @@ impl Properties {
         let samples = (0..count).map(|_| key()).collect::<Option<Vec<_>>>()?;
         let keys = Sketch::read(reader.take(sketch::BYTES)?)?;
         let (seqs, expiring) = ((low, high), Expiring { items: expiring, earliest, latest });
-        Some(Self {
+        let mut properties = Self {
             items,
             tombstones,
             data_bytes,
@@ -162,7 +167,10 @@ impl Properties {
             samples,
             sample_bytes,
             keys,
-        })
+        };
+        // A table may be of a time in which samples were whole keys.
+        properties.thin_out();
+        Some(properties)
     }
 }
 
@@ -176,7 +184,7 @@ mod tests {
         for items in [0u64, 1, 10, 1000, 300_000] {
             let mut properties = Properties::default();
             let keys: Vec<[u8; 8]> = (0..items).map(u64::to_be_bytes).collect();
-            keys.iter().for_each(|key| properties.add(&Item::put(key, 7, &[1; 24]), hash(key)));
+            keys.iter().for_each(|key| properties.add(&Item::put(key, 7, &[1; 24]), hash(key), 8));
             properties.last_key = keys.last().map_or(Vec::new(), |key| key.to_vec());
             let mut bytes = Vec::new();
             properties.write(&mut bytes);
@@ -195,6 +203,42 @@ mod tests {
     }
 
     #[test]
+    fn samples_of_long_keys_take_little_memory() {
+        // Whatever two neighbours share, up to all but the last bytes.
+        for shared in [0, 30_000, 65_500] {
+            let mut properties = Properties::default();
+            let key = |number: u32| {
+                let mut key = vec![b'k'; 65_536];
+                key[shared..shared + 4].copy_from_slice(&number.to_be_bytes());
+                key
+            };
+            let mut last: &[u8] = &[];
+            let keys: Vec<Vec<u8>> = (0..300).map(key).collect();
+            for key in &keys {
+                properties.add(&Item::tombstone(key, 7), hash(key), crate::codec::shared(last, key));
+                last = key;
+            }
+            let bytes: usize = properties.samples.iter().map(Vec::len).sum();
+            assert!(!properties.samples.is_empty() && bytes <= SAMPLES_BYTES_MAX.max(shared + 4), "{bytes}");
+            assert!(properties.samples.is_sorted_by(|one, next| one < next));
+            let is_between =
+                |sample: &Vec<u8>| keys.windows(2).any(|pair| pair[0] < *sample && *sample <= pair[1]);
+            assert!(properties.samples.iter().all(is_between), "each tells two neighbours apart");
+        }
+    }
+
+    #[test]
+    fn table_with_whole_keys_as_samples_is_thinned_out() {
+        let samples = (0..100u8).map(|n| vec![n; 60_000]).collect();
+        let old = Properties { samples, sample_bytes: 1 << 10, ..Properties::default() };
+        let mut bytes = Vec::new();
+        old.write(&mut bytes);
+        let read = Properties::read(&bytes).unwrap();
+        assert_eq!(read.samples.len(), 1);
+        assert!(old.samples.contains(&read.samples[0]));
+    }
+
+    #[test]
     fn expired_items_are_estimated() {
         let mut expiring = Expiring::default();
         assert_eq!(expiring.expired(5000), 0.0);
@@ -206,7 +250,7 @@ mod tests {
     #[test]
     fn properties_refuse_what_is_cut_short() {
         let mut properties = Properties::default();
-        (0..100u8).for_each(|n| properties.add(&Item::tombstone(&[n], u64::from(n)), hash(&[n])));
+        (0..100u8).for_each(|n| properties.add(&Item::tombstone(&[n], u64::from(n)), hash(&[n]), 0));
         let mut bytes = Vec::new();
         properties.write(&mut bytes);
         assert!((0..bytes.len()).all(|cut| Properties::read(&bytes[..cut]).is_none()));

@@ -127,7 +127,7 @@ impl<'f, F: StoredFile> TableWriter<'f, F> {
             self.hashes.push(hash);
         }
         self.block.add(item, hash, shared);
-        self.properties.add(item, hash);
+        self.properties.add(item, hash, shared);
         self.last_seq = item.seq;
         let is_tombstone = matches!(item.content, Content::Tombstone);
         self.in_block = (self.in_block.0 + 1, self.in_block.1 + u64::from(is_tombstone));
