@@ -213,6 +213,17 @@ impl<F: Files> Log<F> {
         self.lock().end()
     }
 
+    /// Whether the log still has the record that ends at `to`.
+    ///
+    /// # Errors
+    /// The log has failed; or there was no room, and the record was taken out.
+    ///
+    /// # Panics
+    /// As [`Log::write`].
+    pub fn has(&self, to: Position) -> Result<(), DiskError> {
+        self.lock().check(to)
+    }
+
     /// The position up to which the files have everything.
     pub fn written(&self) -> Position {
         self.lock().written

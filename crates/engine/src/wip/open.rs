@@ -148,6 +148,7 @@ impl<F: Files> Wip<F> {
             cache,
             log_start: 0,
             log,
+            appended: AtomicU64::new(0),
             state: ArcSwap::from_pointee(state),
             visible: AtomicU64::new(in_tables),
             cleared_at: AtomicU64::new(plan.cleared_at),

@@ -100,6 +100,8 @@ pub struct Wip<F: Files> {
     pub(super) settings: Settings,
     pub(super) cache: Arc<TableCache>,
     pub(super) log: Log<F>,
+    /// The end of the last record that was appended to the log.
+    pub(super) appended: AtomicU64,
     /// Where the log ended when the store was opened.
     pub(super) log_start: Position,
     pub(super) state: ArcSwap<State<F>>,

@@ -8,7 +8,7 @@ use crate::WriteError;
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::Manifest;
 use terrace_medium::files::Files;
@@ -97,7 +97,12 @@ impl<F: Files> Wip<F> {
 
     /// Makes every write so far durable.
     pub(super) fn sync_log(&self) -> Result<(), WriteError> {
-        self.log.sync(self.log.end()).map_err(|error| self.standing.failed(error))
+        // ORDER: Acquire: pairs with the Release of `append`.
+        let appended = self.appended.load(Acquire);
+        let synced = self.log.sync(appended.max(self.log.end()));
+        // If a record was taken out, so were all behind it.
+        self.check_log(appended)?;
+        synced.map_err(|error| self.standing.failed(error))
     }
 
     /// Removes everything: one edit, and an empty state.

@@ -63,8 +63,22 @@ impl<F: Files> Wip<F> {
 
     /// Appends a record to the log.
     fn append(&self, writer: &mut Writer, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
-        append_drafts(&self.log, &mut writer.heads, first, drafts)
-            .map_err(|error| self.standing.failed(error))
+        let end = append_drafts(&self.log, &mut writer.heads, first, drafts)
+            .map_err(|error| self.standing.failed(error))?;
+        // ORDER: Release: a flush that meets the items of the record meets its end.
+        let before = self.appended.swap(end, Release);
+        self.check_log(before)?;
+        Ok(end)
+    }
+
+    /// Stops all writes if the log lacks the record that ends at `end`. On a file system that
+    /// writes to another place each time, it may have been taken out for lack of room; but readers
+    /// see its items.
+    pub(super) fn check_log(&self, end: u64) -> Result<(), WriteError> {
+        self.log.has(end).map_err(|error| {
+            self.standing.stop(error.to_string());
+            error.into()
+        })
     }
 
     /// Adds items to MemTables, and makes them visible.

@@ -5,7 +5,7 @@ use crate::wip::{Model, PATH};
 use crate::wip_script::{Step, contents, history};
 use std::collections::BTreeSet;
 use std::path::Path;
-use terrace_engine::{Chore, Durability, Durably, Engine, Put, Rest, WriteError};
+use terrace_engine::{Chore, Durability, Durably, Engine, Put, Rest, Write, WriteError, WriteKind};
 use terrace_medium::files::Files;
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
 
@@ -290,4 +290,47 @@ fn writes_that_need_a_flush_go_on_when_there_is_room() {
     files.set_capacity(1 << 30);
     (refused..refused + 1000).for_each(|number| put(number).expect("there is room again"));
     assert!(store.get(&0u64.to_be_bytes()).unwrap().is_none());
+}
+
+/// A batch for two buckets is visible when its record of the log finds no room. Then one bucket is
+/// flushed.
+#[test]
+fn batch_that_the_log_lost_is_not_half_there() {
+    let (disk, clock) = (SimFs::new(["/data"]), clock());
+    let settings = || OfWip::tiny(Durability::Process, &clock);
+    let store = OfWip::create(disk.clone(), PATH, settings()).unwrap();
+    for number in 0..200u64 {
+        let put = Put { key: &number.to_be_bytes(), value: &[1; 900], expires_at: None };
+        store.put(put, Durably::Store).unwrap();
+        while store.step(Chore::Flush, &|| false) == Rest::More {}
+        while store.step(Chore::Merge, &|| false) == Rest::More {}
+    }
+    assert!(store.stats().disk.unwrap().buckets > 1);
+    drop(store);
+    let (mut nth, mut failed) = (0, 0);
+    loop {
+        let below = disk.fork();
+        let faulty = Faulty::failing(below.clone(), nth, Fault::Full);
+        if let Ok(store) = OfWip::open(faulty.clone(), PATH, settings()) {
+            let batch = [(0u64, b"a"), (199, b"b")].map(|(number, value)| (number.to_be_bytes(), value));
+            let what = |value: &'static [u8; 1]| WriteKind::Put { value, expires_at: None };
+            let writes = batch.each_ref().map(|(key, value)| Write { key, what: what(value) });
+            let done = store.commit(&writes, &[], Durably::Later);
+            // One attempt fails, and the next one flushes one of the two.
+            for _ in 0..2 {
+                let _ = store.step(Chore::Flush, &|| false);
+                clock.advance(1000);
+            }
+            failed += u64::from(store.stats().disk.unwrap().failures > 0);
+            drop(store);
+            let store = OfWip::open(below, PATH, settings()).unwrap();
+            let is_there = batch.map(|(key, value)| *store.get(&key).unwrap().unwrap() == *value);
+            assert!(is_there[0] == is_there[1], "call {nth}, {done:?}: {is_there:?}");
+        }
+        if faulty.calls() <= nth {
+            break;
+        }
+        nth += 1;
+    }
+    assert!(failed > 3, "{failed} failures");
 }
