@@ -296,6 +296,26 @@ impl<'g> Node<'g> {
         len
     }
 
+    /// The lines that have marks.
+    pub(super) fn marked_lines(self) -> &'g [Line] {
+        match self {
+            Self::Four(lines) => lines,
+            Self::Sixteen(lines) => &lines[..1],
+            Self::FortyEight(lines) => &lines[..LINKS_48 / 8],
+            Self::Full(lines) => &lines[..1],
+        }
+    }
+
+    /// Forgets the count and the hints: there are none of this generation then.
+    pub(super) fn forget_marked<M: Medium>(self, medium: &M) {
+        let words = match self {
+            Self::Four(_) | Self::Sixteen(_) => return,
+            Self::FortyEight(_) => &self.words()[HINTS..LINKS_48],
+            Self::Full(_) => &[],
+        };
+        std::iter::once(&self.head().0[COUNT]).chain(words).for_each(|word| word.store(medium, 0, Relaxed));
+    }
+
     /// Notes where the link of a byte will lie. Called under the lock, before the link is stored.
     pub(super) fn note_place<M: Medium>(self, medium: &M, mark: u16, byte: u8, place: usize) {
         let Self::FortyEight(_) = self else { return };

@@ -6,15 +6,17 @@
 //! the node stays in the tree, marked. Its mark means nothing then: a writer that holds the lock of
 //! the parent, which is in the tree, finds the link to the node there, and clears the mark.
 //!
-//! The mark carries the pool's generation, since a crash may keep a mark and lose the swap. It has
-//! 16 bits; a mark that is taken for one of this generation, 65,535 generations later, is cleared
-//! in the same way.
+//! The mark carries the pool's generation, since a crash may keep a mark and lose the swap. So do
+//! hints and counts, which are never persisted (see `node`). It has 16 bits: after a *cycle* of
+//! 65,535 generations the marks come again, and what has an old one would count as of this
+//! generation. So the first open of a cycle clears all marks, before anything else uses the tree.
 
 use super::super::keys::OrderedKind;
 use super::node::Node;
-use super::root::Holder;
+use super::root::{Holder, ROOT_CYCLE};
 use super::tree::Art;
 use crate::Damage;
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::{Guard, Locked};
 
@@ -23,7 +25,40 @@ pub(super) fn mark_of(generation: u32) -> u16 {
     (generation % u32::from(u16::MAX)) as u16 + 1
 }
 
+/// The cycle of a generation of the pool: no two generations of one have the same mark.
+fn cycle_of(generation: u32) -> u64 {
+    u64::from(generation / u32::from(u16::MAX))
+}
+
 impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+    /// Clears the marks of earlier cycles. Called by an open, before any other use.
+    pub(super) fn begin_cycle(&self) {
+        let (medium, region) = (self.pool.medium(), self.pool.region());
+        let (cycle, known) = (cycle_of(self.pool.generation()), &self.root[1].0[ROOT_CYCLE]);
+        if known.load(medium, Relaxed) == cycle {
+            return;
+        }
+        let mut links = vec![(self.root_link(), 0)];
+        while let Some((word, base)) = links.pop() {
+            let link = self.follow_locked(word);
+            if !link.is_node() {
+                continue;
+            }
+            // What lies behind a damaged link is not used.
+            let Ok((node, level)) = self.node_to_write(word, link, base) else { continue };
+            let holder = Holder::node(node, level);
+            holder.set_shape(medium, holder.shape(medium).with_obsolete(0));
+            node.forget_marked(medium);
+            node.marked_lines().iter().for_each(|line| region.write_back(line));
+            links.extend(std::iter::once(node.here()).chain(node.links()).map(|word| (word, level + 1)));
+        }
+        // PERSIST: the cleared marks, before the cycle says that there are none. Until then, the
+        // next open clears them again.
+        region.fence();
+        known.store(medium, cycle, Relaxed);
+        region.persist(&self.root[1]);
+    }
+
     /// Whether a node is marked. The root never is.
     #[inline(always)]
     pub(super) fn is_obsolete(&self, holder: Holder<'_>) -> bool {
@@ -90,11 +125,52 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::mark_of;
+    use super::super::node::{HINTS, NO_HINTS, Node};
+    use super::*;
+    use crate::{PointIndex, Stored, U64};
+    use terrace_medium::Dram;
+    use terrace_pool::Pool;
 
     #[test]
     fn mark_is_never_zero() {
         let marks = [0, 1, 65_533, 65_534, 65_535, 65_536, u32::MAX].map(mark_of);
         assert_eq!(marks, [1, 2, 65_534, 65_535, 1, 2, 1]);
+    }
+
+    #[test]
+    fn generations_of_a_cycle_have_marks_of_their_own() {
+        for generation in [0, 1, 65_534, 65_535, 131_069, 131_070, u32::MAX - 1] {
+            let next = generation + 1;
+            assert_eq!(cycle_of(next) != cycle_of(generation), mark_of(next) == 1, "{generation}");
+        }
+    }
+
+    /// Hints that a crash has kept from a generation with the mark of this one, before most keys
+    /// came.
+    #[test]
+    fn first_open_of_a_cycle_clears_old_hints() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let art = Art::<Dram, U64>::create(&pool, "map", 0).unwrap();
+        let guard = pool.pin();
+        (0..40).for_each(|key| assert!(art.insert(&guard, &key, key + 100).is_ok()));
+        let found = || (0..40u64).filter(|key| art.get(&guard, key) == Some(key + 100)).count();
+        assert_eq!(found(), 40);
+        let link = art.follow_locked(art.root_link());
+        let (node, level) = art.node_to_write(art.root_link(), link, 0).unwrap();
+        assert!(matches!(node, Node::FortyEight(_)));
+        let old = u64::from(art.mark) << 48;
+        node.words()[HINTS..HINTS + 32].iter().for_each(|word| {
+            word.store(pool.medium(), old | NO_HINTS, Relaxed);
+        });
+        let holder = Holder::node(node, level);
+        holder.set_shape(pool.medium(), holder.shape(pool.medium()).with_obsolete(art.mark));
+        assert_eq!(found(), 0, "they hide the keys");
+        art.begin_cycle();
+        assert_eq!(found(), 0, "it is the same cycle");
+        art.root[1].0[ROOT_CYCLE].store(pool.medium(), 7, Relaxed);
+        art.begin_cycle();
+        assert_eq!((found(), art.is_obsolete(holder)), (40, false));
+        assert_eq!(art.root[1].0[ROOT_CYCLE].load(pool.medium(), Relaxed), cycle_of(pool.generation()));
+        assert_eq!(art.verify(&guard).len(), 0);
     }
 }

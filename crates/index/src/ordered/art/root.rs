@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   line 0 | lock | shape | link to the tree | stripes | kind of keys | check | 0 | 0 |
-//!   line 1 | count mode | base | number of the last recount | 0 ... |        (see count.rs)
+//!   line 1 | count mode | base | number of the last recount | cycle | 0 ... |  (see count.rs)
 //! ```
+//! The cycle is that of the generations whose marks the nodes may have (see `obsolete`).
 
 use super::node::{Node, Shape};
 use terrace_medium::{Line, Medium, Word};
@@ -17,6 +18,8 @@ pub(super) const ROOT_LINK: usize = 2;
 pub(super) const ROOT_STRIPES: usize = 3;
 pub(super) const ROOT_KIND: usize = 4;
 pub(super) const ROOT_CHECK: usize = 5;
+/// In the second line.
+pub(super) const ROOT_CYCLE: usize = 3;
 
 /// The value of [`ROOT_CHECK`]. It differs for any other place of the stripes.
 pub(super) fn root_check(kind: u64, stripes: u64) -> u64 {

@@ -65,6 +65,7 @@ impl<M: MappedMedium, K: OrderedKind> Stored for Art<M, K> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
         if !pool.is_read_only() && !pool.is_initialized() {
+            index.begin_cycle();
             index.count().recover();
         }
         Ok(Some(index))
