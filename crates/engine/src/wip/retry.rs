@@ -32,8 +32,8 @@ struct Failed {
 impl Failed {
     /// Milliseconds until the next attempt.
     fn pause(&self) -> u64 {
-        let doubled = FIRST_MS.checked_shl(self.times - 1).unwrap_or(LAST_MS);
-        doubled.min(LAST_MS)
+        // No bit is lost by that.
+        (FIRST_MS << (self.times - 1).min(16)).min(LAST_MS)
     }
 }
 
@@ -46,7 +46,7 @@ impl Retry {
     pub(super) fn fail(&self, now_ms: u64, error: &WriteError) {
         let mut known = self.known();
         known.failures += 1;
-        let times = known.last.as_ref().map_or(1, |last| last.times.saturating_add(1).min(u64::BITS));
+        let times = known.last.as_ref().map_or(1, |last| last.times.saturating_add(1));
         known.last = Some(Failed { times, at_ms: now_ms, error: error.clone() });
     }
 
