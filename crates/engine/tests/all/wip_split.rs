@@ -104,14 +104,17 @@ fn merge_that_outlasts_a_division_stays_newer() {
 fn compact_at_a_split_leaves_one_table_a_bucket() {
     let store = Wip::create(SimFs::new(["/data"]), Path::new(PATH), tiny(Durability::Process)).unwrap();
     let stats = || store.stats().disk.unwrap();
-    let mut count = 0u64;
+    let put = |number: u64| {
+        let put = Put { key: &number.to_be_bytes(), value: &[1; 900], expires_at: None };
+        store.put(put, Durably::Store).unwrap();
+    };
+    let mut count = 0;
     while stats().splits == 0 {
-        store
-            .put(Put { key: &count.to_be_bytes(), value: &[1; 900], expires_at: None }, Durably::Store)
-            .unwrap();
-        let _ = store.step(Chore::Flush, &|| false);
+        put(count);
+        while store.step(Chore::Flush, &|| false) == Rest::More {}
+        put(count + 1);
         let _ = store.step(Chore::Merge, &|| false);
-        count += 1;
+        count += 2;
     }
     store.compact(Bound::Unbounded, Bound::Unbounded).unwrap();
     let tables = stats().tables;
