@@ -18,6 +18,7 @@ mod wip_changes;
 mod wip_damage;
 mod wip_descriptors;
 mod wip_faults;
+mod wip_interleaved;
 mod wip_moments;
 mod wip_script;
 mod wip_space;
