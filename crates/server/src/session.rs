@@ -6,6 +6,7 @@
 //! fences. The client sees the same results as if each had run by itself.
 
 mod ahead;
+mod line;
 mod long;
 mod route;
 mod run;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
+pub(crate) use self::line::Lines;
 pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait};
 pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, run};
 pub use self::state::State;
@@ -275,7 +277,7 @@ impl Session {
             let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
             let grouped = ahead::execute(commands, &self.shared, &mut self.state, &mut reply, now_ms);
             if grouped > 0 || cold::is_stuck() {
-                self.state.held_since = None;
+                self.state.stop_waiting();
                 return Ok(grouped);
             }
         }

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     alone::Alone, clients::Clients, config::Config, cursors::Cursors, databases::Databases, routing::Routing,
-    scripts::Scripts, stats::ServerStats,
+    scripts::Scripts, session::Lines, stats::ServerStats,
 };
 
 /// The shared state. One per server, behind an `Arc`.
@@ -25,6 +25,8 @@ pub struct Shared {
     pub(crate) has_ring: AtomicBool,
     /// The cluster that the server belongs to.
     pub(crate) routing: Option<Arc<dyn Routing>>,
+    /// The commands that wait for slots.
+    pub(crate) lines: Arc<Lines>,
     /// The settings, for CONFIG GET and SET.
     pub config: Config,
     /// The connected clients.
@@ -89,6 +91,7 @@ impl Shared {
             parks: defers,
             has_ring: AtomicBool::new(false),
             routing: None,
+            lines: Arc::default(),
             config,
             clients: Clients::default(),
             stats: ServerStats::default(),

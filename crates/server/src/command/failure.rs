@@ -70,7 +70,8 @@ impl Failure {
             Failure::Text(text) => text.as_bytes(),
             Failure::Made(text) => text,
             Failure::NotOwner { .. } => {
-                b"TRYAGAIN The slot of the keys is being moved: send the command again"
+                b"TRYAGAIN The slot of the keys is being moved, or the memory node is away: nothing was done, send \
+                  the command again"
             }
         }
     }

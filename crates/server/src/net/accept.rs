@@ -1,4 +1,15 @@
-//! Accepts connections and distributes them to the loops.
+//! Accepts connections and distributes them to the loops, in an order that clients rely on.
+//!
+//! A client that has waited too long closes its connection, and sends the request again on another
+//! one. So the commands of a connection that its client has closed are executed before those of
+//! connections that were made afterwards. Two rules make this so although several loops execute:
+//! 1. A connection that was accepted is let in once each loop has executed what had arrived in its
+//!    sockets by then: a *round*. What arrives together shares one. A loop that serves answers at
+//!    the end of its turn, one that sleeps is woken.
+//! 2. If clients have closed some connections of a round already, loop 0 executes what these have
+//!    sent, one after the other. The others wait for another round.
+//!
+//! A round ends after [`ROUND_MS`] at the latest: a loop that hangs must not lock clients out.
 
 use std::{io, os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
@@ -20,14 +31,26 @@ pub(super) struct Acceptor {
     next: usize,
     /// Accepting failed while connections wait; no further event reports them.
     retry: bool,
+    /// Connections that were accepted, and wait for the end of this round.
+    round: Vec<NewConnection>,
+    /// Connections that wait for the next round.
+    behind: Vec<NewConnection>,
+    /// The number of the round, when it began, and the loops whose answers it waits for.
+    number: u64,
+    began_ms: u64,
+    asked: Vec<usize>,
 }
+
+/// How long a round may take, ms.
+const ROUND_MS: u64 = 2000;
 
 /// The text of Redis, because clients match it.
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
 impl Acceptor {
     pub(super) fn new(listeners: Listeners) -> Acceptor {
-        Acceptor { listeners, next: 0, retry: false }
+        let (round, behind, asked) = Default::default();
+        Acceptor { listeners, next: 0, retry: false, round, behind, number: 0, began_ms: 0, asked }
     }
 
     /// Makes the poll report new connections, by tokens from `first` downwards.
@@ -43,14 +66,13 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Accepts all waiting connections. Returns those for loop 0, sends the others to their loops.
-    pub(super) fn accept(&mut self, shared: &Shared, hub: &Hub) -> Vec<NewConnection> {
+    /// Accepts all waiting connections. [`Acceptor::let_in`] distributes them.
+    pub(super) fn accept(&mut self, shared: &Shared, hub: &Hub, now: u64) {
         self.retry = false;
-        let mut own = Vec::new();
         for at in 0..=self.listeners.tcp.len() {
             loop {
                 match self.accept_one(at) {
-                    Ok(new) => self.admit(new, shared, hub, &mut own),
+                    Ok(new) => self.admit(new, shared, hub),
                     Err(error) => match error.kind() {
                         io::ErrorKind::WouldBlock => break,
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
@@ -62,12 +84,65 @@ impl Acceptor {
                 }
             }
         }
-        own
+        self.begin_round(hub, now);
     }
 
     /// Calls [`Acceptor::accept`] if it failed the last time.
-    pub(super) fn accept_again(&mut self, shared: &Shared, hub: &Hub) -> Vec<NewConnection> {
-        if self.retry { self.accept(shared, hub) } else { Vec::new() }
+    pub(super) fn accept_again(&mut self, shared: &Shared, hub: &Hub, now: u64) {
+        if self.retry {
+            self.accept(shared, hub, now);
+        }
+    }
+
+    fn begin_round(&mut self, hub: &Hub, now: u64) {
+        if self.round.is_empty() && !self.behind.is_empty() {
+            self.round = std::mem::take(&mut self.behind);
+            (self.number, self.began_ms) = (self.number + 1, now);
+            self.asked = hub.ask_all(self.number);
+        }
+    }
+
+    /// Distributes the connections of a round that is over. Returns those that loop 0 is to serve
+    /// at once, in this order.
+    pub(super) fn let_in(&mut self, hub: &Hub, now: u64) -> Vec<NewConnection> {
+        let is_over = || self.asked.iter().all(|at| hub.has_answered(*at, self.number));
+        if self.round.is_empty() || now < self.began_ms + ROUND_MS && !is_over() {
+            return Vec::new();
+        }
+        let round = std::mem::take(&mut self.round);
+        let (first, others): (Vec<_>, Vec<_>) = match round.len() {
+            1 => (Vec::new(), round),
+            _ => round.into_iter().partition(|new| new.stream.is_closed()),
+        };
+        let mut own = Vec::new();
+        if first.is_empty() {
+            others.into_iter().for_each(|new| self.distribute(new, hub, &mut own));
+        } else {
+            first.iter().for_each(|_| hub.assign(0));
+            own = first;
+            self.behind.splice(0..0, others);
+        }
+        self.begin_round(hub, now);
+        own
+    }
+
+    /// Takes all connections that wait, for loop 0: the server stops.
+    pub(super) fn take_waiting(&mut self, hub: &Hub) -> Vec<NewConnection> {
+        let mut waiting = std::mem::take(&mut self.round);
+        waiting.append(&mut self.behind);
+        waiting.iter().for_each(|_| hub.assign(0));
+        waiting
+    }
+
+    fn distribute(&mut self, new: NewConnection, hub: &Hub, own: &mut Vec<NewConnection>) {
+        let to = self.next;
+        self.next = (to + 1) % hub.loop_count();
+        hub.assign(to);
+        if to == 0 {
+            own.push(new);
+        } else if let Err(error) = hub.send(to, new) {
+            log::error!("cannot wake event loop {to}: {error}");
+        }
     }
 
     fn accept_one(&self, at: usize) -> io::Result<NewConnection> {
@@ -88,7 +163,7 @@ impl Acceptor {
         Ok(NewConnection { stream, peer })
     }
 
-    fn admit(&mut self, new: NewConnection, shared: &Shared, hub: &Hub, own: &mut Vec<NewConnection>) {
+    fn admit(&mut self, new: NewConnection, shared: &Shared, hub: &Hub) {
         let most = usize::try_from(shared.config.number(Key::MaxClients)).unwrap_or(usize::MAX);
         if !hub.try_add_connection(most) {
             // Log one in 1000 of these.
@@ -104,13 +179,7 @@ impl Acceptor {
         }
         add(&shared.stats.connections, 1);
         set_tcp_options(&new.stream, shared.config.number(Key::TcpKeepalive));
-        let to = self.next;
-        self.next = (to + 1) % hub.loop_count();
-        if to == 0 {
-            own.push(new);
-        } else if let Err(error) = hub.send(to, new) {
-            log::error!("cannot wake event loop {to}: {error}");
-        }
+        self.behind.push(new);
     }
 
     fn record_failure(&mut self, error: &io::Error, hub: &Hub) {

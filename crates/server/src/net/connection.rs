@@ -79,6 +79,8 @@ pub(super) struct Connection {
     since: Ticket,
     /// The connection waits for its backlog to shrink before it reads on.
     stalled: bool,
+    /// The next command is tried again in a moment: see [`Next::Later`].
+    pub(super) is_late: bool,
 }
 
 /// Replies that the socket has not accepted yet.
@@ -164,7 +166,8 @@ impl Connection {
             pending: Vec::new(),
             more: false,
             backlog: Backlog::default(),
-            readable: false,
+            // What the client has sent already causes no event.
+            readable: true,
             writable: true,
             half_closed: false,
             polls_writable: false,
@@ -178,6 +181,7 @@ impl Connection {
             held: false,
             since: Ticket::default(),
             stalled: false,
+            is_late: false,
         }
     }
 
@@ -190,6 +194,11 @@ impl Connection {
         self.readable |= event.is_readable() || event.is_error();
         self.writable |= event.is_writable();
         self.half_closed |= event.is_read_closed();
+    }
+
+    /// Whether the client will send no more: as a rule, it has closed the connection.
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.half_closed
     }
 
     /// Executes the input and writes replies, for at most [`ROUNDS`] rounds.

@@ -1,7 +1,6 @@
 //! The event loop: waits for events, gives each connection its turn, and checks timeouts.
 
 use std::{
-    collections::BTreeSet,
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -39,8 +38,9 @@ pub(crate) struct EventLoop {
     connections: Slab<Connection>,
     /// Connections that need another turn although no event will report them.
     again: Vec<usize>,
-    /// Connections whose next command waits for its slot.
-    later: BTreeSet<usize>,
+    /// Connections whose next command waits, for its slot or for a script: each once, in the order
+    /// in which they began to wait.
+    later: Vec<usize>,
     /// Connections whose replies wait until the writes of this turn are durable.
     held: Vec<usize>,
     /// Sessions whose commands wait for cold reads, if the system can make them meanwhile.
@@ -49,6 +49,8 @@ pub(crate) struct EventLoop {
     settled: Ticket,
     /// Only loop 0 accepts.
     acceptor: Option<Acceptor>,
+    /// The last round of arrivals that this loop has answered.
+    answered: u64,
     checked_at: u64,
     /// When loop 0 next measures the used memory.
     peak_at: u64,
@@ -98,10 +100,11 @@ impl EventLoop {
             poll,
             connections: Slab::new(),
             again: Vec::new(),
-            later: BTreeSet::new(),
+            later: Vec::new(),
             held: Vec::new(),
             settled: Ticket::default(),
             acceptor: None,
+            answered: 0,
             checked_at: coarse_ms(),
             peak_at: 0,
         }
@@ -132,14 +135,16 @@ impl EventLoop {
         };
         let mut events = Events::with_capacity(EVENTS);
         while !shared.is_shutting_down() {
-            self.wait(&mut events, self.poll_timeout(turn.now))?;
+            // Before the poll, which then finds what had arrived when the question was asked.
+            let asked = hub.asked(self.number);
+            self.wait(&mut events, self.poll_timeout(turn.now, asked))?;
             turn.now = coarse_ms();
-            self.serve_all(&events, &mut turn);
+            self.serve_all(&events, asked, &mut turn);
             self.check_time(&turn);
         }
         // The kernel closes the connections that are still in the listen queue.
-        self.acceptor = None;
-        self.finish(&mut turn, &mut events)
+        let waiting = self.acceptor.take().map(|mut acceptor| acceptor.take_waiting(&hub));
+        self.finish(waiting.unwrap_or_default(), &mut turn, &mut events)
     }
 
     fn wait(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
@@ -150,8 +155,8 @@ impl EventLoop {
     }
 
     /// How long the poll may wait for events.
-    fn poll_timeout(&self, now: u64) -> Duration {
-        if !self.again.is_empty() {
+    fn poll_timeout(&self, now: u64, asked: u64) -> Duration {
+        if !self.again.is_empty() || asked != self.answered {
             return Duration::ZERO;
         }
         if !self.later.is_empty() {
@@ -160,15 +165,18 @@ impl EventLoop {
         Duration::from_millis((self.checked_at + CHECK_MS).saturating_sub(now).max(1))
     }
 
-    fn serve_all(&mut self, events: &Events, turn: &mut Turn<'_>) {
+    /// `asked`: the round of arrivals about which this loop was asked before it polled.
+    fn serve_all(&mut self, events: &Events, asked: u64, turn: &mut Turn<'_>) {
         turn.since = turn.shared.store.ticket();
         let again = std::mem::take(&mut self.again);
-        let later = std::mem::take(&mut self.later);
+        if !self.later.is_empty() {
+            self.serve_late(events, turn);
+        }
         for event in events {
             let token = event.token();
             if let Some(connection) = self.connections.get_mut(token.0) {
                 connection.record_readiness(event);
-                self.serve(token.0, turn);
+                self.serve_unless_late(token.0, turn);
             } else if token == WAKE {
                 let accepted = self.hub.receive(self.number);
                 self.admit(accepted, turn);
@@ -178,16 +186,68 @@ impl EventLoop {
             } else if token.0 > LISTEN - LISTENERS_MOST
                 && let Some(acceptor) = &mut self.acceptor
             {
-                let own = acceptor.accept(turn.shared, &self.hub);
-                self.admit(own, turn);
+                acceptor.accept(turn.shared, &self.hub, turn.now);
             }
         }
-        for key in again.into_iter().chain(later) {
-            self.serve(key, turn);
+        for key in again {
+            self.serve_unless_late(key, turn);
         }
         self.resume_parked(turn);
+        self.answer(asked, events);
+        self.let_in(turn);
         self.settle(turn);
         self.add_counts(turn);
+    }
+
+    /// Tries the commands that wait, before those that have just arrived. Drops those whose clients
+    /// have gone: they may have sent them again by another connection, and rely on its reply.
+    fn serve_late(&mut self, events: &Events, turn: &mut Turn<'_>) {
+        for event in events {
+            if let Some(connection) = self.connections.get_mut(event.token().0) {
+                connection.record_readiness(event);
+            }
+        }
+        for key in std::mem::take(&mut self.later) {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            // Another connection may have the key meanwhile.
+            if !std::mem::take(&mut connection.is_late) {
+                continue;
+            }
+            if connection.is_half_closed() {
+                log::debug!("dropped a command that waited: its client has closed the connection");
+                self.close(key);
+            } else {
+                self.serve(key, turn);
+            }
+        }
+    }
+
+    /// Serves a connection whose next command does not wait.
+    fn serve_unless_late(&mut self, key: usize, turn: &mut Turn<'_>) {
+        if self.connections.get(key).is_some_and(|connection| !connection.is_late) {
+            self.serve(key, turn);
+        }
+    }
+
+    /// Answers about a round of arrivals, once all is executed that had arrived before it, at least
+    /// of connections that their clients have closed.
+    fn answer(&mut self, asked: u64, events: &Events) {
+        if asked == self.answered {
+            return;
+        }
+        let is_closed = |key: &usize| self.connections.get(*key).is_some_and(Connection::is_half_closed);
+        if events.iter().count() < EVENTS && !self.again.iter().any(is_closed) {
+            self.answered = asked;
+            self.hub.answer(self.number, asked);
+        }
+    }
+
+    /// Lets connections in for which all loops have answered.
+    fn let_in(&mut self, turn: &mut Turn<'_>) {
+        if let Some(acceptor) = &mut self.acceptor {
+            let own = acceptor.let_in(&self.hub, turn.now);
+            self.admit(own, turn);
+        }
     }
 
     /// Makes the writes of this turn durable, all of them together, and sends the replies that
@@ -277,12 +337,12 @@ impl EventLoop {
         match next {
             Next::Close => return self.close(key),
             Next::Again => self.again.push(key),
-            Next::Later => _ = self.later.insert(key),
+            Next::Later => self.put_off(key),
             Next::Long => self.workers.submit(connection.lend_session((self.number, key))),
             Next::Script if self.shared.scripts.take_thread() => {
                 self.script_workers.submit(connection.lend_session((self.number, key)));
             }
-            Next::Script => _ = self.later.insert(key),
+            Next::Script => self.put_off(key),
             Next::Cold => {
                 let mut job = connection.lend_session((self.number, key));
                 count(&self.shared.stats.parked);
@@ -296,23 +356,34 @@ impl EventLoop {
             }
             Next::Wait => {}
         }
+        let Some(connection) = self.connections.get_mut(key) else { return };
         if let Err(error) = connection.update_interest(self.poll.registry(), Token(key)) {
             log::error!("cannot watch a connection: {error}; closed it");
             self.close(key);
         }
     }
 
-    fn admit(&mut self, new_connections: Vec<NewConnection>, turn: &Turn<'_>) {
+    fn put_off(&mut self, key: usize) {
+        self.connections[key].is_late = true;
+        self.later.push(key);
+    }
+
+    fn admit(&mut self, new_connections: Vec<NewConnection>, turn: &mut Turn<'_>) {
         for new in new_connections {
             let (shared, commands) = (Arc::clone(&self.shared), Arc::clone(&self.commands));
             let session = Session::with_counters(shared, new.peer.clone(), unix_ms(), commands);
             let entry = self.connections.vacant_entry();
             let mut connection = Connection::new(new, session, turn.now);
-            match connection.register(self.poll.registry(), Token(entry.key())) {
-                Ok(()) => _ = entry.insert(connection),
+            let key = entry.key();
+            match connection.register(self.poll.registry(), Token(key)) {
+                Ok(()) => {
+                    entry.insert(connection);
+                    // In this turn, so that the answer about the next round covers what has come.
+                    self.serve(key, turn);
+                }
                 Err(error) => {
                     log::error!("cannot watch a connection: {error}; closed it");
-                    self.hub.remove_connection();
+                    self.hub.remove_connection(self.number);
                 }
             }
         }
@@ -320,7 +391,7 @@ impl EventLoop {
 
     fn close(&mut self, key: usize) {
         // Decrement first: a client that sees the connection closed may connect again at once.
-        self.hub.remove_connection();
+        self.hub.remove_connection(self.number);
         // Closing the descriptor removes it from the poll.
         drop(self.connections.remove(key));
     }
@@ -344,8 +415,7 @@ impl EventLoop {
         }
         self.checked_at = turn.now;
         if let Some(acceptor) = &mut self.acceptor {
-            let own = acceptor.accept_again(turn.shared, &self.hub);
-            self.admit(own, turn);
+            acceptor.accept_again(turn.shared, &self.hub, turn.now);
             self.measure(turn);
         }
         let timed_out = |(key, connection): (usize, &Connection)| {
@@ -379,8 +449,16 @@ impl EventLoop {
     }
 
     /// Answers the requests that have arrived, and waits a while until the replies are sent.
-    fn finish(&mut self, turn: &mut Turn<'_>, events: &mut Events) -> io::Result<()> {
+    /// `waiting`: connections that were not let in yet.
+    fn finish(
+        &mut self,
+        waiting: Vec<NewConnection>,
+        turn: &mut Turn<'_>,
+        events: &mut Events,
+    ) -> io::Result<()> {
         self.shared.scripts.shut_down();
+        turn.since = turn.shared.store.ticket();
+        self.admit(waiting, turn);
         let accepted = self.hub.receive(self.number);
         self.admit(accepted, turn);
         let deadline = turn.now + FINISH_MS;

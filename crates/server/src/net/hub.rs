@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -36,12 +36,21 @@ struct Mailbox {
     waker: Waker,
     accepted: Mutex<Vec<NewConnection>>,
     served: Mutex<Vec<Job>>,
+    /// Connections that the loop has, or will find in the mailbox.
+    open: AtomicUsize,
+    /// The last round of arrivals for which loop 0 waits, and the last one that the loop has let
+    /// go on: see [`Acceptor`](super::accept::Acceptor).
+    asked: AtomicU64,
+    answered: AtomicU64,
 }
 
 impl Hub {
     /// A hub with one loop for each waker.
     pub(crate) fn new(wakers: Vec<Waker>) -> Hub {
-        let mailbox = |waker| Mailbox { waker, accepted: Mutex::default(), served: Mutex::default() };
+        let mailbox = |waker| {
+            let (accepted, served, open, asked, answered) = Default::default();
+            Mailbox { waker, accepted, served, open, asked, answered }
+        };
         Hub {
             mailboxes: wakers.into_iter().map(mailbox).collect(),
             extra_wakers: Mutex::default(),
@@ -61,7 +70,13 @@ impl Hub {
         lock(&self.extra_wakers).push(waker);
     }
 
-    /// Sends a connection to a loop.
+    /// Counts a connection for a loop.
+    pub(super) fn assign(&self, to: usize) {
+        // ORDER: Relaxed: only loop 0 adds, and only it asks whether there is one.
+        self.mailboxes[to].open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends a connection to a loop, for which it was counted.
     pub(super) fn send(&self, to: usize, new: NewConnection) -> io::Result<()> {
         lock(&self.mailboxes[to].accepted).push(new);
         self.mailboxes[to].waker.wake()
@@ -100,9 +115,53 @@ impl Hub {
         self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Counts one connection less.
-    pub(super) fn remove_connection(&self) {
+    /// Counts one connection of a loop less.
+    pub(super) fn remove_connection(&self, of: usize) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+        // ORDER: Release: pairs with `ask_all`: what the connection has sent is executed.
+        self.mailboxes[of].open.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Asks all loops with connections to say by [`Hub::answer`] when they have executed what had
+    /// arrived before this call. Returns the loops.
+    pub(super) fn ask_all(&self, round: u64) -> Vec<usize> {
+        let mut asked = Vec::new();
+        for (nth, mailbox) in self.mailboxes.iter().enumerate() {
+            // ORDER: Acquire: pairs with `remove_connection`.
+            if mailbox.open.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            // ORDER: Release: pairs with `asked`: a poll behind that sees what has arrived by now.
+            mailbox.asked.store(round, Ordering::Release);
+            asked.push(nth);
+            // Loop 0 calls this. A thread whose eventfd fails looks at its next tick.
+            if nth != 0 {
+                let _ = mailbox.waker.wake();
+            }
+        }
+        asked
+    }
+
+    /// The last round about which a loop was asked.
+    pub(super) fn asked(&self, at: usize) -> u64 {
+        // ORDER: Acquire: pairs with `ask_all`.
+        self.mailboxes[at].asked.load(Ordering::Acquire)
+    }
+
+    /// A loop has executed what had arrived when it was asked about this round.
+    pub(super) fn answer(&self, at: usize, round: u64) {
+        // ORDER: Release: pairs with `has_answered`: what comes in then finds the effects.
+        self.mailboxes[at].answered.store(round, Ordering::Release);
+        if at != 0 {
+            // As in `ask_all`.
+            let _ = self.mailboxes[0].waker.wake();
+        }
+    }
+
+    /// Whether a loop has answered about a round.
+    pub(super) fn has_answered(&self, at: usize, round: u64) -> bool {
+        // ORDER: Acquire: pairs with `answer`.
+        self.mailboxes[at].answered.load(Ordering::Acquire) >= round
     }
 
     /// Number of open connections.

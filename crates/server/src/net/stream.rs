@@ -8,6 +8,7 @@ use std::{
 use mio::{Interest, Registry, Token, event::Source, net};
 use rustix::{
     buffer::spare_capacity,
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
 };
@@ -53,6 +54,14 @@ impl Stream {
                 Err(errno) => return Self::failed(errno),
             }
         }
+    }
+
+    /// Whether the other end has closed, or will send no more; what it has sent may be unread.
+    pub(super) fn is_closed(&self) -> bool {
+        let mut sockets = [PollFd::new(self, PollFlags::RDHUP)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // If this fails, the socket's next read says so.
+        poll(&mut sockets, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// Announces that nothing more will be written; the other end may still send.

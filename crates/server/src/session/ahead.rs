@@ -39,6 +39,10 @@ pub(super) fn execute<'a>(
     now_ms: u64,
 ) -> usize {
     let (routing, database) = (shared.routing.as_deref(), state.place());
+    if !shared.lines.is_empty() {
+        // Each by itself looks at the line of its slot.
+        return 0;
+    }
     let mut kinds =
         commands.take(GROUP_MAX).map(|(args, place)| (args, kind(args, place, routing, database, now_ms)));
     match (kinds.next(), kinds.next()) {

@@ -33,12 +33,16 @@ pub(super) fn check(
     };
     let Some(slot) = slot.map_err(Refusal::Failure)? else { return Ok(None) };
     match routing.place(slot, cx.state.asking) {
-        Place::Here => {}
+        Place::Here if cx.shared.lines.may_go(slot, cx.state.in_line.as_ref(), cx.now_ms) => {}
         // EXEC will wait.
-        Place::Held if is_queued => {}
-        Place::Held if may_wait(cx) => return Err(Refusal::Held),
+        Place::Here | Place::Held if is_queued => {}
+        Place::Here if may_wait(cx) => return Err(Refusal::Held),
+        Place::Held if may_wait(cx) => {
+            join_line(cx, slot);
+            return Err(Refusal::Held);
+        }
         place => {
-            cx.state.held_since = None;
+            cx.state.stop_waiting();
             return Err(Refusal::Failure(elsewhere(slot, &place)));
         }
     }
@@ -80,6 +84,15 @@ pub(super) fn may_wait(cx: &mut Context<'_>) -> bool {
     let since = cx.state.held_since.map_or(now_ms, |since| since.min(now_ms));
     cx.state.held_since = Some(since);
     now_ms - since < HELD_MOST_MS
+}
+
+/// Puts a command at the end of the line of its slot, unless it has a place already.
+pub(super) fn join_line(cx: &mut Context<'_>, slot: u16) {
+    if cx.state.in_line.as_ref().is_none_or(|place| !place.is_of(slot)) {
+        // The old place goes first: a command has one.
+        cx.state.in_line = None;
+        cx.state.in_line = Some(cx.shared.lines.join(slot, cx.now_ms));
+    }
 }
 
 /// The reply to a command for a slot that is not served here.

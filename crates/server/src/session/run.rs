@@ -72,14 +72,15 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
         Ok(_) => match execute(cx, resolved, args) {
             // The slot has left since it was looked at, and nothing has happened. A transaction is
             // gone with its EXEC, so that says so.
-            Err(Failure::NotOwner { .. }) if command.name != "exec" && route::may_wait(cx) => {
+            Err(Failure::NotOwner { slot }) if command.name != "exec" && route::may_wait(cx) => {
+                route::join_line(cx, slot);
                 return Err(Flow::Later);
             }
             _ if cx.state.put_off.is_some() => {
                 return Err(cx.state.put_off.take().unwrap_or(Flow::Later));
             }
             done => {
-                cx.state.held_since = None;
+                cx.state.stop_waiting();
                 _ = done.map_err(|failure| fail(cx, failure));
             }
         },
@@ -116,7 +117,7 @@ fn wait_for_end(
     if resolved.command.name == "exec" {
         cx.state.clear_transaction();
     }
-    cx.state.held_since = None;
+    cx.state.stop_waiting();
     refuse(cx, refusal);
     Ok(())
 }

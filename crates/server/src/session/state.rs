@@ -7,7 +7,7 @@ use std::{
 
 use terrace_protocol::Reply;
 
-use super::{Flow, Peer};
+use super::{Flow, Peer, line::InLine};
 use crate::{
     clients::Client,
     command::{Multi, Watched},
@@ -50,6 +50,8 @@ pub struct State {
     /// When the next command was first put off because its slot is being moved, or because it must
     /// run alone, or is a long script.
     pub(crate) held_since: Option<u64>,
+    /// The next command's place among those that wait for its slot.
+    pub(super) in_line: Option<InLine>,
     /// Whether a script that takes long is put off: the thread serves other connections, too.
     pub(crate) may_put_off: bool,
     /// The next step, because the current command was put off and had no effect.
@@ -77,6 +79,7 @@ impl State {
             asking: false,
             is_alone: false,
             held_since: None,
+            in_line: None,
             may_put_off: false,
             put_off: None,
             alone_next: false,
@@ -90,6 +93,12 @@ impl State {
         // ORDER: Relaxed: only this thread changes it.
         let is_usual = !self.asking && !self.client.no_touch.load(Relaxed);
         self.authenticated && self.multi.is_none() && is_usual
+    }
+
+    /// The next command waits no more.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.held_since = None;
+        self.in_line = None;
     }
 
     /// The place of the selected database.

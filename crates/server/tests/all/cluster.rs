@@ -16,7 +16,7 @@ use terrace_server::{
 const CROSSSLOT: &str = "-CROSSSLOT Keys in request don't hash to the same slot";
 const DOWN: &str = "-CLUSTERDOWN Hash slot not served";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
-const TRYAGAIN: &str = "-TRYAGAIN The slot of the keys is being moved: send the command again";
+const TRYAGAIN: &str = "-TRYAGAIN The slot of the keys is being moved, or the memory node is away: nothing was done, send the command again";
 /// The reply to commands with the key `foo`, which the other node serves.
 const MOVED: &str = "-MOVED 12182 127.0.0.1:7001";
 

@@ -5,6 +5,7 @@ mod common;
 #[path = "../redis/mod.rs"]
 mod redis;
 
+mod arrival;
 mod cluster;
 mod cluster_clients;
 mod cold;

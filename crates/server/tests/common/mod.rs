@@ -21,7 +21,7 @@ use terrace_server::{config::Config, net::Listeners, routing::Routing, server::S
 
 pub(crate) use client::{Client, START_MS};
 pub(crate) use fresh::{fresh, is_on_disk, is_tiered};
-pub(crate) use refusing::Refusing;
+pub(crate) use refusing::{GATE, Refusing};
 pub(crate) use slots::{Cluster, Spot};
 
 /// A running server that stops when dropped.
@@ -58,6 +58,17 @@ impl Running {
         settings: &[(&str, &str)],
         routing: Option<Arc<dyn Routing>>,
     ) -> Running {
+        Running::start_late(store, settings, routing, |_| ())
+    }
+
+    /// As [`Running::start_node`]. Calls `before` with the port when clients can connect, and
+    /// nothing serves them yet.
+    pub(crate) fn start_late(
+        store: Store,
+        settings: &[(&str, &str)],
+        routing: Option<Arc<dyn Routing>>,
+        before: impl FnOnce(u16),
+    ) -> Running {
         // The path of a socket has at most 107 bytes, and TMPDIR may be long.
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let socket = directory.path().join("socket").to_string_lossy().into_owned();
@@ -70,6 +81,7 @@ impl Running {
                 config.assign(name, value).unwrap();
             }
             let Ok(listeners) = Listeners::bind(&config) else { continue };
+            before(port);
             let shared = Arc::new(match routing {
                 Some(routing) => Shared::of_node(store, config, routing),
                 None => Shared::new(store, config),

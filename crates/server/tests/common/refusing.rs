@@ -1,6 +1,6 @@
 //! An engine that refuses keys as one does whose slots have left.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use terrace::Store;
 use terrace_engine::{
@@ -18,6 +18,17 @@ pub(crate) struct Refusing {
     inner: Arc<Direct<Shm>>,
     why: Mutex<Option<ReadError>>,
     once: Mutex<Option<ReadError>>,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+/// The key whose writers wait while the gate is closed.
+pub(crate) const GATE: &[u8] = b"gate";
+
+#[derive(Default)]
+struct Gate {
+    is_closed: bool,
+    waiting: usize,
 }
 
 impl Refusing {
@@ -32,7 +43,8 @@ impl Refusing {
         };
         let pool = Pool::anonymous(16 << 20).unwrap();
         let inner = Direct::open::<Clht<Shm, Bytes<Key>>>(pool, settings).unwrap();
-        Arc::new(Refusing { inner: Arc::new(inner), why: Mutex::new(None), once: Mutex::new(None) })
+        let (why, once, gate, changed) = Default::default();
+        Arc::new(Refusing { inner: Arc::new(inner), why, once, gate, changed })
     }
 
     pub(crate) fn store(self: &Arc<Refusing>) -> Store {
@@ -47,6 +59,25 @@ impl Refusing {
     /// Refuses the next operation on a key alone.
     pub(crate) fn refuse_once(&self, why: ReadError) {
         *self.once.lock().unwrap() = Some(why);
+    }
+
+    /// Makes writers of [`GATE`] wait from now on, or no more.
+    pub(crate) fn close_gate(&self, is_closed: bool) {
+        self.gate.lock().unwrap().is_closed = is_closed;
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many writers wait at the gate.
+    pub(crate) fn wait_for_writers(&self, count: usize) {
+        drop(self.changed.wait_while(self.gate.lock().unwrap(), |gate| gate.waiting < count).unwrap());
+    }
+
+    fn pass_gate(&self) {
+        let mut gate = self.gate.lock().unwrap();
+        gate.waiting += 1;
+        self.changed.notify_all();
+        let mut gate = self.changed.wait_while(gate, |gate| gate.is_closed).unwrap();
+        gate.waiting -= 1;
     }
 
     fn admit(&self) -> Result<(), ReadError> {
@@ -87,6 +118,9 @@ impl Engine for Refusing {
 
     fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError> {
         self.admit()?;
+        if put.key == GATE {
+            self.pass_gate();
+        }
         self.inner.put(put, how)
     }
 
