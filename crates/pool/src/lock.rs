@@ -183,9 +183,18 @@ impl Lock {
         // ORDER: Acquire, as before every check of a holder's liveness: this thread must also see
         // that the holder joined.
         let word = self.0.load(pool.medium(), Acquire);
-        if pool.is_shared() && is_held_word(word, pool.owner) && pool.is_holder_dead(word) {
-            pool.recover_participant(holder_of_word(word).0);
+        if !pool.is_shared() || !is_held_word(word, pool.owner) || !pool.is_holder_dead(word) {
+            return;
         }
+        let participant = holder_of_word(word).0;
+        if pool.has_participant(participant) && !pool.recover_participant(participant) {
+            // Another thread is at it.
+            return;
+        }
+        // The recovery has released what the dead one had noted. Among hosts this lock may be
+        // none of that: its release and the end of its note are two lines of a cache, and the
+        // memory may have got the second one alone.
+        self.release_if_dead(pool);
     }
 
     /// Records that this thread tries the lock, unless it is held.

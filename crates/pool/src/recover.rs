@@ -71,7 +71,7 @@ impl<M: MappedMedium> Inner<M> {
 
     fn is_dead(&self, participant: u32, incarnation: u32) -> bool {
         let Some(liveness) = &self.liveness else { return false };
-        if participant >= self.layout.geometry.participants {
+        if !self.has_participant(participant) {
             return true;
         }
         if (participant, incarnation) == (u32::from(self.owner.participant), self.owner.incarnation) {
@@ -108,9 +108,14 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
+    /// Whether the table has an entry `index`. A damaged lock may name another one.
+    pub(crate) fn has_participant(&self, index: u32) -> bool {
+        index < self.layout.geometry.participants
+    }
+
     /// Recovers the dead incarnations of entry `index`. Returns whether this call did it.
     pub(crate) fn recover_participant(&self, index: u32) -> bool {
-        if index >= self.layout.geometry.participants {
+        if !self.has_participant(index) {
             return false;
         }
         let lock = participants::recovery(&self.region, &self.layout, index);
@@ -398,6 +403,31 @@ mod tests {
         assert!(!two.0.recover_participant(0xfff));
         lock(&two, at).release_if_dead(&two.0);
         assert!(!lock(&two, at).is_held(&two));
+    }
+
+    /// Waits for a lock as long as a holder that is dead may take, and no longer.
+    fn is_taken_soon(pool: &Pool<Shm>, at: u64) -> bool {
+        let tries = AtomicUsize::new(0);
+        lock(pool, at).acquire_until(&pool.0, &|| tries.fetch_add(1, Relaxed) > 3).is_some()
+    }
+
+    #[test]
+    fn waiter_releases_a_lock_that_the_dead_had_not_noted() {
+        let (_directory, dead, survivor) = two();
+        let at = new_lock(&survivor);
+        // As a host leaves it whose last stores to the lock were lost, and the note's were not.
+        std::mem::forget(lock(&dead, at).try_acquire_in(&dead.0).expect("the lock is free"));
+        dead.abandon();
+        assert!(is_taken_soon(&survivor, at));
+    }
+
+    #[test]
+    fn waiter_releases_a_lock_of_an_impossible_holder() {
+        let (_directory, one, two) = two();
+        let at = new_lock(&one);
+        std::mem::forget(lock(&one, at).try_acquire_in(&one.0));
+        one.region().at(Offset::<Word>::new(at)).fetch_or(one.medium(), 0xfff << 2, Relaxed);
+        assert!(is_taken_soon(&two, at));
     }
 
     /// A participant died in entry `index` with the lock at `at`. One survivor recovers it, the
