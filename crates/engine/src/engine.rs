@@ -190,6 +190,14 @@ pub trait Engine: Send + Sync {
     /// Number of keys, including those that have expired but were not removed yet.
     fn len(&self) -> Count;
 
+    /// As [`Engine::len`], for a caller that an old number does not serve.
+    ///
+    /// # Errors
+    /// If the engine cannot tell now.
+    fn count_keys(&self) -> Result<Count, ReadError> {
+        Ok(self.len())
+    }
+
     /// Whether there is no key.
     fn is_empty(&self) -> bool {
         self.len().get() == 0

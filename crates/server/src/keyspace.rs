@@ -287,7 +287,7 @@ impl Keyspace for StoreKeyspace<'_> {
     }
 
     fn count(&mut self) -> Result<u64, Failure> {
-        Ok(self.0.len())
+        Ok(self.0.try_count()?.get())
     }
 
     fn is_transaction(&self) -> bool {

@@ -3,7 +3,7 @@
 use crate::batch::later;
 use crate::{Durability, Store, Ticket, WriteError};
 use std::time::Duration;
-use terrace_engine::{Count, Durably, Put};
+use terrace_engine::{Count, Durably, Put, ReadError};
 
 /// When an entry expires, and how durable a put is when it returns; for [`Store::put_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,5 +125,14 @@ impl Store {
     /// Number of keys, including expired ones that were not removed yet, and whether it is exact.
     pub fn count(&self) -> Count {
         self.engine().len()
+    }
+
+    /// As [`Store::count`]. A node of a cluster fails if it cannot ask the memory node now, where
+    /// `count` gives the last number.
+    ///
+    /// # Errors
+    /// If the store cannot tell now.
+    pub fn try_count(&self) -> Result<Count, ReadError> {
+        self.engine().count_keys()
     }
 }

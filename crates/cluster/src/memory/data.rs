@@ -23,6 +23,8 @@ use terrace_protocol::slot;
 
 /// Keys that a step of a scan looks at.
 const STEP: usize = 256;
+/// Steps of a scan in a step of clearing slots: some milliseconds.
+const CLEAR_STEPS: usize = 16;
 
 /// The pool's bytes, as serving nodes read them.
 pub(crate) struct PoolBytes {
@@ -44,8 +46,31 @@ pub(crate) struct Data {
     store: Store,
     keys: Box<[AtomicU64]>,
     counting: Counting,
+    clearing: Mutex<Clearing>,
     /// Changes that were not made: of slots that were not the writer's, or that no store takes.
     pub(crate) refused: AtomicU64,
+}
+
+/// Entries that clear slots, and wait at the heads of their logs. One walk through the index, round
+/// and round, removes the keys of all of them.
+#[derive(Default)]
+struct Clearing {
+    /// Where the walk goes on.
+    at: u64,
+    waiting: BTreeMap<Clearer, Clear>,
+}
+
+/// The session and the shard of an entry that clears slots.
+type Clearer = (Incarnation, usize);
+
+struct Clear {
+    slots: Vec<bool>,
+    /// Where the walk was when this came.
+    from: u64,
+    /// Whether the walk has begun anew since.
+    is_second: bool,
+    /// Whether the walk was everywhere since.
+    is_done: bool,
 }
 
 /// How far the keys are counted after a start. Changes go on meanwhile: those of keys behind the
@@ -85,8 +110,51 @@ impl Counting {
     }
 }
 
-/// The bytes of keys and values, and the result, of an entry that was applied.
-pub(crate) type Applied = Result<(), WriteError>;
+/// The result of a change.
+type Applied = Result<(), WriteError>;
+
+/// How far an entry is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Done,
+    /// It is to be applied again.
+    Goes,
+}
+
+/// Whether a change that fails so never succeeds, however often it is tried.
+fn is_lasting(error: &WriteError) -> bool {
+    !matches!(
+        error,
+        WriteError::PoolFull { .. }
+            | WriteError::MemoryLimit { .. }
+            | WriteError::DramFull { .. }
+            | WriteError::Io { .. }
+            | WriteError::Stopped(_)
+            | WriteError::Unavailable(_)
+            | WriteError::Unknown(_)
+    )
+}
+
+/// Makes changes `together`. If that can never be, makes each `alone`, and refuses those that can
+/// never be made: their log must go on.
+fn make(
+    changes: &[&Change<'_>],
+    together: impl FnOnce(&[&Change<'_>]) -> Applied,
+    alone: impl Fn(&Change<'_>) -> Applied,
+    refuse: impl Fn(&Change<'_>, &WriteError),
+) -> Applied {
+    match together(changes) {
+        Err(error) if is_lasting(&error) => {}
+        made => return made,
+    }
+    for change in changes {
+        match alone(change) {
+            Err(error) if is_lasting(&error) => refuse(change, &error),
+            made => made?,
+        }
+    }
+    Ok(())
+}
 
 impl Data {
     /// Opens or creates the pool.
@@ -115,7 +183,8 @@ impl Data {
         let address = direct::remote::address_in(&pool).map_err(|error| failed(error.to_string()))?;
         let seed = address.ok_or_else(|| failed("it has no index".into()))?.seed;
         let counting = Counting { seed, is_done: AtomicBool::new(false), frontier, waiting };
-        Ok(Self { pool, engine, store, keys, counting, refused: AtomicU64::new(0) })
+        let (clearing, refused) = Default::default();
+        Ok(Self { pool, engine, store, keys, counting, clearing, refused })
     }
 
     /// The pool's unique number.
@@ -219,30 +288,47 @@ impl Data {
         let _ = self.keys[usize::from(slot(key))].fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// Makes the changes of an entry, if the slots are this session's. May be repeated.
-    pub(crate) fn apply(&self, entry: &Entry<'_>, session: Incarnation, area: &Area) -> Applied {
+    /// Makes the changes of an entry of a shard's log, if the slots are this session's. May be
+    /// repeated.
+    pub(crate) fn apply(
+        &self,
+        entry: &Entry<'_>,
+        (session, shard): Clearer,
+        area: &Area,
+    ) -> Result<Progress, WriteError> {
         match entry {
             Entry::Changes(changes) => {
                 let is_sound = |change: &&Change<'_>| self.is_sound(change.key(), session, area);
                 let sound: Vec<&Change<'_>> = changes.iter().filter(is_sound).collect();
-                match sound[..] {
+                let together = |changes: &[&Change<'_>]| match changes {
                     [] => Ok(()),
                     [change] => self.apply_one(change),
-                    _ => self.apply_all(&sound),
-                }
+                    _ => self.apply_all(changes),
+                };
+                let refuse = |change: &Change<'_>, error: &WriteError| {
+                    self.refuse(change.key(), session, &error.to_string());
+                };
+                make(&sound, together, |change| self.apply_one(change), refuse)?;
             }
-            Entry::Clear(ranges) => self.clear(ranges, session, area),
-            Entry::End => Ok(()),
+            Entry::Clear(ranges) => {
+                let is_owned = |slot: u16| ledger::owner(area, slot) == session;
+                return self.clear((session, shard), ranges, is_owned);
+            }
+            Entry::End => {}
         }
+        Ok(Progress::Done)
+    }
+
+    fn refuse(&self, key: &[u8], session: Incarnation, why: &str) {
+        log::error!("session {session} has written a change of slot {} that is not made: {why}", slot(key));
+        self.refused.fetch_add(1, Relaxed);
     }
 
     fn is_sound(&self, key: &[u8], session: Incarnation, area: &Area) -> bool {
         let (slot, is_long) = (slot(key), key.len() > terrace_engine::KEY_MAX);
         let is_sound = !is_long && ledger::owner(area, slot) == session;
         if !is_sound {
-            let why = if is_long { "its key is too long" } else { "another node owns it" };
-            log::error!("session {session} has written a change of slot {slot} that is not made: {why}");
-            self.refused.fetch_add(1, Relaxed);
+            self.refuse(key, session, if is_long { "its key is too long" } else { "another node owns it" });
         }
         is_sound
     }
@@ -292,24 +378,67 @@ impl Data {
         })
     }
 
-    /// Removes all keys of these slots that are the session's.
-    fn clear(&self, ranges: &[SlotRange], session: Incarnation, area: &Area) -> Applied {
-        let mut cleared = vec![false; SLOTS.into()];
-        let slots = ranges.iter().flat_map(|range| range.slots());
-        slots.for_each(|slot| cleared[usize::from(slot)] = ledger::owner(area, slot) == session);
-        let (mut cursor, mut keys) = (Cursor::START, Vec::new());
-        while !cursor.is_end() {
+    /// Removes keys of these slots that are owned: some, and those of other entries that clear
+    /// slots. Nothing else is written to the slots until all are removed.
+    fn clear(
+        &self,
+        clearer: Clearer,
+        ranges: &[SlotRange],
+        is_owned: impl Fn(u16) -> bool,
+    ) -> Result<Progress, WriteError> {
+        // Held over the step: slots whose keys are all removed are left out from the next one on.
+        let mut clearing = self.clearing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Clearing { at, waiting } = &mut *clearing;
+        waiting.entry(clearer).or_insert_with(|| {
+            let mut slots = vec![false; SLOTS.into()];
+            let owned = ranges.iter().flat_map(|range| range.slots()).filter(|slot| is_owned(*slot));
+            owned.for_each(|slot| slots[usize::from(slot)] = true);
+            Clear { slots, from: *at, is_second: false, is_done: false }
+        });
+        if !waiting[&clearer].is_done {
+            *at = self.clear_step(*at, clearer.0, waiting)?;
+            for clear in waiting.values_mut() {
+                clear.is_second |= *at == 0;
+                clear.is_done |= clear.is_second && *at >= clear.from;
+            }
+        }
+        if !waiting[&clearer].is_done {
+            return Ok(Progress::Goes);
+        }
+        waiting.remove(&clearer);
+        Ok(Progress::Done)
+    }
+
+    /// Removes keys of all slots that are being cleared, from `at` on. Returns where to go on: 0 at
+    /// the end.
+    fn clear_step(
+        &self,
+        at: u64,
+        session: Incarnation,
+        waiting: &BTreeMap<Clearer, Clear>,
+    ) -> Result<u64, WriteError> {
+        let (mut at, mut keys) = (at, Vec::new());
+        for _ in 0..CLEAR_STEPS {
             let mut each = |key: &[u8], _: terrace_engine::Entry<'_>| {
-                if cleared[usize::from(slot(key))] {
+                let slot = usize::from(slot(key));
+                if waiting.values().any(|clear| !clear.is_done && clear.slots[slot]) {
                     keys.push(key.to_vec());
                 }
             };
-            cursor = self.scan(&cursor, STEP, &mut each)?;
+            let cursor = Cursor::from_number(at).expect("a scan stopped there");
+            let next = self.scan(&cursor, STEP, &mut each)?;
             for key in keys.drain(..) {
-                self.apply_one(&Change::Remove { key: &key })?;
+                match self.apply_one(&Change::Remove { key: &key }) {
+                    Err(error) if is_lasting(&error) => self.refuse(&key, session, &error.to_string()),
+                    made => made?,
+                }
+            }
+            at = next.number().unwrap_or(0);
+            if at == 0 {
+                break;
             }
         }
-        Ok(())
+        Ok(at)
     }
 
     /// Moves records together, and frees what nobody reads any more.
@@ -346,6 +475,61 @@ pub(crate) fn log_path(pool: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Keys that two entries clear together are looked at twice at most, whenever the second comes.
+    #[test]
+    fn slots_of_two_entries_are_cleared_in_one_walk() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        data.count_keys(&|| false);
+        let keys: Vec<Vec<u8>> = (0..100_000_u32).map(|number| number.to_le_bytes().to_vec()).collect();
+        for key in &keys {
+            data.apply_one(&Change::Put { key, value: b"", expires_at: None }).unwrap();
+        }
+        // Slots 0 to 4095 and 4096 to 8191; the second entry clears none that another owns.
+        let ranges = |first: u16| [SlotRange::new(first, first + 4095).unwrap()];
+        let (mut is_done, mut steps) = ([false; 2], 0_usize);
+        while is_done != [true; 2] {
+            for (nth, is_done) in is_done.iter_mut().enumerate() {
+                // The second one comes later.
+                if !*is_done && (nth == 0 || steps >= 7) {
+                    let done = data.clear((7, nth), &ranges(4096 * nth as u16), |slot| slot < 8000).unwrap();
+                    *is_done = done == Progress::Done;
+                    steps += 1;
+                }
+            }
+        }
+        let left = |key: &&Vec<u8>| slot(key) >= 8000;
+        assert_eq!(data.engine.len().get(), keys.iter().filter(left).count() as u64);
+        assert!((0..SLOTS).all(|slot| slot >= 8000 || data.keys(slot) == 0));
+        assert!(steps * STEP * CLEAR_STEPS <= 2 * keys.len() + 4 * STEP * CLEAR_STEPS, "{steps} steps");
+        assert!(data.clearing.lock().unwrap().waiting.is_empty());
+    }
+
+    #[test]
+    fn change_that_can_never_be_made_is_refused_alone() {
+        let put = |key: &'static [u8]| Change::Put { key, value: b"", expires_at: None };
+        let (one, bad, two) = (put(b"one"), put(b"bad"), put(b"two"));
+        let damage = || WriteError::Corrupt { place: terrace_engine::Place::Pool(0), what: "a bucket" };
+        let full = || WriteError::PoolFull { wanted: 1, size: 1, longest: None, waiting: 0 };
+        let (made, refused) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let run = |why: &dyn Fn() -> WriteError| {
+            let alone = |change: &Change<'_>| match change.key() {
+                b"bad" => Err(why()),
+                key => Ok(made.lock().unwrap().push(key.to_vec())),
+            };
+            let refuse = |change: &Change<'_>, _: &WriteError| {
+                refused.lock().unwrap().push(change.key().to_vec());
+            };
+            make(&[&one, &bad, &two], |_| Err(why()), alone, refuse)
+        };
+        // It waits for room, and nothing else happens.
+        assert!(matches!(run(&full), Err(WriteError::PoolFull { .. })));
+        assert!(made.lock().unwrap().is_empty() && refused.lock().unwrap().is_empty());
+        run(&damage).unwrap();
+        assert_eq!(*made.lock().unwrap(), [b"one", b"two"]);
+        assert_eq!(*refused.lock().unwrap(), [b"bad"]);
+    }
 
     /// A change has found that counting goes on, and gets the lock behind the last step.
     #[test]

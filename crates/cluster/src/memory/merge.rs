@@ -4,7 +4,7 @@
 //! more: nothing else has written to its slots, since they are still its session's.
 
 use super::area::Area;
-use super::data::Data;
+use super::data::{Data, Progress};
 use super::logs::{Logs, Reading};
 use super::segments::{self, Segment};
 use crate::entry::{ENTRY_MAX, HEADER};
@@ -52,8 +52,8 @@ pub(crate) fn step(
     let mut reading = shard.read();
     let began = reading.cursor.last();
     let (bytes, buffer, freed) = Default::default();
-    let session = logs.session;
-    let mut work = Work { data, area, session, merged, reading: &mut reading, bytes, buffer, freed };
+    let log = (logs.session, nth);
+    let mut work = Work { data, area, log, merged, reading: &mut reading, bytes, buffer, freed };
     let outcome = loop {
         match () {
             () if work.bytes >= STEP => break Outcome::More,
@@ -62,6 +62,7 @@ pub(crate) fn step(
         }
         match work.next() {
             Next::Merged => {}
+            Next::Again => break Outcome::More,
             Next::Nothing => {
                 end(logs, nth, to_the_end);
                 break Outcome::Idle;
@@ -80,6 +81,8 @@ pub(crate) fn step(
 /// What became of the next entry.
 enum Next {
     Merged,
+    /// A part of it is: it goes on after the other logs had their turn.
+    Again,
     /// There is none.
     Nothing,
     Stalled(WriteError),
@@ -89,7 +92,8 @@ enum Next {
 struct Work<'n> {
     data: &'n Data,
     area: &'n Area,
-    session: u64,
+    /// The session, and the shard.
+    log: (u64, usize),
     merged: &'n Merged,
     reading: &'n mut Reading,
     /// How much it has merged.
@@ -114,9 +118,16 @@ impl Work<'_> {
             // Merged before the memory node has started.
             Some(Taken::Entry(_, size)) if before.last() < self.reading.merged_before => self.bytes += size,
             Some(Taken::Entry(entry, size)) => {
-                if let Err(error) = self.data.apply(&entry, self.session, self.area) {
-                    self.reading.cursor = before;
-                    return Next::Stalled(error);
+                match self.data.apply(&entry, self.log, self.area) {
+                    Ok(Progress::Done) => {}
+                    Ok(Progress::Goes) => {
+                        self.reading.cursor = before;
+                        return Next::Again;
+                    }
+                    Err(error) => {
+                        self.reading.cursor = before;
+                        return Next::Stalled(error);
+                    }
                 }
                 self.bytes += size;
                 self.merged.entries.fetch_add(1, Relaxed);

@@ -49,6 +49,11 @@ impl Serving {
         let session = self.node.any_session()?;
         let unavailable = |error: WriteError| ReadError::Unavailable(error.to_string());
         session.settle(session.logs.ticket()).map_err(unavailable)?;
+        // The memory node counts once it has merged everything, and a clear takes it a while.
+        if let Some(keys) = session.pending.count_since_clear(&self.node.served()) {
+            self.node.confirm_lease()?;
+            return Ok(keys);
+        }
         let durable = session.logs.durable();
         match session.ask(|id| ToMemory::Count { id, durable }).map_err(ReadError::Unavailable)? {
             ToServing::Counted { keys, .. } => keys.map_err(ReadError::Unavailable),
@@ -259,13 +264,13 @@ impl Engine for Serving {
     }
 
     fn len(&self) -> Count {
-        match self.count() {
-            Ok(keys) => {
-                self.keys.store(keys, Relaxed);
-                Count::Exact(keys)
-            }
-            Err(_) => Count::About(self.keys.load(Relaxed)),
-        }
+        self.count_keys().unwrap_or_else(|_| Count::About(self.keys.load(Relaxed)))
+    }
+
+    fn count_keys(&self) -> Result<Count, ReadError> {
+        let keys = self.count()?;
+        self.keys.store(keys, Relaxed);
+        Ok(Count::Exact(keys))
     }
 
     fn chores(&self) -> &[Chore] {

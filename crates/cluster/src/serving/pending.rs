@@ -260,6 +260,25 @@ impl Pending {
         }
     }
 
+    /// Number of keys of these slots, if all of them were cleared and no clear is merged yet: then
+    /// the keys that were put since are all there are.
+    pub(super) fn count_since_clear(&self, slots: &[u16]) -> Option<u64> {
+        let is_cleared = |slot: &u16| {
+            // ORDER: pairs with the stores in `merged`.
+            let merged = self.shards[self.shard_of(*slot)].merged.load(Acquire);
+            self.cleared[usize::from(*slot)].load(Acquire) > merged
+        };
+        if slots.is_empty() || !slots.iter().all(is_cleared) {
+            return None;
+        }
+        let has_key =
+            |unmerged: &&Unmerged| unmerged.entry.is_some() && slots.binary_search(&unmerged.slot).is_ok();
+        let count = |stripe: &Stripe| lock(&stripe.table).values().filter(has_key).count() as u64;
+        let keys = self.stripes.iter().map(count).sum();
+        // What is merged meanwhile leaves the tables.
+        slots.iter().all(is_cleared).then_some(keys)
+    }
+
     /// Number of keys with unmerged writes.
     pub(super) fn len(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.count.load(Relaxed)).sum()
@@ -271,6 +290,32 @@ mod tests {
     use super::*;
 
     const KEY: &[u8] = b"key";
+
+    #[test]
+    fn keys_are_counted_while_a_clear_is_not_merged() {
+        let pending = Pending::new(2);
+        let (keys, slots) = (["a", "b", "c"].map(|key| Key::new(key.as_bytes())), [3300, 7365, 15495]);
+        assert_eq!(keys.map(|key| key.slot), [15495, 3300, 7365]);
+        let at = |lsn| move || Ok::<_, ()>(Appended { lsn, ticket: lsn });
+        let put = |key: Key<'_>| Some(Copied::new(key.bytes, b"value", None));
+        let apply = |key: Key<'_>, lsn, entry| {
+            pending.apply(key.slot % 2, &[(key, entry)], at(lsn), || ()).unwrap();
+        };
+        let clear = |slots: &[u16], lsn| _ = pending.clear(slots, at(lsn), || ()).unwrap();
+        keys.into_iter().for_each(|key| apply(key, 1, put(key)));
+        assert_eq!(pending.count_since_clear(&slots), None);
+        clear(&[3300], 2);
+        assert_eq!(pending.count_since_clear(&slots), None);
+        clear(&[7365, 15495], 2);
+        assert_eq!(pending.count_since_clear(&slots), Some(0));
+        apply(keys[0], 3, put(keys[0]));
+        apply(keys[1], 3, put(keys[1]));
+        apply(keys[1], 4, None);
+        assert_eq!(pending.count_since_clear(&slots), Some(1));
+        assert_eq!(pending.count_since_clear(&[]), None);
+        pending.merged(&[1, 2]);
+        assert_eq!(pending.count_since_clear(&slots), None, "a clear is merged");
+    }
 
     /// Looks at a key while it is merged, which was put after its slot had been cleared.
     #[test]
