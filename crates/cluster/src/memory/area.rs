@@ -16,9 +16,10 @@
 //! new. Serving nodes can write to the segments only.
 
 use super::error::MemoryError;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_fabric::Memory;
@@ -76,6 +77,7 @@ impl Area {
     pub(crate) fn open(path: &Path, pool: &Path, id: u128) -> Result<Self, MemoryError> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(failed(path, "open"))?;
+        make_private(&file).map_err(failed(path, "protect"))?;
         let len = file.metadata().map_err(failed(path, "look at"))?.len();
         if len < bodies(0) {
             return Err(MemoryError::NoLog { log: path.into() });
@@ -115,8 +117,11 @@ impl Area {
         };
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new);
-        let file = file.map_err(failed(path, "create"))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(PRIVATE);
+        let file = options.open(&new).map_err(failed(path, "create"))?;
+        // An earlier release may have left it.
+        make_private(&file).map_err(failed(path, "protect"))?;
         file.set_len(size).map_err(failed(path, "create"))?;
         // The tables have storage from now on; a segment gets it when it is granted.
         Mapping::allocate(&file, bodies(segments)).map_err(|error| failed(path, "create")(io_of(error)))?;
@@ -183,6 +188,17 @@ impl Area {
         let body = self.body(row);
         self.region.medium().mapping().allocate_part(body.start as u64, self.segment_bytes)
     }
+}
+
+/// The mode of the file: it has keys and values.
+const PRIVATE: u32 = 0o600;
+
+/// Lets nobody else read the file.
+fn make_private(file: &File) -> io::Result<()> {
+    if file.metadata()?.mode() & 0o777 & !PRIVATE == 0 {
+        return Ok(());
+    }
+    file.set_permissions(Permissions::from_mode(PRIVATE))
 }
 
 fn size(segments: u64, bytes: u64) -> Option<u64> {

@@ -1,7 +1,8 @@
 //! Files that are damaged, missing, or another's.
 
 use super::client::{Client, directory, fabric, options, start};
-use std::os::unix::fs::FileExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use terrace_cluster::memory::{MemoryError, MemoryNode, Options};
 
@@ -82,6 +83,24 @@ fn log_area_of_another_pool_is_refused() {
     std::fs::copy(other.path().join("pool.log"), directory.path().join("pool.log")).unwrap();
     let error = refusal(options(directory.path()));
     assert!(matches!(error, MemoryError::OtherPool { .. }) && error.to_string().contains("another pool"));
+}
+
+/// It has what clients have written.
+#[test]
+fn log_area_is_its_owners_alone() {
+    let directory = directory();
+    let log = directory.path().join("pool.log");
+    let mode = || std::fs::metadata(&log).unwrap().permissions().mode() & 0o777;
+    // Left by another release, which died.
+    let left = directory.path().join("pool.log.new");
+    for path in [&left, &log] {
+        if path == &left {
+            std::fs::write(path, "").unwrap();
+        }
+        std::fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+        start(options(directory.path())).stop().unwrap();
+        assert_eq!(mode(), 0o600);
+    }
 }
 
 #[test]
