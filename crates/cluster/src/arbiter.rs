@@ -15,6 +15,7 @@
 use crate::message::{ToMemory, ToServing, WIRE};
 use crate::slot::{SLOTS, SlotRange};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A link of the control channel.
@@ -108,6 +109,8 @@ pub struct Arbiter<L> {
     leases: Leases,
     sessions: BTreeMap<Incarnation, Session>,
     links: BTreeMap<Link, Incarnation>,
+    /// The hosts that links come from, as far as they are known.
+    hosts: BTreeMap<Link, IpAddr>,
     next_release: u64,
     effects: Vec<Effect>,
 }
@@ -116,8 +119,8 @@ impl<L: Ledger> Arbiter<L> {
     /// Begins, or goes on after a death of this node. Sessions of before are over: their endpoints
     /// died with the process. Their nodes may still answer until their leases are over.
     pub fn new(ledger: L, leases: Leases, now: Duration) -> Self {
-        let (sessions, links, effects) = Default::default();
-        let mut arbiter = Self { ledger, leases, sessions, links, next_release: 0, effects };
+        let (sessions, links, hosts, effects) = Default::default();
+        let mut arbiter = Self { ledger, leases, sessions, links, hosts, next_release: 0, effects };
         for (session, node, is_fenced) in arbiter.ledger.sessions() {
             if !is_fenced {
                 arbiter.ledger.fence(session);
@@ -151,6 +154,23 @@ impl<L: Ledger> Arbiter<L> {
     pub fn serving(&self) -> Vec<(Incarnation, &str)> {
         let serving = self.sessions.iter().filter(|(_, session)| session.state == State::Serving);
         serving.map(|(id, session)| (*id, session.node.as_str())).collect()
+    }
+
+    /// A link is there, from this host.
+    pub fn came_from(&mut self, link: Link, host: IpAddr) {
+        self.hosts.insert(link, host);
+    }
+
+    /// Another host that has a session of this node, whose lease holds. The node's id was copied,
+    /// or the process that had the id is believed to be dead, and is not.
+    fn rival(&self, link: Link, node: &str, last: Incarnation) -> Option<IpAddr> {
+        let host = self.hosts.get(&link)?;
+        let of_node = |(id, session): (&Incarnation, &Session)| {
+            let other = self.hosts.get(&session.link.filter(|_| session.node == node && *id != last)?)?;
+            (other != host).then_some(*other)
+        };
+        // A session without a link, or whose lease is over, has begun to end.
+        self.sessions.iter().find_map(of_node)
     }
 
     /// A message has come.
@@ -203,6 +223,14 @@ impl<L: Ledger> Arbiter<L> {
                     format!("the node {node} speaks version {other}, this memory node {WIRE}; update one")
                 }
             };
+            self.effects.push(Effect::Send(link, ToServing::Fenced { why }));
+            return self.effects.push(Effect::Drop(link));
+        }
+        if let Some(rival) = self.rival(link, &node, last) {
+            let why = format!(
+                "another process, at {rival}, has a session with the id of this node, {node}: each node needs an id \
+                 of its own. If this host's id file is a copy, remove it, or give another --node-id-file"
+            );
             self.effects.push(Effect::Send(link, ToServing::Fenced { why }));
             return self.effects.push(Effect::Drop(link));
         }
@@ -347,6 +375,7 @@ impl<L: Ledger> Arbiter<L> {
 
     /// A link is lost.
     pub fn lost(&mut self, link: Link) {
+        self.hosts.remove(&link);
         if let Some(id) = self.links.remove(&link) {
             self.sessions.get_mut(&id).expect("links are of sessions").link = None;
             self.end(id, "the link to the node was lost");

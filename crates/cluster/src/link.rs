@@ -13,7 +13,7 @@
 use crate::message::WIRE;
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
@@ -278,6 +278,11 @@ impl Sender {
     /// The peer's address.
     pub fn peer(&self) -> &str {
         &self.0.peer
+    }
+
+    /// The peer's host.
+    pub fn host(&self) -> Option<IpAddr> {
+        self.0.stream.peer_addr().ok().map(|address| address.ip().to_canonical())
     }
 }
 

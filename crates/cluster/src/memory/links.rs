@@ -4,7 +4,7 @@
 use super::node::Node;
 use crate::link::{LinkError, Receiver, Secret, Sender, accept};
 use crate::message::{ToMemory, ToServing};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use terrace_fabric::Fabric;
@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) out: mpsc::Sender<Out>,
     /// Requests that are not answered.
     pub(crate) requests: Arc<AtomicUsize>,
+    /// The host that it comes from.
+    pub(crate) host: Option<IpAddr>,
 }
 
 impl Peer {
@@ -76,7 +78,7 @@ where
 {
     let (out, messages) = mpsc::channel();
     let requests = Arc::new(AtomicUsize::new(0));
-    let peer = Peer { out, requests: requests.clone() };
+    let peer = Peer { out, requests: requests.clone(), host: sender.host() };
     let to_peer = sender.clone();
     node.spawn("terrace-sender", move || send(&to_peer, &messages, &requests));
     let Some(link) = node.connected(peer) else { return sender.close() };

@@ -36,6 +36,8 @@ pub(crate) const AHEAD: u8 = 2;
 const UNREAD_MAX: usize = 3;
 /// Bytes that stay free in the pool beside the room for what is granted.
 const ROOM: u64 = 16 << 20;
+/// The part of the pool that may wait for readers of old pins.
+const WAITING_SHARE: u64 = 8;
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(4);
 /// Time until a merge that met a full pool, or a shard without a segment, tries again.
@@ -565,6 +567,7 @@ where
         }
         let link = control.next_link;
         control.next_link += 1;
+        peer.host.iter().for_each(|host| control.arbiter.came_from(link, *host));
         control.links.insert(link, peer);
         Some(link)
     }
@@ -662,7 +665,26 @@ where
     fn renew_pins(&self, control: &mut Control<F>) {
         if now() >= control.pins_renewed + self.options.lease / 6 {
             control.pins_renewed = now();
-            self.pins.renew(control.sessions.values().filter_map(|session| session.pin).min());
+            let oldest = control.sessions.values().filter_map(|session| session.pin).min();
+            self.pins.renew(oldest);
+            // Otherwise a later pin is on its way, and what is retired now waits for that one.
+            if self.pins.held() == super::pins::THREADS {
+                self.bound_waiting(control, oldest);
+            }
+        }
+    }
+
+    /// Ends the sessions that rely on the oldest pin, if too much memory waits for it.
+    fn bound_waiting(&self, control: &mut Control<F>, oldest: Option<u64>) {
+        let pool = self.data.pool();
+        if pool.space().waiting_bytes <= pool.size() / WAITING_SHARE {
+            return;
+        }
+        let relies = |(id, session): (&Incarnation, &Session<F::Endpoint>)| {
+            (session.pin.is_some() && session.pin == oldest).then_some(*id)
+        };
+        for id in control.sessions.iter().filter_map(relies).collect::<Vec<_>>() {
+            control.arbiter.fail(id, "its reads hold back too much memory: it is slow to confirm them");
         }
     }
 

@@ -494,6 +494,45 @@ fn process_with_the_name_of_another_waits_for_its_lease() {
     assert_eq!(second_owns_after(1), Duration::ZERO);
 }
 
+/// A copy of a node's id does not take the session of a node that lives; a restart does.
+#[test]
+fn id_of_a_node_that_lives_is_refused_elsewhere() {
+    let kept = Kept::default();
+    let mut arbiter = Arbiter::new(kept.clone(), leases(), Duration::ZERO);
+    let now = Duration::ZERO;
+    let hello = |arbiter: &mut Arbiter<Kept>, link, host: [u8; 4], last, now| {
+        arbiter.came_from(link, host.into());
+        arbiter.take_effects();
+        arbiter.heard(
+            link,
+            ToMemory::Hello { wire: WIRE, node: "one".into(), shards: 1, lanes: 2, last },
+            now,
+        );
+        let effects = arbiter.take_effects();
+        let refusal = effects.iter().find_map(|effect| match effect {
+            Deed::Send(to, ToServing::Fenced { why }) if *to == link => Some(why.clone()),
+            _ => None,
+        });
+        assert_eq!(refusal.is_some(), effects.contains(&Deed::Drop(link)), "{effects:?}");
+        refusal
+    };
+    let (here, there) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    assert_eq!(hello(&mut arbiter, 1, here, 0, now), None);
+    let why = hello(&mut arbiter, 2, there, 0, now).expect("it is refused");
+    assert!(why.contains("10.0.0.1") && why.contains("--node-id-file"), "{why}");
+    arbiter.opened(1, Vec::new(), now);
+    assert!(hello(&mut arbiter, 3, there, 0, now).is_some());
+    assert_eq!(arbiter.serving().len(), 1);
+    // The process was started again at its host, or has moved and says so.
+    assert_eq!(hello(&mut arbiter, 4, here, 0, now), None);
+    arbiter.opened(2, Vec::new(), now);
+    assert_eq!(hello(&mut arbiter, 5, there, 2, now), None);
+    arbiter.opened(3, Vec::new(), now);
+    // Its lease is over: another host may have the id.
+    arbiter.tick(now + 2 * LEASE);
+    assert_eq!(hello(&mut arbiter, 6, here, 0, now + 2 * LEASE), None);
+}
+
 /// A node says twice that it gives a slot back. Meanwhile the slot is another one's.
 #[test]
 fn release_that_comes_twice_frees_a_slot_once() {

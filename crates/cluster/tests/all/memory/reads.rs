@@ -3,6 +3,7 @@
 use super::client::{Client, FAR, directory, options, start};
 use std::collections::BTreeSet;
 use std::time::Instant;
+use terrace_cluster::message::ToServing;
 use terrace_cluster::slot::{SLOTS, SlotRange};
 use terrace_engine::direct::remote;
 use terrace_fabric::{Fabric, LibfabricConnection, Operation, Output, Place, RegionKey, perform};
@@ -173,4 +174,29 @@ fn pins_move_on_when_all_nodes_confirm() {
         other.renew();
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+/// A node that renews its lease, and never confirms a later pin, while another one writes.
+#[test]
+fn reads_that_hold_back_much_memory_end_their_session() {
+    let directory = directory();
+    let node = start(options(directory.path()));
+    let mut slow = Client::hello(node.address(), "slow");
+    let mut writer = Client::with_all(node.address(), "writer");
+    let value = vec![7; 1 << 20];
+    let begun = node.stats().sessions;
+    assert_eq!(begun, 2);
+    while node.stats().serving == begun {
+        while !writer.try_put(b"key", &value) {
+            writer.renew();
+        }
+        writer.settle();
+    }
+    let ToServing::Fenced { why } = slow.wait(|message| matches!(message, ToServing::Fenced { .. })) else {
+        unreachable!()
+    };
+    assert!(why.contains("reads hold back"), "{why}");
+    writer.put(b"key", b"value");
+    writer.settle();
+    assert_eq!(writer.value(b"key").unwrap(), b"value");
 }
