@@ -164,8 +164,10 @@ impl Directory for MemoryDirectory {
                 Change::Delete(key) => _ = inner.entries.remove(key),
             }
         }
+        let revision = inner.revision;
+        inner.write_kept();
         self.shared.changed.notify_all();
-        Ok(Some(inner.revision))
+        Ok(Some(revision))
     }
 
     fn keep(&self, key: &str, value: String) -> Kept {

@@ -5,6 +5,7 @@ use super::node::{Node, lock, now};
 use crate::link::{self, LinkError, Receiver, Secret, Sender};
 use crate::message::ToServing;
 use crate::slot::SlotRange;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -40,43 +41,63 @@ pub(super) struct Wishes {
 
 #[derive(Default)]
 struct Wish {
+    /// Where the memory node is, as the directory says.
     memory: Option<SocketAddr>,
-    /// The link now.
-    link: Option<Sender>,
+    /// Where the last session was.
+    known: Option<SocketAddr>,
+    /// The link now, and where it leads.
+    link: Option<(Sender, SocketAddr)>,
 }
 
 impl Wishes {
-    /// The memory node is at this address.
+    /// The memory node is at this address, for the next link: one that works is kept, since the
+    /// directory may be wrong.
     pub(super) fn set_memory(&self, address: SocketAddr) {
-        let mut state = lock(&self.state);
-        if state.memory.replace(address).is_some_and(|before| before != address)
-            && let Some(link) = &state.link
-        {
-            link.close();
-        }
+        lock(&self.state).memory = Some(address);
         self.changed.notify_all();
+    }
+
+    /// The address to try next. Every other time it is that of the last session, if the directory
+    /// names another one: it may be wrong, or not know yet that the memory node is back.
+    fn next_address(&self, tries: u32) -> Option<SocketAddr> {
+        let state = lock(&self.state);
+        match state.known.filter(|_| !tries.is_multiple_of(2)) {
+            None => state.memory.or(state.known),
+            known => known,
+        }
+    }
+
+    /// A session has begun on the link to this address.
+    fn has_session(&self, address: SocketAddr) {
+        lock(&self.state).known = Some(address);
+    }
+
+    /// Whether the directory names another address than that of the link.
+    fn is_moved(&self) -> bool {
+        let state = lock(&self.state);
+        state.link.as_ref().is_some_and(|(_, at)| state.memory.is_some_and(|wanted| wanted != *at))
     }
 
     /// Ends the threads.
     pub(super) fn end(&self) {
         self.is_over.store(true, Release);
-        if let Some(link) = &lock(&self.state).link {
+        if let Some((link, _)) = &lock(&self.state).link {
             link.close();
         }
         self.changed.notify_all();
     }
 
-    /// There is a link to this address. It is closed at once if it is not wanted any more.
-    fn set_link(&self, link: &Sender, address: Option<SocketAddr>) {
+    /// There is a link to this address. It is closed at once if the node is to end.
+    fn set_link(&self, link: &Sender, address: SocketAddr) {
         let mut state = lock(&self.state);
-        state.link = Some(link.clone());
-        if state.memory != address || self.is_over.load(Acquire) {
+        state.link = Some((link.clone(), address));
+        if self.is_over.load(Acquire) {
             link.close();
         }
     }
 
     pub(super) fn link(&self) -> Option<Sender> {
-        lock(&self.state).link.clone()
+        lock(&self.state).link.as_ref().map(|(link, _)| link.clone())
     }
 
     /// Waits until the memory node has ended the link, but not long.
@@ -96,10 +117,11 @@ impl Wishes {
 
 /// Keeps a link to the memory node until the end.
 pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
-    let mut told: Option<String> = None;
+    // What was told last of each address.
+    let mut told: HashMap<Option<SocketAddr>, String> = HashMap::new();
     let mut tries = 0;
     while !wishes.is_over.load(Acquire) {
-        let memory = lock(&wishes.state).memory;
+        let memory = wishes.next_address(tries);
         let dialled = memory.map(|address| link::dial(address, secret));
         let mut pause = TRY_LATER;
         let why = match dialled {
@@ -111,10 +133,12 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
                 error.to_string()
             }
             Some(Ok((sender, receiver))) => {
-                wishes.set_link(&sender, memory);
-                let (error, had_session) = hear(node, wishes, sender, receiver);
+                let address = memory.expect("it was dialled");
+                wishes.set_link(&sender, address);
+                let (error, had_session) = hear(node, wishes, address, sender, receiver);
                 if had_session {
-                    (told, tries) = (None, 0);
+                    told.clear();
+                    tries = 0;
                 } else {
                     pause = TRY_SELDOM;
                 }
@@ -124,9 +148,9 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
         if wishes.is_over.load(Acquire) {
             break;
         }
-        if told.as_ref() != Some(&why) {
+        if told.get(&memory) != Some(&why) {
             log::warn!("{why}; trying again");
-            told = Some(why);
+            told.insert(memory, why);
         }
         tries += 1;
         wishes.wait(if tries < FIRST { TRY_SOON } else { pause });
@@ -134,7 +158,13 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
 }
 
 /// Hears the memory node until the link ends. Tells also whether a session has begun on it.
-fn hear(node: &Node, wishes: &Wishes, sender: Sender, mut receiver: Receiver) -> (LinkError, bool) {
+fn hear(
+    node: &Node,
+    wishes: &Wishes,
+    address: SocketAddr,
+    sender: Sender,
+    mut receiver: Receiver,
+) -> (LinkError, bool) {
     node.tell(Some(&sender), |owner| owner.hello());
     let mut had_session = false;
     let error = loop {
@@ -144,7 +174,10 @@ fn hear(node: &Node, wishes: &Wishes, sender: Sender, mut receiver: Receiver) ->
             Ok(message) => hear_one(node, &sender, message),
             Err(error) => break error,
         }
-        had_session = had_session || node.session().is_some();
+        if !had_session && node.session().is_some() {
+            had_session = true;
+            wishes.has_session(address);
+        }
     };
     sender.close();
     lock(&wishes.state).link = None;
@@ -179,7 +212,16 @@ fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
 /// Renews the lease, and asks for segments.
 pub(super) fn tick(node: &Node, wishes: &Wishes) {
     let (mut ticks, mut since) = (0, now());
+    // When the link was there last with a lease, or was not there.
+    let mut worked = now();
     while !wishes.is_over.load(Acquire) {
+        if wishes.link().is_none() || node.slots.may_answer(now()) {
+            worked = now();
+        } else if now() > worked + WELCOME_WAIT && wishes.is_moved() {
+            // It does not work, and the directory knows another place.
+            worked = now();
+            wishes.link().iter().for_each(Sender::close);
+        }
         match wishes.link() {
             Some(link) if node.tick(&link) => {
                 since = now();

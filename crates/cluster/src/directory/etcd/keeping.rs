@@ -170,11 +170,14 @@ impl Keeping {
         Ok(lease)
     }
 
-    /// Writes a key again if somebody has removed it, or has written it and is gone.
+    /// Writes a key again if somebody has removed it, has written it and is gone, or has written it
+    /// by hand. A process writes with its lease.
     async fn restore(&self, link: &Link, lease: i64, key: &str, goal: Goal) -> Result<(), DirectoryError> {
         let Goal::Text(text) = goal else { return Ok(()) };
         let put = link.put(key, text, Some(lease));
-        let done = link.transact(vec![link.has_revision(key, 0)], vec![put]).await;
+        // Also of a key that is not there.
+        let is_nobodys = Compare::lease(link.key(key), CompareOp::Equal, 0);
+        let done = link.transact(vec![is_nobodys], vec![put]).await;
         done.map(|_| ()).map_err(|error| self.look_at(link, error))
     }
 

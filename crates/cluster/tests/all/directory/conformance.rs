@@ -117,6 +117,17 @@ pub(super) fn kept_key_comes_back_after_its_lease(world: &dyn World) {
     assert_eq!(after.members["aa"], member(1));
 }
 
+/// Somebody writes the key by hand, as no process does.
+pub(super) fn kept_key_comes_back_over_another_text(world: &dyn World) {
+    let (one, other) = (world.connect(), world.connect());
+    let _kept = one.register("aa", &member(1));
+    wait(&*other, |state| state.members.len() == 1);
+    for text in [r#"{"host":"elsewhere","port":9,"wire":1}"#, "garbage"] {
+        let written = other.change(&[], &[put("members/aa", text)]).unwrap().unwrap();
+        wait(&*other, |state| state.revision > written && state.members.get("aa") == Some(&member(1)));
+    }
+}
+
 pub(super) fn kept_key_comes_once_the_directory_answers(world: &dyn World) {
     let (one, other) = (world.connect(), world.connect());
     let kept = one.register("aa", &member(1));

@@ -41,7 +41,7 @@ macro_rules! directory_conforms {
         $crate::directory_conforms!($world;
             id_is_written_once, change_needs_the_revisions_it_names, kept_key_follows_its_text,
             kept_key_goes_when_it_is_dropped, kept_key_goes_with_its_process,
-            kept_key_comes_back_after_its_lease, kept_key_comes_once_the_directory_answers,
+            kept_key_comes_back_after_its_lease, kept_key_comes_back_over_another_text, kept_key_comes_once_the_directory_answers,
             claim_is_one_process_alone, claim_ends_with_its_lease, claim_that_is_dropped_frees_its_key,
             claim_over_a_claim_outlives_the_drop, map_is_put_by_the_leader_alone,
             map_is_not_put_over_another, moves_are_not_put_over_others, two_leaders_never_both_put_a_map,

@@ -96,6 +96,14 @@ impl Cluster {
         self.nodes.iter().for_each(|node| node.set_memory(address));
     }
 
+    /// Stops the memory node, and starts it at the same address. Nobody tells the others.
+    pub(crate) fn restart_memory(&mut self) {
+        self.options.listen = self.memory.as_ref().expect("a memory node").address();
+        self.stop_memory();
+        let fabric = Libfabric::new(Libfabric::TCP, "127.0.0.1").unwrap();
+        self.memory = Some(MemoryNode::start(fabric, self.options.clone(), Box::new(|_| {})).unwrap());
+    }
+
     /// Stops the memory node.
     pub(crate) fn stop_memory(&mut self) {
         self.memory.take().expect("a memory node").stop().unwrap();
@@ -103,6 +111,11 @@ impl Cluster {
 
     /// Adds a serving node without slots.
     pub(crate) fn add(&mut self) {
+        self.add_at(self.memory.as_ref().map(MemoryNode::address));
+    }
+
+    /// As [`Cluster::add`]. The node finds the memory node there.
+    pub(crate) fn add_at(&mut self, memory: Option<SocketAddr>) {
         let nth = self.nodes.len();
         let id = format!("{nth:040x}");
         let me = Node { id: id.clone(), host: "127.0.0.1".into(), port: 7000 + nth as u16 };
@@ -111,9 +124,7 @@ impl Cluster {
         let Self { shards, cache_bytes, .. } = *self;
         let settings = Settings { id, shards, lanes: 4, cache_bytes, host, clock };
         let node = ServingNode::start(settings, me.clone(), secret()).unwrap();
-        if let Some(memory) = &self.memory {
-            node.set_memory(memory.address());
-        }
+        memory.iter().for_each(|memory| node.set_memory(*memory));
         self.map.nodes.push(me);
         self.nodes.push(node);
     }

@@ -100,9 +100,8 @@ fn cluster() -> (Cluster, [Store; 2], Proxy) {
     cluster.options.lease = Duration::from_millis(500);
     cluster.start_memory();
     let proxy = Proxy::before(cluster.memory.as_ref().unwrap().address());
+    cluster.add_at(Some(proxy.address));
     cluster.add();
-    cluster.add();
-    cluster.nodes[0].set_memory(proxy.address);
     cluster.spread(&[0]);
     let stores = [cluster.store(0), cluster.store(1)];
     stores[0].put(b"key", b"before").unwrap();

@@ -1,5 +1,6 @@
 //! Serving nodes over a real memory node.
 
+mod address;
 mod arrival;
 mod cluster;
 mod counts;
