@@ -21,7 +21,8 @@ use terrace_fabric::{
 /// No test waits so long for anything that happens.
 pub(crate) const FAR: Duration = Duration::from_secs(60);
 pub(crate) const SEGMENT: u64 = 5 << 20;
-pub(crate) const LEASE: Duration = Duration::from_secs(1);
+/// So long that no busy machine loses one.
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// Options of a memory node in this directory.
 pub(crate) fn options(directory: &std::path::Path) -> Options {

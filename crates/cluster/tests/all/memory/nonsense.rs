@@ -3,7 +3,8 @@
 use super::client::{Client, all, directory, fabric, options, start};
 use crate::random::Random;
 use std::os::unix::fs::FileExt;
-use terrace_cluster::memory::MemoryNode;
+use std::time::Duration;
+use terrace_cluster::memory::{MemoryNode, Options};
 use terrace_cluster::message::{ToMemory, ToServing};
 
 /// The tables of the log area begin and end here: see `memory::area`.
@@ -52,6 +53,8 @@ fn log_area_with_anything_in_it_is_refused_or_served() {
     let bodies = TABLES.end.next_multiple_of(4096);
     let mut random = Random(1);
     let (mut refused, mut served) = (0, 0);
+    // Each start waits for the lease of the session in the file.
+    let short = || Options { lease: Duration::from_secs(2), ..options(directory.path()) };
     for round in 0..60 {
         std::fs::write(&path, &kept).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -65,7 +68,7 @@ fn log_area_with_anything_in_it_is_refused_or_served() {
             let bytes: Vec<u8> = (0..1 + random.below(64)).map(|_| random.below(256) as u8).collect();
             file.write_all_at(&bytes, at).unwrap();
         }
-        match MemoryNode::start(fabric(), options(directory.path()), Box::new(|_| ())) {
+        match MemoryNode::start(fabric(), short(), Box::new(|_| ())) {
             Ok(node) => {
                 served += 1;
                 let found = Client::with_all(node.address(), "two").value(b"key").unwrap();
