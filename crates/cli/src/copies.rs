@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     ops::Bound,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -123,7 +123,9 @@ fn copy(from: &Path, to: &Path) -> Result<u64, Failure> {
     let mut begun = to.as_os_str().to_owned();
     begun.push(".copying");
     let begun = PathBuf::from(begun);
-    fs::create_dir(&begun).map_err(|error| failed("create", &begun, &error))?;
+    // As private as the store.
+    let made = fs::DirBuilder::new().mode(0o700).create(&begun);
+    made.map_err(|error| failed("create", &begun, &error))?;
     let copied = copy_files(from, &begun).and_then(|bytes| {
         fs::rename(&begun, to).map_err(|error| failed("rename", &begun, &error))?;
         let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -3,7 +3,10 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::{
+        fs::OpenOptionsExt,
+        process::{CommandExt, ExitStatusExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -128,7 +131,7 @@ fn spawn(program: &Program) -> io::Result<Child> {
 }
 
 fn log_of(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 fn failed(program: &Program, error: &io::Error) -> Failure {

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     process::{Command, ExitCode, Stdio},
     time::Duration,
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     clock,
     failure::{self, Failure, Outcome},
-    node::{create_private, default_shards, random_id},
+    node::{create_private, create_private_dir, default_shards, random_id},
 };
 
 /// How often to look at the children.
@@ -40,13 +41,13 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     }
     require_room(options)?;
     require_etcd()?;
-    fs::create_dir_all(&options.dir).map_err(|error| {
+    create_private_dir(&options.dir).map_err(|error| {
         Failure::new(format!("cannot make the directory {}: {error}", options.dir.display()))
     })?;
     let dir = fs::canonicalize(&options.dir)?;
     let _lock = lock(&dir)?;
     require_ports(options)?;
-    fs::create_dir_all(dir.join("logs"))?;
+    create_private_dir(&dir.join("logs"))?;
     let key = dir.join("key");
     if !key.exists() {
         create_private(&key, &format!("{}{}", random_id(), random_id()))?;
@@ -100,7 +101,8 @@ fn require_etcd() -> Result<(), Failure> {
 
 /// Held while the cluster runs: a second one in the directory is refused.
 fn lock(dir: &Path) -> Result<fs::File, Failure> {
-    let file = fs::File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
+    let mut options = fs::File::options();
+    let file = options.create(true).truncate(false).write(true).mode(0o600).open(dir.join("lock"))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(_) => Err(Failure::new(format!("a cluster runs in {} already", dir.display()))

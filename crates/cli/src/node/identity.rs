@@ -1,9 +1,10 @@
 //! Ids of nodes and clusters: random, and kept in files, so that they survive restarts.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -66,9 +67,43 @@ pub(super) fn of_pool(pool: &Path) -> Result<String, Failure> {
     path.push(".cluster");
     let path = PathBuf::from(path);
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
+        create_private_dir(parent)?;
     }
     in_file(&path)
+}
+
+/// The last start of a memory node, as it stands beside its pool: what it needs to start while the
+/// directory is away.
+pub(super) struct LastStart {
+    /// The cluster, whose pool it was.
+    pub(super) cluster: String,
+    /// Where the memory node listened.
+    pub(super) address: SocketAddr,
+}
+
+impl LastStart {
+    /// The last start with this pool, if there was one.
+    pub(super) fn of(pool: &Path) -> Option<LastStart> {
+        let text = fs::read_to_string(Self::file(pool)).ok().filter(|_| pool.exists())?;
+        let (cluster, address) = text.trim().split_once(' ')?;
+        Some(LastStart { cluster: cluster.into(), address: address.parse().ok()? })
+    }
+
+    /// Notes it for the next start.
+    pub(super) fn note(&self, pool: &Path) -> io::Result<()> {
+        create_private(&Self::file(pool), &format!("{} {}", self.cluster, self.address))
+    }
+
+    fn file(pool: &Path) -> PathBuf {
+        let mut path = pool.as_os_str().to_owned();
+        path.push(".start");
+        path.into()
+    }
+}
+
+/// Makes a directory that only its owner may use, and those above it.
+pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Writes a file that only its owner may read. It is whole, or not there.

@@ -8,14 +8,15 @@ mod identity;
 use std::{
     collections::BTreeSet,
     io::{self, Write},
-    net::{SocketAddr, ToSocketAddrs},
+    net::{SocketAddr, TcpListener, ToSocketAddrs},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use clap::{Args, ValueEnum};
+use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -24,7 +25,7 @@ use terrace::Store;
 use terrace_cluster::{
     arbiter::Incarnation,
     directory::{
-        Directory, Kept, Member, Memory, Sessions, State,
+        Directory, DirectoryError, Kept, Member, Memory, Sessions, State,
         etcd::{EtcdDirectory, Options},
     },
     link::Secret,
@@ -50,7 +51,8 @@ use crate::{
     settings::{OfNode, Settings},
 };
 
-pub(crate) use identity::{create_private, random_id};
+use identity::LastStart;
+pub(crate) use identity::{create_private, create_private_dir, random_id};
 
 /// How a command finds the directory of a cluster.
 #[derive(Clone, Debug, Args)]
@@ -234,14 +236,21 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let host = fabric_host(options, options.memory.listen, "--listen")?;
     let pool = open::path(config);
     let id = identity::of_pool(&pool)?;
-    let (directory, _) = reach(&options.place)?;
-    refuse_another_cluster(&*directory, &pool, &id, options)?;
-    // An etcd that has lost its data would take the pool of another memory node.
-    let (names, same) = (Arc::clone(&directory), id.clone());
-    let watch = directory.watch(Box::new(move |state| {
-        if state.id.is_none() {
-            // An error was logged by the directory; the next change tries again.
-            let _ = names.identify(&same);
+    let before = LastStart::of(&pool).filter(|before| before.cluster == options.place.cluster);
+    let directory: Arc<dyn Directory> = Arc::new(options.place.directory()?);
+    if !agree(&*directory, (&pool, &id), options, before.is_some(), &mut signals)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let another = Arc::new(OnceLock::new());
+    let (names, same, found) = (Arc::clone(&directory), id.clone(), Arc::clone(&another));
+    let watch = directory.watch(Box::new(move |state| match state.id {
+        // An etcd that has lost its data would take the pool of another memory node. An error was
+        // logged by the directory; the next change tries again.
+        None => _ = names.identify(&same),
+        Some(theirs) => {
+            if theirs != same && found.set(theirs).is_ok() {
+                let _ = kill_process(getpid(), Signal::TERM);
+            }
         }
     }));
     let boot = identity::random_number();
@@ -250,8 +259,11 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
         let published = Arc::clone(&published);
         let publish: OnSessions = Box::new(move |sessions| lock(&published).set(boot, sessions));
         let fabric = Libfabric::new(&options.memory.provider, &host).map_err(Failure::new)?;
-        MemoryNode::start(fabric, memory_options(options, config, secret), publish).map_err(Failure::new)?
+        let listen = listen_again(options.memory.listen, before.as_ref());
+        let settings = memory::Options { listen, ..memory_options(options, config, secret) };
+        MemoryNode::start(fabric, settings, publish).map_err(Failure::new)?
     };
+    LastStart { cluster: options.place.cluster.clone(), address: node.address() }.note(&pool)?;
     // Only now: a second memory node, which cannot open the pool, says nothing.
     lock(&published).begin(&*directory, boot);
     let address = node.address();
@@ -275,7 +287,52 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     drop((manager, registered, watch, metrics));
     let stopped = node.stop();
     lock(&published).kept = None;
-    stopped.map(|()| ExitCode::SUCCESS).map_err(Failure::new)
+    stopped.map_err(Failure::new)?;
+    match another.get() {
+        None => Ok(ExitCode::SUCCESS),
+        Some(theirs) => Err(of_another_cluster((&pool, &id), theirs, options)),
+    }
+}
+
+/// Waits until the directory agrees that the pool is the cluster's. If it is away, a pool that was
+/// the cluster's before is taken at once. `false`: a signal asks for the end.
+fn agree(
+    directory: &dyn Directory,
+    (pool, id): (&Path, &str),
+    options: &NodeOptions,
+    was_before: bool,
+    signals: &mut Signals,
+) -> Result<bool, Failure> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    loop {
+        match directory.identify(id) {
+            Ok(theirs) if theirs == id => return Ok(true),
+            Ok(theirs) => return Err(of_another_cluster((pool, id), &theirs, options)),
+            Err(DirectoryError::Away { .. }) if was_before => {
+                log::warn!(
+                    "starts without etcd: the pool was that of cluster {} before. Serving nodes look \
+                     for the memory node where it was",
+                    options.place.cluster
+                );
+                return Ok(true);
+            }
+            // The directory has logged an error.
+            Err(_) => {}
+        }
+        if signals.pending().any(|signal| signal != SIGHUP) {
+            log::info!("shutting down: etcd has not answered yet, and nothing was opened");
+            return Ok(false);
+        }
+        clock::pause(PAUSE);
+    }
+}
+
+/// Where to listen. If any port will do, the one of the last start, so that nodes find it.
+fn listen_again(listen: SocketAddr, before: Option<&LastStart>) -> SocketAddr {
+    let address = before.map(|before| before.address).filter(|before| {
+        listen.port() == 0 && before.ip() == listen.ip() && TcpListener::bind(before).is_ok()
+    });
+    address.unwrap_or(listen)
 }
 
 fn memory_options(options: &NodeOptions, config: &Config, secret: Secret) -> memory::Options {
@@ -320,26 +377,17 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Refuses a pool of another cluster, and a cluster of another pool.
-fn refuse_another_cluster(
-    directory: &dyn Directory,
-    pool: &Path,
-    id: &str,
-    options: &NodeOptions,
-) -> Result<(), Failure> {
-    let theirs = directory.identify(id).map_err(Failure::new)?;
-    if theirs == id {
-        return Ok(());
-    }
+/// The pool is of another cluster, or the cluster is of another pool.
+fn of_another_cluster((pool, id): (&Path, &str), theirs: &str, options: &NodeOptions) -> Failure {
     let Place { etcd, cluster } = &options.place;
     let failure = Failure::new(format!(
         "the pool {} is not that of the cluster {cluster} in etcd at {etcd}: its cluster has the id {id}, and not {theirs}",
         pool.display(),
     ));
-    Err(failure.hint("for another cluster: give it another name with --cluster".to_owned()).hint(format!(
+    failure.hint("for another cluster: give it another name with --cluster".to_owned()).hint(format!(
         "if the pool of {cluster} is gone, and this one shall take its place: \
              ETCDCTL_API=3 etcdctl --endpoints {etcd} del --prefix /terrace/{cluster}/"
-    )))
+    ))
 }
 
 fn say_ready(line: &str) {

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -308,6 +309,46 @@ fn cluster_that_ended_goes_on_with_its_data() {
     let words = ["cluster", "up", "--etcd-port", etcd, "--port", "31990", "--dir", other.to_str().unwrap()];
     run(words, b"").fails(1, "another program may have the port: give another --etcd-port");
     up.end();
+}
+
+/// The memory node knows its pool and its address, and the serving nodes know where it was.
+#[test]
+fn memory_node_comes_back_while_etcd_is_away() {
+    let up = Up::start(Place::new());
+    up.put_all("first");
+    let etcd = up.process("etcd");
+    signal("-STOP", etcd);
+    up.kill("memory");
+    up.put_all("second");
+    up.has_all("second");
+    signal("-CONT", etcd);
+    up.wait(is_whole);
+    for (name, mode) in
+        [("", 0o700), ("logs", 0o700), ("logs/memory", 0o600), ("lock", 0o600), ("pool.log", 0o600)]
+    {
+        let found = fs::metadata(up.place.path("cluster").join(name)).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "{name}");
+    }
+    up.end();
+}
+
+#[test]
+fn memory_node_that_waits_for_etcd_ends_when_asked() {
+    let place = Place::new();
+    let (key, pool) = (place.path("key"), place.path("pool"));
+    fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let mut command = program();
+    command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--size", "128mb"]);
+    command.args(["--metrics-port", "0", "--etcd", &format!("127.0.0.1:{}", free_port())]);
+    let mut child =
+        command.arg("--key-file").arg(&key).arg("--pool").arg(&pool).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    lines.find(|line| line.contains("does not answer")).expect("a line about etcd");
+    signal("-TERM", child.id());
+    // The rest of its words, to its end.
+    assert!(lines.any(|line| line.contains("nothing was opened")));
+    assert!(child.wait().unwrap().success());
+    assert!(!pool.exists());
 }
 
 #[test]
