@@ -31,7 +31,7 @@ fn closed_connections_are_served_before_later_ones() {
     let connect = |port| TcpStream::connect(("127.0.0.1", port)).unwrap();
     let send_all = |port| {
         for key in &keys {
-            for value in ["1", "2", "3"] {
+            for value in ["stale", "older", "other"] {
                 connect(port).write_all(&set(key, value)).unwrap();
             }
             let mut client = connect(port);
@@ -60,8 +60,10 @@ fn closed_connections_of_busy_loops_come_first() {
         engine.close_gate(true);
         busy.iter_mut().for_each(|client| client.write_all(&command(&[b"SET", GATE, b""])).unwrap());
         engine.wait_for_writers(LOOPS);
-        old.iter_mut().zip(&keys).for_each(|(client, key)| client.write_all(&set(key, "old")).unwrap());
+        old.iter_mut().zip(&keys).for_each(|(client, key)| client.write_all(&set(key, "stale")).unwrap());
         drop(old);
+        // So that other loops have the new ones.
+        let _between = server.connect();
         let mut new = connect();
         new.iter_mut().zip(&keys).for_each(|(client, key)| client.write_all(&set(key, "final")).unwrap());
         engine.close_gate(false);
