@@ -54,7 +54,7 @@ pub enum LinkError {
         error: io::Error,
     },
     /// The peer closed it.
-    #[error("{0} closed the control connection")]
+    #[error("the control connection to {0} was closed")]
     Closed(String),
     /// The peer is something else.
     #[error("{0} is no node of a Terrace cluster, or this is not its control port")]

@@ -18,7 +18,9 @@ use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
 pub(crate) use self::line::Lines;
-pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait};
+pub(crate) use self::long::{
+    MANY, asks_elsewhere, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait,
+};
 pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, run};
 pub use self::state::State;
 pub use crate::clients::Peer;

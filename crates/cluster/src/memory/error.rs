@@ -54,7 +54,7 @@ pub enum MemoryError {
     /// The pool has keys but no log area.
     #[error(
         "the pool {pool} has keys, but its log area {log} is missing, and writes that were answered may be in it; \
-         put it back, or start once with the option to adopt a pool that no memory node has used"
+         put it back; or, for a pool that no memory node has used, start once with --adopt"
     )]
     Missing {
         /// The pool's path.

@@ -17,7 +17,7 @@ use super::*;
 use crate::{
     config::Key,
     databases::{Count, DATABASES},
-    stats,
+    session, stats,
 };
 
 /// The Redis version that the server announces. 7.2 is the last version of which Terrace has all
@@ -29,7 +29,9 @@ pub(super) static INFO: Command = Command {
     flags: flag::LOADING | flag::STALE,
     categories: category::DANGEROUS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-    is_long: Some(crate::session::has_many_clients),
+    is_long: Some(|shared, state, args| {
+        session::asks_elsewhere(shared) || session::has_many_clients(shared, state, args)
+    }),
     summary: "Information and statistics about the server, by section.",
     ..Command::new("info", -1, group::SERVER, Run::General(info))
 };

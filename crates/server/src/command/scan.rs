@@ -3,7 +3,7 @@
 use terrace_protocol::{Args, Glob};
 
 use super::*;
-use crate::session::MANY;
+use crate::session::{MANY, asks_elsewhere};
 
 pub(super) static SCAN: Command = Command {
     flags: flag::READONLY,
@@ -11,7 +11,9 @@ pub(super) static SCAN: Command = Command {
     tips: &["nondeterministic_output", "request_policy:special"],
     since: "2.8.0",
     complexity: "O(1) per call, O(N) for all N keys",
-    is_long: Some(|_, _, args| Options::parse(args).is_ok_and(|options| options.count > MANY)),
+    is_long: Some(|shared, _, args| {
+        asks_elsewhere(shared) || Options::parse(args).is_ok_and(|options| options.count > MANY)
+    }),
     summary: "Iterates over the keys in steps; returns every key that is present throughout.",
     ..Command::new("scan", -2, group::GENERIC, Run::General(scan))
 };

@@ -41,8 +41,8 @@ pub(super) struct Acceptor {
     asked: Vec<usize>,
 }
 
-/// How long a round may take, ms.
-const ROUND_MS: u64 = 2000;
+/// How long a round may take, ms: longer than a write of a cluster waits for its log.
+const ROUND_MS: u64 = 5000;
 
 /// The text of Redis, because clients match it.
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";

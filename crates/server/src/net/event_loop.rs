@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     config::Key,
-    session::Session,
+    session::{self, Session},
     shared::Shared,
     stats::{self, Totals},
 };
@@ -51,6 +51,8 @@ pub(crate) struct EventLoop {
     acceptor: Option<Acceptor>,
     /// The last round of arrivals that this loop has answered.
     answered: u64,
+    /// Polls since it was asked about the next one.
+    polls: usize,
     checked_at: u64,
     /// When loop 0 next measures the used memory.
     peak_at: u64,
@@ -105,6 +107,7 @@ impl EventLoop {
             settled: Ticket::default(),
             acceptor: None,
             answered: 0,
+            polls: 0,
             checked_at: coarse_ms(),
             peak_at: 0,
         }
@@ -235,9 +238,12 @@ impl EventLoop {
         if asked == self.answered {
             return;
         }
+        self.polls += 1;
+        // The poll reports in the order of arrival, each connection once.
+        let is_all = events.iter().count() < EVENTS || self.polls > self.connections.len() / EVENTS + 1;
         let is_closed = |key: &usize| self.connections.get(*key).is_some_and(Connection::is_half_closed);
-        if events.iter().count() < EVENTS && !self.again.iter().any(is_closed) {
-            self.answered = asked;
+        if is_all && !self.again.iter().any(is_closed) {
+            (self.answered, self.polls) = (asked, 0);
             self.hub.answer(self.number, asked);
         }
     }
@@ -439,7 +445,8 @@ impl EventLoop {
             bytes_out: read(&stats.bytes_out),
         };
         stats.rates.record(totals);
-        if turn.now >= self.peak_at {
+        // A node of a cluster uses memory elsewhere, and would wait for an answer.
+        if turn.now >= self.peak_at && !session::asks_elsewhere(turn.shared) {
             let began = precise_ns();
             stats::used_memory(stats, &turn.shared.store.stats());
             // This takes longer in a larger pool; spend at most a thousandth of the time on it.

@@ -31,14 +31,19 @@ pub(super) fn is_long(shared: &Shared, state: &State, args: Args<'_>, place: Opt
     !is_queued && command.is_long.is_some_and(|is_long| is_long(shared, state, args))
 }
 
+/// For commands about all keys: whether they ask the memory node of a cluster, and wait for it.
+pub(crate) fn asks_elsewhere(shared: &Shared) -> bool {
+    shared.routing.is_some()
+}
+
 /// For commands that visit all keys: whether there are many.
 pub(crate) fn has_many_keys(shared: &Shared, _: &State, _: Args<'_>) -> bool {
-    shared.store.len() > MANY as u64
+    asks_elsewhere(shared) || shared.store.len() > MANY as u64
 }
 
 /// For commands that visit all keys if there are several databases: whether there are many.
 pub(crate) fn has_many_keys_to_count(shared: &Shared, state: &State, args: Args<'_>) -> bool {
-    shared.databases.are_several() && has_many_keys(shared, state, args)
+    asks_elsewhere(shared) || shared.databases.are_several() && has_many_keys(shared, state, args)
 }
 
 /// For commands that describe all connections: whether there are many.
