@@ -3,7 +3,8 @@
 //! *Sealing* a block (the first stage of 4.1.2) closes it for changes in place, waits for the
 //! writers that have begun some, writes its live records, and notes it in the manifest. The log is
 //! synced before that: a block must not have what the log could lose, nor leave out a version whose
-//! successor could be lost. Then its part of the log is let go. *Freeing* takes the pages of the
+//! successor could be lost. Then its part of the log is let go, but not before an open has read all
+//! of it. *Freeing* takes the pages of the
 //! oldest sealed block, when pages are needed.
 
 use super::block::{Block, BlockWriter, path_of};
@@ -95,8 +96,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     fn log_is_long(&self) -> bool {
         let shorter = if self.log.reserve().is_kept() { 1 } else { 8 };
-        self.settings.durability != Durability::None
-            && self.log.bytes() > self.settings.log_bytes / shorter
+        // An open lets go of no log.
+        let keeps_one = self.settings.durability != Durability::None && !self.is_recovering.load(Relaxed);
+        keeps_one && self.log.bytes() > self.settings.log_bytes / shorter
     }
 
     /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
@@ -131,7 +133,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
         self.standing.check_writable()?;
         memory.space.close_block(resident);
-        let clean = self.next_seq.load(Acquire);
+        // While the store is opened, what replaces these records may lie anywhere: in the part of
+        // the log that is to come, or in a block of before. So nothing is claimed then.
+        let clean = match self.is_recovering.load(Relaxed) {
+            true => 0,
+            false => self.next_seq.load(Acquire),
+        };
         self.stripes.pass_all();
         // A record that dies from now on is counted, though it may be left out.
         memory.space.dead(resident.number).store(0, Relaxed);
@@ -275,6 +282,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Lets go of the log up to the first record that the tier does not have. All writes with lower
     /// numbers than `bound` are noted in their blocks, and in the log.
     fn release_log(&self, bound: u64) -> Result<(), WriteError> {
+        if self.is_recovering.load(Relaxed) {
+            // An open that a crash ends is repeated: it needs all of the log.
+            return Ok(());
+        }
         if self.settings.durability != Durability::None {
             let first = self.memory().space.first_unsealed_seq().min(bound);
             let released = self.with_large_synced(|| self.log.release(first))?;

@@ -8,8 +8,8 @@
 //! 3. Tombstones leave the index, and files that nothing names are removed.
 //!
 //! Nothing is changed on the tier but by blocks that are sealed when DRAM does not suffice for the
-//! log. So an open that was interrupted may be repeated: a write that both a block and the log have
-//! has the same sequence number in both.
+//! log, and no part of the log is let go before the end. So an open that was interrupted may be
+//! repeated: a write that both a block and the log have has the same sequence number in both.
 
 use super::block::{self, Block, Blocks, Held};
 use super::edit::{Edit, Name, Plan};
@@ -27,7 +27,7 @@ use crate::{Durability, OpenError, ReadError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use terrace_disk::{Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Record, replay};
 use terrace_index::{PointIndex, Stored, Swapped};
@@ -93,6 +93,12 @@ pub enum TieredError {
         /// Bytes of DRAM that suffice for them.
         enough: u64,
     },
+    /// The log has more than fits into DRAM, and the store is only read, so that nothing of it goes
+    /// to the tier.
+    Log {
+        /// Bytes of the log.
+        bytes: u64,
+    },
     /// What the log has could not be written.
     Write(WriteError),
 }
@@ -107,6 +113,12 @@ impl std::fmt::Display for TieredError {
                 f,
                 "the index of its keys has no room, of which there are up to {keys}; {} are enough for these",
                 terrace_pool::Bytes(*enough)
+            ),
+            Self::Log { bytes } => write!(
+                f,
+                "its log of {} has no room, and a store that is only read flushes nothing; open it for writing \
+                 once, or with more",
+                terrace_pool::Bytes(*bytes)
             ),
             Self::Write(error) => error.fmt(f),
         }
@@ -233,6 +245,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             next_seq: AtomicU64::new(last_seq + 1),
             seen_seq: AtomicU64::new(0),
             cleared_at: AtomicU64::new(plan.cleared_at),
+            is_recovering: AtomicBool::new(true),
             manifest: Mutex::new(manifest),
             removals: Default::default(),
             watches: Arc::default(),
@@ -255,6 +268,9 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         match tiered.recover(&plan, entries) {
             Err(TieredError::Write(WriteError::PoolFull { .. } | WriteError::DramFull { .. })) => {
                 Err(tiered.needs_dram())
+            }
+            Err(TieredError::Write(WriteError::ReadOnly)) if tiered.settings.read_only => {
+                Err(TieredError::Log { bytes: tiered.log.bytes() })
             }
             recovered => recovered.map(|()| tiered),
         }
@@ -307,6 +323,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         memory.space.leave_to_index(left);
         let recovered = self.recover_all(plan, entries);
         memory.space.take_back(left);
+        *self.is_recovering.get_mut() = recovered.is_err();
         recovered
     }
 
@@ -317,7 +334,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 if !self.is_whole(record)? {
                     return Ok(false);
                 }
-                if first_left.is_none() && !self.replay_record(record, &mut found, self.settings.read_only)? {
+                if first_left.is_none() && !self.replay_record(record, &mut found, false)? {
                     first_left = Some(record.first_seq);
                 }
                 Ok(true)
@@ -334,6 +351,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.log.start(&replayed, self.settings.read_only)?;
         self.log_start = self.log.end();
         if let Some(first) = first_left {
+            if self.settings.read_only {
+                return Err(WriteError::ReadOnly.into());
+            }
             self.replay_rest(first, &mut found)?;
         }
         found.large.extend(self.take_entries(entries)?);
@@ -524,26 +544,35 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let own = here.space().map.address(newest.block.into(), newest.offset.into());
         let dead = here.space().dead(newest.block.into());
         let to = (!newest.is_tombstone).then_some(own);
-        let Some(address) = self.look_up(here, &probe)?.0 else {
+        let (word, read) = self.look_up(here, &probe)?;
+        let Some(address) = word else {
             if to.is_some() {
                 self.swap(here, &probe, (None, to))?;
                 self.counters.data.fetch_add(newest.bytes(), Relaxed);
             }
             return Ok(());
         };
-        let Some(record) = here.record(address) else {
-            // It was sealed while the log was replayed.
-            dead.fetch_add(if address == own { 0 } else { newest.bytes() }, Relaxed);
+        if address == own {
             return Ok(());
+        }
+        let (shape, seq, bytes) = match here.record(address) {
+            Some(record) => {
+                let (shape, seq) = record.head(&here.guard);
+                (shape, seq, record.room(&here.guard))
+            }
+            // It was sealed while the log was replayed.
+            None => {
+                let read = self.copy(here, address, read)?;
+                let copied = read.ok_or_else(|| self.missing(here.space().map, address))?;
+                (copied.shape, copied.seq, copied.shape.size())
+            }
         };
-        let (shape, seq) = record.head(&here.guard);
         if seq > newest.seq {
             dead.fetch_add(newest.bytes(), Relaxed);
         } else {
             // The same write, or an older one.
             self.swap(here, &probe, (Some(address), to))?;
-            let lost = here.space().dead(here.space().map.block_of(address));
-            lost.fetch_add(record.room(&here.guard) as u64, Relaxed);
+            here.space().dead(here.space().map.block_of(address)).fetch_add(bytes as u64, Relaxed);
             if to.is_none() {
                 self.uncount(shape);
             }

@@ -20,7 +20,7 @@ use crate::watches::Watches;
 use crate::{Clock, Durability, OpenError, WriteError};
 use arc_swap::ArcSwap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use terrace_disk::{Directory, DiskError, Log, Manifest, Position};
@@ -91,6 +91,8 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) seen_seq: AtomicU64,
     /// Everything with a lower number is gone.
     pub(super) cleared_at: AtomicU64,
+    /// Whether the open has not ended: DRAM does not have yet what the log and the tier have.
+    pub(super) is_recovering: AtomicBool,
     pub(super) manifest: Mutex<Option<Manifest<F>>>,
     pub(super) removals: Removals,
     pub(super) watches: Arc<Watches>,

@@ -11,6 +11,7 @@ mod room;
 mod subject;
 mod tiered;
 mod tiered_damage;
+mod tiered_open;
 mod tiered_order;
 mod tiered_threads;
 mod wip;

@@ -1,0 +1,142 @@
+//! Tests: opens of the tiered engine whose DRAM does not suffice for the log, with an end in the
+//! middle of them.
+
+use crate::subject::clock;
+use crate::tiered::{create, settings};
+use crate::wip::{Model, PATH};
+use crate::wip_script::contents;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use terrace_engine::tiered::{Kind, Settings, Tiered, TieredError};
+use terrace_engine::{Chore, Durability, Durably, Engine, OnDisk, Put, Rest};
+use terrace_index::hash::Turbo;
+use terrace_medium::Dram;
+use terrace_medium::files::Files;
+use terrace_pool::Pool;
+use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+
+/// Bytes of DRAM that suffice for the logs of these tests, and that do not.
+const MUCH: u64 = 4 << 20;
+const LITTLE: u64 = 512 << 10;
+
+/// Settings by which the log may be as long as it likes.
+fn of(durability: Durability) -> Settings {
+    Settings { log_bytes: 16 << 20, ..settings(durability, &clock()) }
+}
+
+/// Settings for which the logs of these tests are too long.
+fn with_short_log(durability: Durability) -> Settings {
+    settings(durability, &clock())
+}
+
+fn open_in<F: Files>(files: F, dram: u64, settings: Settings) -> Result<Tiered<F, Dram>, TieredError> {
+    let pools = Box::new(move || Pool::anonymous(dram));
+    Tiered::open::<Turbo<Dram, Kind>>(files, Path::new(PATH), settings, pools)
+}
+
+fn create_in(files: &SimFs, settings: Settings) -> Tiered<SimFs, Dram> {
+    drop(create(files, settings.clone()));
+    open_in(files.clone(), MUCH, settings).unwrap()
+}
+
+fn put(store: &impl Engine, key: &[u8], value: &[u8]) {
+    store.put(Put { key, value, expires_at: None }, Durably::Later).unwrap();
+}
+
+/// A killed store of which the log alone has everything: more than fits into little DRAM.
+fn long_log(durability: Durability) -> (SimFs, Model) {
+    let (files, mut model) = (SimFs::new(["/data"]), Model::new());
+    let store = create_in(&files, of(durability));
+    for number in 0..1500u32 {
+        let (key, len) = ((number % 1100).to_le_bytes(), if number % 100 == 7 { 3000 } else { 700 });
+        put(&store, &key, &vec![number as u8; len]);
+        model.insert(key.to_vec(), (vec![number as u8; len], None));
+        if number % 11 == 0 {
+            let removed = (number / 2 % 1100).to_le_bytes();
+            store.delete(&removed, Durably::Later).unwrap();
+            model.remove(&removed[..]);
+        }
+    }
+    OnDisk::sync(&store).unwrap();
+    assert_eq!(store.stats().tier.unwrap().blocks, 0);
+    (files, model)
+}
+
+#[test]
+fn open_with_little_dram_keeps_the_log() {
+    let (files, model) = long_log(Durability::Process);
+    for dram in [LITTLE, LITTLE, MUCH] {
+        let store = open_in(files.clone(), dram, with_short_log(Durability::Process)).unwrap();
+        assert!(contents(&store).unwrap() == model, "{dram} bytes");
+        assert!(store.check(&mut |_, _| {}).is_sound());
+        assert!(store.stats().tier.unwrap().blocks > 0);
+    }
+}
+
+/// Whatever an open has done when it is killed, the next one has everything.
+#[test]
+fn open_that_is_killed_loses_nothing() {
+    let (files, model) = long_log(Durability::Power);
+    let left: Arc<Mutex<Vec<SimFs>>> = Arc::default();
+    let (disk, states) = (files.fork(), Arc::clone(&left));
+    let watched = disk.clone();
+    let watched = Faulty::watched(disk, move |call| {
+        if call.kind != CallKind::Read {
+            states.lock().unwrap().push(watched.fork());
+        }
+    });
+    drop(open_in(watched, LITTLE, with_short_log(Durability::Power)).unwrap());
+    let left = std::mem::take(&mut *left.lock().unwrap());
+    assert!(left.len() > 100, "{} calls", left.len());
+    for (nth, files) in left.iter().enumerate().step_by(left.len() / 40) {
+        let of_power = files.crash_states(1, nth as u64).remove(0);
+        for (files, dram) in [(files, MUCH), (&of_power, MUCH), (&of_power, LITTLE)] {
+            let store = open_in(files.clone(), dram, of(Durability::Power)).unwrap();
+            assert!(contents(&store).unwrap() == model, "call {nth}, {dram} bytes");
+        }
+    }
+}
+
+#[test]
+fn read_only_open_with_little_dram_is_refused() {
+    let (files, model) = long_log(Durability::Process);
+    let read_only = |dram| {
+        let settings = Settings { read_only: true, ..of(Durability::Process) };
+        open_in(files.clone(), dram, settings).map(|store| contents(&store).unwrap())
+    };
+    let before = files.names();
+    let refused = read_only(LITTLE).err().expect("no room for the log");
+    assert!(matches!(refused, TieredError::Log { bytes } if bytes > 700 * 1500), "{refused:?}");
+    assert!(refused.to_string().contains("open it for writing once"), "{refused}");
+    assert_eq!(files.names(), before);
+    assert!(read_only(MUCH).unwrap() == model);
+}
+
+/// A block that an open seals has records that the rest of the log removes.
+#[test]
+fn removed_keys_stay_away_after_an_open_that_seals() {
+    let (files, settings) = (SimFs::new(["/data"]), of(Durability::Process));
+    let store = create_in(&files, settings.clone());
+    let key = |number: u32| number.to_le_bytes();
+    (0..1200).for_each(|number| put(&store, &key(number), &[1; 300]));
+    for number in 0..240 {
+        store.delete(&key(number * 5), Durably::Later).unwrap();
+        (0..3).for_each(|nth| put(&store, &key(2000 + 3 * number + nth), &[1; 300]));
+    }
+    OnDisk::sync(&store).unwrap();
+    drop(store);
+    let store = open_in(files.clone(), LITTLE, with_short_log(Durability::Process)).unwrap();
+    OnDisk::flush(&store).unwrap();
+    // What lies beside the tombstones dies, so that their blocks are rewritten.
+    let others = (0..720).filter(|number| number % 3 > 0);
+    others.for_each(|number| put(&store, &key(2000 + number), &[2; 300]));
+    OnDisk::flush(&store).unwrap();
+    while store.step(Chore::Merge, &|| false) == Rest::More {}
+    let tier = store.stats().tier.unwrap();
+    assert!(tier.rewrites > 0, "{tier:?}");
+    OnDisk::flush(&store).unwrap();
+    drop(store);
+    let store = open_in(files, MUCH, settings).unwrap();
+    let back = (0..240).filter(|number| store.get(&key(number * 5)).unwrap().is_some()).count();
+    assert_eq!((back, store.len().get()), (0, 1200 - 240 + 720));
+}
