@@ -233,6 +233,11 @@ pub trait Engine: Send + Sync {
     /// Whether this thread holds entries. Background work would wait for it.
     fn keeps_entries(&self) -> bool;
 
+    /// What the opening has found damaged or lost, a sentence each.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
     /// Visits every entry that its checksums prove, and a finding for each damaged record. Leaves
     /// out entries that have expired.
     fn salvage(&self, each: &mut Salvage<'_>);

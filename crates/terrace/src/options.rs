@@ -164,7 +164,7 @@ pub struct Options {
     expiry_thread: bool,
     participants: Option<u32>,
     program: Option<String>,
-    boot_id: Option<u128>,
+    pub(crate) boot_id: Option<u128>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 

@@ -354,6 +354,9 @@ pub(super) struct Block<F: Files> {
     pub(super) is_damaged: AtomicBool,
     /// When the next of its records may expire, in unix milliseconds.
     pub(super) next_expiry: AtomicU64,
+    /// It keeps versions whose successors were not on the tier when it was written. Those had lower
+    /// numbers than this.
+    pub(super) waits_for: AtomicU64,
 }
 
 impl<F: Files> Block<F> {
@@ -399,6 +402,7 @@ impl<F: Files> Block<F> {
             is_removed: AtomicBool::new(false),
             is_damaged: AtomicBool::new(false),
             next_expiry: AtomicU64::new(foot.first_expiry),
+            waits_for: AtomicU64::new(0),
         })
     }
 

@@ -57,18 +57,22 @@ impl Edit {
 pub(super) struct Plan {
     pub(super) cleared_at: u64,
     pub(super) blocks: BTreeSet<Name>,
+    /// Blocks of before.
+    pub(super) gone: BTreeSet<Name>,
     pub(super) block_shift: u32,
 }
 
 impl Plan {
     pub(super) fn add(&mut self, edit: Edit) -> Result<(), &'static str> {
         if let Some(seq) = edit.cleared {
-            (self.cleared_at, self.blocks) = (seq, BTreeSet::new());
+            self.cleared_at = seq;
+            self.gone.append(&mut self.blocks);
         }
         for name in &edit.removed {
             if !self.blocks.remove(name) {
                 return Err("an edit removes a block that does not exist");
             }
+            self.gone.insert(*name);
         }
         self.blocks.extend(edit.added);
         if edit.block_shift != 0 {

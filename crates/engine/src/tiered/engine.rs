@@ -10,8 +10,8 @@ use crate::{
 };
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use terrace_disk::cold;
 use terrace_medium::MappedMedium;
@@ -208,6 +208,10 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
         false
     }
 
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     fn salvage(&self, each: &mut Salvage<'_>) {
         self.salvage_all(each);
     }
@@ -326,6 +330,10 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let fresh =
             (self.make)(self.settings.expected_keys).map_err(|error| WriteError::Stopped(error.to_string()));
         let fresh = Arc::new(fresh?);
+        // What makes or moves a block now would do so in the empty store, whose blocks have the
+        // same numbers.
+        let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
+        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut manifest = self.manifest();
         let _locked = self.stripes.lock_each();
         self.standing.check_writable()?;
@@ -334,14 +342,17 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let cleared_at = self.next_seq.fetch_add(1, Relaxed);
         let edit = super::edit::Edit { cleared: Some(cleared_at), ..Default::default() };
         self.write_edit(&mut manifest, &edit)?;
-        self.cleared_at.store(cleared_at, Relaxed);
+        let large_end = self.next_file.load(Relaxed);
+        // ORDER: Release: pairs with the Acquire of `write`. A large value of a writer that sees
+        // this has a number from `large_end` on.
+        self.cleared_at.store(cleared_at, Release);
         self.removals.count_all();
         // First: a reader that misses a block finds that the memory has gone, too.
         self.memory.store(fresh);
         for block in self.blocks.iter() {
             block.swap(None).iter().for_each(|block| block.remove());
         }
-        self.forget_large()?;
+        self.forget_large(large_end)?;
         self.counters.data.store(0, Relaxed);
         self.counters.expiring.store(0, Relaxed);
         self.watches.report_all();

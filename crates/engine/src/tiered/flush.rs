@@ -7,10 +7,10 @@
 //! of it. *Freeing* takes the pages of the
 //! oldest sealed block, when pages are needed.
 
-use super::block::{Block, BlockWriter, path_of};
+use super::block::{self, Block, BlockWriter, path_of};
 use super::cache::Touched;
 use super::edit::{Edit, Name};
-use super::record::Kind;
+use super::record::{Copied, Kind, LargeValue};
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
 use crate::{Durability, ReadError, Rest, WriteError};
@@ -144,11 +144,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         memory.space.dead(resident.number).store(0, Relaxed);
         let written = self.write_block(memory, resident, clean)?;
         let mut manifest = self.manifest();
-        if !Arc::ptr_eq(memory, &self.memory.load()) {
-            // The store was cleared meanwhile.
-            written.iter().for_each(|block| block.remove());
-            return Ok(());
-        }
+        assert!(Arc::ptr_eq(memory, &self.memory.load()), "a store is not cleared while it is flushed");
         if let Some(block) = written {
             let edit = Edit { added: vec![block.name()], ..Edit::default() };
             self.write_edit(&mut manifest, &edit).inspect_err(|_| self.discard(block.name()))?;
@@ -209,6 +205,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     bytes.clear();
                     record.copy_to(&here.guard, &mut bytes);
                     writer.add(map.offset_of(*address), &bytes)?;
+                } else if self.settings.durability == Durability::None {
+                    // Writes have left its large value to what removes it from the tier.
+                    self.doom(record.read(&here.guard));
                 }
             }
         }
@@ -221,6 +220,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.counters.flushed_bytes.fetch_add(foot.file_bytes(), Relaxed);
         self.sync_names()?;
         Ok(true)
+    }
+
+    /// Dooms the large value of a dead record, if it has one.
+    fn doom(&self, dead: Option<Copied>) {
+        let dead = dead.filter(|dead| dead.shape.kind == Kind::Large);
+        let large = dead.and_then(|dead| Some((LargeValue::read(&dead.inline)?, dead.seq)));
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
     }
 
     pub(super) fn sync_names(&self) -> Result<(), WriteError> {
@@ -269,11 +275,18 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.standing.check_writable()?;
         if manifest.bytes() > 1 << 20 {
             let cleared = Some(self.cleared_at.load(Relaxed));
-            let added = self.all_blocks().map(|block| (block.foot.number, block.foot.generation)).collect();
+            let mut added: Vec<Name> = self.all_blocks().map(|block| block.name()).collect();
+            // Other files are known as well, so that an open does not take them for blocks of lost
+            // edits.
+            let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
+            let of_blocks = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
+            let removed: Vec<Name> = of_blocks.filter(|name| !added.contains(name)).collect();
+            added.extend(&removed);
             let block_shift = self.memory().space.block_bytes().ilog2();
             let whole = Edit { cleared, added, removed: Vec::new(), block_shift };
+            let others = Edit { removed, ..Edit::default() };
             manifest
-                .rewrite(&mut std::iter::once(whole.to_bytes()))
+                .rewrite(&mut [whole, others].iter().map(Edit::to_bytes))
                 .map_err(|error| self.standing.failed(error))?;
         }
         manifest.append(&edit.to_bytes()).map_err(|error| self.standing.failed(error))

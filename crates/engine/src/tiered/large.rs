@@ -46,7 +46,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         match write() {
             Ok(file) => {
                 let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
-                unsynced.push(Arc::new(file));
+                unsynced.push((number, Arc::new(file)));
                 Ok(LargeValue { number, sum: xxh3_64_with_seed(value, number) })
             }
             Err(error) => {
@@ -65,7 +65,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let path = path_of(self.path(), large.number);
         let file = self.files.open(&path, Purpose::Write).map_err(DiskError::room("open", &path))?;
         file.write_all_at(value, 0).map_err(DiskError::room("write", &path))?;
-        self.unsynced.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(file));
+        let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
+        unsynced.push((large.number, Arc::new(file)));
         Ok(())
     }
 
@@ -87,13 +88,15 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(())
     }
 
-    /// Removes the files of all large values: the store was cleared.
-    pub(super) fn forget_large(&self) -> Result<(), WriteError> {
+    /// Removes the files of all large values with numbers below `end`: the store was cleared. Those
+    /// with higher ones are of writes that come behind that.
+    pub(super) fn forget_large(&self, end: u64) -> Result<(), WriteError> {
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.unsynced.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
+        unsynced.retain(|(number, _)| *number >= end);
+        drop(unsynced);
         let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
-        let next = self.next_file.load(Relaxed);
-        for number in names.iter().filter_map(|name| number_of(name.to_str()?)).filter(|nth| *nth < next) {
+        for number in names.iter().filter_map(|name| number_of(name.to_str()?)).filter(|nth| *nth < end) {
             self.remove_large(LargeValue { number, sum: 0 });
         }
         Ok(())

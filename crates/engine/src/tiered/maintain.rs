@@ -3,7 +3,7 @@
 use super::block::{Held, path_of};
 use super::edit::Edit;
 use super::large;
-use super::record::{Kind, LargeValue, Record};
+use super::record::{Copied, Kind, LargeValue, Record};
 use super::store::{Here, Tiered};
 use super::write::New;
 use crate::draft::Draft;
@@ -127,6 +127,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             }
             report.records += records;
         }
+        // An error here is one of the index, which the opening tells of.
+        let _ = self.check_large_in_memory(&mut |key, error| note(&mut report, &error, Some(key)));
         report.findings.extend(self.files.check().into_iter().map(|found| Finding {
             place: crate::Place::Pool(0),
             what: "the files of the tier",
@@ -149,13 +151,42 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         if record.shape.kind != Kind::Large {
             return Ok(());
         }
-        let present = self.find(record.probe).ok().flatten();
-        if present.is_none_or(|present| present.seq != record.seq) {
-            return Ok(());
+        match self.find(record.probe).ok().flatten() {
+            Some(present) if present.seq == record.seq => self.check_value(&present),
+            _ => Ok(()),
         }
-        let large = LargeValue::read(record.inline).expect("as long as a reference");
+    }
+
+    /// Compares the large values of records that are in DRAM alone with their checksums.
+    fn check_large_in_memory(&self, each: &mut dyn FnMut(&[u8], DiskError)) -> Result<(), ReadError> {
+        let (memory, mut place) = (self.memory.load_full(), Place::Start);
+        while !place.is_end() {
+            let mut probes: Vec<Vec<u8>> = Vec::new();
+            {
+                let here = Here::enter(&memory)?;
+                place = here.index().scan(&here.guard, &place, SWEPT, &mut |word| {
+                    let Some(record) = here.record(word).filter(|record| !record.is_copy()) else { return };
+                    let is_large = record.head(&here.guard).0.kind == Kind::Large;
+                    let is_on_tier = self.block(memory.space.map.block_of(word)).is_some();
+                    if is_large && !is_on_tier {
+                        probes.extend(record.probe(&here.guard).map(<[u8]>::to_vec));
+                    }
+                });
+            }
+            for probe in probes {
+                let present = self.find(&probe)?.filter(|present| present.shape.kind == Kind::Large);
+                let checked = present.map_or(Ok(()), |present| self.check_value(&present));
+                checked.err().into_iter().for_each(|error| each(&probe[8..], error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the large value that a record names with its checksum.
+    fn check_value(&self, named: &Copied) -> Result<(), DiskError> {
+        let large = LargeValue::read(&named.inline).expect("as long as a reference");
         let path = large::path_of(self.path(), large.number);
-        match self.read_large(large, record.shape.value_len) {
+        match self.read_large(large, named.shape.value_len) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(DiskError::corrupt(&path, 0, "the file of a large value is missing")),
             Err(_) => Err(DiskError::corrupt(&path, 0, "a large value does not match its checksum")),

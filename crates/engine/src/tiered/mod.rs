@@ -17,10 +17,12 @@
 //! - `stripes`: the locks of keys; `read`, `write`, `commit`, `scan`.
 //! - `cache`: copies of hot records, and how DRAM is divided.
 //! - `flush`: how a block goes to the tier; `reclaim`: how dead records leave it.
-//! - `open`: recovery; `maintain`: expiry, checks, checkpoints.
+//! - `open`: recovery; `unnamed`: blocks that no edit names; `boot`: whether power was lost;
+//!   `maintain`: expiry, checks, checkpoints.
 //! - `salvage`: what is left of a damaged store; `sound`: the records of a damaged file.
 
 mod block;
+mod boot;
 mod cache;
 mod commit;
 mod edit;
@@ -40,6 +42,7 @@ mod sound;
 mod space;
 mod store;
 mod stripes;
+mod unnamed;
 mod write;
 
 pub use open::{MakePool, NAME, TieredError};

@@ -12,6 +12,7 @@
 //! repeated: a write that both a block and the log have has the same sequence number in both.
 
 use super::block::{self, Block, Blocks, Held};
+use super::boot;
 use super::edit::{Edit, Name, Plan};
 use super::entries::{Entries, Found};
 use super::large;
@@ -19,17 +20,20 @@ use super::probe::{ReadCold, Reader, note_reader, reader_number};
 use super::record::{Kind, Shape};
 use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
 use super::stripes::Stripes;
+use super::unnamed;
 use super::write::{New, Stuck, store_in_place};
 use crate::draft::read_drafts;
 use crate::error::DRAM_PER_KEY;
 use crate::standing::Standing;
-use crate::{Durability, OpenError, ReadError, WriteError};
+use crate::{Durability, OpenError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
-use terrace_disk::{Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Record, replay};
+use terrace_disk::{
+    Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Position, Record, replay,
+};
 use terrace_index::{PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -46,6 +50,9 @@ const INDEX_BYTES: u64 = 16;
 /// Makes an anonymous pool for DRAM.
 pub type MakePool<M> = Box<dyn Fn() -> Result<Pool<M>, terrace_pool::OpenError> + Send + Sync>;
 
+/// Warnings of an open, at most.
+const WARNINGS_MAX: usize = 10;
+
 /// What the log has told.
 #[derive(Default)]
 struct Logged {
@@ -53,6 +60,18 @@ struct Logged {
     large: BTreeSet<u64>,
     /// Keys that were removed.
     removed: Vec<Vec<u8>>,
+    seqs: unnamed::Logged,
+    /// Large values that are damaged, though nothing has torn the log where it names them.
+    damaged: Vec<Damaged>,
+    /// Up to this position the log is known to have been synced.
+    synced: Position,
+}
+
+/// A large value that cannot be read.
+struct Damaged {
+    key: Vec<u8>,
+    seq: u64,
+    why: DiskError,
 }
 
 /// Keeps the error of a replay, and returns one that ends it.
@@ -263,6 +282,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             synced_at: AtomicU64::new(settings.clock.now_ms()),
             chance: AtomicU64::new(settings.chance),
             counters: Default::default(),
+            warnings: Vec::new(),
             settings,
         };
         match tiered.recover(&plan, entries) {
@@ -324,16 +344,51 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let recovered = self.recover_all(plan, entries);
         memory.space.take_back(left);
         *self.is_recovering.get_mut() = recovered.is_err();
-        recovered
+        let logged = recovered?;
+        if self.settings.read_only {
+            return Ok(());
+        }
+        if let Some(boot) = self.settings.boot.filter(|_| self.files.outlasts_power()) {
+            // Without it, the next open takes it that power may have been lost.
+            let _ = boot::note(&self.files, self.path(), boot);
+        }
+        if logged > 0 && self.settings.durability == Durability::None {
+            self.leave_log()?;
+        }
+        Ok(())
     }
 
-    fn recover_all(&mut self, plan: &Plan, entries: Entries<F>) -> Result<(), TieredError> {
+    /// A store without a log leaves that of before: what it has goes to the tier, and it is emptied.
+    /// Otherwise a later open would find keys there whose removals it does not have.
+    fn leave_log(&self) -> Result<(), WriteError> {
+        self.seal_all()?;
+        let seq = self.next_seq.fetch_add(1, Relaxed);
+        // A record without a write: the log needs nothing that lies before it.
+        let left = self.log.append(seq, 1, &[]).and_then(|end| self.log.sync(end));
+        match left.and_then(|()| self.log.release(seq)) {
+            Err(DiskError::Full { .. }) => Ok(()),
+            left => left.map_err(|error| self.standing.failed(error)),
+        }
+    }
+
+    /// Returns how many bytes of writes the log has.
+    fn recover_all(&mut self, plan: &Plan, entries: Entries<F>) -> Result<u64, TieredError> {
+        let unnamed = unnamed::blocks(&self.files, (self.path(), self.id()), plan)?;
+        let outlasts = self.files.outlasts_power();
+        let is_same = |boot| boot::is_same(&self.files, self.path(), boot);
+        // Then whatever was written is there.
+        let keeps_all = !outlasts || self.settings.boot.is_some_and(is_same);
         let (mut found, mut first_left, mut failed) = (Logged::default(), None, None);
+        let mut torn = None;
         let mut each = |record: Record<'_>| {
             let mut take = || {
-                if !self.is_whole(record)? {
+                let damaged = self.damaged_values(record)?;
+                if !damaged.is_empty() && !keeps_all && !self.is_synced(record.end, &mut found)? {
+                    torn = damaged.into_iter().next();
                     return Ok(false);
                 }
+                found.damaged.extend(damaged);
+                unnamed::note(&mut found.seqs, &record);
                 if first_left.is_none() && !self.replay_record(record, &mut found, false)? {
                     first_left = Some(record.first_seq);
                 }
@@ -344,6 +399,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let replayed = replay(&self.files, self.path(), self.id(), &mut each);
         failed.map_or(Ok(()), Err)?;
         let replayed = replayed?;
+        let named: Vec<Held<F>> = self.all_blocks().collect();
+        let memory = (2 * self.memory().space.block_bytes()).max(1 << 20);
+        let seqs = (found.seqs, plan.cleared_at);
+        unnamed::check(&self.files, self.path(), (&named, &unnamed), seqs, memory)?;
+        drop((named, unnamed));
         let next_seq = self.next_seq.get_mut();
         *next_seq = (*next_seq).max(replayed.last_seq + 1);
         // What is found here is durable from now on: large values before the log that names them.
@@ -363,7 +423,54 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         let last = found.large.last().map_or(0, |number| number + 1);
         self.next_file.fetch_max(last, Relaxed);
-        Ok(())
+        self.warnings = self.warnings_of(found.damaged, torn)?;
+        Ok(replayed.bytes)
+    }
+
+    /// What a user has to know of damaged large values: those of present keys, and the one at which
+    /// the log was torn.
+    fn warnings_of(&self, damaged: Vec<Damaged>, torn: Option<Damaged>) -> Result<Vec<String>, WriteError> {
+        let (mut warnings, mut more) = (Vec::new(), 0);
+        let shown = |key: &[u8]| key.escape_ascii().take(64).map(char::from).collect::<String>();
+        if let Some(Damaged { key, seq, why }) = torn {
+            let key = shown(&key);
+            warnings.push(format!(
+                "the log ends before write {seq}, of the key `{key}`, as after a loss of power: {why}"
+            ));
+        }
+        for Damaged { key, seq, why } in damaged {
+            let memory = self.memory.load_full();
+            let here = Here::enter(&memory)?;
+            let present = self.old_to_replace(&here, &self.probe(&key))?;
+            if present.is_none_or(|present| present.copied.seq != seq) {
+                continue;
+            }
+            if warnings.len() < WARNINGS_MAX {
+                warnings.push(format!(
+                    "the value of the key `{}` cannot be read until it is replaced: {why}",
+                    shown(&key)
+                ));
+            } else {
+                more += 1;
+            }
+        }
+        if more > 0 {
+            warnings.push(format!("and {more} values more; `terrace check` names them"));
+        }
+        Ok(warnings)
+    }
+
+    /// Whether the log is known to have been synced up to the position `end`, behind a record.
+    fn is_synced(&self, end: Position, found: &mut Logged) -> Result<bool, DiskError> {
+        if end > found.synced {
+            // As if it were torn there: that is damage if a later part tells that it was synced.
+            match replay(&self.files, self.path(), self.id(), &mut |record| Ok(record.end != end)) {
+                Ok(_) => return Ok(false),
+                Err(DiskError::Corrupt { .. }) => found.synced = end,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     /// Replays what did not fit into DRAM. Blocks are sealed meanwhile: only now it is known that
@@ -412,29 +519,29 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(true)
     }
 
-    /// Whether all large values that a record of the log names are there: a loss of power may keep
-    /// the record of a write that was not synced, and not its value.
-    fn is_whole(&self, record: Record<'_>) -> Result<bool, TieredError> {
-        let cleared_at = self.cleared_at.load(Relaxed);
+    /// The large values that a record of the log names and that cannot be read: a loss of power may
+    /// keep the record of a write that was not synced, and not its value.
+    fn damaged_values(&self, record: Record<'_>) -> Result<Vec<Damaged>, TieredError> {
+        let (mut damaged, cleared_at) = (Vec::new(), self.cleared_at.load(Relaxed));
         let drafts = read_drafts(record.payload).zip(record.first_seq..);
-        for (draft, _) in drafts.filter(|(_, seq)| *seq >= cleared_at) {
+        for (draft, seq) in drafts.filter(|(_, seq)| *seq >= cleared_at) {
             let what = "a record of the log is none of this engine";
             let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
             if let Some((large, len)) = large::reference_in(&draft, self.path())? {
-                let is_there = match self.read_large(large, len) {
-                    Ok(Some(value)) => {
-                        self.renew_large(large, &value)?;
-                        true
+                match large::read(&self.files, self.path(), large, len) {
+                    Ok(Some(value)) => self.renew_large(large, &value)?,
+                    Ok(None) => {
+                        let why = self.missing_large(&large.to_bytes());
+                        damaged.push(Damaged { key: draft.key.into(), seq, why });
                     }
-                    Ok(None) | Err(ReadError::Corrupt { .. }) => false,
-                    Err(error) => return Err(WriteError::from(error).into()),
-                };
-                if !is_there {
-                    return Ok(false);
+                    Err(why @ DiskError::Corrupt { .. }) => {
+                        damaged.push(Damaged { key: draft.key.into(), seq, why });
+                    }
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
-        Ok(true)
+        Ok(damaged)
     }
 
     fn replay_write(

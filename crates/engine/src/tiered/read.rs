@@ -180,7 +180,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 if let Some(copied) = record.read(&here.guard) {
                     return Ok(Some(copied));
                 }
-            } else if let Some(bytes) = self.cold_bytes(&here, address, read)? {
+            } else if let Some(bytes) = self.cold_bytes(&here, address, read)?
+                // After a clear, a block of another time may have the number.
+                && Record::read(&bytes).is_some_and(|record| record.probe == probe)
+            {
                 self.division.count(Side::Cold);
                 self.copy_in(&here, address, &bytes);
                 return Ok(Some(Copied::of(&Record::read(&bytes).expect("read just now"))));

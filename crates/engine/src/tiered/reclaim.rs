@@ -11,13 +11,14 @@
 //! know the number below which they are clean: they have no version that was replaced by one with a
 //! lower number. So a tombstone goes when all blocks with older records are clean up to it.
 //!
-//! The log is synced before a file goes: what makes a record dead must not be lost.
+//! The log is synced before a file goes: what makes a record dead must not be lost. A store without
+//! a log keeps a version until the tier has a later one.
 
 use super::block::{Block, BlockWriter, Held, path_of};
 use super::edit::{Edit, Name};
 use super::record::{Kind, LargeValue, Record};
 use super::store::{Here, Memory, Tiered};
-use crate::{ReadError, Rest, WriteError};
+use crate::{Durability, ReadError, Rest, WriteError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
 use terrace_medium::MappedMedium;
@@ -31,6 +32,24 @@ const TOGETHER: usize = 12;
 /// Records that moved: their probes, and the addresses before and after.
 type Moves = Vec<(Box<[u8]>, u64, u64)>;
 
+/// The records of some blocks that went to a new one.
+struct Survivors {
+    moves: Moves,
+    /// Bytes of those among them that are dead, but have no successor on the tier.
+    kept: u64,
+    /// Their successors have lower numbers than this.
+    waits_for: u64,
+}
+
+/// What becomes of a record of a block.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    Lives,
+    /// It is dead, but the tier has no successor, and nor has a log.
+    IsKept,
+    Goes,
+}
+
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Rewrites a block, or gathers some, if there is one worth it.
     pub(super) fn step_reclaim(&self) -> Result<Rest, WriteError> {
@@ -41,7 +60,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let mut worst: Option<(u64, Held<F>)> = None;
         // Where room is short, less of a block has to be dead.
         let worth = if self.log.reserve().is_kept() { 2 } else { 8 };
-        for block in self.all_blocks().filter(|block| !block.is_damaged.load(Relaxed)) {
+        let unsealed = memory.space.first_unsealed_seq();
+        let is_ready =
+            |block: &Held<F>| !block.is_damaged.load(Relaxed) && block.waits_for.load(Relaxed) <= unsealed;
+        for block in self.all_blocks().filter(is_ready) {
             let (dead, bytes) = (dead(&block), block.foot.bytes.max(1));
             if bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes() {
                 if dead * 2 > bytes || bytes * SPARSE < memory.space.block_bytes() {
@@ -95,10 +117,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         memory.space.dead(number).store(0, Relaxed);
         let name = (number, self.next_file.fetch_add(1, Relaxed));
         let rewritten = self.write_survivors(memory, std::slice::from_ref(block), name, true);
-        let installed = rewritten.and_then(|moves| {
-            let fresh = self.finish_rewrite(memory, (name, !moves.is_empty()), &[block.name()])?;
-            self.blocks[number as usize].store(fresh);
-            Ok(moves.is_empty())
+        let installed = rewritten.and_then(|survivors| {
+            self.finish_rewrite(memory, name, &survivors, &[block.name()])?;
+            Ok(survivors.moves.is_empty())
         });
         match installed {
             Err(error) => {
@@ -123,18 +144,22 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let name = (number, self.next_file.fetch_add(1, Relaxed));
         let names: Vec<Name> = blocks.iter().map(|block| block.name()).collect();
         let written = self.write_survivors(memory, blocks, name, false);
-        let installed = written.and_then(|moves| {
-            let fresh = self.finish_rewrite(memory, (name, !moves.is_empty()), &names)?;
-            self.blocks[number as usize].store(fresh);
-            Ok(moves)
+        let installed = written.and_then(|survivors| {
+            if survivors.kept > 0 {
+                // They are too many for one block, perhaps.
+                blocks.iter().for_each(|block| block.waits_for.store(survivors.waits_for, Relaxed));
+                return Ok(None);
+            }
+            self.finish_rewrite(memory, name, &survivors, &names)?;
+            Ok(Some(survivors.moves))
         });
         let moves = match installed {
-            Err(error) => {
+            Ok(Some(moves)) => moves,
+            none => {
                 self.discard(name);
                 memory.space.free_number(number);
-                return Err(error);
+                return none.map(drop);
             }
-            Ok(moves) => moves,
         };
         if moves.is_empty() {
             self.discard(name);
@@ -180,7 +205,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         blocks: &[Held<F>],
         name: Name,
         keeps_places: bool,
-    ) -> Result<Moves, WriteError> {
+    ) -> Result<Survivors, WriteError> {
         let names: Vec<Name> = blocks.iter().map(|block| block.name()).collect();
         let clean_up_to = self.clean_up_to(&names);
         let clean = self.next_seq.load(Acquire);
@@ -189,7 +214,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let path = path_of(self.path(), name.0, name.1);
         let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&file, &path, self.id(), name);
-        let (mut moves, mut next) = (Moves::new(), 0);
+        let mut survivors = Survivors { moves: Moves::new(), kept: 0, waits_for: 0 };
+        let (mut next, mut first_kept) = (0, u64::MAX);
         let mut failed: Result<(), WriteError> = Ok(());
         for block in blocks {
             block.for_each(&mut |offset, bytes| {
@@ -203,79 +229,110 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 failed = bytes.map_err(WriteError::from).and_then(|bytes| {
                     let from = memory.space.map.address(block.foot.number, offset);
                     let record = Record::read(bytes).expect("compared with its checksum");
-                    if !self.survives(memory, from, &record, clean_up_to)? {
-                        return Ok(());
+                    match self.fate_of(memory, from, &record, clean_up_to)? {
+                        Fate::Goes => return Ok(()),
+                        Fate::IsKept => {
+                            survivors.kept += bytes.len() as u64;
+                            first_kept = first_kept.min(record.seq);
+                        }
+                        Fate::Lives => {}
                     }
                     let place = if keeps_places { offset } else { next };
                     next += bytes.len() as u64;
                     writer.add(place, bytes)?;
-                    moves.push((record.probe.into(), from, memory.space.map.address(name.0, place)));
+                    survivors.moves.push((
+                        record.probe.into(),
+                        from,
+                        memory.space.map.address(name.0, place),
+                    ));
                     Ok(())
                 });
             })?;
         }
         failed?;
+        let fits = keeps_places || survivors.kept > 0 || next <= memory.space.block_bytes();
+        assert!(fits, "what is left of some blocks fits into one");
+        if survivors.kept > 0 {
+            survivors.waits_for = self.next_seq.load(Acquire);
+        }
         if !writer.is_empty() {
-            let foot = writer.finish(clean)?;
+            // A version that was kept is not clean of its successor.
+            let foot = writer.finish(clean.min(first_kept))?;
             self.counters.rewritten_bytes.fetch_add(foot.file_bytes(), Relaxed);
         }
-        Ok(moves)
+        Ok(survivors)
     }
 
     /// Whether a record of a block is still of use.
-    fn survives(
+    fn fate_of(
         &self,
         memory: &Arc<Memory<M>>,
         address: u64,
         record: &Record<'_>,
         clean_up_to: u64,
-    ) -> Result<bool, ReadError> {
+    ) -> Result<Fate, ReadError> {
         if record.seq < self.cleared_at.load(Relaxed) {
-            return Ok(false);
+            return Ok(Fate::Goes);
         }
         if record.shape.kind == Kind::Tombstone {
-            return Ok(record.seq >= clean_up_to);
+            return Ok(if record.seq >= clean_up_to { Fate::Lives } else { Fate::Goes });
         }
         let here = Here::enter(memory)?;
         here.search.note(address, record.probe);
         let is_own = |word| word == address || original(&here, word) == Some(address);
-        let lives = self.names(&here, record.probe, is_own)?;
-        if !lives && record.shape.kind == Kind::Large {
+        if self.names(&here, record.probe, is_own)? {
+            return Ok(Fate::Lives);
+        }
+        // Without a log, a successor that is in DRAM alone may be lost.
+        let is_in_dram_alone = |word| {
+            let address = original(&here, word).unwrap_or(word);
+            self.block(memory.space.map.block_of(address)).is_none()
+        };
+        if self.settings.durability == Durability::None
+            && self.names(&here, record.probe, is_in_dram_alone)?
+        {
+            return Ok(Fate::IsKept);
+        }
+        if record.shape.kind == Kind::Large {
             let large = LargeValue::read(record.inline);
             // Twice does no harm.
             let large = large.map(|large| (large, record.seq));
             self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
         }
-        Ok(lives)
+        Ok(Fate::Goes)
     }
 
-    /// Notes a new file in the place of some blocks. `None` if it has nothing.
+    /// Notes a new file in the place of some blocks, unless it has nothing.
     fn finish_rewrite(
         &self,
         memory: &Arc<Memory<M>>,
-        (name, has_records): (Name, bool),
+        name: Name,
+        survivors: &Survivors,
         removed: &[Name],
-    ) -> Result<Option<Held<F>>, WriteError> {
+    ) -> Result<(), WriteError> {
         self.sync_log()?;
-        let fresh = match has_records {
-            true => {
+        let fresh = match survivors.moves.is_empty() {
+            false => {
                 self.sync_names()?;
                 Some(Arc::new(Block::open(&self.files, self.path(), self.id(), name)?))
             }
-            false => None,
+            true => None,
         };
+        fresh.iter().for_each(|fresh| fresh.waits_for.store(survivors.waits_for, Relaxed));
         let mut manifest = self.manifest();
-        if !Arc::ptr_eq(memory, &self.memory.load()) {
-            let what = "the store was cleared meanwhile";
-            return Err(WriteError::Stopped(what.into()));
-        }
+        assert!(
+            Arc::ptr_eq(memory, &self.memory.load()),
+            "a store is not cleared while blocks are rewritten"
+        );
         let edit = Edit {
             removed: removed.to_vec(),
             added: fresh.iter().map(|block| block.name()).collect(),
             ..Edit::default()
         };
         self.write_edit(&mut manifest, &edit)?;
-        Ok(fresh)
+        memory.space.dead(name.0).fetch_add(survivors.kept, Relaxed);
+        self.blocks[name.0 as usize].store(fresh);
+        Ok(())
     }
 }
 

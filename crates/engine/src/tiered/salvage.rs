@@ -15,12 +15,14 @@ use super::large;
 use super::open::NAME;
 use super::record::{Kind, LargeValue, Record, second_hash};
 use super::sound::{self, Part};
+use super::unnamed;
 use crate::draft::read_drafts;
 use crate::engine::Salvage;
 use crate::wip::lossy::finding;
 use crate::{Entry, Finding};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use terrace_disk::{Content, Directory, DiskError, Manifest, salvage_log};
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -146,7 +148,7 @@ pub fn salvage<F: Files>(
         let foreign = DiskError::Foreign { path: path.join("TERRACE") };
         findings.push(finding(&foreign, "identity", None));
     }
-    let (plan, is_whole) = read_plan(files, path, store, &mut findings);
+    let (plan, is_whole) = read_plan(files, (path, store), memory, &mut findings);
     let blocks: BTreeSet<Name> = names.iter().filter_map(|name| block::numbers_of(name)).collect();
     let blocks = if is_whole { plan.blocks } else { blocks };
     let (cleared_at, large) = (plan.cleared_at, Vec::new());
@@ -176,17 +178,43 @@ fn store_of<F: Files>(files: &F, path: &Path, names: &[&str], said: Option<u64>)
 }
 
 /// The manifest as far as it can be read, and whether that is all of it.
-fn read_plan<F: Files>(files: &F, path: &Path, store: u64, findings: &mut Vec<Finding>) -> (Plan, bool) {
+fn read_plan<F: Files>(
+    files: &F,
+    (path, store): (&Path, u64),
+    memory: u64,
+    findings: &mut Vec<Finding>,
+) -> (Plan, bool) {
     let mut plan = Plan::default();
     let read = Manifest::read(files, path, store, &mut |bytes: &[u8]| {
         let added = Edit::read(bytes).ok_or("it is no edit of this engine").and_then(|edit| plan.add(edit));
         added.map_err(|what| DiskError::corrupt(path, 0, what))
     });
+    let read = read.and_then(|()| check_end(files, (path, store), &plan, memory));
     if let Err(error) = &read {
         let affected = Some("what was cleared, which may be back: all blocks count now".into());
         findings.push(Finding { affected, ..finding(error, "manifest", None) });
     }
     (plan, read.is_ok())
+}
+
+/// Fails if blocks show that the manifest has lost its end.
+fn check_end<F: Files>(
+    files: &F,
+    (path, store): (&Path, u64),
+    plan: &Plan,
+    memory: u64,
+) -> Result<(), DiskError> {
+    let unnamed = unnamed::blocks(files, (path, store), plan)?;
+    if unnamed.is_empty() {
+        return Ok(());
+    }
+    let open = |&name: &Name| Block::open(files, path, store, name).map(Arc::new).ok();
+    let named: Vec<_> = plan.blocks.iter().filter_map(open).collect();
+    let mut logged = None;
+    salvage_log(files, path, store, &mut |record| {
+        record.iter().for_each(|record| unnamed::note(&mut logged, record));
+    });
+    unnamed::check(files, path, (&named, &unnamed), (logged, plan.cleared_at), memory)
 }
 
 /// What the loss of records that nothing tells of may have done.

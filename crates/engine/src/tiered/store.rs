@@ -1,7 +1,7 @@
 //! The store: its parts, and its locks.
 //!
 //! # Locks
-//! In this order: the manifest's, stripes in the order of their places, a seat's, the residents',
+//! In this order: that of the thread that reorganises, that of the one that flushes, the manifest's, stripes in the order of their places, a seat's, the residents',
 //! that of unsynced large values. The log has its own below all. The manifest's is held for the
 //! sync of an edit. Nobody waits for room, or for the disk, with a stripe locked, but to read a
 //! cold record that came into the way.
@@ -52,6 +52,8 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
     /// A number that nobody can guess, another one each time.
     pub chance: u64,
+    /// A number that the machine's start has, another one after each, if it is known.
+    pub boot: Option<u128>,
 }
 
 impl Settings {
@@ -68,6 +70,7 @@ impl Settings {
             read_only: false,
             clock,
             chance,
+            boot: None,
         }
     }
 }
@@ -112,12 +115,14 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) divided_at: AtomicU64,
     /// Where the sweep goes on.
     pub(super) swept: Mutex<Place>,
-    /// Files of large values that were written since the last sync of the log.
-    pub(super) unsynced: RwLock<Vec<Arc<F::File>>>,
+    /// Files of large values that were written since the last sync of the log, by their numbers.
+    pub(super) unsynced: RwLock<Vec<(u64, Arc<F::File>)>>,
     pub(super) standing: Standing,
     pub(super) synced_at: AtomicU64,
     pub(super) chance: AtomicU64,
     pub(super) counters: Counters,
+    /// What the open has found damaged or lost.
+    pub(super) warnings: Vec<String>,
 }
 
 /// What a store has in DRAM: another one after it was cleared.
@@ -274,7 +279,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let room = |error| self.standing.failed(DiskError::room("sync", self.path())(error));
         unsynced
             .iter()
-            .try_for_each(|file| terrace_medium::files::StoredFile::sync(&**file))
+            .try_for_each(|(_, file)| terrace_medium::files::StoredFile::sync(&**file))
             .map_err(room)?;
         self.files.sync_directory(self.path()).map_err(room)?;
         unsynced.clear();

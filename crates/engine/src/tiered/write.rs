@@ -20,7 +20,7 @@ use crate::standing::check_sizes;
 use crate::{Change, Durability, ReadError, WriteError};
 use std::cell::RefCell;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
 use terrace_disk::{Content, cold};
 use terrace_index::Swapped;
@@ -332,7 +332,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let shape = old.copied.shape;
             self.counters.skipped.fetch_add(old.is_damaged.into(), Relaxed);
             self.uncount(shape);
+            // Without a log, a version that the tier has stays until the tier has its successor.
+            let may_return = self.settings.durability == Durability::None
+                && !old.record.is_some_and(|record| record.is_open());
             if shape.kind == Kind::Large
+                && !may_return
                 && let Some(large) = LargeValue::read(&old.copied.inline)
                 && new.large != Some(large)
             {
@@ -385,9 +389,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let probe = self.probe(draft.key);
-        let new = self.prepare(draft)?;
+        // Without the lock, since a large value takes time.
+        let mut cleared_at = self.cleared_at.load(Acquire);
+        let mut new = self.prepare(draft)?;
         let is_removal = matches!(draft.content, Content::Tombstone);
-        let (end, was_live) = self.with_room(|| {
+        let done = self.with_room(|| {
             let _stripe = self.stripes.lock(probe.hash());
             let memory = self.memory();
             let here = Here::enter(&memory)?;
@@ -397,8 +403,18 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             if is_removal && old.is_none() {
                 return Ok((0, false));
             }
+            if new.large.is_some() && cleared_at != self.cleared_at.load(Relaxed) {
+                // The store was cleared meanwhile, and the file with it.
+                self.unprepare(&new);
+                (cleared_at, new) = (self.cleared_at.load(Relaxed), self.prepare(draft)?);
+            }
             Ok((self.write_locked(&here, &probe, old.as_ref(), &new)?, was_live))
-        })?;
+        });
+        if let Err(WriteError::PoolFull { .. } | WriteError::DramFull { .. }) = done {
+            // The log does not name it.
+            self.unprepare(&new);
+        }
+        let (end, was_live) = done?;
         self.wait_for_log(end, durability)?;
         Ok(was_live)
     }

@@ -1,5 +1,5 @@
 //! Tests: opens of the tiered engine whose DRAM does not suffice for the log, with an end in the
-//! middle of them.
+//! middle of them; and stores without a log.
 
 use crate::subject::clock;
 use crate::tiered::{create, settings};
@@ -139,4 +139,94 @@ fn removed_keys_stay_away_after_an_open_that_seals() {
     let store = open_in(files, MUCH, settings).unwrap();
     let back = (0..240).filter(|number| store.get(&key(number * 5)).unwrap().is_some()).count();
     assert_eq!((back, store.len().get()), (0, 1200 - 240 + 720));
+}
+
+/// A store without a log, in which `seal` was done and then `change`, and which was killed.
+fn killed_without_log(seal: impl Fn(&Tiered<SimFs, Dram>), change: impl Fn(&Tiered<SimFs, Dram>)) -> SimFs {
+    let (files, settings) = (SimFs::new(["/data"]), of(Durability::None));
+    let store = create_in(&files, settings.clone());
+    seal(&store);
+    Arc::new(store).close().unwrap();
+    change(&open_in(files.clone(), MUCH, settings).unwrap());
+    files
+}
+
+#[test]
+fn store_without_log_keeps_what_was_sealed() {
+    let key = |number: u32| number.to_le_bytes();
+    let files = killed_without_log(
+        |store| (0..1000).for_each(|number| put(store, &key(number), &[1; 200])),
+        |store| {
+            (0..800).for_each(|number| put(store, &key(number * 7 % 1000), &[2; 200]));
+            while store.step(Chore::Merge, &|| false) == Rest::More {}
+            let before = store.stats().tier.unwrap();
+            assert!(before.rewrites > 0, "{before:?}");
+            // What has to stay is not rewritten again and again.
+            assert!(before.rewrites <= before.blocks, "{before:?}");
+            // It goes once the tier has what came behind it.
+            OnDisk::flush(store).unwrap();
+            while store.step(Chore::Merge, &|| false) == Rest::More {}
+            let after = store.stats().tier.unwrap();
+            assert!(after.dead_bytes < before.dead_bytes / 2, "{before:?}, {after:?}");
+            (0..800).for_each(|number| put(store, &key(number), &[3; 200]));
+            while store.step(Chore::Merge, &|| false) == Rest::More {}
+        },
+    );
+    let store = open_in(files, MUCH, of(Durability::None)).unwrap();
+    assert_eq!(store.len().get(), 1000);
+    for number in 0..1000 {
+        let value = store.get(&key(number)).unwrap().expect("a key that was sealed");
+        let expected = if (0..800).any(|nth| nth * 7 % 1000 == number) { 2 } else { 1 };
+        assert_eq!(*value, [expected; 200], "{number}");
+    }
+}
+
+#[test]
+fn store_without_log_keeps_large_values_that_were_sealed() {
+    let files = killed_without_log(
+        |store| (0..20u32).for_each(|number| put(store, &number.to_le_bytes(), &[1; 3000])),
+        |store| {
+            let others = |keys: std::ops::Range<u32>| {
+                keys.for_each(|number| put(store, &(1000 + number).to_le_bytes(), &[1; 900]));
+            };
+            others(0..1000);
+            (0..20u32).for_each(|number| put(store, &number.to_le_bytes(), &[2; 3000]));
+            while store.step(Chore::Merge, &|| false) == Rest::More {}
+            // A flush of others lets go of what is not needed.
+            let flushes = || store.stats().tier.unwrap().flushes;
+            (0..).take_while(|_| flushes() == 0).for_each(|nth| others(1000 + nth..1001 + nth));
+            assert!(flushes() < 20);
+        },
+    );
+    let store = open_in(files, MUCH, of(Durability::None)).unwrap();
+    for number in 0..20u32 {
+        assert_eq!(*store.get(&number.to_le_bytes()).unwrap().expect("a sealed value"), [1; 3000]);
+    }
+    assert!(store.check(&mut |_, _| {}).is_sound());
+}
+
+/// The log of a store that kept one, and has none now, has keys that were removed since.
+#[test]
+fn removed_keys_stay_away_when_the_log_is_left() {
+    let files = SimFs::new(["/data"]);
+    let store = create_in(&files, of(Durability::Process));
+    (0..50u32).for_each(|number| put(&store, &number.to_le_bytes(), &[1; 100]));
+    put(&store, b"large", &[1; 3000]);
+    OnDisk::sync(&store).unwrap();
+    drop(store);
+    let store = open_in(files.clone(), MUCH, of(Durability::None)).unwrap();
+    let keys = || (0..50u32).filter(|number| number % 2 == 0).map(u32::to_le_bytes);
+    keys().for_each(|key| store.delete(&key, Durably::Store).unwrap());
+    put(&store, b"large", &[2; 3000]);
+    OnDisk::flush(&store).unwrap();
+    let all = std::ops::Bound::Unbounded;
+    OnDisk::compact(&store, all, all).unwrap();
+    drop(store);
+    for durability in [Durability::None, Durability::Process, Durability::Power] {
+        let store = open_in(files.clone(), MUCH, of(durability)).unwrap();
+        assert!(keys().all(|key| store.get(&key).unwrap().is_none()), "{durability:?}");
+        assert_eq!(store.len().get(), 26, "{durability:?}");
+        assert_eq!(*store.get(b"large").unwrap().unwrap(), [2; 3000], "{durability:?}");
+        assert!(store.warnings().is_empty(), "{:?}", store.warnings());
+    }
 }

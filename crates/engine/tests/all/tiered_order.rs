@@ -286,3 +286,99 @@ fn block_has_no_write_whose_predecessor_is_lost() {
         assert!(*first == *b"old" || earlier.is_some(), "a write is lost, and a later one is not");
     });
 }
+
+/// The files of large values.
+fn large_files(disk: &SimFs) -> usize {
+    disk.names().iter().filter(|name| name.to_string_lossy().ends_with(".large")).count()
+}
+
+/// A large value whose file is there already when all is removed, and whose write comes behind that.
+#[test]
+fn large_value_that_a_clear_overtakes_is_there() {
+    let hooked = Hooked::new(Durability::Process);
+    let store = &hooked.store;
+    put(&**store, b"before", &[1; 3000], Durably::Store);
+    let clearing = Arc::clone(store);
+    hooked.before_next(CallKind::Write, ".large", move || clearing.clear(Durably::Store).unwrap());
+    put(&**store, b"large", &[2; 3000], Durably::Store);
+    assert!(store.get(b"before").unwrap().is_none());
+    assert_eq!(*store.get(b"large").unwrap().unwrap(), [2; 3000]);
+    assert_eq!(large_files(&hooked.disk), 1);
+    put(&**store, b"small", b"value", Durably::Store);
+    let left = OfTiered::open(hooked.disk.fork(), PATH, settings(Durability::Process, &clock())).unwrap();
+    assert_eq!(*left.get(b"large").unwrap().unwrap(), [2; 3000]);
+    assert_eq!(left.get(b"small").unwrap().unwrap(), b"value");
+    assert_eq!(left.len().get(), 2);
+}
+
+/// A large value that another thread begins while the files of what was removed are looked for.
+#[test]
+fn large_value_that_begins_within_a_clear_is_there() {
+    let hooked = Hooked::new(Durability::Power);
+    let (store, disk) = (Arc::clone(&hooked.store), hooked.disk.clone());
+    put(&*store, b"before", &[1; 3000], Durably::Store);
+    let putting = Arc::new(Mutex::new(None));
+    let (writer, started) = (Arc::clone(&store), Arc::clone(&putting));
+    hooked.before_next(CallKind::Sync, "MANIFEST", move || {
+        let inner = Arc::clone(&writer);
+        *started.lock().unwrap() =
+            Some(std::thread::spawn(move || put(&*inner, b"large", &[2; 3000], Durably::Store)));
+        while large_files(&disk) < 2 {
+            std::thread::yield_now();
+        }
+    });
+    store.clear(Durably::Store).unwrap();
+    let thread = putting.lock().unwrap().take().expect("the hook has run");
+    thread.join().unwrap();
+    assert_eq!(*store.get(b"large").unwrap().unwrap(), [2; 3000]);
+    put(&*store, b"small", b"value", Durably::Store);
+    hooked.after_crashes(|store| {
+        assert!(store.get(b"before").unwrap().is_none());
+        assert_eq!(*store.get(b"large").unwrap().unwrap(), [2; 3000]);
+        assert_eq!(store.get(b"small").unwrap().unwrap(), b"value");
+    });
+}
+
+/// A clear beside a rewrite, a gathering or a flush: blocks of before have the numbers of new ones.
+#[test]
+fn clear_waits_for_what_makes_blocks() {
+    let all = || (Bound::Unbounded, Bound::Unbounded);
+    let fill = |store: &Store, keys: std::ops::Range<u16>, value: u8| {
+        keys.for_each(|key| put(store, &key.to_le_bytes(), &[value; 90], Durably::Later));
+    };
+    for compacts in [false, true] {
+        let hooked = Hooked::new(Durability::Process);
+        let store = &hooked.store;
+        fill(store, 0..400, 1);
+        if compacts {
+            OnDisk::flush(&**store).unwrap();
+            fill(store, 0..390, 2);
+        }
+        let (clearing, thread) = (Arc::clone(store), Arc::new(Mutex::new(None)));
+        let started = Arc::clone(&thread);
+        // Of a compaction, the first such file is sealed before.
+        let armed = move || {
+            let clear = std::thread::spawn(move || clearing.clear(Durably::Store).unwrap());
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!clear.is_finished(), "all is removed while a block is made");
+            *started.lock().unwrap() = Some(clear);
+        };
+        if compacts {
+            OnDisk::flush(&**store).unwrap();
+        }
+        hooked.before_next(CallKind::Sync, ".block", armed);
+        match compacts {
+            true => OnDisk::compact(&**store, all().0, all().1).unwrap(),
+            false => OnDisk::flush(&**store).unwrap(),
+        }
+        thread.lock().unwrap().take().expect("the hook has run").join().unwrap();
+        assert_eq!(store.len().get(), 0);
+        fill(store, 0..200, 3);
+        OnDisk::flush(&**store).unwrap();
+        store.evict();
+        OnDisk::compact(&**store, all().0, all().1).unwrap();
+        for key in 0..200u16 {
+            assert_eq!(*store.get(&key.to_le_bytes()).unwrap().unwrap(), [3; 90], "{key}");
+        }
+    }
+}
