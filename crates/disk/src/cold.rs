@@ -6,6 +6,7 @@
 //! bytes at hand.
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use terrace_medium::files::{AlignedBytes, Ring, StoredFile};
@@ -28,17 +29,21 @@ impl ColdRead {
         self.place.1
     }
 
-    /// Whether both read the same.
-    fn is(&self, place: FilePlace, len: usize) -> bool {
-        self.place == place && self.len == len
+    fn key(&self) -> Key {
+        (self.place, self.len)
     }
 }
+
+/// What tells reads apart.
+type Key = (FilePlace, usize);
 
 /// The cold reads of a caller: those that it made, and those that it wants.
 #[derive(Default)]
 pub struct ColdReads {
     wanted: Vec<ColdRead>,
-    made: Vec<(ColdRead, AlignedBytes)>,
+    /// What is wanted.
+    keys: HashSet<Key>,
+    made: HashMap<Key, AlignedBytes>,
     must_wait: bool,
     has_written: bool,
 }
@@ -82,12 +87,13 @@ impl ColdReads {
 
     /// The reads that the last run wanted.
     pub fn take_wanted(&mut self) -> Vec<ColdRead> {
+        self.keys.clear();
         std::mem::take(&mut self.wanted)
     }
 
     /// Gives the bytes of a read for the next run.
     pub fn give(&mut self, read: ColdRead, bytes: AlignedBytes) {
-        self.made.push((read, bytes));
+        self.made.insert(read.key(), bytes);
     }
 
     /// Makes the reads that the last run wanted, all at once where the system can, and waits for
@@ -101,7 +107,7 @@ impl ColdReads {
                 *made = read.file.read_exact_at(&mut bytes, read.at()).ok().map(|()| bytes);
             }
         }
-        let made = wanted.into_iter().zip(made).filter_map(|(read, made)| Some((read, made?)));
+        let made = wanted.into_iter().zip(made).filter_map(|(read, made)| Some((read.key(), made?)));
         self.made.extend(made);
     }
 
@@ -170,10 +176,10 @@ pub fn put_off<T>(
     with: impl FnOnce(&[u8]) -> T,
 ) -> Option<io::Result<T>> {
     within(|scope| {
-        if let Some((_, bytes)) = scope.made.iter().find(|(read, _)| read.is(place, len)) {
+        if let Some(bytes) = scope.made.get(&(place, len)) {
             return Ok(with(bytes));
         }
-        if !scope.wanted.iter().any(|read| read.is(place, len)) {
+        if scope.keys.insert((place, len)) {
             let file = Arc::clone(file) as Arc<dyn StoredFile>;
             scope.wanted.push(ColdRead { place, file, len });
         }

@@ -63,6 +63,9 @@ pub const OUTPUT_HIGH_WATER: usize = 1 << 20;
 
 /// Cold reads of a command after which it waits for more: what it reads may change all the time.
 const COLD_READS_MOST: usize = 1024;
+/// Runs of a command that each wanted more cold reads, after which it waits for them: every run
+/// begins anew, so many of them would cost the square of its reads.
+const COLD_RUNS_MOST: u32 = 8;
 
 /// Maximum number of commands that are parsed ahead.
 pub const LOOKAHEAD: usize = 64;
@@ -85,6 +88,8 @@ pub struct Session {
     state: State,
     /// The cold reads of the next command.
     cold: ColdReads,
+    /// Runs of the next command that wanted cold reads.
+    cold_runs: u32,
     /// Whether the next command waits for its cold reads itself.
     waits: bool,
     /// Whether the session has its own counters of commands, not those of an event loop.
@@ -111,7 +116,7 @@ impl Session {
     ) -> Session {
         let state = State::new(&shared, peer, now_ms, counters);
         let (parser, cold) = (Parser::new(), ColdReads::default());
-        Session { shared, parser, state, cold, waits: false, owns_counters: false }
+        Session { shared, parser, state, cold, cold_runs: 0, waits: false, owns_counters: false }
     }
 
     /// Exchanges the counters with those of the thread that calls [`Session::process`] next.
@@ -246,6 +251,9 @@ impl Session {
             let mut next = || self.execute_next(pace, (input, nth), &places[..whole], output, now_ms);
             let executed = if puts_off { cold.run(next) } else { next() };
             nth += executed.unwrap_or(0);
+            if !puts_off || !cold.is_stuck() || executed.is_ok_and(|count| count > 0) {
+                self.cold_runs = 0;
+            }
             if puts_off && cold.is_stuck() {
                 let is_exec = places[nth].is_some_and(|place| table::TABLE[place].name == "exec");
                 let flow = self.put_off(cold, is_exec);
@@ -298,7 +306,8 @@ impl Session {
     /// What becomes of a command that wants cold reads: [`Flow::Cold`], or [`Flow::Long`] if they
     /// cannot be told before, or `None` if it is to wait here.
     fn put_off(&mut self, cold: ColdReads, is_exec: bool) -> Option<Flow> {
-        let is_endless = cold.made() > COLD_READS_MOST;
+        self.cold_runs += 1;
+        let is_endless = cold.made() > COLD_READS_MOST || self.cold_runs > COLD_RUNS_MOST;
         if !cold.must_wait() && !is_endless {
             self.cold = cold;
             return Some(Flow::Cold);

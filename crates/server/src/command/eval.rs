@@ -202,9 +202,13 @@ fn transact(
             return Err(Failure::PUT_OFF);
         }
         let (executed, failure) = (&mut executed, None);
-        let mut calls = Calls { keys, shared, state, now_ms: *now_ms, rules, executed, failure };
+        let mut calls = Calls { keys: &mut *keys, shared, state, now_ms: *now_ms, rules, executed, failure };
         let ended = machine.run(script, run, &mut calls, reply);
         let failure = calls.failure.take();
+        if cold::is_stuck() {
+            // It will want its keys, so their cold reads are made at once.
+            (0..run.keys).for_each(|nth| _ = keys.read(run.args.at(nth), &mut |_| {}));
+        }
         match ended {
             Ok(()) => Ok(()),
             Err(Ended::Failed(text)) => Err(Failure::Made(text)),

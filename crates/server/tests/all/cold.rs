@@ -166,6 +166,43 @@ fn cold_commands_without_io_uring_answer_as_those_of_a_pool() {
     compare_with_a_pool("no", 200);
 }
 
+/// A command that reads many cold keys, one after the other, makes each read a few times at most.
+#[test]
+fn cold_reads_of_scripts_and_transactions_are_linear() {
+    const COUNT: usize = 300;
+    let (server, _directory) = over_two_tiers("yes");
+    let mut stream = server.connect();
+    let reads = || figure(&server, "tier_cold_reads").parse::<usize>().unwrap();
+    let mut keys = (0..KEYS).step_by(37).map(key);
+    let mut some_keys = || keys.by_ref().take(COUNT).collect::<Vec<_>>();
+    let transaction = |keys: Vec<Vec<u8>>| {
+        let queued = keys.iter().flat_map(|key| command(&[b"STRLEN", key]));
+        let queued: Vec<u8> = queued.collect();
+        (
+            [command(&[b"MULTI"]), queued, command(&[b"EXEC"])].concat(),
+            format!(
+                "+OK\r\n{}*{COUNT}\r\n{}",
+                "+QUEUED\r\n".repeat(COUNT),
+                format!(":{VALUE}\r\n").repeat(COUNT)
+            ),
+        )
+    };
+    let sum = b"local n = 0; for _, key in ipairs(#KEYS > 0 and KEYS or ARGV) do \
+                n = n + redis.call('STRLEN', key) end; return n";
+    let script = |keys: Vec<Vec<u8>>, count: &[u8]| {
+        let mut words: Vec<&[u8]> = vec![b"EVAL", sum, count];
+        words.extend(keys.iter().map(|key| &key[..]));
+        (command(&words), format!(":{}\r\n", VALUE * COUNT))
+    };
+    let requests = [transaction(some_keys()), script(some_keys(), b"300"), script(some_keys(), b"0")];
+    for (nth, (request, answer)) in requests.into_iter().enumerate() {
+        let before = reads();
+        ask(&mut stream, &request, answer.as_bytes());
+        let made = reads() - before;
+        assert!((COUNT / 2..12 * COUNT).contains(&made), "{nth}: {made} for {COUNT} keys");
+    }
+}
+
 #[test]
 fn parked_commands_are_answered_before_the_server_stops() {
     let (mut server, _directory) = over_two_tiers("yes");
