@@ -162,6 +162,9 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     if let Some(note) = &opened.note {
         writeln!(out, "{indent}{note}")?;
     }
+    for warning in opened.store.warnings() {
+        writeln!(out, "{indent}{warning}")?;
+    }
     writeln!(out, "ready")?;
     out.flush()
 }

@@ -669,6 +669,12 @@ impl Store {
         }
     }
 
+    /// What the opening has found damaged or lost, a sentence each: large values of a store over
+    /// two tiers that cannot be read.
+    pub fn warnings(&self) -> &[String] {
+        self.inner.engine.warnings()
+    }
+
     /// Recovers now what dead processes of a shared store held, including their memory. Returns the
     /// number of dead processes.
     ///
