@@ -20,6 +20,8 @@ use terrace_medium::files::Files;
 
 /// Words of the index that a step of the sweep looks at.
 const SWEPT: usize = 1024;
+/// A block is swept again when so large a part of the time has passed that its records have left.
+const LOOKS: u64 = 8;
 /// Findings that a report has at most.
 const FINDINGS_MAX: usize = 1000;
 
@@ -73,7 +75,10 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         for probe in expired {
             self.remove_expired(&probe)?;
         }
-        block.next_expiry.store(next, Relaxed);
+        // Each look reads all of the block. So some of what expires waits for others, and the looks
+        // are few, however its records expire.
+        let left = block.foot.last_expiry.saturating_sub(now);
+        block.next_expiry.store(next.max(now.saturating_add(left / LOOKS)), Relaxed);
         Ok(Rest::More)
     }
 

@@ -358,7 +358,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(())
     }
 
-    /// A store without a log leaves that of before: what it has goes to the tier, and it is emptied.
+    /// A store without a log empties that of before, whose writes go to the tier.
     /// Otherwise a later open would find keys there whose removals it does not have.
     fn leave_log(&self) -> Result<(), WriteError> {
         self.seal_all()?;

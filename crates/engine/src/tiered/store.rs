@@ -1,10 +1,11 @@
 //! The store: its parts, and its locks.
 //!
 //! # Locks
-//! In this order: that of the thread that reorganises, that of the one that flushes, the manifest's, stripes in the order of their places, a seat's, the residents',
-//! that of unsynced large values. The log has its own below all. The manifest's is held for the
-//! sync of an edit. Nobody waits for room, or for the disk, with a stripe locked, but to read a
-//! cold record that came into the way.
+//! In this order: that of the thread that reorganises, that of the one that flushes, the
+//! manifest's, stripes in the order of their places, a seat's, the residents', that of unsynced
+//! large values. The log has its own below all. The manifest's is held for the sync of an edit.
+//! Nobody waits for room, or for the disk, with a stripe locked, but to read a cold record that
+//! came into the way.
 
 use super::block::{Blocks, Held};
 use super::cache::Division;
