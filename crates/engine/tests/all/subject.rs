@@ -2,6 +2,7 @@
 
 use crate::wip::Draws;
 use crate::{wip, wip_moments};
+use std::cell::Cell;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -109,6 +110,57 @@ where
         settings: tiered::Settings,
     ) -> Result<Tiered<F, Dram>, DiskError> {
         Tiered::open::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
+    }
+}
+
+/// The tiered engine, with other DRAM and other settings at each open.
+pub(crate) struct OfTieredChanging;
+
+thread_local! {
+    /// Opens of this thread.
+    static OPENS: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Subject for OfTieredChanging {
+    type Store<F: Files> = Tiered<F, Dram>;
+    type Settings = tiered::Settings;
+    const CHORES: &[Chore] = OfTiered::CHORES;
+
+    fn disturb<F: Files>(store: &Tiered<F, Dram>, draws: &mut Draws) {
+        OfTiered::disturb(store, draws);
+    }
+
+    fn small(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+        // Long logs: an open with less DRAM has to flush.
+        tiered::Settings { log_bytes: 1 << 20, ..OfTiered::small(durability, clock) }
+    }
+
+    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+        Self::small(durability, clock)
+    }
+
+    fn create<F: Files>(
+        files: F,
+        path: &str,
+        settings: tiered::Settings,
+    ) -> Result<Tiered<F, Dram>, DiskError> {
+        OPENS.set(0);
+        OfTiered::create(files, path, settings)
+    }
+
+    fn open<F: Files>(
+        files: F,
+        path: &str,
+        mut settings: tiered::Settings,
+    ) -> Result<Tiered<F, Dram>, DiskError> {
+        let nth = OPENS.replace(OPENS.get() + 1);
+        let dram = [300 << 10, 2 << 20, 512 << 10][nth % 3];
+        settings.log_bytes = [1 << 20, 16 << 10][nth / 3 % 2];
+        settings.segment_bytes = [16 << 10, 64 << 10][nth % 2];
+        settings.shares.page_bytes = [4 << 10, 8 << 10][nth / 2 % 2];
+        settings.shares.seats = 1 + nth % 3;
+        let pools = Box::new(move || Pool::anonymous(dram));
+        Tiered::open::<Turbo<Dram, Kind>>(files, Path::new(path), settings, pools).map_err(on_disk)
     }
 }
 

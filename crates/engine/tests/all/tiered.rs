@@ -3,7 +3,7 @@
 
 use crate::place::{InPmem, InShm};
 use crate::rig::{run_aside, try_history, try_history_aside, try_history_in};
-use crate::subject::{OfTiered, OfTieredWith, Subject};
+use crate::subject::{OfTiered, OfTieredChanging, OfTieredWith, Subject};
 use crate::wip::PATH;
 use std::ops::Bound;
 use std::path::Path;
@@ -51,6 +51,13 @@ fn histories_with_power_failures_match_a_map() {
 #[test]
 fn histories_without_syncs_keep_a_prefix() {
     (100..130).for_each(|seed| try_history::<OfTiered>(seed, Durability::Process));
+}
+
+#[test]
+fn histories_with_changing_settings_match_a_map() {
+    (400..415).for_each(|seed| try_history::<OfTieredChanging>(seed, Durability::Power));
+    (415..430).for_each(|seed| try_history::<OfTieredChanging>(seed, Durability::Process));
+    (430..440).for_each(|seed| try_history_in::<OfTieredChanging, InPmem>(seed, Durability::Power));
 }
 
 #[test]

@@ -638,8 +638,7 @@ fn large_value_that_power_has_torn_ends_the_log() {
     }
 }
 
-/// A manifest that has lost edits, whatever else these have told: blocks tell it, though all that it
-/// still names is there.
+/// A manifest that has lost edits: blocks tell it, though all that it still names is there.
 #[test]
 fn manifest_without_its_end_is_named_and_all_is_salvaged() {
     for compacts in [false, true] {

@@ -292,7 +292,7 @@ fn large_files(disk: &SimFs) -> usize {
     disk.names().iter().filter(|name| name.to_string_lossy().ends_with(".large")).count()
 }
 
-/// A large value whose file is there already when all is removed, and whose write comes behind that.
+/// A large value has its file already when all is removed, and its write comes behind that.
 #[test]
 fn large_value_that_a_clear_overtakes_is_there() {
     let hooked = Hooked::new(Durability::Process);
