@@ -1,13 +1,14 @@
-//! Reports lost memory of a pool: a load or store that ends in SIGBUS.
+//! Reports lost memory of a pool, or of a file that is written through a mapping: a load or store
+//! that ends in SIGBUS.
 //!
 //! The cause is a file that is cut short while it is mapped, a file system without room for a hole,
 //! or a failing disk or memory module. The kernel answers the next access with SIGBUS, and by
-//! default the process ends without a message. The handler writes one line that names the pool and
+//! default the process ends without a message. The handler writes one line that names the file and
 //! a remedy, and then lets the signal end the process. A SIGBUS elsewhere goes to the previous
 //! handler.
 //!
 //! The handler makes only calls that are allowed in one (signal-safety(7)): `write`, `fstat`,
-//! `sigaction`, `raise`, and loads and stores of atomics.
+//! `readlink`, `sigaction`, `raise`, and loads and stores of atomics.
 
 use crate::fork::{self, HANDLES};
 use std::cell::UnsafeCell;
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8};
+use terrace_medium::files::mapped_at;
 
 /// Longest name that is shown, in bytes. Of a longer one, the end is shown.
 const NAME: usize = 240;
@@ -34,8 +36,8 @@ pub(crate) fn set_name(at: usize, name: &Path) {
     }
 }
 
-/// Installs a handler for SIGBUS: a process that loses a pool's memory writes a message to standard
-/// error before the signal ends it. A program calls this once; a library leaves it to the program.
+/// Installs a handler for SIGBUS: a process that loses the memory of a pool, or a file that it writes
+/// through a mapping, writes a message to standard error before the signal ends it. A program calls this once; a library leaves it to the program.
 /// Further calls do nothing.
 pub fn explain_lost_memory() {
     static ONCE: Once = Once::new();
@@ -81,6 +83,12 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
         Some((at, offset, handle)) => {
             report(at, offset, handle, code);
             set_action(signal, None);
+        }
+        None if code > 0 && mapped_at(address).is_some() => {
+            if !REPORTING.swap(true, Relaxed) {
+                report_file(address, code);
+                set_action(signal, None);
+            }
         }
         None => {
             // ORDER: Acquire: pairs with the store after `BEFORE` was written.
@@ -130,6 +138,37 @@ fn report(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
         _ => line.push(b": its file system has no room for it, or cannot read it"),
     }
     line.push(b"; to save what is left, --salvage keeps what its checksums prove; or restore a backup\n");
+    line.write();
+}
+
+/// Writes the message about the file that is written through a mapping with this address.
+fn report_file(address: usize, code: libc::c_int) {
+    let Some((handle, offset)) = mapped_at(address) else { return };
+    let mut line = LineBuffer::new();
+    line.push(b"error: the file ");
+    let mut link = LineBuffer::new();
+    link.push(b"/proc/self/fd/");
+    link.push_number(handle.unsigned_abs().into());
+    link.push(b"\0");
+    let mut name = [0_u8; NAME];
+    // SAFETY: readlink(2) may be called in a handler; the path ends with a zero, and at most so
+    // many bytes are written.
+    let named = unsafe { libc::readlink(link.bytes.as_ptr().cast(), name.as_mut_ptr().cast(), NAME) };
+    line.push(&name[..usize::try_from(named).unwrap_or(0)]);
+    match length(handle) {
+        _ if code == libc::BUS_MCEERR_AR || code == libc::BUS_MCEERR_AO => {
+            line.push(b" is lost, where the hardware reports an error");
+        }
+        Some(length) if length <= offset as u64 => {
+            line.push(b" was cut short to ");
+            line.push_number(length);
+            line.push(b" bytes while it was in use");
+        }
+        _ => line.push(b" cannot be written: its file system has no room for it, or cannot read it"),
+    }
+    line.push(
+        b"; terrace check tells what is lost, and check --repair keeps the rest; or restore a backup\n",
+    );
     line.write();
 }
 
