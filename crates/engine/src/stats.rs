@@ -1,6 +1,6 @@
 //! Statistics and check results of a store.
 
-use crate::Finding;
+use crate::{Finding, Place, Remedy};
 use terrace_index::CacheStats;
 use terrace_pool::Start;
 
@@ -374,6 +374,20 @@ pub struct Report {
 }
 
 impl Report {
+    /// The report of a child of the process that has opened the store: it can check nothing.
+    pub fn in_child(forked: terrace_pool::Forked) -> Self {
+        let finding = Finding {
+            place: Place::Pool(0),
+            what: "store",
+            expected: "a store that this process has opened".into(),
+            found: forked.to_string(),
+            bytes: 0,
+            affected: None,
+            remedy: Remedy::Dropped,
+        };
+        Self { findings: vec![finding], ..Self::default() }
+    }
+
     /// Whether nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()

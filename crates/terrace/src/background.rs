@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use terrace_disk::Rate;
 use terrace_engine::{Chore, Engine, Rest};
-use terrace_pool::Holder;
+use terrace_pool::{Forked, Holder, Opener};
 
 /// Time between two sweeps for expired entries.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
@@ -52,6 +52,8 @@ pub(crate) struct Work {
 
 /// The running threads; dropping it ends them.
 pub(crate) struct Background {
+    /// The process that has the threads: a child of it has none.
+    opener: Opener,
     signal: Arc<Signal>,
     engine: Arc<dyn Engine>,
     threads: Vec<JoinHandle<()>>,
@@ -130,7 +132,8 @@ impl Background {
     pub(crate) fn start(engine: &Arc<dyn Engine>, work: Work) -> std::io::Result<Self> {
         let signal = Arc::new(Signal::default());
         signal.state().collecting = work.collect;
-        let mut background = Self { signal, engine: engine.clone(), threads: Vec::new() };
+        let opener = Opener::here();
+        let mut background = Self { opener, signal, engine: engine.clone(), threads: Vec::new() };
         if work.collect || work.recover_dead {
             let collect = move |engine: &dyn Engine, signal: &Signal| collect(engine, signal, work);
             background.spawn("terrace-collect", collect)?;
@@ -177,9 +180,20 @@ impl Background {
         Ok(())
     }
 
+    /// Refuses everything in a child of the process that has started the threads. There, what they
+    /// have locked stays locked.
+    pub(crate) fn check_process(&self) -> Result<(), Forked> {
+        self.opener.check()
+    }
+
     /// Ends the threads. If a thread waits for a stopped process, leaves it and the engine alone
     /// and returns that process.
     pub(crate) fn end(&mut self) -> Option<Holder> {
+        if self.check_process().is_err() {
+            // They are the parent's, and so is everything else.
+            self.threads.drain(..).for_each(std::mem::forget);
+            return None;
+        }
         self.signal.state().stopping = true;
         self.signal.changed.notify_all();
         while self.signal.is_running_after(END_TIMEOUT) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_engine::{Commit, Durably, Engine, EntryCallback, Evicting, Pooled, Write, WriteKind};
-use terrace_pool::Backoff;
+use terrace_pool::{Backoff, Forked};
 
 /// A key-value store in a pool.
 ///
@@ -543,9 +543,12 @@ impl Store {
         Ok(pool.grow(size.as_bytes()).map(ByteSize::bytes)?)
     }
 
-    /// Statistics of the store.
+    /// Statistics of the store. In a child of the process that has opened it, all are 0.
     pub fn stats(&self) -> Stats {
-        self.inner.engine.stats()
+        match self.inner.background.check_process() {
+            Ok(()) => self.inner.engine.stats(),
+            Err(Forked) => Stats::new(0, 0, 0),
+        }
     }
 
     /// How much of the pool lies on huge pages, as the kernel reports it. Reads a file of the
@@ -567,11 +570,15 @@ impl Store {
     /// Checks everything in the store against its checksums and invariants. No other thread may
     /// write meanwhile. Waits for the store's own threads, and pauses them.
     ///
-    /// If other processes have the store open, or this thread holds an entry of it, only the
+    /// In a child of the process that has opened the store, nothing is checked, and the one finding
+    /// says so. If other processes have the store open, or this thread holds an entry of it, only the
     /// records are checked, while others work; the report says so. Calls `progress` with the number
     /// of records checked and of all records.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let inner = &*self.inner;
+        if let Err(forked) = inner.background.check_process() {
+            return Report::in_child(forked);
+        }
         // The concurrent check needs no pause, and a thread of the store may be waiting for a
         // stopped process.
         if inner.engine.keeps_entries() || !self.other_processes().is_empty() {
@@ -720,8 +727,12 @@ impl Store {
     /// # Errors
     /// Another handle exists; it closes the store when it is dropped. Or, in a shared store, a
     /// thread of the store has waited for two seconds for another process, which is stopped: the
-    /// error names that process, and the store is closed when the thread ends.
+    /// error names that process, and the store is closed when the thread ends. Or this process is a
+    /// child of the one that has opened the store: only that one can close it.
     pub fn close(self) -> Result<(), CloseError> {
+        if let Err(forked) = self.inner.background.check_process() {
+            return Err(CloseError::Failed(Box::new(forked)));
+        }
         let mut inner = Arc::into_inner(self.inner).ok_or(CloseError::StillOpen)?;
         if let Some(holder) = inner.background.end() {
             return Err(CloseError::BlockedBy(holder));

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use terrace::{CloseError, Put, ReadError, Store, WatchError, WriteError};
+use terrace::{ByteSize, CloseError, Engine, Put, ReadError, Store, WatchError, WriteError};
 use terrace_testkit::process::{Victim, acknowledge, task};
 
 /// Not a test by itself: writes until it is killed.
@@ -305,7 +305,39 @@ fn forked_child_is_refused_by_every_call() {
     let directory = crate::common::directory();
     let pool = shared(&directory.path().join("pool"), Medium::Shm);
     let on_disk = Store::options().directory(directory.path().join("data"));
-    [pool, on_disk].into_iter().for_each(|options| assert_child_is_refused(options.create().unwrap()));
+    let tiered = directory.path().join("tiered");
+    let tiered = Store::options().engine(Engine::Tiered).memory(ByteSize::mib(16)).directory(tiered);
+    for options in [pool, on_disk, tiered] {
+        assert_child_is_refused(options.create().unwrap());
+        assert_child_lets_go(options.open().unwrap(), drop);
+        assert_child_lets_go(options.open().unwrap(), |store| {
+            let says = store.close().unwrap_err().to_string();
+            assert!(says.contains("the process that forked this one"), "{says}");
+        });
+        assert_eq!(options.open().unwrap().get(b"k").unwrap().unwrap(), b"v");
+    }
+}
+
+/// A child that lets go of its handle returns at once, and leaves the store as it is. If it waited
+/// for the threads of its parent, it would never return.
+fn assert_child_lets_go(store: Store, how: fn(Store)) {
+    const DONE: i32 = 99;
+    let weak = store.downgrade();
+    let mut handle = Some(store);
+    let mut command = Command::new("/bin/true");
+    let let_go = move || {
+        how(handle.take().expect("one call in each process"));
+        Err(std::io::Error::from_raw_os_error(DONE))
+    };
+    // SAFETY: what the child does with the store does not depend on other threads, and all else is
+    // memory of this thread.
+    unsafe { command.pre_exec(let_go) };
+    let error = command.spawn().err().and_then(|error| error.raw_os_error());
+    assert_eq!(error, Some(DONE));
+    let store = weak.upgrade().expect("the parent has its handle yet");
+    store.put(b"k", b"v").unwrap();
+    drop(command);
+    store.close().unwrap();
 }
 
 fn assert_child_is_refused(store: Store) {
@@ -330,6 +362,8 @@ fn assert_child_is_refused(store: Store) {
             store.batch().commit() == Err(WriteError::Forked),
             store.increment(b"n", 1).is_err(),
             store.watch(b"").err() == Some(WatchError::Forked),
+            store.check(&mut |_, _| {}).findings.iter().any(|finding| finding.to_string().contains("forked")),
+            store.stats().records == 0,
         ];
         match answers.iter().position(|is_refused| !is_refused) {
             None => Err(std::io::Error::from_raw_os_error(ALL_REFUSED)),
