@@ -2,7 +2,7 @@
 //! or through the server that has it open.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io::{self, Write},
     ops::Bound,
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
@@ -24,6 +24,8 @@ use crate::{
 
 /// Files that belong to the process that has a store open, not to the store.
 const OF_PROCESS: [&str; 2] = ["LOCK", "NOTICE"];
+/// Marks a directory that a process copies to, and is locked by it.
+const COPYING: &str = "COPYING";
 
 pub(crate) fn checkpoint(options: &CopyOptions) -> Outcome {
     let config = directory_of(options.pool.config()?)?;
@@ -123,11 +125,11 @@ fn copy(from: &Path, to: &Path) -> Result<u64, Failure> {
     let mut begun = to.as_os_str().to_owned();
     begun.push(".copying");
     let begun = PathBuf::from(begun);
-    // As private as the store.
-    let made = fs::DirBuilder::new().mode(0o700).create(&begun);
-    made.map_err(|error| failed("create", &begun, &error))?;
+    let _mark = begin_copy(&begun)?;
     let copied = copy_files(from, &begun).and_then(|bytes| {
         fs::rename(&begun, to).map_err(|error| failed("rename", &begun, &error))?;
+        // A copy that has it is a store all the same.
+        let _ = fs::remove_file(to.join(COPYING));
         let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         sync(parent)?;
         Ok(bytes)
@@ -136,6 +138,60 @@ fn copy(from: &Path, to: &Path) -> Result<u64, Failure> {
         let _ = fs::remove_dir_all(&begun);
     }
     copied
+}
+
+/// Creates the directory of a copy, in place of one that an interrupted copy has left. It has a
+/// file that this process locks until it drops what is returned.
+fn begin_copy(begun: &Path) -> Result<File, Failure> {
+    let mark = begun.join(COPYING);
+    if fs::symlink_metadata(begun).is_ok() {
+        match Mark::of(&mark) {
+            Mark::InUse => {
+                return Err(Failure::new(format!("another process copies to {} right now", begun.display())));
+            }
+            Mark::Stale => fs::remove_dir_all(begun).map_err(|error| failed("remove", begun, &error))?,
+            // An empty one may be left, too.
+            Mark::None if fs::remove_dir(begun).is_ok() => {}
+            Mark::None => {
+                return Err(Failure::new(format!(
+                    "{} exists already, and is no interrupted copy",
+                    begun.display()
+                ))
+                .hint("remove it, or choose another path"));
+            }
+        }
+    }
+    // As private as the store.
+    let made = fs::DirBuilder::new().mode(0o700).create(begun);
+    made.map_err(|error| failed("create", begun, &error))?;
+    lock_new(&mark).map_err(|error| failed("create", &mark, &error))
+}
+
+/// Creates a file and locks it, where the file system can.
+fn lock_new(path: &Path) -> io::Result<File> {
+    let file = File::create(path)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::ResourceBusy.into()),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+/// What a file tells that a process locks while it works.
+enum Mark {
+    None,
+    InUse,
+    /// The process has ended.
+    Stale,
+}
+
+impl Mark {
+    fn of(path: &Path) -> Mark {
+        match File::options().write(true).open(path) {
+            Ok(file) if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => Mark::InUse,
+            Ok(_) => Mark::Stale,
+            Err(_) => Mark::None,
+        }
+    }
 }
 
 fn copy_files(from: &Path, to: &Path) -> Result<u64, Failure> {
@@ -168,17 +224,44 @@ fn failed(action: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("cannot {action} {}: {error}", path.display()))
 }
 
-/// A checkpoint beside a store, removed when this is dropped.
-struct Beside(PathBuf);
+/// A checkpoint beside a store, removed when this is dropped. A file beside it is locked meanwhile,
+/// so that the checkpoint of a process that was killed is known as such.
+struct Beside(PathBuf, #[allow(dead_code, reason = "it holds the lock")] File);
 
 impl Beside {
     fn new(store: &Path) -> Result<Beside, Failure> {
         let folder = store.join("checkpoints");
         match fs::create_dir(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(failed("create", &folder, &error))
+                return Err(failed("create", &folder, &error));
             }
-            _ => Ok(Beside(std::path::absolute(folder.join(format!("backup-{}", std::process::id())))?)),
+            _ => remove_stale(&folder),
+        }
+        let path = std::path::absolute(folder.join(format!("{BACKUP}{}", std::process::id())))?;
+        let mark = mark_of(&path);
+        let file = lock_new(&mark).map_err(|error| failed("create", &mark, &error))?;
+        Ok(Beside(path, file))
+    }
+}
+
+/// How the checkpoints of backups are called, before the number of the process.
+const BACKUP: &str = "backup-";
+
+fn mark_of(checkpoint: &Path) -> PathBuf {
+    checkpoint.with_extension("lock")
+}
+
+/// Removes the checkpoints of backups that were killed.
+fn remove_stale(folder: &Path) {
+    let names = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    for name in names.filter(|name| name.starts_with(BACKUP)) {
+        let path = folder.join(name).with_extension("");
+        if !matches!(Mark::of(&mark_of(&path)), Mark::InUse) {
+            let _ = fs::remove_dir_all(&path);
+            let _ = fs::remove_file(mark_of(&path));
         }
     }
 }
@@ -186,6 +269,7 @@ impl Beside {
 impl Drop for Beside {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_file(mark_of(&self.0));
         // Only if nothing else is in it.
         let _ = self.0.parent().map(fs::remove_dir);
     }
