@@ -51,6 +51,9 @@ fn not_copied(error: &WriteError) -> String {
 
 /// Copies the records of the store at `path` that their checksums prove to a new one in its place.
 pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
+    // A link stays, and leads to the new store: on the same file system as the damaged one.
+    let real = fs::canonicalize(path);
+    let path = real.as_deref().unwrap_or(path);
     if path.is_dir() { salvage_directory(options, path) } else { salvage_pool(options, path) }
 }
 

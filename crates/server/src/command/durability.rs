@@ -25,7 +25,9 @@ pub(super) static BGSAVE: Command = Command {
     is_long: Some(|shared, _, _| shared.store.is_on_disk()),
     ..family("bgsave", -1, bgsave)
 };
-pub(super) static BGREWRITEAOF: Command = family("bgrewriteaof", 1, |_, _| Err(REFUSED));
+pub(super) static BGREWRITEAOF: Command = family("bgrewriteaof", 1, |cx, _| {
+    Err(if cx.shared.store.is_on_disk() { REFUSED_ON_DISK } else { REFUSED })
+});
 pub(super) static LASTSAVE: Command = Command {
     flags: flag::LOADING | flag::STALE | flag::FAST,
     categories: category::ADMIN | category::DANGEROUS,
@@ -54,6 +56,11 @@ const fn family(name: &'static str, arity: i32, run: fn(&mut Context<'_>, Args<'
 const REFUSED: Failure = Failure::Text(
     "ERR a pool has no snapshots or logs: each write is in it, with the durability of INFO's `persistence` section, when it \
      is answered; to copy the data to a file, use `terrace dump`",
+);
+
+const REFUSED_ON_DISK: Failure = Failure::Text(
+    "ERR the log of a store in a directory is kept short by itself; X.COMPACT gives back the room of what was overwritten \
+     or removed",
 );
 
 fn save(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
