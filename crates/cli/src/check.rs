@@ -56,12 +56,16 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let progress = Progress::new();
     let report = store.check(&mut |done, all| progress.show(done, all));
     progress.finish();
+    let tail = store.torn_tail();
     store.close().map_err(Failure::new)?;
+    if let Some(tail) = &tail {
+        writeln!(io::stdout(), "note: {tail}; --repair keeps them")?;
+    }
     print(&report, began.elapsed())?;
     match report.is_sound() {
-        true => Ok(ExitCode::SUCCESS),
-        false if options.repair => open::repair(&config),
-        false => Ok(ExitCode::from(FAILED)),
+        true if tail.is_none() || !options.repair => Ok(ExitCode::SUCCESS),
+        _ if options.repair => open::repair(&config),
+        _ => Ok(ExitCode::from(FAILED)),
     }
 }
 

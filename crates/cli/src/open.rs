@@ -117,6 +117,7 @@ pub(crate) fn or_create(config: &Config) -> Result<Opened, Failure> {
     let began = clock::start();
     let store = patiently(config, || or_create_once(config))?;
     report_salvage(&store);
+    store.torn_tail().iter().for_each(|tail| say(&format!("warning: {tail}")));
     Ok(Opened { store, took: began.elapsed(), note, is_new })
 }
 

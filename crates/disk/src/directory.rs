@@ -8,12 +8,12 @@
 //! ```
 //! It appears last: until then it is `TERRACE.new`, and the directory counts as begun. A begun
 //! directory is emptied and filled again. `LOCK` is locked by the process that has the store open,
-//! and says which that is. `NOTICE` has a text that this process has posted for others. Names that
-//! end in `.new` are files that were not finished.
+//! and says which that is; `TERRACE` is locked, too. `NOTICE` has a text that this process has
+//! posted for others. Names that end in `.new` are files that were not finished.
 
 use crate::DiskError;
 use crate::codec::{Reader, checksum};
-use crate::{log, manifest};
+use crate::{ends, log, manifest};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile, directory_of};
@@ -87,12 +87,49 @@ impl Identity {
     }
 }
 
+/// Where a store lies: a directory, and its file `TERRACE`. Tells whether both are those that were
+/// opened, or others that have got their names.
+#[derive(Clone)]
+pub struct Place<F: Files> {
+    files: F,
+    path: PathBuf,
+    /// What identifies them. `None` if the file system has no such numbers.
+    ids: [Option<(u64, u64)>; 2],
+}
+
+impl<F: Files> Place<F> {
+    fn new(files: &F, path: &Path) -> Result<Self, DiskError> {
+        let ids = ids_of(files, path).map_err(DiskError::io("look at", path))?;
+        Ok(Self { files: files.clone(), path: path.into(), ids })
+    }
+
+    /// Asked before a file is created, changed or removed by its name. It costs two calls of the
+    /// operating system. What they cannot tell, the change itself finds out.
+    ///
+    /// # Errors
+    /// The directory was moved or replaced since it was opened: what is written by name now would
+    /// go to another one.
+    pub fn check(&self) -> Result<(), DiskError> {
+        let is_gone =
+            |error: io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        match ids_of(&self.files, &self.path).map_or_else(is_gone, |ids| ids != self.ids) {
+            true => Err(DiskError::Moved { path: self.path.clone() }),
+            false => Ok(()),
+        }
+    }
+}
+
+fn ids_of<F: Files>(files: &F, path: &Path) -> io::Result<[Option<(u64, u64)>; 2]> {
+    Ok([files.identify(path)?, files.identify(&path.join(IDENTITY))?])
+}
+
 /// The directory of a store, locked until this is dropped.
 pub struct Directory<F: Files> {
-    path: PathBuf,
+    place: Place<F>,
     identity: Identity,
-    /// `None` if the store is read where nothing can be written.
-    _lock: Option<F::Lock>,
+    /// The locks of `LOCK`, and of `TERRACE` in case somebody removes `LOCK`. Fewer if the store is
+    /// read where nothing can be written, or is just being created.
+    _locks: [Option<F::Lock>; 2],
 }
 
 impl<F: Files> Directory<F> {
@@ -126,7 +163,8 @@ impl<F: Files> Directory<F> {
             let _ = files.rename(&named, &begun, Replace::No);
             return Err(error);
         }
-        Ok(Self { path: path.into(), identity: identity.clone(), _lock: lock })
+        let place = Place::new(files, path)?;
+        Ok(Self { place, identity: identity.clone(), _locks: [lock, None] })
     }
 
     /// Opens the directory of a store of the engine `engine`, and removes files that were not
@@ -139,7 +177,11 @@ impl<F: Files> Directory<F> {
         if !Self::exists(files, path)? {
             return Err(no_store(files, path)?);
         }
-        let lock = if is_read_only { lock_to_read(files, path)? } else { Some(lock(files, path)?) };
+        let locks = match is_read_only {
+            true => [lock_to_read(files, path, IDENTITY)?, lock_to_read(files, path, LOCK)?],
+            // First, so that `LOCK` names the other process yet.
+            false => [Some(lock_file(files, path, IDENTITY)?), Some(lock(files, path)?)],
+        };
         let identity = Identity::read(files, &path.join(IDENTITY))?;
         if identity.engine != engine {
             return Err(DiskError::Engine { path: path.into(), engine: identity.engine });
@@ -151,7 +193,7 @@ impl<F: Files> Directory<F> {
                 files.remove(&name).map_err(DiskError::io("remove", &name))?;
             }
         }
-        Ok(Self { path: path.into(), identity, _lock: lock })
+        Ok(Self { place: Place::new(files, path)?, identity, _locks: locks })
     }
 
     /// Whether there is a store in the directory at `path`.
@@ -176,7 +218,7 @@ impl<F: Files> Directory<F> {
     /// # Errors
     /// It cannot be written.
     pub fn post(&self, files: &F, text: &str) -> Result<(), DiskError> {
-        let name = self.path.join(NOTICE);
+        let name = self.path().join(NOTICE);
         let write = || {
             let file = match files.create(&name) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -221,7 +263,12 @@ impl<F: Files> Directory<F> {
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.place.path
+    }
+
+    /// Tells whether it is still there.
+    pub fn place(&self) -> &Place<F> {
+        &self.place
     }
 
     /// Whose it is.
@@ -258,6 +305,9 @@ fn check_free<F: Files>(files: &F, path: &Path) -> Result<Vec<String>, DiskError
     let mut names = names(files, path)?;
     let is_begun = names.iter().any(|name| name == BEGUN) && !names.iter().any(|name| name == IDENTITY);
     names.retain(|name| name != LOCK && name != BEGUN);
+    if names.iter().any(|name| name == IDENTITY) {
+        return Err(DiskError::Exists { path: path.into() });
+    }
     match names.iter().find(|name| !is_begun || !is_part(name)) {
         Some(name) => Err(DiskError::Occupied { path: path.into(), name: name.into() }),
         None => Ok(names),
@@ -269,7 +319,7 @@ fn check_free<F: Files>(files: &F, path: &Path) -> Result<Vec<String>, DiskError
 fn is_part(name: &str) -> bool {
     let is_number = |stem: &str| !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
     let is_numbered = name.split_once('.').is_some_and(|(stem, _)| is_number(stem));
-    is_numbered || name.ends_with(".new") || manifest::is_part(name)
+    is_numbered || name.ends_with(".new") || name == ends::NAME || manifest::is_part(name)
 }
 
 /// Writes the identity of a directory that is begun, unless it has one from an earlier attempt:
@@ -306,8 +356,7 @@ fn lock<F: Files>(files: &F, path: &Path) -> Result<F::Lock, DiskError> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         created => drop(created.map_err(DiskError::io("create", &name))?),
     }
-    let lock = files.lock(&name).map_err(DiskError::io("lock", &name))?;
-    let lock = lock.ok_or_else(|| DiskError::Locked { path: path.into(), pid: read_pid(files, &name) })?;
+    let lock = lock_file(files, path, LOCK)?;
     let write = || {
         let file = files.open(&name, Purpose::Write)?;
         file.set_length(0)?;
@@ -320,13 +369,21 @@ fn lock<F: Files>(files: &F, path: &Path) -> Result<F::Lock, DiskError> {
     }
 }
 
-/// Locks the directory without changing it. Where nothing can be written, no process has the store
-/// open for writing.
-fn lock_to_read<F: Files>(files: &F, path: &Path) -> Result<Option<F::Lock>, DiskError> {
-    let name = path.join(LOCK);
+/// Locks a file of the directory.
+fn lock_file<F: Files>(files: &F, path: &Path, name: &str) -> Result<F::Lock, DiskError> {
+    let name = path.join(name);
+    let lock = files.lock(&name).map_err(DiskError::io("lock", &name))?;
+    let locked = || DiskError::Locked { path: path.into(), pid: read_pid(files, &path.join(LOCK)) };
+    lock.ok_or_else(locked)
+}
+
+/// Locks a file of the directory without changing it. Where nothing can be written, no process has
+/// the store open for writing.
+fn lock_to_read<F: Files>(files: &F, path: &Path, name: &str) -> Result<Option<F::Lock>, DiskError> {
+    let name = path.join(name);
     match files.lock(&name) {
         Ok(Some(lock)) => Ok(Some(lock)),
-        Ok(None) => Err(DiskError::Locked { path: path.into(), pid: read_pid(files, &name) }),
+        Ok(None) => Err(DiskError::Locked { path: path.into(), pid: read_pid(files, &path.join(LOCK)) }),
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Ok(None),
             _ => Err(DiskError::io("lock", &name)(error)),

@@ -64,6 +64,11 @@ pub enum DiskError {
         /// What is there instead.
         what: &'static str,
     },
+    /// A store cannot be created where there is one.
+    Exists {
+        /// Its directory.
+        path: PathBuf,
+    },
     /// A store cannot be created where other files are.
     Occupied {
         /// The directory.
@@ -77,6 +82,11 @@ pub enum DiskError {
         path: PathBuf,
         /// The name of its engine.
         engine: String,
+    },
+    /// The directory of an open store was moved, or another one has its name.
+    Moved {
+        /// Where the store was.
+        path: PathBuf,
     },
     /// The store was opened for reading only.
     ReadOnly {
@@ -153,6 +163,13 @@ impl fmt::Display for DiskError {
                 write!(f, "another process has the store at {} open; stop it first", path.display())
             }
             Self::NoStore { path, what } => write!(f, "no store at {}: {what}", path.display()),
+            Self::Exists { path } => {
+                write!(
+                    f,
+                    "there is a store at {} already; open it, or choose another directory",
+                    path.display()
+                )
+            }
             Self::Occupied { path, name } => write!(
                 f,
                 "{} holds {}, which is no part of a new store; choose an empty directory",
@@ -162,6 +179,12 @@ impl fmt::Display for DiskError {
             Self::Engine { path, engine } => {
                 write!(f, "the store at {} belongs to the engine {engine}; open it with that", path.display())
             }
+            Self::Moved { path } => write!(
+                f,
+                "{} is not the directory that was opened: it was moved or replaced; stop this process, and open the \
+                 store where it is now",
+                path.display()
+            ),
             Self::ReadOnly { path } => {
                 write!(f, "the store at {} is open for reading only", path.display())
             }

@@ -9,6 +9,7 @@ mod bounded;
 pub mod codec;
 pub mod cold;
 mod directory;
+mod ends;
 mod error;
 mod item;
 mod log;
@@ -21,11 +22,13 @@ mod table;
 mod versions;
 
 pub use bounded::{BoundedFile, BoundedFiles};
-pub use directory::{Directory, Identity};
+pub use directory::{Directory, Identity, Place};
+pub use ends::Ends;
 pub use error::DiskError;
 pub use item::{Content, Item};
 pub use log::{
-    Cut, LOG_PAYLOAD_MAX, Log, LogOptions, Need, Position, Record, Replayed, Tail, create_file, replay, salvage_log,
+    Cut, LOG_PAYLOAD_MAX, Log, LogOptions, Need, Position, Record, Replayed, Tail, create_file, replay,
+    salvage_log,
 };
 pub use manifest::{EDIT_MAX, Manifest};
 pub use merge::Merge;

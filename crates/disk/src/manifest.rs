@@ -13,9 +13,9 @@
 //! A *mark* is an empty record, written after an edit was synced, but not synced itself. It shows
 //! that the edit before it was complete, in case that edit is damaged later.
 
-use crate::DiskError;
 use crate::codec::checksum;
 use crate::log::{Chain, HEAD, HEADER, Head, Header, Owner, Records, payload_sum, read_head, renew, size};
+use crate::{DiskError, Ends, ends};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
@@ -46,6 +46,8 @@ pub struct Manifest<F: Files> {
     durable: u64,
     /// The error after which it is unknown what the manifest says.
     failure: Option<DiskError>,
+    /// Where it is noted how long the manifest is.
+    ends: Ends<F>,
 }
 
 impl<F: Files> Manifest<F> {
@@ -79,7 +81,7 @@ impl<F: Files> Manifest<F> {
         store: u64,
         each: &mut dyn FnMut(&[u8]) -> Result<(), DiskError>,
     ) -> Result<Self, DiskError> {
-        let (number, synced) = read_current(files, directory)?;
+        let (number, synced) = read_current(files, directory, store)?;
         let path = path_of(directory, number);
         let file = open_file(files, &path, Purpose::Write)?;
         let (chain, durable) = read_edits(&file, &path, owner(store, number), synced, each)?;
@@ -105,7 +107,18 @@ impl<F: Files> Manifest<F> {
         chain: Chain,
     ) -> Self {
         let (files, directory, durable) = (files.clone(), directory.into(), chain.end);
-        Self { files, directory, store, number, tried: number, path, file, chain, durable, failure: None }
+        let (failure, ends) = (None, Ends::default());
+        Self { files, directory, store, number, tried: number, path, file, chain, durable, failure, ends }
+    }
+
+    /// Notes in `ends` how long the manifest is, from now on.
+    pub fn keep_ends(&mut self, ends: Ends<F>) {
+        self.ends = ends;
+        self.note_end();
+    }
+
+    fn note_end(&self) {
+        self.ends.note(|noted| (noted.manifest, noted.manifest_bytes) = (self.number, self.durable));
     }
 
     /// Opens the manifest in `directory` for writing, or only reads it: then there is none.
@@ -135,7 +148,7 @@ impl<F: Files> Manifest<F> {
         store: u64,
         each: &mut dyn FnMut(&[u8]) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
-        let (number, synced) = read_current(files, directory)?;
+        let (number, synced) = read_current(files, directory, store)?;
         let path = path_of(directory, number);
         let file = open_file(files, &path, Purpose::Read)?;
         read_edits(&file, &path, owner(store, number), synced, each).map(drop)
@@ -161,6 +174,7 @@ impl<F: Files> Manifest<F> {
             Err(ref error) => self.failure = Some(error.clone()),
         }
         result?;
+        self.note_end();
         self.mark();
         Ok(())
     }
@@ -194,7 +208,9 @@ impl<F: Files> Manifest<F> {
         }
         // If it stays, the next opening removes it.
         let _ = self.files.remove(&self.path);
+        let ends = std::mem::take(&mut self.ends);
         *self = new;
+        self.keep_ends(ends);
         Ok(())
     }
 
@@ -343,7 +359,7 @@ fn current_text(number: u64, synced: u64) -> String {
 }
 
 /// The number of the manifest that counts, and how many bytes of it were synced.
-fn read_current<F: Files>(files: &F, directory: &Path) -> Result<(u64, u64), DiskError> {
+fn read_current<F: Files>(files: &F, directory: &Path, store: u64) -> Result<(u64, u64), DiskError> {
     let path = directory.join(CURRENT);
     let file = match files.open(&path, Purpose::Read) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(without_current(files, directory)),
@@ -358,7 +374,17 @@ fn read_current<F: Files>(files: &F, directory: &Path) -> Result<(u64, u64), Dis
         let (number, synced) = (number_of(words.next()?)?, words.next()?.parse().ok()?);
         (current_text(number, synced).as_bytes() == bytes).then_some((number, synced))
     };
-    parse().ok_or_else(|| DiskError::corrupt(&path, 0, "it names no manifest; restore it from a backup"))
+    let (number, synced) = parse()
+        .ok_or_else(|| DiskError::corrupt(&path, 0, "it names no manifest; restore it from a backup"))?;
+    let known = ends::read(files, directory, store)?;
+    match known.manifest {
+        newest if newest > number => {
+            let what = "it names a manifest that a newer one has replaced; restore it from a backup";
+            Err(DiskError::corrupt(&path, 0, what))
+        }
+        newest if newest == number => Ok((number, synced.max(known.manifest_bytes))),
+        _ => Ok((number, synced)),
+    }
 }
 
 /// The error of a directory that has no file `CURRENT`.

@@ -143,6 +143,11 @@ pub trait OnDisk {
     /// more than [`OnDisk::most`].
     fn set_durability(&self, durability: Durability);
 
+    /// What the open has found torn behind the end of the log, and dropped.
+    fn torn_tail(&self) -> Option<terrace_disk::Tail> {
+        None
+    }
+
     /// Posts a text for processes that have not opened the store. Returns whether it was written.
     fn post_notice(&self, text: &str) -> bool;
 

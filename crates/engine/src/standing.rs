@@ -3,7 +3,8 @@
 use crate::{Durability, Durably, WriteError};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use terrace_disk::DiskError;
+use terrace_disk::{Directory, DiskError};
+use terrace_medium::files::Files;
 use terrace_pool::{Forked, Opener};
 
 /// The standing of an open store.
@@ -55,6 +56,12 @@ impl Standing {
             self.stop(error.to_string());
         }
         error.into()
+    }
+
+    /// Stops all writes if the store's directory is another one now: before a file is made or removed
+    /// by its name.
+    pub(crate) fn check_place<F: Files>(&self, directory: &Directory<F>) -> Result<(), WriteError> {
+        directory.place().check().map_err(|error| self.failed(error))
     }
 
     /// What a write survives when it returns.

@@ -20,6 +20,12 @@ mod region;
 mod smaps;
 mod word;
 
+/// The kernel's boot id, another one each time the machine starts; `None` if it is not available.
+pub fn boot_id() -> Option<u128> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&id| id != 0)
+}
+
 pub use flush::FlushInstruction;
 pub use mapping::{Backing, HugePages, MapError, Mapping, Protection};
 pub use media::{Dram, Pmem, Shm};

@@ -19,14 +19,9 @@ use crate::layout::{ALLOCATOR_BYTES, Layout};
 use crate::pool::Start;
 use crate::superblock::Superblock;
 use std::sync::atomic::Ordering::Relaxed;
+pub(crate) use terrace_medium::boot_id;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
-
-/// The kernel's boot id; `None` if it is not available.
-pub(crate) fn boot_id() -> Option<u128> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&id| id != 0)
-}
 
 /// The parameters of an open that decide whether and how it succeeds.
 pub(crate) struct Opening {

@@ -18,7 +18,9 @@ use terrace_tier::PoolFiles;
 const OPEN_TABLES_MIN: u64 = 16;
 const OPEN_TABLES_MAX: u64 = 4096;
 
-/// Bytes of DRAM that a store needs at least.
+/// Bytes of memory that a store in a directory needs at least.
+const MEMORY_MIN: u64 = 4 << 20;
+/// Bytes of DRAM that a store over DRAM and files needs at least.
 const DRAM_MIN: u64 = 16 << 20;
 
 impl Options {
@@ -48,6 +50,10 @@ impl Options {
             return Err(OpenError::Durability(self.durability));
         }
         let memory = self.memory.as_bytes();
+        if memory < MEMORY_MIN {
+            let what = format!("a store needs at least {}", terrace_pool::Bytes(MEMORY_MIN));
+            return Err(OpenError::Dram { dram: memory, what });
+        }
         let mut settings = Settings::with_memory(memory, Arc::clone(&self.clock), chance());
         settings.durability = self.durability;
         settings.read_only = self.read_only;
@@ -192,6 +198,14 @@ impl Store {
     /// Whether the store lies in the files of a directory, not in a pool.
     pub fn is_on_disk(&self) -> bool {
         self.engine().on_disk().is_some()
+    }
+
+    /// The end of the log that an open of a store in a directory has found torn, and dropped, in one
+    /// sentence. `None` unless sound records lie in it: a crash of the machine may leave such, and so
+    /// may damage.
+    pub fn torn_tail(&self) -> Option<String> {
+        let tail = self.engine().on_disk()?.torn_tail().filter(|tail| tail.records > 0)?;
+        Some(tail.to_string())
     }
 
     /// Writes what is only in memory and in the log to tables. Not needed for durability; the next

@@ -67,6 +67,19 @@ impl Server {
         Server(child, port)
     }
 
+    /// Sends commands, one a line, and returns how many OK came back.
+    fn pipe(&self, commands: &str) -> usize {
+        let port = self.1.to_string();
+        let mut cli = Command::new("redis-cli");
+        let mut cli = cli.args(["-p", &port]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = cli.stdin.take().unwrap();
+        let commands = commands.to_owned();
+        let feed = std::thread::spawn(move || input.write_all(commands.as_bytes()).unwrap());
+        let out = cli.wait_with_output().unwrap();
+        feed.join().unwrap();
+        String::from_utf8(out.stdout).unwrap().lines().filter(|line| *line == "OK").count()
+    }
+
     fn ask(&self, words: &[&str]) -> String {
         let mut cli = Command::new("redis-cli");
         let out = cli.args(["-p", &self.1.to_string()]).args(words).output().unwrap();
@@ -131,6 +144,94 @@ fn copies_have_what_the_store_had() {
     place.run("restored", &["restore", backup], "").fails(1, "exists");
     place.run("db", &["compact"], "").ok();
     assert_eq!(place.keys("db"), 19_999);
+}
+
+/// A backup that was killed leaves its copy and its checkpoint. The next one takes both over.
+#[test]
+fn killed_backup_is_taken_over() {
+    let place = Place::new();
+    place.load("db", 0..1000);
+    let (backup, begun) = (place.path("backup"), place.path("backup.copying"));
+    let left = place.path("db/checkpoints/backup-1");
+    let leave = || {
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.with_extension("lock"), "").unwrap();
+        fs::write(left.join("0000000001.log"), "old").unwrap();
+        fs::create_dir(&begun).unwrap();
+        fs::write(begun.join("0000000001.log"), "half").unwrap();
+        fs::File::create(begun.join("COPYING")).unwrap()
+    };
+    let mark = leave();
+    mark.try_lock().unwrap();
+    place.run("db", &["backup", backup.to_str().unwrap()], "").fails(1, "another process copies");
+    drop(mark);
+    place.run("db", &["backup", backup.to_str().unwrap()], "").ok();
+    assert!(!begun.exists() && !left.exists() && !place.path("db/checkpoints").exists());
+    assert!(!backup.join("COPYING").exists());
+    assert_eq!(place.keys("backup"), 1000);
+
+    // What is no interrupted copy stays.
+    fs::remove_dir_all(&backup).unwrap();
+    fs::create_dir(&begun).unwrap();
+    fs::write(begun.join("letter.txt"), "dear").unwrap();
+    place.run("db", &["backup", backup.to_str().unwrap()], "").fails(1, "no interrupted copy");
+    assert!(begun.join("letter.txt").exists());
+}
+
+/// One of a thousand records of the log is damaged: it alone is lost, and the check says so.
+#[test]
+fn damaged_record_of_the_log_is_told_from_a_torn_tail() {
+    let place = Place::new();
+    for engine in [&["--engine", "wip"][..], &["--engine", "tiered", "--dram", "16mb"]] {
+        let name = engine[1];
+        let server = Server::start(&place, name, engine);
+        let sets: String = (0..1000).map(|n| format!("set key{n:04} value{n:04}\n")).collect();
+        assert_eq!(server.pipe(&sets), 1000);
+        drop(server);
+        let log = place.path(name).join("0000000001.log");
+        let mut bytes = fs::read(&log).unwrap();
+        let at = bytes.windows(9).position(|window| window == b"value0100").unwrap();
+        bytes[at] ^= 1;
+        fs::write(&log, &bytes).unwrap();
+        place.run(name, &[&["check"][..], engine].concat(), "").fails(1, "0000000001.log is damaged");
+        let repaired = place.run(name, &[&["check", "--repair"][..], engine].concat(), "").ok();
+        assert!(repaired.err.contains("salvaged 999 records, dropped 1 record"), "{}", repaired.err);
+        let checked = place.run(name, &[&["check"][..], engine].concat(), "").ok();
+        assert!(checked.text().contains("checked 999 records"), "{}", checked.text());
+    }
+}
+
+/// A log that is cut short while a server writes it ends the server with a sentence, and is damaged.
+#[test]
+fn log_truncated_while_served_is_reported() {
+    // On a file system where small writes go through a mapping.
+    let place = Place { directory: tempfile::tempdir_in("/dev/shm").unwrap() };
+    let mut server = Server::start(&place, "db", &[]);
+    assert_eq!(server.ask(&["set", "key", "1"]), "OK");
+    let log = place.path("db/0000000001.log");
+    fs::File::options().write(true).open(&log).unwrap().set_len(0).unwrap();
+    let is_noticed = (0..1000).any(|_| server.ask(&["set", "key", "2"]) != "OK");
+    assert!(is_noticed, "the server goes on without its log");
+    server.0.wait().unwrap();
+    let mut err = String::new();
+    std::io::Read::read_to_string(&mut server.0.stderr.take().unwrap(), &mut err).unwrap();
+    let said =
+        err.lines().find(|line| line.starts_with("error: the file ")).unwrap_or_else(|| panic!("{err}"));
+    assert!(said.contains("0000000001.log was cut short to 0 bytes while it was in use"), "{said}");
+    place.run("db", &["check"], "").fails(1, "0000000001.log is damaged");
+}
+
+/// The damaged store and the new one lie where the link leads.
+#[test]
+fn repair_follows_a_link() {
+    let place = Place::new();
+    fs::create_dir(place.path("disk")).unwrap();
+    place.load("disk/db", 0..1000);
+    std::os::unix::fs::symlink(place.path("disk/db"), place.path("link")).unwrap();
+    fs::remove_file(place.path("disk/db/CURRENT")).unwrap();
+    place.run("link", &["check", "--repair"], "").ok();
+    assert!(place.path("link").is_symlink() && place.path("disk/db.damaged").is_dir());
+    assert_eq!(place.keys("disk/db"), 1000);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::head::HEAD;
 use super::record::HEADER;
 use super::segment::{self, path_of};
 use super::writer::Log;
-use crate::DiskError;
+use crate::{DiskError, Ends};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use terrace_medium::files::{Files, Purpose, StoredFile};
@@ -40,8 +40,8 @@ impl<F: Files> Log<F> {
         }
     }
 
-    /// Makes a log that ends at `cut` in `directory`, of links to this log's segments. `link` makes
-    /// one, of a file at the first path with the second as its name. The caller has synced the log
+    /// Makes a log that ends at `cut` in `directory`, of links to this log's segments, and notes it in
+    /// `ends`. `link` makes one, of a file at the first path with the second as its name. The caller has synced the log
     /// up to the cut, and syncs the directory.
     ///
     /// # Errors
@@ -50,6 +50,7 @@ impl<F: Files> Log<F> {
         &self,
         directory: &Path,
         cut: Cut,
+        ends: &Ends<F>,
         link: &mut dyn FnMut(&Path, &Path) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
         // No segment is removed meanwhile.
@@ -59,6 +60,11 @@ impl<F: Files> Log<F> {
             let ended = state.begun.iter().filter(|begun| begun.number <= cut.number);
             ended.map(|begun| (begun.number, begun.end - begun.base)).collect()
         };
+        let oldest = segments.first().map_or(cut.number + 1, |(number, _)| *number);
+        ends.note(|noted| {
+            (noted.segment, noted.oldest) = (cut.number, oldest);
+            (noted.written, noted.durable) = (cut.end, cut.end);
+        });
         for (number, used) in segments {
             let path = path_of(&self.directory, number);
             if number == cut.number {

@@ -59,6 +59,11 @@ impl<F: Files> Log<F> {
             segment::remove(files, directory, number).map_err(|failure| failure.error)?;
         }
         settle(files, directory, replayed)?;
+        let (end, oldest) = (replayed.chain.end, replayed.begun.first().map_or(number + 1, |one| one.number));
+        self.ends.note(|noted| {
+            (noted.segment, noted.oldest) = (number, oldest);
+            (noted.written, noted.durable) = (end, end);
+        });
         let old = replayed.surplus.first().map(|_| segment::empty(files, directory, number + 1));
         let old = old.transpose()?;
         match self.reserve.keep() {
@@ -97,6 +102,9 @@ impl<F: Files> Log<F> {
                 self.sync(needed)?;
                 continue;
             }
+            // A power loss must not leave a note that the segment counts.
+            self.ends.note(|noted| noted.oldest = number + 1);
+            self.ends.sync()?;
             let removed = segment::remove(&self.files, &self.directory, number);
             let mut state = self.lock();
             match removed {
@@ -153,7 +161,7 @@ impl<F: Files> Log<F> {
             let removed = segment::remove(&self.files, &self.directory, spare.segment.number);
             removed.map_err(|failure| failure.error)?;
         }
-        Ok(())
+        self.ends.sync()
     }
 }
 

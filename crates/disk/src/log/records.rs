@@ -2,6 +2,7 @@
 
 use super::record::{ALIGNMENT, Chain, Found, HEADER, Header, Owner};
 use crate::DiskError;
+use crate::codec::checksum;
 use std::io::ErrorKind;
 use std::path::Path;
 use terrace_medium::files::StoredFile;
@@ -59,6 +60,8 @@ pub(crate) struct Rest {
     pub(crate) used: u64,
     /// The highest position that a valid header there says was durable.
     pub(crate) durable: u64,
+    /// Records with a valid header, but for one that begins here.
+    pub(crate) records: u64,
 }
 
 impl<'f, T: StoredFile> Records<'f, T> {
@@ -103,10 +106,11 @@ impl<'f, T: StoredFile> Records<'f, T> {
         Ok(Some((header, payload)))
     }
 
-    /// Goes behind the next header that is valid by itself, from the offset on: the record behind
-    /// it can be proved again. `false` if there is none.
+    /// Goes on to where a record can be proved again: to the next header that is valid by itself if
+    /// the damaged one in front of it proves it, or else behind it. `false` if there is none.
     pub(crate) fn pass_damage(&mut self) -> Result<bool, DiskError> {
         let (owner, length) = (self.owner, self.window.length);
+        let damaged = sums_of(self.window.get(self.offset, HEADER)?, (owner, self.offset));
         while self.offset + HEADER <= length {
             let bytes = self.window.get(self.offset, PIECE)?;
             let starts = bytes.len() - HEADER as usize + 1;
@@ -117,7 +121,12 @@ impl<'f, T: StoredFile> Records<'f, T> {
             });
             match found {
                 Some((at, found)) => {
-                    self.offset += at + found.header.size();
+                    self.offset += at;
+                    if let Some(sum) = self.sum_before(&found, &damaged)? {
+                        self.chain = Chain { end: 0, sum };
+                        return Ok(true);
+                    }
+                    self.offset += found.header.size();
                     self.chain = Chain { end: 0, sum: found.sum };
                     return Ok(true);
                 }
@@ -125,6 +134,16 @@ impl<'f, T: StoredFile> Records<'f, T> {
             }
         }
         Ok(false)
+    }
+
+    /// The sum, of these, of the record in front of the one at the offset.
+    fn sum_before(&mut self, found: &Found, sums: &[u64]) -> Result<Option<u64>, DiskError> {
+        if found.header.is_end() {
+            return Ok(None);
+        }
+        let record = self.window.get(self.offset, HEADER + u64::from(found.header.bytes))?;
+        let payload = &record[HEADER as usize..];
+        Ok(sums.iter().copied().find(|&sum| found.fits(self.owner.store, payload, sum)))
     }
 
     /// Looks at everything from the offset on. The work is bounded by the file's length: headers
@@ -143,12 +162,22 @@ impl<'f, T: StoredFile> Records<'f, T> {
                 rest.used = offset + (at + last + 1) as u64;
                 if let Some(found) = Found::read(&bytes[at..], (owner, offset + at as u64), length) {
                     rest.durable = rest.durable.max(found.header.durable);
+                    let is_behind = offset + at as u64 > self.offset;
+                    rest.records += u64::from(is_behind && !found.header.is_end());
                 }
             }
             offset += starts as u64;
         }
         Ok(rest)
     }
+}
+
+/// The sums that a damaged header at the beginning of `bytes` may have had: the one that it has,
+/// and the one that the rest of it has.
+fn sums_of(bytes: &[u8], (owner, offset): (Owner, u64)) -> Vec<u64> {
+    let Some(header) = bytes.first_chunk::<{ HEADER as usize }>() else { return Vec::new() };
+    let (sum, rest) = header.split_first_chunk().expect("a header begins with its sum");
+    vec![u64::from_le_bytes(*sum), checksum(rest, owner.seed(offset))]
 }
 
 /// Writes the bytes from `from` to `to` anew, and syncs them. A process that was killed may not

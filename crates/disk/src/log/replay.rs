@@ -6,6 +6,8 @@ use super::record::{Chain, Owner};
 use super::records::{Records, Rest};
 use super::segment::{Begun, MAGIC, number_of, path_of};
 use crate::DiskError;
+use crate::ends::{self, Noted};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use terrace_medium::files::{Files, Purpose};
 
@@ -31,6 +33,20 @@ pub struct Tail {
     pub offset: u64,
     /// Its length up to the last byte that is not zero, with later segments.
     pub bytes: u64,
+    /// Records behind its first one whose headers are sound. A power loss may keep these, though it
+    /// takes what was written before them. Damage, too, where nothing tells that it was durable.
+    pub records: u64,
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { segment, offset, bytes, records } = self;
+        write!(
+            f,
+            "the last {bytes} bytes of the log count no more, from offset {offset} of {segment:010}.log on: a crash \
+             tore what was not synced; {records} sound records lie behind the first bad one"
+        )
+    }
 }
 
 /// What a replay has found.
@@ -90,7 +106,8 @@ pub fn replay<F: Files>(
     store: u64,
     each: &mut dyn FnMut(Record<'_>) -> Result<bool, DiskError>,
 ) -> Result<Replayed, DiskError> {
-    let listed = list(files, directory, store)?;
+    let known = ends::read(files, directory, store)?;
+    let listed = list(files, directory, (store, &known))?;
     let first = listed.first();
     let mut replayed = Replayed {
         records: 0,
@@ -109,29 +126,45 @@ pub fn replay<F: Files>(
         let next = listed.get(nth + 1);
         match replayed.read(files, store, segment, next, each)? {
             Stop::End { follows: true } if next.is_none() => {
-                let what = "the segment of the log behind this one is missing";
-                return Err(DiskError::corrupt(&segment.path, replayed.used, what));
+                return Err(missing(directory, segment.number + 1));
             }
             Stop::End { .. } => {}
             Stop::Bad(offset) => {
-                replayed.look_behind(files, store, &listed[nth..], offset)?;
+                replayed.look_behind(files, store, &listed[nth..], (offset, known.log_end()))?;
                 break;
             }
         }
     }
     replayed.end = replayed.chain.end;
-    Ok(replayed)
+    match listed.last() {
+        _ if replayed.end >= known.log_end() => Ok(replayed),
+        Some(last) if last.number >= known.segment => {
+            Err(DiskError::corrupt(&last.path, replayed.used, SHORTER))
+        }
+        _ => Err(missing(directory, known.segment)),
+    }
+}
+
+/// What is wrong with a log that ends before the end that it had.
+pub(super) const SHORTER: &str = "the log is not valid from here on, though more of it was written";
+
+/// The error of a segment that is not there.
+pub(super) fn missing(directory: &Path, number: u64) -> DiskError {
+    DiskError::corrupt(&path_of(directory, number), 0, "this segment of the log is missing")
 }
 
 /// The segments in the directory, with their heads.
-fn list<F: Files>(files: &F, directory: &Path, store: u64) -> Result<Vec<Listed>, DiskError> {
+fn list<F: Files>(
+    files: &F,
+    directory: &Path,
+    (store, known): (u64, &Noted),
+) -> Result<Vec<Listed>, DiskError> {
     let names = files.list(directory).map_err(DiskError::io("list", directory))?;
     let numbers = names.iter().filter_map(|name| number_of(name.to_str()?));
     let mut numbers: Vec<u64> = numbers.collect();
     numbers.sort_unstable();
     if let Some(gap) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
-        let missing = path_of(directory, gap[0] + 1);
-        return Err(DiskError::corrupt(&missing, 0, "this segment of the log is missing"));
+        return Err(missing(directory, gap[0] + 1));
     }
     let listed = numbers.into_iter().map(|number| {
         let path = path_of(directory, number);
@@ -140,6 +173,10 @@ fn list<F: Files>(files: &F, directory: &Path, store: u64) -> Result<Vec<Listed>
         Ok(Listed { number, path, head })
     });
     let listed: Vec<Listed> = listed.collect::<Result<_, DiskError>>()?;
+    let is_missed = |first: &Listed| known.misses(first.number, first.head.is_some());
+    if listed.first().is_some_and(is_missed) {
+        return Err(missing(directory, known.oldest));
+    }
     // Older segments are removed only once the head of the next one is durable.
     match listed.first() {
         Some(first) if first.head.is_none() && first.number > 1 => {
@@ -207,10 +244,13 @@ impl Replayed {
         files: &F,
         store: u64,
         segments: &[Listed],
-        offset: u64,
+        (offset, known_end): (u64, Position),
     ) -> Result<(), DiskError> {
-        let (mut durable, mut bytes) = (0, 0);
+        let (mut durable, mut bytes, mut records) = (0, 0, 0);
         let first = &segments[0];
+        if known_end > self.chain.end {
+            return Err(DiskError::corrupt(&first.path, offset, SHORTER));
+        }
         for (nth, segment) in segments.iter().enumerate() {
             let from = if nth == 0 { offset } else { 0 };
             let rest = rest(files, store, segment, from)?;
@@ -219,6 +259,7 @@ impl Replayed {
             }
             durable = durable.max(rest.durable);
             bytes += rest.used.saturating_sub(from);
+            records += rest.records;
             if from == 0 {
                 self.surplus.push(segment.number);
                 durable = durable.max(segment.head.map_or(0, |head| head.durable));
@@ -228,7 +269,7 @@ impl Replayed {
                 return Err(DiskError::corrupt(&first.path, offset, what));
             }
         }
-        self.tail = (bytes > 0).then_some(Tail { segment: first.number, offset, bytes });
+        self.tail = (bytes > 0).then_some(Tail { segment: first.number, offset, bytes, records });
         Ok(())
     }
 }

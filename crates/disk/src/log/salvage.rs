@@ -3,16 +3,18 @@
 use super::head::{HEAD, read_head};
 use super::record::{Chain, Owner};
 use super::records::Records;
-use super::replay::Record;
+use super::replay::{Record, SHORTER, missing};
 use super::segment::{MAGIC, number_of, path_of};
-use crate::DiskError;
+use crate::ends::{self, Noted};
+use crate::{DiskError, Position};
 use std::path::Path;
 use terrace_medium::files::{Files, Purpose};
 
 /// Hands every record in `directory` whose checksums prove it to `each`, in order, and an error for
 /// each damaged part in front of such a record. Changes nothing.
 ///
-/// The record behind a damaged header is not proved, since its checksum builds on that header.
+/// The record behind a damaged header is proved by the sum of that header, if either the sum or all
+/// else of the header is sound.
 pub fn salvage_log<F: Files>(
     files: &F,
     directory: &Path,
@@ -25,36 +27,60 @@ pub fn salvage_log<F: Files>(
     };
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name.to_str()?)).collect();
     numbers.sort_unstable();
+    let known = ends::read(files, directory, store).unwrap_or_else(|error| {
+        each(Err(error));
+        Noted::default()
+    });
+    let (first, last) = (numbers.first().copied(), numbers.last().copied());
     for pair in numbers.windows(2) {
         if pair[0] + 1 != pair[1] {
-            let missing = path_of(directory, pair[0] + 1);
-            each(Err(DiskError::corrupt(&missing, 0, "this segment of the log is missing")));
+            each(Err(missing(directory, pair[0] + 1)));
         }
     }
+    let (mut end, mut at) = (0, 0);
     for number in numbers {
         let path = path_of(directory, number);
-        if let Err(error) = salvage_segment(files, &path, Owner { store, file: number }, each) {
-            each(Err(error));
+        match salvage_segment(files, &path, Owner { store, file: number }, each) {
+            Ok((found, offset)) => {
+                if first == Some(number) && known.misses(number, found > 0) {
+                    each(Err(missing(directory, known.oldest)));
+                }
+                (end, at) = (end.max(found), offset);
+            }
+            Err(error) => each(Err(error)),
         }
+    }
+    match last {
+        _ if end >= known.log_end() => {}
+        Some(last) if last >= known.segment => {
+            each(Err(DiskError::corrupt(&path_of(directory, last), at, SHORTER)));
+        }
+        _ => each(Err(missing(directory, known.segment))),
     }
 }
 
+/// Returns the position behind the last sound record, 0 if the segment does not tell it, and the
+/// offset there.
 fn salvage_segment<F: Files>(
     files: &F,
     path: &Path,
     owner: Owner,
     each: &mut dyn FnMut(Result<Record<'_>, DiskError>),
-) -> Result<(), DiskError> {
+) -> Result<(Position, u64), DiskError> {
     let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
     let head = read_head(&file, path, MAGIC, owner)?;
     let chain = head.map_or(Chain::default(), |head| head.after);
     let mut records = Records::new(&file, path, owner, HEAD, chain)?;
     // Where the damage begins that the next sound record will lie behind.
     let mut damage = head.is_none().then_some(0);
+    let mut last = HEAD;
+    let end = |offset| (head.map_or(0, |head| head.after.end - HEAD + offset), offset);
     loop {
+        let from = records.offset();
         match records.next()? {
-            Some((header, _)) if header.is_end() => return Ok(()),
+            Some((header, _)) if header.is_end() => return Ok(end(from + header.size())),
             Some((header, payload)) => {
+                last = from + header.size();
                 if let Some(offset) = damage.take() {
                     each(Err(DiskError::corrupt(path, offset, "a part of the log is not valid")));
                 }
@@ -65,7 +91,7 @@ fn salvage_segment<F: Files>(
                 damage = damage.or(Some(records.offset()));
                 if !records.pass_damage()? {
                     // Nothing sound lies behind it: a torn end, as far as the log knows.
-                    return Ok(());
+                    return Ok(end(last));
                 }
             }
         }

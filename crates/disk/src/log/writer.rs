@@ -5,7 +5,7 @@ use super::head::HEAD;
 use super::record::{HEADER, Header, PAYLOAD_MAX, payload_sum, size};
 use super::segment::{self, Failure};
 use super::state::{Chunk, State};
-use crate::{DiskError, Reserve};
+use crate::{DiskError, Ends, Place, Reserve};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -53,6 +53,10 @@ pub struct Log<F: Files> {
     pub(super) directory: PathBuf,
     pub(super) store: u64,
     pub(super) options: LogOptions,
+    /// Where it is noted how far the log went.
+    pub(super) ends: Ends<F>,
+    /// Asked before a segment is made.
+    place: Option<Place<F>>,
     pub(super) state: Mutex<State<F::File>>,
     /// Signalled when a thread has made a segment, has written, or has synced.
     made: Condvar,
@@ -78,8 +82,35 @@ impl<F: Files> Log<F> {
     ) -> Self {
         let (made, wrote, synced, gathered) = Default::default();
         let (state, releasing) = (Mutex::new(state), Mutex::new(()));
+        let (ends, place) = (Ends::default(), None);
         let reserve = Reserve::new(files.clone(), &directory, options.reserve_bytes);
-        Self { files, directory, store, options, state, made, wrote, synced, gathered, releasing, reserve }
+        Self {
+            files,
+            directory,
+            store,
+            options,
+            ends,
+            place,
+            state,
+            made,
+            wrote,
+            synced,
+            gathered,
+            releasing,
+            reserve,
+        }
+    }
+
+    /// The same log, which notes in `ends` how far it went.
+    #[must_use]
+    pub fn with_ends(self, ends: Ends<F>) -> Self {
+        Self { ends, ..self }
+    }
+
+    /// The same log, which makes no segment where the directory is another one than `place`.
+    #[must_use]
+    pub fn within(self, place: &Place<F>) -> Self {
+        Self { place: Some(place.clone()), ..self }
     }
 
     /// The room that is kept for records that make room.
@@ -251,7 +282,9 @@ impl<F: Files> Log<F> {
         let number = old.as_ref().map_or(state.number + 1, |old| old.number);
         drop(state);
         let bytes = bytes.max(self.segment_bytes());
-        let made = segment::make(&self.files, &self.directory, number, old.clone(), bytes);
+        let is_there = self.place.as_ref().map_or(Ok(()), Place::check).map_err(Failure::last);
+        let made =
+            is_there.and_then(|()| segment::make(&self.files, &self.directory, number, old.clone(), bytes));
         let mut state = self.lock();
         state.is_making = false;
         self.made.notify_all();
@@ -318,6 +351,10 @@ impl<F: Files> Log<F> {
             let cut = if matches!(error, DiskError::Full { .. }) { cut(&chunks[nth]) } else { Ok(()) };
             cut.err().unwrap_or(error)
         });
+        // Before any of these writes counts as done.
+        if let Some(last) = chunks[..written].last() {
+            self.ends.note(|noted| (noted.segment, noted.written) = (last.segment.number, last.end));
+        }
         // No more goes to these: their pages need not stay in memory until their sync.
         let is_over = |chunk: &&Chunk<F::File>| chunk.segment.number < last;
         chunks[..written].iter().filter(is_over).for_each(|chunk| chunk.segment.file.expect_small_writes(0));
@@ -348,6 +385,9 @@ impl<F: Files> Log<F> {
             segment.file.sync_data().map_err(DiskError::io("sync", &segment.path))
         };
         let result = segments.iter().try_for_each(|segment| sync(segment));
+        if result.is_ok() {
+            self.ends.note(|noted| noted.durable = to);
+        }
         let mut state = self.lock();
         match result {
             Ok(()) => (state.durable, state.syncs) = (to, state.syncs + 1),

@@ -218,7 +218,7 @@ fn directory_works_on_the_systems_files() {
     let open = || Directory::open(&SystemFiles, &path, "wip", false);
     assert!(says(open()).contains(&std::process::id().to_string()));
     drop(first);
-    assert!(matches!(create(), Err(DiskError::Occupied { .. })));
+    assert!(matches!(create(), Err(DiskError::Exists { .. })));
     open().unwrap();
     let file = place.path().join("file");
     std::fs::write(&file, b"").unwrap();

@@ -146,6 +146,12 @@ impl<F: Files> Files for Gated<F> {
     fn is_taken(&self, path: &Path) -> io::Result<bool> {
         self.below.is_taken(path)
     }
+    fn boot(&self) -> Option<u64> {
+        self.below.boot()
+    }
+    fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        self.below.identify(path)
+    }
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         self.gate.kinds.lock().unwrap().push(SyncOf::Directory);
         self.below.sync_directory(directory)

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use terrace_disk::cold;
+use terrace_disk::{Tail, cold};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 use terrace_pool::Forked;
@@ -266,6 +266,10 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
         }
     }
 
+    fn torn_tail(&self) -> Option<Tail> {
+        self.tail
+    }
+
     fn post_notice(&self, text: &str) -> bool {
         self.files.post_notice(text) || self.directory.post(&self.files, text).is_ok()
     }
@@ -285,6 +289,7 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
 impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// Prepares the log, and syncs it in its time.
     fn step_log(&self) -> Result<Rest, WriteError> {
+        self.standing.check_place(&self.directory)?;
         if self.settings.durability == Durability::None {
             return Ok(Rest::Idle);
         }

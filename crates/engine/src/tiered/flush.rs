@@ -193,6 +193,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         (name, clean): (Name, u64),
     ) -> Result<bool, WriteError> {
         let path = path_of(self.path(), name.0, name.1);
+        self.standing.check_place(&self.directory)?;
         let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&file, &path, self.id(), name);
         let (mut bytes, map) = (Vec::new(), memory.space.map);
@@ -273,6 +274,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     ) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
         self.standing.check_writable()?;
+        self.standing.check_place(&self.directory)?;
         if manifest.bytes() > 1 << 20 {
             let cleared = Some(self.cleared_at.load(Relaxed));
             let mut added: Vec<Name> = self.all_blocks().map(|block| block.name()).collect();

@@ -36,6 +36,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Writes a large value.
     pub(super) fn write_large(&self, value: &[u8]) -> Result<LargeValue, WriteError> {
         cold::may_wait().map_err(DiskError::room("write", self.path()))?;
+        self.standing.check_place(&self.directory)?;
         let number = self.next_file.fetch_add(1, Relaxed);
         let path = path_of(self.path(), number);
         let write = || {
@@ -81,6 +82,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             doomed.extract_if(.., |(_, seq)| *seq < oldest).collect()
         };
         if !gone.is_empty() {
+            self.standing.check_place(&self.directory)?;
             // What has replaced them must not be lost.
             self.sync_log()?;
         }

@@ -13,7 +13,7 @@ use crate::{Cursor, Finding, ReadError, Remedy, Report, Rest, WriteError};
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::{Directory, DiskError, Manifest};
+use terrace_disk::{Directory, DiskError, Ends, Manifest};
 use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -146,6 +146,9 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let memory = self.memory.load_full();
         if let Ok(here) = Here::enter(&memory) {
             report.buckets = here.index().stats(&here.guard).buckets;
+            // What is only in memory was compared with its checksums when it was read from the log.
+            // In blocks are dead records, too: they were read, but do not count.
+            report.records = here.index().len();
         }
         progress(report.records, report.records);
         report
@@ -243,8 +246,11 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             for number in names.iter().filter_map(|name| large::number_of(name.to_str()?)) {
                 link(&large::path_of(self.path(), number), &large::path_of(to, number))?;
             }
-            self.log.link_into(to, cut, &mut link)?;
-            Manifest::create(&self.files, to, identity.store, &[whole.to_bytes()]).map(drop)
+            let ends = Ends::open(&self.files, to, identity.store)?;
+            self.log.link_into(to, cut, &ends, &mut link)?;
+            let mut manifest = Manifest::create(&self.files, to, identity.store, &[whole.to_bytes()])?;
+            manifest.keep_ends(ends.clone());
+            ends.sync()
         };
         let made = Directory::create(&self.files, directory, &identity, fill);
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(doomed);

@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use terrace_disk::{
-    Content, Directory, DiskError, Identity, Log, LogOptions, Manifest, Position, Record, replay,
+    Content, Directory, DiskError, Ends, Identity, Log, LogOptions, Manifest, Need, Position, Record, replay,
 };
 use terrace_index::{PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
@@ -222,7 +222,15 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         }
         let directory = Directory::open(&files, path, NAME, settings.read_only)?;
         let store = directory.identity().store;
-        let (plan, manifest) = read_plan(&files, path, store, settings.read_only)?;
+        let (plan, mut manifest) = read_plan(&files, path, store, settings.read_only)?;
+        let ends = match &mut manifest {
+            Some(manifest) => {
+                let ends = Ends::open(&files, path, store)?;
+                manifest.keep_ends(ends.clone());
+                ends
+            }
+            None => Ends::default(),
+        };
         if !(12..=30).contains(&plan.block_shift) {
             return Err(DiskError::corrupt(path, 0, "the manifest tells no size of blocks").into());
         }
@@ -250,7 +258,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         // Room to rewrite a block, and for the log's records of removals.
         let reserve_bytes = shares.block_bytes() + settings.segment_bytes / 2;
         let options = LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes };
-        let log = Log::unopened(&files, path, store, options);
+        let log = Log::unopened(&files, path, store, options).with_ends(ends).within(directory.place());
         let mut tiered = Self {
             files,
             directory,
@@ -261,6 +269,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             stripes: Stripes::new(settings.stripes),
             log,
             log_start: 0,
+            tail: None,
             next_seq: AtomicU64::new(last_seq + 1),
             seen_seq: AtomicU64::new(0),
             cleared_at: AtomicU64::new(plan.cleared_at),
@@ -364,7 +373,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.seal_all()?;
         let seq = self.next_seq.fetch_add(1, Relaxed);
         // A record without a write: the log needs nothing that lies before it.
-        let left = self.log.append(seq, 1, &[]).and_then(|end| self.log.sync(end));
+        let left = self.log.append((seq, 1), &[], Need::Reserve).and_then(|end| self.log.sync(end));
         match left.and_then(|()| self.log.release(seq)) {
             Err(DiskError::Full { .. }) => Ok(()),
             left => left.map_err(|error| self.standing.failed(error)),
@@ -409,7 +418,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // What is found here is durable from now on: large values before the log that names them.
         self.sync_large()?;
         self.log.start(&replayed, self.settings.read_only)?;
-        self.log_start = self.log.end();
+        (self.log_start, self.tail) = (self.log.end(), replayed.tail);
         if let Some(first) = first_left {
             if self.settings.read_only {
                 return Err(WriteError::ReadOnly.into());

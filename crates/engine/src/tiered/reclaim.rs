@@ -69,7 +69,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 if dead * 2 > bytes || bytes * SPARSE < memory.space.block_bytes() {
                     sparse.push(block);
                 }
-            } else if dead * worth > bytes && worst.as_ref().is_none_or(|(share, _)| dead * 1024 / bytes > *share)
+            } else if dead * worth > bytes
+                && worst.as_ref().is_none_or(|(share, _)| dead * 1024 / bytes > *share)
             {
                 worst = Some((dead * 1024 / bytes, block));
             }
@@ -212,6 +213,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // Of a write with a lower number, the index has the outcome.
         self.stripes.pass_all();
         let path = path_of(self.path(), name.0, name.1);
+        self.standing.check_place(&self.directory)?;
         let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&file, &path, self.id(), name);
         let mut survivors = Survivors { moves: Moves::new(), kept: 0, waits_for: 0 };

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
-use terrace_disk::{Directory, DiskError, Log, Manifest, Position};
+use terrace_disk::{Directory, DiskError, Log, Manifest, Position, Tail};
 use terrace_index::{Place, PointIndex, Stored};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -88,8 +88,9 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) reader: Arc<Reader<F>>,
     pub(super) stripes: Stripes,
     pub(super) log: Log<F>,
-    /// Where the log ended when the store was opened.
+    /// Where the log ended when the store was opened, and what was torn behind that.
     pub(super) log_start: Position,
+    pub(super) tail: Option<Tail>,
     pub(super) next_seq: AtomicU64,
     /// The number of the next write when a thread last had nothing to do.
     pub(super) seen_seq: AtomicU64,

@@ -9,7 +9,7 @@ use crate::{Direction, ReadError, Report, Rest, WriteError};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
-use terrace_disk::{Directory, DiskError, Manifest, Source};
+use terrace_disk::{Directory, DiskError, Ends, Manifest, Source};
 use terrace_medium::files::Files;
 
 /// Findings that a report has at most.
@@ -81,8 +81,11 @@ impl<F: Files> Wip<F> {
             for table in &tables {
                 link(table.path(), &super::table::path_of(to, table.number))?;
             }
-            self.log.link_into(to, cut, &mut link)?;
-            Manifest::create(&self.files, to, identity.store, &[whole.to_bytes()]).map(drop)
+            let ends = Ends::open(&self.files, to, identity.store)?;
+            self.log.link_into(to, cut, &ends, &mut link)?;
+            let mut manifest = Manifest::create(&self.files, to, identity.store, &[whole.to_bytes()])?;
+            manifest.keep_ends(ends.clone());
+            ends.sync()
         };
         let made = Directory::create(&self.files, directory, &identity, fill);
         made.map(drop).map_err(|error| WriteError::Checkpoint(error.to_string()))
@@ -166,6 +169,7 @@ impl From<DiskError> for WriteError {
     fn from(error: DiskError) -> Self {
         match error {
             DiskError::ReadOnly { .. } => Self::ReadOnly,
+            DiskError::Moved { .. } => Self::Stopped(error.to_string()),
             error => ReadError::from(error).into(),
         }
     }

@@ -15,6 +15,7 @@ use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use terrace_disk::Tail;
 use terrace_medium::files::Files;
 use terrace_pool::Forked;
 
@@ -224,6 +225,9 @@ impl<F: Files> Engine for Wip<F> {
 impl<F: Files> Wip<F> {
     /// Prepares the log, and keeps it short.
     fn step_log(&self) -> Result<Rest, WriteError> {
+        if !self.standing.is_stopped() {
+            self.standing.check_place(&self.directory)?;
+        }
         let is_prepared = self.log.prepare().map_err(|error| self.standing.failed(error))?;
         self.shorten_log();
         if self.standing.promises() == Durability::Interval {
@@ -340,6 +344,10 @@ impl<F: Files> OnDisk for Wip<F> {
 
     fn set_durability(&self, durability: Durability) {
         self.standing.set_durability(durability);
+    }
+
+    fn torn_tail(&self) -> Option<Tail> {
+        self.tail
     }
 
     fn post_notice(&self, text: &str) -> bool {

@@ -54,6 +54,7 @@ impl<F: Files> Wip<F> {
         if items.item().is_none() {
             return Ok(None);
         }
+        self.standing.check_place(&self.directory)?;
         let path = table::path_of(self.path(), number);
         let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
         let mut writer =

@@ -184,6 +184,7 @@ impl<F: Files> Wip<F> {
 
     fn begin_output(&self, bucket: u64, nth: usize, level: usize) -> Result<Output<F>, WriteError> {
         let number = self.structure.number();
+        self.standing.check_place(&self.directory)?;
         let path = table::path_of(self.path(), number);
         let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
         let options = table::options_of(level, self.settings.compress, self.id());

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use terrace_disk::{Directory, DiskError, Identity, Log, LogOptions, Manifest, TableCache};
+use terrace_disk::{Directory, DiskError, Ends, Identity, Log, LogOptions, Manifest, TableCache};
 use terrace_medium::files::Files;
 
 /// The engine's name in the identity of a directory.
@@ -129,15 +129,24 @@ impl<F: Files> Wip<F> {
     pub fn open(files: F, path: &Path, settings: Settings) -> Result<Self, DiskError> {
         let directory = Directory::open(&files, path, NAME, settings.read_only)?;
         let store = directory.identity().store;
-        let (plan, manifest) = read_plan(&files, path, store, settings.read_only)?;
+        let (plan, mut manifest) = read_plan(&files, path, store, settings.read_only)?;
+        let ends = match &mut manifest {
+            Some(manifest) => {
+                let ends = Ends::open(&files, path, store)?;
+                manifest.keep_ends(ends.clone());
+                ends
+            }
+            None => Ends::default(),
+        };
         let cache = TableCache::new(settings.memory / 2);
         let chance = AtomicU64::new(settings.chance);
         if !settings.read_only {
             remove_leftovers(&files, path, &plan)?;
         }
         let state = state_of(&files, (path, store), &plan, &settings, &cache, &chance)?;
-        let options = LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes() };
-        let log = Log::unopened(&files, path, store, options);
+        let options =
+            LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes() };
+        let log = Log::unopened(&files, path, store, options).with_ends(ends).within(directory.place());
         let in_tables = plan.cleared_at.max(last_seq(&state));
         let tables = AtomicU64::new(plan.written);
         let counters = Counters { tables, tables_before: plan.written, ..Counters::default() };
@@ -147,6 +156,7 @@ impl<F: Files> Wip<F> {
             directory,
             cache,
             log_start: 0,
+            tail: None,
             log,
             appended: AtomicU64::new(0),
             state: ArcSwap::from_pointee(state),
@@ -176,7 +186,7 @@ impl<F: Files> Wip<F> {
     fn start(&mut self) -> Result<(), DiskError> {
         let (replayed, first_left) = self.refill()?;
         self.log.start(&replayed, self.settings.read_only)?;
-        self.log_start = self.log.end();
+        (self.log_start, self.tail) = (self.log.end(), replayed.tail);
         let last_seq = replayed.last_seq.max(self.visible.load(Relaxed));
         self.visible.store(last_seq, Relaxed);
         self.writer().next_seq = last_seq + 1;

@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_disk::{Directory, Log, Position, TableCache};
+use terrace_disk::{Directory, Log, Position, TableCache, Tail};
 use terrace_medium::files::Files;
 
 /// How a store is opened.
@@ -102,8 +102,9 @@ pub struct Wip<F: Files> {
     pub(super) log: Log<F>,
     /// The end of the last record that was appended to the log.
     pub(super) appended: AtomicU64,
-    /// Where the log ended when the store was opened.
+    /// Where the log ended when the store was opened, and what was torn behind that.
     pub(super) log_start: Position,
+    pub(super) tail: Option<Tail>,
     pub(super) state: ArcSwap<State<F>>,
     /// The number of the last write that readers see.
     pub(super) visible: AtomicU64,

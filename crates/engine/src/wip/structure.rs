@@ -60,6 +60,7 @@ impl<F: Files> Wip<F> {
     pub(super) fn write_edit(&self, manifest: &mut Locked<'_, F>, edit: &Edit) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
         self.standing.check_writable()?;
+        self.standing.check_place(&self.directory)?;
         if manifest.bytes() > MANIFEST_BYTES {
             let whole = self.whole();
             if (whole.to_bytes().len() as u64) < MANIFEST_BYTES / 2 || manifest.bytes() > 64 * MANIFEST_BYTES

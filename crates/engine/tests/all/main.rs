@@ -1,6 +1,7 @@
 //! Tests of the engine, in one program, so that what they have in common is compiled once.
 
 mod costs;
+mod damage;
 mod evict;
 mod grown;
 mod limits;

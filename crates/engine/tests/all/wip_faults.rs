@@ -139,7 +139,10 @@ fn try_emptied<S: Subject>() {
     files.set_capacity(600 << 10);
     let key = |number: u64| number.to_be_bytes().to_vec();
     let put = |store: &S::Store<SimFs>, number: u64| {
-        store.put(Put { key: &key(number), value: &random_bytes(number, 300), expires_at: None }, Durably::Store)
+        store.put(
+            Put { key: &key(number), value: &random_bytes(number, 300), expires_at: None },
+            Durably::Store,
+        )
     };
     let full = (0..).find(|&number| {
         if number % 16 == 0 {

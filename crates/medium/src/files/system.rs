@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
@@ -199,6 +199,16 @@ impl Files for SystemFiles {
             Err(error) if is_absence(&error) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    fn boot(&self) -> Option<u64> {
+        // Both halves, so that 64 bits are as good as its 122 random ones.
+        crate::boot_id().map(|id| id as u64 ^ (id >> 64) as u64)
+    }
+
+    fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        let metadata = path.metadata()?;
+        Ok(Some((metadata.dev(), metadata.ino())))
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {

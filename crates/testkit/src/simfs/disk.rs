@@ -45,6 +45,8 @@ pub(super) struct Disk {
     /// Bytes that all files together may have; `None` if there is no limit.
     pub(super) capacity: Option<u64>,
     pub(super) syncs: u64,
+    /// Power failures so far.
+    pub(super) boots: u64,
     pub(super) sync_faults: BTreeMap<u64, SyncFault>,
 }
 
@@ -231,6 +233,7 @@ impl Disk {
     /// Keeps or loses each change of names that is not durable. `is_kept` gets its number among all
     /// of them.
     pub(super) fn crash_names(&mut self, mut is_kept: impl FnMut(usize) -> bool) {
+        self.boots += 1;
         for (nth, change) in take(&mut self.changes).into_iter().enumerate() {
             if change.has_effect(&self.kept_names) && is_kept(nth) {
                 change.apply(&mut self.kept_names);

@@ -241,6 +241,14 @@ impl<F: Files> Files for Faulty<F> {
         self.plan.call(CallKind::Read, path)?;
         self.below.is_taken(path)
     }
+    fn boot(&self) -> Option<u64> {
+        // It cannot fail, so it is not counted.
+        self.below.boot()
+    }
+    fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        self.plan.call(CallKind::Read, path)?;
+        self.below.identify(path)
+    }
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         self.plan.call(CallKind::SyncDirectory, directory)?;
         self.plan.descriptor()?;

@@ -260,6 +260,15 @@ impl Files for SimFs {
         Ok(self.disk().find(path).is_some())
     }
 
+    fn boot(&self) -> Option<u64> {
+        Some(self.disk().boots + 1)
+    }
+
+    fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        let id = self.disk().find(path).ok_or(ErrorKind::NotFound)?;
+        Ok(Some((0, id)))
+    }
+
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         let mut disk = self.disk();
         let id = disk.find_directory(directory)?;

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod damage;
+mod ends;
 mod failures;
 mod threads;
 
