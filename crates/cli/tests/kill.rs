@@ -5,6 +5,10 @@
 //! commands of one connection in order, so any prefix of an unanswered pipeline may have happened;
 //! a transaction or an MSET counts as one command.
 //!
+//! Every other server is killed once more while it opens the store. Stores on files are opened with
+//! other memory settings each time; they have values of 300 kB, and FLUSHALL beside such, in rounds
+//! in which one client's keys are all there are.
+//!
 //! `TERRACE_KILLS` sets the number of kills (default 10), `TERRACE_SEED` the seed,
 //! `TERRACE_PROGRAM` the binary. `./test` runs 40 kills.
 
@@ -14,11 +18,14 @@ use common::without_settings;
 use redis::{Connection, RedisResult, Value};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use terrace_testkit::process::{Contents, Journal, Operation, Victim};
 
 const CLIENTS: usize = 2;
 const COUNTERS: u64 = 50;
+/// Bytes of a large value: a file of its own in two engines.
+const LARGE: u64 = 300_000;
 /// Expiry times begin here, in the year 2100, so that no key expires during the test.
 const FAR: u64 = 4_102_444_800_000;
 
@@ -34,6 +41,8 @@ enum Op {
     Transaction(Vec<Op>),
     /// A script that executes the commands.
     Script(Vec<Op>),
+    /// FLUSHALL, and all keys that may be there.
+    Clear(Arc<Vec<Vec<u8>>>),
 }
 
 /// Executes the commands in ARGV, each after the number of its words.
@@ -61,6 +70,7 @@ impl Operation for Op {
             Op::Append(key, tail) => model.entry(key.clone()).or_default().0.extend_from_slice(tail),
             Op::SetAll(pairs) => model.extend(pairs.iter().map(|(k, v)| (k.clone(), (v.clone(), None)))),
             Op::Transaction(ops) | Op::Script(ops) => ops.iter().for_each(|op| op.apply(model)),
+            Op::Clear(_) => model.clear(),
         }
     }
 
@@ -73,6 +83,7 @@ impl Operation for Op {
             | Op::Append(k, _) => vec![k],
             Op::SetAll(pairs) => pairs.iter().map(|(k, _)| k.as_slice()).collect(),
             Op::Transaction(ops) | Op::Script(ops) => ops.iter().flat_map(Op::keys).collect(),
+            Op::Clear(keys) => keys.iter().map(Vec::as_slice).collect(),
         }
     }
 }
@@ -114,6 +125,7 @@ impl Op {
                 let pairs = pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]);
                 std::iter::once(b"MSET".to_vec()).chain(pairs).collect()
             }
+            Op::Clear(_) => vec![b"FLUSHALL".to_vec()],
             Op::Transaction(_) | Op::Script(_) => unreachable!("not one command"),
         }
     }
@@ -143,6 +155,10 @@ struct Client {
     rng: Rng,
     /// Whether some of its keys expire.
     expires: bool,
+    /// Whether some of its values have 300 kB.
+    has_large: bool,
+    /// All keys that it may write, in rounds in which it clears the store.
+    clears: Option<Arc<Vec<Vec<u8>>>>,
 }
 
 impl Client {
@@ -154,6 +170,7 @@ impl Client {
     fn value(&mut self) -> Vec<u8> {
         // Mostly small, sometimes a few cache lines, rarely outside of the record's block.
         let len = match self.rng.below(40) {
+            0 if self.has_large && self.rng.below(8) == 0 => LARGE,
             0 => 5000 + self.rng.below(9000),
             1..=9 => 100 + self.rng.below(900),
             _ => self.rng.below(80),
@@ -178,6 +195,11 @@ impl Client {
     }
 
     fn op(&mut self) -> Op {
+        if let Some(keys) = &self.clears
+            && self.rng.below(200) == 0
+        {
+            return Op::Clear(Arc::clone(keys));
+        }
         match self.rng.below(12) {
             0 => Op::SetAll((0..2 + self.rng.below(10)).map(|_| (self.key(), self.value())).collect()),
             1 => Op::Transaction((0..2 + self.rng.below(6)).map(|_| self.simple_op()).collect()),
@@ -252,18 +274,26 @@ enum Kind {
 }
 
 impl Kind {
+    fn is_on_files(self) -> bool {
+        matches!(self, Kind::Disk | Kind::Tiered | Kind::TieredInPool)
+    }
+
     /// Adds the arguments that name the store.
-    fn name(self, command: &mut Command, directory: &std::path::Path) {
+    fn name(self, command: &mut Command, directory: &std::path::Path, round: u64) {
+        let dram = ["16MiB", "48MiB", "24MiB"][round as usize % 3];
         match self {
             Kind::Pool => command.args(["--size", "512MiB", "--pool"]).arg(directory.join("kill.pool")),
             Kind::Cache => command.args(["--size", "32MiB", "--pool"]).arg(directory.join("kill.pool")),
-            Kind::Disk => command.args(["--memory", "4MiB", "--dir"]).arg(directory.join("kill.store")),
+            Kind::Disk => {
+                let memory = ["4MiB", "16MiB"][round as usize % 2];
+                command.args(["--memory", memory, "--dir"]).arg(directory.join("kill.store"))
+            }
             Kind::Tiered => {
-                let engine = ["--engine", "tiered", "--dram", "16MiB", "--dir"];
+                let engine = ["--engine", "tiered", "--dram", dram, "--dir"];
                 command.args(engine).arg(directory.join("kill.store"))
             }
             Kind::TieredInPool => {
-                let engine = ["--engine", "tiered", "--dram", "16MiB", "--size", "512MiB", "--pool"];
+                let engine = ["--engine", "tiered", "--dram", dram, "--size", "512MiB", "--pool"];
                 command.args(engine).arg(directory.join("kill.pool"))
             }
         };
@@ -271,7 +301,7 @@ impl Kind {
 }
 
 impl Server {
-    fn start(kind: Kind, directory: &std::path::Path) -> Self {
+    fn start(kind: Kind, directory: &std::path::Path, round: u64) -> Self {
         let socket = directory.join("socket").to_string_lossy().into_owned();
         let mut serve = program();
         serve
@@ -280,7 +310,7 @@ impl Server {
             .arg(&socket)
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.join("log")).unwrap());
-        kind.name(&mut serve, directory);
+        kind.name(&mut serve, directory, round);
         if matches!(kind, Kind::Cache) {
             serve.args(["--maxmemory-policy", "volatile-lru"]);
         }
@@ -316,7 +346,7 @@ fn contents(connection: &mut Connection) -> Contents {
     loop {
         let (next, page): (u64, Vec<Vec<u8>>) =
             redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(5000).query(connection).unwrap();
-        keys.extend(page.into_iter().filter(|key: &Vec<u8>| !key.starts_with(FILLER)));
+        keys.extend(page);
         cursor = next;
         if cursor == 0 {
             break;
@@ -334,6 +364,10 @@ fn contents(connection: &mut Connection) -> Contents {
         for ((key, value), at) in chunk.iter().zip(values).zip(expiries) {
             let value = value.unwrap_or_else(|| panic!("SCAN returns {key:?}, GET does not find it"));
             assert_ne!(at, -2, "SCAN returns {key:?}, PEXPIRETIME does not find it");
+            if key.starts_with(FILLER) {
+                assert!(is_filler(&value), "{key:?} has {} other bytes", value.len());
+                continue;
+            }
             model.insert(key.clone(), (value, u64::try_from(at).ok()));
         }
     }
@@ -342,6 +376,27 @@ fn contents(connection: &mut Connection) -> Contents {
 
 /// What the keys begin with that fill a cache. Any of them may be gone.
 const FILLER: &[u8] = b"filler:";
+
+fn is_filler(value: &[u8]) -> bool {
+    matches!(value.len(), 100 | 1000 | 10_000 | 300_000) && value.iter().all(|&byte| byte == b'f')
+}
+
+/// Writes large values, of a few keys, until the server dies.
+fn fill_large(mut connection: Connection, writer: u64) {
+    for n in 0.. {
+        let key = [FILLER, format!("large:{writer}:{}", n % 20).as_bytes()].concat();
+        let set = redis::cmd("SET").arg(&key).arg(vec![b'f'; LARGE as usize]).query(&mut connection);
+        if !answered(set.map(|value: Value| vec![value])) {
+            return;
+        }
+        // A clear may come between. What is there is whole.
+        match redis::cmd("GET").arg(&key).query::<Option<Vec<u8>>>(&mut connection) {
+            Ok(value) => assert!(value.is_none_or(|value| is_filler(&value)), "{key:?} has other bytes"),
+            Err(error) if error.is_io_error() || error.is_connection_dropped() => return,
+            Err(error) => panic!("{key:?} cannot be read: {error}"),
+        }
+    }
+}
 
 /// Writes keys with an expiry until the server dies.
 fn fill(mut connection: Connection, round: u64) {
@@ -369,7 +424,7 @@ fn words() -> Vec<Vec<u8>> {
 fn load(kind: Kind, directory: &std::path::Path, words: &[Vec<u8>]) -> Contents {
     let mut load = program();
     load.args(["load", "-", "--format", "csv"]).stdin(Stdio::piped()).stdout(Stdio::null());
-    kind.name(&mut load, directory);
+    kind.name(&mut load, directory, 0);
     let mut load = load.spawn().unwrap();
     let mut input = std::io::BufWriter::new(load.stdin.take().unwrap());
     input.write_all(b"key,value\n").unwrap();
@@ -430,22 +485,40 @@ fn kill_and_compare(kind: Kind) {
             }
             let rng = Rng(seed ^ (id as u64 + 1) << 32);
             let expires = !matches!(kind, Kind::Cache);
-            Client { id, words, journal: Journal::new(known), rng, expires }
+            let (has_large, clears) = (kind.is_on_files(), None);
+            Client { id, words, journal: Journal::new(known), rng, expires, has_large, clears }
         })
         .collect();
     let mut rng = Rng(seed);
+    let mut before = 0;
     let count = |clients: &[Client]| clients.iter().map(|c| c.journal.acknowledged()).sum::<u64>();
     let mut kill = 0;
     // More kills if the machine is so slow that hardly anything is written between them.
-    while kill < kills || (count(&clients) <= kills && kill < 20 * kills) {
-        let mut server = Server::start(kind, directory.path());
+    while kill < kills || (before + count(&clients) <= kills && kill < 20 * kills) {
+        if kill % 2 == 1 {
+            // It dies while it opens the store, or a little later.
+            let opening = Server::start(kind, directory.path(), kill + 1);
+            pause(Duration::from_micros(rng.below(60_000)));
+            opening.victim.kill();
+        }
+        let mut server = Server::start(kind, directory.path(), kill);
         let store = contents(&mut server.connect());
         judge(&mut clients, &store, kill, seed);
+        let is_clearing = kind.is_on_files() && kill % 5 == 4;
+        if is_clearing {
+            before += count(&clients);
+            begin_anew(&mut clients, &mut server);
+        }
         let moment = Duration::from_micros(1000 + rng.below(100_000));
         let connections: Vec<_> = clients.iter().map(|_| server.connect()).collect();
         std::thread::scope(|scope| {
-            for (client, connection) in clients.iter_mut().zip(connections) {
+            let writers = if is_clearing { 1 } else { clients.len() };
+            for (client, connection) in clients.iter_mut().zip(connections).take(writers) {
                 scope.spawn(move || client.write(connection));
+            }
+            for writer in 0..if is_clearing { 2 } else { 0 } {
+                let connection = server.connect();
+                scope.spawn(move || fill_large(connection, writer));
             }
             if matches!(kind, Kind::Cache) {
                 let connection = server.connect();
@@ -461,18 +534,44 @@ fn kill_and_compare(kind: Kind) {
             }
             server.victim.kill();
         });
+        clients.iter_mut().for_each(|client| client.clears = None);
         kill += 1;
     }
-    let mut server = Server::start(kind, directory.path());
+    let mut server = Server::start(kind, directory.path(), kill);
     let store = contents(&mut server.connect());
     judge(&mut clients, &store, kill, seed);
     server.victim.kill();
-    let acknowledged = count(&clients);
+    check(kind, directory.path());
+    let acknowledged = before + count(&clients);
     println!(
         "{kind:?}: {kill} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, no others",
         store.len()
     );
     assert!(acknowledged > kills, "hardly anything was written between the kills");
+}
+
+/// Clears the store, so that the keys of the first client are all there will be: it may clear the
+/// store again.
+fn begin_anew(clients: &mut [Client], server: &mut Server) {
+    redis::cmd("FLUSHALL").query::<()>(&mut server.connect()).unwrap();
+    clients.iter_mut().for_each(|client| client.journal = Journal::default());
+    let first = &mut clients[0];
+    let counters = (0..COUNTERS).map(|nth| format!("counter:{}:{nth}", first.id).into_bytes());
+    first.clears = Some(Arc::new(first.words.iter().cloned().chain(counters).collect()));
+}
+
+/// Looks at all that the store has.
+fn check(kind: Kind, directory: &std::path::Path) {
+    let mut check = program();
+    check.arg("check");
+    match kind {
+        Kind::Disk | Kind::Tiered => check.arg("--dir").arg(directory.join("kill.store")),
+        Kind::Pool | Kind::Cache | Kind::TieredInPool => check.arg("--pool").arg(directory.join("kill.pool")),
+    };
+    let checked = check.output().unwrap();
+    let text =
+        String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{text}");
 }
 
 fn judge(clients: &mut [Client], store: &Contents, kill: u64, seed: u64) {

@@ -130,7 +130,7 @@ impl<F: Files> Wip<F> {
     /// short, any tail is too long once nothing else is to do: merges give the room back that its
     /// removals are about, and the log its own.
     pub(super) fn shorten_log(&self) {
-        let is_short = !self.log.reserve().is_kept() && self.is_idle();
+        let is_short = !self.log.reserve().is_kept() && self.is_at_rest();
         if self.log.bytes() <= self.settings.log_bytes && !is_short {
             return;
         }

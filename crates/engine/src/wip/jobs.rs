@@ -419,6 +419,11 @@ impl<F: Files> Wip<F> {
         self.files.free_bytes(self.path()).is_ok_and(|free| free >= frozen)
     }
 
+    /// Whether no MemTable waits for a flush, and no merge is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.frozen_bytes() == 0 && self.jobs.known().merging.is_empty()
+    }
+
     /// Bytes of frozen MemTables from which on writes wait.
     pub(super) fn frozen_max(&self) -> u64 {
         self.settings.memory / 4

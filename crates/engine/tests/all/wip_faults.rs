@@ -127,7 +127,11 @@ fn full_disk_of_the_tiered_engine_can_be_emptied() {
 /// opened anew in the middle.
 fn try_emptied<S: Subject>() {
     const STEPS: [Chore; 4] = [Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain];
+    let clock = clock();
+    let settings = || S::small(Durability::Power, &clock);
     let work = |store: &S::Store<SimFs>| {
+        // What has failed is tried again after a while.
+        clock.advance(60_000);
         for chore in STEPS {
             for _ in 0..4 {
                 store.step(chore, &|| false);
@@ -135,7 +139,7 @@ fn try_emptied<S: Subject>() {
         }
     };
     let files = SimFs::new(["/data"]);
-    let store = S::create(files.clone(), PATH, usual::<S>()).unwrap();
+    let store = S::create(files.clone(), PATH, settings()).unwrap();
     files.set_capacity(600 << 10);
     let key = |number: u64| number.to_be_bytes().to_vec();
     let put = |store: &S::Store<SimFs>, number: u64| {
@@ -161,7 +165,7 @@ fn try_emptied<S: Subject>() {
         }
         if number == full / 2 {
             drop(store.take());
-            store = Some(S::open(files.clone(), PATH, usual::<S>()).unwrap());
+            store = Some(S::open(files.clone(), PATH, settings()).unwrap());
         }
     }
     let store = store.unwrap();

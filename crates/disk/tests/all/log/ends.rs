@@ -11,7 +11,7 @@ const RECORDS: u64 = 60;
 fn written() -> (SimFs, Log<SimFs>) {
     let files = disk();
     let replayed = read(&files).unwrap().1;
-    let options = LogOptions { segment_bytes: SEGMENT };
+    let options = LogOptions { segment_bytes: SEGMENT, reserve_bytes: 0 };
     let log = Log::unopened(&files, directory(), STORE, options);
     let log = log.with_ends(Ends::open(&files, directory(), STORE).unwrap());
     log.start(&replayed, false).unwrap();
