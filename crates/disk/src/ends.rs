@@ -83,8 +83,8 @@ impl Noted {
         slots.max_by_key(|noted| noted.count).unwrap_or_default()
     }
 
-    /// Whether a segment is missing in front of the first one that is there. One with a head that is
-    /// newer than all that were noted shows that the notes are old.
+    /// Whether a segment is missing in front of the first one that is there. One with a head that
+    /// is newer than all that were noted shows that the notes are old.
     pub(crate) fn misses(&self, first: u64, has_head: bool) -> bool {
         self.oldest > 0 && first > self.oldest && !(has_head && first > self.segment)
     }
@@ -138,9 +138,9 @@ impl<F: Files> Default for Ends<F> {
 }
 
 impl<F: Files> Ends<F> {
-    /// Opens the file in the directory of a store, or creates it. Nothing is noted where there is no
-    /// room for it, or where nothing tells whether the machine has run on: in a pool, say, whose
-    /// files nobody else changes.
+    /// Opens the file in the directory of a store, or creates it. Nothing is noted where there is
+    /// no room for it, or where nothing tells whether the machine has run on: in a pool, say,
+    /// whose files nobody else changes.
     ///
     /// # Errors
     /// It cannot be read or created.

@@ -58,8 +58,8 @@ impl Standing {
         error.into()
     }
 
-    /// Stops all writes if the store's directory is another one now: before a file is made or removed
-    /// by its name.
+    /// Stops all writes if the store's directory is another one now: before a file is made or
+    /// removed by its name.
     pub(crate) fn check_place<F: Files>(&self, directory: &Directory<F>) -> Result<(), WriteError> {
         directory.place().check().map_err(|error| self.failed(error))
     }

@@ -36,9 +36,9 @@ pub(crate) fn set_name(at: usize, name: &Path) {
     }
 }
 
-/// Installs a handler for SIGBUS: a process that loses the memory of a pool, or a file that it writes
-/// through a mapping, writes a message to standard error before the signal ends it. A program calls this once; a library leaves it to the program.
-/// Further calls do nothing.
+/// Installs a handler for SIGBUS: a process that loses the memory of a pool, or a file that it
+/// writes through a mapping, writes a message to standard error before the signal ends it. A
+/// program calls this once; a library leaves it to the program. Further calls do nothing.
 pub fn explain_lost_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

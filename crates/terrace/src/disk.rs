@@ -200,9 +200,9 @@ impl Store {
         self.engine().on_disk().is_some()
     }
 
-    /// The end of the log that an open of a store in a directory has found torn, and dropped, in one
-    /// sentence. `None` unless sound records lie in it: a crash of the machine may leave such, and so
-    /// may damage.
+    /// The end of the log that an open of a store in a directory has found torn, and dropped, in
+    /// one sentence. `None` unless sound records lie in it: a crash of the machine may leave such,
+    /// and so may damage.
     pub fn torn_tail(&self) -> Option<String> {
         let tail = self.engine().on_disk()?.torn_tail().filter(|tail| tail.records > 0)?;
         Some(tail.to_string())

@@ -571,9 +571,9 @@ impl Store {
     /// write meanwhile. Waits for the store's own threads, and pauses them.
     ///
     /// In a child of the process that has opened the store, nothing is checked, and the one finding
-    /// says so. If other processes have the store open, or this thread holds an entry of it, only the
-    /// records are checked, while others work; the report says so. Calls `progress` with the number
-    /// of records checked and of all records.
+    /// says so. If other processes have the store open, or this thread holds an entry of it, only
+    /// the records are checked, while others work; the report says so. Calls `progress` with the
+    /// number of records checked and of all records.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let inner = &*self.inner;
         if let Err(forked) = inner.background.check_process() {

@@ -40,9 +40,9 @@ impl<F: Files> Log<F> {
         }
     }
 
-    /// Makes a log that ends at `cut` in `directory`, of links to this log's segments, and notes it in
-    /// `ends`. `link` makes one, of a file at the first path with the second as its name. The caller has synced the log
-    /// up to the cut, and syncs the directory.
+    /// Makes a log that ends at `cut` in `directory`, of links to this log's segments, and notes it
+    /// in `ends`. `link` makes one, of a file at the first path with the second as its name. The
+    /// caller has synced the log up to the cut, and syncs the directory.
     ///
     /// # Errors
     /// A link cannot be made.

@@ -44,16 +44,14 @@ fn error_of(files: &SimFs) -> String {
 fn assert_damage_is_named(files: &SimFs) {
     let last = segments(files) as u64;
     assert!(last > 1);
+    let damages: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes[300] ^= 1,
+        |bytes| bytes.truncate(300),
+        |bytes| bytes[300..].fill(0),
+        |bytes| bytes.clear(),
+    ];
     for number in 1..=last {
-        let (name, damages): (_, [fn(&mut Vec<u8>); 4]) = (
-            format!("{number:010}.log"),
-            [
-                |bytes| bytes[300] ^= 1,
-                |bytes| bytes.truncate(300),
-                |bytes| bytes[300..].fill(0),
-                |bytes| bytes.clear(),
-            ],
-        );
+        let name = format!("{number:010}.log");
         for damage in damages {
             let files = files.fork();
             set(&files, &segment(number), damage);
