@@ -355,8 +355,8 @@ fn sealing(extra: &[Act]) -> Vec<Act> {
     for round in 0..4 {
         acts.extend((0..10).map(|number| put(round, number * (round % 2 + 1), 600 + number as usize * 60)));
         acts.push(put(round, round, 1500));
-        // Not the large one: what is removed may as well be lost.
-        acts.extend((1..4).map(|number| Act::Do(Step::Remove(key(number * 2 + round)))));
+        // No large one of this round: what is removed may as well be lost.
+        acts.extend([1, 2, 4].map(|number| Act::Do(Step::Remove(key(number + round)))));
         acts.push(Act::Do(Step::Flush));
         acts.extend(extra.iter().filter(|_| round % 2 == 1).cloned());
         acts.push(Act::All(Chore::Flush));
