@@ -356,6 +356,29 @@ fn cache_has_the_pages_of_writes_while_there_are_none() {
     assert!(blocks > 10 && bytes / blocks > full * 3 / 4, "{bytes} bytes in {blocks}, {full} in each before");
 }
 
+/// Each sweep of a block reads all of it.
+#[test]
+fn block_whose_records_expire_one_by_one_is_swept_rarely() {
+    let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
+    let store = create(&files, settings(Durability::Process, &clock));
+    for number in 0..200u64 {
+        let (key, expires_at) = (number.to_le_bytes(), Some(2000 + 10 * number));
+        store.put(Put { key: &key, value: b"", expires_at }, Durably::Later).unwrap();
+    }
+    OnDisk::flush(&store).unwrap();
+    store.evict();
+    assert_eq!(store.stats().tier.unwrap().blocks, 1);
+    let mut sweeps = 0;
+    for _ in 0..400 {
+        clock.advance(10);
+        while store.step(Chore::Sweep, &|| false) == Rest::More {
+            sweeps += 1;
+        }
+    }
+    assert_eq!((store.len().get(), store.stats().expired), (0, 200));
+    assert!(sweeps < 60, "{sweeps} sweeps");
+}
+
 /// Opens a store in a pool of so many bytes.
 fn open_in(files: &SimFs, bytes: u64) -> Result<Tiered<SimFs, Dram>, TieredError> {
     let settings = settings(Durability::Process, &Arc::new(ManualClock::at(1000)));
