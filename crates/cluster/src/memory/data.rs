@@ -516,7 +516,10 @@ mod tests {
         let run = |why: &dyn Fn() -> WriteError| {
             let alone = |change: &Change<'_>| match change.key() {
                 b"bad" => Err(why()),
-                key => Ok(made.lock().unwrap().push(key.to_vec())),
+                key => {
+                    made.lock().unwrap().push(key.to_vec());
+                    Ok(())
+                }
             };
             let refuse = |change: &Change<'_>, _: &WriteError| {
                 refused.lock().unwrap().push(change.key().to_vec());
