@@ -9,6 +9,7 @@ use std::{
     collections::BTreeSet,
     io::{self, Write},
     net::{SocketAddr, TcpListener, ToSocketAddrs},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -188,6 +189,12 @@ fn secret(path: &Path) -> Result<Secret, Failure> {
     if text.trim().len() < 32 {
         let short = format!("the key in {} has fewer than 32 letters", path.display());
         return Err(Failure::new(short).hint("to make one: openssl rand -hex 32 > FILE; chmod 600 FILE"));
+    }
+    if std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0) {
+        log::warn!(
+            "others can read the key file {0}, and join the cluster with it: chmod 600 {0}",
+            path.display()
+        );
     }
     Ok(Secret::new(&text))
 }
