@@ -517,7 +517,9 @@ where
         let id = logs.session;
         for segment in freed {
             match control.revoke(id, *segment) {
-                Ok(()) => control.segments.release(&self.area, *segment),
+                Ok(true) => control.segments.release(&self.area, *segment),
+                // With the others of the session: by then another session might have it.
+                Ok(false) => {}
                 Err(error) => {
                     log::error!("could not revoke a segment of session {id}: {error}");
                     control.arbiter.fail(id, "the memory node could not revoke a segment");
@@ -777,16 +779,17 @@ struct Opened<E> {
 }
 
 impl<F: Fabric> Control<F> {
-    /// Takes a segment from a node. If that fails, the segment stays with the session.
-    fn revoke(&mut self, id: Incarnation, segment: Segment) -> Result<(), Error> {
-        let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
+    /// Takes a segment from a node. Returns whether it is free now; if not, or if this fails, it
+    /// stays with the session.
+    fn revoke(&mut self, id: Incarnation, segment: Segment) -> Result<bool, Error> {
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(true) };
         let (Some(key), Lanes::Open(lanes)) = (session.keys.remove(&segment.number), &mut session.lanes)
         else {
             // Its endpoints are closed, or about to be: then the segment is kept until they are.
             session.kept.push(segment);
-            return Ok(());
+            return Ok(false);
         };
-        lanes[0].revoke(key).inspect_err(|_| session.kept.push(segment))
+        lanes[0].revoke(key).inspect_err(|_| session.kept.push(segment)).map(|()| true)
     }
 
     /// Nothing of the session can arrive any more, and it reads nothing.

@@ -139,12 +139,18 @@ impl Segments {
 
     /// Frees a segment. Nothing of its session can arrive in it any more, or its log has gone on.
     pub(crate) fn release(&mut self, area: &Area, segment: Segment) {
+        assert!(Self::is_granted(area, segment), "a segment is freed once");
         self.free_row(area, segment.row);
     }
 
     fn free_row(&mut self, area: &Area, row: u64) {
         area.set(at(row), 0);
         self.free.insert(row);
+    }
+
+    /// Whether a segment is one that is granted: its row may be another one's meanwhile.
+    fn is_granted(area: &Area, segment: Segment) -> bool {
+        area.number(at(segment.row)) == segment.number
     }
 }
 
