@@ -105,7 +105,7 @@ fn read_only_open_with_little_dram_is_refused() {
         open_in(files.clone(), dram, settings).map(|store| contents(&store).unwrap())
     };
     let before = files.names();
-    let refused = read_only(LITTLE).err().expect("no room for the log");
+    let refused = read_only(LITTLE).expect_err("no room for the log");
     assert!(matches!(refused, TieredError::Log { bytes } if bytes > 700 * 1500), "{refused:?}");
     assert!(refused.to_string().contains("open it for writing once"), "{refused}");
     assert_eq!(files.names(), before);
