@@ -263,6 +263,12 @@ impl<F: Files> Files for BoundedFiles<F> {
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         self.call(|below| below.sync_directory(directory))
     }
+    fn boot(&self) -> Option<u64> {
+        self.below.boot()
+    }
+    fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        self.below.identify(path)
+    }
     fn outlasts_power(&self) -> bool {
         self.below.outlasts_power()
     }

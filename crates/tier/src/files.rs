@@ -331,6 +331,15 @@ impl<M: MappedMedium> Files for PoolFiles<M> {
         Ok(())
     }
 
+    fn boot(&self) -> Option<u64> {
+        // What a crash of the machine leaves is the pool's matter.
+        None
+    }
+
+    fn identify(&self, _: &Path) -> io::Result<Option<(u64, u64)>> {
+        Ok(None)
+    }
+
     fn outlasts_power(&self) -> bool {
         M::VOLATILE_CACHE
     }

@@ -179,16 +179,11 @@ pub trait Files: Clone + Send + Sync + 'static {
 
     /// A number for this start of the machine. Bytes that a process wrote earlier under the same
     /// number are as it wrote them, synced or not. `None` if that cannot be told.
-    fn boot(&self) -> Option<u64> {
-        None
-    }
+    fn boot(&self) -> Option<u64>;
 
     /// What identifies the file or directory at `path`, whatever its name; another one has other
     /// numbers. `None` if the file system has no such.
-    fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
-        let _ = path;
-        Ok(None)
-    }
+    fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>>;
 
     /// Posts a text for processes that cannot open the file system while this one has it. Returns
     /// whether there is a place for such texts, and it was written.
