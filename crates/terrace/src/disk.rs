@@ -113,7 +113,6 @@ impl Options {
         settings.durability = self.durability;
         settings.read_only = self.read_only;
         settings.interval_ms = self.interval_ms();
-        settings.boot = self.boot_id.or_else(boot);
         let huge_pages = self.huge_pages;
         let pool: tiered::MakePool<Dram> = Box::new(move || {
             terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
@@ -135,12 +134,6 @@ impl Options {
 fn most_open_tables() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     (limit.unwrap_or(u64::MAX) / 4).clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)
-}
-
-/// The number of the machine's start.
-fn boot() -> Option<u128> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
 }
 
 /// A number that nobody can guess, for seeds of hash tables and the store's identity: the standard

@@ -17,12 +17,11 @@
 //! - `stripes`: the locks of keys; `read`, `write`, `commit`, `scan`.
 //! - `cache`: copies of hot records, and how DRAM is divided.
 //! - `flush`: how a block goes to the tier; `reclaim`: how dead records leave it.
-//! - `open`: recovery; `unnamed`: blocks that no edit names; `boot`: whether power was lost;
-//!   `maintain`: expiry, checks, checkpoints.
+//! - `open`: recovery; `unnamed`: blocks that no edit names; `maintain`: expiry, checks,
+//!   checkpoints.
 //! - `salvage`: what is left of a damaged store; `sound`: the records of a damaged file.
 
 mod block;
-mod boot;
 mod cache;
 mod commit;
 mod edit;

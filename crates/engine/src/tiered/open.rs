@@ -12,7 +12,6 @@
 //! repeated: a write that both a block and the log have has the same sequence number in both.
 
 use super::block::{self, Block, Blocks, Held};
-use super::boot;
 use super::edit::{Edit, Name, Plan};
 use super::entries::{Entries, Found};
 use super::large;
@@ -357,10 +356,6 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if self.settings.read_only {
             return Ok(());
         }
-        if let Some(boot) = self.settings.boot.filter(|_| self.files.outlasts_power()) {
-            // Without it, the next open takes it that power may have been lost.
-            let _ = boot::note(&self.files, self.path(), boot);
-        }
         if logged > 0 && self.settings.durability == Durability::None {
             self.leave_log()?;
         }
@@ -383,10 +378,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Returns how many bytes of writes the log has.
     fn recover_all(&mut self, plan: &Plan, entries: Entries<F>) -> Result<u64, TieredError> {
         let unnamed = unnamed::blocks(&self.files, (self.path(), self.id()), plan)?;
-        let outlasts = self.files.outlasts_power();
-        let is_same = |boot| boot::is_same(&self.files, self.path(), boot);
         // Then whatever was written is there.
-        let keeps_all = !outlasts || self.settings.boot.is_some_and(is_same);
+        let keeps_all = !self.files.outlasts_power();
         let (mut found, mut first_left, mut failed) = (Logged::default(), None, None);
         let mut torn = None;
         let mut each = |record: Record<'_>| {

@@ -53,8 +53,6 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
     /// A number that nobody can guess, another one each time.
     pub chance: u64,
-    /// A number that the machine's start has, another one after each, if it is known.
-    pub boot: Option<u128>,
 }
 
 impl Settings {
@@ -71,7 +69,6 @@ impl Settings {
             read_only: false,
             clock,
             chance,
-            boot: None,
         }
     }
 }

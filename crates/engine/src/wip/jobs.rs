@@ -224,11 +224,11 @@ impl<F: Files> Wip<F> {
         }
     }
 
-    /// Bytes that are to be kept for removals and jobs: the more, the larger the buckets that have
-    /// to be merged before room is free.
+    /// Bytes that are to be kept for removals and jobs. Room is free once a bucket was merged whole;
+    /// until then its tables stay, and what it has left is written beside them.
     fn reserve_wanted(&self) -> u64 {
-        let tables: u64 = self.state.load().buckets.iter().map(|bucket| bucket.bytes()).sum();
-        (tables / 16).min(self.settings.bucket_bytes())
+        let state = self.state.load();
+        state.buckets.iter().map(|bucket| bucket.bytes()).max().unwrap_or(0) / 4
     }
 
     /// Whether a job that met this error has room now, from what is kept for jobs.

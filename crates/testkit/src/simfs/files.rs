@@ -63,6 +63,11 @@ impl SimFs {
         Self { disk: Arc::new(Mutex::new(self.disk().clone())), unnamed: self.unnamed }
     }
 
+    /// The machine starts anew, and had written everything out.
+    pub fn restart(&self) {
+        self.disk().boots += 1;
+    }
+
     /// Lets files have at most `bytes` bytes together, counted by their lengths. A write beyond it
     /// is partial or fails with ENOSPC. Files removed and closed count no more.
     pub fn set_capacity(&self, bytes: u64) {
