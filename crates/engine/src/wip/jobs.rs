@@ -224,8 +224,8 @@ impl<F: Files> Wip<F> {
         }
     }
 
-    /// Bytes that are to be kept for removals and jobs. Room is free once a bucket was merged whole;
-    /// until then its tables stay, and what it has left is written beside them.
+    /// Bytes that are to be kept for removals and jobs. Room is free once a bucket was merged
+    /// whole; until then its tables stay, and what it has left is written beside them.
     fn reserve_wanted(&self) -> u64 {
         let state = self.state.load();
         state.buckets.iter().map(|bucket| bucket.bytes()).max().unwrap_or(0) / 4

@@ -416,8 +416,8 @@ fn transaction_that_loses_its_slot_has_no_effect() {
 /// They would make the loop wait, and all its clients.
 #[test]
 fn commands_that_ask_the_memory_node_are_long() {
-    let (_, mut client) = cluster();
     for line in ["DBSIZE", "SCAN 0", "KEYS *", "RANDOMKEY", "FLUSHALL", "FLUSHDB", "INFO"] {
+        let (_, mut client) = cluster();
         let (mut input, mut output) = (format!("{line}\r\n").into_bytes(), Vec::new());
         let flow = client.session.process_short(&mut input, &mut output, START_MS);
         assert_eq!((flow, output.len()), (Flow::Long, 0), "{line}");
