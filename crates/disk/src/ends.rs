@@ -22,6 +22,7 @@
 use crate::DiskError;
 use crate::codec::{Reader, checksum};
 use crate::log::Position;
+use crate::manifest::Manifest;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -164,6 +165,23 @@ impl<F: Files> Ends<F> {
         let noted = noted_in(files, &file, (&path, store))?;
         let noted = Mutex::new(Noted { boot, ..noted });
         Ok(Self(Some(Arc::new(Shared { file, path, store, noted }))))
+    }
+
+    /// As [`Ends::open`], for a store whose manifest keeps it, too. Nothing if there is none: it is
+    /// not written to.
+    ///
+    /// # Errors
+    /// As for [`Ends::open`].
+    pub fn beside(
+        manifest: Option<&mut Manifest<F>>,
+        files: &F,
+        directory: &Path,
+        store: u64,
+    ) -> Result<Self, DiskError> {
+        let Some(manifest) = manifest else { return Ok(Self(None)) };
+        let ends = Self::open(files, directory, store)?;
+        manifest.keep_ends(ends.clone());
+        Ok(ends)
     }
 
     /// Changes what is noted. It may fail unseen: then less is known later.

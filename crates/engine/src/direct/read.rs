@@ -127,8 +127,40 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Option<Record<'g>>, ReadError> {
         match self.word(guard, key)? {
             None => Ok(None),
-            Some(word) => self.live_record(guard, word),
+            Some(word) => self.present(guard, key, word),
         }
+    }
+
+    /// The record that a reader sees after a search for `key` that found `word`.
+    #[inline(always)]
+    fn present<'g>(
+        &self,
+        guard: &'g Guard<'_, M>,
+        key: &[u8],
+        word: u64,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        match self.live_record(guard, word)? {
+            None => self.confirm_absence(guard, key, word),
+            record => Ok(record),
+        }
+    }
+
+    /// Looks again for a key whose record has expired: another one may have taken its place after
+    /// the search and before the clock was read.
+    #[cold]
+    fn confirm_absence<'g>(
+        &self,
+        guard: &'g Guard<'_, M>,
+        key: &[u8],
+        mut word: u64,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        while let Some(newer) = self.word(guard, key)?.filter(|newer| *newer != word) {
+            if let Some(record) = self.live_record(guard, newer)? {
+                return Ok(Some(record));
+            }
+            word = newer;
+        }
+        Ok(None)
     }
 
     #[inline(always)]
@@ -160,7 +192,7 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Option<Record<'g>>, ReadError> {
         match word {
             None => self.find(guard, key),
-            Some(word) => self.live_record(guard, word),
+            Some(word) => self.present(guard, key, word),
         }
     }
 

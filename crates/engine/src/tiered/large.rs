@@ -16,6 +16,9 @@ use terrace_medium::MappedMedium;
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// Files that may wait for a sync, of each of which a descriptor is taken.
+const UNSYNCED_MAX: usize = 128;
+
 /// The path of a large value.
 pub(super) fn path_of(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:012}.large"))
@@ -33,10 +36,15 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         (self.memory().space.page_bytes() / 4).min(256 << 10)
     }
 
-    /// Writes a large value.
+    /// Writes a large value. Those that wait for a sync stay open: if they are many, they are
+    /// synced first.
     pub(super) fn write_large(&self, value: &[u8]) -> Result<LargeValue, WriteError> {
         cold::may_wait().map_err(DiskError::room("write", self.path()))?;
         self.standing.check_place(&self.directory)?;
+        let waiting = self.unsynced.read().unwrap_or_else(PoisonError::into_inner).len();
+        if waiting >= UNSYNCED_MAX {
+            self.sync_large()?;
+        }
         let number = self.next_file.fetch_add(1, Relaxed);
         let path = path_of(self.path(), number);
         let write = || {

@@ -222,14 +222,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let directory = Directory::open(&files, path, NAME, settings.read_only)?;
         let store = directory.identity().store;
         let (plan, mut manifest) = read_plan(&files, path, store, settings.read_only)?;
-        let ends = match &mut manifest {
-            Some(manifest) => {
-                let ends = Ends::open(&files, path, store)?;
-                manifest.keep_ends(ends.clone());
-                ends
-            }
-            None => Ends::default(),
-        };
+        let ends = Ends::beside(manifest.as_mut(), &files, path, store)?;
         if !(12..=30).contains(&plan.block_shift) {
             return Err(DiskError::corrupt(path, 0, "the manifest tells no size of blocks").into());
         }

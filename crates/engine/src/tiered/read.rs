@@ -244,16 +244,19 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// The present entry of a key.
     pub(super) fn find_live(&self, probe: &[u8]) -> Result<Option<Live>, ReadError> {
-        let mut missed = None;
+        let mut seen = None;
         for looks in 0..LOOKS_MAX {
             let Some(copied) = self.find(probe)? else { return Ok(None) };
             let (seq, damage) = (copied.seq, self.missing_large(&copied.inline));
-            if let Some(live) = self.live(copied)? {
-                return Ok(live);
+            let is_tombstone = copied.shape.kind == Kind::Tombstone;
+            let live = self.live(copied)?;
+            if is_tombstone || matches!(live, Some(Some(_))) {
+                return Ok(live.flatten());
             }
-            // Its file goes when the version does.
-            if missed.replace(seq) == Some(seq) {
-                return Err(damage.into());
+            // Its file goes when the version does. One that has expired may have been replaced
+            // after the search and before the clock was read.
+            if seen.replace(seq) == Some(seq) {
+                return live.ok_or_else(|| damage.into());
             }
             relax(looks);
         }

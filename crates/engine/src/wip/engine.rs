@@ -1,6 +1,7 @@
 //! The operations of every engine.
 
 use super::range::Range;
+use super::read::Hit;
 use super::store::Wip;
 use crate::draft::Draft;
 use crate::engine::{Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write};
@@ -28,12 +29,15 @@ impl<F: Files> Wip<F> {
         if let Err(forked) = self.standing.check_process() {
             return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into())));
         }
+        // Before the snapshot: what has expired by then was the present version.
+        let now = self.settings.clock.now_ms();
         let snapshot = self.snapshots.take(&self.visible);
         let state = self.state.load_full();
         for (nth, key) in keys.iter().enumerate() {
             match self.find(&state, key, snapshot.seq) {
                 Ok(hit) => {
-                    let live = self.live(hit);
+                    let live = hit.and_then(Hit::into_live);
+                    let live = live.filter(|live| live.expires_at.is_none_or(|at| at > now));
                     each(nth, Ok(live.as_ref().map(Live::entry)));
                 }
                 Err(error) => each(nth, Err(error)),

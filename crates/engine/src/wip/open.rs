@@ -130,14 +130,7 @@ impl<F: Files> Wip<F> {
         let directory = Directory::open(&files, path, NAME, settings.read_only)?;
         let store = directory.identity().store;
         let (plan, mut manifest) = read_plan(&files, path, store, settings.read_only)?;
-        let ends = match &mut manifest {
-            Some(manifest) => {
-                let ends = Ends::open(&files, path, store)?;
-                manifest.keep_ends(ends.clone());
-                ends
-            }
-            None => Ends::default(),
-        };
+        let ends = Ends::beside(manifest.as_mut(), &files, path, store)?;
         let cache = TableCache::new(settings.memory / 2);
         let chance = AtomicU64::new(settings.chance);
         if !settings.read_only {

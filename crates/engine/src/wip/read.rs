@@ -34,7 +34,7 @@ impl Hit {
         }
     }
 
-    fn into_live(self) -> Option<Live> {
+    pub(super) fn into_live(self) -> Option<Live> {
         match self {
             Self::Memory(MemItem { seq, entry }) => {
                 entry.map(|(value, expires_at)| Live { seq, value, expires_at })
@@ -101,13 +101,23 @@ impl<F: Files> Wip<F> {
         expires_at.is_some_and(|at| at <= self.settings.clock.now_ms())
     }
 
-    /// The version if it is live.
-    pub(super) fn live(&self, hit: Option<Hit>) -> Option<Live> {
-        hit.and_then(Hit::into_live).filter(|live| !self.has_expired(live.expires_at))
+    /// The present entry of `key`.
+    pub(super) fn find_live(&self, key: &[u8]) -> Result<Option<Live>, ReadError> {
+        let mut expired = None;
+        loop {
+            let Some(live) = self.newest(key)?.and_then(Hit::into_live) else { return Ok(None) };
+            if !self.has_expired(live.expires_at) {
+                return Ok(Some(live));
+            }
+            // Another version may have come after the search and before the clock was read.
+            if expired.replace(live.seq) == Some(live.seq) {
+                return Ok(None);
+            }
+        }
     }
 
     pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        Ok(self.live(self.newest(key)?).map(Live::into_value))
+        Ok(self.find_live(key)?.map(Live::into_value))
     }
 
     /// The state of a key. `removals` is the count from before it was looked up.

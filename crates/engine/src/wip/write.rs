@@ -137,7 +137,7 @@ impl<F: Files> Wip<F> {
     pub(super) fn remove_key(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
         loop {
             let since = self.visible.load(Acquire);
-            if self.live(self.newest(key)?).is_none() {
+            if self.find_live(key)?.is_none() {
                 self.standing.check_writable()?;
                 return Ok(false);
             }
@@ -156,7 +156,7 @@ impl<F: Files> Wip<F> {
             let since = self.visible.load(Acquire);
             let mut present = Vec::new();
             for &key in &distinct {
-                if self.live(self.newest(key)?).is_some() {
+                if self.find_live(key)?.is_some() {
                     present.push(Draft::removal(key));
                 }
             }
@@ -177,7 +177,7 @@ impl<F: Files> Wip<F> {
         self.standing.check_writable()?;
         loop {
             let since = self.visible.load(Acquire);
-            let live = self.live(self.newest(key)?);
+            let live = self.find_live(key)?;
             let entry = live.as_ref().map(crate::entry::Live::entry);
             let changed = change(entry);
             let content = match &changed {
@@ -235,7 +235,7 @@ impl<F: Files> Wip<F> {
     /// The values of the keys whose expiry changes.
     fn values_to_keep(&self, writes: &[Write<'_>]) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
         let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
-        expiring.map(|write| Ok(self.live(self.newest(write.key)?).map(|live| live.value))).collect()
+        expiring.map(|write| Ok(self.find_live(write.key)?.map(|live| live.value))).collect()
     }
 
     /// Waits until the log up to `end` survives what was promised.

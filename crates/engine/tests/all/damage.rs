@@ -125,9 +125,7 @@ fn damaged(files: &SimFs, path: &Path, older: &Disk, damage: Damage) -> Option<S
 
 /// What is wrong if neither an error nor a finding names the file, though something is lost.
 fn unnamed<S: Subject>(files: &SimFs, durability: Durability, model: &Model, name: &str) -> Option<String> {
-    // A log that names a damaged large value may be named in its place.
-    let names =
-        |text: &str| text.contains(name) || name.ends_with(".large") && text.contains(".log is damaged");
+    let names = |text: &str| text.contains(name);
     let store = match S::open(files.clone(), PATH, S::small(durability, &clock())) {
         Ok(store) => store,
         Err(error) if names(&error.to_string()) => return None,

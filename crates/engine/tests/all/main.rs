@@ -3,6 +3,7 @@
 mod costs;
 mod damage;
 mod evict;
+mod expiring;
 mod grown;
 mod limits;
 mod place;

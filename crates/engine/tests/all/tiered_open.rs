@@ -1,7 +1,7 @@
 //! Tests: opens of the tiered engine whose DRAM does not suffice for the log, with an end in the
 //! middle of them; and stores without a log.
 
-use crate::subject::clock;
+use crate::subject::{OfTiered, Subject, clock};
 use crate::tiered::{create, settings};
 use crate::wip::{Model, PATH};
 use crate::wip_script::contents;
@@ -228,5 +228,19 @@ fn removed_keys_stay_away_when_the_log_is_left() {
         assert_eq!(store.len().get(), 26, "{durability:?}");
         assert_eq!(*store.get(b"large").unwrap().unwrap(), [2; 3000], "{durability:?}");
         assert!(store.warnings().is_empty(), "{:?}", store.warnings());
+    }
+}
+
+/// Large values that no sync has reached yet do not use up the files that may be open.
+#[test]
+fn unsynced_large_values_take_few_descriptors() {
+    for durability in [Durability::None, Durability::Process] {
+        let files = Faulty::limited(SimFs::new(["/data"]), 200);
+        let store = OfTiered::create(files.clone(), PATH, of(durability)).unwrap();
+        (0..400u32).for_each(|number| put(&store, &number.to_le_bytes(), &[number as u8; 3000]));
+        assert!(files.open_files() < 160, "{durability:?}: {}", files.open_files());
+        for number in 0..400u32 {
+            assert_eq!(*store.get(&number.to_le_bytes()).unwrap().unwrap(), [number as u8; 3000]);
+        }
     }
 }

@@ -1,0 +1,97 @@
+//! Tests: a key that is replaced while a reader looks at its expired entry is never absent.
+
+use crate::place::{Disk, Place};
+use crate::subject::{OfTiered, OfWip, Subject};
+use crate::wip::PATH;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use terrace_engine::direct::{Direct, Key};
+use terrace_engine::{Change, Clock, Durability, Durably, Engine, ManualClock, Put};
+use terrace_index::Bytes;
+use terrace_index::hash::Clht;
+use terrace_medium::Shm;
+use terrace_pool::{Pool, PoolOptions};
+
+const KEY: &[u8] = b"key";
+const EXPIRES: u64 = 2000;
+
+/// A clock that stands just before the expiry. The first time that it is read while it is armed, a
+/// writer replaces the key by an entry without expiry, and then the expiry passes.
+#[derive(Default)]
+struct Replacing {
+    store: OnceLock<Arc<dyn Engine>>,
+    is_armed: AtomicBool,
+    has_passed: AtomicBool,
+}
+
+impl Clock for Replacing {
+    fn now_ms(&self) -> u64 {
+        if self.is_armed.swap(false, Relaxed) {
+            self.store
+                .get()
+                .unwrap()
+                .put(Put { key: KEY, value: b"new", expires_at: None }, Durably::Store)
+                .unwrap();
+            self.has_passed.store(true, Relaxed);
+        }
+        if self.has_passed.load(Relaxed) { EXPIRES + 1 } else { EXPIRES - 1 }
+    }
+}
+
+/// What `read` sees of a key that is replaced just before it expires, while `read` runs.
+fn seen<T>(clock: &Arc<Replacing>, store: &Arc<dyn Engine>, read: impl Fn(&dyn Engine) -> T) -> T {
+    clock.has_passed.store(false, Relaxed);
+    store.put(Put { key: KEY, value: b"old", expires_at: Some(EXPIRES) }, Durably::Store).unwrap();
+    let _ = clock.store.set(Arc::clone(store));
+    clock.is_armed.store(true, Relaxed);
+    let seen = read(&**store);
+    clock.is_armed.store(false, Relaxed);
+    seen
+}
+
+fn check(clock: &Arc<Replacing>, store: Arc<dyn Engine>) {
+    let present = seen(clock, &store, |store| store.get(KEY).unwrap().map(|value| value.to_vec()));
+    assert!(present.is_some(), "get");
+    let present = seen(clock, &store, |store| {
+        let mut present = false;
+        store.get_many(&[KEY], &mut |_, entry| present = entry.unwrap().is_some());
+        present
+    });
+    assert!(present, "get_many");
+}
+
+#[test]
+fn replaced_key_is_present_in_a_pool() {
+    let clock = Arc::new(Replacing::default());
+    let pool: Pool<Shm> = PoolOptions::anonymous().size(16 << 20).create().unwrap();
+    let settings = terrace_engine::direct::Settings { clock: clock.clone(), ..crate::costs::settings(1000) };
+    check(&clock, Arc::new(Direct::open::<Clht<_, Bytes<Key>>>(pool, settings).unwrap()));
+}
+
+#[test]
+fn replaced_key_is_present_on_a_disk() {
+    let clock = Arc::new(Replacing::default());
+    let mut settings = OfWip::small(Durability::Process, &Arc::new(ManualClock::at(0)));
+    settings.clock = clock.clone();
+    let store: Arc<dyn Engine> = Arc::new(OfWip::create(Disk::new().files(), PATH, settings).unwrap());
+    check(&clock, Arc::clone(&store));
+    // A decision not to write is a read, too.
+    let seen = seen(&clock, &store, |store| {
+        let mut entries = Vec::new();
+        let mut keep = |entry: Option<terrace_engine::Entry<'_>>| {
+            entries.push(entry.is_some());
+            Change::Keep
+        };
+        store.modify(KEY, &mut keep, Durably::Store).unwrap();
+        entries
+    });
+    assert_eq!(seen.last(), Some(&true));
+}
+
+#[test]
+fn replaced_key_is_present_on_tiers() {
+    let clock = Arc::new(Replacing::default());
+    let mut settings = OfTiered::small(Durability::Process, &Arc::new(ManualClock::at(0)));
+    settings.clock = clock.clone();
+    check(&clock, Arc::new(OfTiered::create(Disk::new().files(), PATH, settings).unwrap()));
+}
