@@ -1,6 +1,7 @@
 //! The serving node as an engine, so that the server above it is the one of every store.
 
 use super::node::{Node, lock};
+use super::pending::Copied;
 use super::read::Key;
 use super::write::check_sizes;
 use crate::message::{Item, ToMemory, ToServing};
@@ -16,6 +17,14 @@ use terrace_engine::{
 const SWEPT: u32 = 512;
 /// Times that a snapshot is read without locks.
 const TRIES: u32 = 3;
+
+/// Most keys of a page that the serving node makes: those that were put since all was cleared.
+const SINCE_CLEAR_MAX: u64 = 4096;
+
+fn item(copied: &Copied, values: bool) -> Item {
+    let value = if values { copied.value() } else { &[] };
+    Item { key: copied.key().to_vec(), value: value.to_vec(), expires_at: copied.expires_at }
+}
 
 /// The engine of a serving node.
 pub(super) struct Serving {
@@ -36,7 +45,13 @@ impl Serving {
     fn page(&self, cursor: u64, at_least: u32, values: bool) -> Result<(Vec<Item>, u64), ReadError> {
         let session = self.node.any_session()?;
         let unavailable = |error: WriteError| ReadError::Unavailable(error.to_string());
+        // The memory node scans once it has merged everything, and a clear takes it a while.
+        let keys = session.pending.keys_since_clear(&self.node.served(), SINCE_CLEAR_MAX);
         session.settle(session.logs.ticket()).map_err(unavailable)?;
+        if let Some(keys) = keys {
+            self.node.confirm_lease()?;
+            return Ok((keys.iter().map(|copied| item(copied, values)).collect(), 0));
+        }
         let durable = session.logs.durable();
         let answer = session.ask(|id| ToMemory::Scan { id, cursor, at_least, values, durable });
         match answer.map_err(ReadError::Unavailable)? {

@@ -80,6 +80,13 @@ struct Unmerged {
     entry: Option<Copied>,
 }
 
+impl Unmerged {
+    /// Whether it has a key of one of these slots, which are in order.
+    fn is_key_of(&self, slots: &[u16]) -> bool {
+        self.entry.is_some() && slots.binary_search(&self.slot).is_ok()
+    }
+}
+
 struct Written {
     lsn: u64,
     stripe: usize,
@@ -263,6 +270,29 @@ impl Pending {
     /// Number of keys of these slots, if all of them were cleared and no clear is merged yet: then
     /// the keys that were put since are all there are.
     pub(super) fn count_since_clear(&self, slots: &[u16]) -> Option<u64> {
+        let has_key = |unmerged: &&Unmerged| unmerged.is_key_of(slots);
+        let count = |stripe: &Stripe| lock(&stripe.table).values().filter(has_key).count() as u64;
+        self.while_cleared(slots, || self.stripes.iter().map(count).sum())
+    }
+
+    /// The keys that [`Pending::count_since_clear`] counts, with their values, if there are at most
+    /// so many.
+    pub(super) fn keys_since_clear(&self, slots: &[u16], most: u64) -> Option<Vec<Copied>> {
+        self.count_since_clear(slots).filter(|count| *count <= most)?;
+        let mut keys = Vec::new();
+        self.while_cleared(slots, || {
+            for stripe in &self.stripes {
+                let table = lock(&stripe.table);
+                let of_slots = table.values().filter(|unmerged| unmerged.is_key_of(slots));
+                keys.extend(of_slots.filter_map(|unmerged| unmerged.entry.clone()));
+            }
+        })?;
+        Some(keys)
+    }
+
+    /// What `look` finds if all of these slots were cleared and no clear is merged, before and
+    /// after it.
+    fn while_cleared<T>(&self, slots: &[u16], look: impl FnOnce() -> T) -> Option<T> {
         let is_cleared = |slot: &u16| {
             // ORDER: pairs with the stores in `merged`.
             let merged = self.shards[self.shard_of(*slot)].merged.load(Acquire);
@@ -271,12 +301,9 @@ impl Pending {
         if slots.is_empty() || !slots.iter().all(is_cleared) {
             return None;
         }
-        let has_key =
-            |unmerged: &&Unmerged| unmerged.entry.is_some() && slots.binary_search(&unmerged.slot).is_ok();
-        let count = |stripe: &Stripe| lock(&stripe.table).values().filter(has_key).count() as u64;
-        let keys = self.stripes.iter().map(count).sum();
+        let found = look();
         // What is merged meanwhile leaves the tables.
-        slots.iter().all(is_cleared).then_some(keys)
+        slots.iter().all(is_cleared).then_some(found)
     }
 
     /// Number of keys with unmerged writes.
@@ -312,6 +339,9 @@ mod tests {
         apply(keys[1], 3, put(keys[1]));
         apply(keys[1], 4, None);
         assert_eq!(pending.count_since_clear(&slots), Some(1));
+        let keys_since = |most| pending.keys_since_clear(&slots, most);
+        assert_eq!(keys_since(1), Some(vec![Copied::new(b"a", b"value", None)]));
+        assert_eq!(keys_since(0), None);
         assert_eq!(pending.count_since_clear(&[]), None);
         pending.merged(&[1, 2]);
         assert_eq!(pending.count_since_clear(&slots), None, "a clear is merged");

@@ -129,9 +129,12 @@ fn cleared_store_is_empty_at_once_and_stays_so() {
     store.clear().unwrap();
     assert!((0..1000).all(|nth| store.get(format!("key {nth}")).unwrap().is_none()));
     assert!(store.get(b"unmerged").unwrap().is_none());
+    assert_eq!(store.keys().count(), 0);
     store.put(b"key 7", b"new").unwrap();
     assert_eq!(store.len(), 1);
     assert!(store.get(b"key 7").unwrap().unwrap() == b"new");
+    let keys: Vec<_> = store.keys().map(|key| key.unwrap().to_vec()).collect();
+    assert_eq!(keys, [b"key 7"]);
 }
 
 #[test]
