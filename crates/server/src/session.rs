@@ -92,6 +92,8 @@ pub struct Session {
     cold_runs: u32,
     /// Whether the next command waits for its cold reads itself.
     waits: bool,
+    /// See [`Session::has_writes_ahead`].
+    has_writes_ahead: bool,
     /// Whether the session has its own counters of commands, not those of an event loop.
     owns_counters: bool,
 }
@@ -116,7 +118,16 @@ impl Session {
     ) -> Session {
         let state = State::new(&shared, peer, now_ms, counters);
         let (parser, cold) = (Parser::new(), ColdReads::default());
-        Session { shared, parser, state, cold, cold_runs: 0, waits: false, owns_counters: false }
+        Session {
+            shared,
+            parser,
+            state,
+            cold,
+            cold_runs: 0,
+            waits: false,
+            has_writes_ahead: false,
+            owns_counters: false,
+        }
     }
 
     /// Exchanges the counters with those of the thread that calls [`Session::process`] next.
@@ -198,6 +209,11 @@ impl Session {
         &mut self.cold
     }
 
+    /// Whether the commands at which the last call has stopped may write.
+    pub(crate) fn has_writes_ahead(&self) -> bool {
+        self.has_writes_ahead
+    }
+
     /// Makes the next command wait for its cold reads itself.
     pub(crate) fn wait_next(&mut self) {
         self.waits = true;
@@ -258,13 +274,26 @@ impl Session {
                 let is_exec = places[nth].is_some_and(|place| table::TABLE[place].name == "exec");
                 let flow = self.put_off(cold, is_exec);
                 if let Some(flow) = flow {
-                    return (nth, Ok(flow));
+                    return self.stop_at(nth, flow, &places[..whole]);
                 }
             } else if let Err(flow) = executed {
-                return (nth, Ok(flow));
+                return self.stop_at(nth, flow, &places[..whole]);
             }
         }
         (nth, Ok(Flow::More))
+    }
+
+    fn stop_at(
+        &mut self,
+        nth: usize,
+        flow: Flow,
+        places: &[Option<usize>],
+    ) -> (usize, Result<Flow, ProtocolError>) {
+        let mut ahead = places[nth..].iter().flatten();
+        // What is not parsed yet may write.
+        self.has_writes_ahead =
+            places.len() == LOOKAHEAD || ahead.any(|place| run::writes(table::TABLE[*place]));
+        (nth, Ok(flow))
     }
 
     /// Executes the next command, or some that can be grouped. Returns how many, or the next step

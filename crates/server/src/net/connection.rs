@@ -201,6 +201,11 @@ impl Connection {
         self.half_closed
     }
 
+    /// As [`Connection::is_half_closed`], by a look at the socket.
+    pub(super) fn has_closed(&self) -> bool {
+        self.half_closed || self.stream.is_closed()
+    }
+
     /// Executes the input and writes replies, for at most [`ROUNDS`] rounds.
     pub(super) fn serve(&mut self, turn: &mut Turn<'_>) -> Next {
         if self.writable && !self.held && !self.flush(turn) {

@@ -1,6 +1,7 @@
 //! The event loop: waits for events, gives each connection its turn, and checks timeouts.
 
 use std::{
+    collections::HashSet,
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -53,6 +54,10 @@ pub(crate) struct EventLoop {
     answered: u64,
     /// Polls since it was asked about the next one.
     polls: usize,
+    /// Connections whose sessions are lent with writes: see [`Session::has_writes_ahead`].
+    lent: HashSet<usize>,
+    /// The round about which the loop answers once such a session is back.
+    waits_for_lent: u64,
     checked_at: u64,
     /// When loop 0 next measures the used memory.
     peak_at: u64,
@@ -108,6 +113,8 @@ impl EventLoop {
             acceptor: None,
             answered: 0,
             polls: 0,
+            lent: HashSet::new(),
+            waits_for_lent: 0,
             checked_at: coarse_ms(),
             peak_at: 0,
         }
@@ -159,7 +166,8 @@ impl EventLoop {
 
     /// How long the poll may wait for events.
     fn poll_timeout(&self, now: u64, asked: u64) -> Duration {
-        if !self.again.is_empty() || asked != self.answered {
+        let owes_answer = asked != self.answered && asked != self.waits_for_lent;
+        if !self.again.is_empty() || owes_answer {
             return Duration::ZERO;
         }
         if !self.later.is_empty() {
@@ -233,7 +241,7 @@ impl EventLoop {
     }
 
     /// Answers about a round of arrivals, once all is executed that had arrived before it, at least
-    /// of connections that their clients have closed.
+    /// of connections that their clients have closed. Scripts that take long are not waited for.
     fn answer(&mut self, asked: u64, events: &Events) {
         if asked == self.answered {
             return;
@@ -241,11 +249,17 @@ impl EventLoop {
         self.polls += 1;
         // The poll reports in the order of arrival, each connection once.
         let is_all = events.iter().count() < EVENTS || self.polls > self.connections.len() / EVENTS + 1;
-        let is_closed = |key: &usize| self.connections.get(*key).is_some_and(Connection::is_half_closed);
-        if is_all && !self.again.iter().any(is_closed) {
-            (self.answered, self.polls) = (asked, 0);
-            self.hub.answer(self.number, asked);
+        // By a look at the sockets: no event has come yet for those that this turn has let in.
+        let has_closed = |key: &usize| self.connections.get(*key).is_some_and(Connection::has_closed);
+        if !is_all || self.again.iter().any(has_closed) {
+            return;
         }
+        if self.lent.iter().any(has_closed) {
+            self.waits_for_lent = asked;
+            return;
+        }
+        (self.answered, self.polls) = (asked, 0);
+        self.hub.answer(self.number, asked);
     }
 
     /// Lets connections in for which all loops have answered.
@@ -316,6 +330,7 @@ impl EventLoop {
     fn resume(&mut self, jobs: Vec<Job>, turn: &mut Turn<'_>) {
         for job in jobs {
             let key = job.owner.1;
+            self.lent.remove(&key);
             // The connection still exists, unless registering it with the poll failed.
             let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_with_worker()) else {
                 continue;
@@ -344,13 +359,18 @@ impl EventLoop {
             Next::Close => return self.close(key),
             Next::Again => self.again.push(key),
             Next::Later => self.put_off(key),
-            Next::Long => self.workers.submit(connection.lend_session((self.number, key))),
+            Next::Long => {
+                let job = connection.lend_session((self.number, key));
+                note_lent(&mut self.lent, &job);
+                self.workers.submit(job);
+            }
             Next::Script if self.shared.scripts.take_thread() => {
                 self.script_workers.submit(connection.lend_session((self.number, key)));
             }
             Next::Script => self.put_off(key),
             Next::Cold => {
                 let mut job = connection.lend_session((self.number, key));
+                note_lent(&mut self.lent, &job);
                 count(&self.shared.stats.parked);
                 match &mut self.cold {
                     Some(cold) => cold.park(job),
@@ -501,6 +521,12 @@ impl EventLoop {
         }
         self.add_counts(turn);
         Ok(())
+    }
+}
+
+fn note_lent(lent: &mut HashSet<usize>, job: &Job) {
+    if job.session.has_writes_ahead() {
+        lent.insert(job.owner.1);
     }
 }
 

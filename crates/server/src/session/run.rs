@@ -97,7 +97,7 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
 }
 
 /// Whether a command may write, by itself or by what it executes.
-fn writes(command: &Command) -> bool {
+pub(super) fn writes(command: &Command) -> bool {
     command.has(flag::WRITE) || ["exec", "eval", "evalsha"].contains(&command.name)
 }
 

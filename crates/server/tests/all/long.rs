@@ -149,8 +149,9 @@ fn client_closed_during_its_command_is_removed() {
     let mut long = server.connect();
     long.write_all(&with_all_keys("DEL", None)).unwrap();
     worker.wait();
-    drop(long);
     let mut other = server.connect();
+    ask(&mut other, b"PING\r\n", b"+PONG\r\n");
+    drop(long);
     ask(&mut other, b"PING\r\n", b"+PONG\r\n");
     worker.release();
     // The next long command runs on the same worker, after the first.
@@ -158,6 +159,42 @@ fn client_closed_during_its_command_is_removed() {
     while server.shared.clients.len() > 1 {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn write_behind_a_long_command_comes_before_later_connections() {
+    let (server, gate) = running();
+    let mut other = server.connect();
+    ask(&mut other, b"PING\r\n", b"+PONG\r\n");
+    let worker = gate.arm();
+    let mut gone = server.connect();
+    gone.write_all(&[with_all_keys("EXISTS", None), command(&[b"SET", b"key", b"stale"])].concat()).unwrap();
+    worker.wait();
+    drop(gone);
+    let mut last = server.connect();
+    last.write_all(&command(&[b"SET", b"key", b"final"])).unwrap();
+    // Time for the loop to execute it, if it does not wait.
+    for _ in 0..50 {
+        ask(&mut other, b"PING\r\n", b"+PONG\r\n");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    worker.release();
+    expect(&mut last, b"+OK\r\n");
+    // The next long command runs on the same worker, after the first.
+    ask(&mut other, &with_all_keys("EXISTS", None), format!(":{KEYS}\r\n").as_bytes());
+    ask(&mut other, b"GET key\r\n", b"$5\r\nfinal\r\n");
+}
+
+#[test]
+fn reads_of_a_closed_connection_hold_up_nobody() {
+    let (server, gate) = running();
+    let worker = gate.arm();
+    let mut gone = server.connect();
+    gone.write_all(&with_all_keys("EXISTS", None)).unwrap();
+    worker.wait();
+    drop(gone);
+    ask(&mut server.connect(), b"SET key value\r\n", b"+OK\r\n");
+    worker.release();
 }
 
 #[test]
