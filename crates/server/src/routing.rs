@@ -21,6 +21,9 @@ pub trait Routing: Send + Sync {
     /// function says then.
     fn place(&self, slot: u16, asking: bool) -> Place;
 
+    /// How many slots have come to this node so far. A slot is counted before it is served.
+    fn arrivals(&self) -> u64;
+
     /// The cluster as this node knows it: the same `Arc` until that changes.
     fn shape(&self) -> Arc<Shape>;
 

@@ -219,6 +219,11 @@ impl Session {
         self.waits = true;
     }
 
+    /// The client has closed the connection already. `arrivals`: from when it was accepted.
+    pub(crate) fn note_closed(&mut self, arrivals: u64) {
+        self.state.closed_before = Some(arrivals);
+    }
+
     /// The client's id.
     pub fn id(&self) -> u64 {
         self.state.client.id

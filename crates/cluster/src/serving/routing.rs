@@ -77,6 +77,10 @@ impl Routing for Known {
         }
     }
 
+    fn arrivals(&self) -> u64 {
+        self.node.slots.arrivals()
+    }
+
     fn shape(&self) -> Arc<Shape> {
         Arc::clone(&self.view.load().shape)
     }

@@ -32,6 +32,8 @@ pub(super) struct Slots {
     words: Box<[AtomicU32]>,
     lease_until: AtomicU64,
     writes: Box<[AtomicU64]>,
+    /// Slots that have come to be served.
+    arrivals: AtomicU64,
 }
 
 impl Slots {
@@ -40,6 +42,7 @@ impl Slots {
             words: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
             lease_until: AtomicU64::new(0),
             writes: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            arrivals: AtomicU64::new(0),
         }
     }
 
@@ -59,10 +62,20 @@ impl Slots {
             Slot::Held => 1,
             Slot::Served => 2,
         };
+        if state == Slot::Served {
+            // ORDER: before the word, which pairs with the load there.
+            self.arrivals.fetch_add(1, Relaxed);
+        }
         let generation = word.generation().wrapping_add(1);
         // ORDER: pairs with the load in `word`.
         self.words[usize::from(slot)].store(generation << 2 | bits, Release);
         true
+    }
+
+    /// How many slots have come to be served.
+    pub(super) fn arrivals(&self) -> u64 {
+        // ORDER: behind the load in `word`, with which a slot is seen as served.
+        self.arrivals.load(Relaxed)
     }
 
     pub(super) fn set_lease(&self, until: Duration) {

@@ -152,7 +152,7 @@ impl Acceptor {
             let stream = Stream::Tcp(stream);
             let peer =
                 Peer { address: address.to_string(), local_address, fd: stream.raw_fd(), is_unix: false };
-            return Ok(NewConnection { stream, peer });
+            return Ok(NewConnection { stream, peer, arrivals: 0 });
         }
         let Some((listener, path)) = &self.listeners.unix else {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -160,10 +160,10 @@ impl Acceptor {
         let stream = Stream::Unix(listener.accept()?.0);
         let address = format!("{}:0", path.display());
         let peer = Peer { local_address: address.clone(), address, fd: stream.raw_fd(), is_unix: true };
-        Ok(NewConnection { stream, peer })
+        Ok(NewConnection { stream, peer, arrivals: 0 })
     }
 
-    fn admit(&mut self, new: NewConnection, shared: &Shared, hub: &Hub) {
+    fn admit(&mut self, mut new: NewConnection, shared: &Shared, hub: &Hub) {
         let most = usize::try_from(shared.config.number(Key::MaxClients)).unwrap_or(usize::MAX);
         if !hub.try_add_connection(most) {
             // Log one in 1000 of these.
@@ -179,6 +179,7 @@ impl Acceptor {
         }
         add(&shared.stats.connections, 1);
         set_tcp_options(&new.stream, shared.config.number(Key::TcpKeepalive));
+        new.arrivals = shared.routing.as_ref().map_or(0, |routing| routing.arrivals());
         self.behind.push(new);
     }
 

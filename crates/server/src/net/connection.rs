@@ -594,7 +594,7 @@ mod tests {
         server.set_nonblocking(true).unwrap();
         let stream = Stream::Unix(mio::net::UnixStream::from_std(server));
         let session = Session::new(Arc::clone(shared), Peer::default(), 1);
-        (Connection::new(NewConnection { stream, peer: Peer::default() }, session, now), client)
+        (Connection::new(NewConnection { stream, peer: Peer::default(), arrivals: 0 }, session, now), client)
     }
 
     /// Sends a line, and checks the beginning of the reply.

@@ -397,7 +397,11 @@ impl EventLoop {
     fn admit(&mut self, new_connections: Vec<NewConnection>, turn: &mut Turn<'_>) {
         for new in new_connections {
             let (shared, commands) = (Arc::clone(&self.shared), Arc::clone(&self.commands));
-            let session = Session::with_counters(shared, new.peer.clone(), unix_ms(), commands);
+            let is_of_cluster = shared.routing.is_some();
+            let mut session = Session::with_counters(shared, new.peer.clone(), unix_ms(), commands);
+            if is_of_cluster && new.stream.is_closed() {
+                session.note_closed(new.arrivals);
+            }
             let entry = self.connections.vacant_entry();
             let mut connection = Connection::new(new, session, turn.now);
             let key = entry.key();

@@ -18,6 +18,8 @@ use crate::session::Peer;
 pub(super) struct NewConnection {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
+    /// [`Routing::arrivals`](crate::routing::Routing::arrivals) when it was accepted.
+    pub(super) arrivals: u64,
 }
 
 /// The loops' shared state. One per server.

@@ -33,6 +33,11 @@ pub(super) fn check(
     };
     let Some(slot) = slot.map_err(Refusal::Failure)? else { return Ok(None) };
     match routing.place(slot, cx.state.asking) {
+        // The slot may have come after the command. Another node may have answered for it in
+        // between, also to the client that has gone.
+        Place::Here if cx.state.closed_before.is_some_and(|arrivals| arrivals != routing.arrivals()) => {
+            return Err(Refusal::Failure(Failure::NotOwner { slot }));
+        }
         Place::Here if cx.shared.lines.may_go(slot, cx.state.in_line.as_ref(), cx.now_ms) => {}
         // EXEC will wait.
         Place::Here | Place::Held if is_queued => {}

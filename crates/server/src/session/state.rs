@@ -52,6 +52,9 @@ pub struct State {
     pub(crate) held_since: Option<u64>,
     /// The next command's place among those that wait for its slot.
     pub(super) in_line: Option<InLine>,
+    /// For a connection that its client had closed before it was let in: how many slots had come to
+    /// this node when it was accepted.
+    pub(super) closed_before: Option<u64>,
     /// Whether a script that takes long is put off: the thread serves other connections, too.
     pub(crate) may_put_off: bool,
     /// The next step, because the current command was put off and had no effect.
@@ -80,6 +83,7 @@ impl State {
             is_alone: false,
             held_since: None,
             in_line: None,
+            closed_before: None,
             may_put_off: false,
             put_off: None,
             alone_next: false,
@@ -88,10 +92,10 @@ impl State {
     }
 
     /// Whether commands are executed at once, and as usual: the client is authenticated, not inside
-    /// MULTI, and has sent neither ASKING nor CLIENT NO-TOUCH.
+    /// MULTI, has sent neither ASKING nor CLIENT NO-TOUCH, and has not gone.
     pub(super) fn is_plain(&self) -> bool {
         // ORDER: Relaxed: only this thread changes it.
-        let is_usual = !self.asking && !self.client.no_touch.load(Relaxed);
+        let is_usual = !self.asking && self.closed_before.is_none() && !self.client.no_touch.load(Relaxed);
         self.authenticated && self.multi.is_none() && is_usual
     }
 

@@ -5,7 +5,7 @@ use std::{io::Write, net::TcpStream, os::unix::net::UnixStream, sync::Arc};
 
 use terrace::ManualClock;
 
-use crate::common::{Cluster, GATE, Refusing, Running, START_MS, Spot, ask, command, expect, fresh};
+use crate::common::{Cluster, GATE, Refusing, Running, START_MS, Spot, array, ask, command, expect, fresh};
 
 fn set(key: &str, value: &str) -> Vec<u8> {
     command(&[b"SET", key.as_bytes(), value.as_bytes()])
@@ -100,6 +100,34 @@ fn commands_that_wait_end_with_their_connection() {
     expect(&mut other, b":4\r\n");
     wait_for_loops(&server);
     ask(&mut server.connect(), b"GET foo\r\n", b"$4\r\nhere\r\n");
+}
+
+/// The slot leaves and comes back while a connection waits to be let in.
+#[test]
+fn closed_connection_of_before_its_slot_came_back_is_dropped() {
+    let cluster = Cluster::new(&[7000]);
+    let engine = Refusing::new(Arc::new(ManualClock::at(START_MS)));
+    let server = Running::start_node(engine.store(), &[("threads", "2")], Some(cluster.routing(0)));
+    // The second one is of the loop that does not accept.
+    let (mut first, mut busy) = (server.connect(), server.connect());
+    ask(&mut first, b"PING\r\n", b"+PONG\r\n");
+    ask(&mut busy, b"PING\r\n", b"+PONG\r\n");
+    engine.close_gate(true);
+    busy.write_all(&command(&[b"SET", GATE, b""])).unwrap();
+    engine.wait_for_writers(1);
+    server.connect().write_all(&set("foo", "stale")).unwrap();
+    // Once it is accepted. It waits for the loop that is busy.
+    let mut has_accepted = || {
+        first.write_all(b"MULTI\r\nINFO stats\r\nEXEC\r\n").unwrap();
+        expect(&mut first, b"+OK\r\n+QUEUED\r\n");
+        String::from_utf8_lossy(&array(&mut first)[0]).contains("total_connections_received:3\r")
+    };
+    while !has_accepted() {}
+    cluster.put("foo", Spot::Held);
+    cluster.put("foo", Spot::At(0));
+    engine.close_gate(false);
+    expect(&mut busy, b"+OK\r\n");
+    ask(&mut server.connect(), b"GET foo\r\n", b"$-1\r\n");
 }
 
 #[test]

@@ -113,6 +113,10 @@ impl Routing for View {
         }
     }
 
+    fn arrivals(&self) -> u64 {
+        self.cluster.0.lock().unwrap().epoch
+    }
+
     fn shape(&self) -> Arc<Shape> {
         Arc::clone(&self.cluster.0.lock().unwrap().shapes[self.me])
     }
