@@ -132,9 +132,32 @@ pub(crate) fn prepare(config: &Config) -> Result<Option<String>, Failure> {
     room::fit(config, &path)
 }
 
+/// Refuses the pool of a memory node that has not stopped in order.
+#[cfg(feature = "cluster")]
+pub(crate) fn refuse_unmerged(config: &Config) -> Result<(), Failure> {
+    let path = path(config);
+    if is_on_disk(config) {
+        return Ok(());
+    }
+    let found = terrace_cluster::memory::unmerged(&path);
+    let found =
+        found.map_err(|error| Failure::new(format!("cannot read {}.log: {error}", path.display())))?;
+    let Some(log) = found else { return Ok(()) };
+    let (pool, log) = (path.display(), log.display());
+    Err(Failure::new(format!("{pool} is the pool of a cluster, and {log} may have writes that it has not yet"))
+        .hint("while the memory node runs, ask a serving node; a memory node that is stopped by SIGTERM leaves all in the pool")
+        .hint(format!("to work without those writes, move {log} elsewhere")))
+}
+
+#[cfg(not(feature = "cluster"))]
+pub(crate) fn refuse_unmerged(_: &Config) -> Result<(), Failure> {
+    Ok(())
+}
+
 /// Opens a pool whose last user may still be exiting: the kernel needs some time to unmap a large
 /// pool of a killed process.
 fn patiently(config: &Config, open: impl Fn() -> Result<Store, OpenError>) -> Result<Store, Failure> {
+    refuse_unmerged(config)?;
     for _ in 0..ATTEMPTS {
         match open() {
             Err(error) if error.is_in_use() => clock::pause(Duration::from_secs(1) / ATTEMPTS),

@@ -162,6 +162,7 @@ fn reach(
     password: &Password,
     open: impl Fn() -> Result<Store, OpenError>,
 ) -> Result<Target, Failure> {
+    open::refuse_unmerged(config)?;
     let path = open::path(config);
     for attempt in 0..=ATTEMPTS {
         let error = match open() {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   0          magic  version  the pool's id [2]  segments  bytes of each  checksum
-//!   4 KiB      the next session   the next segment
+//!   4 KiB      the next session   the next segment   1: it may have what the pool has not; 2: no
 //!   8 KiB      owner of each slot: a session, or 0
 //!   136 KiB    sessions: rows of 16 words
 //!                session, or 0   state   bytes of the node's name   the name, 6 bytes a word
@@ -28,9 +28,15 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The version of the format.
 pub(crate) const VERSION: u64 = 1;
-const MAGIC: u64 = u64::from_le_bytes(*b"TRCELOGS");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TRCELOGS");
 const PAGE: u64 = 4096;
 pub(crate) const COUNTERS: u64 = PAGE;
+/// Where it stands whether a memory node has stopped in order since it used the area.
+pub(crate) const USE: u64 = COUNTERS + 24;
+/// The memory node has stopped: all is in the pool.
+pub(crate) const CLOSED: u64 = 2;
+/// As for an area of a program that did not note it: what is here may not be in the pool.
+pub(crate) const IN_USE: u64 = 1;
 pub(crate) const OWNERS: u64 = 2 * PAGE;
 pub(crate) const SESSIONS: u64 = OWNERS + 8 * crate::slot::SLOTS as u64;
 /// Sessions that the table has room for.
@@ -67,7 +73,7 @@ fn bodies(segments: u64) -> u64 {
 }
 
 /// The sealed word of a number at a place.
-fn seal(number: u64, offset: u64) -> u64 {
+pub(crate) fn seal(number: u64, offset: u64) -> u64 {
     assert!(number <= NUMBER, "numbers of 48 bits");
     number | xxh3_64_with_seed(&number.to_le_bytes(), offset) & !NUMBER
 }

@@ -27,8 +27,10 @@ mod node;
 mod pins;
 mod requests;
 mod segments;
+mod unmerged;
 
 pub use error::MemoryError;
+pub use unmerged::unmerged;
 
 use crate::arbiter::{Incarnation, Leases};
 use crate::entry::ENTRY_MAX;
@@ -193,6 +195,8 @@ where
         let listen = |error| MemoryError::Listen { address: options.listen.to_string(), error };
         let listener = TcpListener::bind(options.listen).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
+        // Before anything comes into it.
+        area.set(area::USE, area::IN_USE);
         let (tell, told) = mpsc::channel();
         let merge_threads = options.merge_threads;
         let secret = options.secret.clone();
@@ -275,8 +279,13 @@ where
         let pool = node.pool_path();
         let failed = |what: String| MemoryError::Pool { pool: pool.clone(), what };
         let node = Arc::into_inner(node).ok_or_else(|| failed("a thread still has it".into()))?;
-        node.into_data().close().map_err(&failed)?;
-        if left > 0 { Err(MemoryError::NotMerged(left)) } else { Ok(()) }
+        let (data, area) = node.into_parts();
+        data.close().map_err(&failed)?;
+        if left > 0 {
+            return Err(MemoryError::NotMerged(left));
+        }
+        area.set(area::USE, area::CLOSED);
+        Ok(())
     }
 }
 

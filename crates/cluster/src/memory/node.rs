@@ -766,9 +766,9 @@ where
         self.options.pool.clone()
     }
 
-    /// The data, once all threads have ended.
-    pub(crate) fn into_data(self) -> Data {
-        self.data
+    /// The data and the log area, once all threads have ended.
+    pub(crate) fn into_parts(self) -> (Data, Arc<Area>) {
+        (self.data, self.area)
     }
 }
 

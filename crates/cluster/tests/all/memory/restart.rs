@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use terrace_cluster::memory::{MemoryNode, Options};
+use terrace_cluster::memory::{MemoryNode, Options, unmerged};
 use terrace_cluster::message::ToMemory;
 use terrace_cluster::slot::{SLOTS, SlotRange};
 use terrace_testkit::process::{Victim, task};
@@ -66,6 +66,8 @@ fn entry_that_arrived_survives_a_kill() {
     }
     assert!(client.try_write());
     victim.kill();
+    let pool = options(directory.path()).pool;
+    assert!(unmerged(&pool).unwrap().is_some());
     let node = start(options(directory.path()));
     // It has no session of the node before: the old one ends first.
     let mut client = Client::with_all(node.address(), "one");
@@ -78,6 +80,9 @@ fn entry_that_arrived_survives_a_kill() {
     assert_eq!(node.stats().merged_entries, 1000);
     client.put(b"merged", b"again");
     client.settle();
+    drop(client);
+    node.stop().unwrap();
+    assert_eq!(unmerged(&pool).unwrap(), None);
 }
 
 /// Another node has changed the slot since: a replay would undo that.
