@@ -10,7 +10,7 @@
 use super::block::{self, Block, BlockWriter, path_of};
 use super::cache::Touched;
 use super::edit::{Edit, Name};
-use super::record::{Copied, Kind, LargeValue};
+use super::record::{Kind, LargeValue};
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
 use crate::{Durability, ReadError, Rest, WriteError};
@@ -207,8 +207,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     record.copy_to(&here.guard, &mut bytes);
                     writer.add(map.offset_of(*address), &bytes)?;
                 } else if self.settings.durability == Durability::None {
-                    // Writes have left its large value to what removes it from the tier.
-                    self.doom(record.read(&here.guard));
+                    self.doom(&here, *record)?;
                 }
             }
         }
@@ -223,11 +222,21 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(true)
     }
 
-    /// Dooms the large value of a dead record, if it has one.
-    fn doom(&self, dead: Option<Copied>) {
-        let dead = dead.filter(|dead| dead.shape.kind == Kind::Large);
-        let large = dead.and_then(|dead| Some((LargeValue::read(&dead.inline)?, dead.seq)));
-        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
+    /// Dooms the large value of a dead record, if it has one: writes have left that to what removes
+    /// the record.
+    fn doom(&self, here: &Here<'_, M>, record: RecordAt) -> Result<(), WriteError> {
+        let dead = record.read(&here.guard).filter(|dead| dead.shape.kind == Kind::Large);
+        let Some(dead) = dead else { return Ok(()) };
+        let probe = record.probe(&here.guard).expect("a record in DRAM");
+        let _stripe = self.stripes.lock(super::record::hash_in(probe));
+        here.search.forget();
+        let present = self.old_to_replace(here, probe)?;
+        // After an open a block may have the write that the log has, too: then the value stays.
+        if present.is_none_or(|present| present.copied.seq != dead.seq) {
+            let large = LargeValue::read(&dead.inline).map(|large| (large, dead.seq));
+            self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
+        }
+        Ok(())
     }
 
     pub(super) fn sync_names(&self) -> Result<(), WriteError> {

@@ -381,7 +381,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Gives up a value's file that neither a record nor the log names.
     pub(super) fn unprepare(&self, new: &New<'_>) {
-        new.large.iter().for_each(|large| self.remove_large(*large));
+        let Some(large) = new.large else { return };
+        // An open file keeps its bytes.
+        let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
+        unsynced.retain(|(number, _)| *number != large.number);
+        drop(unsynced);
+        self.remove_large(large);
     }
 
     /// Makes a write that depends on nothing.

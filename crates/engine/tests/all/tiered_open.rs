@@ -205,6 +205,22 @@ fn store_without_log_keeps_large_values_that_were_sealed() {
     assert!(store.check(&mut |_, _| {}).is_sound());
 }
 
+/// A block and the log have the same write until a whole segment of the log is let go.
+#[test]
+fn large_value_of_a_block_stays_when_the_log_is_left() {
+    let files = SimFs::new(["/data"]);
+    let store = create_in(&files, of(Durability::Process));
+    put(&store, b"large", &[1; 3000]);
+    // Its part of the log is no whole segment, so it stays.
+    OnDisk::flush(&store).unwrap();
+    drop(store);
+    for _ in 0..2 {
+        let store = open_in(files.clone(), MUCH, of(Durability::None)).unwrap();
+        OnDisk::flush(&store).unwrap();
+        assert_eq!(*store.get(b"large").unwrap().unwrap(), [1; 3000]);
+    }
+}
+
 /// The log of a store that kept one, and has none now, has keys that were removed since.
 #[test]
 fn removed_keys_stay_away_when_the_log_is_left() {
