@@ -21,7 +21,7 @@ pub struct DirectEngine;
 
 /// Length of values that do not fit into the record's block.
 const LONG: usize = 4100;
-const HEAD: usize = 16;
+pub(super) const HEAD: usize = 16;
 /// Versions modulo 60 whose records are about as long as a batch's descriptor.
 const AS_DESCRIPTORS: [u64; 4] = [7, 15, 23, 31];
 
@@ -89,12 +89,17 @@ pub(super) fn key_bytes(name: u64) -> Vec<u8> {
     key
 }
 
-/// The value of a version: the key's number, the version, and bytes determined by it.
-pub(super) fn value(key: Key, version: Version) -> Vec<u8> {
-    let mut value = Vec::with_capacity(length(version));
+/// The value of a version.
+fn value(key: Key, version: Version) -> Vec<u8> {
+    filled(key, version, length(version))
+}
+
+/// A value of so many bytes: the key's number, the version, and bytes determined by it.
+pub(super) fn filled(key: Key, version: Version, length: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(length);
     value.extend((key as u64).to_le_bytes());
     value.extend(version.to_le_bytes());
-    value.resize(length(version), version as u8);
+    value.resize(length, version as u8);
     value
 }
 
@@ -106,17 +111,26 @@ fn length(version: Version) -> usize {
     }
 }
 
-fn is_value(bytes: &[u8], key: Key, version: Version) -> bool {
-    let (head, rest) = bytes.split_at(HEAD);
-    let named = head[..8] == (key as u64).to_le_bytes() && head[8..] == version.to_le_bytes();
-    named && bytes.len() == length(version) && rest.iter().all(|&byte| byte == version as u8)
+/// The version in a value of `key`, if the value is as it was written.
+fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
+    version_in(key, entry, length)
 }
 
-/// The version in a value of `key`, if the value is as it was written.
-pub(super) fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
+fn is_filled(bytes: &[u8], (key, version): (Key, Version), length: usize) -> bool {
+    let (head, rest) = bytes.split_at(HEAD);
+    let named = head[..8] == (key as u64).to_le_bytes() && head[8..] == version.to_le_bytes();
+    named && bytes.len() == length && rest.iter().all(|&byte| byte == version as u8)
+}
+
+/// The version in a value that [`filled`] made for `key`, with the length of its version.
+pub(super) fn version_in(
+    key: Key,
+    entry: Entry<'_>,
+    length: impl Fn(Version) -> usize,
+) -> Result<Version, String> {
     let version = entry.value.get(8..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     match version {
-        Some(version) if is_value(entry.value, key, version) => Ok(version),
+        Some(version) if is_filled(entry.value, (key, version), length(version)) => Ok(version),
         _ => Err(format!("a value of {} bytes that no operation wrote for it", entry.value.len())),
     }
 }

@@ -1,47 +1,91 @@
 //! `engine::tiered` over DRAM and the files of a pool: the crash loses DRAM, and what the pool had
 //! not been told to keep.
+//!
+//! Settings differ from run to run, and from one open to the next ([`Opening`]). An open with
+//! little DRAM flushes what the log has while it replays it. A store whose level promises less
+//! than [`Durability::Power`] is told to sync, or to flush, before an operation returns: what it
+//! has then must stay, and until then a key has its new version or the one of before.
 
-use super::direct::{key_bytes, value, version_of};
+use super::direct::{HEAD, filled, key_bytes, version_in};
 use super::options::{findings, first_eight, is_unmade, options, refused_after_reboot};
+use std::io::ErrorKind;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 use terrace_engine::tiered::{self, Settings, Shares, Tiered};
 use terrace_engine::{
-    Change, Chore, Cursor, Durability, Durably, Engine, ManualClock, OnDisk, Put, Rest, Write, WriteError,
-    WriteKind,
+    Change, Chore, Cursor, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Rest, Write,
+    WriteError, WriteKind,
 };
 use terrace_index::hash::Turbo;
+use terrace_medium::files::Files;
 use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::{Geometry, Pool, PoolOptions};
 use terrace_testkit::crash::{Effect, Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
+use terrace_testkit::simfs::{CallKind, Faulty};
 use terrace_tier::PoolFiles;
 
-type Store<M> = Tiered<PoolFiles<M>, Dram>;
+type Store<M> = Tiered<Faulty<PoolFiles<M>>, Dram>;
 
 /// The engine.
 pub struct TieredEngine;
 
 const TOP: &str = "/";
+const NOW: u64 = 1_000_000;
 const MIX: Mix =
     Mix { put: 30, insert: 6, update: 8, remove: 14, swap: 6, batch: 12, puts: 4, background: 20 };
+/// Bytes of a page of DRAM. A value of a quarter has a file of its own.
+const PAGE: u64 = 4 << 10;
+/// Bytes of DRAM that are more than a history needs, and few pages beside the index.
+const MUCH: usize = 512 << 10;
+const LITTLE: [usize; 3] = [56 << 10, 64 << 10, 80 << 10];
+/// Versions from here on are those of operations after a crash.
+const AFTER: Version = 1 << 20;
 
 impl Target for TieredEngine {
     const NAME: &'static str = "tiered";
-    const BYTES: (usize, usize) = (256 << 10, 256 << 10);
+    const BYTES: (usize, usize) = (512 << 10, 512 << 10);
     type Subject<M: MappedMedium> = TieredUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
         let mut dice = RandomSource::new(seed);
-        let keys = 2 + dice.roll(6) as usize;
+        let opening = Opening::of(seed, 0);
+        let has_log = opening.durability != Durability::None;
+        let is_long = dice.roll(3) == 0 && has_log;
+        let keys = if is_long { LONG_KEYS } else { 2 + dice.roll(6) as usize };
+        // A store without a log may keep a part of a batch. What a long log has stays there.
+        let batch = if has_log { MIX.batch } else { 0 };
+        let background = if is_long { 4 } else { MIX.background };
+        let mix = Mix { batch, background, ..MIX };
         let (mut model, mut next) = (vec![None; keys], 0);
         let count = dice.roll(12) as usize;
-        let before = MIX.random(&mut dice, count, &mut next, &mut model);
+        let before = match is_long {
+            true => long_log(&mut dice, &mut next, &mut model),
+            false => mix.random(&mut dice, count, &mut next, &mut model),
+        };
         let count = 3 + dice.roll(8) as usize;
-        let ops = MIX.random(&mut dice, count, &mut next, &mut model);
-        let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, (1 << 20) + 60 * key as u64)).collect();
-        after.extend((0..6).map(Op::Background));
-        after.extend([Op::Remove(0), Op::Put(0, (1 << 20) + 6000)]);
+        let mut ops = mix.random(&mut dice, count, &mut next, &mut model);
+        if dice.roll(3) == 0 {
+            // Everything goes, and then a large value comes, beside another clear: see `write`.
+            let at = dice.roll(ops.len() as u64) as usize;
+            next = (next + 1).next_multiple_of(LARGE_ONE_IN);
+            let key = dice.roll(keys as u64) as Key;
+            ops.splice(at..at, [clear(keys), Op::Put(key, next)]);
+        }
+        let put = |key: Key, nth: u64| Op::Put(key, AFTER + 61 * (key as u64 + nth));
+        let mut after: Vec<Op> = Vec::new();
+        if is_long {
+            // Blocks are rewritten one by one, and half of the keys stay as they are.
+            for nth in 0..3 {
+                after.extend((0..keys).step_by(2).map(|key| put(key, 100 * nth)));
+                after.push(Op::Background(REWRITES));
+            }
+        } else {
+            after.extend((0..keys).map(|key| put(key, 0)));
+            after.extend((0..BACKGROUND).map(Op::Background));
+        }
+        after.extend([Op::Remove(0), Op::Put(0, AFTER + 60_000)]);
         let names: Vec<_> = (0..keys as u64).map(|key| key_bytes(key * 7 + seed % 100)).collect();
         let creation = dice.roll(16) == 0;
         let (revived, names) = (first_eight(&after), Arc::new(names));
@@ -49,26 +93,140 @@ impl Target for TieredEngine {
     }
 }
 
-/// The smallest parts that a value of the histories fits into.
-fn settings(seed: u64) -> Settings {
-    let mut settings = Settings::with_dram(512 << 10, Arc::new(ManualClock::at(1_000_000)), seed | 1);
-    settings.shares = Shares { page_bytes: 4 << 10, block_pages: 2, seats: 1 };
-    settings.stripes = 4;
-    settings.segment_bytes = 8 << 10;
-    settings.log_bytes = 16 << 10;
-    settings.durability = Durability::Power;
-    settings
+/// Keys of a run with a long log. Every other one is replaced again and again.
+const LONG_KEYS: usize = 12;
+
+/// A log that an open with little DRAM has to flush. Keys that stay fill the first block; one or
+/// two of them go later on.
+fn long_log(dice: &mut RandomSource, next: &mut Version, model: &mut [Option<Version>]) -> Vec<Op> {
+    let mut put = |key, kinds: &[Version]| {
+        *next += 1;
+        while !kinds.contains(&(*next % LARGE_ONE_IN)) {
+            *next += 1;
+        }
+        Op::Put(key, *next)
+    };
+    let mut ops: Vec<Op> = (1..LONG_KEYS).step_by(2).map(|key| put(key, &[5])).collect();
+    let mut gone = Vec::new();
+    for _ in 0..1 + dice.roll(2) {
+        gone.push((10 + dice.roll(30), 1 + 2 * dice.roll(LONG_KEYS as u64 / 2) as Key));
+    }
+    for nth in 0..40 {
+        ops.push(put(2 * dice.roll(LONG_KEYS as u64 / 2) as Key, &[1, 3, 6]));
+        ops.extend(gone.iter().filter(|(at, _)| *at == nth).map(|(_, key)| Op::Remove(*key)));
+    }
+    ops.iter().for_each(|op| op.do_to(model));
+    ops
 }
 
-fn dram() -> tiered::MakePool<Dram> {
-    let geometry = Geometry { thread_slots: 2, ..Geometry::tiny() };
-    Box::new(move || PoolOptions::anonymous().size(512 << 10).geometry(geometry).reproducible().create())
+/// A removal of all keys, which is a clear.
+fn clear(keys: usize) -> Op {
+    Op::Batch((0..keys).map(|key| (key, None)).collect())
+}
+
+/// One version in this many is large.
+const LARGE_ONE_IN: Version = 8;
+/// Kinds of background work.
+const BACKGROUND: u64 = 8;
+/// That which flushes, and rewrites blocks of which most is dead.
+const REWRITES: u64 = 5;
+
+fn is_large(version: Version) -> bool {
+    version.is_multiple_of(LARGE_ONE_IN)
+}
+
+fn length(version: Version) -> usize {
+    match version % LARGE_ONE_IN {
+        0 => PAGE as usize / 4 + 76,
+        1 | 3 | 6 => 700 + 8 * (version as usize % 5),
+        5 => 960,
+        n => HEAD + 8 * (n as usize % 3),
+    }
+}
+
+fn value(key: Key, version: Version) -> Vec<u8> {
+    filled(key, version, length(version))
+}
+
+/// Nothing expires in these runs. But a value with an expiry does not take the place of one
+/// without.
+fn expiry(version: Version) -> Option<u64> {
+    version.is_multiple_of(2).then_some(1 << 40)
+}
+
+fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
+    version_in(key, entry, length)
+}
+
+/// How a store is opened.
+struct Opening {
+    dram: usize,
+    log_bytes: u64,
+    stripes: usize,
+    durability: Durability,
+}
+
+impl Opening {
+    /// That of an open which finds so many files, in the run with this seed.
+    fn of(seed: u64, files: usize) -> Self {
+        let mut dice = RandomSource::new(seed ^ 0x6f70_656e ^ (files as u64) << 40);
+        Self {
+            dram: if files > 0 && dice.roll(2) == 0 { *dice.pick(&LITTLE) } else { MUCH },
+            log_bytes: *dice.pick(&[4 << 10, 16 << 10, 128 << 10, 128 << 10]),
+            stripes: *dice.pick(&[1, 4, 8]),
+            durability: *dice.pick(&[
+                Durability::Power,
+                Durability::Power,
+                Durability::Process,
+                Durability::None,
+            ]),
+        }
+    }
+
+    fn settings(&self, seed: u64) -> Settings {
+        let mut settings = Settings::with_dram(self.dram as u64, Arc::new(ManualClock::at(NOW)), seed | 1);
+        settings.shares = Shares { page_bytes: PAGE, block_pages: 2, seats: 1 };
+        settings.stripes = self.stripes;
+        settings.segment_bytes = 8 << 10;
+        settings.log_bytes = self.log_bytes;
+        settings.durability = self.durability;
+        settings
+    }
+
+    fn pool(&self) -> tiered::MakePool<Dram> {
+        let (size, geometry) = (self.dram, Geometry { thread_slots: 2, ..Geometry::tiny() });
+        Box::new(move || {
+            PoolOptions::anonymous().size(size as u64).geometry(geometry).reproducible().create()
+        })
+    }
+}
+
+/// Clears the store while the file of a large value is written.
+struct Beside<M: MappedMedium> {
+    store: OnceLock<Weak<Store<M>>>,
+    is_due: AtomicBool,
+}
+
+impl<M: MappedMedium> Beside<M> {
+    fn meet(&self, kind: CallKind, path: &Path) {
+        let is_large = path.extension().is_some_and(|end| end == "large");
+        if kind == CallKind::Write
+            && is_large
+            && self.is_due.swap(false, Relaxed)
+            && let Some(store) = self.store.get().and_then(Weak::upgrade)
+        {
+            // Where it fails, nothing has changed.
+            let _ = store.clear(Durably::Store);
+        }
+    }
 }
 
 /// A store and the keys of its run.
 pub struct TieredUnderTest<M: MappedMedium> {
-    store: Store<M>,
+    store: Arc<Store<M>>,
+    beside: Arc<Beside<M>>,
     files: PoolFiles<M>,
+    durability: Durability,
     keys: Arc<Vec<Vec<u8>>>,
 }
 
@@ -79,21 +237,30 @@ impl<M: MappedMedium> TieredUnderTest<M> {
             Some(files) => files,
             None => PoolFiles::create(pool, top).map_err(|error| error.to_string())?,
         };
-        let exists = Store::<M>::exists(&files, top).map_err(|error| error.to_string())?;
+        let beside = Arc::new(Beside { store: OnceLock::new(), is_due: AtomicBool::new(false) });
+        let met = Arc::clone(&beside);
+        let watched = Faulty::watched(files.clone(), move |call| met.meet(call.kind, call.path));
+        let exists = Store::<M>::exists(&watched, top).map_err(|error| error.to_string())?;
+        let count = if exists { files.list(top).map_err(|error| error.to_string())?.len() } else { 0 };
+        let opening = Opening::of(plan.seed, count);
+        let (settings, make) = (opening.settings(plan.seed), opening.pool());
         let opened = match exists {
-            true => {
-                Tiered::open::<Turbo<Dram, tiered::Kind>>(files.clone(), top, settings(plan.seed), dram())
-            }
-            false => {
-                Tiered::create::<Turbo<Dram, tiered::Kind>>(files.clone(), top, settings(plan.seed), dram())
-            }
+            true => Tiered::open::<Turbo<Dram, tiered::Kind>>(watched, top, settings, make),
+            false => Tiered::create::<Turbo<Dram, tiered::Kind>>(watched, top, settings, make),
         };
-        Ok(Self { store: opened.map_err(|error| error.to_string())?, files, keys: plan.names() })
+        let store = Arc::new(opened.map_err(|error| error.to_string())?);
+        let _ = beside.store.set(Arc::downgrade(&store));
+        Ok(Self { store, beside, files, durability: opening.durability, keys: plan.names() })
     }
 
     fn put(&self, key: Key, version: Version) -> Result<(), WriteError> {
         let value = value(key, version);
-        self.store.put(Put { key: &self.keys[key], value: &value, expires_at: None }, Durably::Store)
+        self.beside.is_due.store(is_large(version) && self.store.len().get() == 0, Relaxed);
+        let done = self
+            .store
+            .put(Put { key: &self.keys[key], value: &value, expires_at: expiry(version) }, Durably::Store);
+        self.beside.is_due.store(false, Relaxed);
+        done
     }
 
     /// Changes a key to what `decide` returns for its version.
@@ -103,12 +270,14 @@ impl<M: MappedMedium> TieredUnderTest<M> {
         decide: impl Fn(Option<Version>) -> Option<Option<Version>>,
     ) -> Result<Option<Version>, WriteError> {
         let mut seen = None;
-        let mut change = |entry: Option<terrace_engine::Entry<'_>>| {
+        let mut change = |entry: Option<Entry<'_>>| {
             seen = entry.and_then(|entry| version_of(key, entry).ok());
             match decide(seen) {
                 None => Change::Keep,
                 Some(None) => Change::Remove,
-                Some(Some(version)) => Change::Put { value: value(key, version), expires_at: None },
+                Some(Some(version)) => {
+                    Change::Put { value: value(key, version), expires_at: expiry(version) }
+                }
             }
         };
         self.store.modify(&self.keys[key], &mut change, Durably::Store)?;
@@ -120,9 +289,13 @@ impl<M: MappedMedium> TieredUnderTest<M> {
             effects.iter().map(|&(key, to)| (key, to.map(|version| value(key, version)))).collect();
         let writes: Vec<Write<'_>> = values
             .iter()
-            .map(|(key, value)| {
-                let put = |value| WriteKind::Put { value, expires_at: None };
-                Write { key: &self.keys[*key], what: value.as_deref().map_or(WriteKind::Remove, put) }
+            .zip(effects)
+            .map(|((key, value), (_, to))| {
+                let what = match (value, to) {
+                    (Some(value), Some(version)) => WriteKind::Put { value, expires_at: expiry(*version) },
+                    _ => WriteKind::Remove,
+                };
+                Write { key: &self.keys[*key], what }
             })
             .collect();
         self.store.commit(&writes, &[], Durably::Store).map(drop)
@@ -133,7 +306,7 @@ impl<M: MappedMedium> TieredUnderTest<M> {
         let puts: Vec<Put<'_>> = puts
             .iter()
             .zip(&values)
-            .map(|(&(key, _), value)| Put { key: &self.keys[key], value, expires_at: None })
+            .map(|(&(key, version), value)| Put { key: &self.keys[key], value, expires_at: expiry(version) })
             .collect();
         self.store.put_many(&puts, Durably::Store).into_iter().collect()
     }
@@ -141,18 +314,38 @@ impl<M: MappedMedium> TieredUnderTest<M> {
     /// Background work, which changes no value.
     fn background(&self, step: u64) -> Result<(), WriteError> {
         let all = (Bound::Unbounded, Bound::Unbounded);
-        match step % 6 {
-            0 => OnDisk::flush(&self.store)?,
+        match step % BACKGROUND {
+            0 => OnDisk::flush(&*self.store)?,
             1 => self.store.evict(),
-            2 => OnDisk::compact(&self.store, all.0, all.1)?,
-            3 => self.store.drop_oldest_copies(step % 12 < 6),
-            _ => {
-                for chore in [Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain] {
-                    while self.store.step(chore, &|| false) == Rest::More {}
-                }
+            2 => OnDisk::compact(&*self.store, all.0, all.1)?,
+            3 => self.store.drop_oldest_copies(step % 16 < 8),
+            4 => self.work(&[Chore::Merge]),
+            REWRITES => {
+                OnDisk::flush(&*self.store)?;
+                self.work(&[Chore::Merge]);
             }
+            _ => self.work(&[Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain]),
         }
         Ok(())
+    }
+
+    fn work(&self, chores: &[Chore]) {
+        for chore in chores {
+            while self.store.step(*chore, &|| false) == Rest::More {}
+        }
+    }
+
+    /// Makes what has returned survive any crash, where the level does not promise it.
+    fn settle(&self) -> Result<(), WriteError> {
+        match self.durability {
+            Durability::None => {
+                // Dead records go while only DRAM has what replaces them.
+                self.work(&[Chore::Merge]);
+                OnDisk::flush(&*self.store)
+            }
+            Durability::Process if self.files.outlasts_power() => OnDisk::sync(&*self.store),
+            _ => Ok(()),
+        }
     }
 
     fn write(&self, op: &Op) -> Result<Option<Version>, WriteError> {
@@ -169,11 +362,22 @@ impl<M: MappedMedium> TieredUnderTest<M> {
                 self.store.remove(&self.keys[key], Durably::Store).map(|_| before)
             }
             Op::Swap(key, expected, new) => self.modify(key, |seen| (seen == expected).then_some(new)),
+            // A removal of all keys is a clear as well.
+            Op::Batch(ref effects)
+                if effects.len() == self.keys.len() && effects.iter().all(|(_, to)| to.is_none()) =>
+            {
+                self.store.clear(Durably::Store).map(|()| None)
+            }
             Op::Batch(ref effects) => self.commit(effects).map(|()| None),
             Op::Puts(ref puts) => self.put_many(puts).map(|()| None),
             Op::Background(step) => self.background(step).map(|()| None),
         }
     }
+}
+
+fn is_full(error: &WriteError) -> bool {
+    use WriteError::{DramFull, Io, PoolFull};
+    matches!(error, PoolFull { .. } | DramFull { .. } | Io { kind: ErrorKind::StorageFull, .. })
 }
 
 impl<M: MappedMedium> Subject<M> for TieredUnderTest<M> {
@@ -196,9 +400,13 @@ impl<M: MappedMedium> Subject<M> for TieredUnderTest<M> {
 
     fn apply(&self, op: &Op) -> Reply {
         match self.write(op) {
+            Ok(_) if !matches!(op, Op::Background(_)) && self.settle().is_err() => {
+                Reply::Broken("what is done cannot be made to last")
+            }
             Ok(found) => Reply::Found(found),
-            Err(WriteError::PoolFull { .. }) => Reply::Full,
-            Err(_) => Reply::Broken("the operation is refused"),
+            Err(error) if is_full(&error) => Reply::Full,
+            // A run ends with it.
+            Err(error) => Reply::Broken(Box::leak(error.to_string().into_boxed_str())),
         }
     }
 
@@ -244,10 +452,8 @@ impl<M: MappedMedium> Subject<M> for TieredUnderTest<M> {
     }
 
     fn abandon(self) {
-        let Self { store, files, .. } = self;
-        let pool = files.pool().clone();
-        drop(store);
-        drop(files);
+        let pool = self.files.pool().clone();
+        drop(self);
         pool.abandon();
     }
 

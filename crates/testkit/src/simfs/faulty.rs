@@ -241,6 +241,9 @@ impl<F: Files> Files for Faulty<F> {
         self.plan.call(CallKind::Read, path)?;
         self.below.is_taken(path)
     }
+    fn outlasts_power(&self) -> bool {
+        self.below.outlasts_power()
+    }
     fn boot(&self) -> Option<u64> {
         // It cannot fail, so it is not counted.
         self.below.boot()
@@ -253,6 +256,9 @@ impl<F: Files> Files for Faulty<F> {
         self.plan.call(CallKind::SyncDirectory, directory)?;
         self.plan.descriptor()?;
         self.below.sync_directory(directory)
+    }
+    fn check(&self) -> Vec<String> {
+        self.below.check()
     }
 }
 
