@@ -2,6 +2,7 @@
 
 mod cells;
 mod direct;
+mod disk;
 mod expiring;
 mod files;
 mod full;
@@ -14,6 +15,7 @@ mod trees;
 
 pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
+pub use disk::DiskEngine;
 pub use files::PoolFile;
 pub use full::Full;
 pub use index::{
