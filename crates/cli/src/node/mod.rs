@@ -267,7 +267,8 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
         let publish: OnSessions = Box::new(move |sessions| lock(&published).set(boot, sessions));
         let fabric = Libfabric::new(&options.memory.provider, &host).map_err(Failure::new)?;
         let listen = listen_again(options.memory.listen, before.as_ref());
-        let settings = memory::Options { listen, ..memory_options(options, config, secret) };
+        let was_used = before.is_some();
+        let settings = memory::Options { listen, was_used, ..memory_options(options, config, secret) };
         MemoryNode::start(fabric, settings, publish).map_err(Failure::new)?
     };
     LastStart { cluster: options.place.cluster.clone(), address: node.address() }.note(&pool)?;

@@ -93,6 +93,24 @@ impl Area {
         area.check_header(pool, id, len)
     }
 
+    /// Opens a log area of any pool, to count an open; nothing if there is none.
+    pub(crate) fn open_any(path: &Path) -> Result<Option<Self>, MemoryError> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(failed(path, "open"))?,
+        };
+        let len = file.metadata().map_err(failed(path, "look at"))?.len();
+        if len < bodies(0) {
+            return Ok(None);
+        }
+        let area = Self { region: map(path, file, len)?, path: path.into(), segments: 0, segment_bytes: 0 };
+        Ok((area.word(0) == MAGIC && area.word(8) == VERSION).then_some(area))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn check_header(mut self, pool: &Path, id: u128, len: u64) -> Result<Self, MemoryError> {
         let words: Vec<u64> = (0..=HEADER_WORDS as u64).map(|nth| self.word(8 * nth)).collect();
         let log = || self.path.clone();

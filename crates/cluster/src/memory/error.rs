@@ -51,9 +51,20 @@ pub enum MemoryError {
         /// The pool's path.
         pool: PathBuf,
     },
-    /// The pool has keys but no log area.
+    /// One of the two is an older copy.
     #[error(
-        "the pool {pool} has keys, but its log area {log} is missing, and writes that were answered may be in it; \
+        "{older} is older than {than}: writes that were answered may be missing, and older values may come back; \
+         put back the files that belong together; or, to take them as they are, start once with --adopt"
+    )]
+    Older {
+        /// The older file.
+        older: PathBuf,
+        /// The other one.
+        than: PathBuf,
+    },
+    /// The pool has keys, or was used by a memory node, but there is no log area.
+    #[error(
+        "the pool {pool} was in use, but its log area {log} is missing, and writes that were answered may be in it; \
          put it back; or, for a pool that no memory node has used, start once with --adopt"
     )]
     Missing {

@@ -15,6 +15,7 @@
 //! The pool is a file of shared memory, and has a fixed size: serving nodes read all of it. Entries
 //! survive the death of any process, not that of the machine.
 
+mod age;
 mod area;
 mod data;
 mod error;
@@ -46,6 +47,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use terrace_fabric::Fabric;
+use terrace_pool::Start;
 
 /// Threads that answer requests.
 const REQUEST_THREADS: usize = 2;
@@ -79,8 +81,12 @@ pub struct Options {
     pub pool_bytes: u64,
     /// About how many keys a pool that is created will have.
     pub expected_keys: u64,
-    /// Whether to take a pool with keys and without a log area. No memory node has used it before.
+    /// Whether to take a pool with keys and without a log area, which no memory node has used
+    /// before; or a pool and a log area of different times.
     pub adopt: bool,
+    /// Whether something beside the pool tells that a memory node has used it. Then it needs its
+    /// log area, although it has no keys.
+    pub was_used: bool,
     /// Segments of a log area that is created.
     pub log_segments: u64,
     /// Bytes of each.
@@ -107,6 +113,7 @@ impl Options {
             pool_bytes: 1 << 30,
             expected_keys: 1000,
             adopt: false,
+            was_used: false,
             log_segments: 64,
             segment_bytes: SEGMENT_BYTES,
             listen,
@@ -185,6 +192,7 @@ where
     /// If another process has the pool, it or its log area is damaged, or the system refuses.
     pub fn start(fabric: F, options: Options, on_sessions: OnSessions) -> Result<Self, MemoryError> {
         options.check()?;
+        age::count_open(&log_path(&options.pool))?;
         let data = Data::open(&options.pool, options.pool_bytes, options.expected_keys)?;
         let area = Arc::new(open_area(&options, &data)?);
         let ledger = AreaLedger(area.clone());
@@ -196,6 +204,7 @@ where
         let listener = TcpListener::bind(options.listen).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         // Before anything comes into it.
+        age::check(&area, &data, &options.pool, options.adopt)?;
         area.set(area::USE, area::IN_USE);
         let (tell, told) = mpsc::channel();
         let merge_threads = options.merge_threads;
@@ -306,7 +315,8 @@ fn open_area(options: &Options, data: &Data) -> Result<Area, MemoryError> {
     if path.exists() {
         return Area::open(&path, &options.pool, data.id());
     }
-    if !data.is_new() && !options.adopt {
+    let was_used = options.was_used && data.pool().found() != Start::Created;
+    if (was_used || !data.is_new()) && !options.adopt {
         return Err(MemoryError::Missing { pool: options.pool.clone(), log: path });
     }
     Area::create(&path, data.id(), options.log_segments, options.segment_bytes)

@@ -3,7 +3,7 @@
 use super::client::{Client, FAR, FailingFabric, directory, options, start};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_cluster::memory::{MemoryNode, Options, unmerged};
 use terrace_cluster::message::ToMemory;
@@ -293,4 +293,73 @@ fn lease_is_waited_for_after_a_kill() {
     let mut other = Client::hello(node.address(), "other");
     other.acquire(&[SlotRange::new(0, SLOTS - 1).unwrap()]);
     assert!(began.elapsed() >= Duration::from_secs(3));
+}
+
+/// A directory with what each of two sessions had put, one after the other: copies of pool and log
+/// area from between them, and the files from behind them.
+fn of_two_times(ends_in_order: bool) -> (tempfile::TempDir, Options) {
+    let directory = directory();
+    let options = options(directory.path());
+    for (key, copies) in [(b"first", true), (b"later", false)] {
+        let (victim, address) = node("node", directory.path());
+        let mut client = Client::with_all(address, "one");
+        client.put(key, b"value");
+        client.settle();
+        drop(client);
+        victim.kill();
+        if ends_in_order {
+            start(options.clone()).stop().unwrap();
+        }
+        if copies {
+            for file in [options.pool.clone(), log_of(&options)] {
+                std::fs::copy(&file, beside(&file, ".copy")).unwrap();
+            }
+        }
+    }
+    (directory, options)
+}
+
+fn beside(path: &Path, ends: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ends);
+    path.into()
+}
+
+fn log_of(options: &Options) -> PathBuf {
+    beside(&options.pool, ".log")
+}
+
+#[test]
+fn older_copy_of_pool_or_log_area_is_refused() {
+    for ends_in_order in [false, true] {
+        for nth in 0..2 {
+            let (_directory, options) = of_two_times(ends_in_order);
+            let files = [options.pool.clone(), log_of(&options)];
+            // A log area that was left in order has nothing that the pool has not.
+            if ends_in_order && nth == 1 {
+                continue;
+            }
+            std::fs::rename(beside(&files[nth], ".copy"), &files[nth]).unwrap();
+            let refused = MemoryNode::start(FailingFabric::new(), options.clone(), Box::new(|_| ()));
+            let error = refused.err().expect("files of two times").to_string();
+            let start = format!("{} is older than {}", files[nth].display(), files[1 - nth].display());
+            assert!(error.starts_with(&start), "{error}");
+            let adopted = Options { adopt: true, ..options.clone() };
+            drop(MemoryNode::start(FailingFabric::new(), adopted, Box::new(|_| ())).unwrap());
+            drop(MemoryNode::start(FailingFabric::new(), options, Box::new(|_| ())).unwrap());
+        }
+    }
+}
+
+#[test]
+fn used_pool_without_keys_needs_its_log_area() {
+    let directory = directory();
+    let options = options(directory.path());
+    let (victim, _) = node("node", directory.path());
+    victim.kill();
+    std::fs::remove_file(log_of(&options)).unwrap();
+    let used = Options { was_used: true, ..options.clone() };
+    let refused = MemoryNode::start(FailingFabric::new(), used, Box::new(|_| ()));
+    assert!(refused.err().expect("a missing log area").to_string().contains("is missing"));
+    start(options).stop().unwrap();
 }
