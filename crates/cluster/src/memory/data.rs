@@ -56,21 +56,21 @@ pub(crate) struct Data {
 #[derive(Default)]
 struct Clearing {
     /// Where the walk goes on.
-    at: u64,
+    at: Place,
     waiting: BTreeMap<Clearer, Clear>,
 }
+
+/// A place of the walk: how often it was at the end, and its cursor.
+type Place = (u64, u64);
 
 /// The session and the shard of an entry that clears slots.
 type Clearer = (Incarnation, usize);
 
 struct Clear {
     slots: Vec<bool>,
-    /// Where the walk was when this came.
-    from: u64,
-    /// Whether the walk has begun anew since.
-    is_second: bool,
-    /// Whether the walk was everywhere since.
-    is_done: bool,
+    /// Where the walk was everywhere since this came: the same cursor, one round later. Steps differ
+    /// from round to round, and the last step of that round may jump over it.
+    until: Place,
 }
 
 /// How far the keys are counted after a start. Changes go on meanwhile: those of keys behind the
@@ -393,35 +393,31 @@ impl Data {
             let mut slots = vec![false; SLOTS.into()];
             let owned = ranges.iter().flat_map(|range| range.slots()).filter(|slot| is_owned(*slot));
             owned.for_each(|slot| slots[usize::from(slot)] = true);
-            Clear { slots, from: *at, is_second: false, is_done: false }
+            Clear { slots, until: (at.0 + 1, at.1) }
         });
-        if !waiting[&clearer].is_done {
+        let until = waiting[&clearer].until;
+        if *at < until {
             *at = self.clear_step(*at, clearer.0, waiting)?;
-            for clear in waiting.values_mut() {
-                clear.is_second |= *at == 0;
-                clear.is_done |= clear.is_second && *at >= clear.from;
-            }
         }
-        if !waiting[&clearer].is_done {
+        if *at < until {
             return Ok(Progress::Goes);
         }
         waiting.remove(&clearer);
         Ok(Progress::Done)
     }
 
-    /// Removes keys of all slots that are being cleared, from `at` on. Returns where to go on: 0 at
-    /// the end.
+    /// Removes keys of all slots that are being cleared, from a place on. Returns where to go on.
     fn clear_step(
         &self,
-        at: u64,
+        from: Place,
         session: Incarnation,
         waiting: &BTreeMap<Clearer, Clear>,
-    ) -> Result<u64, WriteError> {
-        let (mut at, mut keys) = (at, Vec::new());
+    ) -> Result<Place, WriteError> {
+        let ((round, mut at), mut keys) = (from, Vec::new());
         for _ in 0..CLEAR_STEPS {
             let mut each = |key: &[u8], _: terrace_engine::Entry<'_>| {
                 let slot = usize::from(slot(key));
-                if waiting.values().any(|clear| !clear.is_done && clear.slots[slot]) {
+                if waiting.values().any(|clear| from < clear.until && clear.slots[slot]) {
                     keys.push(key.to_vec());
                 }
             };
@@ -433,12 +429,12 @@ impl Data {
                     made => made?,
                 }
             }
-            at = next.number().unwrap_or(0);
-            if at == 0 {
-                break;
+            match next.number() {
+                Some(next) if next > 0 => at = next,
+                _ => return Ok((round + 1, 0)),
             }
         }
-        Ok(at)
+        Ok((round, at))
     }
 
     /// Moves records together, and frees what nobody reads any more.
@@ -504,6 +500,31 @@ mod tests {
         assert!((0..SLOTS).all(|slot| slot >= 8000 || data.keys(slot) == 0));
         assert!(steps * STEP * CLEAR_STEPS <= 2 * keys.len() + 4 * STEP * CLEAR_STEPS, "{steps} steps");
         assert!(data.clearing.lock().unwrap().waiting.is_empty());
+    }
+
+    /// The walk of the first entry has passed a part of the index. Then few keys are left, and a step
+    /// always goes to the end.
+    #[test]
+    fn clear_that_comes_in_the_middle_of_a_walk_ends() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        data.count_keys(&|| false);
+        for number in 0..6000_u32 {
+            data.apply_one(&Change::Put { key: &number.to_le_bytes(), value: b"", expires_at: None })
+                .unwrap();
+        }
+        let ranges = |first: u16| [SlotRange::new(first, first + 8191).unwrap()];
+        let (mut is_done, mut steps) = ([false; 2], 0_usize);
+        while is_done != [true; 2] {
+            for (nth, is_done) in is_done.iter_mut().enumerate() {
+                if !*is_done {
+                    let done = data.clear((7, nth), &ranges(8192 * nth as u16), |_| true).unwrap();
+                    *is_done = done == Progress::Done;
+                    steps += 1;
+                    assert!(steps < 100, "the walk never ends; {} keys left", data.engine.len().get());
+                }
+            }
+        }
     }
 
     #[test]
