@@ -74,6 +74,7 @@ pub(super) fn of_pool(pool: &Path) -> Result<String, Failure> {
 
 /// The last start of a memory node, as it stands beside its pool: what it needs to start while the
 /// directory is away.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct LastStart {
     /// The cluster, whose pool it was.
     pub(super) cluster: String,
@@ -89,9 +90,20 @@ impl LastStart {
         Some(LastStart { cluster: cluster.into(), address: address.parse().ok()? })
     }
 
-    /// Notes it for the next start.
-    pub(super) fn note(&self, pool: &Path) -> io::Result<()> {
-        create_private(&Self::file(pool), &format!("{} {}", self.cluster, self.address))
+    /// Notes it for the next start, if that does not know it. A full file system is no reason not
+    /// to start.
+    pub(super) fn note(&self, pool: &Path) {
+        let file = Self::file(pool);
+        if Self::of(pool).as_ref() == Some(self) {
+            return;
+        }
+        if let Err(error) = create_private(&file, &format!("{} {}", self.cluster, self.address)) {
+            log::warn!(
+                "cannot write the file {}: {error}; if etcd is away at the next start, that relies on what the \
+                 file says of an earlier one",
+                file.display()
+            );
+        }
     }
 
     fn file(pool: &Path) -> PathBuf {
@@ -111,9 +123,37 @@ pub(crate) fn create_private(path: &Path, text: &str) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
     let unfinished = PathBuf::from(unfinished);
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    file.write_all(format!("{text}\n").as_bytes())?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)
+    let write = || {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        file.write_all(format!("{text}\n").as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    write().inspect_err(|_| _ = fs::remove_file(&unfinished))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_on_a_full_file_system_is_not_noted() {
+        let directory = tempfile::tempdir().unwrap();
+        let pool = directory.path().join("pool");
+        fs::write(&pool, "").unwrap();
+        let start = |port: u16| LastStart { cluster: "shop".into(), address: ([127, 0, 0, 1], port).into() };
+        start(7100).note(&pool);
+        assert_eq!(LastStart::of(&pool), Some(start(7100)));
+        // Whatever is written to the unfinished file meets a full device.
+        let unfinished = directory.path().join("pool.start.new");
+        std::os::unix::fs::symlink("/dev/full", &unfinished).unwrap();
+        // Nothing has changed: nothing is written.
+        start(7100).note(&pool);
+        assert!(unfinished.is_symlink());
+        assert_eq!(LastStart::of(&pool), Some(start(7100)));
+        start(7101).note(&pool);
+        assert_eq!(LastStart::of(&pool), Some(start(7100)));
+        assert!(!unfinished.is_symlink());
+    }
 }

@@ -271,7 +271,7 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
         let settings = memory::Options { listen, was_used, ..memory_options(options, config, secret) };
         MemoryNode::start(fabric, settings, publish).map_err(Failure::new)?
     };
-    LastStart { cluster: options.place.cluster.clone(), address: node.address() }.note(&pool)?;
+    LastStart { cluster: options.place.cluster.clone(), address: node.address() }.note(&pool);
     // Only now: a second memory node, which cannot open the pool, says nothing.
     lock(&published).begin(&*directory, boot);
     let address = node.address();
