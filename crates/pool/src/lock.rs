@@ -193,8 +193,9 @@ impl Lock {
         }
         // The recovery has released what the dead one had noted. Among hosts this lock may be
         // none of that: its release and the end of its note are two lines of a cache, and the
-        // memory may have got the second one alone.
-        self.release_if_dead(pool);
+        // memory may have got the second one alone. But only the holder of above was recovered: a
+        // later one that has died as well may have left what the lock guards half changed.
+        self.release_word(pool, word);
     }
 
     /// Records that this thread tries the lock, unless it is held.
@@ -235,17 +236,17 @@ impl Lock {
     pub(crate) fn release_if_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
         let word = self.0.load(pool.medium(), Acquire);
         if is_held_word(word, pool.owner) && pool.is_holder_dead(word) {
-            let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
-            // ORDER: AcqRel: the next holder sees the stores of the dead one. After a failure
-            // another thread has released the lock.
-            let _ = self.0.compare_exchange(
-                pool.medium().point("lock.release-dead"),
-                word,
-                free,
-                AcqRel,
-                Relaxed,
-            );
+            self.release_word(pool, word);
         }
+    }
+
+    /// Releases a lock with this word, of a dead holder.
+    fn release_word<M: MappedMedium>(&self, pool: &Inner<M>, word: u64) {
+        let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
+        let place = pool.medium().point("lock.release-dead");
+        // ORDER: AcqRel: the next holder sees the stores of the dead one. After a failure another
+        // thread has released the lock.
+        let _ = self.0.compare_exchange(place, word, free, AcqRel, Relaxed);
     }
 
     /// Takes the lock over if its holder is dead. [`Lock::release_in`] releases it.
@@ -694,6 +695,24 @@ mod tests {
         at(&survivor, one).recover_if_dead(&guard);
         assert_eq!(held(), [false, true, false, false]);
         assert_eq!(at(&survivor, of_live).holder(&survivor.0), Some((1, live.owner().incarnation)));
+    }
+
+    /// Between the recovery of a dead holder and the release, another one takes the lock, and dies.
+    #[test]
+    fn waiter_releases_the_lock_of_the_recovered_holder_alone() {
+        let (_directory, [survivor, first, second]) = shared::<Shm, 3>();
+        let place = place(&survivor);
+        let lock = at(&survivor, place);
+        hold(&first, place);
+        let word = lock.load_word(survivor.medium());
+        first.abandon();
+        assert_eq!(survivor.recover_dead(), 1);
+        hold(&second, place);
+        second.abandon();
+        lock.release_word(&survivor.0, word);
+        assert!(lock.is_held(&survivor), "what the second one left was not repaired");
+        lock.recover_if_dead(&survivor.pin());
+        assert!(!lock.is_held(&survivor));
     }
 
     fn free_after_death<M: MappedMedium>() {
