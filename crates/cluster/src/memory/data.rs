@@ -68,8 +68,8 @@ type Clearer = (Incarnation, usize);
 
 struct Clear {
     slots: Vec<bool>,
-    /// Where the walk was everywhere since this came: the same cursor, one round later. Steps differ
-    /// from round to round, and the last step of that round may jump over it.
+    /// Where the walk was everywhere since this came: the same cursor, one round later. Steps
+    /// differ from round to round, and the last one of that round may jump over it.
     until: Place,
 }
 
@@ -84,6 +84,8 @@ struct Counting {
     frontier: Mutex<u64>,
     /// Changes that wait for the lock: a step begins when there is none.
     waiting: AtomicUsize,
+    /// Whether damaged records were left out. Those that are damaged later were counted.
+    has_skipped: AtomicBool,
 }
 
 impl Counting {
@@ -179,10 +181,10 @@ impl Data {
         let engine: Arc<dyn Engine> = Arc::new(engine.map_err(|error| failed(error.to_string()))?);
         let store = Store::over(engine.clone()).map_err(|error| failed(error.to_string()))?;
         let keys = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-        let (frontier, waiting) = Default::default();
+        let (frontier, waiting, has_skipped) = Default::default();
         let address = direct::remote::address_in(&pool).map_err(|error| failed(error.to_string()))?;
         let seed = address.ok_or_else(|| failed("it has no index".into()))?.seed;
-        let counting = Counting { seed, is_done: AtomicBool::new(false), frontier, waiting };
+        let counting = Counting { seed, is_done: AtomicBool::new(false), frontier, waiting, has_skipped };
         let (clearing, refused) = Default::default();
         Ok(Self { pool, engine, store, keys, counting, clearing, refused })
     }
@@ -248,7 +250,12 @@ impl Data {
                 }
             };
             let cursor = Cursor::from_number(from).expect("a scan stopped there");
-            match self.scan(&cursor, STEP, &mut each) {
+            let scanned = self.engine.scan(&cursor, STEP, &mut each);
+            if matches!(scanned, Err(ReadError::Skipped { .. })) {
+                // ORDER: Relaxed: changes read it under the lock, or once all is counted.
+                counting.has_skipped.store(true, Relaxed);
+            }
+            match go_on(scanned) {
                 Ok(next) if !next.is_end() => *frontier = next.number().expect("a place in a hash index"),
                 ended => {
                     if let Err(error) = ended {
@@ -271,10 +278,7 @@ impl Data {
         at_least: usize,
         each: &mut dyn FnMut(&[u8], terrace_engine::Entry<'_>),
     ) -> Result<Cursor, ReadError> {
-        match self.engine.scan(cursor, at_least, each) {
-            Err(ReadError::Skipped { next, .. }) => Ok(next),
-            scanned => scanned,
-        }
+        go_on(self.engine.scan(cursor, at_least, each))
     }
 
     fn add(&self, key: &[u8]) {
@@ -333,9 +337,13 @@ impl Data {
         is_sound
     }
 
+    /// Whether a key is counted, if its place is. A damaged record is, unless it may be one of
+    /// those that were left out.
     fn is_present(&self, key: &[u8]) -> bool {
-        // A damaged record was not counted.
-        matches!(self.engine.token(key), Ok(Some(_)))
+        match self.engine.token(key) {
+            Ok(token) => token.is_some(),
+            Err(_) => !self.counting.has_skipped.load(Relaxed),
+        }
     }
 
     fn apply_one(&self, change: &Change<'_>) -> Applied {
@@ -453,6 +461,14 @@ impl Data {
     }
 }
 
+/// Goes on behind damaged records.
+fn go_on(scanned: Result<Cursor, ReadError>) -> Result<Cursor, ReadError> {
+    match scanned {
+        Err(ReadError::Skipped { next, .. }) => Ok(next),
+        scanned => scanned,
+    }
+}
+
 fn write_of<'a>(change: &Change<'a>) -> Write<'a> {
     let what = match *change {
         Change::Put { value, expires_at, .. } => WriteKind::Put { value, expires_at },
@@ -502,8 +518,8 @@ mod tests {
         assert!(data.clearing.lock().unwrap().waiting.is_empty());
     }
 
-    /// The walk of the first entry has passed a part of the index. Then few keys are left, and a step
-    /// always goes to the end.
+    /// The walk of the first entry has passed a part of the index. Then few keys are left, and a
+    /// step always goes to the end.
     #[test]
     fn clear_that_comes_in_the_middle_of_a_walk_ends() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -525,6 +541,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn put_over_a_record_that_was_damaged_later_counts_once() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        data.count_keys(&|| false);
+        let put = Change::Put { key: b"key", value: &[0xd7; 64], expires_at: None };
+        data.apply_one(&put).unwrap();
+        let bytes = data.bytes();
+        let of_value = u64::from_le_bytes([0xd7; 8]);
+        let word = bytes.words().iter().find(|word| word.load(Relaxed) == of_value);
+        word.expect("a word of the value").store(!of_value, Relaxed);
+        assert!(data.engine.token(b"key").is_err());
+        data.apply_one(&put).unwrap();
+        assert_eq!(data.keys(slot(b"key")), 1);
+        data.apply_one(&Change::Remove { key: b"key" }).unwrap();
+        assert_eq!(data.keys(slot(b"key")), 0);
     }
 
     #[test]
