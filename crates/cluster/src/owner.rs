@@ -108,6 +108,16 @@ impl Owner {
         self.session.is_some() && now < self.lease_until
     }
 
+    /// A slot that is on its way: to another node, or to this one by the map that is known.
+    pub fn moving(&self) -> Option<u16> {
+        let moves = |slot: &u16| {
+            let place = usize::from(*slot);
+            let state = self.slots[place];
+            state == Slot::Held || state == Slot::Away && self.mine[place]
+        };
+        (0..SLOTS).find(moves)
+    }
+
     /// Until when this node may answer.
     pub fn lease_until(&self) -> Duration {
         self.lease_until

@@ -157,6 +157,12 @@ impl Node {
         (0..SLOTS).filter(|slot| self.slots.word(*slot).state() == Slot::Served).collect()
     }
 
+    /// Fails if a slot is on its way to or from this node: what is done to all its slots would miss
+    /// that one.
+    pub(super) fn check_all_slots(&self) -> Result<(), WriteError> {
+        lock(&self.owner).moving().map_or(Ok(()), |slot| Err(WriteError::NotOwner { slot }))
+    }
+
     pub(super) fn check_writable(&self) -> Result<(), WriteError> {
         self.stopped.get().map_or(Ok(()), |why| Err(WriteError::Stopped(why.clone())))
     }

@@ -275,12 +275,15 @@ impl Node {
         writes.iter().zip(keys).map(kept).collect()
     }
 
-    /// Removes everything in this node's slots: one entry a shard.
+    /// Removes everything in this node's slots: one entry a shard. Nothing is removed while a slot
+    /// is on its way to or from this node.
     pub(super) fn clear_all(&self, how: Durably) -> Result<(), WriteError> {
         Self::check_promise(how)?;
         self.check_writable()?;
         let session = self.any_session()?;
         let locks = session.pending.lock_all();
+        // Under the locks: what leaves from now on waits for them, and takes the entries with it.
+        self.check_all_slots()?;
         let served = self.served();
         for shard in 0..session.shards {
             let slots: Vec<u16> =

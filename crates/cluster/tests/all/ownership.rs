@@ -569,7 +569,7 @@ fn grant_of_a_slot_that_is_held_changes_nothing() {
     owner.map(3, &slots);
     owner.take_effects();
     owner.heard(granted(1));
-    assert_eq!(owner.slot(3), Slot::Held);
+    assert_eq!((owner.slot(3), owner.moving()), (Slot::Held, Some(3)));
     owner.heard(ToServing::Released { ranges: slots.clone() });
     assert_eq!(owner.slot(3), Slot::Away);
     assert!(owner.take_effects().contains(&Effect::Send(ToMemory::Acquire { epoch: 3, ranges: slots })));

@@ -85,6 +85,27 @@ fn map_of_an_earlier_epoch_changes_nothing() {
     wait_until("the release", || matches!(node.routing().place(0, false), Place::There(_)));
 }
 
+/// Keys of a slot that is on its way would be left.
+#[test]
+fn clear_waits_for_slots_that_move() {
+    let mut cluster = cluster(2);
+    let stores = [cluster.store(0), cluster.store(1)];
+    for key in 0..100 {
+        put(&stores, &format!("key {key}"), "value");
+    }
+    // The second node knows a map that gives it all slots. The first one does not know it.
+    let all = terrace_cluster::slot::SlotRange::new(0, 16_383).unwrap();
+    cluster.map.slots = [(cluster.map.nodes[1].id.clone(), vec![all])].into();
+    let epoch = cluster.nodes[1].routing().shape().epoch() + 1;
+    cluster.nodes[1].set_map(epoch, &cluster.map);
+    assert!(matches!(stores[1].clear(), Err(WriteError::NotOwner { .. })));
+    assert_eq!(stores.iter().map(Store::len).sum::<u64>(), 100, "nothing was removed");
+    cluster.nodes[0].set_map(epoch, &cluster.map);
+    cluster.wait_for_all();
+    wait_until("the clear", || stores[1].clear().is_ok());
+    assert_eq!(stores[1].len(), 0);
+}
+
 #[test]
 fn nodes_whose_clocks_are_an_hour_apart_keep_everything() {
     let mut cluster = cluster(1);
