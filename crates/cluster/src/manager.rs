@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 pub const MEMORY: &str = "memory";
 /// How long nodes have to come back after a restart of the memory node.
 pub const RETURN: Duration = Duration::from_secs(2);
+/// How long a manager that has lost the lead leaves it to the other one: at first, and at most. Two
+/// memory nodes would take it from each other for ever.
+const LEAVE: Duration = Duration::from_secs(1);
+const LEAVE_MOST: Duration = Duration::from_secs(64);
 /// How often the manager looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -175,7 +179,7 @@ impl Manager {
     pub fn start(directory: Arc<dyn Directory>, name: &str) -> std::io::Result<Self> {
         let (end, states) = mpsc::channel();
         let news = end.clone();
-        let mut worker = Worker { directory, name: name.into(), claim: None, decider: Decider::default() };
+        let mut worker = Worker::new(directory, name);
         let run = move || {
             // A watch keeps a sender: the end is told by a message.
             let watch = worker.directory.watch(Box::new(move |state| _ = news.send(state)));
@@ -203,9 +207,17 @@ struct Worker {
     name: String,
     claim: Option<Claim>,
     decider: Decider,
+    /// How long it leaves the next lead that it loses to the other one, and until when it does now.
+    leave: Duration,
+    leaves_until: Duration,
 }
 
 impl Worker {
+    fn new(directory: Arc<dyn Directory>, name: &str) -> Self {
+        let (claim, decider, leaves_until) = Default::default();
+        Self { directory, name: name.into(), claim, decider, leave: LEAVE, leaves_until }
+    }
+
     #[allow(clippy::disallowed_methods, reason = "the driver of a state machine without a clock")]
     fn run(&mut self, states: &mpsc::Receiver<State>) {
         let begin = Instant::now();
@@ -222,21 +234,24 @@ impl Worker {
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
             if let Some(state) = &mut state {
-                self.lead(state);
+                self.lead(state, begin.elapsed());
                 self.decide(state, begin.elapsed());
             }
         }
     }
 
     /// Becomes the leader if it may, or notes that it is not any more.
-    fn lead(&mut self, state: &mut State) {
+    fn lead(&mut self, state: &mut State, now: Duration) {
         let leads =
             |claim: &Claim| state.leader.as_ref().is_some_and(|leader| leader.revision == claim.revision);
         if self.claim.as_ref().is_some_and(|claim| !leads(claim)) {
             log::info!("the manager of {} does not lead any more", self.name);
             self.claim = None;
+            self.leaves_until = now + self.leave;
+            self.leave = (self.leave * 2).min(LEAVE_MOST);
         }
-        let may = |leader: &Leader| leader.name == self.name || self.name == MEMORY;
+        let may =
+            |leader: &Leader| (leader.name == self.name || self.name == MEMORY) && now >= self.leaves_until;
         if self.claim.is_some() || !state.leader.as_ref().is_none_or(may) {
             return;
         }
@@ -266,5 +281,32 @@ impl Worker {
             Ok(None) => *state = self.directory.read().unwrap_or_else(|_| state.clone()),
             Err(error) => log::debug!("the map waits: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::memory::Service;
+
+    #[test]
+    fn managers_of_two_memory_nodes_leave_each_other_the_lead() {
+        let service = Service::default();
+        let [mut one, mut other] =
+            [(); 2].map(|()| Worker::new(Arc::new(service.connect()) as Arc<dyn Directory>, MEMORY));
+        let lead = |worker: &mut Worker, seconds: u64| {
+            let mut state = worker.directory.read().unwrap();
+            worker.lead(&mut state, Duration::from_secs(seconds));
+            worker.claim.is_some()
+        };
+        assert!(lead(&mut one, 0) && lead(&mut other, 0));
+        // As often as it looks, for longer each time.
+        assert!(!lead(&mut one, 0) && !lead(&mut one, 0) && lead(&mut one, 1));
+        assert!(!lead(&mut other, 1) && lead(&mut other, 2));
+        assert!(!lead(&mut one, 2) && !lead(&mut one, 3) && lead(&mut one, 4));
+        // Nobody else has it: it is taken at once.
+        assert!(!lead(&mut other, 4));
+        service.end_leases();
+        assert!(lead(&mut other, 4));
     }
 }
