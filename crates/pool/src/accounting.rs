@@ -46,6 +46,13 @@ impl<M: MappedMedium> Pool<M> {
         self.0.waiting_bytes()
     }
 
+    /// Bytes that were ever retired: between two looks, those that were retired meanwhile, and not
+    /// to the byte while other threads run.
+    pub fn retired_bytes(&self) -> u64 {
+        let retired = |slot: &crate::seats::ThreadSlot| slot.retired.load(self.medium(), Relaxed);
+        self.0.used_slots().map(retired).fold(0, u64::wrapping_add)
+    }
+
     /// What its memory is used for. Inspects every unit of the pool: about a millisecond for ten
     /// GiB.
     pub fn space(&self) -> Space {

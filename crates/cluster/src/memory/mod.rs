@@ -231,7 +231,7 @@ where
         };
         spawn("terrace-told", Box::new(move |_| told.iter().for_each(|sessions| on_sessions(&sessions))))?;
         for nth in 0..pins::THREADS {
-            spawn("terrace-pin", Box::new(move |node| node.pins.run(nth, node.data.pool())))?;
+            spawn("terrace-pin", Box::new(move |node| node.pins.run(nth, node.data.pool(), &node::now)))?;
         }
         self.node().pins.wait_for_first();
         for _ in 0..merge_threads {

@@ -6,7 +6,7 @@ use super::ledger::{AreaLedger, NAME_MAX};
 use super::links::{Peer, REQUESTS_MAX};
 use super::logs::{Logs, Queue};
 use super::merge::{self, Merged, Outcome};
-use super::pins::Pins;
+use super::pins::{Pins, Taken};
 use super::requests::{Request, Requests};
 use super::segments::{Segment, Segments};
 use super::{Options, Stats};
@@ -670,16 +670,19 @@ where
             let oldest = control.sessions.values().filter_map(|session| session.pin).min();
             self.pins.renew(oldest);
             // Otherwise a later pin is on its way, and what is retired now waits for that one.
-            if self.pins.held() == super::pins::THREADS {
-                self.bound_waiting(control, oldest);
+            if let Some(taken) = self.pins.oldest_of_all() {
+                self.bound_waiting(control, oldest, taken);
             }
         }
     }
 
     /// Ends the sessions that rely on the oldest pin, if too much memory waits for it.
-    fn bound_waiting(&self, control: &mut Control<F>, oldest: Option<u64>) {
+    fn bound_waiting(&self, control: &mut Control<F>, oldest: Option<u64>, taken: Taken) {
         let pool = self.data.pool();
-        if pool.space().waiting_bytes <= pool.size() / WAITING_SHARE {
+        // What was retired before it may be in limbo as well, but does not wait for it.
+        let waiting = pool.waiting_bytes().min(pool.retired_bytes().wrapping_sub(taken.retired));
+        let age = now().saturating_sub(taken.at);
+        if !holds_too_much((waiting, pool.size()), (age, self.options.lease), control.is_full) {
             return;
         }
         let relies = |(id, session): (&Incarnation, &Session<F::Endpoint>)| {
@@ -793,6 +796,12 @@ impl<F: Fabric> Control<F> {
     }
 
     /// Nothing of the session can arrive any more, and it reads nothing.
+/// Whether the sessions that rely on a pin of this age are to end, which holds back so many bytes
+/// of the pool's. A node that stops for a part of its lease falls behind, and is healthy.
+fn holds_too_much((waiting, size): (u64, u64), (age, lease): (Duration, Duration), is_full: bool) -> bool {
+    waiting > size / WAITING_SHARE && (is_full || age > lease)
+}
+
     fn closed(&mut self, id: Incarnation) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.pin = None;
@@ -819,4 +828,22 @@ fn die(why: &str) -> ! {
     // At once: a library may have a handler for the signal of an abort.
     let _ = kill_process(getpid(), Signal::KILL);
     std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_that_stopped_for_half_a_lease_keeps_its_session() {
+        let (lease, pool) = (Duration::from_secs(1), 800);
+        let is_over =
+            |waiting, age: u32, is_full| holds_too_much((waiting, pool), (lease * age / 8, lease), is_full);
+        assert!(!is_over(700, 5, false));
+        assert!(is_over(101, 9, false));
+        // It holds back little of what waits, whatever its age.
+        assert!(!is_over(100, 9, true));
+        // Others lack the memory.
+        assert!(is_over(101, 5, true));
+    }
 }

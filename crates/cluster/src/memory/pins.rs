@@ -5,6 +5,7 @@
 //! A pin is dropped once each session relies on a later one, or cannot read any more.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use terrace_medium::Shm;
 use terrace_pool::Pool;
 
@@ -24,7 +25,17 @@ enum Thread {
 
 struct State {
     threads: [Thread; THREADS],
+    /// When each thread took its last pin.
+    taken: [Taken; THREADS],
     newest: u64,
+}
+
+/// When a pin was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) at: Duration,
+    /// Bytes that the pool had retired until then: it holds back only what was retired later.
+    pub(crate) retired: u64,
 }
 
 /// The pins.
@@ -36,7 +47,8 @@ pub(crate) struct Pins {
 impl Pins {
     /// No pin yet.
     pub(crate) fn new() -> Arc<Self> {
-        let state = Mutex::new(State { threads: [Thread::Free; THREADS], newest: 0 });
+        let (threads, taken) = ([Thread::Free; THREADS], [Taken::default(); THREADS]);
+        let state = Mutex::new(State { threads, taken, newest: 0 });
         Arc::new(Self { state, changed: Condvar::new() })
     }
 
@@ -55,15 +67,16 @@ impl Pins {
     }
 
     /// The work of a thread.
-    pub(crate) fn run(&self, nth: usize, pool: &Pool<Shm>) {
+    pub(crate) fn run(&self, nth: usize, pool: &Pool<Shm>, now: &dyn Fn() -> Duration) {
         loop {
             let state = self.wait(self.state(), |thread| thread == Thread::Free, nth);
             let Thread::Takes(number) = state.threads[nth] else { return };
             drop(state);
             let guard = pool.pin();
+            let taken = Taken { at: now(), retired: pool.retired_bytes() };
             let mut state = self.state();
             if state.threads[nth] == Thread::Takes(number) {
-                state.threads[nth] = Thread::Holds(number);
+                (state.threads[nth], state.taken[nth]) = (Thread::Holds(number), taken);
                 state.newest = state.newest.max(number);
             }
             self.changed.notify_all();
@@ -113,6 +126,15 @@ impl Pins {
     /// Pins that are held.
     pub(crate) fn held(&self) -> usize {
         self.state().threads.iter().filter(|thread| matches!(thread, Thread::Holds(_))).count()
+    }
+
+    /// When the oldest pin was taken, if no further one can be taken before it is dropped.
+    pub(crate) fn oldest_of_all(&self) -> Option<Taken> {
+        let state = self.state();
+        let held = |thread: &Thread| if let Thread::Holds(number) = *thread { Some(number) } else { None };
+        let numbers: Vec<u64> = state.threads.iter().filter_map(held).collect();
+        let oldest = (0..THREADS).filter(|_| numbers.len() == THREADS).min_by_key(|nth| numbers[*nth]);
+        oldest.map(|nth| state.taken[nth])
     }
 
     /// Ends the threads.
