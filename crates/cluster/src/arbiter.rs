@@ -37,6 +37,10 @@ pub trait Ledger {
     fn owner(&self, slot: u16) -> Option<Incarnation>;
     /// Gives slots to a session, or frees them.
     fn set_owner(&mut self, ranges: &[SlotRange], owner: Option<Incarnation>);
+    /// The longest lease that a session may have which was not ended; zero if none was noted.
+    fn lease(&self) -> Duration;
+    /// Notes it.
+    fn set_lease(&mut self, lease: Duration);
 }
 
 /// What the memory node has to do.
@@ -112,26 +116,43 @@ pub struct Arbiter<L> {
     /// The hosts that links come from, as far as they are known.
     hosts: BTreeMap<Link, IpAddr>,
     next_release: u64,
+    /// The last session of before the start; 0 if there is none.
+    last_restored: Incarnation,
     effects: Vec<Effect>,
 }
 
 impl<L: Ledger> Arbiter<L> {
     /// Begins, or goes on after a death of this node. Sessions of before are over: their endpoints
-    /// died with the process. Their nodes may still answer until their leases are over.
+    /// died with the process. Their nodes may still answer until their leases are over, which may
+    /// have been longer ones.
     pub fn new(ledger: L, leases: Leases, now: Duration) -> Self {
         let (sessions, links, hosts, effects) = Default::default();
-        let mut arbiter = Self { ledger, leases, sessions, links, hosts, next_release: 0, effects };
+        let (next_release, last_restored) = (0, 0);
+        let mut arbiter =
+            Self { ledger, leases, sessions, links, hosts, next_release, last_restored, effects };
+        let longest = Leases { time: leases.time.max(arbiter.ledger.lease()), ..leases };
         for (session, node, is_fenced) in arbiter.ledger.sessions() {
             if !is_fenced {
                 arbiter.ledger.fence(session);
             }
-            let lease_until = now + arbiter.leases.waited();
+            let lease_until = now + longest.waited();
             let (waits, releases) = Default::default();
             let restored = Session { node, link: None, state: State::Sealing, lease_until, waits, releases };
             arbiter.sessions.insert(session, restored);
+            arbiter.last_restored = arbiter.last_restored.max(session);
             arbiter.effects.push(Effect::MergeAll(session));
         }
+        // Before the first lease is given. If this node dies now, the next start waits as long.
+        arbiter.ledger.set_lease(longest.time);
+        arbiter.forget_longer_lease();
         arbiter
+    }
+
+    /// Once the sessions of before the start have ended, all leases are of this life.
+    fn forget_longer_lease(&mut self) {
+        if self.sessions.keys().all(|id| *id > self.last_restored) {
+            self.ledger.set_lease(self.leases.time);
+        }
     }
 
     /// What is to be done, in this order.
@@ -396,6 +417,7 @@ impl<L: Ledger> Arbiter<L> {
                 self.ledger.end_session(id);
                 self.sessions.remove(&id);
                 self.effects.push(Effect::Forget(id));
+                self.forget_longer_lease();
                 self.grant();
             }
         }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   0          magic  version  the pool's id [2]  segments  bytes of each  checksum
-//!   4 KiB      the next session   the next segment   1: it may have what the pool has not; 2: no
+//!   4 KiB      the next session   the next segment   nanoseconds of the longest lease, or 1
+//!                2 if a memory node has left all in the pool, else 1   the opens: see `age.rs`
 //!   8 KiB      owner of each slot: a session, or 0
 //!   136 KiB    sessions: rows of 16 words
 //!                session, or 0   state   bytes of the node's name   the name, 6 bytes a word
@@ -37,6 +38,8 @@ pub(crate) const USE: u64 = COUNTERS + 24;
 pub(crate) const CLOSED: u64 = 2;
 /// As for an area of a program that did not note it: what is here may not be in the pool.
 pub(crate) const IN_USE: u64 = 1;
+/// The longest lease that a session may have. A new area has 1 here, as had those of before.
+pub(crate) const LEASE: u64 = COUNTERS + 16;
 pub(crate) const OWNERS: u64 = 2 * PAGE;
 pub(crate) const SESSIONS: u64 = OWNERS + 8 * crate::slot::SLOTS as u64;
 /// Sessions that the table has room for.

@@ -1,10 +1,11 @@
 //! The ledger in the log area: sessions, and the owner of each slot.
 
-use super::area::{Area, COUNTERS, OWNERS, SESSION_BYTES, SESSIONS, SESSIONS_MAX};
+use super::area::{Area, COUNTERS, LEASE, OWNERS, SESSION_BYTES, SESSIONS, SESSIONS_MAX};
 use super::error::MemoryError;
 use crate::arbiter::{Incarnation, Ledger};
 use crate::slot::{SLOTS, SlotRange};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest name of a node in bytes.
 pub(crate) const NAME_MAX: usize = 72;
@@ -134,3 +135,31 @@ impl Ledger for AreaLedger {
         }
     }
 }
+
+    fn lease(&self) -> Duration {
+        Duration::from_nanos(self.0.number(LEASE))
+    }
+
+    fn set_lease(&mut self, lease: Duration) {
+        if lease != self.lease() {
+            self.0.set(LEASE, u64::try_from(lease.as_nanos()).expect("a lease of a minute at most"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn longest_lease_survives_a_death() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (path, pool) = (directory.path().join("pool.log"), Path::new("pool"));
+        let mut ledger = AreaLedger(Arc::new(Area::create(&path, 7, 4, 5 << 20).unwrap()));
+        assert_eq!(ledger.lease(), Duration::from_nanos(1), "none was noted");
+        ledger.set_lease(Duration::from_secs(60));
+        let again = AreaLedger(Arc::new(Area::open(&path, pool, 7).unwrap()));
+        again.check().unwrap();
+        assert_eq!(again.lease(), Duration::from_secs(60));
+    }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 use terrace_cluster::arbiter::{Incarnation, Ledger};
 use terrace_cluster::slot::SlotRange;
 
@@ -12,6 +13,7 @@ pub(crate) struct Table {
     last: Incarnation,
     sessions: BTreeMap<Incarnation, (String, bool)>,
     owners: BTreeMap<u16, Incarnation>,
+    lease: Duration,
 }
 
 #[derive(Clone, Default)]
@@ -48,5 +50,11 @@ impl Ledger for Kept {
                 None => table.owners.remove(&slot),
             };
         }
+    }
+    fn lease(&self) -> Duration {
+        self.0.borrow().lease
+    }
+    fn set_lease(&mut self, lease: Duration) {
+        self.0.borrow_mut().lease = lease;
     }
 }

@@ -494,6 +494,37 @@ fn process_with_the_name_of_another_waits_for_its_lease() {
     assert_eq!(second_owns_after(1), Duration::ZERO);
 }
 
+/// A memory node is started again with a shorter lease, and dies at once. The node with the slots
+/// may answer until its own, longer lease is over.
+#[test]
+fn shorter_lease_waits_for_the_longer_one_of_before() {
+    let kept = Kept::default();
+    let short = Leases { time: LEASE / 10, ..leases() };
+    let begin = |leases, now, link: u64, session: u64, node: &str| {
+        let mut arbiter = Arbiter::new(kept.clone(), leases, now);
+        let hello = ToMemory::Hello { wire: WIRE, node: node.into(), shards: 1, lanes: 2, last: 0 };
+        arbiter.heard(link, hello, now);
+        arbiter.opened(session, Vec::new(), now);
+        let slots = vec![SlotRange::new(0, 9).unwrap()];
+        arbiter.heard(link, ToMemory::Acquire { epoch: link, ranges: slots }, now);
+        arbiter
+    };
+    begin(leases(), Duration::ZERO, 1, 1, "one");
+    assert_eq!(kept.owner(0), Some(1));
+    begin(short, Duration::ZERO, 2, 2, "two");
+    let mut arbiter = begin(short, Duration::ZERO, 3, 3, "three");
+    (1..=2).for_each(|session| arbiter.merged(session, Duration::ZERO));
+    let owns = |now: &Duration| {
+        let renew = ToMemory::Renew { sent: 0, pin: 0, durable: vec![0] };
+        arbiter.heard(3, renew, *now);
+        arbiter.tick(*now);
+        kept.owner(0) == Some(3)
+    };
+    let after = (0..1000).map(Duration::from_millis).find(owns);
+    assert!(after.expect("a second is enough") >= LEASE, "{after:?}");
+    assert_eq!(kept.lease(), short.time, "the next start need not wait as long");
+}
+
 /// A copy of a node's id does not take the session of a node that lives; a restart does.
 #[test]
 fn id_of_a_node_that_lives_is_refused_elsewhere() {
