@@ -66,6 +66,11 @@ impl AreaLedger {
         (0..SESSIONS_MAX).map(row)
     }
 
+    /// Whether a session with this number was ever begun; also for 0.
+    pub(crate) fn has_begun(&self, session: Incarnation) -> bool {
+        session < self.0.number(COUNTERS)
+    }
+
     /// Whether there is room for a session more.
     pub(crate) fn has_room(&self) -> bool {
         self.find(0).is_some()
@@ -134,7 +139,6 @@ impl Ledger for AreaLedger {
             self.0.set(OWNERS + 8 * u64::from(slot), owner.unwrap_or(0));
         }
     }
-}
 
     fn lease(&self) -> Duration {
         Duration::from_nanos(self.0.number(LEASE))
@@ -163,3 +167,4 @@ mod tests {
         again.check().unwrap();
         assert_eq!(again.lease(), Duration::from_secs(60));
     }
+}

@@ -109,6 +109,8 @@ pub(crate) struct Control<F: Fabric> {
     is_full: bool,
     room_seen: Duration,
     pins_renewed: Duration,
+    /// The last reason for which a session was refused.
+    objected: String,
 }
 
 /// A memory node.
@@ -150,7 +152,7 @@ where
             let logs = Logs::found(id, found.remove(&id).unwrap_or_default());
             sessions.insert(id, Session::new(logs, Lanes::None));
         }
-        let (links, told, no_room_until, pins_renewed, is_full, room_seen) = Default::default();
+        let (links, told, no_room_until, pins_renewed, is_full, room_seen, objected) = Default::default();
         let control = Control {
             arbiter,
             links,
@@ -162,6 +164,7 @@ where
             is_full,
             room_seen,
             pins_renewed,
+            objected,
         };
         Self {
             fabric,
@@ -580,10 +583,14 @@ where
             ToMemory::Get { .. } | ToMemory::Scan { .. } | ToMemory::Count { .. } => {
                 self.request(control, link, message);
             }
-            ToMemory::Hello { wire: WIRE, ref node, shards, lanes, .. } => {
-                match self.objection(control, node, shards, lanes) {
+            ToMemory::Hello { wire: WIRE, ref node, shards, lanes, last } => {
+                match self.objection(control, (node, last), shards, lanes) {
                     None => control.arbiter.heard(link, message, now()),
                     Some(why) => {
+                        if control.objected != why {
+                            log::error!("a session is refused: {why}");
+                            control.objected.clone_from(&why);
+                        }
                         if let Some(peer) = control.links.remove(&link) {
                             peer.send(ToServing::Fenced { why });
                             peer.close();
@@ -596,7 +603,13 @@ where
     }
 
     /// Why a node cannot have a session.
-    fn objection(&self, control: &Control<F>, node: &str, shards: u16, lanes: u16) -> Option<String> {
+    fn objection(
+        &self,
+        control: &Control<F>,
+        (node, last): (&str, Incarnation),
+        shards: u16,
+        lanes: u16,
+    ) -> Option<String> {
         let parts = 1..=PARTS_MAX;
         if node.is_empty() || node.len() > NAME_MAX {
             return Some(format!("a node's name has 1 to {NAME_MAX} bytes, this one {}", node.len()));
@@ -604,6 +617,14 @@ where
         if !parts.contains(&shards) || !parts.contains(&lanes) {
             return Some(format!(
                 "a node has 1 to {PARTS_MAX} shards and lanes, this one {shards} and {lanes}"
+            ));
+        }
+        if !control.arbiter.ledger().has_begun(last) {
+            return Some(format!(
+                "the node {node} has had session {last}, which is of a later time than the pool {}: the pool is an \
+                 older copy, or a new one, and lacks what was written since. Start the memory node on the pool of \
+                 then. If this one shall be used nevertheless, start the serving node again",
+                self.options.pool.display()
             ));
         }
         let no_room = self.is_ending.load(Acquire) || !control.arbiter.ledger().has_room();
@@ -775,6 +796,12 @@ where
     }
 }
 
+/// Whether the sessions that rely on a pin of this age are to end, which holds back so many bytes
+/// of the pool's. A node that stops for a part of its lease falls behind, and is healthy.
+fn holds_too_much((waiting, size): (u64, u64), (age, lease): (Duration, Duration), is_full: bool) -> bool {
+    waiting > size / WAITING_SHARE && (is_full || age > lease)
+}
+
 /// The endpoints of a session, and what its node has to know.
 struct Opened<E> {
     endpoints: Vec<E>,
@@ -796,12 +823,6 @@ impl<F: Fabric> Control<F> {
     }
 
     /// Nothing of the session can arrive any more, and it reads nothing.
-/// Whether the sessions that rely on a pin of this age are to end, which holds back so many bytes
-/// of the pool's. A node that stops for a part of its lease falls behind, and is healthy.
-fn holds_too_much((waiting, size): (u64, u64), (age, lease): (Duration, Duration), is_full: bool) -> bool {
-    waiting > size / WAITING_SHARE && (is_full || age > lease)
-}
-
     fn closed(&mut self, id: Incarnation) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.pin = None;

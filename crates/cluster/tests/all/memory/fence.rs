@@ -1,11 +1,11 @@
 //! Nodes whose sessions end: nothing that they write later changes anything.
 
-use super::client::{Client, FAR, all, directory, options, start};
+use super::client::{Client, FAR, all, directory, link, options, start};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_cluster::entry::{Change, ENTRY_MAX, Entry};
 use terrace_cluster::memory::Options;
-use terrace_cluster::message::{ToMemory, ToServing};
+use terrace_cluster::message::{ToMemory, ToServing, WIRE};
 use terrace_fabric::{Completion, Connection, Operation, Place, Posted, Until, Wait};
 
 #[test]
@@ -18,6 +18,35 @@ fn lease_that_is_not_renewed_ends_the_session() {
     let mut other = Client::with_all(node.address(), "other");
     other.put(b"key", b"value");
     other.settle();
+}
+
+/// The pool is a copy of before the node's session, which the copy would give out once more.
+#[test]
+fn older_copy_of_a_pool_serves_no_node_of_the_newer() {
+    let (newer, older) = (directory(), directory());
+    let node = start(options(newer.path()));
+    drop(Client::with_all(node.address(), "one"));
+    node.stop().unwrap();
+    for name in ["pool", "pool.log"] {
+        std::fs::copy(newer.path().join(name), older.path().join(name)).unwrap();
+    }
+    let node = start(options(newer.path()));
+    let mut client = Client::with_all(node.address(), "one");
+    client.put(b"key", b"value");
+    client.settle();
+    let last = client.session;
+    drop(client);
+    node.stop().unwrap();
+    let hello = |directory: &Path| {
+        let node = start(options(directory));
+        let (sender, messages) = link(node.address());
+        let hello = ToMemory::Hello { wire: WIRE, node: "one".into(), shards: 1, lanes: 2, last };
+        sender.send(&hello).unwrap();
+        messages.recv_timeout(FAR).unwrap()
+    };
+    let Some(ToServing::Fenced { why }) = hello(older.path()) else { panic!("it has a session") };
+    assert!(why.contains("older copy"), "{why}");
+    assert!(matches!(hello(newer.path()), Some(ToServing::Welcome { .. })));
 }
 
 #[test]
