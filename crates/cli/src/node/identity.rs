@@ -4,7 +4,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
     net::SocketAddr,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -70,6 +70,15 @@ pub(super) fn of_pool(pool: &Path) -> Result<String, Failure> {
         create_private_dir(parent)?;
     }
     in_file(&path)
+}
+
+/// Tells a pool's file from all others, also from copies of it at other hosts; empty if there is
+/// none.
+pub(super) fn of_file(pool: &Path) -> String {
+    // Containers of one kernel share this number, and have devices of their own.
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| random_id());
+    let file = fs::metadata(pool);
+    file.map_or_else(|_| String::new(), |file| format!("{}:{}:{}", boot.trim(), file.dev(), file.ino()))
 }
 
 /// The last start of a memory node, as it stands beside its pool: what it needs to start while the

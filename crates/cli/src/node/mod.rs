@@ -26,7 +26,7 @@ use terrace::Store;
 use terrace_cluster::{
     arbiter::Incarnation,
     directory::{
-        Directory, DirectoryError, Kept, Member, Memory, Sessions, State,
+        Directory, DirectoryError, Kept, Member, Memory, Registration, Sessions, State,
         etcd::{EtcdDirectory, Options},
     },
     link::Secret,
@@ -248,7 +248,7 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     if !agree(&*directory, (&pool, &id), options, before.is_some(), &mut signals)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let another = Arc::new(OnceLock::new());
+    let (another, rival) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
     let (names, same, found) = (Arc::clone(&directory), id.clone(), Arc::clone(&another));
     let watch = directory.watch(Box::new(move |state| match state.id {
         // An etcd that has lost its data would take the pool of another memory node. An error was
@@ -276,8 +276,16 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     lock(&published).begin(&*directory, boot);
     let address = node.address();
     let host = announced(options, address, "--listen")?;
-    let there = Memory { address: format!("{}:{}", bracketed(&host), address.port()) };
-    let registered = directory.register_memory(&there);
+    let there = Memory {
+        address: format!("{}:{}", bracketed(&host), address.port()),
+        pool: identity::of_file(&pool),
+    };
+    let found = Arc::clone(&rival);
+    let end = Box::new(move |other| {
+        let _ = found.set(other);
+        let _ = kill_process(getpid(), Signal::TERM);
+    });
+    let registered = Registration::start(Arc::clone(&directory), there.clone(), end)?;
     let manager = Manager::start(Arc::clone(&directory), MEMORY)?;
     let metrics = metrics.map(|there| there.serve("memory", node.figures())).transpose();
     let metrics = metrics.map_err(Failure::new)?;
@@ -296,9 +304,10 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let stopped = node.stop();
     lock(&published).kept = None;
     stopped.map_err(Failure::new)?;
-    match another.get() {
-        None => Ok(ExitCode::SUCCESS),
-        Some(theirs) => Err(of_another_cluster((&pool, &id), theirs, options)),
+    match (another.get(), rival.get()) {
+        (None, None) => Ok(ExitCode::SUCCESS),
+        (Some(theirs), _) => Err(of_another_cluster((&pool, &id), theirs, options)),
+        (None, Some(other)) => Err(beside_another(&pool, other, options)),
     }
 }
 
@@ -312,10 +321,31 @@ fn agree(
     signals: &mut Signals,
 ) -> Result<bool, Failure> {
     const PAUSE: Duration = Duration::from_millis(200);
+    /// After so many pauses, what a memory node that has died had in the directory is gone.
+    const PAUSES: u32 = 60;
+    let (file, mut pauses) = (identity::of_file(pool), 0);
+    let look = || {
+        let theirs = directory.identify(id)?;
+        Ok((theirs, directory.read()?.memory.filter(|memory| memory.is_rival_of(&file))))
+    };
     loop {
-        match directory.identify(id) {
-            Ok(theirs) if theirs == id => return Ok(true),
-            Ok(theirs) => return Err(of_another_cluster((pool, id), &theirs, options)),
+        match look() {
+            Ok((theirs, _)) if theirs != id => return Err(of_another_cluster((pool, id), &theirs, options)),
+            Ok((_, None)) => return Ok(true),
+            Ok((_, Some(other))) => {
+                if pauses == PAUSES {
+                    return Err(beside_another(pool, &other, options));
+                }
+                if pauses == 0 {
+                    log::warn!(
+                        "waits: etcd names a memory node of cluster {} at {}, on another pool. If it is dead, \
+                         its entry goes in a moment",
+                        options.place.cluster,
+                        other.address
+                    );
+                }
+                pauses += 1;
+            }
             Err(DirectoryError::Away { .. }) if was_before => {
                 log::warn!(
                     "starts without etcd: the pool was that of cluster {} before. Serving nodes look \
@@ -398,6 +428,20 @@ fn of_another_cluster((pool, id): (&Path, &str), theirs: &str, options: &NodeOpt
     ))
 }
 
+/// Another memory node serves the cluster, on another pool.
+fn beside_another(pool: &Path, other: &Memory, options: &NodeOptions) -> Failure {
+    let Place { etcd, cluster } = &options.place;
+    let failure = Failure::new(format!(
+        "the cluster {cluster} in etcd at {etcd} has a memory node at {}, and its pool is not {}: two of them would \
+         give clients different data",
+        other.address,
+        pool.display(),
+    ));
+    failure.hint(
+        "if this pool shall take its place: stop that memory node first, and start this one then".to_owned(),
+    )
+}
+
 fn say_ready(line: &str) {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let mut out = io::stdout().lock();
@@ -441,6 +485,28 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     drop(node);
     served.map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tells clients of the node from its first session on. If the memory node refuses it one, its id
+/// may be a copy: then the entry is that of the other process, which writes it anew.
+fn register(
+    node: &ServingNode,
+    directory: Arc<dyn Directory>,
+    id: &str,
+    member: Member,
+) -> Arc<Mutex<Option<Kept>>> {
+    let registered = Arc::<Mutex<Option<Kept>>>::default();
+    let (kept, id) = (Arc::downgrade(&registered), id.to_owned());
+    node.on_session(Box::new(move |has_session| {
+        let Some(kept) = kept.upgrade() else { return };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            _ if !has_session => *kept = None,
+            Some(kept) => kept.set(member.text()),
+            None => *kept = Some(directory.register(&id, &member)),
+        }
+    }));
+    registered
 }
 
 /// Settings of a serving node. A thread that serves clients waits for the memory, so there are more

@@ -398,6 +398,27 @@ fn memory_node_shows_metrics() {
     up.end();
 }
 
+/// The node waits until the entry of a dead one would be gone.
+#[test]
+fn memory_node_on_a_copy_of_the_pool_is_refused() {
+    let up = Up::start(Place::new());
+    let (from, to) = (up.place.path("cluster"), up.place.path("copy"));
+    fs::create_dir(&to).unwrap();
+    fs::copy(from.join("pool.cluster"), to.join("pool.cluster")).unwrap();
+    // It is refused before it looks into it.
+    fs::write(to.join("pool"), "").unwrap();
+    let before = up.status()["memory"].clone();
+    let mut command = program();
+    command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--metrics-port", "0"]);
+    command.args(["--etcd", &up.etcd, "--key-file"]).arg(from.join("key"));
+    let done = command.arg("--pool").arg(to.join("pool")).output().unwrap();
+    let why = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{why}");
+    assert!(why.contains("has a memory node at") && why.contains("stop that memory node first"), "{why}");
+    assert_eq!(up.status()["memory"], before);
+    up.end();
+}
+
 #[test]
 fn slots_move_and_drain_as_the_operator_wishes() {
     let up = Up::start(Place::new());

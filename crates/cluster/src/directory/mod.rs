@@ -3,7 +3,8 @@
 //! It is kept in etcd, under `/terrace/<cluster name>/`:
 //! ```text
 //! id               random, written once: two clusters of one name are noticed
-//! memory           where the memory node listens                         while it lives
+//! memory           where the memory node listens, and which file its     while it lives
+//!                  pool is
 //! members/<node>   where a serving node listens                          while it lives
 //! sessions         the boot of the memory node, and the nodes it serves  while it lives
 //! map              which node should own which slot; its revision is the epoch
@@ -15,8 +16,10 @@
 
 pub mod etcd;
 pub mod memory;
+mod registration;
 mod state;
 
+pub use registration::{OnRival, Registration};
 pub use state::{Leader, Member, Memory, Moves, Sessions, State, parse_ranges, ranges_text};
 
 use crate::map::Map;
@@ -155,18 +158,14 @@ pub trait Directory: Send + Sync {
         Ok(self.read()?.id.unwrap_or_default())
     }
 
-    /// Tells where the memory node listens, while it lives.
-    fn register_memory(&self, memory: &Memory) -> Kept {
-        self.keep("memory", state::text(memory))
-    }
-
     /// Tells which nodes the memory node serves, while it lives. Changes go to [`Kept::set`] as
     /// [`Sessions::text`].
     fn publish(&self, sessions: &Sessions) -> Kept {
         self.keep("sessions", sessions.text())
     }
 
-    /// Tells where a serving node listens, while it lives.
+    /// Tells where a serving node listens, while it lives. Changes go to [`Kept::set`] as
+    /// [`Member::text`].
     fn register(&self, node: &str, member: &Member) -> Kept {
         self.keep(&format!("members/{node}"), state::text(member))
     }

@@ -11,6 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Memory {
     /// Host and port of its control channel.
     pub address: String,
+    /// Tells the file of its pool from all others, also from copies; empty if it is not known.
+    #[serde(default)]
+    pub pool: String,
+}
+
+impl Memory {
+    /// Whether it has a pool, and not this one: then both must not serve. A memory node with this
+    /// pool open is a successor of the others that had it.
+    pub fn is_rival_of(&self, pool: &str) -> bool {
+        !self.pool.is_empty() && self.pool != pool
+    }
 }
 
 /// A serving node that lives.
@@ -22,6 +33,13 @@ pub struct Member {
     pub port: u16,
     /// The version of the messages that it speaks.
     pub wire: u32,
+}
+
+impl Member {
+    /// As it stands in the directory.
+    pub fn text(&self) -> String {
+        text(self)
+    }
 }
 
 /// The nodes that the memory node serves.
@@ -90,6 +108,8 @@ pub struct State {
     pub id: Option<String>,
     /// The memory node, if it lives.
     pub memory: Option<Memory>,
+    /// The revision of what the directory says of it; 0 for nothing.
+    pub memory_at: Revision,
     /// The serving nodes that live, by id.
     pub members: BTreeMap<String, Member>,
     /// What the memory node says, if it lives.
@@ -140,7 +160,10 @@ impl State {
     fn take(&mut self, key: &str, text: &str, revision: Revision) -> Option<()> {
         match key.split_once('/').unwrap_or((key, "")) {
             ("id", "") => self.id = Some(text.into()),
-            ("memory", "") => self.memory = Some(value(text)?),
+            ("memory", "") => {
+                self.memory_at = revision;
+                self.memory = Some(value(text)?);
+            }
             ("members", id) => _ = self.members.insert(id.into(), value(text)?),
             ("sessions", "") => self.sessions = Some(value(text)?),
             ("map", "") => {

@@ -2,10 +2,12 @@
 
 use super::{World, wait};
 use std::collections::BTreeSet;
-use std::sync::{Barrier, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
-use terrace_cluster::directory::{Change, Directory, DirectoryError, Member, Moves, Sessions, State};
+use terrace_cluster::directory::{
+    Change, Directory, DirectoryError, Member, Memory, Moves, Registration, Sessions, State,
+};
 use terrace_cluster::map::{Map, Node};
 use terrace_cluster::slot::SlotRange;
 
@@ -375,4 +377,38 @@ pub(super) fn drained_nodes_are_told(world: &dyn World) {
     assert_eq!(one.read().unwrap().drained, BTreeSet::from(["aa".to_owned(), "bb".into()]));
     one.drain("aa", false).unwrap();
     assert_eq!(one.read().unwrap().drained, BTreeSet::from(["bb".to_owned()]));
+}
+
+pub(super) fn memory_node_keeps_its_entry_from_a_rival(world: &dyn World) {
+    let [killed, one, copy] = [(); 3].map(|()| world.connect());
+    let memory = |address: &str, pool: &str| Memory { address: address.into(), pool: pool.into() };
+    let (give, rivals) = mpsc::channel();
+    let register = |directory: &Arc<dyn Directory>, memory: &Memory| {
+        let give = give.clone();
+        let tell = Box::new(move |rival| _ = give.send(rival));
+        Registration::start(Arc::clone(directory), memory.clone(), tell).unwrap()
+    };
+    let (first, second) = (memory("one:1", "pool"), memory("two:2", "copy"));
+    // It is the successor of the one that has left this, since it has the same pool.
+    let left = killed.claim("memory", r#"{"address":"one:0","pool":"pool"}"#, 0).unwrap().unwrap();
+    let registered = register(&one, &first);
+    wait(&*one, |state| state.memory.as_ref() == Some(&first));
+    let refused = register(&copy, &second);
+    assert_eq!(rivals.recv_timeout(Duration::from_secs(30)), Ok(first.clone()));
+    drop(refused);
+    assert_eq!(one.read().unwrap().memory, Some(first.clone()));
+    // What is gone, or was written by hand, comes back.
+    let before = one.read().unwrap().memory_at;
+    world.end_leases();
+    wait(&*one, |state| state.memory.as_ref() == Some(&first) && state.memory_at > before);
+    for text in [r#"{"address":"nowhere:1"}"#, "nonsense"] {
+        let at = one.change(&[], &[put("memory", text)]).unwrap().unwrap();
+        wait(&*one, |state| state.memory.as_ref() == Some(&first) && state.memory_at > at);
+    }
+    drop((registered, left));
+    wait(&*one, |state| state.memory.is_none());
+    let alone = register(&copy, &second);
+    wait(&*one, |state| state.memory.as_ref() == Some(&second));
+    drop(alone);
+    assert!(rivals.try_recv().is_err());
 }

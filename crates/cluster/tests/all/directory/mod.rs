@@ -46,7 +46,7 @@ macro_rules! directory_conforms {
             claim_over_a_claim_outlives_the_drop, map_is_put_by_the_leader_alone,
             map_is_not_put_over_another, moves_are_not_put_over_others, two_leaders_never_both_put_a_map,
             watch_tells_the_latest_state, watch_goes_on_after_the_directory_was_away,
-            watch_that_is_dropped_is_silent, damaged_text_is_ignored_and_told, drained_nodes_are_told);
+            watch_that_is_dropped_is_silent, memory_node_keeps_its_entry_from_a_rival, damaged_text_is_ignored_and_told, drained_nodes_are_told);
     };
     ($world:expr; $($test:ident),*) => {
         $(#[test]
