@@ -476,7 +476,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     let shared = Shared::of_node(store, config, node.routing());
     let server = Server::start(Arc::new(shared), listeners).map_err(Failure::new)?;
     let _ = stopper.set(server.stopper());
-    let registered = directory.register(&id, &member);
+    let registered = register(&node, Arc::clone(&directory), &id, member);
     let manager = Manager::start(Arc::clone(&directory), &id)?;
     say_ready(&format!("serving node {} of cluster {}  {place}", &id[..8], options.place.cluster));
     let served = server.wait();

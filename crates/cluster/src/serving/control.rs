@@ -31,12 +31,23 @@ const WELCOME_WAIT: Duration = Duration::from_secs(5);
 /// How long the end of a session may take.
 const END_WAIT: Duration = Duration::from_millis(500);
 
+/// Is told `true` when a session has begun, and `false` when the memory node has refused one.
+pub type OnSession = Box<dyn Fn(bool) + Send>;
+
 /// Where the memory node is, and whether this node is to end.
 #[derive(Default)]
 pub(super) struct Wishes {
     state: Mutex<Wish>,
     changed: Condvar,
     pub(super) is_over: AtomicBool,
+    news: Mutex<News>,
+}
+
+/// What is told of sessions, to the one that listens.
+#[derive(Default)]
+struct News {
+    last: Option<bool>,
+    listener: Option<OnSession>,
 }
 
 #[derive(Default)]
@@ -70,6 +81,20 @@ impl Wishes {
     /// A session has begun on the link to this address.
     fn has_session(&self, address: SocketAddr) {
         lock(&self.state).known = Some(address);
+        self.tell(true);
+    }
+
+    fn tell(&self, has_session: bool) {
+        let mut news = lock(&self.news);
+        news.last = Some(has_session);
+        news.listener.iter().for_each(|listener| listener(has_session));
+    }
+
+    /// Tells of sessions from now on, and first what was told last.
+    pub(super) fn listen(&self, listener: OnSession) {
+        let mut news = lock(&self.news);
+        news.last.iter().for_each(|last| listener(*last));
+        news.listener = Some(listener);
     }
 
     /// Whether the directory names another address than that of the link.
@@ -171,7 +196,12 @@ fn hear(
         match receiver.receive::<ToServing>() {
             // This node has asked for it.
             Ok(ToServing::Fenced { .. }) if node.check_writable().is_err() => {}
-            Ok(message) => hear_one(node, &sender, message),
+            Ok(message) => {
+                if !had_session && matches!(message, ToServing::Fenced { .. }) {
+                    wishes.tell(false);
+                }
+                hear_one(node, &sender, message);
+            }
             Err(error) => break error,
         }
         if !had_session && node.session().is_some() {

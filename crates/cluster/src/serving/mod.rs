@@ -25,6 +25,7 @@ mod session;
 mod slots;
 mod write;
 
+pub use control::OnSession;
 pub use figures::Figures;
 pub use node::Settings;
 
@@ -91,6 +92,12 @@ impl ServingNode {
     /// The control port of the memory node.
     pub fn set_memory(&self, address: SocketAddr) {
         self.wishes.set_memory(address);
+    }
+
+    /// Tells when a session begins, and when the memory node refuses one: another process may have
+    /// this node's id, and is the one that clients should find.
+    pub fn on_session(&self, listener: OnSession) {
+        self.wishes.listen(listener);
     }
 
     /// There is another map, of this epoch.

@@ -2,7 +2,8 @@
 
 use super::Cluster;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use terrace::ManualClock;
 use terrace_testkit::conformance::Site;
 
@@ -35,4 +36,24 @@ fn memory_node_is_found_where_it_was() {
     cluster.restart_memory();
     cluster.wait_for_all();
     assert!(store.get(b"key").unwrap().unwrap() == b"value");
+}
+
+/// A node tells clients of itself only while it has, or may have, a session.
+#[test]
+fn node_hears_of_its_sessions_and_refusals() {
+    let mut cluster = cluster();
+    cluster.add_with(cluster.memory.as_ref().map(|memory| memory.address()), 65);
+    let listen = |node: usize| {
+        let (give, told) = mpsc::channel();
+        cluster.nodes[node].on_session(Box::new(move |has_session| _ = give.send(has_session)));
+        told
+    };
+    // What has happened before is told as well.
+    let (served, refused) = (listen(0), listen(1));
+    let next = |told: &mpsc::Receiver<bool>| told.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(next(&served) && !next(&refused));
+    // It is refused each time that it tries, and the other one begins a session anew.
+    assert!(!next(&refused));
+    cluster.restart_memory();
+    assert!(next(&served));
 }

@@ -116,13 +116,18 @@ impl Cluster {
 
     /// As [`Cluster::add`]. The node finds the memory node there.
     pub(crate) fn add_at(&mut self, memory: Option<SocketAddr>) {
+        self.add_with(memory, 4);
+    }
+
+    /// As [`Cluster::add_at`], with so many connections. The memory node refuses more than 64.
+    pub(crate) fn add_with(&mut self, memory: Option<SocketAddr>, lanes: u16) {
         let nth = self.nodes.len();
         let id = format!("{nth:040x}");
         let me = Node { id: id.clone(), host: "127.0.0.1".into(), port: 7000 + nth as u16 };
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let host = "127.0.0.1".into();
         let Self { shards, cache_bytes, .. } = *self;
-        let settings = Settings { id, shards, lanes: 4, cache_bytes, host, clock };
+        let settings = Settings { id, shards, lanes, cache_bytes, host, clock };
         let node = ServingNode::start(settings, me.clone(), secret()).unwrap();
         memory.iter().for_each(|memory| node.set_memory(*memory));
         self.map.nodes.push(me);
