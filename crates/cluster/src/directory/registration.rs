@@ -78,9 +78,9 @@ impl Worker {
             // What was heard may be old. An error was logged by the directory; the next tick tries
             // again.
             state = self.directory.read().ok().or(state.take());
-            match state.as_ref().filter(|state| !is_mine(state)).map(|state| self.claim(state)) {
-                Some(Err(rival)) => return Some(rival),
-                Some(Ok(())) | None => {}
+            let foreign = state.as_ref().filter(|state| !is_mine(state));
+            if let Some(Err(rival)) = foreign.map(|state| self.claim(state)) {
+                return Some(rival);
             }
         }
     }
