@@ -100,6 +100,7 @@ pub(super) fn make<F: Files>(
             _ => Failure::last(error),
         })
     });
+    let settled = settled.and_then(|()| sync_directory(files, directory));
     if let Err(failure) = settled {
         if is_new {
             // If it stays, the next attempt removes it.
@@ -107,7 +108,6 @@ pub(super) fn make<F: Files>(
         }
         return Err(failure);
     }
-    sync_directory(files, directory).map_err(Failure::last)?;
     segment.file.expect_small_writes(bytes);
     Ok(Spare { segment, size: bytes })
 }
@@ -139,13 +139,22 @@ pub fn create<F: Files>(files: &F, path: &Path) -> Result<F::File, DiskError> {
     create().map_err(DiskError::room("create", path))
 }
 
-/// Removes a segment, durably.
+/// Removes a segment, durably. An earlier attempt may have removed it, and not synced that.
 pub(super) fn remove<F: Files>(files: &F, directory: &Path, number: u64) -> Result<(), Failure> {
     let path = path_of(directory, number);
-    files.remove(&path).map_err(DiskError::io("remove", &path)).map_err(Failure::passing)?;
-    sync_directory(files, directory).map_err(Failure::last)
+    match files.remove(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        removed => removed.map_err(DiskError::io("remove", &path)).map_err(Failure::passing)?,
+    }
+    sync_directory(files, directory)
 }
 
-fn sync_directory<F: Files>(files: &F, directory: &Path) -> Result<(), DiskError> {
-    files.sync_directory(directory).map_err(DiskError::io("sync", directory))
+/// Makes the names in the directory durable. Without a descriptor for that nothing was synced, so
+/// no sync has failed, and a later one may do it.
+fn sync_directory<F: Files>(files: &F, directory: &Path) -> Result<(), Failure> {
+    let synced = files.sync_directory(directory).map_err(DiskError::io("sync", directory));
+    synced.map_err(|error| match error.lacks_descriptors() {
+        Some(_) => Failure::passing(error),
+        None => Failure::last(error),
+    })
 }

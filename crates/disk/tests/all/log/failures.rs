@@ -1,6 +1,7 @@
 //! Tests: file systems that fail.
 
 use super::*;
+use terrace_medium::files::Purpose;
 use terrace_testkit::simfs::{Fault, Faulty};
 
 /// Runs a history in which any call may fail. Returns what was acknowledged, what was refused for
@@ -192,4 +193,49 @@ fn short_writes_are_completed() {
     log.sync(log.end()).unwrap();
     assert_eq!(read(&below).unwrap().0, records);
     assert_eq!(read(&files).unwrap().0, records);
+}
+
+/// A directory is opened to be synced, which may fail where all else goes well.
+#[test]
+fn missing_descriptor_for_a_directory_ends_nothing() {
+    const MOST: usize = 30;
+    let below = disk();
+    let files = Faulty::limited(below.clone(), MOST);
+    let other = Path::new("/store/other");
+    drop(files.create(other).unwrap());
+    let take = |left: usize| {
+        let count = MOST - left - files.open_files();
+        (0..count).map(|_| files.open(other, Purpose::Read).unwrap()).collect::<Vec<_>>()
+    };
+    let (_, log) = open(&files).unwrap();
+    // One is left for the next segment, and none for the directory.
+    let taken = take(1);
+    let mut records = Vec::new();
+    let refused = (1..).find_map(|seq| {
+        records.push(known(seq, 500));
+        append(&log, records.last().unwrap()).err()
+    });
+    let refused = refused.expect("a segment is full");
+    assert!(
+        refused.lacks_descriptors().is_some() && refused.to_string().contains("sync /store"),
+        "{refused}"
+    );
+    records.pop();
+    drop(taken);
+    for seq in records.len() as u64 + 1..30 {
+        records.push(known(seq, 500));
+        append(&log, records.last().unwrap()).unwrap();
+    }
+    log.sync(log.end()).unwrap();
+    assert_eq!(read(&below).unwrap().0, records);
+    let taken = take(0);
+    let refused = log.release(20).expect_err("the directory cannot be opened");
+    assert!(refused.lacks_descriptors().is_some(), "{refused}");
+    drop(taken);
+    log.release(20).unwrap();
+    records.push(known(30, 500));
+    append(&log, records.last().unwrap()).unwrap();
+    log.sync(log.end()).unwrap();
+    let (left, _) = read(&below).unwrap();
+    assert!(left.len() < 20 && records.ends_with(&left));
 }
