@@ -17,7 +17,9 @@
 //! syncs are an exception: `oldest` is durable before the segment in front of it goes, and all of a
 //! log that was closed.
 //!
-//! The file is evidence only: without it, or where it is damaged, a store opens as it is.
+//! The file is evidence only: without it, or where it is damaged, a store opens as it is. But what
+//! it tells must stay true. So a session that cannot tell its boot writes it too, with a `boot` of
+//! 0, and no segment is removed before the file says so.
 
 use crate::DiskError;
 use crate::codec::{Reader, checksum};
@@ -139,31 +141,35 @@ impl<F: Files> Default for Ends<F> {
 }
 
 impl<F: Files> Ends<F> {
-    /// Opens the file in the directory of a store, or creates it. Nothing is noted where there is
+    /// Opens the file in the directory of a store, or creates it. None is created where there is
     /// no room for it, or where nothing tells whether the machine has run on: in a pool, say,
-    /// whose files nobody else changes.
+    /// whose files nobody else changes. One that tells something is kept true all the same.
     ///
     /// # Errors
     /// It cannot be read or created.
     pub fn open(files: &F, directory: &Path, store: u64) -> Result<Self, DiskError> {
-        let Some(boot) = files.boot() else { return Ok(Self(None)) };
-        let path = directory.join(NAME);
+        let (boot, path) = (files.boot(), directory.join(NAME));
         let file = match files.open(&path, Purpose::Write) {
+            Err(error) if error.kind() == ErrorKind::NotFound && boot.is_none() => return Ok(Self(None)),
             // Its name is durable once the log has its next segment, or the copy is complete.
             Err(error) if error.kind() == ErrorKind::NotFound => files.create(&path),
             file => file,
         };
-        let file = file.map_err(DiskError::room("open", &path)).and_then(|file| {
-            file.allocate(BYTES as u64).map_err(DiskError::room("allocate", &path))?;
-            Ok(file)
-        });
-        let file = match file {
+        let file = match file.map_err(DiskError::room("open", &path)) {
             Err(DiskError::Full { .. }) => return Ok(Self(None)),
             file => file?,
         };
-        file.expect_small_writes(BYTES as u64);
         let noted = noted_in(files, &file, (&path, store))?;
-        let noted = Mutex::new(Noted { boot, ..noted });
+        match file.allocate(BYTES as u64).map_err(DiskError::room("allocate", &path)) {
+            // What is there must not become untrue.
+            Err(DiskError::Full { .. }) if noted.count > 0 => {}
+            Err(DiskError::Full { .. }) => return Ok(Self(None)),
+            allocated => {
+                allocated?;
+                file.expect_small_writes(BYTES as u64);
+            }
+        }
+        let noted = Mutex::new(Noted { boot: boot.unwrap_or(0), ..noted });
         Ok(Self(Some(Arc::new(Shared { file, path, store, noted }))))
     }
 
@@ -186,12 +192,30 @@ impl<F: Files> Ends<F> {
 
     /// Changes what is noted. It may fail unseen: then less is known later.
     pub(crate) fn note(&self, change: impl FnOnce(&mut Noted)) {
-        let Some(shared) = &self.0 else { return };
+        let _ = self.write(change);
+    }
+
+    /// Changes what is noted, so that it survives a power loss: before what is noted becomes untrue.
+    ///
+    /// # Errors
+    /// It cannot be written or synced.
+    pub(crate) fn note_durably(&self, change: impl FnOnce(&mut Noted)) -> Result<(), DiskError> {
+        self.write(change)?;
+        self.sync()
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Noted)) -> Result<(), DiskError> {
+        let Some(shared) = &self.0 else { return Ok(()) };
         let mut noted = shared.noted.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut noted);
         noted.count += 1;
         let at = noted.count % 2 * SLOT as u64;
-        let _ = shared.file.write_all_at(&noted.to_bytes(shared.store), at);
+        let written = shared.file.write_all_at(&noted.to_bytes(shared.store), at);
+        if written.is_err() {
+            // The same slot is written next: the other one is sound.
+            noted.count -= 1;
+        }
+        written.map_err(DiskError::room("write", &shared.path))
     }
 
     /// Waits until what is noted survives a power loss.

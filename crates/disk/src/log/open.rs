@@ -103,8 +103,7 @@ impl<F: Files> Log<F> {
                 continue;
             }
             // A power loss must not leave a note that the segment counts.
-            self.ends.note(|noted| noted.oldest = number + 1);
-            self.ends.sync()?;
+            self.ends.note_durably(|noted| noted.oldest = number + 1)?;
             let removed = segment::remove(&self.files, &self.directory, number);
             let mut state = self.lock();
             match removed {

@@ -10,8 +10,11 @@ use crate::{DiskError, Position};
 use std::path::Path;
 use terrace_medium::files::{Files, Purpose};
 
+const DAMAGED: &str = "a part of the log is not valid";
+
 /// Hands every record in `directory` whose checksums prove it to `each`, in order, and an error for
-/// each damaged part in front of such a record. Changes nothing.
+/// each damaged part in front of such a record, or of the end of a segment that the next one tells.
+/// What an open has dropped behind that end is left out. Changes nothing.
 ///
 /// The record behind a damaged header is proved by the sum of that header, if either the sum or all
 /// else of the header is sound.
@@ -38,9 +41,11 @@ pub fn salvage_log<F: Files>(
         }
     }
     let (mut end, mut at) = (0, 0);
-    for number in numbers {
+    for (nth, &number) in numbers.iter().enumerate() {
         let path = path_of(directory, number);
-        match salvage_segment(files, &path, Owner { store, file: number }, each) {
+        let limit = numbers.get(nth + 1).filter(|next| **next == number + 1);
+        let limit = limit.and_then(|&next| end_before(files, directory, store, next));
+        match salvage_segment(files, &path, Owner { store, file: number }, limit, each) {
             Ok((found, offset)) => {
                 if first == Some(number) && known.misses(number, found > 0) {
                     each(Err(missing(directory, known.oldest)));
@@ -59,12 +64,21 @@ pub fn salvage_log<F: Files>(
     }
 }
 
-/// Returns the position behind the last sound record, 0 if the segment does not tell it, and the
-/// offset there.
+/// Where the segment before this one ended, as far as the head of this one tells.
+fn end_before<F: Files>(files: &F, directory: &Path, store: u64, number: u64) -> Option<Chain> {
+    let path = path_of(directory, number);
+    let file = files.open(&path, Purpose::Read).ok()?;
+    Some(read_head(&file, &path, MAGIC, Owner { store, file: number }).ok()??.before)
+}
+
+/// Reads a segment that ends at `limit`, if that is known: what lies behind was dropped, and others
+/// have its numbers. Returns the position behind the last sound record, 0 if the segment does not
+/// tell it, and the offset there.
 fn salvage_segment<F: Files>(
     files: &F,
     path: &Path,
     owner: Owner,
+    limit: Option<Chain>,
     each: &mut dyn FnMut(Result<Record<'_>, DiskError>),
 ) -> Result<(Position, u64), DiskError> {
     let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
@@ -75,14 +89,26 @@ fn salvage_segment<F: Files>(
     let mut damage = head.is_none().then_some(0);
     let mut last = HEAD;
     let end = |offset| (head.map_or(0, |head| head.after.end - HEAD + offset), offset);
+    // Without a head, the sum of its last record tells where it ends.
+    let offset = limit.and_then(|limit| limit.end.checked_sub(head?.base));
+    let is_over = |records: &Records<'_, F::File>| match offset {
+        Some(offset) => records.offset() >= offset,
+        None => limit.is_some_and(|limit| limit.sum == records.chain().sum),
+    };
     loop {
+        if is_over(&records) {
+            if let Some(offset) = damage {
+                each(Err(DiskError::corrupt(path, offset, DAMAGED)));
+            }
+            return Ok(end(last));
+        }
         let from = records.offset();
         match records.next()? {
             Some((header, _)) if header.is_end() => return Ok(end(from + header.size())),
             Some((header, payload)) => {
                 last = from + header.size();
                 if let Some(offset) = damage.take() {
-                    each(Err(DiskError::corrupt(path, offset, "a part of the log is not valid")));
+                    each(Err(DiskError::corrupt(path, offset, DAMAGED)));
                 }
                 let (first_seq, count) = (header.first_seq, header.count);
                 each(Ok(Record { first_seq, count, end: 0, payload }));
@@ -90,7 +116,10 @@ fn salvage_segment<F: Files>(
             None => {
                 damage = damage.or(Some(records.offset()));
                 if !records.pass_damage()? {
-                    // Nothing sound lies behind it: a torn end, as far as the log knows.
+                    // Nothing sound lies behind it: a torn end, unless the log is known to go on.
+                    if let Some(from) = damage.filter(|_| offset.is_some()) {
+                        each(Err(DiskError::corrupt(path, from, DAMAGED)));
+                    }
                     return Ok(end(last));
                 }
             }

@@ -112,6 +112,8 @@ pub struct Faulty<F> {
     plan: Arc<Plan>,
     /// Whether unnamed files are passed on to the file system below.
     unnamed: bool,
+    /// Whether it tells the machine's start.
+    boot: bool,
 }
 
 impl<F: Files> Faulty<F> {
@@ -128,13 +130,13 @@ impl<F: Files> Faulty<F> {
     /// Hands each call to `watcher` before it is done.
     pub fn watched(below: F, watcher: impl Fn(Call<'_>) + Send + Sync + 'static) -> Self {
         let plan = Plan { watcher: Some(Box::new(watcher)), ..Plan::failing(None) };
-        Self { below, plan: Arc::new(plan), unnamed: true }
+        Self { below, plan: Arc::new(plan), unnamed: true, boot: true }
     }
 
     /// Fails each call that needs a file descriptor while `most` files are open.
     pub fn limited(below: F, most: usize) -> Self {
         let plan = Plan { most_open: most, ..Plan::failing(None) };
-        Self { below, plan: Arc::new(plan), unnamed: true }
+        Self { below, plan: Arc::new(plan), unnamed: true, boot: true }
     }
 
     /// Number of open files.
@@ -154,8 +156,13 @@ impl<F: Files> Faulty<F> {
         Self { unnamed: false, ..self }
     }
 
+    /// As this one, but nothing tells the machine's start.
+    pub fn without_boot(self) -> Self {
+        Self { boot: false, ..self }
+    }
+
     fn with(below: F, fails: Option<(u64, Fault)>) -> Self {
-        Self { below, plan: Arc::new(Plan::failing(fails)), unnamed: true }
+        Self { below, plan: Arc::new(Plan::failing(fails)), unnamed: true, boot: true }
     }
 
     /// Number of calls so far.
@@ -246,7 +253,7 @@ impl<F: Files> Files for Faulty<F> {
     }
     fn boot(&self) -> Option<u64> {
         // It cannot fail, so it is not counted.
-        self.below.boot()
+        self.below.boot().filter(|_| self.boot)
     }
     fn identify(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
         self.plan.call(CallKind::Read, path)?;

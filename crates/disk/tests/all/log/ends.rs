@@ -4,17 +4,24 @@ use super::*;
 use terrace_disk::Ends;
 use terrace_medium::files::Purpose;
 use terrace_medium::files::StoredFile;
+use terrace_testkit::simfs::{Fault, Faulty};
 
 const RECORDS: u64 = 60;
+
+/// Opens the log, which notes its ends.
+fn open_noting<F: Files>(files: &F) -> Result<Log<F>, DiskError> {
+    let replayed = read(files)?.1;
+    let options = LogOptions { segment_bytes: SEGMENT, reserve_bytes: 0 };
+    let log = Log::unopened(files, directory(), STORE, options);
+    let log = log.with_ends(Ends::open(files, directory(), STORE)?);
+    log.start(&replayed, false)?;
+    Ok(log)
+}
 
 /// A log with so many records that were written, and notes of its ends.
 fn written() -> (SimFs, Log<SimFs>) {
     let files = disk();
-    let replayed = read(&files).unwrap().1;
-    let options = LogOptions { segment_bytes: SEGMENT, reserve_bytes: 0 };
-    let log = Log::unopened(&files, directory(), STORE, options);
-    let log = log.with_ends(Ends::open(&files, directory(), STORE).unwrap());
-    log.start(&replayed, false).unwrap();
+    let log = open_noting(&files).unwrap();
     (1..=RECORDS).for_each(|seq| _ = append(&log, &known(seq, 100)).unwrap());
     log.write(log.end()).unwrap();
     (files, log)
@@ -143,18 +150,23 @@ fn damaged_notes_are_as_good_as_none() {
     assert_eq!(read(&files).unwrap().0.len() as u64, RECORDS);
 }
 
+/// What a salvage finds, and the number of damages.
+fn salvaged(files: &SimFs) -> (Vec<Known>, usize) {
+    let (mut records, mut errors) = (Vec::new(), 0);
+    terrace_disk::salvage_log(files, directory(), STORE, &mut |record| match record {
+        Ok(record) => records.push((record.first_seq, record.count, record.payload.to_vec())),
+        Err(_) => errors += 1,
+    });
+    (records, errors)
+}
+
 #[test]
 fn record_behind_a_damaged_header_is_salvaged() {
     let (files, log) = written();
     log.close().unwrap();
     let seqs = |files: &SimFs| {
-        let mut seqs = Vec::new();
-        let mut errors = 0;
-        terrace_disk::salvage_log(files, directory(), STORE, &mut |record| match record {
-            Ok(record) => seqs.push(record.first_seq),
-            Err(_) => errors += 1,
-        });
-        (seqs, errors)
+        let (records, errors) = salvaged(files);
+        (records.iter().map(|record| record.0).collect::<Vec<u64>>(), errors)
     };
     let all: Vec<u64> = (1..=RECORDS).collect();
     assert_eq!(seqs(&files), (all.clone(), 0));
@@ -170,4 +182,88 @@ fn record_behind_a_damaged_header_is_salvaged() {
     set(&files, &segment(last), |bytes| bytes.truncate(100));
     let (found, errors) = seqs(&files);
     assert!(found.len() < all.len() && errors == 1);
+}
+
+/// An open drops what lies behind a hole, and gives the numbers again.
+#[test]
+fn salvage_leaves_out_what_an_open_has_dropped() {
+    let (files, _log) = written();
+    let files = restarted(&files);
+    set(&files, &segment(1), |bytes| bytes[72 + 3 * 144 + 50] ^= 1);
+    let (mut expected, log) = open(&files).unwrap();
+    assert_eq!(expected, [1, 2, 3].map(|seq| known(seq, 100)));
+    for seq in 4..7 {
+        expected.push(known(seq, 30));
+        append(&log, &expected[expected.len() - 1]).unwrap();
+    }
+    log.write(log.end()).unwrap();
+    assert_eq!(salvaged(&files), (expected.clone(), 0));
+    // The last record that counts is damaged, which nothing behind it hides.
+    let damaged = files.fork();
+    set(&damaged, &segment(1), |bytes| bytes[72 + 2 * 144 + 50] ^= 1);
+    let sound = [&expected[..2], &expected[3..]].concat();
+    assert_eq!(salvaged(&damaged), (sound, 1));
+    // Without the head, the first record cannot be proved.
+    set(&files, &segment(1), |bytes| bytes[20] ^= 1);
+    assert_eq!(salvaged(&files), (expected[1..].to_vec(), 1));
+}
+
+#[test]
+fn notes_stay_true_in_a_session_without_a_boot() {
+    let (files, log) = written();
+    log.sync(log.end()).unwrap();
+    drop(log);
+    let without = Faulty::counting(files.clone()).without_boot();
+    let log = open_noting(&without).unwrap();
+    (1..=RECORDS).for_each(|seq| _ = append(&log, &known(RECORDS + seq, 100)).unwrap());
+    log.sync(log.end()).unwrap();
+    log.release(RECORDS / 2).unwrap();
+    let (kept, _) = read(&files).unwrap();
+    assert_eq!(kept.last(), Some(&known(2 * RECORDS, 100)));
+    drop(log);
+    // What was written in it counts no more than after a power loss.
+    let last = segments_to(&files);
+    set(&files, &segment(last), |bytes| bytes[300] ^= 1);
+    assert!(error_of(&files).contains("damaged"), "it was synced");
+    // None is made for it.
+    let fresh = Faulty::counting(disk()).without_boot();
+    open_noting(&fresh).unwrap();
+    assert!(!fresh.is_taken(&directory().join("ENDS")).unwrap());
+}
+
+/// The number of the last segment with records.
+fn segments_to(files: &SimFs) -> u64 {
+    let is_used = |number: &u64| {
+        files.content(&segment(*number)).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
+    };
+    (1..100).filter(is_used).max().unwrap()
+}
+
+#[test]
+fn segment_stays_until_its_removal_is_noted() {
+    let run = |files: &Faulty<SimFs>| -> Result<(), DiskError> {
+        let log = open_noting(files)?;
+        for seq in 1..=RECORDS {
+            append(&log, &known(seq, 100))?;
+        }
+        log.sync(log.end())?;
+        log.release(RECORDS / 2)
+    };
+    let counting = Faulty::counting(disk());
+    run(&counting).unwrap();
+    let mut refused = 0;
+    for nth in 0..counting.calls() {
+        let below = disk();
+        let done = run(&Faulty::failing(below.clone(), nth, Fault::Full));
+        refused += usize::from(done.is_err());
+        let records = read(&below).map(|(records, _)| records).map_err(|error| error.to_string());
+        assert!(records.is_ok(), "{nth}: {records:?}");
+        assert!(done.is_err() || records.unwrap().last() == Some(&known(RECORDS, 100)), "{nth}");
+        // It is tried again.
+        let log = open_noting(&below).unwrap();
+        log.release(RECORDS / 2).unwrap();
+        drop(log);
+        read(&below).unwrap();
+    }
+    assert!(refused > 3, "{refused}");
 }
