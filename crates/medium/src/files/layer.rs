@@ -58,7 +58,7 @@ pub trait StoredFile: Send + Sync {
     /// Truncates the file, or extends it with zeros.
     fn set_length(&self, bytes: u64) -> io::Result<()>;
     /// Makes the file at least `bytes` long, with storage for all of it, so that no write to it
-    /// lacks space.
+    /// lacks space. After an error it is as long as before, and has no storage behind its end.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
     /// Tells that many small writes to the first `bytes` bytes follow, which have storage. The file

@@ -45,6 +45,18 @@ impl SystemFile {
         }
     }
 
+    /// Makes the file at least `bytes` long by `allocate`, or leaves it as long as it is: ext4 keeps
+    /// what it could get before it ran out of room, which may be all that was free.
+    fn allocate_by(&self, bytes: u64, allocate: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+        let before = self.length()?;
+        let allocated = allocate(&self.file);
+        if allocated.is_err() && before < bytes {
+            // The error to tell is that of the allocation.
+            let _ = self.set_length(before);
+        }
+        allocated
+    }
+
     fn set_mapped(&self, mapped: Option<Mapped>) {
         *self.mapped.write().unwrap_or_else(PoisonError::into_inner) = mapped;
     }
@@ -83,10 +95,12 @@ impl StoredFile for SystemFile {
         self.file.set_len(bytes)
     }
     fn allocate(&self, bytes: u64) -> io::Result<()> {
-        Mapping::allocate(&self.file, bytes).map_err(|error| match error {
-            MapError::Os(_, error) => error,
-            MapError::NoSpace { .. } => ErrorKind::StorageFull.into(),
-            other => io::Error::other(other),
+        self.allocate_by(bytes, |file| {
+            Mapping::allocate(file, bytes).map_err(|error| match error {
+                MapError::Os(_, error) => error,
+                MapError::NoSpace { .. } => ErrorKind::StorageFull.into(),
+                other => io::Error::other(other),
+            })
         })
     }
     fn expect_small_writes(&self, bytes: u64) {
@@ -243,4 +257,25 @@ impl Drop for SystemLock {
 /// Whether the error says that a path leads to nothing.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocation_without_room_leaves_the_length() {
+        let file = SystemFile::from(tempfile::tempfile_in("/dev/shm").unwrap());
+        file.write_all_at(b"before", 0).unwrap();
+        // What ext4 does.
+        let part = |file: &File| {
+            file.set_len(1 << 19)?;
+            Err(ErrorKind::StorageFull.into())
+        };
+        let kind = file.allocate_by(1 << 20, part).map_err(|error| error.kind());
+        assert_eq!((kind, file.length().unwrap()), (Err(ErrorKind::StorageFull), 6));
+        // A shorter file was not asked for.
+        assert!(file.allocate_by(3, |_| Err(ErrorKind::StorageFull.into())).is_err());
+        assert_eq!(file.length().unwrap(), 6);
+    }
 }
