@@ -33,7 +33,7 @@ pub use log::{
 pub use manifest::{EDIT_MAX, Manifest};
 pub use merge::Merge;
 pub use rate::Rate;
-pub use reserve::Reserve;
+pub use reserve::{Lent, Reserve};
 pub use source::{OwnedItem, Sorted, Source};
 pub use table::{
     Expiring, FilterKind, Found, Properties, Sketch, TableCache, TableCursor, TableOptions, TableReader,

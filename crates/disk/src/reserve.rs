@@ -2,13 +2,14 @@
 //!
 //! A full file system must not keep a user from removing what fills it. So the file `RESERVE` has
 //! storage that nothing uses. Writes that make room get it once there is no other; all other writes
-//! are refused from then on, until the room is kept again.
+//! are refused from then on, until the room is kept again. It is not kept again while one of those
+//! that got it still works: what that has written so far may leave less than it needs.
 
 use crate::DiskError;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_medium::files::{Files, Purpose, StoredFile};
 
 /// The name of its file.
@@ -18,18 +19,29 @@ pub(crate) const RESERVE: &str = "RESERVE";
 pub struct Reserve<F: Files> {
     files: F,
     path: PathBuf,
-    /// Bytes that are to be kept; none if there is no reserve.
+    /// Bytes that are kept at least; none if there is no reserve.
+    least: u64,
+    /// Bytes that are to be kept.
     bytes: AtomicU64,
     is_kept: AtomicBool,
+    /// Shared with those that have the room.
+    lent: Arc<()>,
     /// `None` until it was needed.
     file: Mutex<Option<F::File>>,
+}
+
+/// The room of a [`Reserve`], as long as it is given away. It is not kept again meanwhile, even if
+/// it is free: what was written into it may be removed once more is.
+pub struct Lent {
+    _held: Arc<()>,
 }
 
 impl<F: Files> Reserve<F> {
     /// The reserve of the store in `directory`, of so many bytes, which are not kept yet.
     pub(crate) fn new(files: F, directory: &Path, bytes: u64) -> Self {
         let (path, is_kept) = (directory.join(RESERVE), AtomicBool::new(bytes == 0));
-        Self { files, path, bytes: AtomicU64::new(bytes), is_kept, file: Mutex::default() }
+        let (least, bytes, lent) = (bytes, AtomicU64::new(bytes), Arc::default());
+        Self { files, path, least, bytes, is_kept, lent, file: Mutex::default() }
     }
 
     /// Whether the room is there.
@@ -38,52 +50,76 @@ impl<F: Files> Reserve<F> {
         self.is_kept.load(Relaxed)
     }
 
-    /// Keeps the room, unless it is kept.
+    /// Keeps the room, unless it is kept: what the file has from an earlier life, too.
     ///
     /// # Errors
-    /// The file system has no room for it, or refuses the file.
+    /// The file system has no room for it, or refuses the file; or the room is given away.
     pub fn keep(&self) -> Result<(), DiskError> {
-        if self.is_kept() { Ok(()) } else { self.allocate(self.bytes.load(Relaxed)) }
+        let mut file = self.lock();
+        if self.is_kept() {
+            return Ok(());
+        }
+        if Arc::strong_count(&self.lent) > 1 {
+            return Err(DiskError::room("allocate", &self.path)(ErrorKind::StorageFull.into()));
+        }
+        let file = self.open(&mut file)?;
+        let bytes = self.bytes.load(Relaxed).max(self.length(file)?);
+        self.allocate(file, bytes)?;
+        self.is_kept.store(true, Relaxed);
+        Ok(())
     }
 
-    /// Keeps more room, if that is worth it and there is so much: never less than before.
+    /// Keeps so much from now on, but at least what it is meant to: more, if there is so much room,
+    /// or less. A change that is small is not worth it.
     ///
     /// # Errors
     /// The file system refuses the file.
-    pub fn grow_to(&self, bytes: u64) -> Result<(), DiskError> {
-        let held = self.bytes.load(Relaxed);
-        if held == 0 || !self.is_kept() || bytes <= held + held / 4 {
+    pub fn fit(&self, bytes: u64) -> Result<(), DiskError> {
+        let mut file = self.lock();
+        let (bytes, held) = (bytes.max(self.least), self.bytes.load(Relaxed));
+        let is_less = bytes < held / 2;
+        if self.least == 0 || !is_less && bytes <= held + held / 4 {
             return Ok(());
         }
-        match self.allocate(bytes) {
-            Err(DiskError::Full { .. }) => Ok(()),
-            allocated => allocated,
+        match (self.is_kept(), is_less) {
+            (true, true) => {
+                self.open(&mut file)?.set_length(bytes).map_err(DiskError::io("cut", &self.path))?;
+                self.bytes.store(bytes, Relaxed);
+            }
+            (true, false) => match self.allocate(self.open(&mut file)?, bytes) {
+                Err(DiskError::Full { .. }) => {}
+                allocated => allocated?,
+            },
+            (false, true) => self.bytes.store(bytes, Relaxed),
+            (false, false) => {}
         }
+        Ok(())
     }
 
-    /// Gives the room away. Returns false if there was none to give.
+    /// Gives the room away until the one that gets it drops it. Returns nothing if there was none.
     ///
     /// # Errors
     /// The file system refuses it.
-    pub fn let_go(&self) -> Result<bool, DiskError> {
-        if self.bytes.load(Relaxed) == 0 {
-            return Ok(false);
+    pub fn let_go(&self) -> Result<Option<Lent>, DiskError> {
+        if self.least == 0 {
+            return Ok(None);
         }
         let mut file = self.lock();
         let file = self.open(&mut file)?;
-        let length = file.length().map_err(DiskError::io("read the length of", &self.path))?;
+        let length = self.length(file)?;
         file.set_length(0).map_err(DiskError::io("cut", &self.path))?;
         self.is_kept.store(false, Relaxed);
-        Ok(length > 0)
+        Ok((length > 0).then(|| Lent { _held: Arc::clone(&self.lent) }))
     }
 
-    fn allocate(&self, bytes: u64) -> Result<(), DiskError> {
-        let mut file = self.lock();
-        let file = self.open(&mut file)?;
+    fn allocate(&self, file: &F::File, bytes: u64) -> Result<(), DiskError> {
         file.allocate(bytes).map_err(DiskError::room("allocate", &self.path))?;
         self.bytes.store(bytes, Relaxed);
-        self.is_kept.store(true, Relaxed);
         Ok(())
+    }
+
+    fn length(&self, file: &F::File) -> Result<u64, DiskError> {
+        file.length().map_err(DiskError::io("read the length of", &self.path))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<F::File>> {

@@ -151,6 +151,7 @@ impl<F: Files> Log<F> {
             self.reserve.keep()?;
             state = self.lock();
         }
+        let mut lent = None;
         loop {
             state.failure()?;
             if state.fits(size(len)) || state.go_on(HEAD + size(len) + HEADER) {
@@ -158,7 +159,13 @@ impl<F: Files> Log<F> {
                 return Ok(state.put(header, sum, parts));
             }
             state = match self.make(state, HEAD + size(len) + HEADER) {
-                Err(DiskError::Full { .. }) if need == Need::Reserve && self.reserve.let_go()? => self.lock(),
+                Err(full @ DiskError::Full { .. }) if need == Need::Reserve && lent.is_none() => {
+                    lent = self.reserve.let_go()?;
+                    if lent.is_none() {
+                        return Err(full);
+                    }
+                    self.lock()
+                }
                 made => made?,
             };
         }

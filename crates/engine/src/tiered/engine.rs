@@ -123,7 +123,8 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
 
     fn clear(&self, how: Durably) -> Result<(), WriteError> {
         self.promised(how)?;
-        self.clear_all()
+        // It makes room.
+        self.with_reserve(|| self.clear_all())
     }
 
     fn ticket(&self) -> Ticket {

@@ -105,7 +105,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// other.
     pub(super) fn with_reserve(&self, job: impl Fn() -> Result<(), WriteError>) -> Result<(), WriteError> {
         match job() {
-            Err(error) if error.lacks_room() && self.log.reserve().let_go().unwrap_or(false) => job(),
+            Err(error) if error.lacks_room() => match self.log.reserve().let_go() {
+                Ok(Some(_lent)) => job(),
+                _ => Err(error),
+            },
             done => done,
         }
     }
@@ -313,7 +316,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if self.settings.durability != Durability::None {
             let first = self.memory().space.first_unsealed_seq().min(bound);
             let released = self.with_large_synced(|| self.log.release(first))?;
-            released.map_err(|error| self.standing.failed(error))?;
+            match released {
+                // The block is sealed. The next one tries again.
+                Err(DiskError::Full { .. }) => {}
+                released => released.map_err(|error| self.standing.failed(error))?,
+            }
         }
         self.remove_doomed()
     }

@@ -404,6 +404,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // What is found here is durable from now on: large values before the log that names them.
         self.sync_large()?;
         self.log.start(&replayed, self.settings.read_only)?;
+        if !self.settings.read_only {
+            // An earlier life may have kept more. Where it fails, there is less room.
+            let _ = self.log.reserve().fit(0);
+        }
         (self.log_start, self.tail) = (self.log.end(), replayed.tail);
         if let Some(first) = first_left {
             if self.settings.read_only {

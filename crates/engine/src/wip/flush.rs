@@ -123,7 +123,11 @@ impl<F: Files> Wip<F> {
         let state = self.state.load();
         let in_memory = state.memtables().filter_map(|memtable| memtable.first_seq()).min();
         let first = in_memory.unwrap_or(visible + 1).min(self.refilled.load(Relaxed));
-        self.log.release(first).map_err(|error| self.standing.failed(error))
+        match self.log.release(first) {
+            // What was to be flushed is flushed. The next flush tries again.
+            Err(DiskError::Full { .. }) => Ok(()),
+            released => released.map_err(|error| self.standing.failed(error)),
+        }
     }
 
     /// Freezes the MemTables that keep the tail of a log that has become too long. Where room is

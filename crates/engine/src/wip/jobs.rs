@@ -23,6 +23,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use terrace_disk::Lent;
 use terrace_medium::files::Files;
 
 /// Tables of a level from which on reads can bring its compaction forward (thesis 2.3.7).
@@ -60,9 +61,18 @@ struct Known<F: Files> {
     quiet: (u64, u64),
     /// Counts announcements.
     announced: u64,
+    /// The room that merges have got, as long as they need it.
+    lent: Option<Lent>,
 }
 
 impl<F: Files> Known<F> {
+    /// Gives the room back once no merge is under way, or one has failed in spite of it.
+    fn end_loan(&mut self, has_failed: bool) {
+        if has_failed || self.merging.is_empty() {
+            self.lent = None;
+        }
+    }
+
     /// Whether a merge of the bucket may begin.
     fn is_free(&self, id: u64) -> bool {
         !self.merging.contains(&id) && !self.damaged.contains(&id)
@@ -78,6 +88,7 @@ impl<F: Files> Default for Jobs<F> {
             damaged: BTreeSet::new(),
             quiet: (0, 0),
             announced: 0,
+            lent: None,
         };
         let (flushes, merges) = (Retry::default(), Retry::default());
         Self { state: Mutex::new(known), changed: Condvar::new(), flushes, merges }
@@ -155,10 +166,7 @@ impl<F: Files> Wip<F> {
     /// Flushes a frozen MemTable, if there is one that no thread flushes.
     pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
         let Some((bucket, is_parent)) = self.take_flush() else { return Ok(Rest::Idle) };
-        let flushed = match self.flush(&bucket, is_parent) {
-            Err(error) if self.gets_reserve(&error) => self.flush(&bucket, is_parent),
-            flushed => flushed,
-        };
+        let flushed = self.with_reserve(|| self.flush(&bucket, is_parent));
         match &flushed {
             Ok(()) => self.jobs.flushes.succeed(),
             Err(error) => self.jobs.flushes.fail(self.settings.clock.now_ms(), error),
@@ -190,11 +198,10 @@ impl<F: Files> Wip<F> {
     }
 
     fn step_some_merge(&self) -> Result<Rest, WriteError> {
-        let taken = match self.take_merge() {
-            Err(error) if self.gets_reserve(&error) => self.take_merge(),
-            taken => taken,
-        };
-        let Some(mut merging) = taken? else {
+        let Some(mut merging) = self.with_reserve(|| self.take_merge())? else {
+            let mut known = self.jobs.known();
+            known.end_loan(false);
+            drop(known);
             let has_joined = self.is_quiet(&mut self.jobs.known()) && self.join_some()?;
             return Ok(if has_joined { Rest::More } else { Rest::Idle });
         };
@@ -203,6 +210,7 @@ impl<F: Files> Wip<F> {
             self.jobs.merges.succeed();
         }
         let mut known = self.jobs.known();
+        let had_reserve = known.lent.is_some();
         match done {
             Ok(false) => known.waiting.push_back(merging),
             ref done => {
@@ -211,29 +219,49 @@ impl<F: Files> Wip<F> {
                 if let Err(WriteError::Corrupt { .. }) = done {
                     known.damaged.insert(id);
                 }
+                known.end_loan(done.is_err());
                 drop(known);
                 self.jobs.announce();
-                // Where it fails, there is less room.
-                let _ = self.log.reserve().grow_to(self.reserve_wanted());
+                self.fit_reserve();
             }
         }
         match done {
-            // It begins anew, in the room that it has now.
-            Err(error) if self.gets_reserve(&error) => Ok(Rest::More),
-            done => done.map(|_| Rest::More),
+            // With the room that is kept it has failed, too: it waits before it tries again.
+            Err(error) if had_reserve => Err(error),
+            Err(error) => {
+                // It begins anew, in the room that it has now.
+                let lent = self.reserve_for(&error).ok_or(error)?;
+                self.jobs.known().lent = Some(lent);
+                Ok(Rest::More)
+            }
+            Ok(_) => Ok(Rest::More),
         }
     }
 
-    /// Bytes that are to be kept for removals and jobs. Room is free once a bucket was merged
+    /// Keeps as much for removals and jobs as is needed now. Room is free once a bucket was merged
     /// whole; until then its tables stay, and what it has left is written beside them.
-    fn reserve_wanted(&self) -> u64 {
+    pub(super) fn fit_reserve(&self) {
         let state = self.state.load();
-        state.buckets.iter().map(|bucket| bucket.bytes()).max().unwrap_or(0) / 4
+        let largest = state.buckets.iter().map(|bucket| bucket.bytes()).max().unwrap_or(0);
+        // Where it fails, there is less room.
+        let _ = self.log.reserve().fit(largest / 4);
     }
 
-    /// Whether a job that met this error has room now, from what is kept for jobs.
-    fn gets_reserve(&self, error: &WriteError) -> bool {
-        error.lacks_room() && self.log.reserve().let_go().unwrap_or(false)
+    /// The room that is kept for jobs, for one that met this error.
+    fn reserve_for(&self, error: &WriteError) -> Option<Lent> {
+        error.lacks_room().then(|| self.log.reserve().let_go().ok())??
+    }
+
+    /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
+    /// other.
+    pub(super) fn with_reserve<T>(&self, job: impl Fn() -> Result<T, WriteError>) -> Result<T, WriteError> {
+        match job() {
+            Err(error) => {
+                let _lent = self.reserve_for(&error).ok_or(error)?;
+                job()
+            }
+            done => done,
+        }
     }
 
     /// A merge that was begun, or another one. Those that were begun take turns, and small ones may

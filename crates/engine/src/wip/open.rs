@@ -179,6 +179,9 @@ impl<F: Files> Wip<F> {
     fn start(&mut self) -> Result<(), DiskError> {
         let (replayed, first_left) = self.refill()?;
         self.log.start(&replayed, self.settings.read_only)?;
+        if !self.settings.read_only {
+            self.fit_reserve();
+        }
         (self.log_start, self.tail) = (self.log.end(), replayed.tail);
         let last_seq = replayed.last_seq.max(self.visible.load(Relaxed));
         self.visible.store(last_seq, Relaxed);

@@ -106,8 +106,15 @@ impl<F: Files> Wip<F> {
         synced.map_err(|error| self.standing.failed(error))
     }
 
-    /// Removes everything: one edit, and an empty state.
+    /// Removes everything. That makes room, so it gets what is kept for such.
     pub(super) fn clear_all(&self) -> Result<(), WriteError> {
+        self.with_reserve(|| self.try_clear())?;
+        self.fit_reserve();
+        Ok(())
+    }
+
+    /// Removes everything: one edit, and an empty state.
+    fn try_clear(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
         let mut manifest = self.structure.lock();
         let mut writer = self.writer();

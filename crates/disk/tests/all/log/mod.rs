@@ -265,3 +265,62 @@ fn log_that_was_closed_is_appended_to() {
     log.close().unwrap();
     assert_eq!(read(&files).unwrap().0, [known(1, 10), known(2, 10)]);
 }
+
+/// Bytes that the file RESERVE has.
+fn reserved(files: &SimFs) -> usize {
+    files.content(&directory().join("RESERVE")).map_or(0, |content| content.len())
+}
+
+#[test]
+fn room_of_the_reserve_stays_with_a_job_that_has_it() {
+    let files = disk();
+    files.set_capacity(64 << 10);
+    let options = LogOptions { segment_bytes: 16 << 10, reserve_bytes: 16 << 10 };
+    let replayed = read(&files).unwrap().1;
+    let log = Log::open(&files, directory(), STORE, options, &replayed, false).unwrap();
+    let lent = log.reserve().let_go().unwrap().expect("it was kept");
+    assert!(log.reserve().let_go().unwrap().is_none(), "there is no more");
+    // The room is free, but the job needs it.
+    assert!(!log.prepare().unwrap());
+    let refused = log.append((1, 1), &[&[7; 1000]], Need::Room);
+    assert!(matches!(refused, Err(DiskError::Full { .. })), "{refused:?}");
+    assert_eq!(reserved(&files), 0);
+    log.append((1, 1), &[&[7; 1000]], Need::Reserve).unwrap();
+    drop(lent);
+    assert!(log.prepare().unwrap());
+    assert_eq!(reserved(&files), 16 << 10);
+    log.append((2, 1), &[&[7; 1000]], Need::Room).unwrap();
+}
+
+#[test]
+fn reserve_fits_what_is_needed() {
+    let files = disk();
+    let options = LogOptions { segment_bytes: 16 << 10, reserve_bytes: 16 << 10 };
+    let open = || {
+        let replayed = read(&files).unwrap().1;
+        Log::open(&files, directory(), STORE, options, &replayed, false).unwrap()
+    };
+    let log = open();
+    let fit = |log: &Log<SimFs>, bytes: u64| {
+        log.reserve().fit(bytes).unwrap();
+        reserved(&files)
+    };
+    assert_eq!(fit(&log, 18 << 10), 16 << 10, "that is not worth it");
+    assert_eq!(fit(&log, 100 << 10), 100 << 10);
+    assert_eq!(fit(&log, 60 << 10), 100 << 10);
+    // A full disk must not lose it by a restart.
+    drop(log);
+    let log = open();
+    assert_eq!(reserved(&files), 100 << 10);
+    assert_eq!(fit(&log, 40 << 10), 40 << 10);
+    assert_eq!(fit(&log, 0), 16 << 10, "what it is meant to have at least");
+    // Nor does it come back larger than it is needed then.
+    assert_eq!(fit(&log, 100 << 10), 100 << 10);
+    drop(log.reserve().let_go().unwrap());
+    assert_eq!(fit(&log, 0), 0);
+    assert!(log.prepare().unwrap());
+    assert_eq!(reserved(&files), 16 << 10);
+    files.set_capacity(64 << 10);
+    assert_eq!(fit(&log, 1 << 20), 16 << 10, "there is no room for more");
+    assert!(log.reserve().is_kept());
+}
