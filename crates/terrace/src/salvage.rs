@@ -1,8 +1,14 @@
 //! Salvage: copies the provable records of a damaged pool.
 
 use crate::{ByteSize, Entry, Finding, Index, OpenError, Options, Put, WriteError};
-use std::fs;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
+use terrace_medium::files::{Files, Replace, SystemFiles, directory_of};
+
+/// How the name of a new store ends that is to replace the damaged one.
+const REPAIRED: &str = "repaired";
 
 /// Maximum number of findings kept; the rest are only counted.
 const LISTED_MAX: usize = 10_000;
@@ -62,7 +68,9 @@ fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenErr
     let failed = |what: String| OpenError::Salvage { pool: path.into(), what };
     let engine = crate::Engine::in_directory(path).unwrap_or(options.engine);
     let new_path = sibling(path, "salvaging");
+    // Of earlier attempts, which have not come to their end.
     let _ = fs::remove_dir_all(&new_path);
+    let _ = fs::remove_dir_all(sibling(path, REPAIRED));
     let mut salvaged = Salvaged::default();
     let copied = (|| {
         let store = options.clone().salvage(false).engine(engine).directory(&new_path).create()?;
@@ -81,8 +89,7 @@ fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenErr
             nth += 1;
             damaged = sibling(path, &format!("damaged-{nth}"));
         }
-        fs::rename(path, &damaged).map_err(|error| failed(error.to_string()))?;
-        fs::rename(&new_path, path).map_err(|error| failed(error.to_string()))?;
+        replace_directory(path, &new_path, &damaged).map_err(|error| failed(error.to_string()))?;
         Ok(damaged)
     })();
     match copied {
@@ -92,6 +99,45 @@ fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenErr
             Err(error)
         }
     }
+}
+
+/// Moves the new store to `path`, and the damaged one from there to the free name `damaged`. At
+/// every instant one of the two is at `path`, or the next open finishes this.
+fn replace_directory(path: &Path, new_path: &Path, damaged: &Path) -> io::Result<()> {
+    // First to the other's last name, so that one exchange does all.
+    fs::rename(new_path, damaged)?;
+    match renameat_with(CWD, damaged, CWD, path, RenameFlags::EXCHANGE) {
+        Ok(()) => SystemFiles.sync_directory(directory_of(path)),
+        Err(error) => {
+            fs::rename(damaged, new_path)?;
+            match error {
+                // NFS, and some in user space.
+                Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => replace_by_turns(path, new_path, damaged),
+                error => Err(error.into()),
+            }
+        }
+    }
+}
+
+/// As [`replace_directory`], where two names cannot be exchanged. The name of the new store tells
+/// the next open that it is complete.
+fn replace_by_turns(path: &Path, new_path: &Path, damaged: &Path) -> io::Result<()> {
+    let repaired = sibling(path, REPAIRED);
+    fs::rename(new_path, &repaired)?;
+    SystemFiles.sync_directory(directory_of(path))?;
+    fs::rename(path, damaged)?;
+    finish(path)
+}
+
+/// Finishes what [`replace_by_turns`] has begun, if a crash has left no store at `path`.
+pub(crate) fn finish(path: &Path) -> io::Result<()> {
+    let path: PathBuf = path.components().collect();
+    let repaired = sibling(&path, REPAIRED);
+    if SystemFiles.is_taken(&path)? || !repaired.is_dir() {
+        return Ok(());
+    }
+    SystemFiles.rename(&repaired, &path, Replace::No)?;
+    SystemFiles.sync_directory(directory_of(&path))
 }
 
 /// As [`salvage`], for a pool.
@@ -157,4 +203,57 @@ fn sibling(path: &Path, suffix: &str) -> PathBuf {
     name.push(".");
     name.push(suffix);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Directories, each with one file that tells its name.
+    fn directories(names: &[&str]) -> (tempfile::TempDir, impl Fn(&str) -> PathBuf) {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = place.path().to_path_buf();
+        for name in names {
+            fs::create_dir(path.join(name)).unwrap();
+            fs::write(path.join(name).join("is"), name).unwrap();
+        }
+        (place, move |name: &str| path.join(name))
+    }
+
+    fn is(path: PathBuf) -> Option<String> {
+        fs::read_to_string(path.join("is")).ok()
+    }
+
+    #[test]
+    fn repaired_store_takes_the_path_of_the_damaged_one() {
+        for replace in [replace_directory, replace_by_turns] {
+            let (_place, at) = directories(&["db", "db.salvaging"]);
+            replace(&at("db"), &at("db.salvaging"), &at("db.damaged")).unwrap();
+            assert_eq!(is(at("db")).unwrap(), "db.salvaging");
+            assert_eq!(is(at("db.damaged")).unwrap(), "db");
+            assert!(!at("db.salvaging").exists() && !at("db.repaired").exists());
+        }
+        // What cannot be replaced stays, and so does the new store.
+        let (_place, at) = directories(&["db.salvaging"]);
+        assert!(replace_directory(&at("db"), &at("db.salvaging"), &at("db.damaged")).is_err());
+        assert_eq!(is(at("db.salvaging")).unwrap(), "db.salvaging");
+    }
+
+    #[test]
+    fn open_finishes_a_repair_that_was_interrupted() {
+        let (_place, at) = directories(&["db.damaged"]);
+        let options = Options::new().directory(at("db"));
+        let store = options.create().unwrap();
+        store.put("key", "value").unwrap();
+        store.close().unwrap();
+        // Only the last rename is missing.
+        fs::rename(at("db"), at("db.repaired")).unwrap();
+        let store = Options::new().directory(at("db/")).open_or_create().unwrap();
+        assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+        store.close().unwrap();
+        // One that is not needed changes nothing.
+        fs::create_dir(at("db.repaired")).unwrap();
+        let store = options.open().unwrap();
+        assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
 }
