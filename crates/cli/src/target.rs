@@ -125,16 +125,18 @@ impl Target {
 
     /// Fails if [`Target::each_entry`] has left damaged records out.
     pub(crate) fn check_left_out(&self) -> Result<(), Failure> {
-        let count = match self {
-            Target::Pool(store, _) => store.stats().damaged_records_skipped,
-            Target::Server(client) => client.left_out,
+        let (count, is_exact) = match self {
+            Target::Pool(store, _) => (store.stats().damaged_records_skipped, !store.is_on_disk()),
+            Target::Server(client) => (client.left_out, !client.is_on_disk),
         };
         if count == 0 {
             return Ok(());
         }
         let left_out = counted(count, "damaged record", "damaged records");
-        let hint = "`terrace check` names them; `terrace check --repair` copies all others to a new pool";
-        Err(Failure::new(format!("left out {left_out}; all others were written")).hint(hint))
+        // A damaged block of a directory does not tell how many it has.
+        let at_least = if is_exact { "" } else { "at least " };
+        let hint = "`terrace check` names them; `terrace check --repair` copies all others to a new store";
+        Err(Failure::new(format!("left out {at_least}{left_out}; all others were written")).hint(hint))
     }
 
     /// Whether other processes may write to the store during an iteration.

@@ -187,9 +187,8 @@ impl<F: Files> Directory<F> {
             return Err(DiskError::Engine { path: path.into(), engine: identity.engine });
         }
         if !is_read_only {
-            let is_stale = |name: &&String| name.ends_with(".new") || *name == NOTICE;
-            for name in names(files, path)?.iter().filter(is_stale) {
-                let name = path.join(name);
+            let stale = |name: &str| (name.ends_with(".new") || name == NOTICE).then(|| path.join(name));
+            for name in list_files(files, path, stale)? {
                 files.remove(&name).map_err(DiskError::io("remove", &name))?;
             }
         }
@@ -266,6 +265,13 @@ impl<F: Files> Directory<F> {
         &self.place.path
     }
 
+    /// Whether this path lies right in the directory, among the store's own files.
+    pub fn has_place_for(&self, path: &Path) -> bool {
+        let above = directory_of(path);
+        let is_this = |id: Option<(u64, u64)>| id.is_some() && id == self.place.ids[0];
+        above == self.path() || self.place.files.identify(above).is_ok_and(is_this)
+    }
+
     /// Tells whether it is still there.
     pub fn place(&self) -> &Place<F> {
         &self.place
@@ -275,6 +281,27 @@ impl<F: Files> Directory<F> {
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
+}
+
+/// What `wanted` makes of the names of the files in a directory. Directories in it are none of the
+/// store's files, whatever their names.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list_files<F: Files, T>(
+    files: &F,
+    path: &Path,
+    wanted: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, DiskError> {
+    let mut found = Vec::new();
+    for name in names(files, path)? {
+        let Some(one) = wanted(&name) else { continue };
+        let name = path.join(name);
+        if !files.is_directory(&name).map_err(DiskError::io("look at", &name))? {
+            found.push(one);
+        }
+    }
+    Ok(found)
 }
 
 fn names<F: Files>(files: &F, path: &Path) -> Result<Vec<String>, DiskError> {

@@ -22,7 +22,7 @@ mod table;
 mod versions;
 
 pub use bounded::{BoundedFile, BoundedFiles};
-pub use directory::{Directory, Identity, Place};
+pub use directory::{Directory, Identity, Place, list_files};
 pub use ends::Ends;
 pub use error::DiskError;
 pub use item::{Content, Item};
@@ -30,7 +30,7 @@ pub use log::{
     Cut, LOG_PAYLOAD_MAX, Log, LogOptions, Need, Position, Record, Replayed, Tail, create_file, replay,
     salvage_log,
 };
-pub use manifest::{EDIT_MAX, Manifest};
+pub use manifest::{EDIT_MAX, Manifest, salvage_edits};
 pub use merge::Merge;
 pub use rate::Rate;
 pub use reserve::{Lent, Reserve};

@@ -15,7 +15,7 @@
 
 use crate::codec::checksum;
 use crate::log::{Chain, HEAD, HEADER, Head, Header, Owner, Records, payload_sum, read_head, renew, size};
-use crate::{DiskError, Ends, ends};
+use crate::{DiskError, Ends, ends, list_files};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
@@ -297,6 +297,34 @@ impl<F: Files> Manifest<F> {
     }
 }
 
+/// Hands every edit in `directory` that its checksums prove to `each`, of all manifests, whichever
+/// of them counts, also those behind damage. Changes nothing. What cannot be read proves nothing.
+pub fn salvage_edits<F: Files>(files: &F, directory: &Path, store: u64, each: &mut dyn FnMut(&[u8])) {
+    for number in list_files(files, directory, number_of).unwrap_or_default() {
+        let _ = salvage_from(files, &path_of(directory, number), owner(store, number), each);
+    }
+}
+
+fn salvage_from<F: Files>(
+    files: &F,
+    path: &Path,
+    owner: Owner,
+    each: &mut dyn FnMut(&[u8]),
+) -> Result<(), DiskError> {
+    let file = open_file(files, path, Purpose::Read)?;
+    let head = read_head(&file, path, MAGIC, owner)?;
+    let chain = head.map_or(Chain::default(), |head| head.after);
+    let mut records = Records::new(&file, path, owner, HEAD, chain)?;
+    loop {
+        if let Some((_, edit)) = records.next()? {
+            // An empty one is a mark.
+            (!edit.is_empty()).then(|| each(edit));
+        } else if !records.pass_damage()? {
+            return Ok(());
+        }
+    }
+}
+
 /// Appends an edit to `bytes`, and its end to the chain.
 fn put(bytes: &mut Vec<u8>, owner: Owner, chain: &mut Chain, durable: u64, edit: &[u8]) {
     assert!(!edit.is_empty(), "an edit is not empty");
@@ -421,11 +449,11 @@ fn create_file<F: Files>(files: &F, path: &Path) -> io::Result<F::File> {
 }
 
 fn remove_leftovers<F: Files>(files: &F, directory: &Path, current: u64) -> Result<(), DiskError> {
-    let names = files.list(directory).map_err(DiskError::io("list", directory))?;
-    let is_left =
-        |name: &&str| *name == CURRENT_NEW || number_of(name).is_some_and(|number| number != current);
-    for name in names.iter().filter_map(|name| name.to_str()).filter(is_left) {
-        let path = directory.join(name);
+    let left = |name: &str| {
+        let is_left = name == CURRENT_NEW || number_of(name).is_some_and(|number| number != current);
+        is_left.then(|| directory.join(name))
+    };
+    for path in list_files(files, directory, left)? {
         files.remove(&path).map_err(DiskError::io("remove", &path))?;
     }
     Ok(())

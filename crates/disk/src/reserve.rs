@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_medium::files::{Files, Purpose, StoredFile};
+use terrace_medium::files::{Files, Purpose, StoredFile, directory_of};
 
 /// The name of its file.
 pub(crate) const RESERVE: &str = "RESERVE";
@@ -113,7 +113,7 @@ impl<F: Files> Reserve<F> {
     }
 
     fn allocate(&self, file: &F::File, bytes: u64) -> Result<(), DiskError> {
-        file.allocate(bytes).map_err(DiskError::room("allocate", &self.path))?;
+        crate::log::allocate(&self.files, directory_of(&self.path), (file, &self.path), bytes)?;
         self.bytes.store(bytes, Relaxed);
         Ok(())
     }

@@ -68,9 +68,13 @@ pub(crate) fn append_drafts<F: Files>(
         }
         start = end;
     }
+    log.append((first, drafts.len() as u64), &parts, need_of(drafts))
+}
+
+/// What a write may do where there is no room: removals make some.
+pub(crate) fn need_of(drafts: &[Draft<'_>]) -> Need {
     let is_removal = drafts.iter().all(|draft| matches!(draft.content, Content::Tombstone));
-    let need = if is_removal { Need::Reserve } else { Need::Room };
-    log.append((first, drafts.len() as u64), &parts, need)
+    if is_removal { Need::Reserve } else { Need::Room }
 }
 
 /// The draft of a write of a commit; `kept` has the values of the keys whose expiry changes. `None`

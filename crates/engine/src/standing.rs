@@ -1,6 +1,7 @@
 //! Whether a store on files takes writes, and what these survive.
 
 use crate::{Durability, Durably, WriteError};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use terrace_disk::{Directory, DiskError};
@@ -62,6 +63,18 @@ impl Standing {
     /// removed by its name.
     pub(crate) fn check_place<F: Files>(&self, directory: &Directory<F>) -> Result<(), WriteError> {
         directory.place().check().map_err(|error| self.failed(error))
+    }
+
+    /// Refuses a path for a checkpoint among the store's own files: it might have the name of one.
+    pub(crate) fn check_copy<F: Files>(directory: &Directory<F>, to: &Path) -> Result<(), WriteError> {
+        if !directory.has_place_for(to) {
+            return Ok(());
+        }
+        Err(WriteError::Checkpoint(format!(
+            "{} lies among the files of the store itself; choose a path outside of {}, or below its folder `checkpoints`",
+            to.display(),
+            directory.path().display()
+        )))
     }
 
     /// What a write survives when it returns.

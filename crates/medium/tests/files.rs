@@ -1,5 +1,6 @@
 //! Tests: files on the operating system's file system, and on one that transfers little at a time.
 
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -405,6 +406,24 @@ fn small_writes_reach_the_file() {
     assert_eq!(std::fs::read(&path).unwrap().len(), 8006);
     file.write_all_at(&[9], 4).unwrap();
     assert_eq!(std::fs::read(&path).unwrap()[..6], [1, 1, 1, 1, 9, 0]);
+}
+
+/// A write behind the end would make the file longer again, and hide that it was cut.
+#[test]
+fn write_to_a_file_that_was_cut_by_others_fails() {
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = directory.path().join("file");
+    let file = SystemFiles.create(&path).unwrap();
+    file.allocate(1 << 20).unwrap();
+    file.expect_small_writes(1 << 20);
+    file.write_all_at(&[1; 50_000], 0).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(1000).unwrap();
+    let error = file.write_all_at(&[2; 50_000], 50_000).unwrap_err().to_string();
+    assert!(error.contains("was cut short to 1000 bytes"), "{error}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1000);
+    // Its own cut is no such.
+    file.set_length(5).unwrap();
+    file.write_all_at(&[3; 50_000], 0).unwrap();
 }
 
 /// A file of so many blocks, each filled with its number.

@@ -101,7 +101,11 @@ impl fmt::Display for OpenError {
                 pool.display()
             ),
             Self::Salvage { pool, what } => {
-                write!(f, "the pool {} could not be salvaged and was left as it is: {what}", pool.display())
+                write!(
+                    f,
+                    "the store at {} could not be salvaged and was left as it is: {what}",
+                    pool.display()
+                )
             }
             Self::NotBuilt { feature } => write!(
                 f,

@@ -424,6 +424,8 @@ impl Options {
     /// machine went down. [`Options::open`] then copies every record whose checksums match to a new
     /// pool, puts that in place of the old one and renames the old one to
     /// `<name>.damaged-<generation>`. [`Store::salvaged`] reports what was dropped.
+    ///
+    /// A store in a directory is checked first, and stays as it is if it is sound.
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
         self
@@ -504,11 +506,18 @@ impl Options {
             return self.start_threads(self.opened(how)?, None);
         }
         let is_there = |path: &&Path| !self.anonymous && !matches!(how, How::Create) && path.exists();
-        let damaged = self.path.as_deref().filter(is_there);
+        let is_damaged = |path: &&Path| !(path.is_dir() && self.is_sound());
+        let damaged = self.path.as_deref().filter(is_there).filter(is_damaged);
         let salvaged = damaged.map(|path| crate::salvage::salvage(self, path)).transpose()?;
         // The pool that is there now can be trusted.
         let trusting = self.clone().salvage(false);
         trusting.start_threads(trusting.opened(how)?, salvaged)
+    }
+
+    /// Whether the store opens, and all of it is sound: then a salvage has nothing to do.
+    fn is_sound(&self) -> bool {
+        let opened = self.clone().salvage(false).read_only(true).open();
+        opened.is_ok_and(|store| store.torn_tail().is_none() && store.check(&mut |_, _| {}).is_sound())
     }
 
     /// Starts the store's threads.

@@ -1,7 +1,7 @@
 //! Salvage: copies the provable records of a damaged pool.
 
 use crate::{ByteSize, Entry, Finding, Index, OpenError, Options, Put, WriteError};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, RenameFlags, StatxAttributes, StatxFlags, renameat_with, statx};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -66,6 +66,9 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
 /// As [`salvage`], for a store in a directory.
 fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let failed = |what: String| OpenError::Salvage { pool: path.into(), what };
+    if is_mount_point(path) {
+        return Err(failed(MOUNTED.into()));
+    }
     let engine = crate::Engine::in_directory(path).unwrap_or(options.engine);
     let new_path = sibling(path, "salvaging");
     // Of earlier attempts, which have not come to their end.
@@ -138,6 +141,16 @@ pub(crate) fn finish(path: &Path) -> io::Result<()> {
     }
     SystemFiles.rename(&repaired, &path, Replace::No)?;
     SystemFiles.sync_directory(directory_of(&path))
+}
+
+/// Why a directory that is a mount point is not salvaged.
+const MOUNTED: &str = "the directory is a mount point, so no other can take its place\n  copy its files to another \
+                       directory (cp -a) while nothing has it open, and repair the copy; then put that in its place";
+
+/// Whether a file system is mounted at this directory: then it cannot be renamed.
+fn is_mount_point(path: &Path) -> bool {
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// As [`salvage`], for a pool.
@@ -255,5 +268,12 @@ mod tests {
         fs::create_dir(at("db.repaired")).unwrap();
         let store = options.open().unwrap();
         assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+
+    #[test]
+    fn mount_points_are_told_from_directories() {
+        assert!(is_mount_point(Path::new("/proc")) && is_mount_point(Path::new("/")));
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!is_mount_point(directory.path()) && !is_mount_point(&directory.path().join("none")));
     }
 }

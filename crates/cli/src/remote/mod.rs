@@ -24,6 +24,8 @@ pub(crate) struct Client {
     database: u8,
     /// Number of damaged records that scans have left out.
     pub(crate) left_out: u64,
+    /// Whether the store lies in a directory.
+    pub(crate) is_on_disk: bool,
 }
 
 /// Why a record was not written.
@@ -48,7 +50,8 @@ pub(crate) fn find(path: &Path, password: &[u8]) -> Result<Option<Client>, Failu
         for place in &contact.places {
             let Ok(connection) = Connection::open(place) else { continue };
             let place = place.clone();
-            let mut client = Client { connection, place, value_max: u64::MAX, database: 0, left_out: 0 };
+            let (value_max, is_on_disk) = (u64::MAX, path.is_dir());
+            let mut client = Client { connection, place, value_max, database: 0, left_out: 0, is_on_disk };
             match client.greet(&contact.run_id, password) {
                 Ok(true) => return Ok(Some(client)),
                 // In this network namespace, another server has the address.

@@ -218,6 +218,59 @@ fn log_truncated_while_served_is_reported() {
     place.run("db", &["check"], "").fails(1, "0000000001.log is damaged");
 }
 
+/// Large records go past the mapping, and must not make the file longer again.
+#[test]
+fn log_truncated_under_large_writes_is_reported() {
+    let place = Place { directory: tempfile::tempdir_in("/dev/shm").unwrap() };
+    let server = Server::start(&place, "db", &[]);
+    assert_eq!(server.ask(&["set", "key", "1"]), "OK");
+    let log = place.path("db/0000000001.log");
+    fs::File::options().write(true).open(&log).unwrap().set_len(0).unwrap();
+    let value = "v".repeat(20_000);
+    let is_noticed = (0..20).any(|_| server.ask(&["set", "key", &value]) != "OK");
+    assert!(is_noticed, "the server goes on without its log");
+    drop(server);
+    place.run("db", &["check"], "").fails(1, "0000000001.log is damaged");
+}
+
+#[test]
+fn dump_and_scan_of_a_damaged_store_fail_and_write_the_rest() {
+    let place = Place::new();
+    place.load("db", 0..20_000);
+    place.run("db", &["compact"], "").ok();
+    damage(&place.path("db"), ".table");
+    let all_but_some = |with: &str| {
+        for command in ["dump", "scan"] {
+            let run = place.run("db", &[command], "");
+            let lines = run.text().lines().count();
+            assert!((19_000..20_000).contains(&lines), "{command} {with}: {lines}");
+            run.fails(1, "left out at least 1 damaged record");
+        }
+    };
+    all_but_some("by itself");
+    let server = Server::start(&place, "db", &[]);
+    all_but_some("through a server");
+    assert!(!server.ask(&["info", "stats"]).contains("damaged_records_skipped:0"));
+}
+
+#[test]
+fn salvage_leaves_a_sound_store_alone() {
+    let place = Place::new();
+    for engine in [&["--engine", "wip"][..], &["--engine", "tiered", "--dram", "16mb"]] {
+        let name = engine[1];
+        let more = [engine, &["--salvage=yes"]].concat();
+        for times in 0..2 {
+            let server = Server::start(&place, name, &more);
+            assert_eq!(server.ask(&["incr", "starts"]), (times + 1).to_string());
+        }
+        assert!(!place.path(&format!("{name}.damaged")).exists(), "{name}");
+        fs::remove_file(place.path(name).join("CURRENT")).unwrap();
+        let server = Server::start(&place, name, &more);
+        assert_eq!(server.ask(&["incr", "starts"]), "3");
+        assert!(place.path(&format!("{name}.damaged")).is_dir(), "{name}");
+    }
+}
+
 /// The damaged store and the new one lie where the link leads.
 #[test]
 fn repair_follows_a_link() {

@@ -51,6 +51,7 @@ pub(crate) use records::{Records, renew};
 pub use copy::Cut;
 pub use replay::{Record, Replayed, Tail, replay};
 pub use salvage::salvage_log;
+pub(crate) use segment::allocate;
 pub use segment::create as create_file;
 pub use writer::{Log, LogOptions, Need};
 

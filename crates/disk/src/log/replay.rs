@@ -5,8 +5,8 @@ use super::head::{HEAD, Head, read_head};
 use super::record::{Chain, Owner};
 use super::records::{Records, Rest};
 use super::segment::{Begun, MAGIC, number_of, path_of};
-use crate::DiskError;
 use crate::ends::{self, Noted};
+use crate::{DiskError, list_files};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use terrace_medium::files::{Files, Purpose};
@@ -22,6 +22,13 @@ pub struct Record<'a> {
     pub end: Position,
     /// Its payload.
     pub payload: &'a [u8],
+}
+
+impl Record<'_> {
+    /// If the record only tells that the store was cleared: the number below which all is gone.
+    pub fn cleared(&self) -> Option<u64> {
+        (self.count == 1 && self.payload.is_empty()).then_some(self.first_seq)
+    }
 }
 
 /// The part of a log that a power loss tore. No sync had covered it, as far as the log knows.
@@ -159,9 +166,7 @@ fn list<F: Files>(
     directory: &Path,
     (store, known): (u64, &Noted),
 ) -> Result<Vec<Listed>, DiskError> {
-    let names = files.list(directory).map_err(DiskError::io("list", directory))?;
-    let numbers = names.iter().filter_map(|name| number_of(name.to_str()?));
-    let mut numbers: Vec<u64> = numbers.collect();
+    let mut numbers = list_files(files, directory, number_of)?;
     numbers.sort_unstable();
     if let Some(gap) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
         return Err(missing(directory, gap[0] + 1));

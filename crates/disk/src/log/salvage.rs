@@ -6,7 +6,7 @@ use super::records::Records;
 use super::replay::{Record, SHORTER, missing};
 use super::segment::{MAGIC, number_of, path_of};
 use crate::ends::{self, Noted};
-use crate::{DiskError, Position};
+use crate::{DiskError, Position, list_files};
 use std::path::Path;
 use terrace_medium::files::{Files, Purpose};
 
@@ -24,11 +24,10 @@ pub fn salvage_log<F: Files>(
     store: u64,
     each: &mut dyn FnMut(Result<Record<'_>, DiskError>),
 ) {
-    let names = match files.list(directory) {
-        Ok(names) => names,
-        Err(error) => return each(Err(DiskError::io("list", directory)(error))),
+    let mut numbers = match list_files(files, directory, number_of) {
+        Ok(numbers) => numbers,
+        Err(error) => return each(Err(error)),
     };
-    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name.to_str()?)).collect();
     numbers.sort_unstable();
     let known = ends::read(files, directory, store).unwrap_or_else(|error| {
         each(Err(error));

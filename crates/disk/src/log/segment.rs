@@ -92,7 +92,7 @@ pub(super) fn make<F: Files>(
         }
     };
     // The length must be durable before any record, and the name: no later sync makes it so.
-    let allocated = segment.file.allocate(bytes).map_err(DiskError::room("allocate", &path));
+    let allocated = allocate(files, directory, (&segment.file, &path), bytes);
     let settled = allocated.map_err(Failure::passing).and_then(|()| {
         segment.file.sync().map_err(DiskError::room("sync", &path)).map_err(|error| match error {
             // Some file systems find out only now that they have no room. Nothing is lost by that.
@@ -110,6 +110,26 @@ pub(super) fn make<F: Files>(
     }
     segment.file.expect_small_writes(bytes);
     Ok(Spare { segment, size: bytes })
+}
+
+/// Makes a file at least `bytes` long, with storage, if the file system says that it has so much
+/// room. Where it has not, the attempt alone may take as long as filling the rest of the disk: some
+/// allocate page by page, and give all of it back at the end.
+///
+/// # Errors
+/// There is no room, or the file system refuses.
+pub(crate) fn allocate<F: Files>(
+    files: &F,
+    directory: &Path,
+    (file, path): (&F::File, &Path),
+    bytes: u64,
+) -> Result<(), DiskError> {
+    let held = file.length().map_err(DiskError::io("read the length of", path))?;
+    // Where it cannot be told, the attempt tells.
+    if files.free_bytes(directory).is_ok_and(|free| free < bytes.saturating_sub(held)) {
+        return Err(DiskError::room("allocate", path)(ErrorKind::StorageFull.into()));
+    }
+    file.allocate(bytes).map_err(DiskError::room("allocate", path))
 }
 
 /// Opens a segment that does not count, and empties it.

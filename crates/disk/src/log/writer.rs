@@ -113,6 +113,15 @@ impl<F: Files> Log<F> {
         Self { place: Some(place.clone()), ..self }
     }
 
+    /// Whether a record of this need is taken at present, as far as known beforehand: none but those
+    /// that make room is, while the reserve cannot be kept.
+    ///
+    /// # Errors
+    /// There is no room for the reserve, or the file system refuses it.
+    pub fn check_room(&self, need: Need) -> Result<(), DiskError> {
+        if need == Need::Room { self.reserve.keep() } else { Ok(()) }
+    }
+
     /// The room that is kept for records that make room.
     pub fn reserve(&self) -> &Reserve<F> {
         &self.reserve
@@ -148,7 +157,7 @@ impl<F: Files> Log<F> {
         state.failure()?;
         if need == Need::Room && !self.reserve.is_kept() {
             drop(state);
-            self.reserve.keep()?;
+            self.check_room(need)?;
             state = self.lock();
         }
         let mut lent = None;
@@ -169,6 +178,16 @@ impl<F: Files> Log<F> {
                 made => made?,
             };
         }
+    }
+
+    /// Writes a record that tells that everything below `seq` is gone, and has this number itself:
+    /// for a salvage that finds nothing else that tells it. Returns the position behind it.
+    ///
+    /// # Errors
+    /// The log has failed, or there is no room: then the log is as before.
+    pub fn note_clear(&self, seq: u64) -> Result<Position, DiskError> {
+        let end = self.append((seq, 1), &[], Need::Reserve)?;
+        self.write(end).map(|()| end)
     }
 
     /// Returns once everything up to `to`, and whatever else was appended, has reached the files.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
 
@@ -12,6 +13,8 @@ struct Gate {
     state: Mutex<(bool, u64)>,
     changed: Condvar,
     kinds: Mutex<Vec<SyncOf>>,
+    /// Times that storage was asked for.
+    allocations: AtomicU64,
 }
 
 /// What a sync is of.
@@ -49,6 +52,10 @@ impl<F: Files> Gated<F> {
     /// All syncs so far.
     pub(crate) fn kinds(&self) -> Vec<SyncOf> {
         self.gate.kinds.lock().unwrap().clone()
+    }
+
+    pub(crate) fn allocations(&self) -> u64 {
+        self.gate.allocations.load(Relaxed)
     }
 
     /// Waits until `count` syncs have come to the gate.
@@ -93,6 +100,7 @@ impl<T: StoredFile> StoredFile for GatedFile<T> {
         self.below.set_length(bytes)
     }
     fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.gate.allocations.fetch_add(1, Relaxed);
         self.below.allocate(bytes)
     }
 }

@@ -8,6 +8,7 @@ use super::store::{Here, Tiered};
 use super::write::New;
 use crate::draft::Draft;
 use crate::engine::Salvage;
+use crate::standing::Standing;
 use crate::wip::lossy::finding;
 use crate::{Cursor, Finding, ReadError, Remedy, Report, Rest, WriteError};
 use std::path::Path;
@@ -218,6 +219,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// and the log, and a manifest of its own.
     pub(super) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
         self.standing.check_writable()?;
+        Standing::check_copy(&self.directory, directory)?;
         // Nothing changes the blocks meanwhile, and nothing is removed.
         let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
         let _manifest = self.manifest();

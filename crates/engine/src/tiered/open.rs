@@ -31,7 +31,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use terrace_disk::{
-    Content, Directory, DiskError, Ends, Identity, Log, LogOptions, Manifest, Need, Position, Record, replay,
+    Content, Directory, DiskError, Ends, Identity, Log, LogOptions, Manifest, Need, Position, Record,
+    list_files, replay,
 };
 use terrace_index::{PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
@@ -703,7 +704,6 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Removes the files that neither the manifest nor a record names: a crash has left them.
     fn remove_leftovers(&self, plan: &Plan, large: &BTreeSet<u64>) -> Result<(), DiskError> {
-        let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
         let is_left = |name: &str| {
             let block = block::numbers_of(name);
             let is_unknown = |name: Name| {
@@ -713,8 +713,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             block.is_some_and(is_unknown)
                 || large::number_of(name).is_some_and(|number| !large.contains(&number))
         };
-        for name in names.iter().filter_map(|name| name.to_str()).filter(|name| is_left(name)) {
-            let path = self.path().join(name);
+        let left = |name: &str| is_left(name).then(|| self.path().join(name));
+        for path in list_files(&self.files, self.path(), left)? {
             self.files.remove(&path).map_err(DiskError::room("remove", &path))?;
         }
         Ok(())

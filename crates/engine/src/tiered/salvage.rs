@@ -23,7 +23,7 @@ use crate::{Entry, Finding};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use terrace_disk::{Content, Directory, DiskError, Manifest, salvage_log};
+use terrace_disk::{Content, Directory, DiskError, Manifest, salvage_edits, salvage_log};
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -191,6 +191,15 @@ fn read_plan<F: Files>(
     });
     let read = read.and_then(|()| check_end(files, (path, store), &plan, memory));
     if let Err(error) = &read {
+        // Any edit that is proved was in force once, and what is cleared is not cleared back.
+        salvage_edits(files, path, store, &mut |bytes| {
+            let cleared = Edit::read(bytes).and_then(|edit| edit.cleared);
+            plan.cleared_at = cleared.unwrap_or(0).max(plan.cleared_at);
+        });
+        salvage_log(files, path, store, &mut |record| {
+            let cleared = record.ok().and_then(|record| record.cleared());
+            plan.cleared_at = cleared.unwrap_or(0).max(plan.cleared_at);
+        });
         let affected = Some("what was cleared, which may be back: all blocks count now".into());
         findings.push(Finding { affected, ..finding(error, "manifest", None) });
     }

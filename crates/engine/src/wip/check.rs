@@ -5,6 +5,7 @@ use super::merging::Merging;
 use super::store::Wip;
 use super::table::Table;
 use crate::engine::Salvage;
+use crate::standing::Standing;
 use crate::{Direction, ReadError, Report, Rest, WriteError};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -66,6 +67,7 @@ impl<F: Files> Wip<F> {
     /// and a manifest of its own.
     pub(super) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
         self.standing.check_writable()?;
+        Standing::check_copy(&self.directory, directory)?;
         // Nothing changes the structure meanwhile. Later writes are not part of the copy: they go
         // to another segment of the log.
         let _manifest = self.structure.lock();

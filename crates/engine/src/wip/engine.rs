@@ -435,6 +435,7 @@ impl<F: Files> Wip<F> {
         let used = tables().map(|table| table.bytes()).sum::<u64>()
             + memtables().map(|memtable| memtable.memory()).sum::<u64>();
         let mut stats = Stats::new(self.count_keys().get(), data, used.saturating_sub(data));
+        stats.damaged_records_skipped = self.counters.skipped.load(Relaxed);
         stats.expiring = tables().map(|table| table.properties().expiring.items).sum();
         stats.disk = Some(crate::DiskStats {
             buckets: state.buckets.len() as u64,

@@ -18,12 +18,13 @@ use super::merging::Merging;
 use super::retry::Retry;
 use super::state::{Bucket, LEVELS, State};
 use super::store::Wip;
+use crate::draft::{Draft, need_of};
 use crate::{Rest, WriteError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use terrace_disk::Lent;
+use terrace_disk::{Lent, Need};
 use terrace_medium::files::Files;
 
 /// Tables of a level from which on reads can bring its compaction forward (thesis 2.3.7).
@@ -379,20 +380,17 @@ impl<F: Files> Wip<F> {
 
     /// Waits for room for a write: does a part of the background work that makes it, if no thread
     /// does.
-    pub(super) fn make_room(
-        &self,
-        drafts: &[crate::draft::Draft<'_>],
-        bytes: usize,
-    ) -> Result<(), WriteError> {
+    pub(super) fn make_room(&self, drafts: &[Draft<'_>], bytes: usize) -> Result<(), WriteError> {
         let Some(first) = drafts.first() else { return Ok(()) };
+        // What the log would refuse need not wait for flushes and merges, which fail as well.
+        self.log.check_room(need_of(drafts)).map_err(|error| self.standing.failed(error))?;
         self.slow_down(bytes);
         if self.frozen_bytes() > self.frozen_max() {
             let began = self.settings.clock.now_ms();
             self.wait_for_room().or_else(|error| {
                 // Removals are how a full disk gets room.
-                let are_removals =
-                    drafts.iter().all(|draft| matches!(draft.content, terrace_disk::Content::Tombstone));
-                let may_go_on = are_removals && self.frozen_bytes() <= 2 * self.frozen_max();
+                let may_go_on =
+                    need_of(drafts) == Need::Reserve && self.frozen_bytes() <= 2 * self.frozen_max();
                 if may_go_on { self.standing.check_writable() } else { Err(error) }
             })?;
             self.counters.stalls.fetch_add(1, Relaxed);

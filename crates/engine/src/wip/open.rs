@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use terrace_disk::{Directory, DiskError, Ends, Identity, Log, LogOptions, Manifest, TableCache};
+use terrace_disk::{Directory, DiskError, Ends, Identity, Log, LogOptions, Manifest, TableCache, list_files};
 use terrace_medium::files::Files;
 
 /// The engine's name in the identity of a directory.
@@ -193,12 +193,10 @@ impl<F: Files> Wip<F> {
 /// Removes tables that no edit names: a crash has left them.
 fn remove_leftovers<F: Files>(files: &F, path: &Path, plan: &Plan) -> Result<(), DiskError> {
     let known: BTreeSet<u64> = plan.tables().collect();
-    let names = files.list(path).map_err(DiskError::room("list", path))?;
-    for name in names.iter().filter_map(|name| name.to_str()) {
-        if table::number_of(name).is_some_and(|number| !known.contains(&number)) {
-            let path = path.join(name);
-            files.remove(&path).map_err(DiskError::room("remove", &path))?;
-        }
+    let left = |name: &str| table::number_of(name).filter(|number| !known.contains(number));
+    for number in list_files(files, path, left)? {
+        let path = table::path_of(path, number);
+        files.remove(&path).map_err(DiskError::room("remove", &path))?;
     }
     Ok(())
 }

@@ -148,13 +148,19 @@ impl<F: Files> Wip<F> {
         self.standing.check_writable()?;
         let mut range = self.range_between(from, to, Direction::Forward);
         let (mut removed, mut left) = (0, at_most);
+        let mut damage = None;
         loop {
             let wanted = left.min(REMOVALS as u64) as usize;
             let mut keys: Vec<Vec<u8>> = Vec::new();
-            range.visit(wanted + 1, &mut |key, _| {
+            let visited = range.visit(wanted + 1, &mut |key, _| {
                 keys.push(key.to_vec());
                 if keys.len() > wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
+            });
+            match visited {
+                // It has visited all others up to there.
+                Err(error @ ReadError::Skipped { .. }) => _ = damage.get_or_insert(error),
+                visited => _ = visited?,
+            }
             let next = keys.get(wanted).cloned();
             keys.truncate(wanted);
             for key in &keys {
@@ -167,7 +173,8 @@ impl<F: Files> Wip<F> {
                 }
                 next => {
                     self.wait_for_log(self.log.end(), self.standing.promised(how))?;
-                    return Ok((removed, next.map(Vec::into_boxed_slice)));
+                    let done = Ok((removed, next.map(Vec::into_boxed_slice)));
+                    return damage.map_or(done, |damage| Err(damage.into()));
                 }
             }
         }
@@ -202,7 +209,11 @@ impl<F: Files> Range<'_, F> {
         let mut seen = Seen { damages: Damages::default(), withheld: 0 };
         let visited = self.visit_buckets((&state, snapshot.seq), &mut last, &mut seen, at_most, each);
         self.position = last;
-        seen.report(visited, self.position.as_deref())
+        let reported = seen.report(visited, self.position.as_deref());
+        if let Err(ReadError::Skipped { records, .. }) = &reported {
+            store.counters.skipped.fetch_add(*records, Relaxed);
+        }
+        reported
     }
 
     /// Visits one bucket after the other. Returns whether more may be left.

@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::{
-    Directory, DiskError, Item, Manifest, Merge, TableCache, TableReader, Visible, salvage_log,
+    Directory, DiskError, Item, Manifest, Merge, TableCache, TableReader, Visible, list_files, salvage_edits,
+    salvage_log,
 };
 use terrace_medium::files::{Files, Purpose};
 
@@ -41,11 +42,11 @@ impl<F: Files> Wip<F> {
         };
         let known = directory.as_ref().map(|directory| directory.identity().store);
         let store = known.or_else(|| Directory::identify(files, path)).unwrap_or_default();
-        let (plan, is_whole) = read_plan(files, path, store, &mut findings);
+        let (mut plan, is_whole) = read_plan(files, path, store, &mut findings);
         let damages = Damages::default();
         let plan_of_tables = is_whole.then_some(&plan);
         let mut sources = open_tables(files, (path, store), plan_of_tables, &damages, &mut findings)?;
-        for memtable in read_log(files, path, store, &plan, &mut findings) {
+        for memtable in read_log(files, path, store, &mut plan.cleared_at, &mut findings) {
             sources.push(Items::Memory(Arc::new(memtable).cursor()));
         }
         if let Err(error) = visit(sources, plan.cleared_at, each) {
@@ -80,7 +81,13 @@ fn read_plan<F: Files>(files: &F, path: &Path, store: u64, findings: &mut Vec<Fi
         added.map_err(|what| DiskError::Corrupt { path: path.into(), offset: 0, what })
     });
     if let Err(error) = &read {
-        note(findings, error, "manifest");
+        // Any edit that is proved was in force once, and what is cleared is not cleared back.
+        salvage_edits(files, path, store, &mut |bytes| {
+            let cleared = Edit::read(bytes).and_then(|edit| edit.cleared);
+            plan.cleared_at = cleared.unwrap_or(0).max(plan.cleared_at);
+        });
+        let affected = Some("what was removed or cleared, which may be back: all tables count now".into());
+        findings.push(Finding { affected, ..finding(error, "manifest", None) });
     }
     (plan, read.is_ok())
 }
@@ -94,8 +101,7 @@ fn open_tables<F: Files>(
     findings: &mut Vec<Finding>,
 ) -> Result<Vec<Items<F>>, DiskError> {
     let cache = TableCache::new(CACHE);
-    let names = files.list(path).map_err(DiskError::room("list", path))?;
-    let found: BTreeSet<u64> = names.iter().filter_map(|name| table::number_of(name.to_str()?)).collect();
+    let found: BTreeSet<u64> = list_files(files, path, table::number_of)?.into_iter().collect();
     let wanted = plan.map_or(found, |plan| plan.tables().collect());
     let mut sources = Vec::new();
     for number in wanted {
@@ -118,12 +124,12 @@ fn open_tables<F: Files>(
     Ok(sources)
 }
 
-/// The items of the log, in MemTables.
+/// The items of the log, in MemTables. The log tells of a clear, too: then `cleared_at` grows.
 fn read_log<F: Files>(
     files: &F,
     path: &Path,
     store: u64,
-    plan: &Plan,
+    cleared_at: &mut u64,
     findings: &mut Vec<Finding>,
 ) -> Vec<MemTable> {
     let mut memtables = vec![MemTable::new(store)];
@@ -132,8 +138,9 @@ fn read_log<F: Files>(
             Ok(record) => record,
             Err(error) => return note(findings, &error, "log"),
         };
+        *cleared_at = record.cleared().unwrap_or(0).max(*cleared_at);
         for (draft, seq) in read_drafts(record.payload).zip(record.first_seq..) {
-            let Some(draft) = draft.filter(|_| seq >= plan.cleared_at) else { continue };
+            let Some(draft) = draft.filter(|_| seq >= *cleared_at) else { continue };
             let item = Item { key: draft.key, seq, content: draft.content };
             if !memtables.last().is_some_and(|last| last.add(&item)) {
                 let next = MemTable::new(store);

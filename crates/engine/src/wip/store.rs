@@ -148,6 +148,8 @@ pub(super) struct Counters {
     pub(super) compactions: AtomicU64,
     pub(super) splits: AtomicU64,
     pub(super) joins: AtomicU64,
+    /// Records that scans and ranges have left out because of damage, each time they met it.
+    pub(super) skipped: AtomicU64,
 }
 
 impl<F: Files> Wip<F> {

@@ -134,10 +134,19 @@ impl<F: Files> Wip<F> {
         self.apply(drafts, how, |_| true).map(drop)
     }
 
+    /// Whether a removal of `key` has something to remove. Damage may hide a version of it; a
+    /// tombstone hides that as well, so the removal need not fail.
+    fn may_be_present(&self, key: &[u8]) -> Result<bool, ReadError> {
+        match self.find_live(key) {
+            Err(ReadError::Corrupt { .. }) => Ok(true),
+            found => Ok(found?.is_some()),
+        }
+    }
+
     pub(super) fn remove_key(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
         loop {
             let since = self.visible.load(Acquire);
-            if self.find_live(key)?.is_none() {
+            if !self.may_be_present(key)? {
                 self.standing.check_writable()?;
                 return Ok(false);
             }
@@ -156,7 +165,7 @@ impl<F: Files> Wip<F> {
             let since = self.visible.load(Acquire);
             let mut present = Vec::new();
             for &key in &distinct {
-                if self.find_live(key)?.is_some() {
+                if self.may_be_present(key)? {
                     present.push(Draft::removal(key));
                 }
             }

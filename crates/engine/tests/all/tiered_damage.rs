@@ -82,7 +82,7 @@ fn filled() -> (SimFs, Model) {
     filled.left()
 }
 
-fn salvaged(files: &SimFs) -> (Model, Vec<Finding>) {
+pub(crate) fn salvaged(files: &SimFs) -> (Model, Vec<Finding>) {
     let (mut found, mut findings) = (Model::new(), Vec::new());
     let visited = salvage(files, Path::new(PATH), MEMORY, &mut |entry| match entry {
         Ok((key, entry)) => {

@@ -1,11 +1,13 @@
 //! Tests: damaged files of the disk engine are found and named, and the rest is salvaged.
 
+use crate::subject::{OfTiered, OfWip, Subject, clock};
 use crate::wip::{Model, PATH};
 use crate::wip_script::{contents, create, open};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_engine::wip::Wip;
-use terrace_engine::{Cursor, Durably, Engine, OnDisk, Put, ReadError};
+use terrace_engine::{Cursor, Durability, Durably, Engine, OnDisk, Ordered, Put, ReadError, WriteError};
 use terrace_testkit::simfs::SimFs;
 
 /// A store that was closed, with some tables and a log, and its entries.
@@ -126,12 +128,127 @@ fn scan_passes_a_damaged_block_and_says_so() {
     assert!(skipped > 0 && found.len() > 3000, "{skipped} skipped, {} found", found.len());
     assert!(found.iter().all(|(key, entry)| model.get(key) == Some(entry)));
     assert!(contents(&store).is_err());
+    assert!(store.stats().damaged_records_skipped >= skipped, "statistics count them, too");
+}
+
+/// A store with a damaged block in its largest table.
+fn with_damaged_block() -> (Wip<SimFs>, Model) {
+    let (files, model) = filled();
+    let tables = part(&files, ".table");
+    let largest = tables.iter().max_by_key(|name| files.content(name).unwrap().len()).unwrap();
+    let mut bytes = files.content(largest).unwrap();
+    bytes[2000] ^= 1;
+    overwrite(&files, largest, &bytes);
+    (open(files, PATH).unwrap(), model)
+}
+
+fn is_hidden(store: &Wip<SimFs>, key: &[u8]) -> bool {
+    matches!(store.get(key), Err(ReadError::Corrupt { .. }))
+}
+
+#[test]
+fn removals_of_keys_that_damage_hides_work() {
+    let (store, model) = with_damaged_block();
+    let hidden: Vec<&[u8]> = model.keys().map(Vec::as_slice).filter(|key| is_hidden(&store, key)).collect();
+    let (one, others) = hidden.split_first().expect("the block hides keys");
+    assert!(!others.is_empty() && store.remove(one, Durably::Store).unwrap());
+    assert_eq!(store.remove_all(others, Durably::Store).unwrap(), others.len() as u64);
+    assert!(hidden.iter().all(|key| store.get(key).unwrap().is_none()));
+}
+
+#[test]
+fn range_removal_goes_on_behind_damage_and_tells_it() {
+    let (store, model) = with_damaged_block();
+    let hidden: Vec<&Vec<u8>> = model.keys().filter(|key| is_hidden(&store, key)).collect();
+    let removed = store.remove_range(Bound::Unbounded, Bound::Unbounded, u64::MAX, Durably::Store);
+    assert!(matches!(removed, Err(WriteError::Corrupt { .. })), "{removed:?}");
+    let left: Vec<&Vec<u8>> = model.keys().filter(|key| !matches!(store.get(key), Ok(None))).collect();
+    assert!(left.len() < 300 && left.iter().all(|key| hidden.contains(key)), "{} left", left.len());
 }
 
 /// Replaces the content of a file.
 fn overwrite(files: &SimFs, path: &Path, bytes: &[u8]) {
     use terrace_medium::files::{Files, Purpose, StoredFile};
     files.open(path, Purpose::Write).unwrap().write_all_at(bytes, 0).unwrap();
+}
+
+/// Whatever is lost of what tells the structure, something else tells that the store was cleared.
+fn try_salvage_after_a_clear<S: Subject>(salvaged: impl Fn(&SimFs) -> (Model, usize)) {
+    for flushes in [false, true] {
+        let files = SimFs::new(["/data"]);
+        let settings = || S::small(Durability::Power, &clock());
+        let store = S::create(files.clone(), PATH, settings()).unwrap();
+        let put = |key: &[u8]| {
+            store.put(Put { key, value: &[7; 60], expires_at: None }, Durably::Store).unwrap();
+            if flushes {
+                OnDisk::flush(&store).unwrap();
+            }
+        };
+        (0..50u64).for_each(|number| put(&number.to_be_bytes()));
+        store.clear(Durably::Store).unwrap();
+        put(b"new");
+        drop(store);
+        let kept = Model::from([(b"new".to_vec(), (vec![7; 60], None))]);
+        assert!(salvaged(&files) == (kept.clone(), 0));
+        let manifest = part(&files, "MANIFEST-000001").remove(0);
+        for name in [&manifest, &Path::new(PATH).join("CURRENT")] {
+            let lost = files.fork();
+            terrace_medium::files::Files::remove(&lost, name).unwrap();
+            let (found, findings) = salvaged(&lost);
+            assert!(found == kept && findings > 0, "without {name:?}: {} entries", found.len());
+        }
+        for seed in 0..20 {
+            let damaged = files.fork();
+            damaged.flip_bits(&manifest, 1, seed);
+            assert!(salvaged(&damaged).0 == kept, "{seed}");
+        }
+    }
+}
+
+#[test]
+fn salvage_without_the_manifest_leaves_what_was_cleared() {
+    try_salvage_after_a_clear::<OfWip>(salvaged);
+}
+
+#[test]
+fn salvage_of_a_tiered_store_leaves_what_was_cleared() {
+    try_salvage_after_a_clear::<OfTiered>(|files| {
+        let (found, findings) = crate::tiered_damage::salvaged(files);
+        (found, findings.len())
+    });
+}
+
+/// Names that files of a store have, or might get.
+const RESERVED: [&str; 6] =
+    ["copy.new", "0000000099.log", "000000000999.table", "MANIFEST-000099", "checkpoints", "copy"];
+
+fn try_checkpoints<S: Subject>() {
+    let files = SimFs::new(["/data"]);
+    let settings = || S::small(Durability::Power, &clock());
+    let store = S::create(files.clone(), PATH, settings()).unwrap();
+    store.put(Put { key: b"key", value: b"value", expires_at: None }, Durably::Store).unwrap();
+    for name in RESERVED {
+        let refused = store.checkpoint(&Path::new(PATH).join(name)).expect_err(name);
+        assert!(refused.to_string().contains("lies among the files of the store"), "{refused}");
+    }
+    let below = Path::new(PATH).join("checkpoints");
+    terrace_medium::files::Files::create_directory(&files, &below).unwrap();
+    store.checkpoint(&below.join("copy.new")).expect("below the folder");
+    drop(store);
+    for name in RESERVED.iter().filter(|name| **name != "checkpoints") {
+        terrace_medium::files::Files::create_directory(&files, &Path::new(PATH).join(name)).unwrap();
+    }
+    let store = S::open(files.clone(), PATH, settings()).expect("directories are none of its files");
+    assert_eq!(&*store.get(b"key").unwrap().unwrap(), b"value");
+    assert!(store.check(&mut |_, _| {}).is_sound());
+    drop(store);
+    S::open(files, below.join("copy.new").to_str().unwrap(), settings()).expect("the copy is a store");
+}
+
+#[test]
+fn checkpoint_among_the_stores_files_is_refused() {
+    try_checkpoints::<OfWip>();
+    try_checkpoints::<OfTiered>();
 }
 
 #[test]

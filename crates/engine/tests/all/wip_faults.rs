@@ -292,6 +292,9 @@ fn writes_that_need_a_flush_go_on_when_there_is_room() {
     assert_eq!(failures(), 1);
     (0..100).for_each(|_| assert!(put(refused).is_err()));
     assert_eq!(failures(), 1, "what is known to fail is not tried");
+    clock.advance(60_000);
+    (0..100).for_each(|_| assert!(put(refused).is_err()));
+    assert_eq!(failures(), 1, "a write that the log would refuse tries nothing at all");
     // Removals are how the disk gets room.
     (0..100u64).for_each(|number| store.delete(&number.to_be_bytes(), Durably::Store).unwrap());
     assert!(store.remove(&(refused - 1).to_be_bytes(), Durably::Store).unwrap());

@@ -62,7 +62,8 @@ pub trait StoredFile: Send + Sync {
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
     /// Tells that many small writes to the first `bytes` bytes follow, which have storage. The file
-    /// may make these cheaper. They have the same effect. With 0, they are over.
+    /// may make these cheaper. They have the same effect. Until they are over, with 0, a write may
+    /// fail if something else has made the file shorter.
     fn expect_small_writes(&self, bytes: u64) {
         let _ = bytes;
     }

@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 
 /// The operating system's file system.
@@ -27,11 +27,13 @@ pub struct SystemFile {
     direct: AtomicBool,
     /// For small writes, once they are expected.
     mapped: RwLock<Option<Mapped>>,
+    /// Bytes that the file has at least while writes to them are expected.
+    expected: AtomicU64,
 }
 
 impl From<File> for SystemFile {
     fn from(file: File) -> Self {
-        Self { file, direct: AtomicBool::new(false), mapped: RwLock::default() }
+        Self { file, direct: AtomicBool::new(false), mapped: RwLock::default(), expected: AtomicU64::new(0) }
     }
 }
 
@@ -57,6 +59,17 @@ impl SystemFile {
         allocated
     }
 
+    /// Fails if the file is shorter than expected: a write behind its end would make it longer again,
+    /// and hide that somebody has cut it. A store to the mapping finds out by itself.
+    fn check_length(&self) -> io::Result<()> {
+        let expected = self.expected.load(Relaxed);
+        let length = if expected > 0 { self.file.metadata()?.len() } else { 0 };
+        if length >= expected {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("it was cut short to {length} bytes while it was in use")))
+    }
+
     fn set_mapped(&self, mapped: Option<Mapped>) {
         *self.mapped.write().unwrap_or_else(PoisonError::into_inner) = mapped;
     }
@@ -78,6 +91,7 @@ impl StoredFile for SystemFile {
         if mapped.as_ref().is_some_and(|mapped| mapped.write_at(bytes, at)) {
             return Ok(bytes.len());
         }
+        self.check_length()?;
         self.file.write_at(bytes, at)
     }
     fn sync(&self) -> io::Result<()> {
@@ -91,7 +105,7 @@ impl StoredFile for SystemFile {
     }
     fn set_length(&self, bytes: u64) -> io::Result<()> {
         // Stores behind the end of a file are not possible.
-        self.set_mapped(None);
+        self.expect_small_writes(0);
         self.file.set_len(bytes)
     }
     fn allocate(&self, bytes: u64) -> io::Result<()> {
@@ -104,6 +118,7 @@ impl StoredFile for SystemFile {
         })
     }
     fn expect_small_writes(&self, bytes: u64) {
+        self.expected.store(bytes, Relaxed);
         self.set_mapped((bytes > 0).then(|| Mapped::new(&self.file, bytes)).flatten());
     }
     fn forget(&self) {
@@ -189,6 +204,10 @@ impl Files for SystemFiles {
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
         let system = statvfs(directory)?;
+        if system.f_blocks == 0 {
+            // It does not tell.
+            return Err(ErrorKind::Unsupported.into());
+        }
         Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
 

@@ -1,6 +1,7 @@
 //! Tests: file systems that fail.
 
 use super::*;
+use crate::gated::Gated;
 use terrace_medium::files::Purpose;
 use terrace_testkit::simfs::{Fault, Faulty};
 
@@ -99,6 +100,22 @@ fn failed_sync_ends_the_log() {
         let (records, _) = read(&files).unwrap();
         assert!(records.len() >= synced.len() && records.starts_with(&synced));
     }
+}
+
+/// An attempt to allocate what the file system lacks may take as long as filling it.
+#[test]
+fn full_disk_is_asked_for_its_room_and_not_filled() {
+    let disk = disk();
+    let files = Gated::new(disk.clone());
+    disk.set_capacity(3 * SEGMENT + 100);
+    let (_, log) = open(&files).unwrap();
+    let refused = |seq: u64| matches!(append(&log, &known(seq, 300)), Err(DiskError::Full { .. }));
+    let first = (1..).find(|&seq| refused(seq)).unwrap();
+    let before = files.allocations();
+    assert!((0..50).all(|_| refused(first)));
+    assert_eq!(files.allocations(), before);
+    disk.set_capacity(1 << 30);
+    assert!(!refused(first) && files.allocations() > before);
 }
 
 #[test]
