@@ -73,6 +73,8 @@ pub(super) struct Range<'s, F: Files> {
     direction: Direction,
     position: Option<Vec<u8>>,
     is_over: bool,
+    /// Whether it shows entries of which damage may hide a newer version.
+    shows_unsure: bool,
 }
 
 impl<F: Files> Wip<F> {
@@ -84,7 +86,7 @@ impl<F: Files> Wip<F> {
     ) -> Range<'_, F> {
         let owned = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
         let (from, to) = (owned(from), owned(to));
-        Range { store: self, from, to, direction, position: None, is_over: false }
+        Range { store: self, from, to, direction, position: None, is_over: false, shows_unsure: false }
     }
 
     /// The entries of a bucket and of its parent.
@@ -146,7 +148,9 @@ impl<F: Files> Wip<F> {
         how: Durably,
     ) -> Result<RangeRemoved, WriteError> {
         self.standing.check_writable()?;
-        let mut range = self.range_between(from, to, Direction::Forward);
+        // A tombstone hides whatever damage does.
+        let unsure = |range| Range { shows_unsure: true, ..range };
+        let mut range = unsure(self.range_between(from, to, Direction::Forward));
         let (mut removed, mut left) = (0, at_most);
         let mut damage = None;
         loop {
@@ -169,7 +173,7 @@ impl<F: Files> Wip<F> {
             left -= keys.len() as u64;
             match next {
                 Some(next) if left > 0 => {
-                    range = self.range_between(Bound::Included(&next), to, Direction::Forward)
+                    range = unsure(self.range_between(Bound::Included(&next), to, Direction::Forward))
                 }
                 next => {
                     self.wait_for_log(self.log.end(), self.standing.promised(how))?;
@@ -244,7 +248,7 @@ impl<F: Files> Range<'_, F> {
                 if if forward { is_above(entry.key, to) } else { is_below(entry.key, from) } {
                     break;
                 }
-                if seen.is_unsure(entry.key) {
+                if !self.shows_unsure && seen.is_unsure(entry.key) {
                     // A newer version may be lost.
                     seen.withheld += 1;
                 } else if !self.store.has_expired(entry.expires_at) {
