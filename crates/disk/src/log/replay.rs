@@ -20,6 +20,8 @@ pub struct Record<'a> {
     pub count: u32,
     /// The position behind it.
     pub end: Position,
+    /// A position up to which the log is known to be synced, by what was read so far.
+    pub synced: Position,
     /// Its payload.
     pub payload: &'a [u8],
 }
@@ -77,8 +79,10 @@ pub struct Replayed {
     pub(super) surplus: Vec<u64>,
     /// The end of the chain of records.
     pub(super) chain: Chain,
-    /// A position up to which the log is known to be synced.
+    /// A position up to which the log is known to be synced, by the records that count.
     pub(super) durable: Position,
+    /// The same by all that there is. While the machine has not stopped, what was written counts.
+    pub synced: Position,
     /// Bytes of the last segment that are not zero.
     pub(super) used: u64,
 }
@@ -127,11 +131,12 @@ pub fn replay<F: Files>(
         surplus: Vec::new(),
         chain: first.and_then(|first| first.head).map_or(Chain::default(), |head| head.before),
         durable: 0,
+        synced: known.log_end(),
         used: 0,
     };
     for (nth, segment) in listed.iter().enumerate() {
         let next = listed.get(nth + 1);
-        match replayed.read(files, store, segment, next, each)? {
+        match replayed.read(files, (store, known.durable), segment, next, each)? {
             Stop::End { follows: true } if next.is_none() => {
                 return Err(missing(directory, segment.number + 1));
             }
@@ -143,6 +148,7 @@ pub fn replay<F: Files>(
         }
     }
     replayed.end = replayed.chain.end;
+    replayed.synced = replayed.synced.max(replayed.durable);
     match listed.last() {
         _ if replayed.end >= known.log_end() => Ok(replayed),
         Some(last) if last.number >= known.segment => {
@@ -196,7 +202,7 @@ impl Replayed {
     fn read<F: Files>(
         &mut self,
         files: &F,
-        store: u64,
+        (store, noted): (u64, Position),
         segment: &Listed,
         next: Option<&Listed>,
         each: &mut dyn FnMut(Record<'_>) -> Result<bool, DiskError>,
@@ -224,7 +230,8 @@ impl Replayed {
                 break Stop::End { follows: header.count > 0 };
             }
             let (first_seq, count, end) = (header.first_seq, header.count, end + header.size());
-            if !each(Record { first_seq, count, end, payload })? {
+            let synced = self.durable.max(noted);
+            if !each(Record { first_seq, count, end, synced, payload })? {
                 refused = Some((chain, offset));
                 break Stop::Bad(offset);
             }
@@ -274,6 +281,7 @@ impl Replayed {
                 return Err(DiskError::corrupt(&first.path, offset, what));
             }
         }
+        self.synced = self.synced.max(durable);
         self.tail = (bytes > 0).then_some(Tail { segment: first.number, offset, bytes, records });
         Ok(())
     }

@@ -110,7 +110,7 @@ fn salvage_segment<F: Files>(
                     each(Err(DiskError::corrupt(path, offset, DAMAGED)));
                 }
                 let (first_seq, count) = (header.first_seq, header.count);
-                each(Ok(Record { first_seq, count, end: 0, payload }));
+                each(Ok(Record { first_seq, count, end: 0, synced: 0, payload }));
             }
             None => {
                 damage = damage.or(Some(records.offset()));

@@ -3,6 +3,7 @@
 //! A record names the file. The file is synced before anything durable names it: before the sync of
 //! the log, and so before a block is sealed. An open removes the files that no record names.
 
+use super::open::TieredError;
 use super::record::{LARGE, LargeValue};
 use super::store::Tiered;
 use crate::draft::Draft;
@@ -41,10 +42,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     pub(super) fn write_large(&self, value: &[u8]) -> Result<LargeValue, WriteError> {
         cold::may_wait().map_err(DiskError::room("write", self.path()))?;
         self.standing.check_place(&self.directory)?;
-        let waiting = self.unsynced.read().unwrap_or_else(PoisonError::into_inner).len();
-        if waiting >= UNSYNCED_MAX {
-            self.sync_large()?;
-        }
+        self.bound_unsynced()?;
         let number = self.next_file.fetch_add(1, Relaxed);
         let path = path_of(self.path(), number);
         let write = || {
@@ -65,12 +63,19 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
+    /// Syncs the files that wait for that, if they are many: each has a descriptor.
+    fn bound_unsynced(&self) -> Result<(), WriteError> {
+        let waiting = self.unsynced.read().unwrap_or_else(PoisonError::into_inner).len();
+        if waiting >= UNSYNCED_MAX { self.sync_large() } else { Ok(()) }
+    }
+
     /// Writes a large value again that the log names, so that the next sync makes it durable: the
     /// process that wrote it may not have synced it, or in vain.
-    pub(super) fn renew_large(&self, large: LargeValue, value: &[u8]) -> Result<(), DiskError> {
+    pub(super) fn renew_large(&self, large: LargeValue, value: &[u8]) -> Result<(), TieredError> {
         if self.settings.read_only {
             return Ok(());
         }
+        self.bound_unsynced()?;
         let path = path_of(self.path(), large.number);
         let file = self.files.open(&path, Purpose::Write).map_err(DiskError::room("open", &path))?;
         file.write_all_at(value, 0).map_err(DiskError::room("write", &path))?;

@@ -63,8 +63,8 @@ struct Logged {
     seqs: unnamed::Logged,
     /// Large values that are damaged, though nothing has torn the log where it names them.
     damaged: Vec<Damaged>,
-    /// Up to this position the log is known to have been synced.
-    synced: Position,
+    /// Up to this position the log is known to have been synced, if that was asked.
+    synced: Option<Position>,
 }
 
 /// A large value that cannot be read.
@@ -462,15 +462,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Whether the log is known to have been synced up to the position `end`, behind a record.
     fn is_synced(&self, end: Position, found: &mut Logged) -> Result<bool, DiskError> {
-        if end > found.synced {
-            // As if it were torn there: that is damage if a later part tells that it was synced.
-            match replay(&self.files, self.path(), self.id(), &mut |record| Ok(record.end != end)) {
-                Ok(_) => return Ok(false),
-                Err(DiskError::Corrupt { .. }) => found.synced = end,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
+        let synced = match found.synced {
+            Some(synced) => synced,
+            // Later parts tell it. Damage among them ends this replay, as it ends the outer one.
+            None => replay(&self.files, self.path(), self.id(), &mut |_| Ok(true))?.synced,
+        };
+        found.synced = Some(synced);
+        Ok(end <= synced)
     }
 
     /// Replays what did not fit into DRAM. Blocks are sealed meanwhile: only now it is known that
@@ -529,6 +527,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let draft = draft.ok_or_else(|| DiskError::corrupt(self.path(), 0, what))?;
             if let Some((large, len)) = large::reference_in(&draft, self.path())? {
                 match large::read(&self.files, self.path(), large, len) {
+                    // Its file was synced before its record was.
+                    Ok(Some(_)) if record.end <= record.synced => {}
                     Ok(Some(value)) => self.renew_large(large, &value)?,
                     Ok(None) => {
                         let why = self.missing_large(&large.to_bytes());

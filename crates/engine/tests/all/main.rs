@@ -15,6 +15,7 @@ mod tiered;
 mod tiered_damage;
 mod tiered_open;
 mod tiered_order;
+mod tiered_space;
 mod tiered_threads;
 mod wip;
 mod wip_changes;

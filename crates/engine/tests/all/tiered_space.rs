@@ -1,0 +1,110 @@
+//! Tests: what the tiered engine keeps on the disk, and what leaves it: files of large values, dead
+//! records, descriptors; and what a store without a log makes durable.
+#![allow(clippy::disallowed_methods, reason = "which thread comes first is what is tested")]
+
+use crate::subject::{OfTiered, OfTieredWith, Subject, clock};
+use crate::tiered::{create, open, settings};
+use crate::wip::PATH;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use terrace_disk::BoundedFiles;
+use terrace_engine::tiered::{Kind, Settings, Tiered};
+use terrace_engine::{
+    Change, Chore, Durability, Durably, Engine, Entry, OnDisk, Put, Rest, Write, WriteError, WriteKind,
+};
+use terrace_index::hash::Level;
+use terrace_medium::Dram;
+use terrace_medium::files::{Files, SystemFiles};
+use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+
+fn try_put(store: &impl Engine, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+    store.put(Put { key, value, expires_at: None }, Durably::Store)
+}
+
+fn put(store: &impl Engine, key: &[u8], value: &[u8]) {
+    try_put(store, key, value).unwrap();
+}
+
+fn run(store: &impl Engine, chore: Chore) {
+    while store.step(chore, &|| false) == Rest::More {}
+}
+
+fn compact(store: &impl OnDisk) {
+    store.compact(Bound::Unbounded, Bound::Unbounded).unwrap();
+}
+
+fn without_log() -> Settings {
+    settings(Durability::None, &clock())
+}
+
+/// Settings by which the log may be as long as it likes.
+fn with_long_log(durability: Durability) -> Settings {
+    Settings { log_bytes: 16 << 20, ..settings(durability, &clock()) }
+}
+
+fn used(files: &SimFs) -> u64 {
+    let lengths = files.names().into_iter().filter_map(|name| files.content(&name));
+    lengths.map(|file| file.len() as u64).sum()
+}
+
+fn large_files(files: &SimFs) -> Vec<PathBuf> {
+    let mut names = files.names();
+    names.retain(|name| name.to_string_lossy().ends_with(".large"));
+    names
+}
+
+#[test]
+fn open_of_many_large_values_takes_few_descriptors() {
+    let (files, store) = with_large_values(400);
+    drop(store);
+    let files = Faulty::limited(files, 200);
+    let store = OfTiered::open(files.clone(), PATH, with_long_log(Durability::Process)).unwrap();
+    assert!(files.open_files() < 160, "{}", files.open_files());
+    for key in 0..400u32 {
+        assert_eq!(*store.get(&key.to_le_bytes()).unwrap().unwrap(), [key as u8; 3000]);
+    }
+}
+
+#[test]
+fn open_writes_no_large_value_that_was_synced() {
+    let (files, store) = with_large_values(20);
+    OnDisk::sync(&store).unwrap();
+    put(&store, b"last", &[7; 3000]);
+    drop(store);
+    let written = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&written);
+    let files = Faulty::watched(files, move |call| {
+        if call.kind == CallKind::Write && call.path.to_string_lossy().ends_with(".large") {
+            counted.fetch_add(1, SeqCst);
+        }
+    });
+    drop(OfTiered::open(files, PATH, with_long_log(Durability::Power)).unwrap());
+    assert_eq!(written.load(SeqCst), 1);
+}
+
+/// Each damaged value asks whether the log was synced behind it.
+#[test]
+fn open_reads_the_log_no_more_for_more_damage() {
+    let (files, store) = with_large_values(40);
+    OnDisk::sync(&store).unwrap();
+    drop(store);
+    let reads = |damaged: usize| {
+        let files = files.fork();
+        large_files(&files).iter().take(damaged).for_each(|name| files.remove(name).unwrap());
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        let files = Faulty::watched(files, move |call| {
+            if call.kind == CallKind::Read && call.path.to_string_lossy().ends_with(".log") {
+                counted.fetch_add(1, SeqCst);
+            }
+        });
+        let store = OfTiered::open(files, PATH, with_long_log(Durability::Process)).unwrap();
+        assert_eq!(store.warnings().is_empty(), damaged == 0);
+        count.load(SeqCst)
+    };
+    assert!(reads(0) > 0);
+    assert_eq!(reads(1), reads(40));
+}
