@@ -212,7 +212,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 Ok(end)
             }
             Err(error) => {
-                steps.iter().for_each(|step| self.waste(here, &step.room));
+                steps.iter().for_each(|step| self.unstage(here, step));
                 Err(error.into())
             }
         }

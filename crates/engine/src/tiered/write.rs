@@ -18,7 +18,7 @@ use crate::durability::Durably;
 use crate::entry::Live;
 use crate::standing::check_sizes;
 use crate::{Change, Durability, ReadError, WriteError};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -58,12 +58,14 @@ pub(super) struct New<'a> {
     /// Where its value lies, if that is large, and what the log has in its place.
     pub(super) large: Option<LargeValue>,
     pub(super) reference: Vec<u8>,
+    /// Whether the log has it.
+    pub(super) is_logged: Cell<bool>,
 }
 
 impl<'a> New<'a> {
     /// A value of a few bytes, or none.
     pub(super) fn small(draft: Draft<'a>) -> Self {
-        Self { draft, large: None, reference: Vec::new() }
+        Self { draft, large: None, reference: Vec::new(), is_logged: Cell::new(false) }
     }
 
     /// Its entry in the log.
@@ -289,6 +291,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             self.waste(here, &room);
             return Err(error.into());
         }
+        new.is_logged.set(true);
         if !is_put {
             self.removals.count(probe.key());
         }
@@ -385,16 +388,16 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             Content::Put { value, .. } if value.len() >= self.large_from() => {
                 let large = self.write_large(value)?;
                 let reference = [&large.to_bytes()[..], &(value.len() as u64).to_le_bytes()].concat();
-                Ok(New { draft, large: Some(large), reference })
+                Ok(New { draft, large: Some(large), reference, is_logged: Cell::new(false) })
             }
             _ => Ok(New::small(draft)),
         }
     }
 
-    /// Gives up a value's file that neither a record nor the log names.
+    /// Gives up the file of a value whose write has failed, unless the log names it.
     pub(super) fn unprepare(&self, new: &New<'_>) {
-        let Some(large) = new.large else { return };
-        // An open file keeps its bytes.
+        let Some(large) = new.large.filter(|_| !new.is_logged.get()) else { return };
+        // An open file keeps its room.
         let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
         unsynced.retain(|(number, _)| *number != large.number);
         drop(unsynced);
@@ -427,11 +430,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
             Ok((self.write_locked(&here, &probe, old.as_ref(), &new)?, was_live))
         });
-        if let Err(WriteError::PoolFull { .. } | WriteError::DramFull { .. }) = done {
-            // The log does not name it.
-            self.unprepare(&new);
-        }
-        let (end, was_live) = done?;
+        let (end, was_live) = done.inspect_err(|_| self.unprepare(&new))?;
         self.wait_for_log(end, durability)?;
         Ok(was_live)
     }
@@ -510,11 +509,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             };
             let new = self.prepare(Draft::new(key, content))?;
             let written = self.write_locked(&here, &probe, old.as_ref(), &new);
-            written.inspect_err(|stuck| match stuck {
-                Stuck::NoRoom(..) | Stuck::Failed(WriteError::PoolFull { .. }) => self.unprepare(&new),
-                // The log may name the value.
-                Stuck::Failed(_) => {}
-            })
+            written.inspect_err(|_| self.unprepare(&new))
         })?;
         self.wait_for_log(end, durability)
     }

@@ -108,3 +108,34 @@ fn open_reads_the_log_no_more_for_more_damage() {
     assert!(reads(0) > 0);
     assert_eq!(reads(1), reads(40));
 }
+
+#[test]
+fn refused_large_write_leaves_no_file() {
+    let disk = SimFs::new(["/data"]);
+    let files = Faulty::limited(disk.clone(), 1000);
+    let store = OfTiered::create(files.clone(), PATH, with_long_log(Durability::Process)).unwrap();
+    // Room for the files, but for no segment of the log.
+    disk.set_capacity(used(&disk) + 4000);
+    for len in [900, 100, 10, 0] {
+        let fill =
+            |nth: u32| try_put(&store, &[&nth.to_le_bytes()[..], &[len as u8]].concat(), &vec![1; len]);
+        (0..).find_map(|nth| fill(nth).err()).expect("an end of the segment");
+    }
+    let (value, open) = ([1; 1500], files.open_files());
+    let change = &mut |_: Option<Entry<'_>>| Change::Put { value: value.to_vec(), expires_at: None };
+    let what = WriteKind::Put { value: &value, expires_at: None };
+    let writes = [Write { key: b"one", what }, Write { key: b"two", what }];
+    let operations: [&mut dyn FnMut() -> Result<(), WriteError>; 3] = [
+        &mut || try_put(&store, b"key", &value),
+        &mut || store.modify(b"key", change, Durably::Store),
+        &mut || store.commit(&writes, &[], Durably::Store).map(drop),
+    ];
+    for (nth, operation) in operations.into_iter().enumerate() {
+        let refused = operation().expect_err("the log has no room");
+        assert!(matches!(refused, WriteError::Io { .. }), "{nth}: {refused:?}");
+        assert_eq!((large_files(&disk).len(), files.open_files()), (0, open), "{nth}");
+    }
+    disk.set_capacity(u64::MAX);
+    put(&store, b"key", &value);
+    assert_eq!(*store.get(b"key").unwrap().unwrap(), value);
+}
