@@ -115,7 +115,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Writes the live records of a block to a new file, in which they have the same addresses.
     fn rewrite(&self, memory: &Arc<Memory<M>>, block: &Held<F>) -> Result<(), WriteError> {
         let number = block.foot.number;
-        memory.space.dead(number).store(0, Relaxed);
+        let dead = memory.space.dead(number).swap(0, Relaxed);
         let name = (number, self.next_file.fetch_add(1, Relaxed));
         let rewritten = self.write_survivors(memory, std::slice::from_ref(block), name, true);
         let installed = rewritten.and_then(|survivors| {
@@ -124,6 +124,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         });
         match installed {
             Err(error) => {
+                memory.space.dead(number).fetch_add(dead, Relaxed);
                 self.discard(name);
                 Err(error)
             }

@@ -139,3 +139,21 @@ fn refused_large_write_leaves_no_file() {
     put(&store, b"key", &value);
     assert_eq!(*store.get(b"key").unwrap().unwrap(), value);
 }
+
+#[test]
+fn failed_rewrite_keeps_the_count_of_dead_records() {
+    let files = SimFs::new(["/data"]);
+    let store = create(&files, settings(Durability::Process, &clock()));
+    (0..14u32).for_each(|key| put(&store, &key.to_le_bytes(), &[1; 900]));
+    OnDisk::flush(&store).unwrap();
+    (0..10u32).for_each(|key| store.delete(&key.to_le_bytes(), Durably::Store).unwrap());
+    let tier = || store.stats().tier.unwrap();
+    let dead = tier().dead_bytes;
+    assert!(dead > 9000, "{dead}");
+    files.set_capacity(0);
+    run(&store, Chore::Merge);
+    assert_eq!((tier().dead_bytes, tier().rewrites), (dead, 0));
+    files.set_capacity(u64::MAX);
+    run(&store, Chore::Merge);
+    assert_eq!((tier().dead_bytes, tier().rewrites), (0, 1));
+}
