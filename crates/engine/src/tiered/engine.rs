@@ -336,6 +336,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let fresh =
             (self.make)(self.settings.expected_keys).map_err(|error| WriteError::Stopped(error.to_string()));
         let fresh = Arc::new(fresh?);
+        fresh.read_from(&self.blocks, &self.index_reads);
         // What makes or moves a block now would do so in the empty store, whose blocks have the
         // same numbers.
         let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
@@ -396,7 +397,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             hits: writes + copies,
             copy_hits: copies,
             cache_bytes: page * space.copy_pages() as u64,
-            cold_reads: counter(&counters.cold_reads) + counter(&self.reader.reads),
+            cold_reads: counter(&counters.cold_reads) + counter(&self.index_reads),
             in_place: counter(&counters.in_place),
             appended: counter(&counters.appended),
             stalls: counter(&counters.stalls),

@@ -15,7 +15,6 @@ use super::block::{self, Block, Blocks, Held};
 use super::edit::{Edit, Name, Plan};
 use super::entries::{Entries, Found};
 use super::large;
-use super::probe::{ReadCold, Reader, note_reader, reader_number};
 use super::record::{Kind, Shape};
 use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
 use super::stripes::Stripes;
@@ -228,10 +227,10 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             return Err(DiskError::corrupt(path, 0, "the manifest tells no size of blocks").into());
         }
         // Addresses stay as they are, whatever DRAM there is.
-        let (shares, reader) = (settings.shares.with_block(1 << plan.block_shift), reader_number());
+        let shares = settings.shares.with_block(1 << plan.block_shift);
         let make: Make<M> = Box::new(move |keys| {
             let pool = make().map_err(TieredError::Pool)?;
-            Ok(memory_with::<M, I>(pool, shares, keys, reader)?)
+            Ok(memory_with::<M, I>(pool, shares, keys)?)
         });
         let opened = open_blocks(&files, (path, store), &plan)?;
         let mut entries = Entries::of(&opened, plan.cleared_at, (2 * shares.block_bytes()).max(1 << 20));
@@ -240,8 +239,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let keys = settings.expected_keys.max(entries.count_keys()?);
         let memory = make(keys).or_else(|_| make(settings.expected_keys))?;
         let blocks = place_blocks(path, &opened, &memory)?;
-        let cold = Arc::new(Reader::new(Arc::clone(&blocks)));
-        note_reader(reader, &(Arc::clone(&cold) as Arc<dyn ReadCold>));
+        let index_reads = Arc::default();
+        memory.read_from(&blocks, &index_reads);
         let opened = opened.iter();
         // What a crash has lost had numbers, too. They must not come again: blocks are clean up to
         // them.
@@ -258,7 +257,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             memory: ArcSwap::from_pointee(memory),
             make,
             blocks,
-            reader: cold,
+            index_reads,
             stripes: Stripes::new(settings.stripes),
             log,
             log_start: 0,

@@ -126,19 +126,13 @@ pub(super) trait ReadCold: Send + Sync {
     fn probe_at(&self, map: Map, address: u64) -> Option<Box<[u8]>>;
 }
 
-/// The reader of a store.
+/// The reader of a memory of a store.
 pub(super) struct Reader<F: Files> {
     pub(super) blocks: Arc<Blocks<F>>,
-    /// Records that it has read.
-    pub(super) reads: AtomicU64,
-    /// Whether a record could not be read.
-    pub(super) has_failed: AtomicBool,
-}
-
-impl<F: Files> Reader<F> {
-    pub(super) fn new(blocks: Arc<Blocks<F>>) -> Self {
-        Self { blocks, reads: AtomicU64::new(0), has_failed: AtomicBool::new(false) }
-    }
+    /// Records that the readers of the store have read.
+    pub(super) reads: Arc<AtomicU64>,
+    /// Whether a record could not be read: of the memory.
+    pub(super) has_failed: Arc<AtomicBool>,
 }
 
 impl<F: Files> ReadCold for Reader<F> {
@@ -156,7 +150,7 @@ impl<F: Files> ReadCold for Reader<F> {
     }
 }
 
-/// The readers of all stores of this process, by their numbers.
+/// The readers of all memories of this process, by their numbers.
 static READERS: RwLock<Option<HashMap<u64, Weak<dyn ReadCold>>>> = RwLock::new(None);
 
 /// A number for a reader.

@@ -93,7 +93,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let (mut read, mut missed) = (None, Missed::default());
         for looks in 0..LOOKS_MAX {
             let word = here.index().get(&here.guard, probe);
-            if self.reader.has_failed.load(Relaxed) {
+            if here.memory.has_failed.load(Relaxed) {
+                // It was cleared while its index grew: nothing names that any more.
+                if !self.is_present(here) {
+                    return Ok((None, None));
+                }
                 let what = "a record was unreadable when the index grew; open the store again";
                 return Err(ReadError::Corrupt { place: Place::Pool(0), what });
             }

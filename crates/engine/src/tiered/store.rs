@@ -10,7 +10,7 @@
 use super::block::{Blocks, Held};
 use super::cache::Division;
 use super::open::TieredError;
-use super::probe::{Kind, Reader, Search};
+use super::probe::{Kind, ReadCold, Reader, Search, note_reader, reader_number};
 use super::record::LargeValue;
 use super::space::{RecordAt, Shares, Space};
 use super::stripes::Stripes;
@@ -22,7 +22,7 @@ use crate::{Clock, Durability, OpenError, WriteError};
 use arc_swap::ArcSwap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use terrace_disk::{Directory, DiskError, Log, Manifest, Position, Tail};
 use terrace_index::{Place, PointIndex, Stored};
@@ -82,7 +82,8 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     /// Makes the memory of an empty store.
     pub(super) make: Make<M>,
     pub(super) blocks: Arc<Blocks<F>>,
-    pub(super) reader: Arc<Reader<F>>,
+    /// Records that indexes have read when they grew.
+    pub(super) index_reads: Arc<AtomicU64>,
     pub(super) stripes: Stripes,
     pub(super) log: Log<F>,
     /// Where the log ended when the store was opened, and what was torn behind that.
@@ -128,9 +129,22 @@ pub struct Tiered<F: Files, M: MappedMedium> {
 pub(super) struct Memory<M: MappedMedium> {
     pub(super) index: Box<dyn Table<M>>,
     pub(super) space: Space<M>,
+    /// Whether its index has missed a record when it grew.
+    pub(super) has_failed: Arc<AtomicBool>,
+    /// Reads its cold records for the index.
+    reader: OnceLock<Arc<dyn ReadCold>>,
 }
 
 impl<M: MappedMedium> Memory<M> {
+    /// Has its index read cold records in `blocks`, and count them in `reads`.
+    pub(super) fn read_from<F: Files>(&self, blocks: &Arc<Blocks<F>>, reads: &Arc<AtomicU64>) {
+        let (blocks, reads) = (Arc::clone(blocks), Arc::clone(reads));
+        let reader: Arc<dyn ReadCold> =
+            Arc::new(Reader { blocks, reads, has_failed: Arc::clone(&self.has_failed) });
+        note_reader(self.space.map.reader(), &reader);
+        assert!(self.reader.set(reader).is_ok(), "a memory has one reader");
+    }
+
     /// The error of a write that finds no room since the index has all of it.
     pub(super) fn is_full(&self) -> WriteError {
         WriteError::DramFull { keys: self.index.len(), dram: self.space.pool.size() }
@@ -292,13 +306,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 }
 
-/// A memory with an index of the kind `I`, for about so many keys. Others read its cold records.
-pub(super) fn memory_with<M, I>(
-    pool: Pool<M>,
-    shares: Shares,
-    keys: u64,
-    reader: u64,
-) -> Result<Memory<M>, OpenError>
+/// A memory with an index of the kind `I`, for about so many keys.
+pub(super) fn memory_with<M, I>(pool: Pool<M>, shares: Shares, keys: u64) -> Result<Memory<M>, OpenError>
 where
     M: MappedMedium,
     I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
@@ -306,5 +315,6 @@ where
     // At most half of the memory.
     let index = I::create(&pool, "tiered", keys.min(pool.size() / 32))?;
     let index = Box::new(Indexed { index, ranges: |_: &I| None });
-    Ok(Memory { index, space: Space::new(pool, shares, reader)? })
+    let space = Space::new(pool, shares, reader_number())?;
+    Ok(Memory { index, space, has_failed: Arc::default(), reader: OnceLock::new() })
 }

@@ -140,6 +140,44 @@ fn refused_large_write_leaves_no_file() {
     assert_eq!(*store.get(b"key").unwrap().unwrap(), value);
 }
 
+/// The store is cleared while its index grows, for which that reads records of blocks.
+#[test]
+fn clear_while_the_index_grows_leaves_a_sound_store() {
+    let (has_run, armed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    type Store = Tiered<Faulty<SimFs>, Dram>;
+    let store: Arc<OnceLock<Arc<Store>>> = Arc::default();
+    let (ran, is_armed, cleared) = (Arc::clone(&has_run), Arc::clone(&armed), Arc::clone(&store));
+    let files = Faulty::watched(SimFs::new(["/data"]), move |call| {
+        let is_block = call.kind == CallKind::Read && call.path.to_string_lossy().ends_with(".block");
+        if is_block && is_armed.swap(false, SeqCst) {
+            let store = Arc::clone(cleared.get().expect("an open store"));
+            std::thread::spawn(move || store.clear(Durably::Store).unwrap()).join().unwrap();
+            ran.store(true, SeqCst);
+        }
+    });
+    let create =
+        || OfTieredWith::<Level<Dram, Kind>>::create(files, PATH, settings(Durability::Process, &clock()));
+    let opened = store.get_or_init(|| Arc::new(create().unwrap()));
+    for key in 0..12_000u32 {
+        put(&**opened, &key.to_le_bytes(), b"");
+        if !opened.stats().index.unwrap().resizing {
+            continue;
+        }
+        OnDisk::flush(&**opened).unwrap();
+        opened.evict();
+        armed.store(true, SeqCst);
+        run(&**opened, Chore::Maintain);
+        armed.store(false, SeqCst);
+        if has_run.load(SeqCst) {
+            break;
+        }
+    }
+    assert!(has_run.load(SeqCst), "no step has read a block");
+    assert_eq!(opened.get(&1u32.to_le_bytes()).unwrap(), None);
+    put(&**opened, b"key", b"value");
+    assert_eq!(*opened.get(b"key").unwrap().unwrap(), *b"value");
+}
+
 #[test]
 fn failed_rewrite_keeps_the_count_of_dead_records() {
     let files = SimFs::new(["/data"]);
