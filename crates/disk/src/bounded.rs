@@ -199,6 +199,13 @@ impl<F: Files> StoredFile for BoundedFile<F> {
     fn as_system(&self) -> Option<&std::fs::File> {
         self.own().ok()?.as_system()
     }
+    fn to_read(&self) -> Option<Arc<dyn StoredFile>> {
+        match &self.0 {
+            Access::Held(_) => None,
+            // Without a descriptor, the read tells what is wrong.
+            Access::Reopened(reopened) => Some(reopened.file().ok()?),
+        }
+    }
     fn forget(&self) {
         if let Ok(file) = self.own() {
             file.forget();

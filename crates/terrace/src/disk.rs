@@ -39,9 +39,14 @@ impl Options {
         let engine = Engine::in_directory(path).filter(|_| exists).unwrap_or(self.engine);
         let is_tiered = engine == Engine::Tiered;
         match is_tiered {
-            true => self.tiered_on(SystemFiles, path, creates),
+            true => self.tiered_on(self.bounded_files(), path, creates),
             false => self.wip_engine(path, creates),
         }
+    }
+
+    /// Files of which few are open.
+    fn bounded_files(&self) -> BoundedFiles<SystemFiles> {
+        BoundedFiles::new(SystemFiles, self.open_tables.unwrap_or_else(most_open_tables))
     }
 
     fn interval_ms(&self) -> u64 {
@@ -62,7 +67,7 @@ impl Options {
         settings.read_only = self.read_only;
         settings.read_aware = self.read_aware;
         settings.interval_ms = self.interval_ms();
-        let files = BoundedFiles::new(SystemFiles, self.open_tables.unwrap_or_else(most_open_tables));
+        let files = self.bounded_files();
         let opened = match creates {
             true => Wip::create(files, path, settings),
             false => Wip::open(files, path, settings),

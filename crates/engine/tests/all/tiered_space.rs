@@ -195,3 +195,23 @@ fn failed_rewrite_keeps_the_count_of_dead_records() {
     run(&store, Chore::Merge);
     assert_eq!((tier().dead_bytes, tier().rewrites), (0, 1));
 }
+
+/// Reads many cold keys at once while a single block may be open.
+#[test]
+fn cold_keys_of_many_blocks_need_few_descriptors() {
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = directory.path().join("store");
+    let files = BoundedFiles::new(Faulty::limited(SystemFiles, 24), 1);
+    let create = OfTiered::create(files, path.to_str().unwrap(), settings(Durability::Process, &clock()));
+    let store = create.unwrap();
+    for key in 0..1000u32 {
+        put(&store, &key.to_le_bytes(), &[key as u8; 700]);
+        run(&store, Chore::Flush);
+    }
+    OnDisk::flush(&store).unwrap();
+    store.evict();
+    assert!(store.stats().tier.unwrap().blocks > 30);
+    let keys: Vec<[u8; 4]> = (0..1000u32).map(u32::to_le_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    store.get_many(&keys, &mut |nth, entry| assert_eq!(entry.unwrap().unwrap().value, [nth as u8; 700]));
+}

@@ -15,6 +15,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,11 @@ pub trait StoredFile: Send + Sync {
 
     /// The operating system's file, for mapping it into memory; `None` if there is none.
     fn as_system(&self) -> Option<&std::fs::File> {
+        None
+    }
+
+    /// The file that reads are made of, if it is not this one. It stays open while it is held.
+    fn to_read(&self) -> Option<Arc<dyn StoredFile>> {
         None
     }
 

@@ -91,6 +91,7 @@ impl Ring {
     /// Adds a read of `len` bytes at `at`, both multiples of [`DIRECT_BLOCK`] if the file is open
     /// for direct reads.
     pub fn read(&mut self, token: u64, file: Arc<dyn StoredFile>, at: u64, len: usize) {
+        let file = file.to_read().unwrap_or(file);
         let flight = Flight { token, file, at, bytes: AlignedBytes::zeroed(len) };
         match flight.file.as_system() {
             Some(_) => self.waiting.push_back(flight),
