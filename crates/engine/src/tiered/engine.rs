@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use terrace_disk::{Tail, cold};
+use terrace_disk::{DiskError, Tail, cold};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 use terrace_pool::Forked;
@@ -292,7 +292,11 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     fn step_log(&self) -> Result<Rest, WriteError> {
         self.standing.check_place(&self.directory)?;
         if self.settings.durability == Durability::None {
-            return Ok(Rest::Idle);
+            return match self.log.reserve().keep() {
+                // Rewrites have it, or others.
+                Err(DiskError::Full { .. }) => Ok(Rest::Idle),
+                kept => kept.map(|()| Rest::Idle).map_err(|error| self.standing.failed(error)),
+            };
         }
         let is_prepared = self.log.prepare().map_err(|error| self.standing.failed(error))?;
         let (now, last) = (self.settings.clock.now_ms(), self.synced_at.load(Relaxed));

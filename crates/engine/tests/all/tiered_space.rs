@@ -57,6 +57,31 @@ fn large_files(files: &SimFs) -> Vec<PathBuf> {
 }
 
 #[test]
+fn store_without_log_keeps_its_reserve_again() {
+    let files = SimFs::new(["/data"]);
+    let store = create(&files, without_log());
+    let reserve = || files.content(&Path::new(PATH).join("RESERVE")).unwrap().len();
+    assert!(reserve() > 0);
+    (0..14u32).for_each(|key| put(&store, &key.to_le_bytes(), &[1; 900]));
+    files.set_capacity(used(&files));
+    OnDisk::flush(&store).unwrap();
+    assert_eq!(reserve(), 0);
+    run(&store, Chore::Log);
+    assert_eq!(reserve(), 0);
+    files.set_capacity(u64::MAX);
+    run(&store, Chore::Log);
+    assert!(reserve() > 0);
+}
+
+/// A killed store of which the log alone has many large values.
+fn with_large_values(count: u32) -> (SimFs, Tiered<SimFs, Dram>) {
+    let files = SimFs::new(["/data"]);
+    let store = create(&files, with_long_log(Durability::Process));
+    (0..count).for_each(|key| put(&store, &key.to_le_bytes(), &[key as u8; 3000]));
+    (files, store)
+}
+
+#[test]
 fn open_of_many_large_values_takes_few_descriptors() {
     let (files, store) = with_large_values(400);
     drop(store);
