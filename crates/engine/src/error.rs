@@ -369,6 +369,10 @@ impl fmt::Display for WriteError {
             Self::Corrupt { place, what } => corrupt(f, place, what),
             Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
             Self::Descriptors { file, what } => write!(f, "cannot open {}: {what}", file.display()),
+            Self::Durability { asked, most: Durability::None } => write!(
+                f,
+                "the store was opened with durability `none`, and keeps no log; open it again with `{asked}`"
+            ),
             Self::Durability { asked, most } => write!(
                 f,
                 "the write asks for durability `{asked}`, but the store provides at most `{most}`; open it with more"

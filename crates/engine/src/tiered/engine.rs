@@ -251,20 +251,25 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
 
     fn sync(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
-        self.sync_log()?;
-        let (asked, most) = (Durability::Power, self.most());
+        match self.settings.durability {
+            // The tier has what no log has.
+            Durability::None => cold::waiting(|| self.seal_all())?,
+            _ => self.sync_log()?,
+        }
+        let (asked, most) = (Durability::Power, self.most_of_files());
         if most < asked { Err(WriteError::Durability { asked, most }) } else { Ok(()) }
     }
 
     fn most(&self) -> Durability {
-        if self.files.outlasts_power() { Durability::Power } else { Durability::Process }
+        // Without a log, nothing can be promised.
+        match self.settings.durability {
+            Durability::None => Durability::None,
+            _ => self.most_of_files(),
+        }
     }
 
     fn set_durability(&self, durability: Durability) {
-        // Without a log, nothing can be promised.
-        if self.settings.durability != Durability::None {
-            self.standing.set_durability(durability.min(self.most()));
-        }
+        self.standing.set_durability(durability.min(self.most()));
     }
 
     fn torn_tail(&self) -> Option<Tail> {
@@ -288,6 +293,10 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
 }
 
 impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
+    fn most_of_files(&self) -> Durability {
+        if self.files.outlasts_power() { Durability::Power } else { Durability::Process }
+    }
+
     /// Prepares the log, and syncs it in its time.
     fn step_log(&self) -> Result<Rest, WriteError> {
         self.standing.check_place(&self.directory)?;

@@ -13,11 +13,12 @@ use super::edit::{Edit, Name};
 use super::record::{Kind, LargeValue};
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
+use super::stripes::Locked;
 use crate::{Durability, ReadError, Rest, WriteError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use terrace_disk::DiskError;
+use terrace_disk::{DiskError, Manifest, Need};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 
@@ -103,7 +104,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
     /// other.
-    pub(super) fn with_reserve(&self, job: impl Fn() -> Result<(), WriteError>) -> Result<(), WriteError> {
+    pub(super) fn with_reserve(
+        &self,
+        mut job: impl FnMut() -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
         match job() {
             Err(error) if error.lacks_room() => match self.log.reserve().let_go() {
                 Ok(Some(_lent)) => job(),
@@ -124,6 +128,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Seals all blocks that have records, so that the tier has everything.
     pub(super) fn seal_all(&self) -> Result<(), WriteError> {
         let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.settings.durability == Durability::None {
+            let mut manifest = self.manifest();
+            return self.seal_at_once(&mut manifest, &self.stripes.lock_each());
+        }
         let memory = self.memory.load_full();
         let residents = memory.space.resident_blocks();
         residents
@@ -132,25 +140,54 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             .try_for_each(|block| self.with_reserve(|| self.seal(&memory, block)))
     }
 
+    /// Seals all blocks while nothing is written. Without a log, a block must not leave out a
+    /// version whose successor is in DRAM alone: that was visible before, and is asked for. The
+    /// caller is the thread that flushes, and has locked all stripes.
+    pub(super) fn seal_at_once(
+        &self,
+        manifest: &mut Option<Manifest<F>>,
+        all: &Locked<'_>,
+    ) -> Result<(), WriteError> {
+        let memory = self.memory.load_full();
+        let residents = memory.space.resident_blocks();
+        residents.iter().filter(|one| !one.is_sealed.load(Acquire)).try_for_each(|block| {
+            self.with_reserve(|| {
+                let clean = self.begin_seal(&memory, block)?;
+                let written = self.write_block(&memory, block, (clean, Some(all)))?;
+                self.end_seal(manifest, (&memory, block), written, clean)
+            })
+        })
+    }
+
     /// Writes a block to the tier. Called by one thread at a time.
     fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
+        let clean = self.begin_seal(memory, resident)?;
+        self.stripes.pass_all();
+        let written = self.write_block(memory, resident, (clean, None))?;
+        self.end_seal(&mut self.manifest(), (memory, resident), written, clean)
+    }
+
+    /// Closes a block. Returns the number below which it will be clean.
+    fn begin_seal(&self, memory: &Memory<M>, resident: &Resident) -> Result<u64, WriteError> {
         self.standing.check_writable()?;
         memory.space.close_block(resident);
         // While the store is opened, what replaces these records may lie anywhere: in the part of
         // the log that is to come, or in a block of before. So nothing is claimed then.
-        let clean = match self.is_recovering.load(Relaxed) {
-            true => 0,
-            false => self.next_seq.load(Acquire),
-        };
-        self.stripes.pass_all();
-        // A record that dies from now on is counted, though it may be left out.
-        memory.space.dead(resident.number).store(0, Relaxed);
-        let written = self.write_block(memory, resident, clean)?;
-        let mut manifest = self.manifest();
+        Ok(if self.is_recovering.load(Relaxed) { 0 } else { self.next_seq.load(Acquire) })
+    }
+
+    /// Notes a block that was written, unless nothing of it had to be.
+    fn end_seal(
+        &self,
+        manifest: &mut Option<Manifest<F>>,
+        (memory, resident): (&Arc<Memory<M>>, &Resident),
+        written: Option<Arc<Block<F>>>,
+        clean: u64,
+    ) -> Result<(), WriteError> {
         assert!(Arc::ptr_eq(memory, &self.memory.load()), "a store is not cleared while it is flushed");
         if let Some(block) = written {
             let edit = Edit { added: vec![block.name()], ..Edit::default() };
-            self.write_edit(&mut manifest, &edit).inspect_err(|_| self.discard(block.name()))?;
+            self.write_edit(manifest, &edit).inspect_err(|_| self.discard(block.name()))?;
             self.blocks[resident.number as usize].store(Some(block));
         } else {
             resident.is_empty.store(true, Release);
@@ -175,10 +212,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         &self,
         memory: &Arc<Memory<M>>,
         resident: &Resident,
-        clean: u64,
+        (clean, all): (u64, Option<&Locked<'_>>),
     ) -> Result<Option<Arc<Block<F>>>, WriteError> {
+        // A record that dies from now on is counted, though it may be left out.
+        memory.space.dead(resident.number).store(0, Relaxed);
         let name = (resident.number, self.next_file.fetch_add(1, Relaxed));
-        let written = self.write_records(memory, resident, (name, clean));
+        let written = self.write_records(memory, resident, (name, clean), all);
         if !matches!(written, Ok(true)) {
             self.discard(name);
         }
@@ -194,6 +233,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         memory: &Arc<Memory<M>>,
         resident: &Resident,
         (name, clean): (Name, u64),
+        all: Option<&Locked<'_>>,
     ) -> Result<bool, WriteError> {
         let path = path_of(self.path(), name.0, name.1);
         self.standing.check_place(&self.directory)?;
@@ -205,7 +245,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         for piece in records.chunks(256) {
             let here = Here::enter(memory)?;
             for (address, record) in piece.iter().filter(|(_, record)| !record.is_locked(&here.guard)) {
-                if self.is_live(&here, *address, *record)? {
+                if self.is_live(&here, *address, *record, all)? {
                     bytes.clear();
                     record.copy_to(&here.guard, &mut bytes);
                     writer.add(map.offset_of(*address), &bytes)?;
@@ -248,13 +288,23 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Whether a record in DRAM is the present one of its key, or a tombstone.
-    fn is_live(&self, here: &Here<'_, M>, address: u64, record: RecordAt) -> Result<bool, WriteError> {
+    /// `all` are the locks of all stripes, if this thread has them.
+    fn is_live(
+        &self,
+        here: &Here<'_, M>,
+        address: u64,
+        record: RecordAt,
+        all: Option<&Locked<'_>>,
+    ) -> Result<bool, WriteError> {
         if record.head(&here.guard).0.kind == Kind::Tombstone {
             return Ok(true);
         }
         here.search.forget();
         let probe = record.probe(&here.guard).expect("a record in DRAM");
-        Ok(self.names(here, probe, |word| word == address)?)
+        match all {
+            Some(_) => Ok(self.look_up(here, probe)?.0 == Some(address)),
+            None => Ok(self.names(here, probe, |word| word == address)?),
+        }
     }
 
     /// Whether the index's word of a key is one of these. A writer that has changed it, and takes
@@ -281,7 +331,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
     pub(super) fn write_edit(
         &self,
-        manifest: &mut Option<terrace_disk::Manifest<F>>,
+        manifest: &mut Option<Manifest<F>>,
         edit: &Edit,
     ) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;

@@ -10,11 +10,11 @@ use crate::draft::Draft;
 use crate::engine::Salvage;
 use crate::standing::Standing;
 use crate::wip::lossy::finding;
-use crate::{Cursor, Finding, ReadError, Remedy, Report, Rest, WriteError};
+use crate::{Cursor, Durability, Finding, ReadError, Remedy, Report, Rest, WriteError};
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::{Directory, DiskError, Ends, Manifest};
+use terrace_disk::{Directory, DiskError, Ends, Manifest, cold};
 use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -222,8 +222,15 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         Standing::check_copy(&self.directory, directory)?;
         // Nothing changes the blocks meanwhile, and nothing is removed.
         let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
-        let _manifest = self.manifest();
+        // Without a log, the tier has to have all that there is at one instant.
+        let has_log = self.settings.durability != Durability::None;
+        let flushing = (!has_log).then(|| self.flushing.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut manifest = self.manifest();
         let locked = self.stripes.lock_each();
+        if !has_log {
+            cold::waiting(|| self.seal_at_once(&mut manifest, &locked))?;
+        }
+        drop(flushing);
         let cut = self.log.cut().map_err(|error| self.standing.failed(error))?;
         let doomed = std::mem::take(&mut *self.doomed.lock().unwrap_or_else(PoisonError::into_inner));
         drop(locked);

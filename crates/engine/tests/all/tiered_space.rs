@@ -57,6 +57,73 @@ fn large_files(files: &SimFs) -> Vec<PathBuf> {
 }
 
 #[test]
+fn sync_without_log_makes_everything_durable() {
+    let files = SimFs::new(["/data"]);
+    let store = create(&files, without_log());
+    put(&store, b"small", b"value");
+    put(&store, b"large", &[1; 3000]);
+    put(&store, b"removed", b"value");
+    OnDisk::sync(&store).unwrap();
+    store.delete(b"removed", Durably::Store).unwrap();
+    OnDisk::sync(&store).unwrap();
+    put(&store, b"later", b"value");
+    for left in files.crash_states(10, 7) {
+        let store = open(&left, without_log());
+        assert_eq!(*store.get(b"small").unwrap().expect("it was synced"), *b"value");
+        assert_eq!(*store.get(b"large").unwrap().expect("it was synced"), [1; 3000]);
+        assert!(store.get(b"removed").unwrap().is_none());
+    }
+}
+
+/// A version that a sync has to keep, and that a writer replaces while the block is written.
+#[test]
+fn sync_without_log_keeps_what_is_replaced_meanwhile() {
+    let disk = SimFs::new(["/data"]);
+    let (armed, thread) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
+    let store: Arc<OnceLock<Arc<Tiered<Faulty<SimFs>, Dram>>>> = Arc::default();
+    let (is_armed, started, writer) = (Arc::clone(&armed), Arc::clone(&thread), Arc::clone(&store));
+    let files = Faulty::watched(disk.clone(), move |call| {
+        if call.path.to_string_lossy().ends_with(".block") && is_armed.swap(false, SeqCst) {
+            let writer = Arc::clone(writer.get().expect("an open store"));
+            let replace = move || put(&*writer, b"key", b"second, and longer than before");
+            *started.lock().unwrap() = Some(std::thread::spawn(replace));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let opened = store.get_or_init(|| Arc::new(OfTiered::create(files, PATH, without_log()).unwrap()));
+    put(&**opened, b"key", b"first");
+    armed.store(true, SeqCst);
+    OnDisk::sync(&**opened).unwrap();
+    thread.lock().unwrap().take().expect("the hook has run").join().unwrap();
+    let left = open(&disk.fork(), without_log());
+    assert!(left.get(b"key").unwrap().is_some(), "a version that was synced is lost");
+}
+
+#[test]
+fn checkpoint_without_log_has_everything() {
+    let files = SimFs::new(["/data"]);
+    let store = create(&files, without_log());
+    (0..100u32).for_each(|key| put(&store, &key.to_le_bytes(), &[key as u8; 200]));
+    put(&store, b"large", &[1; 3000]);
+    OnDisk::checkpoint(&store, Path::new("/data/copy")).unwrap();
+    put(&store, b"later", b"value");
+    let copy = OfTiered::open(files.fork(), "/data/copy", without_log()).unwrap();
+    assert_eq!((copy.len().get(), copy.get(b"later").unwrap().is_some()), (101, false));
+    assert_eq!(*copy.get(b"large").unwrap().unwrap(), [1; 3000]);
+}
+
+#[test]
+fn store_without_log_promises_no_more() {
+    let store = create(&SimFs::new(["/data"]), without_log());
+    assert_eq!(store.most(), Durability::None);
+    OnDisk::set_durability(&store, Durability::Power);
+    assert_eq!(store.durability(), Durability::None);
+    let how = Durably::AtLeast(Durability::Power);
+    let refused = store.put(Put { key: b"key", value: b"", expires_at: None }, how).unwrap_err();
+    assert!(refused.to_string().contains("open it again with `power`"), "{refused}");
+}
+
+#[test]
 fn store_without_log_keeps_its_reserve_again() {
     let files = SimFs::new(["/data"]);
     let store = create(&files, without_log());
