@@ -245,7 +245,8 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
         self.standing.check_writable()?;
         cold::waiting(|| {
             self.seal_all()?;
-            self.reclaim_all()
+            self.reclaim_all()?;
+            self.end_doomed()
         })
     }
 

@@ -79,7 +79,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let open = residents.iter().find(|one| !is_sealed(one));
         // A few pages between copies would only make a small block.
         let is_worth = |block: &Resident| is_urgent || 4 * block.pages() >= space.block_pages();
-        let oldest = open.filter(|oldest| self.log_is_long() || is_short && is_worth(oldest));
+        let is_due =
+            |oldest: &Resident| self.log_is_long() || oldest.first_seq() < self.seal_below.load(Relaxed);
+        let oldest = open.filter(|oldest| is_due(oldest) || is_short && is_worth(oldest));
         if let Some(oldest) = oldest {
             self.with_reserve(|| self.seal(&memory, oldest))?;
             has_done = true;
@@ -102,6 +104,43 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         keeps_one && self.log.bytes() > self.settings.log_bytes / shorter
     }
 
+    /// Whether files of large values that nothing names, but which the log keeps, take much room.
+    fn has_much_doomed(&self) -> bool {
+        let smaller = if self.log.reserve().is_kept() { 1 } else { 64 };
+        !self.is_recovering.load(Relaxed)
+            && self.doomed_bytes.load(Relaxed) > self.settings.log_bytes / smaller
+    }
+
+    /// Begins a segment of the log, so that all of before goes once the blocks of now are sealed.
+    fn move_on(&self) -> Result<(), WriteError> {
+        let seq = self.next_seq.fetch_add(1, Relaxed);
+        let bytes = self.doomed_bytes.swap(0, Relaxed);
+        if self.settings.durability != Durability::None {
+            // An empty record: the log needs nothing that lies before it.
+            let begun = self.log.cut().and_then(|_| self.log.append((seq, 1), &[], Need::Reserve));
+            begun.map_err(|error| {
+                self.doomed_bytes.fetch_add(bytes, Relaxed);
+                self.standing.failed(error)
+            })?;
+        }
+        // Of writes that were appended before, the numbers are lower.
+        self.seal_below.fetch_max(self.next_seq.load(Relaxed), Relaxed);
+        Ok(())
+    }
+
+    /// Removes the files of all large values that nothing needs any more.
+    pub(super) fn end_doomed(&self) -> Result<(), WriteError> {
+        if self.doomed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return Ok(());
+        }
+        self.with_reserve(|| self.move_on())?;
+        self.seal_all()?;
+        let bound = self.next_seq.load(Acquire);
+        self.stripes.pass_all();
+        let _manifest = self.manifest();
+        self.release_log(bound)
+    }
+
     /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
     /// other.
     pub(super) fn with_reserve(
@@ -120,6 +159,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// A step of the background work that keeps pages free.
     pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
         let Ok(_flushing) = self.flushing.try_lock() else { return Ok(Rest::Idle) };
+        if self.has_much_doomed() {
+            self.with_reserve(|| self.move_on())?;
+        }
         let has_done = self.make_pages(false)?;
         self.freed.notify_all();
         Ok(if has_done { Rest::More } else { Rest::Idle })

@@ -58,6 +58,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
             Err(error) => {
                 let _ = self.files.remove(&path);
+                if matches!(error, DiskError::Full { .. }) && self.doomed_bytes.load(Relaxed) > 0 {
+                    // What can go is much where there is no room.
+                    self.doomed_bytes.fetch_max(self.settings.log_bytes + 1, Relaxed);
+                }
                 Err(DiskError::into(error))
             }
         }
@@ -82,6 +86,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
         unsynced.push((large.number, Arc::new(file)));
         Ok(())
+    }
+
+    /// Notes a large value that no live record names, of so many bytes, and the number of its write.
+    pub(super) fn doom_large(&self, large: LargeValue, seq: u64, bytes: usize) {
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).push((large, seq));
+        self.doomed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Removes the files of large values that neither a record nor the log names any more.

@@ -275,6 +275,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             freed_lock: Mutex::default(),
             next_file: AtomicU64::new(last_file + 1),
             doomed: Mutex::default(),
+            doomed_bytes: AtomicU64::new(0),
+            seal_below: AtomicU64::new(0),
             division: Default::default(),
             divided_at: AtomicU64::new(0),
             swept: Mutex::default(),
@@ -556,7 +558,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let here = Here::enter(&memory)?;
             // Before blocks were sealed here, no cold record is in the index.
             let old = self.old_to_replace(&here, &probe)?;
-            if old.as_ref().is_some_and(|old| old.copied.seq >= seq) {
+            if let Some(old) = old.as_ref().filter(|old| old.copied.seq >= seq) {
+                let dead = new.large.filter(|_| old.copied.seq > seq);
+                dead.iter().for_each(|large| self.doom_large(*large, seq, shape.value_len));
                 return Ok(());
             }
             if let Some(record) = old.as_ref().and_then(|old| self.in_place(&here, old, new, shape))
@@ -578,6 +582,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
             if let Some(old) = &old {
                 self.uncount(old.copied.shape);
+                self.doom_old(&old.copied, new);
             }
             self.count_in(shape);
             Ok::<_, Stuck>(())

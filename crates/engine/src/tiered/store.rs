@@ -110,6 +110,10 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     /// Large values that no live record names, and the numbers of their writes. They go once the
     /// log has these no more: until then an open looks for them.
     pub(super) doomed: Mutex<Vec<(LargeValue, u64)>>,
+    /// Bytes of those that have come since the log began a segment for them, and the number below
+    /// which records are to be sealed for that.
+    pub(super) doomed_bytes: AtomicU64,
+    pub(super) seal_below: AtomicU64,
     pub(super) division: Division,
     /// Looks at records when the division was thought over last.
     pub(super) divided_at: AtomicU64,

@@ -350,16 +350,22 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             // Without a log, a version that the tier has stays until the tier has its successor.
             let may_return = self.settings.durability == Durability::None
                 && !old.record.is_some_and(|record| record.is_open());
-            if shape.kind == Kind::Large
-                && !may_return
-                && let Some(large) = LargeValue::read(&old.copied.inline)
-                && new.large != Some(large)
-            {
-                self.doomed.lock().unwrap_or_else(PoisonError::into_inner).push((large, old.copied.seq));
+            if !may_return {
+                self.doom_old(&old.copied, new);
             }
         }
         self.counters.written.fetch_add(new.draft.bytes() as u64, Relaxed);
         self.count_in(new.shape(new.draft.key.len()));
+    }
+
+    /// Dooms the large value of a version that was replaced, if it has one.
+    pub(super) fn doom_old(&self, old: &Copied, new: &New<'_>) {
+        if old.shape.kind == Kind::Large
+            && let Some(large) = LargeValue::read(&old.inline)
+            && new.large != Some(large)
+        {
+            self.doom_large(large, old.seq, old.shape.value_len);
+        }
     }
 
     /// Counts a live record in, and out.

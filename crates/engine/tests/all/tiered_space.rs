@@ -232,6 +232,57 @@ fn refused_large_write_leaves_no_file() {
     assert_eq!(*store.get(b"key").unwrap().unwrap(), value);
 }
 
+#[test]
+fn overwritten_large_values_leave_the_disk() {
+    for durability in [Durability::Process, Durability::None] {
+        let files = SimFs::new(["/data"]);
+        let store = create(&files, settings(durability, &clock()));
+        for nth in 0..300u32 {
+            put(&store, b"key", &[nth as u8; 3000]);
+            run(&store, Chore::Flush);
+        }
+        let (left, flushes) = (large_files(&files).len(), store.stats().tier.unwrap().flushes);
+        assert!(left < 60 && flushes < 60, "{durability:?}: {left} files, {flushes} flushes");
+        compact(&store);
+        assert_eq!(large_files(&files).len(), 1, "{durability:?}");
+        assert_eq!(*store.get(b"key").unwrap().unwrap(), [43; 3000]);
+        store.delete(b"key", Durably::Store).unwrap();
+        compact(&store);
+        assert_eq!(large_files(&files).len(), 0, "{durability:?}");
+    }
+}
+
+#[test]
+fn large_values_overwritten_before_an_open_leave_the_disk() {
+    let files = SimFs::new(["/data"]);
+    let store = create(&files, settings(Durability::Process, &clock()));
+    (0..15u8).for_each(|nth| put(&store, b"key", &[nth; 3000]));
+    put(&store, b"removed", &[1; 3000]);
+    store.delete(b"removed", Durably::Store).unwrap();
+    drop(store);
+    let store = open(&files, settings(Durability::Process, &clock()));
+    compact(&store);
+    assert_eq!(large_files(&files).len(), 1);
+    drop(store);
+    let store = open(&files, settings(Durability::Process, &clock()));
+    assert_eq!(*store.get(b"key").unwrap().unwrap(), [14; 3000]);
+    assert_eq!((store.len().get(), store.warnings()), (1, &[][..]));
+}
+
+#[test]
+fn dead_large_values_go_where_there_is_no_room() {
+    let files = SimFs::new(["/data"]);
+    let store = create(&files, settings(Durability::Process, &clock()));
+    put(&store, b"key", &[0; 3000]);
+    files.set_capacity(used(&files) + 30_000);
+    let refused = (0..20).find_map(|_| try_put(&store, b"key", &[1; 3000]).err());
+    assert!(refused.is_some(), "there is room");
+    run(&store, Chore::Flush);
+    run(&store, Chore::Log);
+    put(&store, b"key", &[2; 3000]);
+    assert_eq!(*store.get(b"key").unwrap().unwrap(), [2; 3000]);
+}
+
 /// The store is cleared while its index grows, for which that reads records of blocks.
 #[test]
 fn clear_while_the_index_grows_leaves_a_sound_store() {
