@@ -21,8 +21,8 @@ use super::edit::Name;
 use super::record::{Kind, LargeValue, Record, second_hash};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use terrace_disk::codec::Reader;
 use terrace_disk::{DiskError, cold};
 use terrace_medium::files::{Files, Purpose, StoredFile};
@@ -357,6 +357,8 @@ pub(super) struct Block<F: Files> {
     /// It keeps versions whose successors were not on the tier when it was written. Those had lower
     /// numbers than this.
     pub(super) waits_for: AtomicU64,
+    /// The offsets of those versions whose keys were removed, in order.
+    pub(super) removed: Mutex<Vec<u32>>,
 }
 
 impl<F: Files> Block<F> {
@@ -403,6 +405,7 @@ impl<F: Files> Block<F> {
             is_damaged: AtomicBool::new(false),
             next_expiry: AtomicU64::new(foot.first_expiry),
             waits_for: AtomicU64::new(0),
+            removed: Mutex::default(),
         })
     }
 
@@ -422,6 +425,20 @@ impl<F: Files> Block<F> {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Notes that it keeps versions until all writes with lower numbers than `seq` are sealed, and
+    /// which of these have tombstones among those writes.
+    pub(super) fn wait_for(&self, seq: u64, removed: Vec<u32>) {
+        *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
+        self.waits_for.store(seq, Relaxed);
+    }
+
+    /// The versions whose tombstones the tier has, if it has all writes with lower numbers than
+    /// `unsealed`.
+    pub(super) fn sealed_removals(&self, unsealed: u64) -> Vec<u32> {
+        let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.waits_for.load(Relaxed) <= unsealed { removed.clone() } else { Vec::new() }
     }
 
     fn corrupt(&self, offset: u64, what: &'static str) -> DiskError {

@@ -10,11 +10,12 @@
 use super::block::{self, Block, BlockWriter, path_of};
 use super::cache::Touched;
 use super::edit::{Edit, Name};
-use super::record::{Kind, LargeValue};
+use super::record::{Kind, large_of};
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
 use super::stripes::Locked;
 use crate::{Durability, ReadError, Rest, WriteError};
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -203,6 +204,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Writes a block to the tier. Called by one thread at a time.
     fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
+        if resident.is_sealed.load(Acquire) {
+            // A second try: only what came behind that has failed.
+            return Ok(());
+        }
         let clean = self.begin_seal(memory, resident)?;
         self.stripes.pass_all();
         let written = self.write_block(memory, resident, (clean, None))?;
@@ -241,12 +246,44 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.release_log(clean)
     }
 
-    /// Removes a file that did not come into use. After a failed edit the manifest may name it, and
-    /// the store takes no more writes: then the next open decides.
-    pub(super) fn discard(&self, (number, generation): Name) {
+    /// Removes a file that did not come into use, though it may be whole. After a failed edit the
+    /// manifest may name it, and the store takes no more writes: then the next open decides.
+    pub(super) fn discard(&self, name: Name) {
         if !self.standing.is_stopped() {
+            self.strays.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+            self.remove_unfinished(name);
+        }
+    }
+
+    /// Removes the file of a block that has no records, and so no end.
+    pub(super) fn remove_unfinished(&self, (number, generation): Name) {
+        if !self.standing.is_stopped() {
+            // The next open removes what is left here.
             let _ = self.files.remove(&path_of(self.path(), number, generation));
         }
+    }
+
+    /// Makes sure that no discarded file is there, or comes back. To an open, one with records that
+    /// neither the log nor a block has would prove that edits are lost: so this comes before each
+    /// edit, and before the log lets go of records.
+    pub(super) fn remove_strays(&self) -> Result<(), WriteError> {
+        let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        if strays.is_empty() {
+            return Ok(());
+        }
+        self.standing.check_place(&self.directory)?;
+        for (number, generation) in strays.iter() {
+            let path = path_of(self.path(), *number, *generation);
+            match self.files.remove(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(DiskError::room("remove", &path)(error).into());
+                }
+                _ => {}
+            }
+        }
+        self.sync_names()?;
+        strays.clear();
+        Ok(())
     }
 
     /// Writes the live records of a closed block to a file. `None` if there are none.
@@ -259,14 +296,17 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // A record that dies from now on is counted, though it may be left out.
         memory.space.dead(resident.number).store(0, Relaxed);
         let name = (resident.number, self.next_file.fetch_add(1, Relaxed));
-        let written = self.write_records(memory, resident, (name, clean), all);
-        if !matches!(written, Ok(true)) {
-            self.discard(name);
+        self.remove_strays()?;
+        let opened = self.write_records(memory, resident, (name, clean), all).and_then(|has_some| {
+            let open = || Block::open(&self.files, self.path(), self.id(), name);
+            Ok(has_some.then(open).transpose()?)
+        });
+        match &opened {
+            Ok(Some(_)) => {}
+            Ok(None) => self.remove_unfinished(name),
+            Err(_) => self.discard(name),
         }
-        if !written? {
-            return Ok(None);
-        }
-        Ok(Some(Arc::new(Block::open(&self.files, self.path(), self.id(), name)?)))
+        Ok(opened?.map(Arc::new))
     }
 
     /// Returns whether there were some.
@@ -291,8 +331,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     bytes.clear();
                     record.copy_to(&here.guard, &mut bytes);
                     writer.add(map.offset_of(*address), &bytes)?;
-                } else if self.settings.durability == Durability::None {
-                    self.doom(&here, *record)?;
+                } else if self.settings.durability == Durability::None
+                    && let Some(large) = record.read(&here.guard).as_ref().and_then(large_of)
+                {
+                    // Writes have left its large value to what removes it from the tier.
+                    self.doom(&here, record.probe(&here.guard).expect("a record in DRAM"), large, all)?;
                 }
             }
         }
@@ -305,23 +348,6 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.counters.flushed_bytes.fetch_add(foot.file_bytes(), Relaxed);
         self.sync_names()?;
         Ok(true)
-    }
-
-    /// Dooms the large value of a dead record, if it has one: writes have left that to what removes
-    /// the record.
-    fn doom(&self, here: &Here<'_, M>, record: RecordAt) -> Result<(), WriteError> {
-        let dead = record.read(&here.guard).filter(|dead| dead.shape.kind == Kind::Large);
-        let Some(dead) = dead else { return Ok(()) };
-        let probe = record.probe(&here.guard).expect("a record in DRAM");
-        let _stripe = self.stripes.lock(super::record::hash_in(probe));
-        here.search.forget();
-        let present = self.old_to_replace(here, probe)?;
-        // After an open a block may have the write that the log has, too: then the value stays.
-        if present.is_none_or(|present| present.copied.seq != dead.seq) {
-            let large = LargeValue::read(&dead.inline).map(|large| (large, dead.seq));
-            self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
-        }
-        Ok(())
     }
 
     pub(super) fn sync_names(&self) -> Result<(), WriteError> {
@@ -357,17 +383,27 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         probe: &[u8],
         is_one: impl Fn(u64) -> bool,
     ) -> Result<bool, ReadError> {
+        self.settled(here, probe, |word| word.is_some_and(&is_one), |is_named| *is_named)
+    }
+
+    /// What the index's word of a key tells: at once if it `is_enough`, or when no writer is about
+    /// to change it, or to take that back.
+    pub(super) fn settled<T>(
+        &self,
+        here: &Here<'_, M>,
+        probe: &[u8],
+        tell: impl Fn(Option<u64>) -> T,
+        is_enough: impl Fn(&T) -> bool,
+    ) -> Result<T, ReadError> {
         let hash = super::record::hash_in(probe);
         let before = self.stripes.of(hash).changes();
-        let is_named = || Ok::<_, ReadError>(self.look_up(here, probe)?.0.is_some_and(&is_one));
-        if is_named()? {
-            return Ok(true);
-        }
-        if before.is_some() && self.stripes.of(hash).changes() == before {
-            return Ok(false);
+        let look = || Ok::<_, ReadError>(tell(self.look_up(here, probe)?.0));
+        let told = look()?;
+        if is_enough(&told) || before.is_some() && self.stripes.of(hash).changes() == before {
+            return Ok(told);
         }
         let _stripe = self.stripes.lock(hash);
-        is_named()
+        look()
     }
 
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
@@ -379,6 +415,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
         self.standing.check_writable()?;
         self.standing.check_place(&self.directory)?;
+        self.remove_strays()?;
         if manifest.bytes() > 1 << 20 {
             let cleared = Some(self.cleared_at.load(Relaxed));
             let mut added: Vec<Name> = self.all_blocks().map(|block| block.name()).collect();
@@ -403,6 +440,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     fn release_log(&self, bound: u64) -> Result<(), WriteError> {
         if self.is_recovering.load(Relaxed) {
             // An open that a crash ends is repeated: it needs all of the log.
+            return Ok(());
+        }
+        if self.remove_strays().is_err() {
+            // The block is sealed all the same. The log waits for the next one.
             return Ok(());
         }
         if self.settings.durability != Durability::None {

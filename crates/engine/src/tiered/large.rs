@@ -4,8 +4,9 @@
 //! the log, and so before a block is sealed. An open removes the files that no record names.
 
 use super::open::TieredError;
-use super::record::{LARGE, LargeValue};
-use super::store::Tiered;
+use super::record::{LARGE, LargeValue, hash_in};
+use super::store::{Here, Tiered};
+use super::stripes::Locked;
 use crate::draft::Draft;
 use crate::{Durability, ReadError, WriteError};
 use std::io::ErrorKind;
@@ -94,9 +95,31 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.doomed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
+    /// Dooms the large value of a dead record, unless the present version of its key is the same
+    /// write: an open that sealed what the log had leaves two records of one. `all`: the caller has
+    /// locked all stripes.
+    pub(super) fn doom(
+        &self,
+        here: &Here<'_, M>,
+        probe: &[u8],
+        (large, seq): (LargeValue, u64),
+        all: Option<&Locked<'_>>,
+    ) -> Result<(), ReadError> {
+        let _stripe = all.is_none().then(|| self.stripes.lock(hash_in(probe)));
+        here.search.forget();
+        let present = self.old_to_replace(here, probe)?;
+        if present.is_none_or(|present| present.copied.seq != seq) {
+            // Twice does no harm. Its bytes were counted when it was replaced.
+            self.doom_large(large, seq, 0);
+        }
+        Ok(())
+    }
+
     /// Removes the files of large values that neither a record nor the log names any more.
     pub(super) fn remove_doomed(&self) -> Result<(), WriteError> {
         let oldest = match self.settings.durability {
+            // Until then the log may have what has replaced them, and the tier may not.
+            Durability::None if !self.has_left_log.load(Relaxed) => return Ok(()),
             Durability::None => u64::MAX,
             _ => self.log.oldest_seq().unwrap_or(u64::MAX),
         };

@@ -266,6 +266,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             seen_seq: AtomicU64::new(0),
             cleared_at: AtomicU64::new(plan.cleared_at),
             is_recovering: AtomicBool::new(true),
+            has_left_log: AtomicBool::new(false),
             manifest: Mutex::new(manifest),
             removals: Default::default(),
             watches: Arc::default(),
@@ -277,6 +278,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             doomed: Mutex::default(),
             doomed_bytes: AtomicU64::new(0),
             seal_below: AtomicU64::new(0),
+            strays: Mutex::default(),
             division: Default::default(),
             divided_at: AtomicU64::new(0),
             swept: Mutex::default(),
@@ -351,22 +353,24 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if self.settings.read_only {
             return Ok(());
         }
-        if logged > 0 && self.settings.durability == Durability::None {
-            self.leave_log()?;
+        if self.settings.durability == Durability::None {
+            *self.has_left_log.get_mut() = logged == 0 || self.leave_log()?;
         }
         Ok(())
     }
 
     /// A store without a log empties that of before, whose writes go to the tier.
-    /// Otherwise a later open would find keys there whose removals it does not have.
-    fn leave_log(&self) -> Result<(), WriteError> {
+    /// Otherwise a later open would find keys there whose removals it does not have. Returns false
+    /// if the disk has no room for that.
+    fn leave_log(&self) -> Result<bool, WriteError> {
         self.seal_all()?;
+        self.remove_strays()?;
         let seq = self.next_seq.fetch_add(1, Relaxed);
         // A record without a write: the log needs nothing that lies before it.
         let left = self.log.append((seq, 1), &[], Need::Reserve).and_then(|end| self.log.sync(end));
         match left.and_then(|()| self.log.release(seq)) {
-            Err(DiskError::Full { .. }) => Ok(()),
-            left => left.map_err(|error| self.standing.failed(error)),
+            Err(DiskError::Full { .. }) => Ok(false),
+            left => left.map(|()| true).map_err(|error| self.standing.failed(error)),
         }
     }
 

@@ -12,7 +12,9 @@
 //! lower number. So a tombstone goes when all blocks with older records are clean up to it.
 //!
 //! The log is synced before a file goes: what makes a record dead must not be lost. A store without
-//! a log keeps a version until the tier has a later one.
+//! a log keeps a version until the tier has a later one, or the tombstone. The index does not tell
+//! where a tombstone lies. So a version of a removed key stays at first, and goes once all is
+//! sealed that was written until then.
 
 use super::block::{Block, BlockWriter, Held, path_of};
 use super::edit::{Edit, Name};
@@ -35,6 +37,8 @@ type Moves = Vec<(Box<[u8]>, u64, u64)>;
 /// The records of some blocks that went to a new one.
 struct Survivors {
     moves: Moves,
+    /// By block, the offsets of those among them whose keys were removed.
+    removed: Vec<Vec<u32>>,
     /// Bytes of those among them that are dead, but have no successor on the tier.
     kept: u64,
     /// Their successors have lower numbers than this.
@@ -47,7 +51,21 @@ enum Fate {
     Lives,
     /// It is dead, but the tier has no successor, and nor has a log.
     IsKept,
+    /// Its key was removed.
+    IsRemoved,
     Goes,
+}
+
+/// What the index has for the key of a record.
+#[derive(PartialEq, Eq)]
+enum Present {
+    /// The record.
+    Own,
+    /// A version that only DRAM has.
+    InDram,
+    /// Another one on the tier.
+    OnTier,
+    Nothing,
 }
 
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
@@ -131,7 +149,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             Ok(is_empty) => {
                 block.remove();
                 if is_empty {
-                    self.discard(name);
+                    self.remove_unfinished(name);
                     memory.space.end_block(&memory.space.pool.try_pin()?, number);
                 }
                 self.counters.rewrites.fetch_add(1, Relaxed);
@@ -149,7 +167,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let installed = written.and_then(|survivors| {
             if survivors.kept > 0 {
                 // They are too many for one block, perhaps.
-                blocks.iter().for_each(|block| block.waits_for.store(survivors.waits_for, Relaxed));
+                for (block, removed) in blocks.iter().zip(survivors.removed) {
+                    block.wait_for(survivors.waits_for, removed);
+                }
                 return Ok(None);
             }
             self.finish_rewrite(memory, name, &survivors, &names)?;
@@ -164,7 +184,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
         };
         if moves.is_empty() {
-            self.discard(name);
+            self.remove_unfinished(name);
             memory.space.free_number(number);
         }
         // The manifest has the old ones no more: nothing may go on with half of the words.
@@ -217,10 +237,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.standing.check_place(&self.directory)?;
         let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&file, &path, self.id(), name);
-        let mut survivors = Survivors { moves: Moves::new(), kept: 0, waits_for: 0 };
+        let mut survivors = Survivors { moves: Moves::new(), removed: Vec::new(), kept: 0, waits_for: 0 };
         let (mut next, mut first_kept) = (0, u64::MAX);
         let mut failed: Result<(), WriteError> = Ok(());
         for block in blocks {
+            let (sealed, mut removed) =
+                (block.sealed_removals(memory.space.first_unsealed_seq()), Vec::new());
             block.for_each(&mut |offset, bytes| {
                 if failed.is_err() {
                     return;
@@ -232,13 +254,22 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 failed = bytes.map_err(WriteError::from).and_then(|bytes| {
                     let from = memory.space.map.address(block.foot.number, offset);
                     let record = Record::read(bytes).expect("compared with its checksum");
-                    match self.fate_of(memory, from, &record, clean_up_to)? {
-                        Fate::Goes => return Ok(()),
-                        Fate::IsKept => {
+                    let mut fate = self.fate_of(memory, from, &record, clean_up_to)?;
+                    if fate == Fate::IsRemoved {
+                        let offset = offset as u32;
+                        removed.push(offset);
+                        // If nothing waits to be sealed, nor does a tombstone.
+                        let is_sealed = sealed.binary_search(&offset).is_ok()
+                            || memory.space.first_unsealed_seq() == u64::MAX;
+                        fate = if is_sealed { Fate::Goes } else { Fate::IsKept };
+                    }
+                    match fate {
+                        Fate::Lives => {}
+                        Fate::Goes => return self.doom_record(memory, &record),
+                        Fate::IsKept | Fate::IsRemoved => {
                             survivors.kept += bytes.len() as u64;
                             first_kept = first_kept.min(record.seq);
                         }
-                        Fate::Lives => {}
                     }
                     let place = if keeps_places { offset } else { next };
                     next += bytes.len() as u64;
@@ -251,6 +282,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     Ok(())
                 });
             })?;
+            survivors.removed.push(removed);
         }
         failed?;
         let fits = keeps_places || survivors.kept > 0 || next <= memory.space.block_bytes();
@@ -282,27 +314,33 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         let here = Here::enter(memory)?;
         here.search.note(address, record.probe);
-        let is_own = |word| word == address || original(&here, word) == Some(address);
-        if self.names(&here, record.probe, is_own)? {
-            return Ok(Fate::Lives);
-        }
-        // Without a log, a successor that is in DRAM alone may be lost.
-        let is_in_dram_alone = |word| {
-            let address = original(&here, word).unwrap_or(word);
-            self.block(memory.space.map.block_of(address)).is_none()
+        let present = |word: Option<u64>| {
+            let Some(word) = word else { return Present::Nothing };
+            let other = original(&here, word).unwrap_or(word);
+            match self.block(memory.space.map.block_of(other)) {
+                _ if other == address => Present::Own,
+                None => Present::InDram,
+                Some(_) => Present::OnTier,
+            }
         };
-        if self.settings.durability == Durability::None
-            && self.names(&here, record.probe, is_in_dram_alone)?
-        {
-            return Ok(Fate::IsKept);
+        let present = self.settled(&here, record.probe, present, |found| *found == Present::Own)?;
+        let has_log = self.settings.durability != Durability::None;
+        Ok(match present {
+            Present::Own => Fate::Lives,
+            // Without a log, what is in DRAM alone may be lost: a successor, or a tombstone.
+            Present::InDram if !has_log => Fate::IsKept,
+            Present::Nothing if !has_log => Fate::IsRemoved,
+            _ => Fate::Goes,
+        })
+    }
+
+    /// Dooms the large value of a dead record, if it has one.
+    fn doom_record(&self, memory: &Arc<Memory<M>>, record: &Record<'_>) -> Result<(), WriteError> {
+        let is_present = record.seq >= self.cleared_at.load(Relaxed);
+        match LargeValue::read(record.inline).filter(|_| record.shape.kind == Kind::Large && is_present) {
+            Some(large) => Ok(self.doom(&Here::enter(memory)?, record.probe, (large, record.seq), None)?),
+            None => Ok(()),
         }
-        if record.shape.kind == Kind::Large {
-            let large = LargeValue::read(record.inline);
-            // Twice does no harm.
-            let large = large.map(|large| (large, record.seq));
-            self.doomed.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
-        }
-        Ok(Fate::Goes)
     }
 
     /// Notes a new file in the place of some blocks, unless it has nothing.
@@ -321,7 +359,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
             true => None,
         };
-        fresh.iter().for_each(|fresh| fresh.waits_for.store(survivors.waits_for, Relaxed));
+        // A gathering keeps none of these.
+        let waiting = survivors.removed.first().filter(|_| survivors.kept > 0);
+        let waiting = waiting.cloned().unwrap_or_default();
+        fresh.iter().for_each(|fresh| fresh.wait_for(survivors.waits_for, waiting.clone()));
         let mut manifest = self.manifest();
         assert!(
             Arc::ptr_eq(memory, &self.memory.load()),

@@ -206,6 +206,12 @@ impl Copied {
     }
 }
 
+/// The large value of a version, and the number of its write.
+pub(super) fn large_of(copied: &Copied) -> Option<(LargeValue, u64)> {
+    let is_large = copied.shape.kind == Kind::Large;
+    is_large.then(|| LargeValue::read(&copied.inline)).flatten().map(|large| (large, copied.seq))
+}
+
 /// Word 2.
 #[inline(always)]
 pub(super) fn word_2(words: u64, sum: u32) -> u64 {

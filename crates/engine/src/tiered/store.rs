@@ -9,6 +9,7 @@
 
 use super::block::{Blocks, Held};
 use super::cache::Division;
+use super::edit::Name;
 use super::open::TieredError;
 use super::probe::{Kind, ReadCold, Reader, Search, note_reader, reader_number};
 use super::record::LargeValue;
@@ -96,6 +97,8 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) cleared_at: AtomicU64,
     /// Whether the open has not ended: DRAM does not have yet what the log and the tier have.
     pub(super) is_recovering: AtomicBool,
+    /// Whether a store without a log has let go of that of before.
+    pub(super) has_left_log: AtomicBool,
     pub(super) manifest: Mutex<Option<Manifest<F>>>,
     pub(super) removals: Removals,
     pub(super) watches: Arc<Watches>,
@@ -114,6 +117,9 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     /// which records are to be sealed for that.
     pub(super) doomed_bytes: AtomicU64,
     pub(super) seal_below: AtomicU64,
+    /// Files of blocks that did not come into use. They may still be there, or come back when power
+    /// fails.
+    pub(super) strays: Mutex<Vec<Name>>,
     pub(super) division: Division,
     /// Looks at records when the division was thought over last.
     pub(super) divided_at: AtomicU64,

@@ -44,9 +44,13 @@ pub(super) fn blocks<F: Files>(
     let names = files.list(path).map_err(DiskError::room("list", path))?;
     let names = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
     let unnamed = names.filter(|name| !plan.blocks.contains(name) && !plan.gone.contains(name));
-    // One without a sound end was never finished.
-    let blocks = unnamed.filter_map(|name| Block::open(files, path, store, name).ok().map(Arc::new));
-    Ok(blocks.filter(|block| block.foot.last_seq >= plan.cleared_at).collect())
+    let blocks = unnamed.filter_map(|name| match Block::open(files, path, store, name) {
+        Ok(block) if block.foot.last_seq < plan.cleared_at => None,
+        // One without a sound end was never finished.
+        Err(DiskError::Corrupt { .. } | DiskError::Foreign { .. }) => None,
+        opened => Some(opened.map(Arc::new)),
+    });
+    blocks.collect()
 }
 
 /// Fails if some of these blocks show that the manifest has lost edits.

@@ -8,7 +8,9 @@ use crate::wip_script::contents;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use terrace_engine::tiered::{Kind, Settings, Tiered, TieredError};
-use terrace_engine::{Chore, Durability, Durably, Engine, OnDisk, Put, Rest};
+use terrace_engine::{
+    Change, Chore, Durability, Durably, Engine, ManualClock, OnDisk, Put, Rest, Write, WriteKind,
+};
 use terrace_index::hash::Turbo;
 use terrace_medium::Dram;
 use terrace_medium::files::Files;
@@ -218,6 +220,195 @@ fn large_value_of_a_block_stays_when_the_log_is_left() {
         let store = open_in(files.clone(), MUCH, of(Durability::None)).unwrap();
         OnDisk::flush(&store).unwrap();
         assert_eq!(*store.get(b"large").unwrap().unwrap(), [1; 3000]);
+    }
+}
+
+/// A store whose keys `0..100` have two versions on the tier, in different blocks, and which was
+/// stopped. The second one expires at a time, or not.
+fn with_two_versions(expires_at: Option<u64>) -> SimFs {
+    let files = SimFs::new(["/data"]);
+    let store = create_in(&files, of(Durability::Power));
+    (0..100u32).for_each(|number| put(&store, &number.to_le_bytes(), &[1; 150]));
+    (1000..1100u32).for_each(|number| put(&store, &number.to_le_bytes(), &[7; 300]));
+    Arc::new(store).close().unwrap();
+    let store = open_in(files.clone(), MUCH, of(Durability::Power)).unwrap();
+    for number in 0..100u32 {
+        store.put(Put { key: &number.to_le_bytes(), value: &[2; 300], expires_at }, Durably::Later).unwrap();
+        if number % 2 == 0 {
+            put(&store, &(2000 + number).to_le_bytes(), &[7; 200]);
+        }
+    }
+    Arc::new(store).close().unwrap();
+    files
+}
+
+fn merge_all(store: &impl Engine) {
+    while store.step(Chore::Merge, &|| false) == Rest::More {}
+}
+
+/// How the keys of [`with_two_versions`] leave a store without a log.
+const LEAVING: [(&str, Option<u64>, fn(&Tiered<SimFs, Dram>, &[u8])); 4] = [
+    ("delete", None, |store, key| store.delete(key, Durably::Later).unwrap()),
+    ("modify", None, |store, key| store.modify(key, &mut |_| Change::Remove, Durably::Later).unwrap()),
+    ("rename", None, |store, key| {
+        let put = WriteKind::Put { value: &[2; 300], expires_at: None };
+        let writes =
+            [Write { key, what: WriteKind::Remove }, Write { key: &[key, b"renamed"].concat(), what: put }];
+        store.commit(&writes, &[], Durably::Later).map(drop).unwrap();
+    }),
+    ("expiry", Some(2000), |store, _| assert_eq!(store.step(Chore::Sweep, &|| false), Rest::More)),
+];
+
+/// A removal that is lost with DRAM leaves the version that was removed, and never an older one.
+#[test]
+fn removed_version_outlasts_rewrites_without_a_log() {
+    for (how, expires_at, leave) in LEAVING {
+        let (files, time) = (with_two_versions(expires_at), Arc::new(ManualClock::at(3000)));
+        let of = || Settings { clock: Arc::clone(&time) as Arc<_>, ..of(Durability::None) };
+        let store = open_in(files.clone(), MUCH, of()).unwrap();
+        let keys = || (0..100u32).map(u32::to_le_bytes);
+        match expires_at {
+            None => keys().for_each(|key| leave(&store, &key)),
+            Some(_) => {
+                while store.stats().expired < 100 {
+                    leave(&store, &[]);
+                }
+            }
+        }
+        merge_all(&store);
+        let tier = store.stats().tier.unwrap();
+        assert!(tier.rewrites > 0 && tier.rewrites <= tier.blocks, "{how}: {tier:?}");
+        drop(store);
+        let store = open_in(files.clone(), MUCH, of()).unwrap();
+        for key in keys() {
+            let value = store.get(&key).unwrap().map(|value| value.to_vec());
+            assert_eq!(value, expires_at.is_none().then(|| vec![2; 300]), "{how}: {key:?}");
+        }
+        assert!(store.check(&mut |_, _| {}).is_sound(), "{how}");
+    }
+}
+
+/// Once tombstones are sealed, the versions that waited for them go, and nothing comes back.
+#[test]
+fn removed_version_goes_once_its_tombstone_is_sealed() {
+    let files = with_two_versions(None);
+    let store = open_in(files.clone(), MUCH, of(Durability::None)).unwrap();
+    let keys = || (0..100u32).map(u32::to_le_bytes);
+    keys().for_each(|key| store.delete(&key, Durably::Later).unwrap());
+    merge_all(&store);
+    let before = store.stats().tier.unwrap();
+    OnDisk::flush(&store).unwrap();
+    // What is written meanwhile is no reason to wait longer.
+    put(&store, b"later", b"value");
+    merge_all(&store);
+    let after = store.stats().tier.unwrap();
+    assert!(after.dead_bytes < before.dead_bytes / 2, "{before:?}, {after:?}");
+    assert!(after.block_bytes + 100 * 300 < before.block_bytes + 100 * 64, "{before:?}, {after:?}");
+    drop(store);
+    let store = open_in(files, MUCH, of(Durability::None)).unwrap();
+    assert!(keys().all(|key| store.get(&key).unwrap().is_none()));
+}
+
+/// Whatever the durability, a rewrite drops a removed version only when nothing brings an older one
+/// back: not even a loss of power.
+#[test]
+fn rewrite_brings_no_older_version_back_after_a_power_failure() {
+    for durability in [Durability::None, Durability::Process, Durability::Interval, Durability::Power] {
+        for expires_at in [None, Some(2000)] {
+            let (disk, time) = (with_two_versions(expires_at), Arc::new(ManualClock::at(3000)));
+            let of = |durability| Settings { clock: Arc::clone(&time) as Arc<_>, ..of(durability) };
+            let left: Arc<Mutex<Vec<SimFs>>> = Arc::default();
+            let (states, watched) = (Arc::clone(&left), disk.clone());
+            let files = Faulty::watched(disk.clone(), move |call| {
+                if call.kind != CallKind::Read {
+                    states.lock().unwrap().push(watched.fork());
+                }
+            });
+            let store = open_in(files, MUCH, of(durability)).unwrap();
+            left.lock().unwrap().clear();
+            for key in (0..100u32).map(u32::to_le_bytes) {
+                // Where they have expired, the sweep comes first.
+                while expires_at.is_some() && store.stats().expired < 100 {
+                    assert_eq!(store.step(Chore::Sweep, &|| false), Rest::More);
+                }
+                store.delete(&key, Durably::Later).unwrap();
+            }
+            merge_all(&store);
+            OnDisk::flush(&store).unwrap();
+            merge_all(&store);
+            assert!(store.stats().tier.unwrap().rewrites > 0);
+            left.lock().unwrap().push(disk.fork());
+            let left = std::mem::take(&mut *left.lock().unwrap());
+            for (nth, files) in left.iter().enumerate() {
+                let of_power = files.crash_states(2, nth as u64);
+                for files in of_power.iter().chain([files]) {
+                    let store = open_in(files.clone(), MUCH, of(Durability::Power)).unwrap();
+                    for key in (0..100u32).map(u32::to_le_bytes) {
+                        let value = store.get(&key).unwrap().map(|value| value.to_vec());
+                        let is_right = value.is_none() || expires_at.is_none() && value == Some(vec![2; 300]);
+                        assert!(is_right, "{durability:?}, call {nth}: {value:.3?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The large values of a store that kept a log are there in a store without one, and stay until
+/// what replaces them is on the tier.
+#[test]
+fn large_values_of_a_store_with_a_log_stay_without_one() {
+    for durability in [Durability::Process, Durability::Power] {
+        let files = SimFs::new(["/data"]);
+        let store = create_in(&files, of(durability));
+        let key = |number: u32| number.to_le_bytes();
+        (0..20).for_each(|number| put(&store, &key(number), &[1; 3000]));
+        Arc::new(store).close().unwrap();
+        let store = open_in(files.clone(), MUCH, of(Durability::None)).unwrap();
+        for number in 0..20 {
+            assert_eq!(*store.get(&key(number)).unwrap().unwrap(), [1; 3000], "{durability:?}");
+            match number % 4 {
+                0 => put(&store, &key(number), b"small"),
+                1 => store.delete(&key(number), Durably::Later).unwrap(),
+                2 => put(&store, &key(number), &[2; 3500]),
+                _ => LEAVING[2].2(&store, &key(number)),
+            }
+        }
+        merge_all(&store);
+        // A flush of others lets go of what is not needed.
+        let flushes = || store.stats().tier.unwrap().flushes;
+        let before = flushes();
+        (1000..).take_while(|_| flushes() == before).for_each(|number| put(&store, &key(number), &[1; 900]));
+        drop(store);
+        let store = open_in(files.clone(), MUCH, of(durability)).unwrap();
+        for number in 0..20 {
+            let value = store.get(&key(number)).unwrap().map(|value| value.to_vec());
+            let replaced = [Some(b"small".to_vec()), None, Some(vec![2; 3500]), None];
+            let is_right = value == Some(vec![1; 3000]) || value == replaced[number as usize % 4];
+            assert!(is_right, "{durability:?}, {number}: {:?} bytes", value.map(|value| value.len()));
+        }
+        assert!(store.check(&mut |_, _| {}).is_sound(), "{durability:?}");
+    }
+}
+
+/// Two opens seal the same write of the log, each to a block of its own. One of both is dead, but
+/// not its large value.
+#[test]
+fn large_value_that_two_opens_sealed_is_kept() {
+    let (files, model) = long_log(Durability::Process);
+    for _ in 0..2 {
+        drop(open_in(files.clone(), LITTLE, with_short_log(Durability::Process)).unwrap());
+    }
+    let store = open_in(files.clone(), LITTLE, with_short_log(Durability::Process)).unwrap();
+    for round in 0..3u8 {
+        let all = std::ops::Bound::Unbounded;
+        OnDisk::compact(&store, all, all).unwrap();
+        // The log lets go of its oldest segments.
+        (0..40u32).for_each(|number| put(&store, &(9000 + number).to_le_bytes(), &[round; 900]));
+        OnDisk::flush(&store).unwrap();
+    }
+    for (key, (value, _)) in &model {
+        assert_eq!(*store.get(key).unwrap().expect("a key of the log"), **value, "{key:?}");
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::subject::{OfTiered, OfWip, Subject, clock};
 use crate::wip::{Model, PATH};
 use crate::wip_script::{Step, contents, history};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use terrace_engine::tiered;
 use terrace_engine::{Chore, Durability, Durably, Engine, Put, Rest, Write, WriteError, WriteKind};
 use terrace_medium::files::Files;
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
@@ -101,6 +102,71 @@ fn failing_calls_lose_nothing_acknowledged() {
 #[test]
 fn failing_calls_of_the_tiered_engine_lose_nothing_acknowledged() {
     try_faults::<OfTiered>();
+}
+
+/// Seals block after block while keys are written again and again, with one failing call, up to a
+/// kill or a loss of power. What was acknowledged is there then.
+fn try_sealing_with_a_fault(nth: u64, fault: Fault) -> bool {
+    // The log lets go of what is sealed, segment by segment.
+    let of = || {
+        let small = OfTiered::small(Durability::Power, &clock());
+        tiered::Settings { log_bytes: 0, segment_bytes: 4 << 10, ..small }
+    };
+    let files = SimFs::new(["/data"]);
+    drop(OfTiered::create(files.clone(), PATH, of()).unwrap());
+    let faulty = Faulty::failing(files.clone(), nth, fault);
+    // Of each key, what it may have.
+    let mut allowed: BTreeMap<u32, Vec<Option<Vec<u8>>>> = BTreeMap::new();
+    if let Ok(store) = OfTiered::open(faulty.clone(), PATH, of()) {
+        // The end comes when the block is sealed again, before the one that has what replaces it.
+        let mut left = 8 + nth % 7;
+        for turn in 0..96u32 {
+            let (key, len) = (turn * 7 % 10, if turn % 19 == 0 { 2000 } else { 700 });
+            let value = (turn % 5 > 0).then(|| vec![turn as u8; len]);
+            let done = match &value {
+                Some(value) => {
+                    store.put(Put { key: &key.to_le_bytes(), value, expires_at: None }, Durably::Store)
+                }
+                None => store.delete(&key.to_le_bytes(), Durably::Store),
+            };
+            let key = allowed.entry(key).or_insert(vec![None]);
+            if done.is_ok() {
+                key.clear();
+            }
+            key.push(value);
+            if turn % 8 == 7 {
+                store.step(Chore::Flush, &|| false);
+            }
+            if turn % 24 == 23 {
+                store.step(Chore::Merge, &|| false);
+            }
+            if faulty.calls() > nth {
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    for crash in [None, Some(1), Some(2)] {
+        let after = files.fork();
+        crash.into_iter().for_each(|seed| after.crash(seed));
+        let store = OfTiered::open(after, PATH, of())
+            .unwrap_or_else(|error| panic!("call {nth} {fault:?}, crash {crash:?}: {error}"));
+        for (key, allowed) in &allowed {
+            let value = store.get(&key.to_le_bytes()).unwrap().map(|value| value.to_vec());
+            assert!(allowed.contains(&value), "call {nth} {fault:?}, crash {crash:?}: key {key}");
+        }
+    }
+    faulty.calls() > nth
+}
+
+#[test]
+fn blocks_of_failed_seals_do_not_keep_a_store_from_opening() {
+    for fault in Fault::ALL {
+        let nth = (0..).find(|nth| !try_sealing_with_a_fault(*nth, fault)).expect("an end");
+        assert!(nth > 300, "{nth} calls");
+    }
 }
 
 fn try_faults<S: Subject>() {
