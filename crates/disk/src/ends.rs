@@ -195,7 +195,7 @@ impl<F: Files> Ends<F> {
         let _ = self.write(change);
     }
 
-    /// Changes what is noted, so that it survives a power loss: before what is noted becomes untrue.
+    /// Changes what is noted, so that it survives a power loss: before what was noted gets untrue.
     ///
     /// # Errors
     /// It cannot be written or synced.

@@ -149,10 +149,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         mut job: impl FnMut() -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         match job() {
-            Err(error) if error.lacks_room() => match self.log.reserve().let_go() {
-                Ok(Some(_lent)) => job(),
-                _ => Err(error),
-            },
+            // An error that stops the store is told as it is.
+            Err(error) if error.lacks_room() && !self.standing.is_stopped() => {
+                match self.log.reserve().let_go() {
+                    Ok(Some(_lent)) => job(),
+                    _ => Err(error),
+                }
+            }
             done => done,
         }
     }

@@ -250,7 +250,9 @@ impl<F: Files> Wip<F> {
 
     /// The room that is kept for jobs, for one that met this error.
     fn reserve_for(&self, error: &WriteError) -> Option<Lent> {
-        error.lacks_room().then(|| self.log.reserve().let_go().ok())??
+        // An error that stops the store is told as it is.
+        let may_help = error.lacks_room() && !self.standing.is_stopped();
+        may_help.then(|| self.log.reserve().let_go().ok())??
     }
 
     /// Runs a job that makes room, and again in the room that is kept for such, if it finds no

@@ -413,40 +413,6 @@ fn batch_that_the_log_lost_is_not_half_there() {
     assert!(failed > 3, "{failed} failures");
 }
 
-/// The log keeps its reserve again as soon as it may, but not while a merge needs the room.
-#[test]
-fn merge_keeps_the_room_that_it_was_given() {
-    const KEYS: u64 = 4000;
-    let (files, clock) = (SimFs::new(["/data"]), clock());
-    let mut settings = OfWip::small(Durability::Process, &clock);
-    (settings.segment_bytes, settings.log_bytes) = (1 << 20, 4 << 20);
-    let store = OfWip::create(files.clone(), PATH, settings).unwrap();
-    let step = |chore| store.step(chore, &|| false);
-    let work = |chore| while step(chore) == Rest::More {};
-    for number in 0..KEYS {
-        let (key, value) = (number.to_be_bytes(), [number as u8; 500]);
-        store.put(Put { key: &key, value: &value, expires_at: None }, Durably::Store).unwrap();
-        [Chore::Flush, Chore::Merge, Chore::Log].into_iter().for_each(&work);
-    }
-    let gone = (0..KEYS).filter(|number| number % 10 > 0);
-    gone.for_each(|number| store.delete(&number.to_be_bytes(), Durably::Store).unwrap());
-    store.on_disk().unwrap().flush().unwrap();
-    work(Chore::Log);
-    files.set_capacity(1 << 30);
-    let used = (1 << 30) - files.free_bytes(Path::new(PATH)).unwrap();
-    files.set_capacity(used + 4096);
-    let bytes = || store.stats().disk.unwrap().table_bytes;
-    let before = bytes();
-    for _ in 0..2000 {
-        step(Chore::Log);
-        step(Chore::Merge);
-        clock.advance(100);
-    }
-    assert!(bytes() < before / 4, "{} of {before} bytes", bytes());
-    let all = contents(&store).unwrap();
-    assert_eq!(all.len() as u64, KEYS / 10);
-}
-
 #[test]
 fn full_disk_is_cleared() {
     try_clear_full::<OfWip>();
