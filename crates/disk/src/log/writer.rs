@@ -113,8 +113,8 @@ impl<F: Files> Log<F> {
         Self { place: Some(place.clone()), ..self }
     }
 
-    /// Whether a record of this need is taken at present, as far as known beforehand: none but those
-    /// that make room is, while the reserve cannot be kept.
+    /// Whether a record of this need is taken at present, as far as known beforehand: while the
+    /// reserve cannot be kept, none but those that make room is.
     ///
     /// # Errors
     /// There is no room for the reserve, or the file system refuses it.

@@ -47,7 +47,7 @@ impl SystemFile {
         }
     }
 
-    /// Makes the file at least `bytes` long by `allocate`, or leaves it as it is: ext4 keeps
+    /// Makes the file at least `bytes` long by `allocate`, or leaves it as long as it is: ext4 keeps
     /// what it could get before it ran out of room, which may be all that was free.
     fn allocate_by(&self, bytes: u64, allocate: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         let before = self.length()?;
@@ -59,8 +59,8 @@ impl SystemFile {
         allocated
     }
 
-    /// Fails if the file is shorter than expected: a write behind its end would make it longer again,
-    /// and hide that somebody has cut it. A store to the mapping finds out by itself.
+    /// Fails if the file is shorter than expected: a write behind its end would make it longer
+    /// again, and hide that somebody has cut it. A store to the mapping finds out by itself.
     fn check_length(&self) -> io::Result<()> {
         let expected = self.expected.load(Relaxed);
         let length = if expected > 0 { self.file.metadata()?.len() } else { 0 };
