@@ -20,6 +20,9 @@ use terrace_medium::Dram;
 use terrace_medium::files::{Files, SystemFiles};
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
 
+/// A store whose file system runs what a test has put there.
+type Watched = Tiered<Faulty<SimFs>, Dram>;
+
 fn try_put(store: &impl Engine, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
     store.put(Put { key, value, expires_at: None }, Durably::Store)
 }
@@ -80,7 +83,7 @@ fn sync_without_log_makes_everything_durable() {
 fn sync_without_log_keeps_what_is_replaced_meanwhile() {
     let disk = SimFs::new(["/data"]);
     let (armed, thread) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
-    let store: Arc<OnceLock<Arc<Tiered<Faulty<SimFs>, Dram>>>> = Arc::default();
+    let store: Arc<OnceLock<Arc<Watched>>> = Arc::default();
     let (is_armed, started, writer) = (Arc::clone(&armed), Arc::clone(&thread), Arc::clone(&store));
     let files = Faulty::watched(disk.clone(), move |call| {
         if call.path.to_string_lossy().ends_with(".block") && is_armed.swap(false, SeqCst) {
@@ -287,8 +290,7 @@ fn dead_large_values_go_where_there_is_no_room() {
 #[test]
 fn clear_while_the_index_grows_leaves_a_sound_store() {
     let (has_run, armed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    type Store = Tiered<Faulty<SimFs>, Dram>;
-    let store: Arc<OnceLock<Arc<Store>>> = Arc::default();
+    let store: Arc<OnceLock<Arc<Watched>>> = Arc::default();
     let (ran, is_armed, cleared) = (Arc::clone(&has_run), Arc::clone(&armed), Arc::clone(&store));
     let files = Faulty::watched(SimFs::new(["/data"]), move |call| {
         let is_block = call.kind == CallKind::Read && call.path.to_string_lossy().ends_with(".block");
