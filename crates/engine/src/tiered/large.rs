@@ -89,7 +89,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(())
     }
 
-    /// Notes a large value that no live record names, of so many bytes, and the number of its write.
+    /// Notes a large value that no live record names, of so many bytes, and the number of its
+    /// write.
     pub(super) fn doom_large(&self, large: LargeValue, seq: u64, bytes: usize) {
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner).push((large, seq));
         self.doomed_bytes.fetch_add(bytes as u64, Relaxed);

@@ -246,8 +246,10 @@ fn merge_all(store: &impl Engine) {
     while store.step(Chore::Merge, &|| false) == Rest::More {}
 }
 
+type Leave = fn(&Tiered<SimFs, Dram>, &[u8]);
+
 /// How the keys of [`with_two_versions`] leave a store without a log.
-const LEAVING: [(&str, Option<u64>, fn(&Tiered<SimFs, Dram>, &[u8])); 4] = [
+const LEAVING: [(&str, Option<u64>, Leave); 4] = [
     ("delete", None, |store, key| store.delete(key, Durably::Later).unwrap()),
     ("modify", None, |store, key| store.modify(key, &mut |_| Change::Remove, Durably::Later).unwrap()),
     ("rename", None, |store, key| {

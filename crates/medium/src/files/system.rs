@@ -47,8 +47,8 @@ impl SystemFile {
         }
     }
 
-    /// Makes the file at least `bytes` long by `allocate`, or leaves it as long as it is: ext4 keeps
-    /// what it could get before it ran out of room, which may be all that was free.
+    /// Makes the file at least `bytes` long by `allocate`, or leaves it as long as it is: ext4
+    /// keeps what it could get before it ran out of room, which may be all that was free.
     fn allocate_by(&self, bytes: u64, allocate: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         let before = self.length()?;
         let allocated = allocate(&self.file);
