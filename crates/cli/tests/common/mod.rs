@@ -4,7 +4,7 @@
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -138,7 +138,7 @@ pub(crate) fn metrics(port: u16) -> String {
 
 /// A port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    terrace_testkit::free_ports(1)
 }
 
 impl Served {
