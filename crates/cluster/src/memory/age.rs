@@ -41,7 +41,7 @@ pub(super) fn check(area: &Area, data: &Data, pool: &Path, adopt: bool) -> Resul
     area.set(OPENS, opens);
     let (noted, noted_opens) = (area.number(NOTED), area.number(NOTED_OPENS));
     if noted_opens != NEVER && !adopt {
-        let others = opened.saturating_sub(noted).saturating_sub(opens - noted_opens);
+        let others = opened.saturating_sub(noted).saturating_sub(opens.saturating_sub(noted_opens));
         // A pool that memory nodes have left in order may be used by other programs.
         let is_in_order = area.number(USE) == CLOSED && data.pool().found() == Start::Clean;
         let (pool, log) = (pool.to_owned(), area.path().to_owned());

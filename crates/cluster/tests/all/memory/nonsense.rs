@@ -54,7 +54,8 @@ fn log_area_with_anything_in_it_is_refused_or_served() {
     let mut random = Random(1);
     let (mut refused, mut served) = (0, 0);
     // Each start waits for the lease of the session in the file.
-    let short = || Options { lease: Duration::from_secs(2), ..options(directory.path()) };
+    // The pool goes on meanwhile.
+    let short = || Options { lease: Duration::from_secs(2), adopt: true, ..options(directory.path()) };
     for round in 0..60 {
         std::fs::write(&path, &kept).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
