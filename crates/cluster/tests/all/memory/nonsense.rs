@@ -41,7 +41,9 @@ fn numbers_that_make_no_sense_change_nothing() {
 fn log_area_with_anything_in_it_is_refused_or_served() {
     let directory = directory();
     let path = directory.path().join("pool.log");
-    let node = start(options(directory.path()));
+    // Each start waits for the lease of the session in the file. The pool goes on meanwhile.
+    let short = || Options { lease: Duration::from_secs(2), adopt: true, ..options(directory.path()) };
+    let node = start(short());
     let mut client = Client::with_all(node.address(), "one");
     client.put(b"key", b"value");
     client.settle();
@@ -53,9 +55,6 @@ fn log_area_with_anything_in_it_is_refused_or_served() {
     let bodies = TABLES.end.next_multiple_of(4096);
     let mut random = Random(1);
     let (mut refused, mut served) = (0, 0);
-    // Each start waits for the lease of the session in the file.
-    // The pool goes on meanwhile.
-    let short = || Options { lease: Duration::from_secs(2), adopt: true, ..options(directory.path()) };
     for round in 0..60 {
         std::fs::write(&path, &kept).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
