@@ -22,14 +22,29 @@ pub struct Record<'a> {
     pub end: Position,
     /// A position up to which the log is known to be synced, by what was read so far.
     pub synced: Position,
-    /// Its payload.
+    /// Its payload; empty if it tells that the store was cleared.
     pub payload: &'a [u8],
+    is_clear: bool,
 }
 
-impl Record<'_> {
-    /// If the record only tells that the store was cleared: the number below which all is gone.
+/// The payload of a record that tells that the store was cleared. No item begins so.
+pub(super) const CLEARED: &[u8] = b"cleared";
+
+impl<'a> Record<'a> {
+    pub(super) fn new(
+        (first_seq, count): (u64, u32),
+        end: Position,
+        synced: Position,
+        payload: &'a [u8],
+    ) -> Self {
+        let is_clear = payload == CLEARED;
+        let payload = if is_clear { &[] } else { payload };
+        Self { first_seq, count, end, synced, payload, is_clear }
+    }
+
+    /// If the record tells that the store was cleared: the number below which all is gone.
     pub fn cleared(&self) -> Option<u64> {
-        (self.count == 1 && self.payload.is_empty()).then_some(self.first_seq)
+        self.is_clear.then_some(self.first_seq)
     }
 }
 
@@ -229,9 +244,8 @@ impl Replayed {
             if header.is_end() {
                 break Stop::End { follows: header.count > 0 };
             }
-            let (first_seq, count, end) = (header.first_seq, header.count, end + header.size());
-            let synced = self.durable.max(noted);
-            if !each(Record { first_seq, count, end, synced, payload })? {
+            let (seqs, end) = ((header.first_seq, header.count), end + header.size());
+            if !each(Record::new(seqs, end, self.durable.max(noted), payload))? {
                 refused = Some((chain, offset));
                 break Stop::Bad(offset);
             }

@@ -109,8 +109,7 @@ fn salvage_segment<F: Files>(
                 if let Some(offset) = damage.take() {
                     each(Err(DiskError::corrupt(path, offset, DAMAGED)));
                 }
-                let (first_seq, count) = (header.first_seq, header.count);
-                each(Ok(Record { first_seq, count, end: 0, synced: 0, payload }));
+                each(Ok(Record::new((header.first_seq, header.count), 0, 0, payload)));
             }
             None => {
                 damage = damage.or(Some(records.offset()));

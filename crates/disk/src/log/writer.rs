@@ -3,6 +3,7 @@
 use super::Position;
 use super::head::HEAD;
 use super::record::{HEADER, Header, PAYLOAD_MAX, payload_sum, size};
+use super::replay::CLEARED;
 use super::segment::{self, Failure};
 use super::state::{Chunk, State};
 use crate::{DiskError, Ends, Place, Reserve};
@@ -181,13 +182,18 @@ impl<F: Files> Log<F> {
     }
 
     /// Writes a record that tells that everything below `seq` is gone, and has this number itself:
-    /// for a salvage that finds nothing else that tells it. Returns the position behind it.
+    /// for a salvage that finds nothing else that tells it. Returns the position behind it. A store
+    /// is cleared without it, too: nothing is written where there is no room.
     ///
     /// # Errors
-    /// The log has failed, or there is no room: then the log is as before.
-    pub fn note_clear(&self, seq: u64) -> Result<Position, DiskError> {
-        let end = self.append((seq, 1), &[], Need::Reserve)?;
-        self.write(end).map(|()| end)
+    /// The log has failed.
+    pub fn note_clear(&self, seq: u64) -> Result<Option<Position>, DiskError> {
+        let noted =
+            self.append((seq, 1), &[CLEARED], Need::Reserve).and_then(|end| self.write(end).map(|()| end));
+        match noted {
+            Err(DiskError::Full { .. }) => Ok(None),
+            noted => noted.map(Some),
+        }
     }
 
     /// Returns once everything up to `to`, and whatever else was appended, has reached the files.

@@ -363,7 +363,9 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let cleared_at = self.next_seq.fetch_add(1, Relaxed);
         let edit = super::edit::Edit { cleared: Some(cleared_at), ..Default::default() };
         self.write_edit(&mut manifest, &edit)?;
-        self.note_clear(cleared_at)?;
+        if self.settings.durability != Durability::None {
+            self.log.note_clear(cleared_at).map_err(|error| self.standing.failed(error))?;
+        }
         let large_end = self.next_file.load(Relaxed);
         // ORDER: Release: pairs with the Acquire of `write`. A large value of a writer that sees
         // this has a number from `large_end` on.

@@ -22,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
-use terrace_disk::{Content, DiskError, cold};
+use terrace_disk::{Content, cold};
 use terrace_index::Swapped;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -155,18 +155,6 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let appended = append_drafts(&self.log, &mut heads, first, drafts);
         BYTES.with_borrow_mut(|(_, kept)| *kept = heads);
         appended.map_err(|error| self.standing.failed(error))
-    }
-
-    /// Notes in the log that the store was cleared: a salvage without the manifest finds it there.
-    /// It is cleared without the note, too, so lack of room is no error.
-    pub(super) fn note_clear(&self, cleared_at: u64) -> Result<(), WriteError> {
-        if self.settings.durability == Durability::None {
-            return Ok(());
-        }
-        match self.log.note_clear(cleared_at) {
-            Ok(_) | Err(DiskError::Full { .. }) => Ok(()),
-            Err(error) => Err(self.standing.failed(error)),
-        }
     }
 
     /// Changes the index's word of a key, under the lock of its stripe.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_disk::{DiskError, Manifest};
+use terrace_disk::Manifest;
 use terrace_medium::files::Files;
 
 /// Bytes of the manifest from which on it is written anew, if that makes it less than half as long.
@@ -131,18 +131,9 @@ impl<F: Files> Wip<F> {
         writer.next_seq = cleared_at + 1;
         // ORDER: Release: a reader that sees this number sees the empty state.
         self.visible.store(cleared_at, Release);
-        self.note_clear(cleared_at)
-    }
-
-    /// Notes in the log that the store was cleared: a salvage without the manifest finds it there.
-    /// It is cleared without the note, too, so lack of room is no error. Called under the writer's
-    /// lock.
-    fn note_clear(&self, cleared_at: u64) -> Result<(), WriteError> {
-        match self.log.note_clear(cleared_at) {
+        if let Some(end) = self.log.note_clear(cleared_at).map_err(|error| self.standing.failed(error))? {
             // ORDER: Release: as in `append`.
-            Ok(end) => self.appended.store(end, Release),
-            Err(DiskError::Full { .. }) => {}
-            Err(error) => return Err(self.standing.failed(error)),
+            self.appended.store(end, Release);
         }
         Ok(())
     }

@@ -453,3 +453,34 @@ fn unsynced_large_values_take_few_descriptors() {
         }
     }
 }
+
+/// The log goes on by records without writes: none of them tells that the store was cleared.
+#[test]
+fn salvage_takes_no_record_without_writes_for_a_clear() {
+    let key = |number: u32| number.to_le_bytes();
+    let left_log = {
+        let files = SimFs::new(["/data"]);
+        let store = create_in(&files, of(Durability::Power));
+        (0..20).for_each(|number| put(&store, &key(number), &[1; 300]));
+        Arc::new(store).close().unwrap();
+        Arc::new(open_in(files.clone(), MUCH, of(Durability::None)).unwrap()).close().unwrap();
+        files
+    };
+    let moved_on = {
+        let files = SimFs::new(["/data"]);
+        let store = create_in(&files, of(Durability::Power));
+        (0..19).for_each(|number| put(&store, &key(number), &[1; 300]));
+        (0..2).for_each(|round| put(&store, &key(19), &[round; 3000]));
+        let all = std::ops::Bound::Unbounded;
+        OnDisk::compact(&store, all, all).unwrap();
+        Arc::new(store).close().unwrap();
+        files
+    };
+    for (files, what) in [(left_log, "without a log"), (moved_on, "another segment")] {
+        let named = files.names().into_iter().filter(|name| name.to_string_lossy().contains("MANIFEST"));
+        named.for_each(|name| files.remove(&name).unwrap());
+        let (found, findings) = crate::tiered_damage::salvaged(&files);
+        assert!(!findings.is_empty(), "{what}");
+        assert_eq!(found.len(), 20, "{what}");
+    }
+}
