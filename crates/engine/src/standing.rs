@@ -4,7 +4,7 @@ use crate::{Durability, Durably, WriteError};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use terrace_disk::{Directory, DiskError};
+use terrace_disk::{Directory, DiskError, Lent, Reserve};
 use terrace_medium::files::Files;
 use terrace_pool::{Forked, Opener};
 
@@ -75,6 +75,29 @@ impl Standing {
             to.display(),
             directory.path().display()
         )))
+    }
+
+    /// The room that is kept for jobs which make room, for one that met this error.
+    pub(crate) fn reserve_for<F: Files>(&self, reserve: &Reserve<F>, error: &WriteError) -> Option<Lent> {
+        // An error that stops the store is told as it is.
+        let may_help = error.lacks_room() && !self.is_stopped();
+        may_help.then(|| reserve.let_go().ok())??
+    }
+
+    /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
+    /// other.
+    pub(crate) fn with_reserve<F: Files, T>(
+        &self,
+        reserve: &Reserve<F>,
+        mut job: impl FnMut() -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        match job() {
+            Err(error) => {
+                let _lent = self.reserve_for(reserve, &error).ok_or(error)?;
+                job()
+            }
+            done => done,
+        }
     }
 
     /// What a write survives when it returns.

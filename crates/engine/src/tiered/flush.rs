@@ -142,22 +142,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.release_log(bound)
     }
 
-    /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
-    /// other.
-    pub(super) fn with_reserve(
-        &self,
-        mut job: impl FnMut() -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
-        match job() {
-            // An error that stops the store is told as it is.
-            Err(error) if error.lacks_room() && !self.standing.is_stopped() => {
-                match self.log.reserve().let_go() {
-                    Ok(Some(_lent)) => job(),
-                    _ => Err(error),
-                }
-            }
-            done => done,
-        }
+    /// As [`Standing::with_reserve`](crate::standing::Standing::with_reserve), with the log's.
+    pub(super) fn with_reserve(&self, job: impl FnMut() -> Result<(), WriteError>) -> Result<(), WriteError> {
+        self.standing.with_reserve(self.log.reserve(), job)
     }
 
     /// A step of the background work that keeps pages free.
@@ -198,7 +185,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let residents = memory.space.resident_blocks();
         residents.iter().filter(|one| !one.is_sealed.load(Acquire)).try_for_each(|block| {
             self.with_reserve(|| {
-                let clean = self.begin_seal(&memory, block)?;
+                let Some(clean) = self.begin_seal(&memory, block)? else { return Ok(()) };
                 let written = self.write_block(&memory, block, (clean, Some(all)))?;
                 self.end_seal(manifest, (&memory, block), written, clean)
             })
@@ -207,23 +194,23 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Writes a block to the tier. Called by one thread at a time.
     fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
-        if resident.is_sealed.load(Acquire) {
-            // A second try: only what came behind that has failed.
-            return Ok(());
-        }
-        let clean = self.begin_seal(memory, resident)?;
+        let Some(clean) = self.begin_seal(memory, resident)? else { return Ok(()) };
         self.stripes.pass_all();
         let written = self.write_block(memory, resident, (clean, None))?;
         self.end_seal(&mut self.manifest(), (memory, resident), written, clean)
     }
 
-    /// Closes a block. Returns the number below which it will be clean.
-    fn begin_seal(&self, memory: &Memory<M>, resident: &Resident) -> Result<u64, WriteError> {
+    /// Closes a block. Returns the number below which it will be clean; `None` if it is sealed.
+    fn begin_seal(&self, memory: &Memory<M>, resident: &Resident) -> Result<Option<u64>, WriteError> {
         self.standing.check_writable()?;
+        if resident.is_sealed.load(Acquire) {
+            // A second try: only what came behind that has failed.
+            return Ok(None);
+        }
         memory.space.close_block(resident);
         // While the store is opened, what replaces these records may lie anywhere: in the part of
         // the log that is to come, or in a block of before. So nothing is claimed then.
-        Ok(if self.is_recovering.load(Relaxed) { 0 } else { self.next_seq.load(Acquire) })
+        Ok(Some(if self.is_recovering.load(Relaxed) { 0 } else { self.next_seq.load(Acquire) }))
     }
 
     /// Notes a block that was written, unless nothing of it had to be.

@@ -202,8 +202,9 @@ impl<F: Files> Wip<F> {
         let Some(mut merging) = self.with_reserve(|| self.take_merge())? else {
             let mut known = self.jobs.known();
             known.end_loan(false);
+            let is_quiet = self.is_quiet(&mut known);
             drop(known);
-            let has_joined = self.is_quiet(&mut self.jobs.known()) && self.join_some()?;
+            let has_joined = is_quiet && self.join_some()?;
             return Ok(if has_joined { Rest::More } else { Rest::Idle });
         };
         let done = self.go_on(&mut merging);
@@ -231,7 +232,7 @@ impl<F: Files> Wip<F> {
             Err(error) if had_reserve => Err(error),
             Err(error) => {
                 // It begins anew, in the room that it has now.
-                let lent = self.reserve_for(&error).ok_or(error)?;
+                let lent = self.standing.reserve_for(self.log.reserve(), &error).ok_or(error)?;
                 self.jobs.known().lent = Some(lent);
                 Ok(Rest::More)
             }
@@ -248,23 +249,12 @@ impl<F: Files> Wip<F> {
         let _ = self.log.reserve().fit(largest / 4);
     }
 
-    /// The room that is kept for jobs, for one that met this error.
-    fn reserve_for(&self, error: &WriteError) -> Option<Lent> {
-        // An error that stops the store is told as it is.
-        let may_help = error.lacks_room() && !self.standing.is_stopped();
-        may_help.then(|| self.log.reserve().let_go().ok())??
-    }
-
-    /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
-    /// other.
-    pub(super) fn with_reserve<T>(&self, job: impl Fn() -> Result<T, WriteError>) -> Result<T, WriteError> {
-        match job() {
-            Err(error) => {
-                let _lent = self.reserve_for(&error).ok_or(error)?;
-                job()
-            }
-            done => done,
-        }
+    /// As [`Standing::with_reserve`](crate::standing::Standing::with_reserve), with the log's.
+    pub(super) fn with_reserve<T>(
+        &self,
+        job: impl FnMut() -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        self.standing.with_reserve(self.log.reserve(), job)
     }
 
     /// A merge that was begun, or another one. Those that were begun take turns, and small ones may
