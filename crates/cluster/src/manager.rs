@@ -4,12 +4,12 @@
 //! for safety. The memory node's manager takes the lead whenever it can: without the memory node
 //! there is nothing to decide, and the death of a serving node then costs no election.
 
-use crate::directory::{Claim, Directory, Leader, Moves, Revision, State};
+use crate::directory::{Claim, Directory, Follower, Heard, Leader, Moves, Revision, State};
 use crate::map::{Map, Node};
 use crate::slot::SlotRange;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The manager of the memory node.
@@ -165,11 +165,7 @@ fn name(node: &Node) -> String {
 }
 
 /// A thread that leads if it may, and decides while it leads.
-pub struct Manager {
-    /// Dropped to end the thread.
-    end: Option<mpsc::Sender<State>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Manager(#[expect(dead_code, reason = "its drop ends the thread")] Follower);
 
 impl Manager {
     /// Starts the manager of a node: its id, or [`MEMORY`].
@@ -177,28 +173,8 @@ impl Manager {
     /// # Errors
     /// If no thread can be started.
     pub fn start(directory: Arc<dyn Directory>, name: &str) -> std::io::Result<Self> {
-        let (end, states) = mpsc::channel();
-        let news = end.clone();
-        let mut worker = Worker::new(directory, name);
-        let run = move || {
-            // A watch keeps a sender: the end is told by a message.
-            let watch = worker.directory.watch(Box::new(move |state| _ = news.send(state)));
-            worker.run(&states);
-            drop(watch);
-        };
-        let thread = thread::Builder::new().name("manager".into()).spawn(run)?;
-        Ok(Self { end: Some(end), thread: Some(thread) })
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            // The thread may have ended by a panic.
-            let _ = end.send(State { revision: Revision::MAX, ..State::default() });
-        }
-        // It was told already.
-        let _ = self.thread.take().map(JoinHandle::join);
+        let mut worker = Worker::new(Arc::clone(&directory), name);
+        Ok(Self(Follower::start("manager", directory, move |heard| worker.run(heard))?))
     }
 }
 
@@ -219,19 +195,17 @@ impl Worker {
     }
 
     #[allow(clippy::disallowed_methods, reason = "the driver of a state machine without a clock")]
-    fn run(&mut self, states: &mpsc::Receiver<State>) {
+    fn run(&mut self, heard: &Heard) {
         let begin = Instant::now();
         let mut state: Option<State> = None;
-        loop {
-            match states.recv_timeout(TICK) {
-                Ok(heard) if heard.revision == Revision::MAX => return,
+        while let ControlFlow::Continue(heard) = heard.next(TICK) {
+            match heard {
                 // It is from before a change of this manager, or etcd has lost its data.
-                Ok(heard) if state.as_ref().is_some_and(|state| state.revision > heard.revision) => {
+                Some(heard) if state.as_ref().is_some_and(|state| state.revision > heard.revision) => {
                     state = self.directory.read().ok().or(state);
                 }
-                Ok(heard) => state = Some(heard),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Some(heard) => state = Some(heard),
+                None => {}
             }
             if let Some(state) = &mut state {
                 self.lead(state, begin.elapsed());

@@ -15,10 +15,12 @@
 //! Nothing here is needed for safety: the memory node alone decides which node owns a slot.
 
 pub mod etcd;
+mod follower;
 pub mod memory;
 mod registration;
 mod state;
 
+pub(crate) use follower::{Follower, Heard};
 pub use registration::{OnRival, Registration};
 pub use state::{Leader, Member, Memory, Moves, Sessions, State, parse_ranges, ranges_text};
 

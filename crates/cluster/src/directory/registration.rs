@@ -1,9 +1,9 @@
 //! The entry of the memory node. It is claimed, and not kept: a memory node whose pool is a copy of
 //! another one's must not take the place of that one.
 
-use super::{Claim, Directory, Memory, Revision, State, state};
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use super::{Claim, Directory, Follower, Heard, Memory, State, state};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a claim is tried that the directory did not answer.
@@ -13,11 +13,7 @@ const TICK: Duration = Duration::from_millis(200);
 pub type OnRival = Box<dyn FnOnce(Memory) + Send>;
 
 /// Tells where the memory node listens, while this lives.
-pub struct Registration {
-    /// Dropped to end the thread.
-    end: Option<mpsc::Sender<State>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Registration(#[expect(dead_code, reason = "its drop ends the thread")] Follower);
 
 impl Registration {
     /// Claims the entry once the directory answers, and again whenever it is gone, or was written
@@ -26,30 +22,13 @@ impl Registration {
     /// # Errors
     /// If no thread can be started.
     pub fn start(directory: Arc<dyn Directory>, memory: Memory, on_rival: OnRival) -> std::io::Result<Self> {
-        let (end, states) = mpsc::channel();
-        let news = end.clone();
-        let mut worker = Worker { directory, memory, claim: None };
-        let run = move || {
-            // A watch keeps a sender: the end is told by a message.
-            let watch = worker.directory.watch(Box::new(move |state| _ = news.send(state)));
-            let rival = worker.run(&states);
-            drop(watch);
-            if let Some(rival) = rival {
+        let mut worker = Worker { directory: Arc::clone(&directory), memory, claim: None };
+        let run = move |heard: &Heard| {
+            if let Some(rival) = worker.run(heard) {
                 on_rival(rival);
             }
         };
-        let thread = thread::Builder::new().name("registration".into()).spawn(run)?;
-        Ok(Self { end: Some(end), thread: Some(thread) })
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            // The thread may have ended already.
-            let _ = end.send(State { revision: Revision::MAX, ..State::default() });
-        }
-        let _ = self.thread.take().map(JoinHandle::join);
+        Ok(Self(Follower::start("registration", directory, run)?))
     }
 }
 
@@ -61,15 +40,10 @@ struct Worker {
 
 impl Worker {
     /// Runs until the end, or until there is a rival.
-    fn run(&mut self, states: &mpsc::Receiver<State>) -> Option<Memory> {
+    fn run(&mut self, heard: &Heard) -> Option<Memory> {
         let mut state: Option<State> = None;
-        loop {
-            match states.recv_timeout(TICK) {
-                Ok(heard) if heard.revision == Revision::MAX => return None,
-                Ok(heard) => state = Some(heard),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-            }
+        while let ControlFlow::Continue(heard) = heard.next(TICK) {
+            state = heard.or(state);
             let is_mine =
                 |state: &State| self.claim.as_ref().is_some_and(|claim| claim.revision == state.memory_at);
             if state.as_ref().is_none_or(is_mine) {
@@ -83,6 +57,7 @@ impl Worker {
                 return Some(rival);
             }
         }
+        None
     }
 
     /// Claims the entry as it is in a state, unless a rival has it.

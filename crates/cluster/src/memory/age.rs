@@ -20,16 +20,12 @@ const NEVER: u64 = 1;
 
 /// Counts an open, before the pool is opened.
 pub(super) fn count_open(log: &Path) -> Result<(), MemoryError> {
-    match Area::open_any(log)? {
-        None => Ok(()),
-        Some(area) => {
-            // A damaged word is told once the area is opened.
-            area.checked(OPENS).map_or(Ok(()), |opens| {
-                area.set(OPENS, opens + 1);
-                Ok(())
-            })
-        }
+    let Some(area) = Area::open_any(log)? else { return Ok(()) };
+    // A damaged word is told once the area is opened.
+    if let Ok(opens) = area.checked(OPENS) {
+        area.set(OPENS, opens + 1);
     }
+    Ok(())
 }
 
 /// Notes that both are open. Refuses a pool or a log area that is older than the other, unless it

@@ -84,6 +84,22 @@ pub(crate) fn seal(number: u64, offset: u64) -> u64 {
 impl Area {
     /// Opens the log area of the pool with this id.
     pub(crate) fn open(path: &Path, pool: &Path, id: u128) -> Result<Self, MemoryError> {
+        let (area, len) = Self::mapped(path)?;
+        area.check_header(pool, id, len)
+    }
+
+    /// Opens a log area of any pool, to count an open; nothing if there is none.
+    pub(crate) fn open_any(path: &Path) -> Result<Option<Self>, MemoryError> {
+        match Self::mapped(path) {
+            Err(MemoryError::NoLog { .. }) => Ok(None),
+            Err(MemoryError::Log { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok((area, _)) => Ok((area.word(0) == MAGIC && area.word(8) == VERSION).then_some(area)),
+        }
+    }
+
+    /// Maps a file that is as long as a log area at least, and tells its bytes.
+    fn mapped(path: &Path) -> Result<(Self, u64), MemoryError> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(failed(path, "open"))?;
         make_private(&file).map_err(failed(path, "protect"))?;
@@ -92,22 +108,7 @@ impl Area {
             return Err(MemoryError::NoLog { log: path.into() });
         }
         let region = map(path, file, len)?;
-        let area = Self { region, path: path.into(), segments: 0, segment_bytes: 0 };
-        area.check_header(pool, id, len)
-    }
-
-    /// Opens a log area of any pool, to count an open; nothing if there is none.
-    pub(crate) fn open_any(path: &Path) -> Result<Option<Self>, MemoryError> {
-        let file = match OpenOptions::new().read(true).write(true).open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(failed(path, "open"))?,
-        };
-        let len = file.metadata().map_err(failed(path, "look at"))?.len();
-        if len < bodies(0) {
-            return Ok(None);
-        }
-        let area = Self { region: map(path, file, len)?, path: path.into(), segments: 0, segment_bytes: 0 };
-        Ok((area.word(0) == MAGIC && area.word(8) == VERSION).then_some(area))
+        Ok((Self { region, path: path.into(), segments: 0, segment_bytes: 0 }, len))
     }
 
     pub(crate) fn path(&self) -> &Path {
