@@ -7,7 +7,8 @@
 //! as it has seen it. The operation changes that key, so the rival must change nothing, whatever
 //! jobs have done to the traces of the operation.
 
-use super::direct::{HEAD, filled, key_bytes, version_in};
+use super::direct::{HEAD, key_bytes};
+use super::on_files::{Done, OnFiles, TOP, expiry, files_in};
 use super::options::{findings, first_eight, is_unmade, options, refused_after_reboot};
 use std::io::ErrorKind;
 use std::ops::Bound;
@@ -16,8 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{
-    Change, Chore, Clock, Commit, Cursor, Durability, Durably, Engine, Entry, OnDisk, Put, Rest, Write,
-    WriteError, WriteKind,
+    Chore, Clock, Commit, Durability, Durably, Engine, OnDisk, Rest, Write, WriteError, WriteKind,
 };
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -27,12 +27,10 @@ use terrace_testkit::simfs::{CallKind, Faulty};
 use terrace_tier::PoolFiles;
 
 type Store<M> = Wip<Faulty<PoolFiles<M>>>;
-type Done = Result<Option<Version>, WriteError>;
 
 /// The engine.
 pub struct DiskEngine;
 
-const TOP: &str = "/";
 const MIX: Mix =
     Mix { put: 22, insert: 8, update: 8, remove: 18, swap: 8, batch: 8, puts: 4, background: 24 };
 /// Kinds of background work.
@@ -69,19 +67,6 @@ impl Target for DiskEngine {
 
 fn length(version: Version) -> usize {
     HEAD + [0, 8, 40, 300][(version % 4) as usize]
-}
-
-fn value(key: Key, version: Version) -> Vec<u8> {
-    filled(key, version, length(version))
-}
-
-fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
-    version_in(key, entry, length)
-}
-
-/// Nothing expires in these runs. But the clock is asked about what may.
-fn expiry(version: Version) -> Option<u64> {
-    version.is_multiple_of(2).then_some(1 << 40)
 }
 
 /// Where an operation may come between the parts of another one.
@@ -152,62 +137,8 @@ impl<M: MappedMedium> Shared<M> {
         *self.between() = Between::Done(done);
     }
 
-    fn get(&self, key: Key) -> Result<Option<Version>, String> {
-        let value = self.store().get(&self.keys[key]).map_err(|error| error.to_string())?;
-        value.map(|value| version_of(key, value.entry())).transpose()
-    }
-
-    fn put(&self, key: Key, version: Version) -> Result<(), WriteError> {
-        let value = value(key, version);
-        let put = Put { key: &self.keys[key], value: &value, expires_at: expiry(version) };
-        self.store().put(put, Durably::Store)
-    }
-
-    /// Changes a key to what `decide` returns for its version.
-    fn modify(
-        &self,
-        key: Key,
-        mut decide: impl FnMut(Option<Version>) -> Option<Option<Version>>,
-    ) -> Result<Option<Version>, WriteError> {
-        let mut seen = None;
-        let mut change = |entry: Option<Entry<'_>>| {
-            seen = entry.and_then(|entry| version_of(key, entry).ok());
-            match decide(seen) {
-                None => Change::Keep,
-                Some(None) => Change::Remove,
-                Some(Some(version)) => {
-                    Change::Put { value: value(key, version), expires_at: expiry(version) }
-                }
-            }
-        };
-        self.store().modify(&self.keys[key], &mut change, Durably::Store)?;
-        Ok(seen)
-    }
-
-    fn commit(&self, effects: &[Effect]) -> Result<(), WriteError> {
-        let values: Vec<_> =
-            effects.iter().map(|&(key, to)| (key, to, to.map(|version| value(key, version)))).collect();
-        let writes: Vec<Write<'_>> = values
-            .iter()
-            .map(|(key, to, value)| {
-                let what = match (to, value) {
-                    (Some(version), Some(value)) => WriteKind::Put { value, expires_at: expiry(*version) },
-                    _ => WriteKind::Remove,
-                };
-                Write { key: &self.keys[*key], what }
-            })
-            .collect();
-        self.store().commit(&writes, &[], Durably::Store).map(drop)
-    }
-
-    fn put_many(&self, puts: &[(Key, Version)]) -> Result<(), WriteError> {
-        let values: Vec<_> = puts.iter().map(|&(key, version)| value(key, version)).collect();
-        let puts: Vec<Put<'_>> = puts
-            .iter()
-            .zip(&values)
-            .map(|(&(key, version), value)| Put { key: &self.keys[key], value, expires_at: expiry(version) })
-            .collect();
-        self.store().put_many(&puts, Durably::Store).into_iter().collect()
+    fn on_files(&self) -> OnFiles<'_, Store<M>> {
+        OnFiles { store: self.store(), keys: &self.keys, length }
     }
 
     /// Steps of jobs. Each ends by itself.
@@ -272,34 +203,14 @@ impl<M: MappedMedium> Shared<M> {
 
     /// Does an operation without another one.
     fn plain(&self, op: &Op) -> Done {
-        let get = |key| self.get(key).unwrap_or(None);
-        match *op {
-            Op::Put(key, version) => {
-                let before = get(key);
-                self.put(key, version).map(|()| before)
-            }
-            Op::Insert(key, version) => self.modify(key, |seen| seen.is_none().then_some(Some(version))),
-            Op::Update(key, version) => self.modify(key, |seen| seen.map(|_| Some(version))),
-            Op::Remove(key) => {
-                let before = get(key);
-                self.store().remove(&self.keys[key], Durably::Store).map(|_| before)
-            }
-            Op::Swap(key, expected, new) => self.modify(key, |seen| (seen == expected).then_some(new)),
-            // A removal of all keys is a clear as well.
-            Op::Batch(ref effects)
-                if effects.len() == self.keys.len() && effects.iter().all(|(_, to)| to.is_none()) =>
-            {
-                self.store().clear(Durably::Store).map(|()| None)
-            }
-            Op::Batch(ref effects) => self.commit(effects).map(|()| None),
-            Op::Puts(ref puts) => self.put_many(puts).map(|()| None),
-            Op::Background(step) => self.background(step).map(|()| None),
-        }
+        let on_files = self.on_files();
+        on_files.write(op, |key, version| on_files.put(key, version), |step| self.background(step))
     }
 
     /// A key that the operation changes, and what it has.
     fn changed(&self, op: &Op) -> Option<Effect> {
-        let model: Vec<_> = (0..self.keys.len()).map(|key| self.get(key).unwrap_or(None)).collect();
+        let model: Vec<_> =
+            (0..self.keys.len()).map(|key| self.on_files().get(key).unwrap_or(None)).collect();
         let effects = op.effects(&model);
         effects.into_iter().find(|&(key, to)| model[key] != to).map(|(key, _)| (key, model[key]))
     }
@@ -320,7 +231,7 @@ impl<M: MappedMedium> Shared<M> {
     fn within_a_change(&self, op: &Op, key: Key, before: Option<Version>) -> Done {
         let mut done = Ok(None);
         let mut is_first = true;
-        let rival = self.modify(key, |seen| {
+        let rival = self.on_files().modify(key, |seen| {
             let wants = seen == before;
             if std::mem::take(&mut is_first) {
                 done = self.plain(op);
@@ -333,7 +244,7 @@ impl<M: MappedMedium> Shared<M> {
 
     /// A commit that expects a key as it was before.
     fn commit_of_rival(&self, key: Key, version: terrace_engine::Version) -> Result<Commit, WriteError> {
-        let value = value(key, RIVAL);
+        let value = self.on_files().value(key, RIVAL);
         let what = WriteKind::Put { value: &value, expires_at: None };
         let name = &*self.keys[key];
         self.store().commit(&[Write { key: name, what }], &[(name, version)], Durably::Store)
@@ -382,10 +293,7 @@ pub struct DiskUnderTest<M: MappedMedium> {
 impl<M: MappedMedium> DiskUnderTest<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
         let top = Path::new(TOP);
-        let files = match PoolFiles::open(pool.clone(), top).map_err(|error| error.to_string())? {
-            Some(files) => files,
-            None => PoolFiles::create(pool, top).map_err(|error| error.to_string())?,
-        };
+        let files = files_in(pool)?;
         let shared = Arc::new(Shared {
             store: OnceLock::new(),
             keys: plan.names(),
@@ -459,22 +367,11 @@ impl<M: MappedMedium> Subject<M> for DiskUnderTest<M> {
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
-        self.shared.get(key)
+        self.shared.on_files().get(key)
     }
 
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
-        let (mut wrong, mut cursor) = (None, Cursor::START);
-        while !cursor.is_end() {
-            let next = self.shared.store().scan(&cursor, 100, &mut |bytes, entry| {
-                let key = self.shared.keys.iter().position(|key| key == bytes).unwrap_or(usize::MAX);
-                match version_of(key, entry) {
-                    Ok(version) => each(key, version),
-                    Err(why) => wrong = Some(format!("a scan finds {why}")),
-                }
-            });
-            cursor = next.map_err(|error| error.to_string())?;
-        }
-        wrong.map_or(Ok(()), Err)
+        self.shared.on_files().scan(each)
     }
 
     /// Done when the files are opened.

@@ -8,6 +8,7 @@ mod files;
 mod full;
 mod histories;
 mod index;
+mod on_files;
 mod options;
 mod pool;
 mod tiered;

@@ -6,7 +6,8 @@
 //! than [`Durability::Power`] is told to sync, or to flush, before an operation returns: what it
 //! has then must stay, and until then a key has its new version or the one of before.
 
-use super::direct::{HEAD, filled, key_bytes, version_in};
+use super::direct::{HEAD, key_bytes};
+use super::on_files::{Done, OnFiles, TOP, files_in};
 use super::options::{findings, first_eight, is_unmade, options, refused_after_reboot};
 use std::io::ErrorKind;
 use std::ops::Bound;
@@ -14,15 +15,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use terrace_engine::tiered::{self, Settings, Shares, Tiered};
-use terrace_engine::{
-    Change, Chore, Cursor, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Rest, Write,
-    WriteError, WriteKind,
-};
+use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, OnDisk, Rest, WriteError};
 use terrace_index::hash::Turbo;
 use terrace_medium::files::Files;
 use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::{Geometry, Pool, PoolOptions};
-use terrace_testkit::crash::{Effect, Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
+use terrace_testkit::crash::{Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 use terrace_testkit::simfs::{CallKind, Faulty};
 use terrace_tier::PoolFiles;
 
@@ -31,7 +29,6 @@ type Store<M> = Tiered<Faulty<PoolFiles<M>>, Dram>;
 /// The engine.
 pub struct TieredEngine;
 
-const TOP: &str = "/";
 const NOW: u64 = 1_000_000;
 const MIX: Mix =
     Mix { put: 30, insert: 6, update: 8, remove: 14, swap: 6, batch: 12, puts: 4, background: 20 };
@@ -144,20 +141,6 @@ fn length(version: Version) -> usize {
     }
 }
 
-fn value(key: Key, version: Version) -> Vec<u8> {
-    filled(key, version, length(version))
-}
-
-/// Nothing expires in these runs. But a value with an expiry does not take the place of one
-/// without.
-fn expiry(version: Version) -> Option<u64> {
-    version.is_multiple_of(2).then_some(1 << 40)
-}
-
-fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
-    version_in(key, entry, length)
-}
-
 /// How a store is opened.
 struct Opening {
     dram: usize,
@@ -233,10 +216,7 @@ pub struct TieredUnderTest<M: MappedMedium> {
 impl<M: MappedMedium> TieredUnderTest<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
         let top = Path::new(TOP);
-        let files = match PoolFiles::open(pool.clone(), top).map_err(|error| error.to_string())? {
-            Some(files) => files,
-            None => PoolFiles::create(pool, top).map_err(|error| error.to_string())?,
-        };
+        let files = files_in(pool)?;
         let beside = Arc::new(Beside { store: OnceLock::new(), is_due: AtomicBool::new(false) });
         let met = Arc::clone(&beside);
         let watched = Faulty::watched(files.clone(), move |call| met.meet(call.kind, call.path));
@@ -253,62 +233,15 @@ impl<M: MappedMedium> TieredUnderTest<M> {
         Ok(Self { store, beside, files, durability: opening.durability, keys: plan.names() })
     }
 
+    fn on_files(&self) -> OnFiles<'_, Store<M>> {
+        OnFiles { store: &self.store, keys: &self.keys, length }
+    }
+
     fn put(&self, key: Key, version: Version) -> Result<(), WriteError> {
-        let value = value(key, version);
         self.beside.is_due.store(is_large(version) && self.store.len().get() == 0, Relaxed);
-        let done = self
-            .store
-            .put(Put { key: &self.keys[key], value: &value, expires_at: expiry(version) }, Durably::Store);
+        let done = self.on_files().put(key, version);
         self.beside.is_due.store(false, Relaxed);
         done
-    }
-
-    /// Changes a key to what `decide` returns for its version.
-    fn modify(
-        &self,
-        key: Key,
-        decide: impl Fn(Option<Version>) -> Option<Option<Version>>,
-    ) -> Result<Option<Version>, WriteError> {
-        let mut seen = None;
-        let mut change = |entry: Option<Entry<'_>>| {
-            seen = entry.and_then(|entry| version_of(key, entry).ok());
-            match decide(seen) {
-                None => Change::Keep,
-                Some(None) => Change::Remove,
-                Some(Some(version)) => {
-                    Change::Put { value: value(key, version), expires_at: expiry(version) }
-                }
-            }
-        };
-        self.store.modify(&self.keys[key], &mut change, Durably::Store)?;
-        Ok(seen)
-    }
-
-    fn commit(&self, effects: &[Effect]) -> Result<(), WriteError> {
-        let values: Vec<_> =
-            effects.iter().map(|&(key, to)| (key, to.map(|version| value(key, version)))).collect();
-        let writes: Vec<Write<'_>> = values
-            .iter()
-            .zip(effects)
-            .map(|((key, value), (_, to))| {
-                let what = match (value, to) {
-                    (Some(value), Some(version)) => WriteKind::Put { value, expires_at: expiry(*version) },
-                    _ => WriteKind::Remove,
-                };
-                Write { key: &self.keys[*key], what }
-            })
-            .collect();
-        self.store.commit(&writes, &[], Durably::Store).map(drop)
-    }
-
-    fn put_many(&self, puts: &[(Key, Version)]) -> Result<(), WriteError> {
-        let values: Vec<_> = puts.iter().map(|&(key, version)| value(key, version)).collect();
-        let puts: Vec<Put<'_>> = puts
-            .iter()
-            .zip(&values)
-            .map(|(&(key, version), value)| Put { key: &self.keys[key], value, expires_at: expiry(version) })
-            .collect();
-        self.store.put_many(&puts, Durably::Store).into_iter().collect()
     }
 
     /// Background work, which changes no value.
@@ -348,30 +281,8 @@ impl<M: MappedMedium> TieredUnderTest<M> {
         }
     }
 
-    fn write(&self, op: &Op) -> Result<Option<Version>, WriteError> {
-        let get = |key| self.get(key).unwrap_or(None);
-        match *op {
-            Op::Put(key, version) => {
-                let before = get(key);
-                self.put(key, version).map(|()| before)
-            }
-            Op::Insert(key, version) => self.modify(key, |seen| seen.is_none().then_some(Some(version))),
-            Op::Update(key, version) => self.modify(key, |seen| seen.map(|_| Some(version))),
-            Op::Remove(key) => {
-                let before = get(key);
-                self.store.remove(&self.keys[key], Durably::Store).map(|_| before)
-            }
-            Op::Swap(key, expected, new) => self.modify(key, |seen| (seen == expected).then_some(new)),
-            // A removal of all keys is a clear as well.
-            Op::Batch(ref effects)
-                if effects.len() == self.keys.len() && effects.iter().all(|(_, to)| to.is_none()) =>
-            {
-                self.store.clear(Durably::Store).map(|()| None)
-            }
-            Op::Batch(ref effects) => self.commit(effects).map(|()| None),
-            Op::Puts(ref puts) => self.put_many(puts).map(|()| None),
-            Op::Background(step) => self.background(step).map(|()| None),
-        }
+    fn write(&self, op: &Op) -> Done {
+        self.on_files().write(op, |key, version| self.put(key, version), |step| self.background(step))
     }
 }
 
@@ -415,23 +326,11 @@ impl<M: MappedMedium> Subject<M> for TieredUnderTest<M> {
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
-        let value = self.store.get(&self.keys[key]).map_err(|error| error.to_string())?;
-        value.map(|value| version_of(key, value.entry())).transpose()
+        self.on_files().get(key)
     }
 
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
-        let (mut wrong, mut cursor) = (None, Cursor::START);
-        while !cursor.is_end() {
-            let next = self.store.scan(&cursor, 100, &mut |bytes, entry| {
-                let key = self.keys.iter().position(|key| key == bytes).unwrap_or(usize::MAX);
-                match version_of(key, entry) {
-                    Ok(version) => each(key, version),
-                    Err(why) => wrong = Some(format!("a scan finds {why}")),
-                }
-            });
-            cursor = next.map_err(|error| error.to_string())?;
-        }
-        wrong.map_or(Ok(()), Err)
+        self.on_files().scan(each)
     }
 
     fn count(&self) -> Option<u64> {
