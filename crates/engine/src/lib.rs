@@ -17,6 +17,7 @@ mod error;
 mod eviction;
 mod finding;
 mod removals;
+mod retry;
 mod standing;
 mod stats;
 mod table;

@@ -167,8 +167,8 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
             return Rest::Idle;
         }
         let done = match chore {
-            Chore::Flush => self.step_flush(),
-            Chore::Merge => self.step_reclaim(),
+            Chore::Flush => self.flushes.attempt(self.now_ms(), || self.step_flush()),
+            Chore::Merge => self.rewrites.attempt(self.now_ms(), || self.step_reclaim()),
             Chore::Log => self.step_log(),
             Chore::Sweep => self.step_sweep(),
             Chore::Maintain => self.step_index(),
@@ -279,6 +279,14 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
 
     fn post_notice(&self, text: &str) -> bool {
         self.files.post_notice(text) || self.directory.post(&self.files, text).is_ok()
+    }
+
+    fn trouble(&self, chore: Chore) -> Option<WriteError> {
+        match chore {
+            Chore::Flush => self.flushes.error(),
+            Chore::Merge => self.rewrites.error(),
+            _ => None,
+        }
     }
 
     fn merged_bytes(&self) -> u64 {

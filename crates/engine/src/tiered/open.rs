@@ -22,6 +22,7 @@ use super::unnamed;
 use super::write::{New, Stuck, store_in_place};
 use crate::draft::read_drafts;
 use crate::error::DRAM_PER_KEY;
+use crate::retry::Retry;
 use crate::standing::Standing;
 use crate::{Durability, OpenError, WriteError};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -271,6 +272,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             removals: Default::default(),
             watches: Arc::default(),
             flushing: Mutex::default(),
+            flushes: Retry::default(),
+            rewrites: Retry::default(),
             reorganising: Mutex::default(),
             freed: Default::default(),
             freed_lock: Mutex::default(),

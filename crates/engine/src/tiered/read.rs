@@ -7,6 +7,7 @@ use super::store::{Here, Tiered};
 use crate::entry::Live;
 use crate::{Place, ReadError, Value, Version};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use terrace_disk::DiskError;
 use terrace_disk::cold::ColdReads;
 use terrace_medium::MappedMedium;
@@ -17,6 +18,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const SHORT: usize = 120;
 /// Looks at a key that changes all the time, after which a thread lets others work first.
 const SPINS: u32 = 64;
+/// Looks after which it gives its processor up for a while.
+const YIELDS: u32 = 1024;
+const NAP: Duration = Duration::from_micros(100);
 /// Looks after which what changes must be damage.
 const LOOKS_MAX: u32 = 1 << 20;
 
@@ -318,7 +322,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 }
 
-/// Waits for a thread that is about to end what it does.
+/// Waits for a thread that is about to end what it does. A writer may have to wait for a file.
 pub(super) fn relax(looks: u32) {
-    if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+    match looks {
+        0..SPINS => std::hint::spin_loop(),
+        SPINS..YIELDS => std::thread::yield_now(),
+        _ => std::thread::park_timeout(NAP),
+    }
 }

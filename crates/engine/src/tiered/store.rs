@@ -16,6 +16,7 @@ use super::record::LargeValue;
 use super::space::{RecordAt, Shares, Space};
 use super::stripes::Stripes;
 use crate::removals::Removals;
+use crate::retry::Retry;
 use crate::standing::Standing;
 use crate::table::{Indexed, Table};
 use crate::watches::Watches;
@@ -104,6 +105,9 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) watches: Arc<Watches>,
     /// Held by the thread that flushes, and by the one that reorganises.
     pub(super) flushing: Mutex<()>,
+    /// What has become of the background's flushes, and of its rewrites.
+    pub(super) flushes: Retry,
+    pub(super) rewrites: Retry,
     pub(super) reorganising: Mutex<()>,
     /// Signalled when pages have become free.
     pub(super) freed: Condvar,

@@ -15,10 +15,10 @@
 
 use super::garbage::Content;
 use super::merging::Merging;
-use super::retry::Retry;
 use super::state::{Bucket, LEVELS, State};
 use super::store::Wip;
 use crate::draft::{Draft, need_of};
+use crate::retry::Retry;
 use crate::{Rest, WriteError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;

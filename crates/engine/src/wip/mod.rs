@@ -27,7 +27,6 @@ mod open;
 mod range;
 mod read;
 mod refill;
-mod retry;
 mod salvage;
 mod snapshots;
 mod split;

@@ -326,7 +326,8 @@ fn clear_while_the_index_grows_leaves_a_sound_store() {
 #[test]
 fn failed_rewrite_keeps_the_count_of_dead_records() {
     let files = SimFs::new(["/data"]);
-    let store = create(&files, settings(Durability::Process, &clock()));
+    let clock = clock();
+    let store = create(&files, settings(Durability::Process, &clock));
     (0..14u32).for_each(|key| put(&store, &key.to_le_bytes(), &[1; 900]));
     OnDisk::flush(&store).unwrap();
     (0..10u32).for_each(|key| store.delete(&key.to_le_bytes(), Durably::Store).unwrap());
@@ -336,9 +337,35 @@ fn failed_rewrite_keeps_the_count_of_dead_records() {
     files.set_capacity(0);
     run(&store, Chore::Merge);
     assert_eq!((tier().dead_bytes, tier().rewrites), (dead, 0));
+    assert!(store.trouble(Chore::Merge).is_some());
     files.set_capacity(u64::MAX);
+    clock.advance(30_000);
     run(&store, Chore::Merge);
     assert_eq!((tier().dead_bytes, tier().rewrites), (0, 1));
+    assert!(store.trouble(Chore::Merge).is_none());
+}
+
+#[test]
+fn flushes_on_a_full_disk_are_tried_ever_less_often() {
+    let (disk, clock) = (SimFs::new(["/data"]), clock());
+    let attempts = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&attempts);
+    let files = Faulty::watched(disk.clone(), move |call| {
+        let is_block = call.path.to_string_lossy().ends_with(".block");
+        counted.fetch_add(u64::from(is_block && call.kind == CallKind::Name), SeqCst);
+    });
+    let settings = Settings { log_bytes: 4 << 10, ..settings(Durability::Process, &clock) };
+    let store = OfTiered::create(files, PATH, settings).unwrap();
+    (0..14u32).for_each(|key| put(&store, &key.to_le_bytes(), &[1; 900]));
+    disk.set_capacity(0);
+    // Ten minutes, with ten steps a second.
+    (0..6000).for_each(|_| {
+        clock.advance(100);
+        store.step(Chore::Flush, &|| false);
+    });
+    assert!(store.trouble(Chore::Flush).is_some());
+    let attempts = attempts.load(SeqCst);
+    assert!((15..60).contains(&attempts), "{attempts} files in ten minutes");
 }
 
 /// Reads many cold keys at once while a single block may be open.

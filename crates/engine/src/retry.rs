@@ -4,7 +4,7 @@
 //! then gives up what it has written. Work counts as done only as a whole, so a part of it that has
 //! succeeded is no reason to try again soon.
 
-use crate::WriteError;
+use crate::{Rest, WriteError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Milliseconds until the first attempt after a failure, and until any later one at most.
@@ -13,7 +13,7 @@ const LAST_MS: u64 = 30_000;
 
 /// What has become of the last attempt of one kind of work.
 #[derive(Default)]
-pub(super) struct Retry(Mutex<Known>);
+pub(crate) struct Retry(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
@@ -43,7 +43,7 @@ impl Retry {
     }
 
     /// Notes a failure at this time.
-    pub(super) fn fail(&self, now_ms: u64, error: &WriteError) {
+    pub(crate) fn fail(&self, now_ms: u64, error: &WriteError) {
         let mut known = self.known();
         known.failures += 1;
         let times = known.last.as_ref().map_or(1, |last| last.times.saturating_add(1));
@@ -51,12 +51,12 @@ impl Retry {
     }
 
     /// Notes that work was done, or that there is none.
-    pub(super) fn succeed(&self) {
+    pub(crate) fn succeed(&self) {
         self.known().last = None;
     }
 
     /// The error of the last attempt if it is too early for another one.
-    pub(super) fn too_early(&self, now_ms: u64) -> Option<WriteError> {
+    pub(crate) fn too_early(&self, now_ms: u64) -> Option<WriteError> {
         let known = self.known();
         let last = known.last.as_ref()?;
         // A clock that was set back is no reason to wait.
@@ -65,12 +65,24 @@ impl Retry {
     }
 
     /// The error of the last attempt, if it has failed.
-    pub(super) fn error(&self) -> Option<WriteError> {
+    pub(crate) fn error(&self) -> Option<WriteError> {
         self.known().last.as_ref().map(|last| last.error.clone())
     }
 
+    /// Makes an attempt, unless the last one has failed a moment ago.
+    pub(crate) fn attempt(
+        &self,
+        now_ms: u64,
+        job: impl FnOnce() -> Result<Rest, WriteError>,
+    ) -> Result<Rest, WriteError> {
+        if self.too_early(now_ms).is_some() {
+            return Ok(Rest::Idle);
+        }
+        job().inspect(|_| self.succeed()).inspect_err(|error| self.fail(now_ms, error))
+    }
+
     /// Failures since the store was opened.
-    pub(super) fn failures(&self) -> u64 {
+    pub(crate) fn failures(&self) -> u64 {
         self.known().failures
     }
 }
