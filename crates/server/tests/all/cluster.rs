@@ -474,6 +474,17 @@ fn cluster_commands_describe_nodes_and_slots() {
 }
 
 #[test]
+fn cluster_state_fails_where_no_slot_is_served() {
+    let (cluster, mut client) = cluster();
+    let be = |spot: Spot| cluster.change(|spots, _| spots[..8192].fill(spot));
+    be(Spot::Late(0));
+    let info = client.ask("CLUSTER INFO");
+    assert!(info.contains("cluster_state:fail ") && info.contains("cluster_slots_pfail:8192 "), "{info}");
+    be(Spot::At(0));
+    assert!(client.ask("CLUSTER INFO").contains("cluster_state:ok "));
+}
+
+#[test]
 fn cluster_slots_begins_with_another_node_a_client() {
     let (cluster, client) = cluster();
     cluster.put("bar", Spot::At(1));

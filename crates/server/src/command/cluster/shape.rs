@@ -149,7 +149,9 @@ pub(super) fn info(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let mine = shape.me().slots.iter().cloned().flatten();
     let held = mine.filter(|slot| matches!(routing.place(*slot, false), Place::Held)).count();
     let serving = shape.nodes().iter().filter(|node| !node.slots.is_empty()).count();
-    let state = if ok == usize::from(SLOTS) { "ok" } else { "fail" };
+    // A node that serves none of its slots has lost the memory node.
+    let is_cut_off = held > 0 && held == shape.me().slot_count();
+    let state = if ok == usize::from(SLOTS) && !is_cut_off { "ok" } else { "fail" };
     let mut text = format!("cluster_state:{state}\r\n");
     for (name, value) in [
         ("slots_assigned", assigned as u64),
