@@ -272,6 +272,15 @@ impl<F: Files> Directory<F> {
         above == self.path() || self.place.files.identify(above).is_ok_and(is_this)
     }
 
+    /// Makes the folder `checkpoints` of the directory if this path lies in it.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn make_folder_for(&self, path: &Path) -> Result<(), DiskError> {
+        let folder = self.path().join("checkpoints");
+        if directory_of(path) == folder { make_directory(&self.place.files, &folder) } else { Ok(()) }
+    }
+
     /// Tells whether it is still there.
     pub fn place(&self) -> &Place<F> {
         &self.place

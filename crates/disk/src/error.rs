@@ -124,6 +124,16 @@ impl DiskError {
         })
     }
 
+    /// The same error where it is the end: free descriptors do not help any more.
+    pub(crate) fn lasting(self) -> Self {
+        match self {
+            Self::Io { action, path, error } if bounded::is_out_of_descriptors(&error) => {
+                Self::Io { action, path, error: Arc::new(io::Error::other(error.to_string())) }
+            }
+            other => other,
+        }
+    }
+
     /// Damage in the file at `path`, at this offset: [`DiskError::Corrupt`].
     pub fn corrupt(path: &Path, offset: u64, what: &'static str) -> Self {
         Self::Corrupt { path: path.into(), offset, what }

@@ -170,13 +170,17 @@ impl<F: Files> Manifest<F> {
         let result = self.write_synced(&bytes);
         match result {
             Ok(()) => (self.chain, self.durable) = (chain, chain.end),
-            Err(DiskError::Full { .. }) => {}
-            Err(ref error) => self.failure = Some(error.clone()),
+            Err(error @ DiskError::Full { .. }) => return Err(error),
+            Err(error) => return Err(self.fail(error)),
         }
-        result?;
         self.note_end();
         self.mark();
         Ok(())
+    }
+
+    /// Ends the manifest with an error.
+    fn fail(&mut self, error: DiskError) -> DiskError {
+        self.failure.insert(error.lasting()).clone()
     }
 
     /// Bytes of the manifest.
@@ -203,8 +207,7 @@ impl<F: Files> Manifest<F> {
             return Err(error);
         }
         if let Err(error) = new.publish() {
-            self.failure = Some(error.clone());
-            return Err(error);
+            return Err(self.fail(error));
         }
         // If it stays, the next opening removes it.
         let _ = self.files.remove(&self.path);

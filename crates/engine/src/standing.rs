@@ -66,9 +66,10 @@ impl Standing {
     }
 
     /// Refuses a path for a checkpoint among the store's own files: it might have the name of one.
+    /// Makes the folder that is there for checkpoints, if the path lies in it.
     pub(crate) fn check_copy<F: Files>(directory: &Directory<F>, to: &Path) -> Result<(), WriteError> {
         if !directory.has_place_for(to) {
-            return Ok(());
+            return Ok(directory.make_folder_for(to)?);
         }
         Err(WriteError::Checkpoint(format!(
             "{} lies among the files of the store itself; choose a path outside of {}, or below its folder `checkpoints`",

@@ -99,7 +99,7 @@ impl<T> State<T> {
 
     /// Ends the log with `error`, unless it has ended.
     pub(super) fn fail(&mut self, error: &DiskError) {
-        self.failure.get_or_insert_with(|| error.clone());
+        self.failure.get_or_insert_with(|| error.clone().lasting());
     }
 
     pub(super) fn failure(&self) -> Result<(), DiskError> {

@@ -17,7 +17,7 @@
 //! An open reads the entries, not the records. Each record has its own checksum; fences and entries
 //! have one together, and so has the foot, which is written last.
 
-use super::edit::Name;
+use super::edit::{Name, Summed};
 use super::record::{Kind, LargeValue, Record, second_hash};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -416,6 +416,18 @@ impl<F: Files> Block<F> {
 
     pub(super) fn name(&self) -> Name {
         (self.foot.number, self.foot.generation)
+    }
+
+    /// Its name and its checksum.
+    pub(super) fn summed(&self) -> Summed {
+        (self.name(), self.foot.sum)
+    }
+
+    /// Fails if it is another block than one with this checksum.
+    pub(super) fn check_sum(&self, sum: u64) -> Result<(), DiskError> {
+        let is_it = sum == 0 || sum == self.foot.sum;
+        let what = "the manifest names another block: this is an older file of the same name";
+        if is_it { Ok(()) } else { Err(DiskError::corrupt(&self.path, self.foot.file_bytes() - 8, what)) }
     }
 
     /// Its file is removed once nobody reads it any more.

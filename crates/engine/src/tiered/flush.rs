@@ -9,12 +9,13 @@
 
 use super::block::{self, Block, BlockWriter, path_of};
 use super::cache::Touched;
-use super::edit::{Edit, Name};
+use super::edit::{Edit, Name, Summed};
 use super::record::{Kind, large_of};
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
 use super::stripes::Locked;
 use crate::{Durability, ReadError, Rest, WriteError};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
@@ -143,7 +144,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// As [`Standing::with_reserve`](crate::standing::Standing::with_reserve), with the log's.
-    pub(super) fn with_reserve(&self, job: impl FnMut() -> Result<(), WriteError>) -> Result<(), WriteError> {
+    pub(super) fn with_reserve<T>(
+        &self,
+        job: impl FnMut() -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
         self.standing.with_reserve(self.log.reserve(), job)
     }
 
@@ -223,7 +227,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     ) -> Result<(), WriteError> {
         assert!(Arc::ptr_eq(memory, &self.memory.load()), "a store is not cleared while it is flushed");
         if let Some(block) = written {
-            let edit = Edit { added: vec![block.name()], ..Edit::default() };
+            let edit = Edit { added: vec![block.summed()], ..Edit::default() };
             self.write_edit(manifest, &edit).inspect_err(|_| self.discard(block.name()))?;
             self.blocks[resident.number as usize].store(Some(block));
         } else {
@@ -408,13 +412,14 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.remove_strays()?;
         if manifest.bytes() > 1 << 20 {
             let cleared = Some(self.cleared_at.load(Relaxed));
-            let mut added: Vec<Name> = self.all_blocks().map(|block| block.name()).collect();
+            let mut added: Vec<Summed> = self.all_blocks().map(|block| block.summed()).collect();
             // Other files are known as well, so that an open does not take them for blocks of lost
             // edits.
             let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
             let of_blocks = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
-            let removed: Vec<Name> = of_blocks.filter(|name| !added.contains(name)).collect();
-            added.extend(&removed);
+            let named: BTreeSet<Name> = added.iter().map(|(name, _)| *name).collect();
+            let removed: Vec<Name> = of_blocks.filter(|name| !named.contains(name)).collect();
+            added.extend(removed.iter().map(|name| (*name, 0)));
             let block_shift = self.memory().space.block_bytes().ilog2();
             let whole = Edit { cleared, added, removed: Vec::new(), block_shift };
             let others = Edit { removed, ..Edit::default() };

@@ -240,7 +240,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let blocks: Vec<Held<F>> = self.all_blocks().collect();
         let whole = Edit {
             cleared: Some(self.cleared_at.load(Relaxed)),
-            added: blocks.iter().map(|block| block.name()).collect(),
+            added: blocks.iter().map(|block| block.summed()).collect(),
             removed: Vec::new(),
             block_shift: self.memory().space.block_bytes().ilog2(),
         };

@@ -311,7 +311,12 @@ fn open_blocks<F: Files>(
     (path, store): (&Path, u64),
     plan: &Plan,
 ) -> Result<Vec<Held<F>>, DiskError> {
-    plan.blocks.iter().map(|&name| Block::open(files, path, store, name).map(Arc::new)).collect()
+    let open = |(&name, &sum)| {
+        let block = Block::open(files, path, store, name)?;
+        block.check_sum(sum)?;
+        Ok(Arc::new(block))
+    };
+    plan.blocks.iter().map(open).collect()
 }
 
 /// Blocks by their numbers.
@@ -719,7 +724,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let block = block::numbers_of(name);
             let is_unknown = |name: Name| {
                 let known = self.block(name.0).map(|block| block.name());
-                !plan.blocks.contains(&name) && known != Some(name)
+                !plan.blocks.contains_key(&name) && known != Some(name)
             };
             block.is_some_and(is_unknown)
                 || large::number_of(name).is_some_and(|number| !large.contains(&number))

@@ -37,6 +37,8 @@ type Moves = Vec<(Box<[u8]>, u64, u64)>;
 /// The records of some blocks that went to a new one.
 struct Survivors {
     moves: Moves,
+    /// Whether a block has room for them. If not, some of them are missing here.
+    fit: bool,
     /// By block, the offsets of those among them whose keys were removed.
     removed: Vec<Vec<u32>>,
     /// Bytes of those among them that are dead, but have no successor on the tier.
@@ -100,7 +102,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         // A few small ones may wait for more.
         if sparse.len() >= TOGETHER {
             sparse.truncate(TOGETHER);
-            self.with_reserve(|| self.gather(&memory, &sparse))?;
+            self.gather_or_rewrite(&memory, &sparse)?;
             return Ok(Rest::More);
         }
         Ok(Rest::Idle)
@@ -120,7 +122,16 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                 self.rewrite(&memory, &block)?;
             }
         }
-        sparse.chunks(TOGETHER).try_for_each(|blocks| self.gather(&memory, blocks))
+        sparse.chunks(TOGETHER).try_for_each(|blocks| self.gather_or_rewrite(&memory, blocks))
+    }
+
+    /// Gathers some blocks. If more of them is of use than was counted, they are rewritten: then
+    /// all is counted. Tombstones count as dead, though some have to stay.
+    fn gather_or_rewrite(&self, memory: &Arc<Memory<M>>, blocks: &[Held<F>]) -> Result<(), WriteError> {
+        if self.with_reserve(|| self.gather(memory, blocks))? {
+            return Ok(());
+        }
+        blocks.iter().try_for_each(|block| self.with_reserve(|| self.rewrite(memory, block)))
     }
 
     /// The number below which tombstones hide nothing: all blocks but these are clean up to it, or
@@ -158,13 +169,18 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
-    /// Puts the live records of some blocks into a new one, and ends them.
-    fn gather(&self, memory: &Arc<Memory<M>>, blocks: &[Held<F>]) -> Result<(), WriteError> {
-        let Some(number) = memory.space.take_number() else { return Ok(()) };
+    /// Puts the live records of some blocks into a new one, and ends them. Returns whether they fit.
+    fn gather(&self, memory: &Arc<Memory<M>>, blocks: &[Held<F>]) -> Result<bool, WriteError> {
+        let Some(number) = memory.space.take_number() else { return Ok(true) };
         let name = (number, self.next_file.fetch_add(1, Relaxed));
         let names: Vec<Name> = blocks.iter().map(|block| block.name()).collect();
         let written = self.write_survivors(memory, blocks, name, false);
+        let mut fit = true;
         let installed = written.and_then(|survivors| {
+            fit = survivors.fit;
+            if !fit {
+                return Ok(None);
+            }
             if survivors.kept > 0 {
                 // They are too many for one block, perhaps.
                 for (block, removed) in blocks.iter().zip(survivors.removed) {
@@ -180,7 +196,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             none => {
                 self.discard(name);
                 memory.space.free_number(number);
-                return none.map(drop);
+                return none.map(|_| fit);
             }
         };
         if moves.is_empty() {
@@ -196,7 +212,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             memory.space.end_block(&memory.space.pool.try_pin()?, block.foot.number);
         }
         self.counters.rewrites.fetch_add(blocks.len() as u64, Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     /// Tells the index where records are now.
@@ -237,14 +253,15 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.standing.check_place(&self.directory)?;
         let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&file, &path, self.id(), name);
-        let mut survivors = Survivors { moves: Moves::new(), removed: Vec::new(), kept: 0, waits_for: 0 };
+        let mut survivors =
+            Survivors { moves: Moves::new(), fit: true, removed: Vec::new(), kept: 0, waits_for: 0 };
         let (mut next, mut first_kept) = (0, u64::MAX);
         let mut failed: Result<(), WriteError> = Ok(());
         for block in blocks {
             let (sealed, mut removed) =
                 (block.sealed_removals(memory.space.first_unsealed_seq()), Vec::new());
             block.for_each(&mut |offset, bytes| {
-                if failed.is_err() {
+                if failed.is_err() || !survivors.fit {
                     return;
                 }
                 if bytes.is_err() {
@@ -273,6 +290,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     }
                     let place = if keeps_places { offset } else { next };
                     next += bytes.len() as u64;
+                    if !keeps_places && next > memory.space.block_bytes() {
+                        survivors.fit = false;
+                        return Ok(());
+                    }
                     writer.add(place, bytes)?;
                     survivors.moves.push((
                         record.probe.into(),
@@ -285,8 +306,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             survivors.removed.push(removed);
         }
         failed?;
-        let fits = keeps_places || survivors.kept > 0 || next <= memory.space.block_bytes();
-        assert!(fits, "what is left of some blocks fits into one");
+        if !survivors.fit {
+            return Ok(survivors);
+        }
         if survivors.kept > 0 {
             survivors.waits_for = self.next_seq.load(Acquire);
         }
@@ -370,7 +392,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         );
         let edit = Edit {
             removed: removed.to_vec(),
-            added: fresh.iter().map(|block| block.name()).collect(),
+            added: fresh.iter().map(|block| block.summed()).collect(),
             ..Edit::default()
         };
         self.write_edit(&mut manifest, &edit)?;

@@ -9,7 +9,7 @@
 //! each part of the hashes, as for an open.
 
 use super::block::{self, Block, Mention};
-use super::edit::{Edit, Name, Plan};
+use super::edit::{Edit, Name, Plan, Summed};
 use super::entries::hash_parts;
 use super::large;
 use super::open::NAME;
@@ -20,7 +20,7 @@ use crate::draft::read_drafts;
 use crate::engine::Salvage;
 use crate::wip::lossy::finding;
 use crate::{Entry, Finding};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_disk::{Content, Directory, DiskError, Manifest, salvage_edits, salvage_log};
@@ -149,7 +149,8 @@ pub fn salvage<F: Files>(
         findings.push(finding(&foreign, "identity", None));
     }
     let (plan, is_whole) = read_plan(files, (path, store), memory, &mut findings);
-    let blocks: BTreeSet<Name> = names.iter().filter_map(|name| block::numbers_of(name)).collect();
+    let all = names.iter().filter_map(|name| Some((block::numbers_of(name)?, 0)));
+    let blocks: BTreeMap<Name, u64> = all.collect();
     let blocks = if is_whole { plan.blocks } else { blocks };
     let (cleared_at, large) = (plan.cleared_at, Vec::new());
     let mut reading = Reading { files, path, store, cleared_at, sources: Vec::new(), findings, large };
@@ -218,7 +219,7 @@ fn check_end<F: Files>(
         return Ok(());
     }
     let open = |&name: &Name| Block::open(files, path, store, name).map(Arc::new).ok();
-    let named: Vec<_> = plan.blocks.iter().filter_map(open).collect();
+    let named: Vec<_> = plan.blocks.keys().filter_map(open).collect();
     let mut logged = None;
     salvage_log(files, path, store, &mut |record| {
         record.iter().for_each(|record| unnamed::note(&mut logged, record));
@@ -237,17 +238,17 @@ fn shown(key: &[u8]) -> String {
 
 impl<F: Files> Reading<'_, F> {
     /// Opens these blocks, or of each number the newest one that is sound.
-    fn open_blocks(&mut self, names: &BTreeSet<Name>, all: bool) {
+    fn open_blocks(&mut self, blocks: &BTreeMap<Name, u64>, all: bool) {
         let mut sound = None;
-        for &name in names.iter().rev() {
+        for (&name, &sum) in blocks.iter().rev() {
             if all || sound != Some(name.0) {
-                sound = self.open_block(name).then_some(name.0).or(sound);
+                sound = self.open_block((name, sum)).then_some(name.0).or(sound);
             }
         }
     }
 
     /// Returns whether its end is sound.
-    fn open_block(&mut self, name: Name) -> bool {
+    fn open_block(&mut self, (name, sum): Summed) -> bool {
         let path = block::path_of(self.path, name.0, name.1);
         let file = self.files.open(&path, Purpose::Read).map_err(DiskError::room("open", &path));
         let opened = file.and_then(|file| {
@@ -267,7 +268,8 @@ impl<F: Files> Reading<'_, F> {
             Err(_) => (false, length),
         };
         let block = opened.and_then(|block| block.verify().map(|()| block));
-        if let Err(error) = &block {
+        let named = block.as_ref().map_err(Clone::clone).and_then(|block| block.check_sum(sum));
+        if let Err(error) = &named {
             self.note_untold(error);
         }
         if !matches!(block, Err(DiskError::Foreign { .. })) {

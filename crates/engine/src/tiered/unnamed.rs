@@ -43,7 +43,7 @@ pub(super) fn blocks<F: Files>(
 ) -> Result<Vec<Held<F>>, DiskError> {
     let names = files.list(path).map_err(DiskError::room("list", path))?;
     let names = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
-    let unnamed = names.filter(|name| !plan.blocks.contains(name) && !plan.gone.contains(name));
+    let unnamed = names.filter(|name| !plan.blocks.contains_key(name) && !plan.gone.contains(name));
     let blocks = unnamed.filter_map(|name| match Block::open(files, path, store, name) {
         Ok(block) if block.foot.last_seq < plan.cleared_at => None,
         // One without a sound end was never finished.

@@ -720,3 +720,24 @@ fn blocks_that_a_crash_leaves_do_not_stop_an_open() {
         }
     }
 }
+
+#[test]
+fn older_block_of_the_same_name_is_told() {
+    let files = SimFs::new(["/data"]);
+    let write = |first: u32, store: Tiered<SimFs, Dram>| {
+        (first..first + 14).for_each(|key| put(&store, &key.to_le_bytes(), &[1; 900]));
+        OnDisk::flush(&store).unwrap();
+    };
+    write(0, OfTiered::create(files.clone(), PATH, of()).unwrap());
+    let older = part(&files, ".block").remove(0);
+    let bytes = files.content(&older).unwrap();
+    OfTiered::open(files.clone(), PATH, of()).unwrap().clear(Durably::Store).unwrap();
+    write(100, OfTiered::open(files.clone(), PATH, of()).unwrap());
+    assert_eq!(part(&files, ".block"), [older.clone()], "a name that is used again");
+    assert!(try_open(&files).is_ok());
+    let files = with(&files, &older, &bytes);
+    let error = try_open(&files).map(drop).unwrap_err();
+    assert!(error.contains(name_of(&older)) && error.contains("older file of the same name"), "{error}");
+    let told = salvaged(&files).1;
+    assert!(told.iter().any(|finding| finding.found.contains("older file of the same name")), "{told:?}");
+}

@@ -368,6 +368,34 @@ fn flushes_on_a_full_disk_are_tried_ever_less_often() {
     assert!((15..60).contains(&attempts), "{attempts} files in ten minutes");
 }
 
+/// An open counts tombstones as dead, also those that hide something.
+#[test]
+fn tombstones_of_many_blocks_are_gathered_as_far_as_they_fit() {
+    let (files, clock) = (SimFs::new(["/data"]), clock());
+    let open = || open(&files, settings(Durability::Process, &clock));
+    let of = |key: u32| [&key.to_le_bytes()[..], &[b'k'; 900]].concat();
+    drop(create(&files, settings(Durability::Process, &clock)));
+    {
+        let store = open();
+        (0..200).for_each(|key| put(&store, &of(key), b""));
+        OnDisk::flush(&store).unwrap();
+    }
+    {
+        let store = open();
+        (0..200).for_each(|key| {
+            store.delete(&of(key), Durably::Store).unwrap();
+            run(&store, Chore::Flush);
+        });
+        OnDisk::flush(&store).unwrap();
+    }
+    let store = open();
+    run(&store, Chore::Merge);
+    (0..3).for_each(|_| compact(&store));
+    assert_eq!(store.stats().tier.unwrap().blocks, 0);
+    assert!((0..200).all(|key| store.get(&of(key)).unwrap().is_none()));
+    put(&store, b"key", b"value");
+}
+
 /// Reads many cold keys at once while a single block may be open.
 #[test]
 fn cold_keys_of_many_blocks_need_few_descriptors() {

@@ -15,16 +15,19 @@ pub enum Fault {
     Device,
     /// ENOSPC: no space left.
     Full,
+    /// EMFILE: too many files are open.
+    Descriptors,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Device, Self::Full];
+    pub const ALL: [Self; 3] = [Self::Device, Self::Full, Self::Descriptors];
 
     fn error(self) -> io::Error {
         io::Error::from_raw_os_error(match self {
             Self::Device => 5,
             Self::Full => 28,
+            Self::Descriptors => 24,
         })
     }
 }
