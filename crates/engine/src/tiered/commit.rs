@@ -118,6 +118,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Writes the records of a batch, which nobody sees yet.
     fn stage_all<'a>(&self, here: &Here<'_, M>, drafts: Vec<Draft<'a>>) -> Result<Vec<Step<'a>>, Stuck> {
+        self.check_fits(here, &drafts)?;
         let mut olds = Vec::with_capacity(drafts.len());
         for draft in &drafts {
             let probe = self.probe(draft.key);
@@ -137,6 +138,18 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             }
         }
         Ok(steps)
+    }
+
+    /// Refuses a batch whose records have no room in DRAM at once, even if nothing else was there.
+    fn check_fits(&self, here: &Here<'_, M>, drafts: &[Draft<'_>]) -> Result<(), WriteError> {
+        let space = here.space();
+        let size = |draft: &Draft<'_>| match draft.content {
+            Content::Put { value, .. } if value.len() >= self.large_from() => 0,
+            _ => New::small(*draft).shape(draft.key.len()).size(),
+        };
+        let bytes: usize = drafts.iter().map(size).sum();
+        let most = space.pages().1 * space.page_bytes();
+        if bytes <= most { Ok(()) } else { Err(here.memory.is_full()) }
     }
 
     fn stage_step<'a>(

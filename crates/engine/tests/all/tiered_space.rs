@@ -396,6 +396,18 @@ fn tombstones_of_many_blocks_are_gathered_as_far_as_they_fit() {
     put(&store, b"key", b"value");
 }
 
+#[test]
+fn batch_larger_than_dram_is_refused_at_once() {
+    let store = create(&SimFs::new(["/data"]), settings(Durability::Process, &clock()));
+    let keys: Vec<[u8; 4]> = (0..2000u32).map(u32::to_le_bytes).collect();
+    let write = |key| Write { key, what: WriteKind::Put { value: &[1; 900], expires_at: None } };
+    let writes: Vec<Write<'_>> = keys.iter().map(|key| write(&key[..])).collect();
+    let refused = store.commit(&writes, &[], Durably::Store).unwrap_err();
+    assert!(matches!(refused, WriteError::DramFull { .. }), "{refused}");
+    assert_eq!(store.stats().tier.unwrap().stalls, 0);
+    store.commit(&writes[..10], &[], Durably::Store).unwrap();
+}
+
 /// Reads many cold keys at once while a single block may be open.
 #[test]
 fn cold_keys_of_many_blocks_need_few_descriptors() {
