@@ -53,6 +53,10 @@ pub trait Keyspace {
     /// last answer counts.
     fn modify(&mut self, key: &[u8], change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome;
 
+    /// Appends to a value, or creates it, unless it would have more than `longest` bytes. Returns
+    /// how long it then is.
+    fn append(&mut self, key: &[u8], tail: &[u8], longest: usize) -> Result<Option<usize>, Failure>;
+
     /// Writes one key.
     fn put(&mut self, put: Put<'_>) -> Outcome;
 
@@ -121,6 +125,9 @@ pub trait Keyspace {
 
     /// Whether it shows writes that no other client sees.
     fn is_transaction(&self) -> bool;
+
+    /// Bytes of memory that it takes until its transaction ends, about.
+    fn held_bytes(&self) -> usize;
 }
 
 /// Runs `body` with the keys of another database.
@@ -213,6 +220,19 @@ impl Keyspace for StoreKeyspace<'_> {
         Ok(self.0.modify(key, |entry| (change(entry.map(Found::from)), ()))?)
     }
 
+    fn append(&mut self, key: &[u8], tail: &[u8], longest: usize) -> Result<Option<usize>, Failure> {
+        let mut len = None;
+        self.modify(key, &mut |found| {
+            let (value, expires_at) = found.map_or((&[][..], None), |found| (found.value, found.expires_at));
+            len = value.len().checked_add(tail.len()).filter(|len| *len <= longest);
+            match len {
+                Some(_) => Change::Put { value: [value, tail].concat(), expires_at },
+                None => Change::Keep,
+            }
+        })?;
+        Ok(len)
+    }
+
     fn put(&mut self, put: Put<'_>) -> Outcome {
         Ok(self.0.put_with(put.key, put.value, PutOptions::new().expires_at(put.expires_at))?)
     }
@@ -292,6 +312,10 @@ impl Keyspace for StoreKeyspace<'_> {
 
     fn is_transaction(&self) -> bool {
         false
+    }
+
+    fn held_bytes(&self) -> usize {
+        0
     }
 }
 
@@ -393,6 +417,12 @@ impl Keyspace for Overlay<'_, '_> {
         }
         self.touch(key);
         Ok(self.transaction.modify(key, |entry| (change(entry.map(Found::from)), ()))?)
+    }
+
+    fn append(&mut self, key: &[u8], tail: &[u8], longest: usize) -> Result<Option<usize>, Failure> {
+        check_key(key)?;
+        self.touch(key);
+        Ok(self.transaction.append(key, tail, longest)?)
     }
 
     fn put(&mut self, put: Put<'_>) -> Outcome {
@@ -525,5 +555,9 @@ impl Keyspace for Overlay<'_, '_> {
 
     fn is_transaction(&self) -> bool {
         true
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.transaction.held_bytes()
     }
 }

@@ -49,7 +49,7 @@ mod watch;
 
 pub use batch::Batch;
 pub use bounds::{KeyRange, OwnedRange, prefix_range};
-pub use clock::SystemClock;
+pub use clock::{SystemClock, at_instant};
 pub use error::{CloseError, GrowError, IncrementError, OpenError};
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;

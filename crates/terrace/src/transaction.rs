@@ -38,11 +38,18 @@ pub struct Transaction<'t> {
     aborted: bool,
     /// What was written before, in the attempt so far: see [`Transaction::begin_attempt`].
     undo: Option<Vec<Undo>>,
+    /// See [`Transaction::held_bytes`].
+    held: usize,
 }
+
+/// Bytes that a key takes beside itself and its value, about.
+const PER_KEY: usize = 64;
 
 /// What undoes a write of a transaction.
 enum Undo {
     Key(Vec<u8>, Option<Written>),
+    /// The value was so long before something was appended to it.
+    Append(Vec<u8>, usize),
     Clear(Writes, bool),
 }
 
@@ -70,7 +77,14 @@ impl<'t> Transaction<'t> {
             aborted: false,
             more: Cell::new(None),
             undo: None,
+            held: 0,
         }
+    }
+
+    /// Bytes of memory that the transaction takes until it ends, about: for what it has written,
+    /// and for the keys that it has read.
+    pub fn held_bytes(&self) -> usize {
+        self.held
     }
 
     /// Keeps what is needed to undo the writes from here on, until [`Transaction::end_attempt`].
@@ -81,12 +95,32 @@ impl<'t> Transaction<'t> {
 
     /// Ends an attempt; undoes its writes if it has failed. What it has read still counts.
     pub fn end_attempt(&mut self, failed: bool) {
-        for undo in self.undo.take().into_iter().flatten().rev().filter(|_| failed) {
-            match undo {
-                Undo::Key(key, Some(written)) => _ = self.written.insert(key, written),
-                Undo::Key(key, None) => _ = self.written.remove(&key),
-                Undo::Clear(written, cleared) => (self.written, self.cleared) = (written, cleared),
-            }
+        let attempt = self.undo.take().unwrap_or_default();
+        if !failed {
+            self.held -= attempt.iter().map(Undo::bytes).sum::<usize>();
+        }
+        for undo in attempt.into_iter().rev().filter(|_| failed) {
+            let ended = match undo {
+                Undo::Key(key, Some(written)) => {
+                    let len = key.len();
+                    self.written.insert(key, written).map(|ended| ended.bytes(len))
+                }
+                Undo::Key(key, None) => self.written.remove(&key).map(|ended| ended.bytes(key.len())),
+                Undo::Append(key, len) => match self.written.get_mut(&key) {
+                    Some(Written::Put { value, .. }) => {
+                        let more = value.len() - len;
+                        value.truncate(len);
+                        Some(more)
+                    }
+                    _ => None,
+                },
+                Undo::Clear(written, cleared) => {
+                    let ended = std::mem::replace(&mut self.written, written);
+                    self.cleared = cleared;
+                    Some(bytes_of(&ended))
+                }
+            };
+            self.held -= ended.unwrap_or(0);
             self.more.set(None);
         }
     }
@@ -120,7 +154,10 @@ impl<'t> Transaction<'t> {
         let token = value.as_ref().map(Value::token);
         match self.read.get(key) {
             Some(earlier) => self.torn |= *earlier != token,
-            None => drop(self.read.insert(key.to_vec(), token)),
+            None => {
+                self.held += key.len() + PER_KEY;
+                self.read.insert(key.to_vec(), token);
+            }
         }
         Ok(value)
     }
@@ -142,6 +179,7 @@ impl<'t> Transaction<'t> {
             Change::Remove if is_there => self.write(key, Written::Removed),
             Change::Expire(at) if is_there => {
                 if let (Some(undo), Some(before)) = (&mut self.undo, self.written.get(key)) {
+                    self.held += before.bytes(key.len());
                     undo.push(Undo::Key(key.to_vec(), Some(before.clone())));
                 }
                 match self.written.get_mut(key) {
@@ -182,9 +220,49 @@ impl<'t> Transaction<'t> {
             self.more
                 .set(Some(more - self.adds(key, self.written.get(key)) + self.adds(key, Some(&written))));
         }
+        self.held += written.bytes(key.len());
         let before = self.written.insert(key.to_vec(), written);
-        if let Some(undo) = &mut self.undo {
-            undo.push(Undo::Key(key.to_vec(), before));
+        match &mut self.undo {
+            Some(undo) => undo.push(Undo::Key(key.to_vec(), before)),
+            None => self.held -= before.map_or(0, |before| before.bytes(key.len())),
+        }
+    }
+
+    /// Appends to the value of `key`, or creates it, unless it would have more than `longest` bytes.
+    /// Returns how long it then is. Many of these take as long as what they append, together.
+    pub fn append(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        tail: impl AsRef<[u8]>,
+        longest: usize,
+    ) -> Result<Option<usize>, WriteError> {
+        let (key, tail) = (key.as_ref(), tail.as_ref());
+        let now_ms = self.engine.now_ms();
+        match self.written.get_mut(key) {
+            Some(Written::Put { value, expires_at }) if expires_at.is_none_or(|at| at > now_ms) => {
+                let before = value.len();
+                let Some(len) = before.checked_add(tail.len()).filter(|len| *len <= longest) else {
+                    return Ok(None);
+                };
+                value.extend_from_slice(tail);
+                if let Err(error) = self.engine.check_put(key, value) {
+                    value.truncate(before);
+                    return Err(error);
+                }
+                self.held += tail.len();
+                if let Some(undo) = &mut self.undo {
+                    undo.push(Undo::Append(key.to_vec(), before));
+                }
+                Ok(Some(len))
+            }
+            _ => self.modify(key, |entry| {
+                let (value, expires_at) =
+                    entry.map_or((&[][..], None), |entry| (entry.value, entry.expires_at));
+                match value.len().checked_add(tail.len()).filter(|len| *len <= longest) {
+                    Some(len) => (Change::Put { value: [value, tail].concat(), expires_at }, Some(len)),
+                    None => (Change::Keep, None),
+                }
+            }),
         }
     }
 
@@ -269,8 +347,9 @@ impl<'t> Transaction<'t> {
     /// Removes every key.
     pub fn clear(&mut self) -> Result<(), WriteError> {
         let before = std::mem::take(&mut self.written);
-        if let Some(undo) = &mut self.undo {
-            undo.push(Undo::Clear(before, self.cleared));
+        match &mut self.undo {
+            Some(undo) => undo.push(Undo::Clear(before, self.cleared)),
+            None => self.held -= bytes_of(&before),
         }
         self.cleared = true;
         self.more.set(None);
@@ -363,7 +442,29 @@ impl<'t> Transaction<'t> {
     }
 }
 
+/// Bytes of memory of writes, about.
+fn bytes_of(writes: &Writes) -> usize {
+    writes.iter().map(|(key, written)| written.bytes(key.len())).sum()
+}
+
+impl Undo {
+    /// Bytes of memory that it keeps from being given back, about.
+    fn bytes(&self) -> usize {
+        match self {
+            Undo::Key(key, before) => before.as_ref().map_or(0, |before| before.bytes(key.len())),
+            Undo::Append(..) => 0,
+            Undo::Clear(before, _) => bytes_of(before),
+        }
+    }
+}
+
 impl Written {
+    /// Bytes of memory of the write to a key of this length, about.
+    fn bytes(&self, key: usize) -> usize {
+        let value = if let Self::Put { value, .. } = self { value.len() } else { 0 };
+        key + value + PER_KEY
+    }
+
     fn what(&self) -> WriteKind<'_> {
         match self {
             Self::Put { value, expires_at } => WriteKind::Put { value, expires_at: *expires_at },

@@ -1,6 +1,5 @@
 //! APPEND key value
 
-use terrace::Change;
 use terrace_protocol::Args;
 
 use super::*;
@@ -18,16 +17,7 @@ pub(super) static APPEND: Command = Command {
 fn append(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (key, tail) = (args.at(1), args.at(2));
     let longest = cx.shared.config.proto_max_bulk_len();
-    let len = cx.modify(key, |found| {
-        let Some(found) = found else {
-            return (Change::Put { value: tail.to_vec(), expires_at: None }, Some(tail.len()));
-        };
-        let len = found.value.len() + tail.len();
-        if len > longest {
-            return (Change::Keep, None);
-        }
-        (Change::Put { value: [found.value, tail].concat(), expires_at: found.expires_at }, Some(len))
-    })?;
+    let len = cx.keys.append(key, tail, longest)?;
     cx.reply.count(len.ok_or_else(|| Failure::too_long(longest))?);
     Ok(())
 }

@@ -119,6 +119,11 @@ impl Keyspace for Selected<'_> {
         self.inner.modify(&self.place.encode(key), change)
     }
 
+    fn append(&mut self, key: &[u8], tail: &[u8], longest: usize) -> Result<Option<usize>, Failure> {
+        self.begin_write()?;
+        self.inner.append(&self.place.encode(key), tail, longest)
+    }
+
     fn put(&mut self, put: Put<'_>) -> Outcome {
         self.begin_write()?;
         self.inner.put(Put { key: &self.place.encode(put.key), ..put })
@@ -254,5 +259,9 @@ impl Keyspace for Selected<'_> {
 
     fn is_transaction(&self) -> bool {
         self.inner.is_transaction()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.inner.held_bytes()
     }
 }
