@@ -28,6 +28,11 @@ impl<'a> Reply<'a> {
         self.out.len()
     }
 
+    /// What was written since this mark.
+    pub fn since(&self, mark: usize) -> &[u8] {
+        self.out.get(mark..).unwrap_or_default()
+    }
+
     /// Removes everything since `mark`.
     pub fn rewind(&mut self, mark: usize) {
         assert!(mark <= self.out.len(), "a mark behind the reply");

@@ -1,9 +1,16 @@
 //! The library `cmsgpack`: values of Lua as MessagePack.
 
+use std::rc::Rc;
+
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 use rmp::{Marker, encode};
 
-use crate::{bits::got, fault, resp::number_of};
+use crate::{
+    bits::got,
+    control::{Control, RESULTS_MOST},
+    fault,
+    resp::number_of,
+};
 
 /// Depth of tables from which on `nil` is packed in their place.
 const PACKED_DEPTH: usize = 16;
@@ -11,28 +18,39 @@ const PACKED_DEPTH: usize = 16;
 const UNPACKED_DEPTH: usize = 200;
 
 /// The table.
-pub(crate) fn table(lua: &Lua) -> mlua::Result<Table> {
+pub(crate) fn table(lua: &Lua, control: &Rc<Control>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    table.raw_set("pack", lua.create_function(pack)?)?;
-    table.raw_set("unpack", lua.create_function(|lua, text: Value| unpack(lua, &text, 0, 0))?)?;
-    table.raw_set("unpack_one", lua.create_function(unpack_one)?)?;
-    table.raw_set("unpack_limit", lua.create_function(unpack_limit)?)?;
+    let of = Rc::clone(control);
+    table.raw_set("pack", lua.create_function(move |lua, args| pack(lua, &args, &of))?)?;
+    let of = Rc::clone(control);
+    let all = move |lua: &Lua, text: Value| unpack(lua, &of, &text, 0, 0);
+    table.raw_set("unpack", lua.create_function(all)?)?;
+    let of = Rc::clone(control);
+    let one = move |lua: &Lua, (text, offset): (Value, Option<f64>)| {
+        unpack(lua, &of, &text, 1, offset_of(lua, offset)?)
+    };
+    table.raw_set("unpack_one", lua.create_function(one)?)?;
+    let of = Rc::clone(control);
+    let limited = move |lua: &Lua, (text, limit, offset)| unpack_limit(lua, &of, &text, limit, offset);
+    table.raw_set("unpack_limit", lua.create_function(limited)?)?;
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     table.raw_set("_DESCRIPTION", "MessagePack C implementation for Lua")?;
     Ok(table)
 }
 
-fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<LuaString> {
+fn pack(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<LuaString> {
     if args.is_empty() {
         return Err(fault::bad_argument(lua, 0, "pack", "MessagePack pack needs input."));
     }
     let mut packed = Vec::new();
-    args.iter().try_for_each(|value| put(&mut packed, value, 0))?;
+    args.iter().try_for_each(|value| put(control, &mut packed, value, 0))?;
     lua.create_string(packed)
 }
 
-fn put(packed: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Result<()> {
+fn put(control: &Control, packed: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Result<()> {
+    control.work(1).map_err(fault::stopped)?;
+    control.has_room(packed.len()).map_err(|()| fault::no_memory())?;
     // Writing to memory does not fail.
     let written = match value {
         Value::String(text) => {
@@ -44,7 +62,7 @@ fn put(packed: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Result<()> {
         Value::Boolean(value) => encode::write_bool(packed, *value).is_ok(),
         Value::Integer(integer) => encode::write_sint(packed, *integer).is_ok(),
         Value::Number(number) => put_float(packed, *number),
-        Value::Table(table) if depth < PACKED_DEPTH => return put_table(packed, table, depth),
+        Value::Table(table) if depth < PACKED_DEPTH => return put_table(control, packed, table, depth),
         _ => encode::write_nil(packed).is_ok(),
     };
     if written { Ok(()) } else { Err(fault::plain("ERR MessagePack cannot hold the value")) }
@@ -59,51 +77,51 @@ fn put_float(packed: &mut Vec<u8>, number: f64) -> bool {
     }
 }
 
-fn put_table(packed: &mut Vec<u8>, table: &Table, depth: usize) -> mlua::Result<()> {
-    let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-    if let Some(count) = array_length(table)? {
-        encode::write_array_len(packed, length(count)).map_err(mlua::Error::external)?;
+fn put_table(control: &Control, packed: &mut Vec<u8>, table: &Table, depth: usize) -> mlua::Result<()> {
+    let (count, is_array) = shape(table)?;
+    let length = u32::try_from(count).unwrap_or(u32::MAX);
+    if is_array {
+        encode::write_array_len(packed, length).map_err(mlua::Error::external)?;
         for nth in 1..=count {
-            put(packed, &table.raw_get::<Value>(nth)?, depth + 1)?;
+            put(control, packed, &table.raw_get::<Value>(nth)?, depth + 1)?;
         }
         return Ok(());
     }
-    let pairs = table.pairs::<Value, Value>().collect::<mlua::Result<Vec<_>>>()?;
-    encode::write_map_len(packed, length(pairs.len())).map_err(mlua::Error::external)?;
-    for (key, value) in pairs {
-        put(packed, &key, depth + 1)?;
-        put(packed, &value, depth + 1)?;
+    encode::write_map_len(packed, length).map_err(mlua::Error::external)?;
+    for pair in table.pairs::<Value, Value>() {
+        let (key, value) = pair?;
+        put(control, packed, &key, depth + 1)?;
+        put(control, packed, &value, depth + 1)?;
     }
     Ok(())
 }
 
-/// The length of a table whose keys are exactly 1 to a number.
-fn array_length(table: &Table) -> mlua::Result<Option<usize>> {
-    let (mut count, mut most) = (0, 0.0);
+/// The number of pairs of a table, and whether its keys are exactly 1 to that number.
+fn shape(table: &Table) -> mlua::Result<(usize, bool)> {
+    let (mut count, mut most, mut are_places) = (0, 0.0, true);
     for pair in table.pairs::<Value, Value>() {
         match number_of(&pair?.0) {
             Some(key) if key >= 1.0 && key.fract() == 0.0 => most = key.max(most),
-            _ => return Ok(None),
+            _ => are_places = false,
         }
         count += 1;
     }
-    Ok((most == count as f64).then_some(count))
-}
-
-fn unpack_one(lua: &Lua, (text, offset): (Value, Option<f64>)) -> mlua::Result<MultiValue> {
-    unpack(lua, &text, 1, offset_of(lua, offset)?)
+    Ok((count, are_places && most == count as f64))
 }
 
 fn unpack_limit(
     lua: &Lua,
-    (text, limit, offset): (Value, Option<f64>, Option<f64>),
+    control: &Control,
+    text: &Value,
+    limit: Option<f64>,
+    offset: Option<f64>,
 ) -> mlua::Result<MultiValue> {
     let limit = limit.ok_or_else(|| fault::bad_argument(lua, 2, "unpack_limit", "number expected"))?;
     if limit < 0.0 {
         let text = format!("Invalid request to unpack with offset of 0 and limit of {limit}.");
         return Err(fault::at_call(lua, &text));
     }
-    unpack(lua, &text, limit as usize, offset_of(lua, offset)?)
+    unpack(lua, control, text, limit as usize, offset_of(lua, offset)?)
 }
 
 fn offset_of(lua: &Lua, offset: Option<f64>) -> mlua::Result<usize> {
@@ -118,7 +136,13 @@ fn offset_of(lua: &Lua, offset: Option<f64>) -> mlua::Result<usize> {
 
 /// The values in a text from `offset` on: all of them, or up to `limit` and before them where to go
 /// on, -1 at the end.
-fn unpack(lua: &Lua, text: &Value, limit: usize, offset: usize) -> mlua::Result<MultiValue> {
+fn unpack(
+    lua: &Lua,
+    control: &Control,
+    text: &Value,
+    limit: usize,
+    offset: usize,
+) -> mlua::Result<MultiValue> {
     let why = || format!("string expected, got {}", got(text));
     let text =
         lua.coerce_string(text.clone())?.ok_or_else(|| fault::bad_argument(lua, 1, "unpack", &why()))?;
@@ -130,7 +154,10 @@ fn unpack(lua: &Lua, text: &Value, limit: usize, offset: usize) -> mlua::Result<
     let mut rest = &text[offset..];
     let mut values = Vec::new();
     while !rest.is_empty() && (limit == 0 || values.len() < limit) {
-        values.push(Unpacking { lua, rest: &mut rest }.value(0)?);
+        if values.len() == RESULTS_MOST {
+            return Err(fault::at_call(lua, "too many results to unpack"));
+        }
+        values.push(Unpacking { lua, control, rest: &mut rest }.value(0)?);
     }
     if limit > 0 {
         let next = if rest.is_empty() { -1.0 } else { (text.len() - rest.len()) as f64 };
@@ -141,6 +168,7 @@ fn unpack(lua: &Lua, text: &Value, limit: usize, offset: usize) -> mlua::Result<
 
 struct Unpacking<'a, 'r> {
     lua: &'a Lua,
+    control: &'a Control,
     rest: &'r mut &'a [u8],
 }
 
@@ -149,6 +177,7 @@ impl<'a> Unpacking<'a, '_> {
         if depth > UNPACKED_DEPTH {
             return Err(self.bad());
         }
+        self.control.work(1).map_err(fault::stopped)?;
         let [marker] = self.word::<1>()?;
         Ok(match Marker::from_u8(marker) {
             Marker::Null => Value::Nil,

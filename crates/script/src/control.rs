@@ -1,8 +1,7 @@
 //! What ends a run before its script does: a limit, or a word from another thread.
 //!
 //! A hook of Lua's looks every [`STEP`] instructions. It does not run inside a function written in
-//! C, so one call of `string.find` with a pattern that backtracks, or of `table.sort`, can take as
-//! long as it wants.
+//! C, so the functions that can take long are written anew: they count their work as instructions.
 
 use std::{
     cell::{Cell, RefCell},
@@ -37,9 +36,18 @@ pub struct Limits {
     pub memory: usize,
     /// Instructions.
     pub instructions: u64,
-    /// Instructions after which the host wants to run the script elsewhere.
+    /// Instructions after which the host wants to run the script elsewhere. It then wants so, too,
+    /// if the run takes more than [`SOON_MS`] or [`SOON_BYTES`].
     pub budget: u64,
 }
+
+/// Maximum number of results of a function of ours: Lua's stack has 8,000 places for a function, and
+/// `mlua` has as many for values that functions hold.
+pub(crate) const RESULTS_MOST: usize = 7000;
+/// Milliseconds of a run with a budget.
+const SOON_MS: u64 = 20;
+/// Bytes of memory of a run with a budget. So no single instruction of Lua takes long.
+pub(crate) const SOON_BYTES: usize = 4 << 20;
 
 /// Ends a run from another thread.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +80,9 @@ impl StopFlag {
 pub(crate) struct Control {
     stop: Cell<Option<Stop>>,
     executed: Cell<u64>,
+    /// What was executed when it was last looked whether the run has to end.
+    looked: Cell<u64>,
+    began_ms: Cell<u64>,
     limits: Cell<Limits>,
     flag: RefCell<StopFlag>,
     /// Whether replies of commands come in RESP3.
@@ -83,30 +94,62 @@ impl Control {
     pub(crate) fn begin(&self, limits: Limits, flag: &StopFlag) {
         self.stop.set(flag.read());
         self.executed.set(0);
+        self.looked.set(0);
+        self.began_ms.set(if limits.budget > 0 { coarse_ms() } else { 0 });
         self.limits.set(limits);
         self.flag.replace(flag.clone());
         self.resp3.set(false);
     }
 
-    /// Counts instructions. Returns whether the run has to end.
+    /// Counts the instructions between two looks. Returns whether the run has to end.
     pub(crate) fn tick(&self) -> Option<Stop> {
-        let executed = self.executed.get() + u64::from(STEP);
-        self.executed.set(executed);
+        self.executed.set(self.executed.get().saturating_add(u64::from(STEP)));
+        self.look()
+    }
+
+    /// Counts the work of a function as so many instructions. Fails if the run has to end.
+    pub(crate) fn work(&self, instructions: u64) -> Result<(), Stop> {
+        self.executed.set(self.executed.get().saturating_add(instructions));
+        if self.executed.get() - self.looked.get() < u64::from(STEP) {
+            return Ok(());
+        }
+        self.look().map_or(Ok(()), Err)
+    }
+
+    fn look(&self) -> Option<Stop> {
+        let executed = self.executed.get();
+        self.looked.set(executed);
         let Limits { budget, instructions, .. } = self.limits.get();
         let over = |limit: u64| limit > 0 && executed >= limit;
         let found = match () {
             () if self.stop.get().is_some() => self.stop.get(),
             () if over(budget) => Some(Stop::OverBudget),
             () if over(instructions) => Some(Stop::OverLimit),
+            () if budget > 0 && coarse_ms().saturating_sub(self.began_ms.get()) > SOON_MS => {
+                Some(Stop::OverBudget)
+            }
             () => self.flag.borrow().read(),
         };
         self.stop.set(found);
         found
     }
 
-    /// Counts a command as so many instructions.
-    pub(crate) fn charge(&self, instructions: u64) {
-        self.executed.set(self.executed.get() + instructions);
+    /// Whether a function may make so many bytes outside of the state's memory.
+    pub(crate) fn has_room(&self, bytes: usize) -> Result<(), ()> {
+        let Limits { memory, budget, .. } = self.limits.get();
+        let most = if budget > 0 { SOON_BYTES } else { memory };
+        if most == 0 || bytes <= most {
+            return Ok(());
+        }
+        self.out_of_memory();
+        Err(())
+    }
+
+    /// A script with a budget that has run out of memory has more elsewhere.
+    pub(crate) fn out_of_memory(&self) {
+        if self.limits.get().budget > 0 && self.stop.get().is_none() {
+            self.stop.set(Some(Stop::OverBudget));
+        }
     }
 
     pub(crate) fn stop(&self, why: Stop) {
@@ -121,4 +164,10 @@ impl Control {
     pub(crate) fn limits(&self) -> Limits {
         self.limits.get()
     }
+}
+
+/// Milliseconds on a monotonic clock that is cheap.
+fn coarse_ms() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000
 }

@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use mlua::{Error, Lua, Table, Value};
+use mlua::{Error, Lua, Table, Value, debug::Debug};
+
+use crate::control::Stop;
 
 /// An error of a library, of a command, or the end of a run.
 #[derive(Debug)]
@@ -23,14 +25,57 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// An error of a library function, with the place of its call in front.
-pub(crate) fn at_call(lua: &Lua, text: &str) -> Error {
-    let place = lua.inspect_stack(1, |frame| {
+/// The name of the sandbox's code.
+pub(crate) const SANDBOX: &str = "=sandbox";
+/// How errors of Lua's begin that have happened in the sandbox's code.
+const IN_SANDBOX: &str = "sandbox:";
+
+/// The place of the script's code that runs at this level of the stack, or that has called the
+/// sandbox's code there, as `name:line: `; none if that is a function in C.
+pub(crate) fn place(lua: &Lua, level: usize) -> String {
+    let read = |frame: &Debug<'_>| {
         let source = frame.source();
         let name = source.short_src.as_deref().unwrap_or_default();
-        frame.current_line().map_or(String::new(), |line| format!("{name}:{line}: "))
-    });
-    plain(&format!("{}{text}", place.unwrap_or_default()))
+        let line = frame.current_line();
+        let place = line.map_or(String::new(), |line| format!("{name}:{line}: "));
+        (source.source.as_deref() != Some(SANDBOX)).then_some(place)
+    };
+    (level..level + 4).map_while(|level| lua.inspect_stack(level, read)).flatten().next().unwrap_or_default()
+}
+
+/// A text of an error without the place in the sandbox at which it has happened.
+pub(crate) fn outside(text: &[u8]) -> Option<&[u8]> {
+    let line = text.strip_prefix(IN_SANDBOX.as_bytes())?;
+    line.get(line.iter().position(|byte| *byte == b' ')? + 1..)
+}
+
+/// An error of a library function, with the place of its call in front.
+pub(crate) fn at_call(lua: &Lua, text: &str) -> Error {
+    plain(&format!("{}{text}", place(lua, 1)))
+}
+
+/// The error of a function for which there is no memory.
+pub(crate) fn no_memory() -> Error {
+    plain(NO_MEMORY)
+}
+
+/// What Lua raises where there is no memory.
+pub(crate) const NO_MEMORY: &str = "not enough memory";
+
+/// The error that ends a run.
+pub(crate) fn stopped(stop: Stop) -> Error {
+    reply(text_of_stop(stop).as_bytes())
+}
+
+/// What a client is told of the end of a run.
+pub(crate) fn text_of_stop(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Killed => "ERR Script killed by user with SCRIPT KILL...",
+        Stop::ShutDown => "ERR the script was ended because the server stops",
+        Stop::OverBudget => "ERR the script was put off",
+        Stop::OverLimit => "ERR the script executed more instructions than script-instructions allows",
+        Stop::Abandoned => "ERR the script was given up",
+    }
 }
 
 /// The error of a wrong argument of a library function.
@@ -50,7 +95,14 @@ pub(crate) fn reply(text: &[u8]) -> Error {
 
 /// What a script sees of a value that was raised.
 pub(crate) fn seen(lua: &Lua, value: Value) -> mlua::Result<Value> {
-    let Value::Error(error) = value else { return Ok(value) };
+    let error = match value {
+        Value::Error(error) => error,
+        Value::String(text) => {
+            let outside = outside(&text.as_bytes()).map(<[u8]>::to_vec);
+            return Ok(Value::String(outside.map_or(Ok(text), |text| lua.create_string(text))?));
+        }
+        value => return Ok(value),
+    };
     match error.downcast_ref::<Raised>() {
         Some(Raised { text, as_table: false }) => lua.create_string(text).map(Value::String),
         Some(Raised { text, as_table: true }) => error_table(lua, text).map(Value::Table),
@@ -63,10 +115,11 @@ pub(crate) fn text_of(error: &Error) -> String {
     match error {
         Error::CallbackError { cause, .. } | Error::BadArgument { cause, .. } => text_of(cause),
         Error::WithContext { cause, .. } => text_of(cause),
-        Error::MemoryError(_) => "not enough memory".into(),
+        Error::MemoryError(_) => NO_MEMORY.into(),
         Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } => {
             text.split("\nstack traceback:").next().unwrap_or_default().into()
         }
+        Error::StackError => "too many arguments or results".into(),
         error => error.to_string(),
     }
 }

@@ -14,10 +14,12 @@ mod fault;
 mod host;
 mod machine;
 mod number;
+mod pattern;
 mod random;
 mod redis;
 mod resp;
 mod script;
+mod strings;
 mod structs;
 
 pub use control::{Limits, Stop, StopFlag};

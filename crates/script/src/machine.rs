@@ -16,28 +16,28 @@ use terrace_protocol::{Args, ArgsIter, Queue, Reply};
 
 use crate::{
     bits, cjson, cmsgpack,
-    control::{Control, Limits, STEP, Stop, StopFlag},
-    fault,
+    control::{Control, Limits, SOON_BYTES, STEP, Stop, StopFlag},
+    fault::{self, NO_MEMORY, SANDBOX, stopped, text_of_stop},
     host::{CallError, Host},
     random::{self, Random},
     redis,
     resp::{self, Encoded, Returned},
-    script::Script,
-    structs,
+    script::{self, Script},
+    strings, structs,
 };
 
 /// Scripts that a state keeps compiled.
 const COMPILED_MOST: usize = 512;
 /// What a command counts as, in instructions.
 const COMMAND: u64 = 100;
+/// Bytes of a command or of its reply that count as another one.
+const BYTES_PER_STEP: usize = 64;
 /// Bytes of memory from which on a state is given up after a run.
 const KEPT_BYTES: usize = 8 << 20;
 /// Bytes of arguments or of a reply that become values without a look at the limit of memory:
 /// `mlua` protects each allocation below a limit, which takes several times as long. Lua's own next
 /// allocation looks at it.
 const UNLIMITED: usize = 64 << 10;
-/// The name of the sandbox's code.
-const SANDBOX: &str = "=sandbox";
 /// Memory of a state before its first run, for Lua's own libraries.
 const MEMORY_LEAST: usize = 1 << 20;
 
@@ -53,7 +53,9 @@ pub struct Machine {
     globals: Table,
     redis: Table,
     run: Function,
-    compiled: RefCell<HashMap<String, Function>>,
+    /// Scripts that are compiled, by their names, and their functions.
+    compiled: RefCell<HashMap<String, usize>>,
+    functions: RefCell<Table>,
     is_spoilt: Cell<bool>,
 }
 
@@ -90,30 +92,46 @@ impl Machine {
 
     fn build() -> mlua::Result<Machine> {
         let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, LuaOptions::new())?;
-        let (control, random, json) = (Rc::default(), Rc::new(Random::default()), cjson::Settings::default());
+        let control: Rc<Control> = Rc::default();
+        let (random, json) = (Rc::new(Random::new()), cjson::Settings::new(&control));
         let redis = redis::table(&lua, &control)?;
         let ours = lua.create_table()?;
         ours.raw_set("redis", &redis)?;
         ours.raw_set("cjson", cjson::table(&lua, &json)?)?;
-        ours.raw_set("cmsgpack", cmsgpack::table(&lua)?)?;
-        ours.raw_set("struct", structs::table(&lua)?)?;
+        ours.raw_set("cmsgpack", cmsgpack::table(&lua, &control)?)?;
+        ours.raw_set("struct", structs::table(&lua, &control)?)?;
         ours.raw_set("bit", bits::table(&lua)?)?;
         ours.raw_set("os", clock(&lua)?)?;
         add_helpers(&lua, &ours, &control, &random)?;
         let sandbox = lua.load(include_str!("sandbox.lua")).set_name(SANDBOX).set_mode(ChunkMode::Text);
         let (environment, globals, run): (Table, Table, Function) = sandbox.call(&ours)?;
         let scope = environment.clone();
-        let compile = move |lua: &Lua, (text, name): (LuaString, Option<LuaString>)| {
-            load(lua, &text.as_bytes(), name.as_ref(), &scope)
+        let of = Rc::clone(&control);
+        let compile = move |lua: &Lua, (text, name): (Value, Value)| {
+            let text = structs::text(lua, "loadstring", 1, &text)?;
+            let name = if name.is_nil() { None } else { Some(structs::text(lua, "loadstring", 2, &name)?) };
+            load(lua, &text.as_bytes(), name.as_ref(), (&scope, &of))
         };
         ours.raw_set("compile", lua.create_function(compile)?)?;
         let of = Rc::clone(&control);
         lua.set_global_hook(HookTriggers::new().every_nth_instruction(STEP), move |_, _| {
             of.tick().map_or(Ok(VmState::Continue), |stop| Err(stopped(stop)))
         })?;
-        let compiled = RefCell::default();
+        let (compiled, functions) = (RefCell::default(), RefCell::new(lua.create_table()?));
         let is_spoilt = Cell::new(false);
-        Ok(Machine { lua, control, random, json, environment, globals, redis, run, compiled, is_spoilt })
+        Ok(Machine {
+            lua,
+            control,
+            random,
+            json,
+            environment,
+            globals,
+            redis,
+            run,
+            compiled,
+            functions,
+            is_spoilt,
+        })
     }
 
     /// Whether the state is to be given up: it has taken much memory, or a script has changed it.
@@ -121,26 +139,57 @@ impl Machine {
         self.is_spoilt.get() || self.lua.used_memory() > KEPT_BYTES
     }
 
-    /// Compiles a script, unless it is. The error is a reply.
-    pub fn compile(&self, script: &Script) -> Result<(), Box<[u8]>> {
-        self.function(script).map(|_| ())
+    /// Bytes of memory in use.
+    pub fn used_memory(&self) -> usize {
+        self.lua.used_memory()
     }
 
-    fn function(&self, script: &Script) -> Result<Function, Box<[u8]>> {
-        if let Some(function) = self.compiled.borrow().get(&script.sha) {
-            return Ok(function.clone());
+    /// Whether a script is compiled.
+    pub fn has(&self, script: &Script) -> bool {
+        self.compiled.borrow().contains_key(&script.sha)
+    }
+
+    /// Compiles a script, unless it is. The error is a reply.
+    pub fn compile(&self, script: &Script, limits: Limits) -> Result<(), Box<[u8]>> {
+        self.function(script, limits).map(|_| ())
+    }
+
+    fn function(&self, script: &Script, limits: Limits) -> Result<Function, Box<[u8]>> {
+        let mut compiled = self.compiled.borrow_mut();
+        let found = compiled.get(&script.sha).map(|place| self.functions.borrow().raw_get(*place));
+        if let Some(Ok(function)) = found {
+            return Ok(function);
         }
-        let chunk = self.lua.load(script.code()).set_name("@user_script").set_mode(ChunkMode::Text);
-        let function = chunk.set_environment(self.environment.clone()).into_function().map_err(|error| {
+        let done = self.limit_memory(self.limit(limits)).and_then(|()| {
+            let chunk = self.lua.load(script.code()).set_name("@user_script").set_mode(ChunkMode::Text);
+            let function = chunk.set_environment(self.environment.clone()).into_function()?;
+            if compiled.len() >= COMPILED_MOST {
+                compiled.clear();
+                self.functions.replace(self.lua.create_table()?);
+            }
+            self.functions.borrow().raw_set(compiled.len() + 1, &function)?;
+            Ok(function)
+        });
+        let done = self.limit_memory(0).and(done);
+        let function = done.map_err(|error| {
             let text = format!("ERR Error compiling script (new function): {}", fault::text_of(&error));
             text.into_bytes().into_boxed_slice()
         })?;
-        let mut compiled = self.compiled.borrow_mut();
-        if compiled.len() >= COMPILED_MOST {
-            compiled.clear();
-        }
-        compiled.insert(script.sha.clone(), function.clone());
+        let place = compiled.len() + 1;
+        compiled.insert(script.sha.clone(), place);
         Ok(function)
+    }
+
+    /// The limit of memory of a run, of which some is in use.
+    fn limit(&self, limits: Limits) -> usize {
+        let limit = if limits.memory == 0 { 0 } else { limits.memory.max(MEMORY_LEAST) };
+        match limits.budget {
+            0 => limit,
+            _ => match self.lua.used_memory() + SOON_BYTES {
+                soon if limit == 0 => soon,
+                soon => soon.min(limit),
+            },
+        }
     }
 
     /// Runs a script from its beginning, and writes its reply.
@@ -151,19 +200,23 @@ impl Machine {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Result<(), Ended> {
-        let body = self.function(script).map_err(Ended::Failed)?;
-        let mark = reply.mark();
         let limits = run.limits;
-        let limit = if limits.memory == 0 { 0 } else { limits.memory.max(MEMORY_LEAST) };
+        let body = self.function(script, limits).map_err(Ended::Failed)?;
+        let (mark, limit) = (reply.mark(), self.limit(limits));
         self.control.begin(limits, run.flag);
         let is_large = run.args.bytes() > UNLIMITED;
         let done = self
             .limit_memory(if is_large { limit } else { 0 })
             .and_then(|()| self.begin(run))
             .and_then(|()| self.execute(&body, host, limit));
+        match &done {
+            Ok(Err(Value::String(text))) if text == NO_MEMORY => self.control.out_of_memory(),
+            Err(error) if fault::text_of(error) == NO_MEMORY => self.control.out_of_memory(),
+            _ => {}
+        }
         let ended = match done {
             _ if self.control.stopped().is_some() => Err(self.ended(script, Value::Nil)),
-            Ok(Ok(value)) => self.encode(&value, reply).map_err(|text| Ended::Failed(text.as_bytes().into())),
+            Ok(Ok(value)) => self.encode(script, &value, reply),
             Ok(Err(raised)) => Err(self.ended(script, raised)),
             Err(error) => Err(Ended::Failed(format!("ERR {}", fault::text_of(&error)).into_bytes().into())),
         };
@@ -176,7 +229,7 @@ impl Machine {
     }
 
     fn begin(&self, run: Run<'_>) -> mlua::Result<()> {
-        self.random.seed(0);
+        self.random.begin();
         self.json.reset();
         let fill = |texts: Take<ArgsIter<'_>>| {
             let table = self.lua.create_table()?;
@@ -199,14 +252,14 @@ impl Machine {
         let calls = RefCell::new(Calls { host, queue: Queue::default(), reply: Vec::new(), limit });
         self.lua.scope(|scope| {
             let call = |lua: &Lua, args: MultiValue| {
-                calls.borrow_mut().call(lua, &args, &self.control)?.map_err(|text| fault::reply(&text))
+                calls.borrow_mut().call(lua, args, &self.control)?.map_err(|text| fault::reply(&text))
             };
             let pcall =
-                |lua: &Lua, args: MultiValue| match calls.borrow_mut().call(lua, &args, &self.control)? {
+                |lua: &Lua, args: MultiValue| match calls.borrow_mut().call(lua, args, &self.control)? {
                     Ok(value) => Ok(value),
                     Err(text) => fault::error_table(lua, &text).map(Value::Table),
                 };
-            let check = |_: &Lua, args: MultiValue| calls.borrow_mut().knows(&args);
+            let check = |_: &Lua, args: MultiValue| calls.borrow_mut().knows(args, &self.control);
             self.redis.raw_set("call", scope.create_function(call)?)?;
             self.redis.raw_set("pcall", scope.create_function(pcall)?)?;
             self.redis.raw_set("acl_check_cmd", scope.create_function(check)?)?;
@@ -220,12 +273,20 @@ impl Machine {
         })
     }
 
-    fn encode(&self, value: &Value, reply: &mut Reply<'_>) -> Result<(), &'static str> {
-        let most = match self.control.limits().memory {
+    fn encode(&self, script: &Script, value: &Value, reply: &mut Reply<'_>) -> Result<(), Ended> {
+        let Limits { memory, budget, .. } = self.control.limits();
+        let most = match if budget > 0 { SOON_BYTES } else { memory } {
             0 => usize::MAX,
             memory => reply.mark().saturating_add(memory),
         };
-        Returned { reply, resp3: self.control.resp3.get(), most }.value(value, 0)
+        let resp3 = self.control.resp3.get();
+        match (Returned { reply, resp3, most }.value(value, 0)) {
+            Err(resp::TOO_LONG) if budget > 0 => {
+                self.control.out_of_memory();
+                Err(self.ended(script, Value::Nil))
+            }
+            done => done.map_err(|text| Ended::Failed(text.as_bytes().into())),
+        }
     }
 
     /// Gives back what the run has left.
@@ -246,7 +307,7 @@ impl Machine {
         if let Some(stop) = self.control.stopped() {
             return Ended::Stopped(
                 stop,
-                format!("{} script: {}", text_of(stop), script.sha).into_bytes().into(),
+                format!("{} script: {}", text_of_stop(stop), script.sha).into_bytes().into(),
             );
         }
         let Value::Table(table) = raised else {
@@ -282,23 +343,26 @@ impl Calls<'_> {
     fn call(
         &mut self,
         lua: &Lua,
-        args: &MultiValue,
+        args: MultiValue,
         control: &Control,
     ) -> mlua::Result<Result<Value, Box<[u8]>>> {
-        control.charge(COMMAND);
-        if let Err(text) = self.queue(args) {
+        if let Err(text) = self.queue(args, control)? {
             return Ok(Err(text.as_bytes().into()));
         }
         let Calls { host, queue, reply, limit } = self;
         let Some(args) = queue.iter().next() else { return Ok(Err(NO_ARGUMENT.as_bytes().into())) };
+        control.work(COMMAND + (args.bytes() / BYTES_PER_STEP) as u64).map_err(stopped)?;
         reply.clear();
         match host.call(args, control.resp3.get(), reply) {
-            Ok(()) => match value_of(lua, reply, *limit)? {
-                Value::Table(table) if reply.starts_with(b"-") => {
-                    Ok(Err(table.raw_get::<LuaString>("err")?.as_bytes().as_ref().into()))
+            Ok(()) => {
+                control.work((reply.len() / BYTES_PER_STEP) as u64).map_err(stopped)?;
+                match value_of(lua, reply, *limit)? {
+                    Value::Table(table) if reply.starts_with(b"-") => {
+                        Ok(Err(table.raw_get::<LuaString>("err")?.as_bytes().as_ref().into()))
+                    }
+                    value => Ok(Ok(value)),
                 }
-                value => Ok(Ok(value)),
-            },
+            }
             Err(CallError::Failed(text)) => Ok(Err(text)),
             Err(CallError::Abandon) => {
                 control.stop(Stop::Abandoned);
@@ -307,23 +371,33 @@ impl Calls<'_> {
         }
     }
 
-    fn queue(&mut self, args: &MultiValue) -> Result<(), &'static str> {
+    fn queue(&mut self, args: MultiValue, control: &Control) -> mlua::Result<Result<(), &'static str>> {
         self.queue = Queue::default();
         if args.is_empty() {
-            return Err(NO_ARGUMENT);
+            return Ok(Err(NO_ARGUMENT));
         }
+        let mut bytes = 0;
         for arg in args {
+            let mut add = |text: &[u8]| {
+                bytes += text.len();
+                control.has_room(bytes).map_err(|()| fault::no_memory())?;
+                self.queue.add(text);
+                Ok::<(), Error>(())
+            };
             match arg {
-                Value::String(text) => self.queue.add(&text.as_bytes()),
-                arg => self.queue.add(&resp::argument(arg).ok_or(WRONG_ARGUMENT)?),
+                Value::String(text) => add(&text.as_bytes())?,
+                arg => match resp::argument(&arg) {
+                    Some(text) => add(&text)?,
+                    None => return Ok(Err(WRONG_ARGUMENT)),
+                },
             }
         }
         self.queue.end();
-        Ok(())
+        Ok(Ok(()))
     }
 
-    fn knows(&mut self, args: &MultiValue) -> mlua::Result<bool> {
-        let queued = self.queue(args);
+    fn knows(&mut self, args: MultiValue, control: &Control) -> mlua::Result<bool> {
+        let queued = self.queue(args, control)?;
         let known = queued.is_ok() && self.queue.iter().next().is_some_and(|args| self.host.knows(args));
         match (queued, known) {
             (Err(text), _) => Err(fault::reply(text.as_bytes())),
@@ -353,13 +427,34 @@ fn add_helpers(lua: &Lua, ours: &Table, control: &Rc<Control>, random: &Rc<Rando
     ours.raw_set("seen", lua.create_function(fault::seen)?)?;
     ours.raw_set("handle", lua.create_function(handle)?)?;
     let of = Rc::clone(control);
-    let check = move |_: &Lua, ()| of.stopped().map_or(Ok(()), |stop| Err(stopped(stop)));
+    let check = move |_: &Lua, error: Value| {
+        if matches!(error, Value::String(text) if text == NO_MEMORY) {
+            of.out_of_memory();
+        }
+        of.stopped().map_or(Ok(()), |stop| Err(stopped(stop)))
+    };
     ours.raw_set("check_stop", lua.create_function(check)?)?;
     let of = Rc::clone(control);
     ours.raw_set("is_stopped", lua.create_function(move |_, ()| Ok(of.stopped().is_some()))?)?;
+    let of = Rc::clone(control);
+    let work = move |_: &Lua, count: f64| of.work(count as u64).map_err(stopped);
+    ours.raw_set("work", lua.create_function(work)?)?;
+    let of = Rc::clone(control);
+    let room = move |_: &Lua, bytes: f64| of.has_room(bytes as usize).map_err(|()| fault::no_memory());
+    ours.raw_set("room", lua.create_function(room)?)?;
+    ours.raw_set("bad_argument", lua.create_function(bad_argument)?)?;
     let of = Rc::clone(random);
     let install = move |lua: &Lua, math: Table| random::install(lua, &math, &of);
-    ours.raw_set("install_random", lua.create_function(install)?)
+    ours.raw_set("install_random", lua.create_function(install)?)?;
+    strings::install(lua, ours, control)
+}
+
+/// Raises the error of a wrong argument: "string expected, got nil".
+fn bad_argument(
+    lua: &Lua,
+    (nth, function, wanted, value): (usize, String, String, Value),
+) -> mlua::Result<()> {
+    Err(fault::bad_argument(lua, nth, &function, &format!("{wanted}, got {}", bits::got(&value))))
 }
 
 /// `os` with its one function.
@@ -379,8 +474,12 @@ fn load(
     lua: &Lua,
     text: &[u8],
     name: Option<&LuaString>,
-    environment: &Table,
+    (environment, control): (&Table, &Control),
 ) -> mlua::Result<(Value, Option<String>)> {
+    if let Err(error) = script::check_size(text) {
+        return Ok((Value::Nil, Some(error)));
+    }
+    control.work(script::cost(text)).map_err(stopped)?;
     let name = name.map_or(text.to_vec(), |name| name.as_bytes().to_vec());
     let name: String = String::from_utf8_lossy(&name).split('\0').next().unwrap_or_default().into();
     let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text);
@@ -393,9 +492,23 @@ fn load(
 
 /// The error handler of a script: a table with the text of the error and its place.
 fn handle(lua: &Lua, raised: Value) -> mlua::Result<Value> {
+    if let Value::String(text) = &raised
+        && *text == NO_MEMORY
+    {
+        return Ok(raised);
+    }
+    // The place in the sandbox at which a function of Lua's has failed means nothing to a client.
+    let outside = match &raised {
+        Value::String(text) => {
+            fault::outside(&text.as_bytes()).map(|text| [fault::place(lua, 2).as_bytes(), text].concat())
+        }
+        _ => None,
+    };
+    let raised = outside.map_or(Ok(raised), |text| lua.create_string(text).map(Value::String))?;
     let table = match fault::seen(lua, raised)? {
         Value::Table(table) => table,
         Value::Nil => fault::error_table(lua, b"ERR nil")?,
+        Value::Boolean(value) => fault::error_table(lua, format!("ERR {value}").as_bytes())?,
         value => {
             let text = lua.coerce_string(value.clone())?;
             let text = text.map_or(value.type_name().into(), |text| text.as_bytes().to_vec());
@@ -415,18 +528,4 @@ fn handle(lua: &Lua, raised: Value) -> mlua::Result<Value> {
         table.raw_set("line", line)?;
     }
     Ok(Value::Table(table))
-}
-
-fn stopped(stop: Stop) -> Error {
-    fault::reply(text_of(stop).as_bytes())
-}
-
-fn text_of(stop: Stop) -> &'static str {
-    match stop {
-        Stop::Killed => "ERR Script killed by user with SCRIPT KILL...",
-        Stop::ShutDown => "ERR the script was ended because the server stops",
-        Stop::OverBudget => "ERR the script was put off",
-        Stop::OverLimit => "ERR the script executed more instructions than script-instructions allows",
-        Stop::Abandoned => "ERR the script was given up",
-    }
 }

@@ -1,7 +1,11 @@
-//! `math.random` and `math.randomseed`: the generator of POSIX's `lrand48`, seeded with 0 at the
-//! start of each run, as Redis does. So a run that is repeated draws the same numbers.
+//! `math.random` and `math.randomseed`: the generator of POSIX's `lrand48`, as in Redis. Each run
+//! begins elsewhere, and what a script seeds it with ends with its run.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::Cell,
+    hash::{BuildHasher, RandomState},
+    rc::Rc,
+};
 
 use mlua::{Lua, MultiValue, Table, Value};
 
@@ -14,18 +18,32 @@ const BITS: u64 = (1 << 48) - 1;
 const END: u64 = 0x7fff_ffff;
 
 /// The generator of a state.
-#[derive(Default)]
-pub(crate) struct Random(Cell<u64>);
+pub(crate) struct Random {
+    state: Cell<u64>,
+    /// Where runs begin: a number for each.
+    keys: RandomState,
+    runs: Cell<u64>,
+}
 
 impl Random {
-    pub(crate) fn seed(&self, seed: i64) {
-        self.0.set((seed as u64 & 0xffff_ffff) << 16 | 0x330E);
+    pub(crate) fn new() -> Random {
+        Random { state: Cell::new(0), keys: RandomState::new(), runs: Cell::new(0) }
+    }
+
+    /// Begins a run.
+    pub(crate) fn begin(&self) {
+        self.runs.set(self.runs.get() + 1);
+        self.state.set(self.keys.hash_one(self.runs.get()) & BITS);
+    }
+
+    fn seed(&self, seed: i64) {
+        self.state.set((seed as u64 & 0xffff_ffff) << 16 | 0x330E);
     }
 
     /// A number of 31 bits.
     fn draw(&self) -> u64 {
-        let next = self.0.get().wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & BITS;
-        self.0.set(next);
+        let next = self.state.get().wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & BITS;
+        self.state.set(next);
         next >> 17
     }
 

@@ -73,6 +73,9 @@ fn sha1hex(lua: &Lua, args: MultiValue) -> mlua::Result<String> {
     Ok(Script::sha(text.map(|text| text.as_bytes().to_vec()).unwrap_or_default().as_slice()))
 }
 
+/// Maximum length of a line in the log, bytes, as in Redis.
+const LOGGED_MOST: usize = 1024;
+
 fn log_line(lua: &Lua, args: MultiValue) -> mlua::Result<()> {
     if args.len() < 2 {
         return Err(fault::reply(b"ERR redis.log() requires two arguments or more."));
@@ -87,9 +90,17 @@ fn log_line(lua: &Lua, args: MultiValue) -> mlua::Result<()> {
     };
     let mut words = Vec::new();
     for arg in args.iter().skip(1) {
-        words.extend(lua.coerce_string(arg.clone())?.map(|word| word.to_string_lossy()));
+        if words.len() >= LOGGED_MOST {
+            break;
+        }
+        if let Some(word) = lua.coerce_string(arg.clone())? {
+            let word = word.as_bytes();
+            words.extend_from_slice(&word[..word.len().min(LOGGED_MOST)]);
+            words.push(b' ');
+        }
     }
-    log::log!(level, "a script: {}", words.join(" "));
+    words.truncate(LOGGED_MOST);
+    log::log!(level, "a script: {}", String::from_utf8_lossy(&words).trim_end());
     Ok(())
 }
 

@@ -121,6 +121,9 @@ fn double(line: &[u8]) -> f64 {
     std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
 }
 
+/// The error of a reply that is longer than [`Returned::most`].
+pub(crate) const TOO_LONG: &str = "ERR the reply of the script is larger than script-memory: return less";
+
 /// Writes what a script has returned.
 pub(crate) struct Returned<'r, 'o> {
     pub(crate) reply: &'r mut Reply<'o>,
@@ -137,7 +140,7 @@ impl Returned<'_, '_> {
             return Err("ERR reached lua stack limit");
         }
         if self.reply.mark() > self.most {
-            return Err("ERR the reply of the script is larger than script-memory: return less");
+            return Err(TOO_LONG);
         }
         match value {
             Value::Integer(integer) => self.reply.integer(*integer),

@@ -34,6 +34,8 @@ pub struct Script {
     pub text: Box<[u8]>,
     /// Bits of [`flag`].
     pub flags: u32,
+    /// How long it takes to compile it, in instructions of Lua's.
+    pub cost: u64,
     /// Where the code begins: after a first line `#!lua`.
     code: usize,
 }
@@ -46,11 +48,12 @@ impl Script {
 
     /// Reads the flags of a script. The error is a reply.
     pub fn new(text: &[u8]) -> Result<Script, String> {
+        check_size(text).map_err(|error| format!("ERR Error compiling script (new function): {error}"))?;
         let (flags, code) = match text.starts_with(b"#!") {
             true => first_line(text)?,
             false => (0, 0),
         };
-        Ok(Script { sha: Script::sha(text), text: text.into(), flags, code })
+        Ok(Script { sha: Script::sha(text), text: text.into(), flags, cost: cost(text), code })
     }
 
     /// The code, whose lines have their numbers in the text.
@@ -58,10 +61,47 @@ impl Script {
         &self.text[self.code..]
     }
 
+    /// Whether its first line says what it may do, and that it may not run in a full server.
+    pub fn refuses_oom(&self) -> bool {
+        self.code > 0 && self.flags & (flag::ALLOW_OOM | flag::NO_WRITES) == 0
+    }
+
     /// Whether the script has this flag.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
+}
+
+/// Maximum length of a script, bytes.
+const TEXT_MOST: usize = 16 << 20;
+/// Maximum number of words of a script that are one of [`BRANCHES`].
+const BRANCHES_MOST: u64 = 16_384;
+/// Words that make Lua walk over all jumps of the same expression, statement or loop.
+const BRANCHES: [&[u8]; 4] = [b"elseif", b"and", b"or", b"break"];
+
+/// How many words of a text are one of [`BRANCHES`], in comments and strings too.
+fn branches(text: &[u8]) -> u64 {
+    let words = text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+    words.filter(|word| BRANCHES.contains(word)).count() as u64
+}
+
+/// How long it takes to compile a text, in instructions of Lua's.
+pub(crate) fn cost(text: &[u8]) -> u64 {
+    text.len() as u64 + branches(text).pow(2) / 2
+}
+
+/// Refuses a text that would take long to compile, since nothing ends that.
+pub(crate) fn check_size(text: &[u8]) -> Result<(), String> {
+    if text.len() > TEXT_MOST {
+        return Err(format!("the text has more than {TEXT_MOST} bytes: split it, or pass data in ARGV"));
+    }
+    if branches(text) > BRANCHES_MOST {
+        return Err(format!(
+            "the text has more than {BRANCHES_MOST} words `elseif`, `and`, `or` and `break`: look values up in \
+             a table"
+        ));
+    }
+    Ok(())
 }
 
 /// The flags in a first line `#!lua flags=a,b`, and where it ends.

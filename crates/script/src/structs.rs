@@ -4,9 +4,16 @@
 //! `In` integers, `f` `d` floats, `s` a string with a zero at its end, `cn` a string of n bytes;
 //! `c0` is a whole string, or in `unpack` one as long as the number before it says.
 
+use std::rc::Rc;
+
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
-use crate::{bits::got, fault, number::truncated};
+use crate::{
+    bits::got,
+    control::{Control, RESULTS_MOST},
+    fault,
+    number::truncated,
+};
 
 /// Maximum size of an integer, bytes.
 const INTEGER_MOST: usize = 32;
@@ -14,9 +21,10 @@ const INTEGER_MOST: usize = 32;
 const NATIVE_ALIGNMENT: usize = 8;
 
 /// The table.
-pub(crate) fn table(lua: &Lua) -> mlua::Result<Table> {
+pub(crate) fn table(lua: &Lua, control: &Rc<Control>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    table.raw_set("pack", lua.create_function(pack)?)?;
+    let of = Rc::clone(control);
+    table.raw_set("pack", lua.create_function(move |lua, args| pack(lua, &args, &of))?)?;
     table.raw_set("unpack", lua.create_function(unpack)?)?;
     table.raw_set("size", lua.create_function(size)?)?;
     Ok(table)
@@ -136,13 +144,15 @@ impl<'a> Format<'a> {
     }
 }
 
-fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<LuaString> {
+fn pack(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<LuaString> {
     let at = |nth: usize| args.get(nth).unwrap_or(&Value::Nil);
     let text = text(lua, "pack", 1, at(0))?;
     let text = text.as_bytes();
     let mut format = Format::new(lua, "pack", &text);
     let (mut packed, mut nth) = (Vec::new(), 1);
     while let Some((part, gap)) = format.next(packed.len())? {
+        control.work(1).map_err(fault::stopped)?;
+        control.has_room(packed.len()).map_err(|()| fault::no_memory())?;
         packed.resize(packed.len() + gap, 0);
         put(lua, &mut packed, part, format.is_big, nth, at(nth))?;
         nth += usize::from(!matches!(part, Part::Padding));
@@ -213,6 +223,9 @@ fn unpack(lua: &Lua, args: MultiValue) -> mlua::Result<MultiValue> {
         };
         let bytes = rest.get(..size);
         let bytes = bytes.ok_or_else(|| fault::bad_argument(lua, 2, "unpack", "data string too short"))?;
+        if values.len() == RESULTS_MOST {
+            return Err(fault::at_call(lua, "too many results to unpack"));
+        }
         let (value, used) = take(lua, part, bytes, rest, format.is_big)?;
         values.extend(value);
         place += used;
@@ -278,7 +291,8 @@ fn size(lua: &Lua, format: Value) -> mlua::Result<usize> {
     Ok(at)
 }
 
-fn text(lua: &Lua, function: &str, nth: usize, value: &Value) -> mlua::Result<LuaString> {
+/// A string, or a number as one: the argument at `nth`.
+pub(crate) fn text(lua: &Lua, function: &str, nth: usize, value: &Value) -> mlua::Result<LuaString> {
     let text = if value.is_table() { None } else { lua.coerce_string(value.clone())? };
     let why = || format!("string expected, got {}", got(value));
     text.ok_or_else(|| fault::bad_argument(lua, nth, function, &why()))

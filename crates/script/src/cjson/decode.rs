@@ -3,12 +3,13 @@
 use mlua::{Lua, Table, Value};
 
 use super::{Invalid, Options};
-use crate::fault;
+use crate::{control::Control, fault};
 
 /// Reads one text.
 pub(super) struct Decoder<'a> {
     lua: &'a Lua,
     options: Options,
+    control: &'a Control,
     text: &'a [u8],
     at: usize,
 }
@@ -47,8 +48,8 @@ impl Token {
 }
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(lua: &'a Lua, options: Options, text: &'a [u8]) -> Decoder<'a> {
-        Decoder { lua, options, text, at: 0 }
+    pub(super) fn new(lua: &'a Lua, options: Options, control: &'a Control, text: &'a [u8]) -> Decoder<'a> {
+        Decoder { lua, options, control, text, at: 0 }
     }
 
     /// The value of the whole text.
@@ -71,6 +72,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn value(&mut self, token: Token, at: usize, depth: usize) -> mlua::Result<Value> {
+        self.control.work(1).map_err(fault::stopped)?;
         Ok(match token {
             Token::Text(text) => Value::String(self.lua.create_string(text)?),
             Token::Number(number) => Value::Number(number),

@@ -3,20 +3,19 @@
 use mlua::{Lua, Table, Value};
 
 use super::{Invalid, Options};
-use crate::{fault, number::general, resp::number_of};
-
-/// Maximum length of a text, bytes: no limit of the state's memory counts it while it grows.
-const TEXT_MOST: usize = 64 << 20;
+use crate::{control::Control, fault, number::general, resp::number_of};
 
 /// Writes one text.
 pub(super) struct Encoder<'a> {
     pub(super) lua: &'a Lua,
     pub(super) options: Options,
+    pub(super) control: &'a Control,
     pub(super) out: Vec<u8>,
 }
 
 impl Encoder<'_> {
     pub(super) fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
+        self.control.work(1).map_err(fault::stopped)?;
         match value {
             Value::Nil => self.out.extend_from_slice(b"null"),
             Value::Boolean(true) => self.out.extend_from_slice(b"true"),
@@ -29,10 +28,8 @@ impl Encoder<'_> {
                 None => return Err(self.refusal(value, "type not supported")),
             },
         }
-        if self.out.len() > TEXT_MOST {
-            return Err(fault::at_call(self.lua, "not enough memory"));
-        }
-        Ok(())
+        // No limit of the state's memory counts the text while it grows.
+        self.control.has_room(self.out.len()).map_err(|()| fault::no_memory())
     }
 
     fn refusal(&self, value: &Value, why: &str) -> mlua::Error {

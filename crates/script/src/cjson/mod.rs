@@ -6,10 +6,10 @@ mod encode;
 
 use std::{cell::Cell, rc::Rc};
 
-use mlua::{Lua, MultiValue, Table, Value};
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use self::{decode::Decoder, encode::Encoder};
-use crate::{bits::got, fault, resp::number_of};
+use crate::{bits::got, control::Control, fault, resp::number_of};
 
 /// What to do with numbers that JSON lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +54,14 @@ impl Default for Options {
 }
 
 /// The settings of a state, which each run finds as they were in the beginning.
-#[derive(Clone, Default)]
-pub(crate) struct Settings(Rc<Cell<Options>>);
+#[derive(Clone)]
+pub(crate) struct Settings(Rc<Cell<Options>>, Rc<Control>);
 
 impl Settings {
+    pub(crate) fn new(control: &Rc<Control>) -> Settings {
+        Settings(Rc::default(), Rc::clone(control))
+    }
+
     pub(crate) fn reset(&self) {
         self.0.set(Options::default());
     }
@@ -69,8 +73,10 @@ pub(crate) fn table(lua: &Lua, settings: &Settings) -> mlua::Result<Table> {
     cjson.raw_set("_NAME", "cjson")?;
     cjson.raw_set("_VERSION", "2.1.0")?;
     cjson.raw_set("null", Value::NULL)?;
-    add(lua, &cjson, "encode", settings, encode)?;
-    add(lua, &cjson, "decode", settings, decode)?;
+    let of = settings.clone();
+    cjson.raw_set("encode", lua.create_function(move |lua, args| encode(lua, &args, &of))?)?;
+    let of = settings.clone();
+    cjson.raw_set("decode", lua.create_function(move |lua, args| decode(lua, &args, &of))?)?;
     add(lua, &cjson, "encode_sparse_array", settings, sparse_array)?;
     add(lua, &cjson, "encode_max_depth", settings, |lua, args, options| {
         depth(lua, args, "encode_max_depth", &mut options.encode_depth)
@@ -93,7 +99,8 @@ pub(crate) fn table(lua: &Lua, settings: &Settings) -> mlua::Result<Table> {
     add(lua, &cjson, "decode_invalid_numbers", settings, |lua, args, options| {
         invalid(lua, args, "decode_invalid_numbers", &mut options.decode_invalid)
     })?;
-    cjson.raw_set("new", lua.create_function(|lua, ()| table(lua, &Settings::default()))?)?;
+    let of = Rc::clone(&settings.1);
+    cjson.raw_set("new", lua.create_function(move |lua, ()| table(lua, &Settings::new(&of)))?)?;
     Ok(cjson)
 }
 
@@ -114,16 +121,16 @@ fn one(number: f64) -> mlua::Result<MultiValue> {
     Ok(MultiValue::from_vec(vec![Value::Number(number)]))
 }
 
-fn encode(lua: &Lua, args: &MultiValue, options: &mut Options) -> mlua::Result<MultiValue> {
+fn encode(lua: &Lua, args: &MultiValue, settings: &Settings) -> mlua::Result<LuaString> {
     if args.len() != 1 {
         return Err(fault::bad_argument(lua, 1, "encode", "expected 1 argument"));
     }
-    let mut encoder = Encoder { lua, options: *options, out: Vec::new() };
+    let mut encoder = Encoder { lua, options: settings.0.get(), control: &settings.1, out: Vec::new() };
     encoder.value(&args[0], 0)?;
-    Ok(MultiValue::from_vec(vec![Value::String(lua.create_string(encoder.out)?)]))
+    lua.create_string(encoder.out)
 }
 
-fn decode(lua: &Lua, args: &MultiValue, options: &mut Options) -> mlua::Result<MultiValue> {
+fn decode(lua: &Lua, args: &MultiValue, settings: &Settings) -> mlua::Result<Value> {
     if args.len() != 1 {
         return Err(fault::bad_argument(lua, 1, "decode", "expected 1 argument"));
     }
@@ -131,8 +138,7 @@ fn decode(lua: &Lua, args: &MultiValue, options: &mut Options) -> mlua::Result<M
         fault::bad_argument(lua, 1, "decode", &format!("string expected, got {}", got(&args[0])))
     })?;
     let text = text.as_bytes();
-    let value = Decoder::new(lua, *options, &text).whole()?;
-    Ok(MultiValue::from_vec(vec![value]))
+    Decoder::new(lua, settings.0.get(), &settings.1, &text).whole()
 }
 
 fn sparse_array(lua: &Lua, args: &MultiValue, options: &mut Options) -> mlua::Result<MultiValue> {

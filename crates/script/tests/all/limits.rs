@@ -79,3 +79,29 @@ fn reply_is_limited() {
     let doubled = "local t = {'x'} for _ = 1, 40 do t = {t, t} end return t";
     assert!(bench.run(doubled).starts_with("-ERR the reply of the script is larger than"));
 }
+
+#[test]
+fn many_arguments_and_results_are_possible() {
+    let mut bench = Bench::new();
+    // Scripts that are kept take nothing of what arguments need.
+    for n in 0..450 {
+        bench.check(&[(&format!("return {n}"), &format!(":{n}"))]);
+    }
+    bench.check(&[
+        ("local t = {} for i = 1, 7999 do t[i] = i end return select('#', unpack(t))", ":7999"),
+        (
+            "local t = {} for i = 1, 7900 do t[i] = 'x' .. i end return redis.call('set', unpack(t)).ok",
+            "$2 OK",
+        ),
+    ]);
+    bench.limits.memory = 64 << 20;
+    for count in [8000, 100_000] {
+        let pairs = format!("local a = {{}} for i = 1, {count} do a['k' .. i] = i end");
+        assert_eq!(bench.run(&format!("{pairs} return #cmsgpack.pack(a) > {count}")), ":1", "{count}");
+        let list = format!("local a = {{}} for i = 1, {count} do a[i] = 'x' .. i end");
+        assert_eq!(
+            bench.run(&format!("{list} return #cmsgpack.unpack(cmsgpack.pack(a))")),
+            format!(":{count}")
+        );
+    }
+}

@@ -2,7 +2,9 @@
 
 mod anything;
 mod common;
+mod hostile;
 mod libraries;
 mod limits;
+mod patterns;
 mod replies;
 mod sandbox;

@@ -54,20 +54,81 @@ fn no_run_sees_another_one() {
             "return cjson.encode({[1]=1,[20]=2})",
             "-ERR user_script:1: Cannot serialise table: excessively sparse array",
         ),
-        ("return math.random(1000)", ":171"),
+        ("return tostring(redis.x)", "$3 nil"),
     ]);
-    bench.run("table.insert(redis, 1)");
-    assert!(bench.machine.is_spoilt(), "a state that a script has written to is given up");
 }
 
 #[test]
-fn random_numbers_begin_anew_with_each_run() {
+fn libraries_are_listed_and_refuse_changes() {
+    let refused = "-ERR user_script:1: Attempt to modify a readonly table";
+    Bench::new().check(&[
+        ("local n = 0 for k in pairs(string) do n = n + 1 end return n > 14", ":1"),
+        ("local n = 0 for k in pairs(redis) do n = n + 1 end return n > 20", ":1"),
+        ("return type(next(math))", "$6 string"),
+        ("for name, value in pairs(table) do if table[name] ~= value then return name end end", "$-1"),
+        ("local next, list = pairs(string) list.rep = 1", refused),
+        ("local next, list = pairs(string) return tostring(rawget(list, 'rep') == string.rep)", "$4 true"),
+        ("table.insert(string, 'x')", refused),
+        ("table.insert(redis, 1, 1)", refused),
+        ("table.remove(redis)", refused),
+        ("table.sort(redis)", refused),
+        ("local n = 0 for k in pairs({1, 2, a = 3}) do n = n + 1 end return n", ":3"),
+        ("return pairs()", "-ERR bad argument #1 to 'pairs' (table expected, got no value)"),
+    ]);
+}
+
+#[test]
+fn errors_show_nothing_of_the_sandbox() {
     Bench::new().check(&[
         (
-            "return math.random(1000)..' '..math.random()..' '..math.random(5,10)",
-            "$22 171 0.74990198051087 5",
+            "local ok, f, e = pcall(load, function() error('x') end) return {ok, tostring(f), e}",
+            "*3 :1 $3 nil $16 user_script:1: x",
         ),
+        (
+            "local f = load('return 1')",
+            "-ERR user_script:1: bad argument #1 to 'load' (function expected, got string)",
+        ),
+        (
+            "local s = setmetatable('', {})",
+            "-ERR user_script:1: bad argument #1 to 'setmetatable' (table expected, got string)",
+        ),
+        ("error(true)", "-ERR true"),
+        (
+            "local x = rawset(1, 2, 3)",
+            "-ERR user_script:1: bad argument #1 to 'rawset' (table expected, got number)",
+        ),
+        (
+            "local x = table.concat({{}})",
+            "-ERR user_script:1: invalid value (table) at index 1 in table for 'concat'",
+        ),
+        ("local x = string.rep()", "-ERR user_script:1: bad argument #1 to 'rep' (string expected, got nil)"),
+        (
+            "local x = coroutine.resume(1)",
+            "-ERR user_script:1: bad argument #1 to 'resume' (coroutine expected)",
+        ),
+        (
+            "local ok, e = pcall(table.insert, 1, 1, 1) return e",
+            "$56 bad argument #1 to 'insert' (table expected, got number)",
+        ),
+        (
+            "local ok, e = pcall(string.rep) return e",
+            "$51 bad argument #1 to 'rep' (string expected, got nil)",
+        ),
+    ]);
+}
+
+#[test]
+fn random_numbers_differ_between_runs() {
+    let mut bench = Bench::new();
+    bench.check(&[
         ("math.randomseed(42) return math.random(1000)..' '..math.random()", "$20 745 0.34270147855519"),
         ("return math.random(0)", "-ERR user_script:1: bad argument #1 to 'random' (interval is empty)"),
     ]);
+    let draw = "return math.random(2^31) .. ' ' .. math.random(2^31) .. ' ' .. math.random(2^31)";
+    let drawn = bench.run(draw);
+    assert_ne!(bench.run(draw), drawn);
+    assert_ne!(Bench::new().run(draw), drawn);
+    bench.run("math.randomseed(42)");
+    let seeded = bench.run("math.randomseed(42) return math.random(2^31)");
+    assert_ne!(bench.run("return math.random(2^31)"), seeded);
 }

@@ -3,7 +3,13 @@
 //! A script is one transaction: it sees the store through an overlay as EXEC does, and runs again
 //! if what it has read was changed by others. If it fails, or is ended, nothing of it happens.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use terrace::cold;
 use terrace_protocol::Args;
@@ -74,31 +80,73 @@ const fn family(name: &'static str, more: u32, run: fn(&mut Context<'_>, Args<'_
 /// thread for long scripts.
 const BUDGET: u64 = 200_000;
 
+/// Instructions that compiling a script may count as on a loop: as [`BUDGET`].
+const COMPILE_BUDGET: u64 = 50_000;
+
 thread_local! {
     /// The state of Lua of this thread, while no script runs.
-    static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
+    static MACHINE: RefCell<Option<Kept>> = const { RefCell::new(None) };
+}
+
+/// Bytes of memory of the states of Lua of this process.
+static LUA_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of memory of the states of Lua, without what running scripts have added.
+pub(super) fn lua_bytes() -> u64 {
+    // ORDER: Relaxed, all: a statistic.
+    LUA_BYTES.load(Relaxed) as u64
+}
+
+/// A state of Lua, and its part of [`LUA_BYTES`].
+struct Kept {
+    machine: Machine,
+    counted: usize,
+}
+
+impl Kept {
+    fn new() -> Result<Kept, String> {
+        let mut kept = Kept { machine: Machine::new()?, counted: 0 };
+        kept.count(kept.machine.used_memory());
+        Ok(kept)
+    }
+
+    fn count(&mut self, bytes: usize) {
+        // Before the old part goes, so that the sum is never negative.
+        LUA_BYTES.fetch_add(bytes, Relaxed);
+        LUA_BYTES.fetch_sub(std::mem::replace(&mut self.counted, bytes), Relaxed);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.count(0);
+    }
 }
 
 /// Calls `body` with this thread's state of Lua.
 pub(super) fn with_machine<R>(body: impl FnOnce(&Machine) -> R) -> Result<R, Failure> {
     let kept = MACHINE.with_borrow_mut(Option::take);
-    let made = kept.map_or_else(Machine::new, Ok);
-    let machine =
+    let made = kept.map_or_else(Kept::new, Ok);
+    let mut kept =
         made.map_err(|error| Failure::Made(format!("ERR cannot start Lua: {error}").into_bytes().into()))?;
-    let result = body(&machine);
-    if !machine.is_spoilt() {
-        MACHINE.with_borrow_mut(|kept| *kept = Some(machine));
+    let result = body(&kept.machine);
+    if !kept.machine.is_spoilt() {
+        let used = kept.machine.used_memory();
+        if used != kept.counted {
+            kept.count(used);
+        }
+        MACHINE.with_borrow_mut(|place| *place = Some(kept));
     }
     Ok(result)
 }
 
 fn eval(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let script = by_text(cx.shared, args.at(1))?;
+    let script = by_text(cx, args.at(1))?;
     execute(cx, &script, args, false)
 }
 
 fn eval_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let script = by_text(cx.shared, args.at(1))?;
+    let script = by_text(cx, args.at(1))?;
     execute(cx, &script, args, true)
 }
 
@@ -112,10 +160,10 @@ fn evalsha_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     execute(cx, &script, args, true)
 }
 
-fn by_text(shared: &Shared, text: &[u8]) -> Result<Arc<Script>, Failure> {
-    match shared.scripts.get(&Script::sha(text)) {
+fn by_text(cx: &mut Context<'_>, text: &[u8]) -> Result<Arc<Script>, Failure> {
+    match cx.shared.scripts.get(&Script::sha(text)) {
         Some(script) => Ok(script),
-        None => load(shared, text, false),
+        None => load(cx, text, false),
     }
 }
 
@@ -125,12 +173,27 @@ fn by_sha(shared: &Shared, sha: &[u8]) -> Result<Arc<Script>, Failure> {
 }
 
 /// Compiles a script and keeps it.
-pub(super) fn load(shared: &Shared, text: &[u8], for_ever: bool) -> Result<Arc<Script>, Failure> {
+pub(super) fn load(cx: &mut Context<'_>, text: &[u8], for_ever: bool) -> Result<Arc<Script>, Failure> {
     let script = Script::new(text).map_err(|error| Failure::Made(error.into_bytes().into()))?;
-    with_machine(|machine| machine.compile(&script))?.map_err(Failure::Made)?;
+    wait_for_thread(cx)?;
+    leave_to_compile(cx, &script)?;
+    let limits = Limits { budget: 0, ..limits(cx.shared, cx.state) };
+    with_machine(|machine| machine.compile(&script, limits))?.map_err(Failure::Made)?;
     let script = Arc::new(script);
-    shared.scripts.add(Arc::clone(&script), for_ever);
+    cx.shared.scripts.add(Arc::clone(&script), for_ever);
     Ok(script)
+}
+
+/// A script that takes long to compile, which nothing ends, leaves its loop for that, unless it is
+/// compiled there.
+fn leave_to_compile(cx: &mut Context<'_>, script: &Script) -> Outcome {
+    if !cx.state.may_put_off || script.cost <= COMPILE_BUDGET || with_machine(|machine| machine.has(script))?
+    {
+        return Ok(());
+    }
+    cx.state.held_since.get_or_insert(cx.now_ms);
+    cx.state.put_off = Some(Flow::Script);
+    Err(Failure::PUT_OFF)
 }
 
 /// The number of keys among the arguments.
@@ -153,9 +216,13 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
         ));
     }
     wait_for_thread(cx)?;
+    leave_to_compile(cx, script)?;
     let shared = cx.shared;
     if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
         return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
+    }
+    if !is_read_only && script.refuses_oom() && is_above_limit(shared) {
+        return Err(Failure::SCRIPT_ABOVE_LIMIT);
     }
     let rules = ScriptRules {
         is_read_only: is_read_only || script.has(script_flag::NO_WRITES),
@@ -166,10 +233,19 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     let running = (limits.budget == 0).then(|| shared.scripts.begin(unix_ms(), &flag));
     let run = ScriptRun { args: args.from(3), keys, limits, flag: &flag };
     let place = cx.state.last_command;
-    let done = with_machine(|machine| transact(cx, machine, script, run, rules))?;
+    let now_ms = cx.now_ms;
+    let done =
+        with_machine(|machine| terrace::at_instant(now_ms, || transact(cx, machine, script, run, rules)))?;
     cx.state.last_command = place;
     drop(running);
     done
+}
+
+/// Whether the store is above `maxmemory`, and makes no room.
+fn is_above_limit(shared: &Shared) -> bool {
+    let eviction = shared.config.eviction();
+    let used = || shared.store.used_bytes().unwrap_or(0);
+    eviction.policy.is_none() && eviction.limit_bytes > 0 && used() > eviction.limit_bytes
 }
 
 fn limits(shared: &Shared, state: &State) -> Limits {
@@ -202,7 +278,13 @@ fn transact(
             return Err(Failure::PUT_OFF);
         }
         let (executed, failure) = (&mut executed, None);
-        let mut calls = Calls { keys: &mut *keys, shared, state, now_ms: *now_ms, rules, executed, failure };
+        let held_most = match run.limits.memory {
+            0 => usize::MAX,
+            memory => keys.held_bytes().saturating_add(memory),
+        };
+        let now_ms = *now_ms;
+        let mut calls =
+            Calls { keys: &mut *keys, shared, state, now_ms, rules, executed, failure, held_most };
         let ended = machine.run(script, run, &mut calls, reply);
         let failure = calls.failure.take();
         if cold::is_stuck() {
@@ -213,7 +295,7 @@ fn transact(
             Ok(()) => Ok(()),
             Err(Ended::Failed(text)) => Err(Failure::Made(text)),
             Err(Ended::Stopped(Stop::OverBudget, _)) => {
-                state.held_since.get_or_insert(*now_ms);
+                state.held_since.get_or_insert(now_ms);
                 state.put_off = Some(Flow::Script);
                 Err(Failure::PUT_OFF)
             }
@@ -222,7 +304,16 @@ fn transact(
     });
     // What a script selects, it selects for itself.
     state.database = database;
-    if cold::is_stuck() || state.put_off.is_some() {
+    let is_put_off = cold::is_stuck() || state.put_off.is_some();
+    // An error that it returns is no failure, but a client sees it.
+    if !is_put_off
+        && done.is_ok()
+        && let Some(error) = reply.since(mark).strip_prefix(b"-")
+    {
+        state.tally.errors += 1;
+        state.counters.record_error(error);
+    }
+    if is_put_off {
         // It runs again, as if for the first time.
         state.tally = tally;
         executed.into_iter().for_each(|place| state.counters.cancel(place));
@@ -243,6 +334,11 @@ fn wait_for_thread(cx: &mut Context<'_>) -> Outcome {
     Err(Failure::PUT_OFF)
 }
 
+const HOLDS_TOO_MUCH: Failure = Failure::Text(
+    "OOM the writes of the script take more than script-memory, so nothing of it has happened: write less in one \
+     script, or raise script-memory",
+);
+
 /// The commands of a script.
 struct Calls<'a> {
     keys: &'a mut dyn Keyspace,
@@ -253,6 +349,8 @@ struct Calls<'a> {
     executed: &'a mut Vec<usize>,
     /// Why the transaction cannot go on.
     failure: Option<Failure>,
+    /// What the transaction may hold in memory, bytes.
+    held_most: usize,
 }
 
 impl Host for Calls<'_> {
@@ -271,6 +369,10 @@ impl Host for Calls<'_> {
         }
         match outcome {
             _ if cold::is_stuck() => Err(CallError::Abandon),
+            Ok(()) if self.keys.held_bytes() > self.held_most => {
+                self.failure = Some(HOLDS_TOO_MUCH);
+                Err(CallError::Abandon)
+            }
             Ok(()) => Ok(()),
             Err(failure) if failure.is_of_cluster() => {
                 self.failure = Some(failure);

@@ -31,6 +31,10 @@ impl Failure {
     pub const NO_SUCH_KEY: Failure = Failure::Text("ERR no such key");
     /// The command had no effect and runs again: no client sees this.
     pub(crate) const PUT_OFF: Failure = Failure::Text("ERR the command was put off");
+    /// A script whose first line does not allow it to run above `maxmemory`, as in Redis.
+    pub(crate) const SCRIPT_ABOVE_LIMIT: Failure = Failure::Text(
+        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+    );
     /// A database above 15.
     pub const NO_SUCH_DATABASE: Failure = Failure::Text("ERR DB index is out of range");
 
@@ -74,6 +78,11 @@ impl Failure {
                   the command again"
             }
         }
+    }
+
+    /// Whether the command was refused before it ran, though only it could tell.
+    pub(crate) fn is_rejection(&self) -> bool {
+        self.message() == Failure::SCRIPT_ABOVE_LIMIT.message()
     }
 
     /// Whether the pool is full.

@@ -172,7 +172,7 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
     // ORDER: Relaxed: a statistic.
     let peak = cx.shared.stats.memory_peak.load(Relaxed);
     let (scripts, scripts_bytes) = cx.shared.scripts.size();
-    let scripts_bytes = scripts_bytes as u64;
+    let (scripts_bytes, lua) = (scripts_bytes as u64, super::eval::lua_bytes());
     let (resident, system) = (system::resident_bytes(), system::memory_bytes());
     let percent = |part: u64, whole: u64| format!("{:.2}%", 100.0 * part as f64 / whole.max(1) as f64);
     fields(
@@ -190,13 +190,19 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
             ("used_memory_dataset_perc", &percent(store.data_bytes, used)),
             ("total_system_memory", &system),
             ("total_system_memory_human", &human(system)),
-            ("used_memory_lua", &0),
-            ("used_memory_lua_human", &human(0)),
-            ("used_memory_scripts", &scripts_bytes),
-            ("used_memory_scripts_human", &human(scripts_bytes)),
+            ("used_memory_lua", &lua),
+            ("used_memory_vm_eval", &lua),
+            ("used_memory_lua_human", &human(lua)),
+            ("used_memory_scripts_eval", &scripts_bytes),
             ("number_of_cached_scripts", &scripts),
             ("number_of_functions", &0),
             ("number_of_libraries", &0),
+            ("used_memory_vm_functions", &0),
+            ("used_memory_vm_total", &lua),
+            ("used_memory_vm_total_human", &human(lua)),
+            ("used_memory_functions", &0),
+            ("used_memory_scripts", &scripts_bytes),
+            ("used_memory_scripts_human", &human(scripts_bytes)),
             ("maxmemory", &limit),
             ("maxmemory_human", &human(limit)),
             ("maxmemory_policy", &cx.shared.config.text(Key::MaxMemoryPolicy)),

@@ -105,7 +105,7 @@ const fn of_function(
 }
 
 fn load(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let script = eval::load(cx.shared, args.at(2), true)?;
+    let script = eval::load(cx, args.at(2), true)?;
     cx.reply.bulk(script.sha.as_bytes());
     Ok(())
 }

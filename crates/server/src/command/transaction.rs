@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering::Relaxed};
 
-use terrace::{Version, cold};
+use terrace::{Transaction, Version, cold};
 use terrace_protocol::{Args, Queue, Reply};
 
 use super::*;
@@ -261,7 +261,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
     let state = &mut *cx.state;
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
-    let done = shared.store.transaction_if(watched, |transaction| {
+    let run = |transaction: &mut Transaction<'_>| {
         // The store runs this again after a conflicting write: start from the beginning.
         replies.clear();
         state.resp3 = was_resp3;
@@ -284,7 +284,8 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
             executed.extend(session::run(cx, args)?);
         }
         if cold::is_stuck() { Err(Failure::PUT_OFF) } else { Ok(()) }
-    });
+    };
+    let done = terrace::at_instant(now_ms, || shared.store.transaction_if(watched, run));
     if cold::is_stuck() || cx.state.put_off.is_some() {
         executed.into_iter().for_each(|place| cx.state.counters.cancel(place));
     }

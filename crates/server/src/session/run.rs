@@ -232,6 +232,11 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
         cx.state.counters.cancel(place);
         return Ok(());
     }
+    if outcome.as_ref().is_err_and(Failure::is_rejection) {
+        cx.state.counters.cancel(place);
+        cx.state.counters.record_rejection(place);
+        return outcome;
+    }
     cx.state.counters.end(place, began, outcome.is_err());
     outcome.inspect_err(|_| cx.reply.rewind(mark))
 }

@@ -25,15 +25,19 @@ const SAMPLE: u64 = 64;
 const BUCKETS: usize = BOUNDS.len() + 1;
 
 /// Codes of error replies. An unknown code counts as the first.
-pub(crate) const ERROR_CODES: [&str; 12] = [
+pub(crate) const ERROR_CODES: [&str; 16] = [
     "ERR",
     "ASK",
+    "BUSY",
     "CLUSTERDOWN",
     "CROSSSLOT",
     "EXECABORT",
+    "MISCONF",
     "MOVED",
     "NOAUTH",
     "NOPROTO",
+    "NOSCRIPT",
+    "NOTBUSY",
     "OOM",
     "READONLY",
     "TRYAGAIN",

@@ -3,11 +3,22 @@
 use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
 };
 
-use crate::common::{Client, Running, ask, command};
+use terrace::{Clock, SystemClock};
+use terrace_script::Script;
+use terrace_server::{
+    config::Config,
+    session::{Peer, Session},
+    shared::Shared,
+};
+
+use crate::common::{Client, Running, ask, command, fresh, is_on_disk};
 
 /// Sends a command; returns its reply in one line.
 fn send(client: &mut Client, words: &[&str]) -> String {
@@ -405,4 +416,172 @@ fn writes_are_refused_while_a_script_runs_alone_for_long() {
     ask(&mut other, b"GET none\r\n", b"$-1\r\n");
     ask(&mut client, b"", b":1\r\n");
     ask(&mut writer, b"INCR hot\r\n", b":1\r\n");
+}
+
+/// What a session over this store replies to a command at this time.
+fn ask_at(session: &mut Session, words: &[&str], now_ms: u64) -> String {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut output = Vec::new();
+    session.process(&mut command(&words), &mut output, now_ms);
+    String::from_utf8_lossy(&output).replace("\r\n", " ").trim_end().into()
+}
+
+#[test]
+fn script_and_exec_happen_at_one_instant() {
+    let shared = Arc::new(Shared::new(fresh().create().unwrap(), Config::default()));
+    let now_ms = SystemClock.now_ms();
+    let mut session = Session::new(Arc::clone(&shared), Peer::default(), now_ms);
+    // The store's clock is the system's; the time of a command is what the server says.
+    let at = now_ms + 3_600_000;
+    let (seconds, past) = (((at + 1) / 1000).to_string(), at + 1);
+    ask_at(&mut session, &["SET", "e", "5", "PXAT", &at.to_string()], now_ms);
+    let look = "local e = redis.call('get', 'e') \
+                return {e, redis.call('pttl', 'e'), redis.call('exists', 'e'), redis.call('time')[1]}";
+    let found = ask_at(&mut session, &["EVAL", look, "0"], at - 1);
+    assert_eq!(found, format!("*4 $1 5 :1 :1 $10 {}", (at - 1) / 1000));
+    let found = ask_at(&mut session, &["EVAL", look, "0"], past);
+    assert_eq!(found, format!("*4 $-1 :-2 :0 $10 {seconds}"));
+    ask_at(&mut session, &["MULTI"], past);
+    for words in [&["INCR", "e"][..], &["PTTL", "e"], &["TIME"]] {
+        ask_at(&mut session, words, past);
+    }
+    let found = ask_at(&mut session, &["EXEC"], past);
+    assert!(found.starts_with(&format!("*3 :1 :-1 *2 $10 {seconds} ")), "{found}");
+    // A key that the script itself gives an expiry lives on while it runs.
+    let busy = "redis.call('set', 'f', 5, 'px', 1) for _ = 1, 1000 do redis.call('time') end \
+                return redis.call('incr', 'f')";
+    assert_eq!(ask_at(&mut session, &["EVAL", busy, "0"], at), ":6");
+}
+
+#[test]
+fn what_a_script_holds_is_limited() {
+    let mut client = Client::new();
+    client.expect(&[("CONFIG SET script-memory 4mb", "+OK")]);
+    let refused = "-OOM the writes of the script take more than script-memory";
+    let many = "local v = ('x'):rep(100000) for i = 1, 1000 do redis.call('set', 'w' .. i, v) end return 1";
+    assert!(send(&mut client, &["EVAL", many, "0"]).starts_with(refused));
+    let caught = "local v = ('x'):rep(100000) \
+                  for i = 1, 1000 do redis.pcall('set', 'w' .. i, v) end return 1";
+    assert!(send(&mut client, &["EVAL", caught, "0"]).starts_with(refused));
+    let read = "for i = 1, 1000000 do redis.call('get', 'a key of the script' .. i) end return 1";
+    assert!(send(&mut client, &["EVAL", read, "0"]).starts_with(refused));
+    let same = "local v = ('x'):rep(100000) for i = 1, 1000 do redis.call('set', 'w', v) end return 1";
+    assert_eq!(send(&mut client, &["EVAL", same, "0"]), ":1");
+    client.expect(&[("DBSIZE", ":1"), ("MULTI", "+OK"), ("SET a 1", "+QUEUED")]);
+    // Each script of a transaction has its own limit.
+    send(&mut client, &["EVAL", many, "0"]);
+    send(&mut client, &["EVAL", "return redis.call('set', 'b', 1)", "0"]);
+    let reply = send(&mut client, &["EXEC"]);
+    assert!(reply.starts_with(&format!("*3 +OK {refused}")) && reply.ends_with("+OK"), "{reply}");
+    client.expect(&[("DBSIZE", ":3")]);
+}
+
+#[test]
+fn arguments_of_a_command_are_limited() {
+    let mut client = Client::new();
+    client.expect(&[("CONFIG SET script-memory 4mb", "+OK")]);
+    let text = "local v = ('x'):rep(1000000) local t = {} for i = 1, 1000 do t[i] = v end \
+                return redis.call('mset', unpack(t))";
+    assert!(send(&mut client, &["EVAL", text, "0"]).starts_with("-ERR not enough memory"));
+}
+
+/// Scripts each of which took its loop for minutes, in one call of a function or while compiled.
+const LONG: [&str; 5] = [
+    "return string.find(string.rep('a', 3000), '.-.-.-.-b')",
+    "table.insert({1}, -2147483648, 1)",
+    "local s = string.rep('x', 1000000) while true do s:upper() end",
+    "local s = string.rep('x', 1000000) while true do local t = s .. 'x' end",
+    "local t = {} for i = 1, 100000 do t[i] = i % 2 end while true do table.sort(t) end",
+];
+
+#[test]
+fn long_calls_of_functions_delay_no_other_client() {
+    let running = Running::start(&[("threads", "1")]);
+    for text in LONG {
+        let (mut client, mut other) = (running.connect(), running.connect());
+        client.write_all(&eval(text, &[])).unwrap();
+        while {
+            ask(&mut other, b"PING\r\n", b"+PONG\r\n");
+            other.write_all(b"SCRIPT KILL\r\n").unwrap();
+            line(&mut other).starts_with("-NOTBUSY")
+        } {}
+        let reply = line(&mut client);
+        assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL"), "{text}: {reply}");
+    }
+}
+
+#[test]
+fn long_text_is_compiled_beside_other_clients() {
+    let running = Running::start(&[("threads", "1")]);
+    let (mut client, mut other) = (running.connect(), running.connect());
+    let text = format!("if 1 then {} end return 7", "elseif 1 then ".repeat(5000));
+    client.write_all(&eval(&text, &[])).unwrap();
+    ask(&mut other, b"PING\r\n", b"+PONG\r\n");
+    ask(&mut client, b"", b":7\r\n");
+    let name = Script::sha(text.as_bytes());
+    ask(&mut other, format!("EVALSHA {name} 0\r\n").as_bytes(), b":7\r\n");
+    ask(&mut other, b"SCRIPT FLUSH\r\n", b"+OK\r\n");
+    let loads = command(&[b"SCRIPT", b"LOAD", text.as_bytes()]);
+    ask(&mut other, &loads, format!("$40\r\n{name}\r\n").as_bytes());
+    ask(&mut other, b"MULTI\r\n", b"+OK\r\n");
+    ask(&mut other, &eval(&text, &[]), b"+QUEUED\r\n");
+    ask(&mut other, b"EXEC\r\n", b"*1\r\n:7\r\n");
+    let text = format!("if 1 then {} end", "elseif 1 then ".repeat(100_000));
+    client.write_all(&eval(&text, &[])).unwrap();
+    assert!(line(&mut client).starts_with("-ERR Error compiling script (new function): the text has more"));
+}
+
+#[test]
+fn appends_in_a_script_copy_what_they_append() {
+    let mut client = Client::new();
+    // Each append of a copy of all before it would make this take minutes.
+    let text = "local tail = ('x'):rep(1000) for _ = 1, 40000 do redis.call('append', 'a', tail) end \
+                return redis.call('strlen', 'a')";
+    assert_eq!(send(&mut client, &["EVAL", text, "0"]), ":40000000");
+    client.expect(&[("STRLEN a", ":40000000"), ("SET a 1", "+OK"), ("MULTI", "+OK")]);
+    client.expect(&[("APPEND a 2", "+QUEUED"), ("APPEND b 1", "+QUEUED")]);
+    send(&mut client, &["EVAL", "redis.call('append', 'a', 3) redis.call('append', 'b', 2) error('x')", "0"]);
+    send(&mut client, &["EVAL", "redis.call('append', 'a', 4) return redis.call('append', 'b', 3)", "0"]);
+    let reply = send(&mut client, &["EXEC"]);
+    assert!(reply.starts_with("*4 :2 :1 -ERR") && reply.ends_with(":2"), "{reply}");
+    client.expect(&[("MGET a b", "*2 $3 124 $2 13")]);
+}
+
+#[test]
+fn errors_of_scripts_are_counted() {
+    let mut client = Client::new();
+    let field = |client: &mut Client, section: &str, name: &str| {
+        let info = client.ask(&format!("INFO {section}"));
+        info.split(' ').find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_string()
+    };
+    send(&mut client, &["EVAL", "return redis.error_reply('OOM x')", "0"]);
+    assert_eq!(field(&mut client, "errorstats", "errorstat_OOM:"), "count=1");
+    let lua: u64 = field(&mut client, "memory", "used_memory_lua:").parse().unwrap();
+    assert!(lua > 10_000, "{lua}");
+    let eval: u64 = field(&mut client, "memory", "used_memory_vm_eval:").parse().unwrap();
+    assert!(eval > 10_000, "{eval}");
+}
+
+#[test]
+fn script_with_flags_is_refused_above_the_limit() {
+    if is_on_disk() {
+        return;
+    }
+    let mut client = Client::new();
+    client.expect(&[("SET a 1", "+OK"), ("CONFIG SET maxmemory 1", "+OK")]);
+    let refused =
+        "-OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+    check(
+        &mut client,
+        &[
+            (&["EVAL", "#!lua\nreturn 1", "0"], refused),
+            (&["EVAL", "#!lua flags=no-cluster\nreturn 1", "0"], refused),
+            (&["EVAL", "#!lua flags=allow-oom\nreturn 1", "0"], ":1"),
+            (&["EVAL", "#!lua flags=no-writes\nreturn 1", "0"], ":1"),
+            (&["EVAL", "return 1", "0"], ":1"),
+        ],
+    );
+    let info = client.ask("INFO commandstats");
+    let eval = info.split(' ').find(|line| line.starts_with("cmdstat_eval:")).unwrap();
+    assert!(eval.contains("calls=3,") && eval.contains("rejected_calls=2,failed_calls=0"), "{eval}");
 }
