@@ -40,6 +40,15 @@ pub type ReadCallback<'f> = dyn FnMut(Option<Found<'_>>) + 'f;
 /// A callback that receives a key and its entry.
 pub type RangeCallback<'f> = dyn FnMut(&[u8], Found<'_>) -> ControlFlow<()> + 'f;
 
+/// What a transaction removes.
+#[derive(Debug, Default)]
+pub struct Removals {
+    /// Whether it removes every key of the store.
+    pub all: bool,
+    /// Keys as they are stored.
+    pub keys: BTreeSet<Vec<u8>>,
+}
+
 /// The operations on keys that commands use. Expired entries count as absent.
 pub trait Keyspace {
     /// Calls `look` with the entry of `key`.
@@ -125,6 +134,11 @@ pub trait Keyspace {
 
     /// Whether it shows writes that no other client sees.
     fn is_transaction(&self) -> bool;
+
+    /// Of a transaction that has done nothing but remove: what it removes.
+    fn removals(&mut self) -> Result<Option<Removals>, Failure> {
+        Ok(None)
+    }
 
     /// Bytes of memory that it takes until its transaction ends, about.
     fn held_bytes(&self) -> usize;
@@ -555,6 +569,13 @@ impl Keyspace for Overlay<'_, '_> {
 
     fn is_transaction(&self) -> bool {
         true
+    }
+
+    fn removals(&mut self) -> Result<Option<Removals>, Failure> {
+        if !self.written()?.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Removals { all: self.cleared, keys: std::mem::take(&mut self.touched) }))
     }
 
     fn held_bytes(&self) -> usize {

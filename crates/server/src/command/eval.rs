@@ -210,7 +210,7 @@ fn key_count(args: Args<'_>) -> Result<usize, Failure> {
 /// Runs a script as one transaction, and replies.
 fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: bool) -> Outcome {
     let keys = key_count(args)?;
-    if cx.state.is_alone {
+    if cx.state.is_alone && !cx.state.makes_room {
         return Err(Failure::Text(
             "ERR a transaction with SWAPDB runs no scripts: all other commands wait for its end",
         ));
@@ -250,11 +250,14 @@ fn is_above_limit(shared: &Shared) -> bool {
 
 fn limits(shared: &Shared, state: &State) -> Limits {
     let number = |key| shared.config.number(key);
-    Limits {
-        memory: usize::try_from(number(Key::ScriptMemory)).unwrap_or(usize::MAX),
-        instructions: number(Key::ScriptInstructions),
-        budget: if state.may_put_off { BUDGET } else { 0 },
+    let memory = usize::try_from(number(Key::ScriptMemory)).unwrap_or(usize::MAX);
+    let instructions = number(Key::ScriptInstructions);
+    if state.makes_room {
+        let most = removals::INSTRUCTIONS;
+        let instructions = if instructions == 0 { most } else { instructions.min(most) };
+        return Limits { memory, instructions, budget: 0 };
     }
+    Limits { memory, instructions, budget: if state.may_put_off { BUDGET } else { 0 } }
 }
 
 /// Runs a script until it commits or fails.
@@ -268,10 +271,11 @@ fn transact(
     let Context { keys, shared, state, reply, now_ms } = cx;
     let (mark, tally, database) = (reply.mark(), state.tally, state.database);
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
-    let mut executed = Vec::new();
-    let done = keys.atomically(&mut |keys| {
+    let (mut executed, mut has_ended, mut removed) = (Vec::new(), false, None);
+    let mut done = keys.atomically(&mut |keys| {
         // The store runs this again after a conflicting write: start from the beginning.
         reply.rewind(mark);
+        (has_ended, removed) = (false, None);
         state.database = database;
         if !runs.begin() {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
@@ -292,7 +296,11 @@ fn transact(
             (0..run.keys).for_each(|nth| _ = keys.read(run.args.at(nth), &mut |_| {}));
         }
         match ended {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                has_ended = true;
+                removed = if state.makes_room { keys.removals()? } else { None };
+                if removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
+            }
             Err(Ended::Failed(text)) => Err(Failure::Made(text)),
             Err(Ended::Stopped(Stop::OverBudget, _)) => {
                 state.held_since.get_or_insert(now_ms);
@@ -304,6 +312,15 @@ fn transact(
     });
     // What a script selects, it selects for itself.
     state.database = database;
+    if let Some(removed) = removed {
+        done = removals::remove(shared, &removed);
+    } else if let Err(failure) = &done
+        && has_ended
+        && !keys.is_transaction()
+        && removals::put_off(shared, state, failure, &executed)
+    {
+        done = Err(Failure::PUT_OFF);
+    }
     let is_put_off = cold::is_stuck() || state.put_off.is_some();
     // An error that it returns is no failure, but a client sees it.
     if !is_put_off
@@ -324,7 +341,8 @@ fn transact(
 /// A script that was put off because it takes long waits for a thread, and is refused if that takes
 /// long: those that have the threads may have no end.
 fn wait_for_thread(cx: &mut Context<'_>) -> Outcome {
-    let Some(since_ms) = cx.state.held_since.filter(|_| cx.state.may_put_off) else { return Ok(()) };
+    let may_wait = cx.state.may_put_off && !cx.state.makes_room;
+    let Some(since_ms) = cx.state.held_since.filter(|_| may_wait) else { return Ok(()) };
     let threshold_ms = cx.shared.config.number(Key::BusyReplyThreshold);
     let waited_ms = cx.now_ms.saturating_sub(since_ms);
     if cx.shared.scripts.are_full() && threshold_ms > 0 && waited_ms > threshold_ms {

@@ -57,6 +57,7 @@ mod persist;
 mod ping;
 mod quit;
 mod randomkey;
+mod removals;
 mod rename;
 mod reset;
 mod scan;

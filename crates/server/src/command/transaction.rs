@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     alone::Runs,
     databases::Place,
-    keyspace::{Overlay, Selected},
+    keyspace::{Keyspace, Overlay, Selected},
     net::unix_ms,
     session::{self, Flow, State},
     shared::Shared,
@@ -261,7 +261,9 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
     let state = &mut *cx.state;
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
+    let (mut has_ended, mut removed) = (false, None);
     let run = |transaction: &mut Transaction<'_>| {
+        (has_ended, removed) = (false, None);
         // The store runs this again after a conflicting write: start from the beginning.
         replies.clear();
         state.resp3 = was_resp3;
@@ -283,9 +285,19 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
             }
             executed.extend(session::run(cx, args)?);
         }
-        if cold::is_stuck() { Err(Failure::PUT_OFF) } else { Ok(()) }
+        has_ended = !cold::is_stuck();
+        removed = if has_ended && state.makes_room { overlay.removals()? } else { None };
+        if !has_ended || removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
     };
-    let done = terrace::at_instant(now_ms, || shared.store.transaction_if(watched, run));
+    let mut done = terrace::at_instant(now_ms, || shared.store.transaction_if(watched, run));
+    if let Some(removed) = removed.filter(|_| done.is_err()) {
+        done = removals::remove(shared, &removed).map(Some);
+    } else if let Err(failure) = &done
+        && has_ended
+        && removals::put_off(shared, cx.state, failure, &executed)
+    {
+        done = Err(Failure::PUT_OFF);
+    }
     if cold::is_stuck() || cx.state.put_off.is_some() {
         executed.into_iter().for_each(|place| cx.state.counters.cancel(place));
     }

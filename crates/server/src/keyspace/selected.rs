@@ -7,7 +7,7 @@ use std::{
 
 use terrace::{Change, Cursor, Direction, Put, RangeRemoved};
 
-use super::{Found, Keyspace, RangeCallback, ReadCallback};
+use super::{Found, Keyspace, RangeCallback, ReadCallback, Removals};
 use crate::{
     command::{Failure, Outcome},
     databases::{self, DATABASES, Place},
@@ -259,6 +259,10 @@ impl Keyspace for Selected<'_> {
 
     fn is_transaction(&self) -> bool {
         self.inner.is_transaction()
+    }
+
+    fn removals(&mut self) -> Result<Option<Removals>, Failure> {
+        self.inner.removals()
     }
 
     fn held_bytes(&self) -> usize {

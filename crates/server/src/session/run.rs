@@ -23,12 +23,14 @@ struct Resolved {
     place: usize,
 }
 
-/// Whether no other command may run while this one does: SWAPDB, or a transaction with it.
+/// Whether no other command may run while this one does: SWAPDB, or a transaction with it, or one
+/// that makes room.
 pub(super) fn must_be_alone(state: &State, place: Option<usize>) -> bool {
-    place.is_some_and(|place| match &state.multi {
-        Some(multi) => table::TABLE[place].name == "exec" && multi.swaps(),
-        None => table::TABLE[place].name == "swapdb",
-    })
+    state.makes_room
+        || place.is_some_and(|place| match &state.multi {
+            Some(multi) => table::TABLE[place].name == "exec" && multi.swaps(),
+            None => table::TABLE[place].name == "swapdb",
+        })
 }
 
 /// Queues the command inside MULTI, executes it otherwise. Fails, without any effect, if its slot
@@ -65,7 +67,8 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
     }
     if !cx.state.is_alone && must_be_alone(cx.state, Some(place & 0xffff)) {
         let since_ms = *cx.state.held_since.get_or_insert(cx.now_ms);
-        return wait_for_end(cx, resolved, cx.now_ms.saturating_sub(since_ms), OTHERS_RUN);
+        let why = if cx.state.makes_room { NO_ROOM } else { OTHERS_RUN };
+        return wait_for_end(cx, resolved, cx.now_ms.saturating_sub(since_ms), why);
     }
     match route::check(cx, command, args, is_queued) {
         Ok(slot) if is_queued => queue(cx, command, args, slot),
@@ -124,6 +127,10 @@ fn wait_for_end(
 
 pub(crate) const BUSY: Failure =
     Failure::Text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+const NO_ROOM: Failure = Failure::Text(
+    "OOM the pool has no room to remove these keys at once, and other commands take too long to remove them alone. \
+     Try again, end a script with SCRIPT KILL, or use DEL outside of transactions",
+);
 const OTHERS_RUN: Failure = Failure::Text(
     "BUSY SWAPDB has to wait until the commands and scripts under way have ended, and one takes long. \
      Try again, or end a script with SCRIPT KILL.",

@@ -61,6 +61,9 @@ pub struct State {
     pub(crate) put_off: Option<Flow>,
     /// Whether the next transaction runs alone at once: another one did when it had to.
     pub(crate) alone_next: bool,
+    /// Whether the next command, a transaction, only removes and has found no room to do so at once:
+    /// see `removals.rs`.
+    pub(crate) makes_room: bool,
     /// The last command: its index in the table, and above 16 bits its subcommand's index plus one.
     pub(crate) last_command: usize,
 }
@@ -87,6 +90,7 @@ impl State {
             may_put_off: false,
             put_off: None,
             alone_next: false,
+            makes_room: false,
             last_command: usize::MAX,
         }
     }
@@ -103,6 +107,7 @@ impl State {
     pub(crate) fn stop_waiting(&mut self) {
         self.held_since = None;
         self.in_line = None;
+        self.makes_room = false;
     }
 
     /// The place of the selected database.

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use terrace::{Clock, SystemClock};
+use terrace::{Clock, ManualClock, SystemClock};
 use terrace_script::Script;
 use terrace_server::{
     config::Config,
@@ -18,7 +18,7 @@ use terrace_server::{
     shared::Shared,
 };
 
-use crate::common::{Client, Running, ask, command, fresh, is_on_disk};
+use crate::common::{Client, Running, START_MS, ask, command, fresh, is_on_disk};
 
 /// Sends a command; returns its reply in one line.
 fn send(client: &mut Client, words: &[&str]) -> String {
@@ -584,4 +584,62 @@ fn script_with_flags_is_refused_above_the_limit() {
     let info = client.ask("INFO commandstats");
     let eval = info.split(' ').find(|line| line.starts_with("cmdstat_eval:")).unwrap();
     assert!(eval.contains("calls=3,") && eval.contains("rejected_calls=2,failed_calls=0"), "{eval}");
+}
+
+/// A client of a full pool, and how many keys it has.
+fn full() -> (Client, usize) {
+    let clock = Arc::new(ManualClock::at(START_MS));
+    let options = fresh().size(terrace::ByteSize::mib(4)).clock(clock.clone());
+    let mut client = Client::of(Arc::new(Shared::new(options.create().unwrap(), Config::default())), clock);
+    let mut count = 0;
+    for len in [300, 100, 1] {
+        let value = "x".repeat(len);
+        while client.ask(&format!("SET key:{count} {value}")) == "+OK" {
+            count += 1;
+        }
+    }
+    (client, count)
+}
+
+#[test]
+fn transactions_that_only_remove_succeed_in_a_full_pool() {
+    if is_on_disk() {
+        return;
+    }
+    let (mut client, count) = full();
+    let remove =
+        "for n = ARGV[1], ARGV[2] do redis.call(ARGV[3], 'key:' .. n) end return redis.call('dbsize')";
+    assert!(client.ask("SET more 1").starts_with("-OOM"));
+    // It puts, so it is refused, and has removed nothing.
+    let puts = "for n = 0, 99 do redis.call('del', 'key:' .. n) end redis.call('set', 'key:1', 'y') return 1";
+    let reply = send(&mut client, &["EVAL", puts, "0"]);
+    if reply.starts_with("-OOM") {
+        client.expect(&[("EXISTS key:0 key:1 key:99", ":3")]);
+    }
+    let (mut client, count) = if reply == ":1" { full() } else { (client, count) };
+    let left = |removed: usize| format!(":{}", count - removed);
+    for (nth, name) in ["del", "unlink", "getdel"].into_iter().enumerate() {
+        let (first, last) = ((nth * 10).to_string(), (nth * 10 + 9).to_string());
+        let reply = send(&mut client, &["EVAL", remove, "0", &first, &last, name]);
+        assert_eq!(reply, left(nth * 10 + 10), "{name}");
+    }
+    let (mut client, count) = full();
+    client.expect(&[("MULTI", "+OK")]);
+    for n in 0..200 {
+        client.expect(&[(&format!("DEL key:{n}"), "+QUEUED")]);
+    }
+    client.expect(&[("DBSIZE", "+QUEUED")]);
+    let reply = client.ask("EXEC");
+    assert_eq!(reply, format!("*201{} :{}", " :1".repeat(200), count - 200));
+    // A watched key is looked at there, too.
+    let (mut client, count) = full();
+    let mut other = client.another();
+    client.expect(&[("WATCH key:1", "+OK"), ("MULTI", "+OK"), ("FLUSHDB", "+QUEUED"), ("DBSIZE", "+QUEUED")]);
+    other.expect(&[("DEL key:1", ":1")]);
+    client.expect(&[("EXEC", "*-1"), ("DBSIZE", &format!(":{}", count - 1))]);
+    client.expect(&[("MULTI", "+OK"), ("FLUSHDB", "+QUEUED"), ("DBSIZE", "+QUEUED"), ("EXEC", "*2 +OK :0")]);
+    client.expect(&[("DBSIZE", ":0"), ("SET more 1", "+OK")]);
+    let (mut client, _) = full();
+    check(&mut client, &[(&["EVAL", "redis.call('flushdb') return redis.call('dbsize')", "0"], ":0")]);
+    client.expect(&[("DBSIZE", ":0")]);
 }

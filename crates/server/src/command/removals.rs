@@ -1,0 +1,41 @@
+//! Transactions that only remove, in a full pool.
+//!
+//! A transaction of several keys needs memory for the record that makes it one, and a full pool has
+//! none. If it only removes, it runs again while no other command does (see `databases/gate.rs`),
+//! and its keys go one after another. So it is atomic for all clients of this server; a crash in
+//! between leaves the keys that are left, and other processes that share the pool may see some gone.
+
+use super::{Failure, Outcome, flag, table};
+use crate::{
+    keyspace::Removals,
+    session::{Flow, State},
+    shared::Shared,
+};
+
+/// Instructions of a script that makes room: all clients wait for it.
+pub(super) const INSTRUCTIONS: u64 = 20_000_000;
+
+/// Puts off a transaction that has executed these commands, and then failed, if it may only remove.
+/// Returns whether it did.
+pub(super) fn put_off(shared: &Shared, state: &mut State, failure: &Failure, executed: &[usize]) -> bool {
+    let may_only_remove = || {
+        let command = |place: &usize| table::TABLE[place & 0xffff];
+        executed.iter().all(|place| !command(place).has(flag::DENYOOM | flag::NOSCRIPT))
+            && executed.iter().any(|place| command(place).has(flag::WRITE))
+    };
+    // Stores on files keep room for removals, and a cluster's nodes have no gate in common.
+    let is_pool = || shared.routing.is_none() && shared.store.can_evict();
+    if state.makes_room || !failure.is_full() || !is_pool() || !may_only_remove() {
+        return false;
+    }
+    (state.makes_room, state.put_off) = (true, Some(Flow::Later));
+    true
+}
+
+/// Removes what a transaction removes, while it runs alone.
+pub(super) fn remove(shared: &Shared, removals: &Removals) -> Outcome {
+    if removals.all {
+        return Ok(shared.store.clear()?);
+    }
+    removals.keys.iter().try_for_each(|key| Ok(shared.store.remove(key).map(drop)?))
+}
