@@ -8,7 +8,7 @@
 local ours = ...
 local error, type, tostring, tonumber, getmetatable = error, type, tostring, tonumber, getmetatable
 local select, pcall, xpcall, rawget, rawset, next = select, pcall, xpcall, rawget, rawset, next
-local setmetatable, collectgarbage, unpack = setmetatable, collectgarbage, unpack
+local setmetatable, collectgarbage, unpack, pairs = setmetatable, collectgarbage, unpack, pairs
 local rep, resume, insert, remove, concat, sort = string.rep, coroutine.resume, table.insert, table.remove, table.concat, table.sort
 local upper, lower, reverse, sub, floor, ceil = string.upper, string.lower, string.reverse, string.sub, math.floor, math.ceil
 local seen, check_stop, is_stopped, work, search = ours.seen, ours.check_stop, ours.is_stopped, ours.work, ours.search
@@ -95,7 +95,7 @@ function real.next(table, key) return next(real_of[table] or table, key) end
 -- The real table must not be among the results.
 function real.pairs(table)
   if real_of[table] then return real.next, table, nil end
-  if type(table) ~= 'table' then ours.bad_argument(1, 'pairs', 'table expected', table) end
+  if type(table) ~= 'table' then return pairs(table) end
   return next, table, nil
 end
 

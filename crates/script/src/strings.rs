@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use mlua::{Lua, MultiValue, Table, Value};
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use crate::{
     bits::got,
@@ -28,6 +28,22 @@ pub(crate) fn install(lua: &Lua, ours: &Table, control: &Rc<Control>) -> mlua::R
     let of = Rc::clone(control);
     let search = move |lua: &Lua, args: MultiValue| search(lua, &args, &of);
     ours.raw_set("search", lua.create_function(search)?)
+}
+
+/// The argument at `nth`, which errors count from `nth - skipped`, as a text.
+fn text_at(
+    lua: &Lua,
+    function: &str,
+    args: &MultiValue,
+    nth: usize,
+    skipped: usize,
+) -> mlua::Result<LuaString> {
+    match args.get(nth) {
+        Some(Value::Nil) => {
+            Err(fault::bad_argument(lua, nth + 1 - skipped, function, "string expected, got nil"))
+        }
+        arg => text(lua, function, nth + 1 - skipped, arg.unwrap_or(&Value::Nil)),
+    }
 }
 
 fn at(args: &MultiValue, nth: usize) -> &Value {
@@ -59,7 +75,7 @@ fn raise(lua: &Lua, fault: Fault) -> mlua::Error {
 }
 
 fn find(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<MultiValue> {
-    let (subject, wanted) = (text(lua, "find", 1, at(args, 0))?, text(lua, "find", 2, at(args, 1))?);
+    let (subject, wanted) = (text_at(lua, "find", args, 0, 0)?, text_at(lua, "find", args, 1, 0)?);
     let (subject, wanted) = (subject.as_bytes(), wanted.as_bytes());
     let from = start(lua, args, "find", subject.len())?;
     let is_plain = !matches!(at(args, 3), Value::Nil | Value::Boolean(false));
@@ -82,7 +98,7 @@ fn find(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<MultiVa
 }
 
 fn matching(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<MultiValue> {
-    let (subject, wanted) = (text(lua, "match", 1, at(args, 0))?, text(lua, "match", 2, at(args, 1))?);
+    let (subject, wanted) = (text_at(lua, "match", args, 0, 0)?, text_at(lua, "match", args, 1, 0)?);
     let (subject, wanted) = (subject.as_bytes(), wanted.as_bytes());
     let from = start(lua, args, "match", subject.len())?;
     let (anchored, pattern) = anchor(&wanted);
@@ -97,7 +113,7 @@ fn matching(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<Mul
 /// and ends, from 1, and what it has captured, or all of it. Nothing if there is none.
 fn search(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<MultiValue> {
     let function = text(lua, "search", 1, at(args, 0))?.to_string_lossy();
-    let (subject, wanted) = (text(lua, &function, 1, at(args, 1))?, text(lua, &function, 2, at(args, 2))?);
+    let (subject, wanted) = (text_at(lua, &function, args, 1, 1)?, text_at(lua, &function, args, 2, 1)?);
     let (subject, wanted) = (subject.as_bytes(), wanted.as_bytes());
     let from = crate::resp::number_of(at(args, 3)).unwrap_or(1.0) as usize - 1;
     let (anchored, pattern) = match at(args, 4) {
@@ -119,7 +135,7 @@ fn search(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<Multi
 
 /// `gsub` whose third argument is a text.
 fn replace(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<MultiValue> {
-    let (subject, wanted) = (text(lua, "gsub", 1, at(args, 0))?, text(lua, "gsub", 2, at(args, 1))?);
+    let (subject, wanted) = (text_at(lua, "gsub", args, 0, 0)?, text_at(lua, "gsub", args, 1, 0)?);
     let (subject, wanted) = (subject.as_bytes(), wanted.as_bytes());
     let by = match at(args, 2) {
         by @ (Value::String(_) | Value::Number(_) | Value::Integer(_)) => text(lua, "gsub", 3, by)?,

@@ -73,7 +73,22 @@ fn libraries_are_listed_and_refuse_changes() {
         ("table.remove(redis)", refused),
         ("table.sort(redis)", refused),
         ("local n = 0 for k in pairs({1, 2, a = 3}) do n = n + 1 end return n", ":3"),
-        ("return pairs()", "-ERR bad argument #1 to 'pairs' (table expected, got no value)"),
+        (
+            "for _ in pairs(nil) do end",
+            "-ERR user_script:1: bad argument #1 to 'pairs' (table expected, got nil)",
+        ),
+        (
+            "local x = string.find(nil, 'x')",
+            "-ERR user_script:1: bad argument #1 to 'find' (string expected, got nil)",
+        ),
+        (
+            "return string.find()",
+            "-ERR user_script:1: bad argument #1 to 'find' (string expected, got no value)",
+        ),
+        (
+            "local x = string.gsub('x')",
+            "-ERR user_script:1: bad argument #2 to 'gsub' (string expected, got nil)",
+        ),
     ]);
 }
 
