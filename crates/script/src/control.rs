@@ -41,10 +41,10 @@ pub struct Limits {
     pub budget: u64,
 }
 
-/// Maximum number of results of a function of ours: Lua's stack has 8,000 places for a function, and
-/// `mlua` has as many for values that functions hold.
+/// Maximum number of results of a function of ours: Lua's stack has 8,000 places for a function,
+/// and `mlua` has as many for values that functions hold.
 pub(crate) const RESULTS_MOST: usize = 7000;
-/// Milliseconds of a run with a budget.
+/// Milliseconds of CPU time of a run with a budget.
 const SOON_MS: u64 = 20;
 /// Bytes of memory of a run with a budget. So no single instruction of Lua takes long.
 pub(crate) const SOON_BYTES: usize = 4 << 20;
@@ -82,7 +82,8 @@ pub(crate) struct Control {
     executed: Cell<u64>,
     /// What was executed when it was last looked whether the run has to end.
     looked: Cell<u64>,
-    began_ms: Cell<u64>,
+    /// The thread's CPU time at the first look, if the run has a budget.
+    began_ms: Cell<Option<u64>>,
     limits: Cell<Limits>,
     flag: RefCell<StopFlag>,
     /// Whether replies of commands come in RESP3.
@@ -95,7 +96,7 @@ impl Control {
         self.stop.set(flag.read());
         self.executed.set(0);
         self.looked.set(0);
-        self.began_ms.set(if limits.budget > 0 { coarse_ms() } else { 0 });
+        self.began_ms.set(None);
         self.limits.set(limits);
         self.flag.replace(flag.clone());
         self.resp3.set(false);
@@ -125,13 +126,19 @@ impl Control {
             () if self.stop.get().is_some() => self.stop.get(),
             () if over(budget) => Some(Stop::OverBudget),
             () if over(instructions) => Some(Stop::OverLimit),
-            () if budget > 0 && coarse_ms().saturating_sub(self.began_ms.get()) > SOON_MS => {
-                Some(Stop::OverBudget)
-            }
+            () if budget > 0 && self.took_ms() > SOON_MS => Some(Stop::OverBudget),
             () => self.flag.borrow().read(),
         };
         self.stop.set(found);
         found
+    }
+
+    /// CPU time since the first look: other threads of the machine do not count.
+    fn took_ms(&self) -> u64 {
+        let now_ms = cpu_ms();
+        let began_ms = self.began_ms.get().unwrap_or(now_ms);
+        self.began_ms.set(Some(began_ms));
+        now_ms.saturating_sub(began_ms)
     }
 
     /// Whether a function may make so many bytes outside of the state's memory.
@@ -166,8 +173,8 @@ impl Control {
     }
 }
 
-/// Milliseconds on a monotonic clock that is cheap.
-fn coarse_ms() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+/// Milliseconds of CPU time of this thread.
+fn cpu_ms() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000
 }

@@ -275,9 +275,16 @@ function coroutines.resume(...) return finish_resumed(resume(...)) end
 local maths = copy(math)
 ours.install_random(maths)
 
+local redis, PCALL, CHECK = ours.redis, ours.PCALL, ours.CHECK
+function redis.pcall(...) return redis.call(PCALL, ...) end
+function redis.acl_check_cmd(...)
+  local known = redis.call(CHECK, ...)
+  return known
+end
+
 real.string, real.table, real.math = protect(strings), protect(tables), protect(maths)
 real.coroutine, real.os = protect(coroutines), protect(ours.os)
-real.redis, real.cjson, real.cmsgpack = protect(ours.redis), protect(ours.cjson), protect(ours.cmsgpack)
+real.redis, real.cjson, real.cmsgpack = protect(redis), protect(ours.cjson), protect(ours.cmsgpack)
 real.struct, real.bit = protect(ours.struct), protect(ours.bit)
 
 local of_strings = getmetatable('')

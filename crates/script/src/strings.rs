@@ -1,5 +1,5 @@
 //! The functions of `string` that look for patterns. `gmatch`, and `gsub` with a function or a
-//! table, are loops over `search` in the sandbox, so that what they call may yield and fail as ever.
+//! table, are loops over `search` in the sandbox, so that what they call may fail as ever.
 
 use std::rc::Rc;
 

@@ -234,8 +234,8 @@ impl<'t> Transaction<'t> {
         }
     }
 
-    /// Appends to the value of `key`, or creates it, unless it would have more than `longest` bytes.
-    /// Returns how long it then is. Many of these take as long as what they append, together.
+    /// Appends to the value of `key`, or creates it, unless it would have more than `longest`
+    /// bytes. Returns how long it then is. Many of these take as long as what they append, together.
     pub fn append(
         &mut self,
         key: impl AsRef<[u8]>,

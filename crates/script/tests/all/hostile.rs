@@ -1,5 +1,5 @@
-//! Scripts that want to break the state, the thread or its time: each ends with a value or an error,
-//! and the next script runs as usual.
+//! Scripts that want to break the state, the thread or its time: each ends with a value or an
+//! error, and the next script runs as usual.
 
 use terrace_script::{Ended, Stop};
 

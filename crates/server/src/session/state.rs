@@ -61,8 +61,8 @@ pub struct State {
     pub(crate) put_off: Option<Flow>,
     /// Whether the next transaction runs alone at once: another one did when it had to.
     pub(crate) alone_next: bool,
-    /// Whether the next command, a transaction, only removes and has found no room to do so at once:
-    /// see `removals.rs`.
+    /// Whether the next command, a transaction, only removes and has found no room to do so at
+    /// once: see `removals.rs`.
     pub(crate) makes_room: bool,
     /// The last command: its index in the table, and above 16 bits its subcommand's index plus one.
     pub(crate) last_command: usize,

@@ -454,7 +454,7 @@ fn script_and_exec_happen_at_one_instant() {
 }
 
 #[test]
-fn what_a_script_holds_is_limited() {
+fn memory_held_by_a_script_is_limited() {
     let mut client = Client::new();
     client.expect(&[("CONFIG SET script-memory 4mb", "+OK")]);
     let refused = "-OOM the writes of the script take more than script-memory";
