@@ -235,7 +235,7 @@ impl<'t> Transaction<'t> {
     }
 
     /// Appends to the value of `key`, or creates it, unless it would have more than `longest`
-    /// bytes. Returns how long it then is. Many of these take as long as what they append, together.
+    /// bytes. Returns how long it then is. Many of these take as long as all that they append.
     pub fn append(
         &mut self,
         key: impl AsRef<[u8]>,
