@@ -5,7 +5,7 @@
 //! and its keys go one after another. So it is atomic for all clients of this server; a crash in
 //! between leaves the keys that are left; other processes that share the pool may see some gone.
 
-use super::{Failure, Outcome, flag, table};
+use super::{Command, Failure, Outcome, flag, table};
 use crate::{
     keyspace::Removals,
     session::{Flow, State},
@@ -20,8 +20,10 @@ pub(super) const INSTRUCTIONS: u64 = 20_000_000;
 pub(super) fn put_off(shared: &Shared, state: &mut State, failure: &Failure, executed: &[usize]) -> bool {
     let may_only_remove = || {
         let command = |place: &usize| table::TABLE[place & 0xffff];
-        executed.iter().all(|place| !command(place).has(flag::DENYOOM | flag::NOSCRIPT))
-            && executed.iter().any(|place| command(place).has(flag::WRITE))
+        // What a script in EXEC has done, the next run tells.
+        let may_remove = |command: &Command| command.has(flag::WRITE) || command.name.starts_with("eval");
+        executed.iter().all(|place| !command(place).has(flag::DENYOOM))
+            && executed.iter().any(|place| may_remove(command(place)))
     };
     // Stores on files keep room for removals, and a cluster's nodes have no gate in common.
     let is_pool = || shared.routing.is_none() && shared.store.can_evict();
