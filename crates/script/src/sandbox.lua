@@ -163,8 +163,7 @@ function strings.gmatch(text, pattern)
     at = to < from and to + 2 or to + 1
     return ...
   end
-  -- Looks at the arguments.
-  search('gmatch', text, pattern, #tostring(text) + 1, false)
+  ours.check_texts('gmatch', text, pattern)
   return function()
     if at > #tostring(text) + 1 then return nil end
     return step(search('gmatch', text, pattern, at, false))
@@ -198,8 +197,7 @@ function strings.gsub(text, pattern, by, most)
   end
   local limit = most == nil and 1 / 0 or tonumber(most)
   if not limit then ours.bad_argument(4, 'gsub', 'number expected', most) end
-  -- Looks at the arguments.
-  search('gsub', text, pattern, #tostring(text) + 1, false)
+  ours.check_texts('gsub', text, pattern)
   text = tostring(text)
   local is_anchored, is_table = sub(pattern, 1, 1) == '^', type(by) == 'table'
   while count < limit and at <= #text + 1 and replace(search('gsub', text, pattern, at, true, is_table)) do

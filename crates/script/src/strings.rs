@@ -27,7 +27,8 @@ pub(crate) fn install(lua: &Lua, ours: &Table, control: &Rc<Control>) -> mlua::R
     ours.raw_set("gsub_text", lua.create_function(replace)?)?;
     let of = Rc::clone(control);
     let search = move |lua: &Lua, args: MultiValue| search(lua, &args, &of);
-    ours.raw_set("search", lua.create_function(search)?)
+    ours.raw_set("search", lua.create_function(search)?)?;
+    ours.raw_set("check_texts", lua.create_function(|lua, args: MultiValue| texts(lua, &args).map(drop))?)
 }
 
 /// The argument at `nth`, which errors count from `nth - skipped`, as a text.
@@ -109,11 +110,16 @@ fn matching(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<Mul
     }
 }
 
+/// The text and the pattern among the arguments `function, text, pattern`.
+fn texts(lua: &Lua, args: &MultiValue) -> mlua::Result<(LuaString, LuaString)> {
+    let function = text(lua, "search", 1, at(args, 0))?.to_string_lossy();
+    Ok((text_at(lua, &function, args, 1, 1)?, text_at(lua, &function, args, 2, 1)?))
+}
+
 /// `search(function, text, pattern, from, is_anchored, only_first)`: where the first match begins
 /// and ends, from 1, and what it has captured, or all of it. Nothing if there is none.
 fn search(lua: &Lua, args: &MultiValue, control: &Control) -> mlua::Result<MultiValue> {
-    let function = text(lua, "search", 1, at(args, 0))?.to_string_lossy();
-    let (subject, wanted) = (text_at(lua, &function, args, 1, 1)?, text_at(lua, &function, args, 2, 1)?);
+    let (subject, wanted) = texts(lua, args)?;
     let (subject, wanted) = (subject.as_bytes(), wanted.as_bytes());
     let from = crate::resp::number_of(at(args, 3)).unwrap_or(1.0) as usize - 1;
     let (anchored, pattern) = match at(args, 4) {

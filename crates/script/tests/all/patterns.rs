@@ -43,10 +43,20 @@ fn shown(look: &str, text: &str, pattern: &str, start: i32) -> String {
 }
 
 #[test]
+fn captures_fail_only_where_they_are_used() {
+    Bench::new().check(&[
+        ("return {('a'):gsub('()(', {'x'})}", "*2 $2 xa :2"),
+        ("return {(''):gsub('()(', '<%1>')}", "*2 $3 <1> :1"),
+        ("local x = ('a'):gsub('()(', '<%2>')", "-ERR user_script:1: unfinished capture"),
+        ("local x = ('a'):gsub('()(', function() end)", "-ERR user_script:1: unfinished capture"),
+    ]);
+}
+
+#[test]
 fn patterns_find_what_lua_finds() {
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE, LuaOptions::new()).unwrap();
     let bench = std::cell::RefCell::new(Bench::new());
-    let config = ProptestConfig::with_cases(4096);
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4096) };
     proptest!(config, |(
         look in select(&LOOKS[..]),
         text in vec(select(&TEXTS[..]), 0..8),
