@@ -1,226 +1,264 @@
 /*
  * libfabric's calls as functions with symbols: its headers define most of them inline. Names and
  * order of arguments are libfabric's, behind the prefix `terrace_`; a pointer to any of its objects
- * is a `struct fid *`. What Terrace always asks for is filled in here, so that Rust knows no
+ * is a `struct fab_id *`. What Terrace always asks for is filled in here, so that Rust knows no
  * layout of a structure. Calls return 0 or a count, or libfabric's negative error.
+ *
+ * The library is opened when it is wanted, since to load it takes 200 ms and most programs open no
+ * fabric. Every call but `terrace_fi_load` needs it open.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <rdma/fabric.h>
-#include <rdma/fi_atomic.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_rma.h>
+#include "abi.h"
 
 /* An endpoint has no more than this many completions that nobody read. */
 enum { COMPLETIONS = 1024 };
 
 /*
- * By default the provider for TCP takes 70 MB for an endpoint: 4,096 buffers of 16 KiB for messages.
- * Here only atomics are messages, of less than 512 bytes. The library reads its settings once, and
- * other threads may read the environment later, so they are made before main().
+ * Settings of the library and of what it brings. It reads them when it is opened; other threads may
+ * read the environment then, so they are made before main().
  */
-__attribute__((constructor)) static void set_small_buffers(void)
+__attribute__((constructor)) static void make_settings(void)
 {
+	/*
+	 * By default the provider for TCP takes 70 MB for an endpoint: 4,096 buffers of 16 KiB for
+	 * messages. Here only atomics are messages, of less than 512 bytes.
+	 */
 	setenv("FI_OFI_RXM_BUFFER_SIZE", "512", 0);
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "128", 0);
+	/*
+	 * Debian's libfabric loads libinfinipath, which takes over SIGINT, SIGTERM and others, and ends
+	 * the process with code 1.
+	 */
+	setenv("IPATH_NO_BACKTRACE", "1", 0);
+}
+
+static struct {
+	uint32_t (*version)(void);
+	const char *(*strerror)(int error);
+	int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,
+		       const struct fab_info *hints, struct fab_info **info);
+	void (*freeinfo)(struct fab_info *info);
+	struct fab_info *(*dupinfo)(const struct fab_info *info);
+	int (*fabric)(struct fab_fabric_attr *attr, struct fab_fabric **fabric, void *context);
+} library;
+
+/* A symbol of the version whose structures `abi.h` declares: later ones may have others. */
+static void *symbol(void *handle, const char *name, const char *version)
+{
+#ifdef __GLIBC__
+	return dlvsym(handle, name, version);
+#else
+	(void)version;
+	return dlsym(handle, name);
+#endif
 }
 
 /*
- * Debian's libfabric loads libinfinipath, which takes over these signals before main() and ends the
- * process with code 1: SIGTERM would stop no program cleanly. Handlers of others remain.
+ * Opens the library. NULL, or why it cannot be used. Not for two threads at once. Once it is open it
+ * stays so.
  */
-__attribute__((constructor)) static void give_signals_back(void)
+const char *terrace_fi_load(uint32_t *version)
 {
-	static const int signals[] = {SIGINT, SIGILL, SIGABRT, SIGBUS, SIGSEGV, SIGTERM};
-	for (size_t nth = 0; nth < sizeof signals / sizeof *signals; nth++) {
-		struct sigaction now;
-		Dl_info of;
-		if (sigaction(signals[nth], NULL, &now) != 0)
-			continue;
-		if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
-			continue;
-		/* Either member has the address: they share their place. */
-		if (dladdr((void *)(uintptr_t)now.sa_handler, &of) != 0 && of.dli_fname != NULL &&
-		    strstr(of.dli_fname, "libinfinipath") != NULL)
-			signal(signals[nth], SIG_DFL);
-	}
+	void *handle = dlopen("libfabric.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+	*version = 0;
+	if (!handle)
+		return dlerror();
+	*(void **)&library.version = symbol(handle, "fi_version", "FABRIC_1.0");
+	*(void **)&library.strerror = symbol(handle, "fi_strerror", "FABRIC_1.0");
+	*(void **)&library.getinfo = symbol(handle, "fi_getinfo", "FABRIC_1.3");
+	*(void **)&library.freeinfo = symbol(handle, "fi_freeinfo", "FABRIC_1.3");
+	*(void **)&library.dupinfo = symbol(handle, "fi_dupinfo", "FABRIC_1.3");
+	*(void **)&library.fabric = symbol(handle, "fi_fabric", "FABRIC_1.1");
+	if (library.version)
+		*version = library.version();
+	if (!library.version || !library.strerror || !library.getinfo || !library.freeinfo ||
+	    !library.dupinfo || !library.fabric)
+		return "it has not all functions of libfabric 1.17";
+	return *version < FAB_VERSION_1(17) ? "it is older than 1.17" : NULL;
+}
+
+const char *terrace_fi_strerror(int error)
+{
+	return library.strerror(error);
+}
+
+void terrace_fi_freeinfo(struct fab_info *info)
+{
+	library.freeinfo(info);
 }
 
 /* Without automatic progress only calls of the caller move bytes. */
 int terrace_fi_getinfo(const char *provider, const char *node, int automatic, int persistent,
-		       struct fi_info **info)
+		       struct fab_info **info)
 {
-	struct fi_info *hints = fi_allocinfo();
-	int result = -FI_ENOMEM;
+	struct fab_info *hints = library.dupinfo(NULL);
+	int result = -ENOMEM;
 
 	if (!hints)
 		return result;
-	hints->caps = FI_RMA | FI_ATOMIC | (persistent ? FI_RMA_PMEM : 0);
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	hints->domain_attr->threading = FI_THREAD_SAFE;
-	hints->domain_attr->control_progress = automatic ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
-	hints->domain_attr->data_progress = hints->domain_attr->control_progress;
-	hints->fabric_attr->prov_name = strdup(provider);
-	if (hints->fabric_attr->prov_name)
-		result = fi_getinfo(FI_VERSION(1, 17), node, "0", FI_SOURCE, hints, info);
-	fi_freeinfo(hints);
+	hints->caps = FAB_RMA | FAB_ATOMIC | (persistent ? FAB_RMA_PMEM : 0);
+	hints->ep->type = FAB_EP_RDM;
+	hints->domain->mr_mode = FAB_MR_VIRT_ADDR | FAB_MR_ALLOCATED | FAB_MR_PROV_KEY;
+	hints->domain->threading = FAB_THREAD_SAFE;
+	hints->domain->control_progress = automatic ? FAB_PROGRESS_AUTO : FAB_PROGRESS_MANUAL;
+	hints->domain->data_progress = hints->domain->control_progress;
+	hints->fabric->provider = strdup(provider);
+	if (hints->fabric->provider)
+		result = library.getinfo(FAB_VERSION_1(17), node, "0", FAB_SOURCE, hints, info);
+	library.freeinfo(hints);
 	return result;
 }
 
-int terrace_fi_fabric(struct fi_info *info, struct fid_fabric **fabric)
+int terrace_fi_fabric(struct fab_info *info, struct fab_fabric **fabric)
 {
-	return fi_fabric(info->fabric_attr, fabric, NULL);
+	return library.fabric(info->fabric, fabric, NULL);
 }
 
-int terrace_fi_domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain)
+int terrace_fi_domain(struct fab_fabric *fabric, struct fab_info *info, struct fab_domain **domain)
 {
-	return fi_domain(fabric, info, domain, NULL);
+	return fabric->ops->domain(fabric, info, domain, NULL);
 }
 
-int terrace_fi_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep)
+int terrace_fi_endpoint(struct fab_domain *domain, struct fab_info *info, struct fab_ep **ep)
 {
-	return fi_endpoint(domain, info, ep, NULL);
+	return domain->ops->endpoint(domain, info, ep, NULL);
 }
 
-int terrace_fi_av_open(struct fid_domain *domain, struct fid_av **av)
+int terrace_fi_av_open(struct fab_domain *domain, struct fab_av **av)
 {
-	struct fi_av_attr attr = { .type = FI_AV_TABLE, .count = 1 };
+	struct fab_av_attr attr = { .type = FAB_AV_TABLE, .count = 1 };
 
-	return fi_av_open(domain, &attr, av, NULL);
+	return domain->ops->av_open(domain, &attr, av, NULL);
 }
 
-int terrace_fi_cq_open(struct fid_domain *domain, struct fid_cq **cq)
+int terrace_fi_cq_open(struct fab_domain *domain, struct fab_cq **cq)
 {
-	struct fi_cq_attr attr = {
+	struct fab_cq_attr attr = {
 		.size = COMPLETIONS,
-		.format = FI_CQ_FORMAT_CONTEXT,
-		.wait_obj = FI_WAIT_FD,
+		.format = FAB_CQ_FORMAT_CONTEXT,
+		.wait_object = FAB_WAIT_FD,
 	};
 
-	return fi_cq_open(domain, &attr, cq, NULL);
+	return domain->ops->cq_open(domain, &attr, cq, NULL);
 }
 
-int terrace_fi_enable(struct fid_ep *ep, struct fid_av *av, struct fid_cq *cq)
+int terrace_fi_enable(struct fab_ep *ep, struct fab_av *av, struct fab_cq *cq)
 {
-	int result = fi_ep_bind(ep, &av->fid, 0);
+	int result = ep->id.ops->bind(&ep->id, &av->id, 0);
 
 	if (!result)
-		result = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV);
-	return result ? result : fi_enable(ep);
+		result = ep->id.ops->bind(&ep->id, &cq->id, FAB_TRANSMIT | FAB_RECV);
+	return result ? result : ep->id.ops->control(&ep->id, FAB_ENABLE, NULL);
 }
 
-int terrace_fi_getname(struct fid_ep *ep, void *address, size_t *length)
+int terrace_fi_getname(struct fab_ep *ep, void *address, size_t *length)
 {
-	return fi_getname(&ep->fid, address, length);
+	return ep->cm->getname(&ep->id, address, length);
 }
 
-int terrace_fi_av_insert(struct fid_av *av, const void *address, fi_addr_t *peer)
+int terrace_fi_av_insert(struct fab_av *av, const void *address, uint64_t *peer)
 {
-	int result = fi_av_insert(av, address, 1, peer, 0, NULL);
+	int result = av->ops->insert(av, address, 1, peer, 0, NULL);
 
-	return result == 1 ? 0 : result < 0 ? result : -FI_EINVAL;
+	return result == 1 ? 0 : result < 0 ? result : -EINVAL;
 }
 
 /* `base` is what the provider adds to an offset: the address, where it does not count from 0. */
-int terrace_fi_mr_reg(struct fid_domain *domain, struct fi_info *info, void *memory, size_t length,
-		      int read, int write, uint64_t wanted_key, struct fid_mr **mr, uint64_t *key,
+int terrace_fi_mr_reg(struct fab_domain *domain, struct fab_info *info, void *memory, size_t length,
+		      int read, int write, uint64_t wanted_key, struct fab_mr **mr, uint64_t *key,
 		      uint64_t *base)
 {
-	uint64_t access = (read ? FI_REMOTE_READ : 0) | (write ? FI_REMOTE_WRITE : 0);
-	int result = fi_mr_reg(domain, memory, length, access, 0, wanted_key, 0, mr, NULL);
+	uint64_t access = (read ? FAB_REMOTE_READ : 0) | (write ? FAB_REMOTE_WRITE : 0);
+	int result = domain->mr->reg(&domain->id, memory, length, access, 0, wanted_key, 0, mr, NULL);
 
 	if (result)
 		return result;
-	*key = fi_mr_key(*mr);
-	*base = info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)memory : 0;
+	*key = (*mr)->key;
+	*base = info->domain->mr_mode & FAB_MR_VIRT_ADDR ? (uintptr_t)memory : 0;
 	return 0;
 }
 
-ssize_t terrace_fi_read(struct fid_ep *ep, void *into, size_t length, fi_addr_t peer,
+ssize_t terrace_fi_read(struct fab_ep *ep, void *into, size_t length, uint64_t peer,
 			uint64_t address, uint64_t key, void *context)
 {
-	return fi_read(ep, into, length, NULL, peer, address, key, context);
+	return ep->rma->read(ep, into, length, NULL, peer, address, key, context);
 }
 
-/* Without FI_DELIVERY_COMPLETE a write that the target refuses would end well. */
-ssize_t terrace_fi_write(struct fid_ep *ep, const void *bytes, size_t length, fi_addr_t peer,
+/* Without FAB_DELIVERY_COMPLETE a write that the target refuses would end well. */
+ssize_t terrace_fi_write(struct fab_ep *ep, const void *bytes, size_t length, uint64_t peer,
 			 uint64_t address, uint64_t key, int persistent, void *context)
 {
 	struct iovec local = { .iov_base = (void *)bytes, .iov_len = length };
-	struct fi_rma_iov remote = { .addr = address, .len = length, .key = key };
-	struct fi_msg_rma message = {
-		.msg_iov = &local,
-		.iov_count = 1,
-		.addr = peer,
-		.rma_iov = &remote,
-		.rma_iov_count = 1,
+	struct fab_rma_iov remote = { .address = address, .length = length, .key = key };
+	struct fab_rma_message message = {
+		.local = &local,
+		.local_count = 1,
+		.peer = peer,
+		.remote = &remote,
+		.remote_count = 1,
 		.context = context,
 	};
-	uint64_t until = persistent ? FI_COMMIT_COMPLETE : FI_DELIVERY_COMPLETE;
+	uint64_t until = persistent ? FAB_COMMIT_COMPLETE : FAB_DELIVERY_COMPLETE;
 
-	return fi_writemsg(ep, &message, FI_COMPLETION | until);
+	return ep->rma->writemsg(ep, &message, FAB_COMPLETION | until);
 }
 
 /* `words` are: what to store, the word to compare with, where the word before goes. */
-ssize_t terrace_fi_compare_atomic(struct fid_ep *ep, uint64_t words[3], fi_addr_t peer,
+ssize_t terrace_fi_compare_atomic(struct fab_ep *ep, uint64_t words[3], uint64_t peer,
 				  uint64_t address, uint64_t key, void *context)
 {
-	return fi_compare_atomic(ep, &words[0], 1, NULL, &words[1], NULL, &words[2], NULL, peer,
-				 address, key, FI_UINT64, FI_CSWAP, context);
+	return ep->atomic->compwrite(ep, &words[0], 1, NULL, &words[1], NULL, &words[2], NULL,
+				     peer, address, key, FAB_UINT64, FAB_CSWAP, context);
 }
 
-ssize_t terrace_fi_fetch_atomic(struct fid_ep *ep, uint64_t words[3], fi_addr_t peer,
+ssize_t terrace_fi_fetch_atomic(struct fab_ep *ep, uint64_t words[3], uint64_t peer,
 				uint64_t address, uint64_t key, void *context)
 {
-	return fi_fetch_atomic(ep, &words[0], 1, NULL, &words[2], NULL, peer, address, key,
-			       FI_UINT64, FI_SUM, context);
+	return ep->atomic->readwrite(ep, &words[0], 1, NULL, &words[2], NULL, peer, address, key,
+				     FAB_UINT64, FAB_SUM, context);
 }
 
 /* 1 for a completion, whose error is 0 or positive; 0 for none. */
-ssize_t terrace_fi_cq_read(struct fid_cq *cq, void **context, int *error)
+ssize_t terrace_fi_cq_read(struct fab_cq *cq, void **context, int *error)
 {
-	struct fi_cq_entry entry;
-	struct fi_cq_err_entry failed = { 0 };
-	ssize_t result = fi_cq_read(cq, &entry, 1);
+	struct fab_cq_entry entry;
+	struct fab_cq_error failed = { 0 };
+	ssize_t result = cq->ops->read(cq, &entry, 1);
 
 	*error = 0;
 	if (result == 1)
-		*context = entry.op_context;
-	if (result == -FI_EAVAIL) {
-		result = fi_cq_readerr(cq, &failed, 0);
-		*context = failed.op_context;
-		*error = failed.err > 0 ? failed.err : FI_EOTHER;
+		*context = entry.context;
+	if (result == -FAB_EAVAIL) {
+		result = cq->ops->readerr(cq, &failed, 0);
+		*context = failed.context;
+		*error = failed.error > 0 ? failed.error : FAB_EOTHER;
 	}
-	return result == -FI_EAGAIN ? 0 : result;
+	return result == -EAGAIN ? 0 : result;
 }
 
 /* Returns when there may be a completion, or work for a call that makes progress. */
-int terrace_fi_wait(struct fid_fabric *fabric, struct fid_cq *cq, int timeout_ms)
+int terrace_fi_wait(struct fab_fabric *fabric, struct fab_cq *cq, int timeout_ms)
 {
 	struct pollfd entry = { .events = POLLIN };
-	struct fid *fid = &cq->fid;
-	int result = fi_control(fid, FI_GETWAIT, &entry.fd);
+	struct fab_id *id = &cq->id;
+	int result = id->ops->control(id, FAB_GETWAIT, &entry.fd);
 
 	if (result)
 		return result;
-	result = fi_trywait(fabric, &fid, 1);
+	result = fabric->ops->trywait(fabric, &id, 1);
 	if (result)
-		return result == -FI_EAGAIN ? 0 : result;
+		return result == -EAGAIN ? 0 : result;
 	return poll(&entry, 1, timeout_ms) < 0 && errno != EINTR ? -errno : 0;
 }
 
-int terrace_fi_close(struct fid *fid)
+int terrace_fi_close(struct fab_id *id)
 {
-	return fi_close(fid);
+	return id->ops->close(id);
 }

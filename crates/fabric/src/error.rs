@@ -15,6 +15,11 @@ pub enum Error {
         /// What to look at.
         advice: String,
     },
+    /// The library of the fabric cannot be opened, or is too old.
+    NoLibrary {
+        /// What the attempt met.
+        reason: String,
+    },
     /// The bytes are no address of an endpoint, or of another kind of fabric.
     Address(&'static str),
     /// An atomic operation at an offset that is no multiple of 8.
@@ -33,6 +38,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Library { call, reason, advice } => write!(f, "cannot {call}: {reason}; {advice}"),
+            Self::NoLibrary { reason } => write!(
+                f,
+                "a cluster's nodes need libfabric 1.17 or later, which cannot be used here: {reason}; install the \
+                 package libfabric1 (Debian, Ubuntu) or libfabric (Fedora, Arch)"
+            ),
             Self::Address(why) => {
                 write!(
                     f,

@@ -15,6 +15,7 @@ use signal_hook::{
     iterator::Signals,
 };
 use terrace_cluster::{memory, slot::SLOTS};
+use terrace_fabric::Libfabric;
 
 use super::{
     UpOptions,
@@ -41,6 +42,7 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     }
     require_room(options)?;
     require_etcd()?;
+    Libfabric::load().map_err(Failure::new)?;
     create_private_dir(&options.dir).map_err(|error| {
         Failure::new(format!("cannot make the directory {}: {error}", options.dir.display()))
     })?;

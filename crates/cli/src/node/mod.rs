@@ -239,6 +239,7 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let secret = secret(&options.key_file)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     announced(options, options.memory.listen, "--listen")?;
+    Libfabric::load().map_err(Failure::new)?;
     let metrics = serve::listen(|| MetricsListener::bind(config))?;
     let host = fabric_host(options, options.memory.listen, "--listen")?;
     let pool = open::path(config);
@@ -463,6 +464,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     let host = announced(options, listens, "--bind")?;
     let default = || PathBuf::from(format!("terrace-{}.id", listens.port()));
     let (id, _lock) = identity::of_node(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
+    Libfabric::load().map_err(Failure::new)?;
     let (directory, _) = reach(&options.place)?;
     let place = serve::places(&listeners);
     let member = Member { host, port: listens.port(), wire: WIRE };

@@ -24,4 +24,5 @@ mod report;
 mod script_libraries;
 mod serve;
 mod share_seen;
+mod start;
 mod surroundings;

@@ -9,6 +9,8 @@
 //! - A connection's port makes progress while it is polled, so that no second thread competes for
 //!   each completion.
 //!
+//! The C library is opened when a program first wants a fabric. No program is linked with it.
+//!
 //! The only `unsafe` code is in `port`.
 
 mod address;
@@ -21,7 +23,7 @@ pub use connection::LibfabricConnection;
 pub use endpoint::LibfabricEndpoint;
 
 use crate::{Error, Fabric};
-use port::{Info, Port, Progress};
+use port::{Info, Port, Progress, load};
 use std::sync::Arc;
 
 /// One-sided access by a provider of libfabric.
@@ -41,12 +43,20 @@ impl Libfabric {
     /// The provider for any network.
     pub const TCP: &'static str = "tcp;ofi_rxm";
 
+    /// Opens libfabric, as [`Libfabric::new`] does: a program can say early that it is not there.
+    ///
+    /// # Errors
+    /// If this machine has no libfabric 1.17 or later.
+    pub fn load() -> Result<(), Error> {
+        load()
+    }
+
     /// The fabric of a provider, on the network interface with this address: `tcp;ofi_rxm`, or
     /// `verbs;ofi_rxm` and `efa`, which nobody has tried with this. A provider that makes no
     /// progress by itself, as `shm`, is not found.
     ///
     /// # Errors
-    /// If the machine has no such provider or address.
+    /// If the machine has no libfabric, or no such provider or address.
     pub fn new(provider: &str, host: &str) -> Result<Self, Error> {
         let info = |progress, persistent| Info::new(provider, host, progress, persistent);
         let persistent = info(Progress::OfTheCaller, true).ok().zip(info(Progress::OfTheLibrary, true).ok());

@@ -5,4 +5,6 @@ mod conformance;
 mod half;
 #[cfg(feature = "libfabric")]
 mod libfabric;
+#[cfg(feature = "libfabric")]
+mod library;
 mod sim;

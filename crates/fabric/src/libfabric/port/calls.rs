@@ -1,4 +1,4 @@
-//! The functions of libfabric and of its shim (`shim/libfabric.c`).
+//! The functions of libfabric's shim (`shim/libfabric.c`). All but the first need the library open.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -11,8 +11,9 @@ pub(super) const FI_EKEYREJECTED: i32 = 129;
 pub(super) type Raw = *mut c_void;
 
 unsafe extern "C" {
-    pub(super) fn fi_freeinfo(info: Raw);
-    pub(super) fn fi_strerror(error: c_int) -> *const c_char;
+    pub(super) fn terrace_fi_load(version: *mut u32) -> *const c_char;
+    pub(super) fn terrace_fi_freeinfo(info: Raw);
+    pub(super) fn terrace_fi_strerror(error: c_int) -> *const c_char;
     pub(super) fn terrace_fi_getinfo(
         provider: *const c_char,
         node: *const c_char,

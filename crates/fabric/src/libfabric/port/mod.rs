@@ -9,7 +9,7 @@
 mod calls;
 mod objects;
 
-pub(super) use objects::{Info, Progress};
+pub(super) use objects::{Info, Progress, load};
 
 use crate::{Access, Error, Memory, Operation, Output, RegionKey, Until};
 use calls::*;

@@ -1,9 +1,34 @@
 //! Objects of libfabric with an owner.
 
-use super::calls::{Raw, fi_freeinfo, fi_strerror, terrace_fi_close, terrace_fi_getinfo};
+use super::calls::{
+    Raw, terrace_fi_close, terrace_fi_freeinfo, terrace_fi_getinfo, terrace_fi_load, terrace_fi_strerror,
+};
 use crate::Error;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
+use std::sync::{Mutex, PoisonError};
+
+/// Opens the library, unless it is open already. To load it takes 200 ms.
+pub(in crate::libfabric) fn load() -> Result<(), Error> {
+    static IS_OPEN: Mutex<bool> = Mutex::new(false);
+    let mut is_open = IS_OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_open {
+        return Ok(());
+    }
+    let mut version = 0;
+    // SAFETY: under the lock, so by no two threads at once; the call sets the version.
+    let why = unsafe { terrace_fi_load(&raw mut version) };
+    if why.is_null() {
+        *is_open = true;
+        return Ok(());
+    }
+    // SAFETY: a text that stays until this thread calls dlopen() or the like again.
+    let mut reason = unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned();
+    if version > 0 {
+        reason = format!("version {}.{}: {reason}", version >> 16, version & 0xffff);
+    }
+    Err(Error::NoLibrary { reason })
+}
 
 /// Which thread moves the bytes of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,6 +56,7 @@ impl Info {
         progress: Progress,
         persistent: bool,
     ) -> Result<Self, Error> {
+        load()?;
         let text = |text: &str| {
             CString::new(text).map_err(|_| Error::Library {
                 call: "find the provider",
@@ -40,7 +66,8 @@ impl Info {
         };
         let (name, node) = (text(provider)?, text(host)?);
         let automatic = c_int::from(progress == Progress::OfTheLibrary);
-        // SAFETY: both texts end in a zero byte and live through the call; it sets the pointer.
+        // SAFETY: the library is open; both texts end in a zero byte and live through the call; it
+        // sets the pointer.
         let raw = made(|info| unsafe {
             terrace_fi_getinfo(name.as_ptr(), node.as_ptr(), automatic, persistent.into(), info)
         });
@@ -68,7 +95,7 @@ fn advice(provider: &str, host: &str) -> String {
 impl Drop for Info {
     fn drop(&mut self) {
         // SAFETY: from fi_getinfo(), and nothing uses it later: ports have copied what they need.
-        unsafe { fi_freeinfo(self.raw()) }
+        unsafe { terrace_fi_freeinfo(self.raw()) }
     }
 }
 
@@ -120,7 +147,7 @@ pub(super) fn checked(call: &'static str, code: c_int, advice: String) -> Result
 }
 
 pub(super) fn failed(call: &'static str, code: i32, advice: String) -> Error {
-    // SAFETY: returns a constant text for any number.
-    let reason = unsafe { CStr::from_ptr(fi_strerror(code.wrapping_neg())) };
+    // SAFETY: the library is open, since a call of it failed; a constant text for any number.
+    let reason = unsafe { CStr::from_ptr(terrace_fi_strerror(code.wrapping_neg())) };
     Error::Library { call, reason: reason.to_string_lossy().into_owned(), advice }
 }
