@@ -62,6 +62,9 @@ pub enum DirectoryError {
         "{0:?} is no name of a cluster: give 1 to 64 letters, digits, dots, dashes or underscores, as in --cluster shop"
     )]
     Name(String),
+    /// What it was told about etcd makes no sense.
+    #[error("{0}")]
+    Settings(String),
     /// Something of this machine failed.
     #[error("the directory cannot be used: {0}")]
     Failed(String),

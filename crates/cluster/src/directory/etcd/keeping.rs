@@ -1,29 +1,25 @@
 //! What a process keeps in etcd: keys under one lease, written again whenever etcd has lost them.
 
-use super::{DirectoryError, Error, Link, PAUSE, Revision};
-use etcd_client::{Compare, CompareOp, TxnOp};
+use super::gateway::{Failure, Repeat, number, too_late};
+use super::{DirectoryError, Link, PAUSE, Revision, now};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
-
-/// gRPC's code for a lease that is over.
-const NOT_FOUND: i32 = 5;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 pub(super) struct Keeping {
     inner: Mutex<Inner>,
-    /// Something is to be done.
-    work: Notify,
-    /// Nothing is to be kept any more.
-    ends: Notify,
+    /// Something is to be done, or there is a lease.
+    changed: Condvar,
     time: Duration,
 }
 
 #[derive(Default)]
 struct Inner {
     lease: Option<i64>,
+    /// Something was set since the last round.
+    has_work: bool,
     is_over: bool,
     keys: BTreeMap<String, Wanted>,
 }
@@ -47,106 +43,90 @@ pub(super) enum Goal {
 }
 
 impl Keeping {
-    /// Begins to renew a lease.
-    pub(super) fn start(runtime: &Handle, link: Link, time: Duration) -> Arc<Self> {
-        let keeping =
-            Arc::new(Self { inner: Mutex::default(), work: Notify::new(), ends: Notify::new(), time });
-        runtime.spawn(Self::run(Arc::downgrade(&keeping), link));
-        keeping
+    /// Begins to renew a lease, in a thread that ends after [`Self::end`].
+    pub(super) fn start(link: Link, time: Duration) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let keeping = Arc::new(Self { inner: Mutex::default(), changed: Condvar::new(), time });
+        let this = Arc::clone(&keeping);
+        let thread = thread::Builder::new().name("etcd".into()).spawn(move || this.run(&link))?;
+        Ok((keeping, thread))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits while something holds, and at most so long.
+    fn wait(&self, at_most: Duration, holds: impl Fn(&Inner) -> bool) -> MutexGuard<'_, Inner> {
+        let waited = self.changed.wait_timeout_while(self.lock(), at_most, |inner| holds(inner));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// What a key shall have from now on.
     pub(super) fn set(&self, key: &str, goal: Goal) {
-        self.lock().keys.insert(key.to_owned(), Wanted { goal, is_done: false });
-        self.work.notify_one();
+        let mut inner = self.lock();
+        inner.keys.insert(key.to_owned(), Wanted { goal, is_done: false });
+        inner.has_work = true;
+        self.changed.notify_all();
     }
 
     /// The lease, once there is one.
-    pub(super) async fn lease(&self) -> i64 {
-        loop {
-            if let Some(lease) = self.lock().lease {
-                return lease;
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
+    pub(super) fn lease(&self, deadline: Instant) -> Result<i64, Failure> {
+        let left = deadline.saturating_duration_since(now());
+        self.wait(left, |inner| inner.lease.is_none()).lease.ok_or_else(too_late)
     }
 
     /// Notes if an error says that the lease is over.
-    pub(super) fn look_at(&self, link: &Link, error: Error) -> DirectoryError {
-        let is_over = match &error {
-            Error::GRpcStatus(status) => status.code() as i32 == NOT_FOUND,
-            Error::LeaseKeepAliveError(_) => true,
-            _ => false,
-        };
-        if is_over {
+    pub(super) fn look_at(&self, failure: &Failure) {
+        if failure.is_not_found() {
             let mut inner = self.lock();
             inner.lease = None;
             inner.keys.values_mut().for_each(|wanted| wanted.is_done = false);
             // With the lease went what it kept.
             inner.keys.retain(|_, wanted| matches!(wanted.goal, Goal::Text(_)));
         }
-        link.error(error)
     }
 
     /// Ends the lease, and with it all that was kept.
-    pub(super) async fn end(&self, link: &Link) -> Result<(), DirectoryError> {
+    pub(super) fn end(&self, link: &Link) -> Result<(), DirectoryError> {
         let lease = {
             let mut inner = self.lock();
             inner.is_over = true;
+            self.changed.notify_all();
             inner.lease.take()
         };
-        self.ends.notify_one();
-        if let Some(lease) = lease {
-            let revoked = link.client.lease_client().revoke(lease).await;
-            revoked.map_err(|error| link.error(error))?;
-        }
-        Ok(())
+        let Some(lease) = lease else { return Ok(()) };
+        let body = json!({ "ID": lease.to_string() });
+        link.in_time(|until| link.gateway.ask("/v3/lease/revoke", &body, Repeat::Harmless, until)).map(|_| ())
     }
 
-    async fn run(this: Weak<Self>, link: Link) {
-        while let Some(keeping) = this.upgrade().filter(|keeping| !keeping.lock().is_over) {
-            let round = async {
-                match keeping.round(&link).await {
-                    Ok(()) => _ = timeout(keeping.time / 3, keeping.work.notified()).await,
-                    Err(_) => sleep(PAUSE).await,
-                }
-            };
-            // A round that went on would find the lease gone, and say so.
-            tokio::select! {
-                () = round => {}
-                () = keeping.ends.notified() => return,
+    fn run(&self, link: &Link) {
+        while !self.lock().is_over {
+            self.lock().has_work = false;
+            match self.round(link) {
+                Ok(()) => drop(self.wait(self.time / 3, |inner| !inner.has_work && !inner.is_over)),
+                Err(_) => drop(self.wait(PAUSE, |inner| !inner.is_over)),
             }
         }
     }
 
     /// Renews the lease, and writes what is to be written, or was lost.
-    async fn round(&self, link: &Link) -> Result<(), DirectoryError> {
+    fn round(&self, link: &Link) -> Result<(), DirectoryError> {
         let lease = self.lock().lease;
         let lease = match lease {
-            Some(lease) => {
-                let renew = async {
-                    let renewed = link.client.lease_client().keep_alive(lease).await;
-                    renewed.map(|_| lease).map_err(|error| self.look_at(link, error))
-                };
-                link.in_time(renew).await?
-            }
-            None => self.grant(link).await?,
+            Some(lease) => self.ask(link, |until| self.renew(link, lease, until)).map(|()| lease)?,
+            None => self.ask(link, |until| self.grant(link, until))?,
         };
-        let open = {
-            let inner = self.lock();
-            if inner.is_over { BTreeMap::new() } else { inner.keys.clone() }
-        };
+        let open = self.lock().keys.clone();
         for (key, wanted) in open {
+            // Otherwise the lease may be gone, and its end would be told.
+            if self.lock().is_over {
+                return Ok(());
+            }
             if wanted.is_done {
-                link.in_time(self.restore(link, lease, &key, wanted.goal)).await?;
+                self.ask(link, |until| Self::restore(link, lease, &key, &wanted.goal, until))?;
                 continue;
             }
-            let write = self.write(link, lease, &key, wanted.goal.clone());
-            link.in_time(write).await?;
+            self.ask(link, |until| Self::write(link, lease, &key, &wanted.goal, until))?;
             let mut inner = self.lock();
             // It may have been set anew meanwhile.
             if inner.keys.get(&key) == Some(&wanted) {
@@ -159,41 +139,54 @@ impl Keeping {
         Ok(())
     }
 
-    async fn grant(&self, link: &Link) -> Result<i64, DirectoryError> {
-        let seconds = i64::try_from(self.time.as_secs()).unwrap_or(i64::MAX).max(1);
-        let grant = async {
-            let granted = link.client.lease_client().grant(seconds, None).await;
-            granted.map(|granted| granted.id()).map_err(|error| link.error(error))
-        };
-        let lease = link.in_time(grant).await?;
+    /// Asks, unless the end has come: then an error says nothing.
+    fn ask<T>(
+        &self,
+        link: &Link,
+        request: impl FnOnce(Instant) -> Result<T, Failure>,
+    ) -> Result<T, DirectoryError> {
+        let outcome = request(link.deadline()).inspect_err(|failure| self.look_at(failure));
+        match outcome {
+            Err(failure) if self.lock().is_over => Err(link.told(failure)),
+            outcome => link.noted(outcome),
+        }
+    }
+
+    fn grant(&self, link: &Link, deadline: Instant) -> Result<i64, Failure> {
+        let body = json!({ "TTL": self.time.as_secs().max(1).to_string() });
+        // One that was granted unheard goes by itself.
+        let granted = link.gateway.ask("/v3/lease/grant", &body, Repeat::Harmless, deadline)?;
+        let lease = number(&granted["ID"]);
         self.lock().lease = Some(lease);
+        self.changed.notify_all();
         Ok(lease)
+    }
+
+    fn renew(&self, link: &Link, lease: i64, deadline: Instant) -> Result<(), Failure> {
+        let body = json!({ "ID": lease.to_string() });
+        let renewed = link.gateway.ask("/v3/lease/keepalive", &body, Repeat::Harmless, deadline)?;
+        // etcd does not call this an error.
+        if number(&renewed["TTL"]) > 0 { Ok(()) } else { Err(Failure::not_found("the lease is over")) }
     }
 
     /// Writes a key again if somebody has removed it, has written it and is gone, or has written it
     /// by hand. A process writes with its lease.
-    async fn restore(&self, link: &Link, lease: i64, key: &str, goal: Goal) -> Result<(), DirectoryError> {
+    fn restore(link: &Link, lease: i64, key: &str, goal: &Goal, deadline: Instant) -> Result<(), Failure> {
         let Goal::Text(text) = goal else { return Ok(()) };
-        let put = link.put(key, text, Some(lease));
         // Also of a key that is not there.
-        let is_nobodys = Compare::lease(link.key(key), CompareOp::Equal, 0);
-        let done = link.transact(vec![is_nobodys], vec![put]).await;
-        done.map(|_| ()).map_err(|error| self.look_at(link, error))
+        let is_nobodys = link.has_lease(key, 0);
+        let put = link.put(key, text, Some(lease));
+        link.transact(&[is_nobodys], &[put], Repeat::Harmless, deadline).map(|_| ())
     }
 
     /// Writes or removes a key.
-    async fn write(&self, link: &Link, lease: i64, key: &str, goal: Goal) -> Result<(), DirectoryError> {
-        let (condition, operation) = match goal {
+    fn write(link: &Link, lease: i64, key: &str, goal: &Goal, deadline: Instant) -> Result<(), Failure> {
+        let (condition, operation): (Option<Value>, Value) = match goal {
             Goal::Text(text) => (None, link.put(key, text, Some(lease))),
-            Goal::Nothing => {
-                let is_own = Compare::lease(link.key(key), CompareOp::Equal, lease);
-                (Some(is_own), TxnOp::delete(link.key(key), None))
-            }
-            Goal::NothingOver(revision) => {
-                (Some(link.has_revision(key, revision)), TxnOp::delete(link.key(key), None))
-            }
+            Goal::Nothing => (Some(link.has_lease(key, lease)), link.delete(key)),
+            Goal::NothingOver(revision) => (Some(link.has_revision(key, *revision)), link.delete(key)),
         };
-        let done = link.transact(condition.into_iter().collect(), vec![operation]).await;
-        done.map(|_| ()).map_err(|error| self.look_at(link, error))
+        let conditions: Vec<Value> = condition.into_iter().collect();
+        link.transact(&conditions, &[operation], Repeat::Harmless, deadline).map(|_| ())
     }
 }

@@ -1,25 +1,24 @@
 //! The directory in etcd.
 //!
-//! The client is asynchronous: it runs in a thread of its own. Callers wait for it with a deadline.
-//! What a process keeps in etcd has one lease, which `keeping` renews.
+//! Requests go through etcd's JSON gateway and block their thread, no longer than a deadline. What a
+//! process keeps in etcd has one lease, which `keeping` renews in a thread of its own. Each watch has
+//! one, too.
 
+mod gateway;
 mod keeping;
 
 use super::{
     Change, Claim, Directory, DirectoryError, Entries, Kept, OnChange, Revision, State, Watch, prefix,
 };
-use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, PutOptions, Txn, TxnOp, WatchOptions,
-};
+pub use gateway::User;
+use gateway::{Failure, Gateway, Lines, Repeat, decoded, encoded, number};
 use keeping::{Goal, Keeping};
-use std::future::Future;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use std::time::{Duration, Instant};
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -31,19 +30,26 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How a directory is reached.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Hosts and ports of etcd's nodes.
+    /// Hosts and ports of etcd's nodes; with `http://` or `https://`, if it is said.
     pub endpoints: Vec<String>,
     /// The name of the cluster.
     pub cluster: String,
     /// How long what this process keeps stays after its death. etcd makes it two seconds at least.
     pub lease: Duration,
+    /// The file of the certificates that sign those of etcd. With it, addresses are `https://`.
+    pub ca: Option<PathBuf>,
+    /// The files of the certificate that this process shows, and of its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The user of etcd, if it has users.
+    pub user: Option<User>,
 }
 
 impl Options {
-    /// The directory of a cluster, with leases of 10 s.
+    /// The directory of a cluster, with leases of 10 s, and an etcd that trusts everybody.
     pub fn new(endpoints: &str, cluster: &str) -> Self {
         let endpoints = endpoints.split(',').map(|endpoint| endpoint.trim().to_owned()).collect();
-        Self { endpoints, cluster: cluster.into(), lease: Duration::from_secs(10) }
+        let (lease, cluster) = (Duration::from_secs(10), cluster.into());
+        Self { endpoints, cluster, lease, ca: None, identity: None, user: None }
     }
 }
 
@@ -51,16 +57,13 @@ impl Options {
 pub struct EtcdDirectory {
     link: Link,
     keeping: Arc<Keeping>,
-    runtime: Handle,
-    /// Dropped to end the thread.
-    end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The client, and what its errors say.
+/// How etcd is asked, and what its errors say.
 #[derive(Clone)]
 struct Link {
-    client: Client,
+    gateway: Arc<Gateway>,
     prefix: String,
     endpoints: String,
     is_away: Arc<AtomicBool>,
@@ -70,73 +73,43 @@ impl EtcdDirectory {
     /// Begins to use it. It need not answer yet.
     ///
     /// # Errors
-    /// If the cluster's name or an endpoint makes no sense, or a thread cannot be started.
+    /// If the cluster's name, an endpoint or a file makes no sense, or a thread cannot be started.
     pub fn connect(options: &Options) -> Result<Self, DirectoryError> {
         let prefix = prefix(&options.cluster)?;
         let endpoints = options.endpoints.join(",");
-        let failed = |error: std::io::Error| DirectoryError::Failed(error.to_string());
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let connected = runtime.block_on(Client::connect(&options.endpoints, Some(connect_options())));
-        let client = connected.map_err(|error| error_of(&endpoints, error))?;
-        let link = Link { client, prefix, endpoints, is_away: Arc::default() };
-        let (handle, (end, ended)) = (runtime.handle().clone(), oneshot::channel::<()>());
-        let keeping = Keeping::start(&handle, link.clone(), options.lease);
-        // An error says that the sender was dropped: that is the signal.
-        let run = move || _ = runtime.block_on(ended);
-        let thread = thread::Builder::new().name("etcd".into()).spawn(run).map_err(failed)?;
-        Ok(Self { link, keeping, runtime: handle, end: Some(end), thread: Some(thread) })
-    }
-
-    /// Runs a request in the client's thread.
-    fn call<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = Result<T, DirectoryError>> + Send + 'static,
-    ) -> Result<T, DirectoryError> {
-        let (give, take) = mpsc::channel();
-        let link = self.link.clone();
-        // Nobody takes it if the caller is gone.
-        self.runtime.spawn(async move { _ = give.send(link.in_time(request).await) });
-        take.recv().unwrap_or_else(|_| Err(DirectoryError::Failed("its thread has ended".into())))
+        let gateway = Arc::new(Gateway::new(options)?);
+        let link = Link { gateway, prefix, endpoints, is_away: Arc::default() };
+        let started = Keeping::start(link.clone(), options.lease);
+        let (keeping, thread) = started.map_err(|error| DirectoryError::Failed(error.to_string()))?;
+        Ok(Self { link, keeping, thread: Some(thread) })
     }
 }
 
-fn connect_options() -> ConnectOptions {
-    ConnectOptions::new()
-        .with_connect_timeout(PATIENCE)
-        .with_keep_alive(Duration::from_secs(2), PATIENCE)
-        .with_keep_alive_while_idle(true)
-        // A member of etcd that is cut off from the others says so, and does not tell old news.
-        .with_require_leader(true)
-}
-
-fn error_of(endpoints: &str, error: Error) -> DirectoryError {
-    // gRPC: CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, UNAVAILABLE.
-    const PASSING: [i32; 4] = [1, 2, 4, 14];
-    let endpoints = endpoints.to_owned();
-    match error {
-        Error::GRpcStatus(status) if !PASSING.contains(&(status.code() as i32)) => {
-            DirectoryError::Refused { endpoints, why: status.message().into() }
-        }
-        Error::GRpcStatus(status) => DirectoryError::Away { endpoints, why: status.message().into() },
-        Error::LeaseKeepAliveError(why) => DirectoryError::Refused { endpoints, why },
-        Error::InvalidArgs(why) => DirectoryError::Failed(format!("{endpoints}: {why}")),
-        Error::InvalidUri(why) => DirectoryError::Failed(format!("{endpoints} is no address: {why}")),
-        other => DirectoryError::Away { endpoints, why: other.to_string() },
-    }
+#[allow(clippy::disallowed_methods, reason = "a bound for an answer that may never come")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 impl Link {
-    /// The outcome of a request, or an error after a while. Notes whether etcd answers.
-    async fn in_time<T>(
-        &self,
-        request: impl Future<Output = Result<T, DirectoryError>>,
-    ) -> Result<T, DirectoryError> {
-        let outcome = timeout(PATIENCE, request).await.unwrap_or_else(|_| {
-            let why = format!("no answer within {} s", PATIENCE.as_secs());
-            Err(DirectoryError::Away { endpoints: self.endpoints.clone(), why })
-        });
+    /// When a request that begins now must have its answer.
+    fn deadline(&self) -> Instant {
+        now() + PATIENCE
+    }
+
+    /// The outcome of a request until a deadline. Notes whether etcd answers.
+    fn in_time<T>(&self, request: impl FnOnce(Instant) -> Result<T, Failure>) -> Result<T, DirectoryError> {
+        self.noted(request(self.deadline()))
+    }
+
+    /// An outcome as it is told. Notes whether etcd answers.
+    fn noted<T>(&self, outcome: Result<T, Failure>) -> Result<T, DirectoryError> {
+        let outcome = outcome.map_err(|failure| self.told(failure));
         self.note(outcome.as_ref().err());
         outcome
+    }
+
+    fn told(&self, failure: Failure) -> DirectoryError {
+        failure.told(&self.endpoints)
     }
 
     /// Logs when etcd goes away, and when it comes back.
@@ -149,58 +122,58 @@ impl Link {
         }
     }
 
-    fn error(&self, error: Error) -> DirectoryError {
-        error_of(&self.endpoints, error)
-    }
-
     fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    async fn read(&self) -> Result<(Revision, Entries), DirectoryError> {
-        let mut kv = self.client.kv_client();
-        let all = GetOptions::new().with_prefix();
-        let mut read = kv.get(self.prefix.as_str(), Some(all)).await.map_err(|error| self.error(error))?;
-        let revision = read.header().map_or(0, |header| header.revision());
-        let entries = read.take_kvs().into_iter().map(|kv| {
-            let key = String::from_utf8_lossy(kv.key()).into_owned();
-            let text = String::from_utf8_lossy(kv.value()).into_owned();
+    /// The keys that begin with the prefix, as the gateway has a range.
+    fn range(&self) -> Value {
+        // The prefix ends with a slash: what comes after it in ASCII ends the range.
+        let end = format!("{}0", self.prefix.trim_end_matches('/'));
+        json!({ "key": encoded(&self.prefix), "range_end": encoded(end) })
+    }
+
+    fn read(&self, deadline: Instant) -> Result<(Revision, Entries), Failure> {
+        let read = self.gateway.ask("/v3/kv/range", &self.range(), Repeat::Harmless, deadline)?;
+        let entries = read["kvs"].as_array().into_iter().flatten().map(|entry| {
+            let key = decoded(&entry["key"]);
             let key = key.strip_prefix(&self.prefix).unwrap_or_default().to_owned();
-            (key, (text, kv.mod_revision().unsigned_abs()))
+            (key, (decoded(&entry["value"]), number(&entry["mod_revision"]).unsigned_abs()))
         });
-        Ok((revision.unsigned_abs(), entries.collect()))
+        Ok((number(&read["header"]["revision"]).unsigned_abs(), entries.collect()))
     }
 
     /// A transaction; its revision if the conditions held.
-    async fn transact(
+    fn transact(
         &self,
-        conditions: Vec<Compare>,
-        operations: Vec<TxnOp>,
-    ) -> Result<Option<Revision>, Error> {
-        let txn = Txn::new().when(conditions).and_then(operations);
-        let done = self.client.kv_client().txn(txn).await?;
-        let revision = done.header().map_or(0, |header| header.revision().unsigned_abs());
-        Ok(done.succeeded().then_some(revision))
+        conditions: &[Value],
+        operations: &[Value],
+        repeat: Repeat,
+        deadline: Instant,
+    ) -> Result<Option<Revision>, Failure> {
+        let body = json!({ "compare": conditions, "success": operations });
+        let done = self.gateway.ask("/v3/kv/txn", &body, repeat, deadline)?;
+        let revision = number(&done["header"]["revision"]).unsigned_abs();
+        Ok((done["succeeded"] == true).then_some(revision))
     }
 
-    fn has_revision(&self, key: &str, revision: Revision) -> Compare {
-        let revision = i64::try_from(revision).unwrap_or(i64::MAX);
-        Compare::mod_revision(self.key(key), CompareOp::Equal, revision)
+    fn has_revision(&self, key: &str, revision: Revision) -> Value {
+        let key = encoded(self.key(key));
+        json!({ "target": "MOD", "result": "EQUAL", "key": key, "mod_revision": revision.to_string() })
     }
 
-    fn put(&self, key: &str, value: String, lease: Option<i64>) -> TxnOp {
-        let options = lease.map(|lease| PutOptions::new().with_lease(lease));
-        TxnOp::put(self.key(key), value, options)
+    fn has_lease(&self, key: &str, lease: i64) -> Value {
+        let key = encoded(self.key(key));
+        json!({ "target": "LEASE", "result": "EQUAL", "key": key, "lease": lease.to_string() })
     }
 
-    /// Sends each new state, until it is dropped.
-    async fn watch(self, states: mpsc::Sender<State>) {
-        let mut seen = None;
-        loop {
-            let Err(error) = self.watch_once(&states, &mut seen).await else { return };
-            self.note(Some(&error));
-            sleep(PAUSE).await;
-        }
+    fn put(&self, key: &str, value: &str, lease: Option<i64>) -> Value {
+        let (key, value) = (encoded(self.key(key)), encoded(value));
+        json!({ "request_put": { "key": key, "value": value, "lease": lease.unwrap_or(0).to_string() } })
+    }
+
+    fn delete(&self, key: &str) -> Value {
+        json!({ "request_delete_range": { "key": encoded(self.key(key)) } })
     }
 
     /// A state after what was seen. Says what is wrong with it.
@@ -226,37 +199,77 @@ impl Link {
         state
     }
 
-    /// Reads, and reads again after each change. Ends with an error, or if nobody listens.
-    async fn watch_once(
-        &self,
-        states: &mpsc::Sender<State>,
-        seen: &mut Option<Seen>,
-    ) -> Result<(), DirectoryError> {
-        let options = WatchOptions::new().with_prefix();
-        // Before the first read: no change between the two is missed.
-        let mut client = self.client.watch_client();
-        let watching = async {
-            let watching = client.watch(self.prefix.as_str(), Some(options)).await;
-            watching.map_err(|error| self.error(error))
-        };
-        let mut stream = self.in_time(watching).await?;
-        loop {
-            let (revision, entries) = self.in_time(self.read()).await?;
-            if seen.as_ref().is_none_or(|seen| seen.entries != entries) {
-                let state = self.follow(seen.as_ref(), State::read(revision, &entries));
-                *seen = Some(Seen { entries, state: state.clone() });
-                if states.send(state).is_err() {
-                    return Ok(());
+    /// The changes after a revision, for a while.
+    fn changes_after(&self, revision: Revision) -> Result<Lines, DirectoryError> {
+        let mut range = self.range();
+        range["start_revision"] = (revision + 1).to_string().into();
+        let body = json!({ "create_request": range });
+        self.in_time(|until| self.gateway.stream("/v3/watch", &body, until, LOOK_AGAIN))
+    }
+}
+
+/// A watch in its thread.
+struct Watching {
+    link: Link,
+    on_change: OnChange,
+    is_over: Arc<AtomicBool>,
+    seen: Option<Seen>,
+}
+
+impl Watching {
+    fn run(mut self) {
+        while !self.is_over() {
+            if let Err(error) = self.watch() {
+                if self.is_over() {
+                    return;
                 }
-            }
-            match timeout(LOOK_AGAIN, stream.message()).await {
-                // Looks nevertheless: a link may hang without an error.
-                Err(_) => {}
-                Ok(Ok(Some(heard))) if !heard.canceled() => {}
-                Ok(Ok(_)) => return Err(self.error(Error::WatchError("the watch has ended".into()))),
-                Ok(Err(error)) => return Err(self.error(error)),
+                self.link.note(Some(&error));
+                thread::sleep(PAUSE);
             }
         }
+    }
+
+    fn is_over(&self) -> bool {
+        // ORDER: Acquire: pairs with the end of the watch.
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Reads, and reads again after each change, as long as a stream of changes goes on. Afterwards
+    /// there is a new one, from the last read on: no change is missed, and a link that hangs without
+    /// an error is found out.
+    fn watch(&mut self) -> Result<(), DirectoryError> {
+        let mut revision = self.read()?;
+        let mut changes = self.link.changes_after(revision)?;
+        while !self.is_over() {
+            match changes.next() {
+                Err(failure) if failure.is_end_of_time() => return Ok(()),
+                Err(failure) => return Err(self.link.told(failure)),
+                Ok(Some(heard)) if heard["canceled"] != true => {
+                    // Of several changes the first one may have been read with the last.
+                    if number(&heard["header"]["revision"]).unsigned_abs() > revision {
+                        revision = self.read()?;
+                    }
+                }
+                Ok(_) => {
+                    let (endpoints, why) = (self.link.endpoints.clone(), "the watch has ended".into());
+                    return Err(DirectoryError::Away { endpoints, why });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads, and tells what has changed.
+    fn read(&mut self) -> Result<Revision, DirectoryError> {
+        let (revision, entries) = self.link.in_time(|until| self.link.read(until))?;
+        if self.seen.as_ref().is_none_or(|seen| seen.entries != entries) {
+            let state = self.link.follow(self.seen.as_ref(), State::read(revision, &entries));
+            self.seen = Some(Seen { entries, state: state.clone() });
+            if !self.is_over() {
+                (self.on_change)(state);
+            }
+        }
+        Ok(revision)
     }
 }
 
@@ -268,8 +281,7 @@ struct Seen {
 
 impl Directory for EtcdDirectory {
     fn read(&self) -> Result<State, DirectoryError> {
-        let link = self.link.clone();
-        let (revision, entries) = self.call(async move { link.read().await })?;
+        let (revision, entries) = self.link.in_time(|until| self.link.read(until))?;
         Ok(State::read(revision, &entries))
     }
 
@@ -278,17 +290,16 @@ impl Directory for EtcdDirectory {
         conditions: &[(&str, Revision)],
         changes: &[Change],
     ) -> Result<Option<Revision>, DirectoryError> {
-        let link = self.link.clone();
-        let conditions = conditions.iter().map(|(key, revision)| link.has_revision(key, *revision)).collect();
+        let link = &self.link;
+        let holds = |(key, revision): &(&str, Revision)| link.has_revision(key, *revision);
+        let conditions: Vec<Value> = conditions.iter().map(holds).collect();
         let operation = |change: &Change| match change {
-            Change::Put(key, value) => link.put(key, value.clone(), None),
-            Change::Delete(key) => TxnOp::delete(link.key(key), None),
+            Change::Put(key, value) => link.put(key, value, None),
+            Change::Delete(key) => link.delete(key),
         };
-        let operations = changes.iter().map(operation).collect();
-        self.call(async move {
-            let done = link.transact(conditions, operations).await;
-            done.map_err(|error| link.error(error))
-        })
+        let operations: Vec<Value> = changes.iter().map(operation).collect();
+        // Done twice, a change on conditions would not find its own revisions.
+        link.in_time(|until| link.transact(&conditions, &operations, Repeat::Unasked, until))
     }
 
     fn keep(&self, key: &str, value: String) -> Kept {
@@ -298,13 +309,11 @@ impl Directory for EtcdDirectory {
     }
 
     fn claim(&self, key: &str, value: &str, over: Revision) -> Result<Option<Claim>, DirectoryError> {
-        let (link, keeping, name) = (self.link.clone(), Arc::clone(&self.keeping), key.to_owned());
-        let value = value.to_owned();
-        let claimed = self.call(async move {
-            let lease = keeping.lease().await;
-            let put = link.put(&name, value, Some(lease));
-            let done = link.transact(vec![link.has_revision(&name, over)], vec![put]).await;
-            done.map_err(|error| keeping.look_at(&link, error))
+        let link = &self.link;
+        let claimed = link.in_time(|until| {
+            let put = link.put(key, value, Some(self.keeping.lease(until)?));
+            let done = link.transact(&[link.has_revision(key, over)], &[put], Repeat::Unasked, until);
+            done.inspect_err(|failure| self.keeping.look_at(failure))
         })?;
         let (keeping, key) = (Arc::clone(&self.keeping), key.to_owned());
         Ok(claimed.map(|revision| {
@@ -313,27 +322,17 @@ impl Directory for EtcdDirectory {
         }))
     }
 
-    fn watch(&self, mut on_change: OnChange) -> Watch {
-        let (give, states) = mpsc::channel();
-        let task = self.runtime.spawn(self.link.clone().watch(give));
+    fn watch(&self, on_change: OnChange) -> Watch {
+        let gateway = Arc::new(self.link.gateway.apart());
+        let link = Link { gateway: Arc::clone(&gateway), ..self.link.clone() };
         let is_over = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&is_over);
-        let run = move || {
-            while let Ok(mut state) = states.recv() {
-                // Only the latest counts.
-                states.try_iter().for_each(|later| state = later);
-                // ORDER: Acquire: pairs with the end of the watch.
-                if ends.load(Ordering::Acquire) {
-                    return;
-                }
-                on_change(state);
-            }
-        };
-        let thread = thread::Builder::new().name("directory".into()).spawn(run).expect("a thread");
+        let watching = Watching { link, on_change, is_over: Arc::clone(&is_over), seen: None };
+        let thread = thread::Builder::new().name("directory".into());
+        let thread = thread.spawn(move || watching.run()).expect("a thread");
         Watch(Some(Box::new(move || {
             // ORDER: Release: no call begins after the watch is dropped.
             is_over.store(true, Ordering::Release);
-            task.abort();
+            gateway.shut_down();
             if thread.thread().id() != thread::current().id() {
                 // A panic of the callback was told already.
                 let _ = thread.join();
@@ -344,10 +343,9 @@ impl Directory for EtcdDirectory {
 
 impl Drop for EtcdDirectory {
     fn drop(&mut self) {
-        let (link, keeping) = (self.link.clone(), Arc::clone(&self.keeping));
         // Whatever remains goes with its lease.
-        let _ = self.call(async move { keeping.end(&link).await });
-        self.end = None;
+        let _ = self.keeping.end(&self.link);
+        self.link.gateway.shut_down();
         // The thread has nothing to tell.
         let _ = self.thread.take().map(JoinHandle::join);
     }

@@ -1,12 +1,14 @@
 //! The directory in etcd: a process of its own for each test.
 
 use super::{World, wait};
+use serde_json::{Value, json};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_cluster::directory::etcd::{EtcdDirectory, Options};
+use terrace_cluster::directory::etcd::{EtcdDirectory, Options, User};
 use terrace_cluster::directory::{Change, Directory, DirectoryError, Member, State};
 use terrace_cluster::map::{Map, Node};
 
@@ -14,6 +16,8 @@ use terrace_cluster::map::{Map, Node};
 pub(crate) struct Etcd {
     dir: TempDir,
     port: u16,
+    /// Whether it asks for a certificate and a user.
+    is_protected: bool,
     process: Mutex<Child>,
 }
 
@@ -23,7 +27,8 @@ impl Etcd {
         let dir = TempDir::new().unwrap();
         let begin = Instant::now();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let etcd = Self { process: Mutex::new(Self::run(&dir, port)), dir, port };
+        let process = Mutex::new(run(&dir, port, false));
+        let etcd = Self { process, dir, port, is_protected: false };
         while etcd.process.lock().unwrap().try_wait().unwrap().is_none() {
             if etcd.connect().read().is_ok() {
                 return etcd;
@@ -35,27 +40,104 @@ impl Etcd {
         Self::start()
     }
 
-    fn run(dir: &TempDir, port: u16) -> Child {
-        let client = format!("http://127.0.0.1:{port}");
-        let peer = "http://127.0.0.1:0";
-        let started = Command::new("etcd")
-            .args(["--name", "test", "--data-dir"])
-            .arg(dir.path())
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
-            .args(["--initial-cluster", &format!("test={peer}"), "--unsafe-no-fsync"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        started.unwrap_or_else(|error| {
-            panic!("these tests need etcd ({error}); on Debian: apt-get install etcd-server")
-        })
+    /// One that wants TLS, a certificate and a user, who may use the cluster `test` alone.
+    pub(crate) fn start_protected() -> Self {
+        let mut etcd = Self::start();
+        make_certificates(&etcd.dir);
+        for (name, password, role) in [("root", "sesame", "root"), ("shop", "pass:word", "test")] {
+            etcd.ask("auth/user/add", &json!({ "name": name, "password": password }));
+            etcd.ask("auth/role/add", &json!({ "name": role }));
+            etcd.ask("auth/user/grant", &json!({ "user": name, "role": role }));
+        }
+        // "/terrace/test/" to "/terrace/test0".
+        let range = json!({
+            "permType": "READWRITE", "key": "L3RlcnJhY2UvdGVzdC8=", "range_end": "L3RlcnJhY2UvdGVzdDA=",
+        });
+        etcd.ask("auth/role/grant", &json!({ "name": "test", "perm": range }));
+        etcd.ask("auth/enable", &json!({}));
+        etcd.set_away(true);
+        etcd.is_protected = true;
+        etcd.set_away(false);
+        let directory = etcd.connect();
+        wait(&*directory, |_| true);
+        etcd
+    }
+
+    /// Asks it as a program of another kind does.
+    fn ask(&self, path: &str, body: &Value) -> Value {
+        let place = format!("http://127.0.0.1:{}/v3/{path}", self.port);
+        let answer = ureq::post(place).send(body.to_string().as_bytes()).unwrap();
+        serde_json::from_reader(answer.into_body().into_reader()).unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     pub(crate) fn options(&self) -> Options {
         let endpoint = format!("127.0.0.1:{}", self.port);
-        Options { lease: Duration::from_secs(2), ..Options::new(&endpoint, "test") }
+        let options = Options { lease: Duration::from_secs(2), ..Options::new(&endpoint, "test") };
+        if !self.is_protected {
+            return options;
+        }
+        Options {
+            ca: Some(self.file("ca.pem")),
+            identity: Some((self.file("client.pem"), self.file("client.key"))),
+            user: Some(User { name: "shop".into(), password: "pass:word".into() }),
+            ..options
+        }
+    }
+}
+
+fn run(dir: &TempDir, port: u16, is_protected: bool) -> Child {
+    let client = format!("{}://127.0.0.1:{port}", if is_protected { "https" } else { "http" });
+    let peer = "http://127.0.0.1:0";
+    let mut command = Command::new("etcd");
+    if is_protected {
+        for (flag, file) in
+            [("--trusted-ca-file", "ca.pem"), ("--cert-file", "server.pem"), ("--key-file", "server.key")]
+        {
+            command.arg(flag).arg(dir.path().join(file));
+        }
+        command.args(["--client-cert-auth", "--bcrypt-cost", "4"]);
+    }
+    let started = command
+        .args(["--name", "test", "--data-dir"])
+        .arg(dir.path())
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
+        .args(["--initial-cluster", &format!("test={peer}"), "--unsafe-no-fsync"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    started.unwrap_or_else(|error| {
+        panic!("these tests need etcd ({error}); on Debian: apt-get install etcd-server")
+    })
+}
+
+/// An authority, and two certificates that it signs: the server's and a client's. One of another
+/// authority, too. The server shows its own to itself, so it has both uses.
+fn make_certificates(dir: &TempDir) {
+    let openssl = |words: &str| {
+        let made = Command::new("openssl").args(words.split(' ')).current_dir(dir.path()).output();
+        let made = made.unwrap_or_else(|error| panic!("these tests need openssl ({error})"));
+        assert!(made.status.success(), "{words}: {}", String::from_utf8_lossy(&made.stderr));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    for name in ["ca", "other"] {
+        openssl(&format!("req -x509 {key} -days 30 -subj /CN={name} -keyout {name}.key -out {name}.pem"));
+    }
+    std::fs::write(
+        dir.path().join("uses"),
+        "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n",
+    )
+    .unwrap();
+    // The gateway refuses clients whose certificates have a common name, where etcd has users.
+    for (name, subject) in [("server", "/CN=server"), ("client", "/O=shop")] {
+        openssl(&format!("req {key} -subj {subject} -keyout {name}.key -out {name}.csr"));
+        let signer = "-CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile uses";
+        openssl(&format!("x509 -req -in {name}.csr {signer} -out {name}.pem"));
     }
 }
 
@@ -76,18 +158,15 @@ impl World for Etcd {
             process.kill().unwrap();
             process.wait().unwrap();
         } else {
-            *process = Self::run(&self.dir, self.port);
+            *process = run(&self.dir, self.port, self.is_protected);
         }
     }
 
     fn end_leases(&self) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut client = etcd_client::Client::connect(&self.options().endpoints, None).await.unwrap();
-            for lease in client.leases().await.unwrap().leases() {
-                client.lease_revoke(lease.id()).await.unwrap();
-            }
-        });
+        let leases = self.ask("lease/leases", &json!({}));
+        for lease in leases["leases"].as_array().into_iter().flatten() {
+            self.ask("lease/revoke", &json!({ "ID": lease["ID"] }));
+        }
     }
 }
 
@@ -112,10 +191,89 @@ fn names_that_are_none_are_refused() {
     }
 }
 
+/// Why a directory cannot be used at all.
+fn refused(options: &Options) -> String {
+    EtcdDirectory::connect(options).err().expect("an error").to_string()
+}
+
 #[test]
 fn endpoint_that_is_none_is_refused() {
-    let refused = EtcdDirectory::connect(&Options::new("not an address", "shop")).err().unwrap();
-    assert!(refused.to_string().contains("not an address"), "{refused}");
+    let endpoints =
+        ["not an address", "", "localhost", "ftp://localhost:2379", "localhost:x", "http://h:1/path"];
+    for endpoint in endpoints {
+        let text = refused(&Options::new(endpoint, "shop"));
+        assert_eq!(text, format!("{endpoint:?} is no address of etcd: give host:port, as in 127.0.0.1:2379"));
+    }
+    for endpoint in ["localhost:1", "http://localhost:1", "http://[::1]:1/", "127.0.0.1:1, 10.0.0.1:1"] {
+        EtcdDirectory::connect(&Options::new(endpoint, "shop")).unwrap();
+    }
+}
+
+#[test]
+fn password_in_an_address_is_refused_and_not_shown() {
+    for endpoint in ["shop:sesame@127.0.0.1:2379", "https://shop:sesame@127.0.0.1:2379"] {
+        let text = refused(&Options::new(endpoint, "shop"));
+        assert!(text.ends_with("give --etcd-user and --etcd-password-file"), "{text}");
+        assert!(!text.contains("sesame"), "{text}");
+    }
+    let user = User { name: "shop".into(), password: "sesame".into() };
+    assert!(!format!("{user:?}").contains("sesame"));
+}
+
+#[test]
+fn certificates_that_are_none_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        Some(dir.path().join(name))
+    };
+    let options = Options::new("127.0.0.1:1", "shop");
+    let https = Options::new("https://127.0.0.1:1", "shop");
+    assert!(refused(&https).starts_with("https needs --etcd-ca: "));
+    let text = refused(&Options { ca: Some(dir.path().join("none")), ..options.clone() });
+    assert!(text.starts_with(&format!("cannot read {}/none: ", dir.path().display())), "{text}");
+    let text = refused(&Options { ca: file("empty", "text"), ..options.clone() });
+    assert!(text.ends_with("empty has no certificate"), "{text}");
+    make_certificates(&dir);
+    let (ca, client) = (dir.path().join("ca.pem"), dir.path().join("client.pem"));
+    let plain = Options { ca: Some(ca.clone()), ..Options::new("http://127.0.0.1:1", "shop") };
+    assert!(refused(&plain).ends_with("though certificates are given: write https://"));
+    let text = refused(&Options { ca: Some(ca), identity: Some((client.clone(), client)), ..options });
+    assert!(text.contains("client.pem has no private key"), "{text}");
+}
+
+#[test]
+fn another_member_is_asked_for_one_that_is_dead() {
+    let etcd = Etcd::start();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (dead, live) = (format!("127.0.0.1:{port}"), &etcd.options().endpoints[0]);
+    for (nth, endpoints) in [format!("{dead},{live}"), format!("{live},{dead}")].iter().enumerate() {
+        let options = Options { endpoints: Options::new(endpoints, "x").endpoints, ..etcd.options() };
+        let directory = EtcdDirectory::connect(&options).unwrap();
+        let (tell, states) = mpsc::channel();
+        let watch = directory.watch(Box::new(move |state| _ = tell.send(state)));
+        let node = format!("node{nth}");
+        assert!(
+            directory.change(&[], &[Change::Put(format!("drained/{node}"), "{}".into())]).unwrap().is_some()
+        );
+        assert!(states.iter().any(|state| state.drained.contains(&node)));
+        assert!(directory.lead("one", None).unwrap().is_some());
+        drop(watch);
+        drop(directory);
+        wait(&*etcd.connect(), |state| state.leader.is_none());
+    }
+}
+
+/// A member that takes connections and never answers.
+#[test]
+fn another_member_is_asked_for_one_that_hangs() {
+    let etcd = Etcd::start();
+    let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoints = format!("{},{}", hangs.local_addr().unwrap(), etcd.options().endpoints[0]);
+    let options = Options { endpoints: Options::new(&endpoints, "x").endpoints, ..etcd.options() };
+    let directory = EtcdDirectory::connect(&options).unwrap();
+    wait(&directory, |state| state.drained.is_empty());
+    directory.drain("node", true).unwrap();
 }
 
 #[test]
