@@ -20,6 +20,7 @@ mod restart;
 mod server;
 mod share;
 mod slow;
+mod start;
 mod tiered;
 mod wip;
 mod worker;
@@ -78,7 +79,7 @@ struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Suite {
-    /// CLHT, restart, the server and memory.
+    /// CLHT, restart, starts, the server and memory.
     Foundation,
     /// The hash indexes beside each other and beside Rust's concurrent maps.
     Hash,
@@ -207,6 +208,7 @@ fn foundation(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::Error>> {
     let mut sections = hash::sections(plan);
     sections.extend(pmem::sections(plan)?);
     sections.extend(Some(restart::section(plan)?).filter(|section| !section.rows.is_empty()));
+    sections.extend(Some(start::section(plan)?).filter(|section| !section.rows.is_empty()));
     sections.extend(server::sections(plan)?);
     sections.extend(memory::section(plan)?);
     Ok(sections)

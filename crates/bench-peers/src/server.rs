@@ -102,7 +102,7 @@ fn socket(files: &TempDir) -> PathBuf {
     files.path().join("socket")
 }
 
-fn free_port() -> std::io::Result<u16> {
+pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
@@ -111,12 +111,17 @@ fn free_port() -> std::io::Result<u16> {
 fn pinned(nth: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(processor(nth).to_string()).arg(program);
+    without_settings(&mut command);
+    command
+}
+
+/// Removes the user's settings for Terrace from a command.
+pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TERRACE_") {
             command.env_remove(name);
         }
     }
-    command
 }
 
 /// The terrace program next to this one, built now; or the one that `TERRACE_PROGRAM` names, as it

@@ -6,34 +6,17 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use terrace::Report;
 
 use crate::{
     args::CheckOptions,
     clock,
     failure::{FAILED, Failure, Outcome},
-    open, remote,
+    open,
+    progress::Bar,
+    remote,
     text::{counted, duration},
 };
-
-/// A progress bar, shown on a terminal only.
-pub(crate) struct Progress(ProgressBar);
-
-impl Progress {
-    pub(crate) fn new() -> Progress {
-        Progress(ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5)))
-    }
-
-    pub(crate) fn show(&self, done: u64, all: u64) {
-        self.0.set_length(all);
-        self.0.set_position(done);
-    }
-
-    pub(crate) fn finish(&self) {
-        self.0.finish_and_clear();
-    }
-}
 
 /// Added to the report of a check that ran while other processes had the pool open.
 const BESIDE: &str =
@@ -53,9 +36,9 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
         }
         opened => opened?,
     };
-    let progress = Progress::new();
-    let report = store.check(&mut |done, all| progress.show(done, all));
-    progress.finish();
+    let progress = Bar::new();
+    let report = store.check(&mut |done, all| progress.set(done, all));
+    progress.clear();
     let tail = store.torn_tail();
     store.close().map_err(Failure::new)?;
     if let Some(tail) = &tail {

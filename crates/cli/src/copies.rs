@@ -15,9 +15,9 @@ use terrace_server::config::{Config, Key, format_size};
 
 use crate::{
     args::{CompactOptions, CopyOptions},
-    check::Progress,
     failure::{Failure, Outcome},
     open,
+    progress::Bar,
     target::Target,
     text::counted,
 };
@@ -100,9 +100,9 @@ fn verify(config: &Config, path: &Path) -> Result<u64, Failure> {
     let options =
         Store::options().directory(path).memory(terrace::ByteSize::bytes(config.number(Key::Memory)));
     let store = options.read_only(true).open().map_err(Failure::new)?;
-    let progress = Progress::new();
-    let report = store.check(&mut |done, all| progress.show(done, all));
-    progress.finish();
+    let progress = Bar::new();
+    let report = store.check(&mut |done, all| progress.set(done, all));
+    progress.clear();
     store.close().map_err(Failure::new)?;
     match report.findings.first() {
         None => Ok(report.records),
@@ -203,15 +203,15 @@ fn copy_files(from: &Path, to: &Path) -> Result<u64, Failure> {
             files.push((entry.file_name(), entry.metadata()?.len()));
         }
     }
-    let (progress, all) = (Progress::new(), files.iter().map(|(_, bytes)| bytes).sum());
+    let (progress, all) = (Bar::new(), files.iter().map(|(_, bytes)| bytes).sum());
     let mut bytes = 0;
     for (name, _) in files {
         let target = to.join(&name);
         bytes += fs::copy(from.join(&name), &target).map_err(|error| failed("write", &target, &error))?;
         sync(&target)?;
-        progress.show(bytes, all);
+        progress.set(bytes, all);
     }
-    progress.finish();
+    progress.clear();
     sync(to)?;
     Ok(bytes)
 }

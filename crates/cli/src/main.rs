@@ -14,9 +14,11 @@ mod failure;
 mod in_force;
 mod keys;
 mod load;
+mod logger;
 #[cfg(feature = "cluster")]
 mod node;
 mod open;
+mod progress;
 mod record;
 mod remote;
 mod report;

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use log::{Level, LevelFilter};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::Signals,
@@ -28,7 +27,7 @@ use crate::{
     clock,
     environment::{self, PASSWORD_FILE},
     failure::{FAILED, Failure, Outcome},
-    in_force,
+    in_force, logger,
     open::{self, Opened},
     remote::Contact,
     room,
@@ -43,7 +42,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
         read_password(&config, &path)?;
     }
     make_path_absolute(&config)?;
-    log_to_stderr(&config);
+    logger::start(config.log_level());
     log_ignored_kubernetes_variables();
     let stopper = handle_signals()?;
     // Ports before the pool: a wrong port should fail before a large pool is opened.
@@ -246,24 +245,6 @@ pub(crate) fn read_password(config: &Config, path: &Path) -> Result<(), Failure>
     }
     let assigned = config.assign("requirepass", &password_in(path)?);
     assigned.map_err(|error| password_file_failure(path, &error))
-}
-
-/// Logs lines like `2026-11-21T09:04:05Z warning: only 992 clients at once: ...`.
-pub(crate) fn log_to_stderr(config: &Config) {
-    let mut builder = env_logger::Builder::new();
-    // The builder passes everything: CONFIG SET loglevel may raise the level later.
-    builder.filter_level(LevelFilter::Trace).format(|out, record| {
-        let level = match record.level() {
-            Level::Error => "error",
-            Level::Warn => "warning",
-            Level::Info => "notice",
-            Level::Debug | Level::Trace => "debug",
-        };
-        writeln!(out, "{} {level}: {}", out.timestamp_seconds(), record.args())
-    });
-    // Fails if there is a logger already, which is then used.
-    let _ = builder.try_init();
-    log::set_max_level(config.log_level());
 }
 
 /// Makes CONFIG SET size grow the pool, and CONFIG SET appendfsync change what an answered write

@@ -21,7 +21,7 @@ use crate::{
 pub(super) fn run(options: &StatusOptions) -> Outcome {
     let state = options.place.directory()?.read().map_err(Failure::new)?;
     if state.id.is_none() && state.members.is_empty() {
-        let Place { etcd, cluster } = &options.place;
+        let Place { etcd, cluster, .. } = &options.place;
         let none = format!("there is no cluster {cluster} in etcd at {etcd}");
         return Err(Failure::new(none).hint("name another with --cluster, or start one: terrace cluster up"));
     }

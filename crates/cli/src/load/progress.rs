@@ -2,37 +2,34 @@
 
 use std::{io::Read, time::Duration};
 
-use indicatif::{ProgressBar, ProgressBarIter, ProgressDrawTarget, ProgressStyle};
-
 use crate::{
     failure::say,
+    progress::{Bar, Watched},
     text::{counted, duration, thousands},
 };
 
 /// The progress bar.
 pub(super) struct Progress {
-    bar: ProgressBar,
+    bar: Bar,
 }
 
 impl Progress {
     /// Hidden unless standard error is a terminal.
     pub(super) fn new() -> Progress {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
-        Progress { bar: bar.with_style(style("{spinner} {bytes} read, {msg}")) }
+        Progress { bar: Bar::new() }
     }
 
     /// Wraps `reader`, so that the bar counts what is read; `length` is the expected size.
-    pub(super) fn watch<R: Read>(&self, reader: R, length: Option<u64>) -> ProgressBarIter<R> {
+    pub(super) fn watch<R: Read>(&self, reader: R, length: Option<u64>) -> Watched<R> {
         if let Some(length) = length {
-            self.bar.set_length(length);
-            self.bar.set_style(style("{wide_bar} {bytes} of {total_bytes}, {msg}, {eta} to go"));
+            self.bar.set_all(length);
         }
-        self.bar.wrap_read(reader)
+        self.bar.watch(reader)
     }
 
     /// Shows how many records are in the pool.
     pub(super) fn show(&self, loaded: u64) {
-        if !self.bar.is_hidden() {
+        if self.bar.is_shown() {
             let records = counted(loaded, "record", "records");
             self.bar.set_message(format!("{records} ({} per second)", self.rate(loaded)));
         }
@@ -45,7 +42,7 @@ impl Progress {
 
     /// Ends the bar.
     pub(super) fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.bar.clear();
     }
 
     /// Prints the summary line.
@@ -63,8 +60,4 @@ impl Progress {
         let elapsed = self.bar.elapsed().max(Duration::from_micros(1));
         thousands((loaded as f64 / elapsed.as_secs_f64()) as u64)
     }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

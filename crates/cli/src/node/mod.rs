@@ -27,7 +27,7 @@ use terrace_cluster::{
     arbiter::Incarnation,
     directory::{
         Directory, DirectoryError, Kept, Member, Memory, Registration, Sessions, State,
-        etcd::{EtcdDirectory, Options},
+        etcd::{EtcdDirectory, Options, User},
     },
     link::Secret,
     manager::{MEMORY, Manager},
@@ -48,7 +48,7 @@ use crate::{
     clock,
     environment::{self, PASSWORD_FILE},
     failure::{Failure, Outcome},
-    open, serve,
+    logger, open, serve,
     settings::{OfNode, Settings},
 };
 
@@ -64,12 +64,38 @@ pub(crate) struct Place {
     /// The cluster's name
     #[arg(long, value_name = "NAME", default_value = "terrace")]
     pub(crate) cluster: String,
+    /// File of the certificates that sign those of etcd: it is asked by https
+    #[arg(long, value_name = "PATH")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// File of the certificate that etcd is shown, if it asks for one
+    #[arg(long, value_name = "PATH", requires = "etcd_key")]
+    pub(crate) etcd_cert: Option<PathBuf>,
+    /// File of that certificate's private key
+    #[arg(long, value_name = "PATH", requires = "etcd_cert")]
+    pub(crate) etcd_key: Option<PathBuf>,
+    /// User of etcd, if it has users
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    pub(crate) etcd_user: Option<String>,
+    /// File whose first line is the password of that user
+    #[arg(long, value_name = "PATH", requires = "etcd_user")]
+    pub(crate) etcd_password_file: Option<PathBuf>,
 }
 
 impl Place {
     /// The directory. It need not answer yet.
     pub(crate) fn directory(&self) -> Result<EtcdDirectory, Failure> {
-        EtcdDirectory::connect(&Options::new(&self.etcd, &self.cluster)).map_err(Failure::new)
+        let user = self.etcd_user.clone().zip(self.etcd_password_file.as_deref());
+        let user = user.map(|(name, file)| serve::password_in(file).map(|password| User { name, password }));
+        let options = Options {
+            ca: self.etcd_ca.clone(),
+            identity: self.etcd_cert.clone().zip(self.etcd_key.clone()),
+            user: user.transpose()?,
+            ..Options::new(&self.etcd, &self.cluster)
+        };
+        EtcdDirectory::connect(&options).map_err(|error| match error {
+            DirectoryError::Settings(why) => Failure::usage(why),
+            error => Failure::new(error),
+        })
     }
 }
 
@@ -175,7 +201,7 @@ fn parse_lanes(text: &str) -> Result<u16, String> {
 
 pub(crate) fn run(options: NodeOptions) -> Outcome {
     let config = options.settings.config()?;
-    serve::log_to_stderr(&config);
+    logger::start(config.log_level());
     match options.role {
         Role::Memory => run_memory(&options, &config),
         Role::Serve => run_serving(&options, config),
@@ -418,7 +444,7 @@ fn bracketed(host: &str) -> String {
 
 /// The pool is of another cluster, or the cluster is of another pool.
 fn of_another_cluster((pool, id): (&Path, &str), theirs: &str, options: &NodeOptions) -> Failure {
-    let Place { etcd, cluster } = &options.place;
+    let Place { etcd, cluster, .. } = &options.place;
     let failure = Failure::new(format!(
         "the pool {} is not that of the cluster {cluster} in etcd at {etcd}: its cluster has the id {id}, and not {theirs}",
         pool.display(),
@@ -431,7 +457,7 @@ fn of_another_cluster((pool, id): (&Path, &str), theirs: &str, options: &NodeOpt
 
 /// Another memory node serves the cluster, on another pool.
 fn beside_another(pool: &Path, other: &Memory, options: &NodeOptions) -> Failure {
-    let Place { etcd, cluster } = &options.place;
+    let Place { etcd, cluster, .. } = &options.place;
     let failure = Failure::new(format!(
         "the cluster {cluster} in etcd at {etcd} has a memory node at {}, and its pool is not {}: two of them would \
          give clients different data",

@@ -497,6 +497,33 @@ fn cluster_commands_without_etcd_say_so() {
 }
 
 #[test]
+fn options_of_etcd_that_make_no_sense_are_refused() {
+    let place = Place::new();
+    let file = |name: &str, text: &str| {
+        std::fs::write(place.path(name), text).unwrap();
+        place.path(name).to_str().unwrap().to_owned()
+    };
+    let (empty, key, id) = (file("empty", "\n"), file("key", &"k".repeat(64)), place.path("id"));
+    let (port, id) = (free_port().to_string(), id.to_str().unwrap());
+    let node = ["node", "--role", "serve", "--port", &port, "--key-file", &key, "--node-id-file", id];
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["--etcd", "shop:sesame@127.0.0.1:1"], 2, "an address of etcd has no user and no password"),
+        (&["--etcd", "https://127.0.0.1:1"], 2, "https needs --etcd-ca"),
+        (&["--etcd-ca", "/nonexistent"], 2, "cannot read /nonexistent"),
+        (&["--etcd-ca", &empty], 2, "has no certificate"),
+        (&["--etcd-cert", &empty], 2, "--etcd-key"),
+        (&["--etcd-user", "shop"], 2, "--etcd-password-file"),
+        (&["--etcd-user", "shop", "--etcd-password-file", &empty], 1, "its first line is empty"),
+    ];
+    for (words, code, why) in cases {
+        for command in [&["cluster", "status"][..], &node] {
+            let refused = run(command.iter().chain(words), b"").fails(code, why);
+            assert!(!refused.err.contains("sesame"), "{}", refused.err);
+        }
+    }
+}
+
+#[test]
 fn node_options_that_make_no_sense_are_refused() {
     let place = Place::new();
     let key = place.path("key");

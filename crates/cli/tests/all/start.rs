@@ -18,7 +18,8 @@ fn version_begins_no_library_but_the_systems() {
     let output = program().arg("--version").env("LD_DEBUG", "libs").output().unwrap();
     assert!(output.stdout.starts_with(b"terrace "));
     let told = String::from_utf8_lossy(&output.stderr);
-    let begun = told.lines().filter_map(|line| line.split_once("calling init: ")).map(|(_, path)| path.trim());
+    let begun =
+        told.lines().filter_map(|line| line.split_once("calling init: ")).map(|(_, path)| path.trim());
     // The loader tells each library that it begins.
     assert!(begun.clone().any(|path| path.contains("/libc.so")), "{told}");
     assert_eq!(others(begun), BTreeSet::new());

@@ -75,6 +75,17 @@ impl Failure {
         }
     }
 
+    /// Adds what an end of a connection may mean that is encrypted: etcd's reason is lost at times.
+    fn of(self, member: &str) -> Self {
+        match self {
+            Self::Away { why, is_asked: true } if member.starts_with("https:") && why != no_answer() => {
+                let too = "an etcd that refuses the certificate of --etcd-cert, or wants one, does this, too";
+                Self::Away { why: format!("{why} ({too})"), is_asked: true }
+            }
+            other => other,
+        }
+    }
+
     /// Whether another member may do better, and nothing can have been done by this one.
     fn is_harmless(&self) -> bool {
         matches!(self, Self::Away { is_asked: false, .. } | Self::Tls(_))
@@ -278,7 +289,8 @@ impl Gateway {
         if let Some(token) = token {
             request = request.header("Authorization", token);
         }
-        let response = request.send(body.to_string().as_bytes()).map_err(failure_of)?;
+        let sent = request.send(body.to_string().as_bytes()).map_err(failure_of);
+        let response = sent.map_err(|failure| failure.of(member))?;
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
             return Err(refusal(head.status.as_u16(), body, path));

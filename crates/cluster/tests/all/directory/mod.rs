@@ -3,6 +3,7 @@
 mod conformance;
 mod etcd;
 mod memory;
+mod protected;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
