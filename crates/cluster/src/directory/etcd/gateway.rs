@@ -75,15 +75,17 @@ impl Failure {
         }
     }
 
-    /// Adds what an end of a connection may mean that is encrypted: etcd's reason is lost at times.
+    /// Adds what the end of a connection may mean: etcd's reason is lost at times.
     fn of(self, member: &str) -> Self {
-        match self {
-            Self::Away { why, is_asked: true } if member.starts_with("https:") && why != no_answer() => {
-                let too = "an etcd that refuses the certificate of --etcd-cert, or wants one, does this, too";
-                Self::Away { why: format!("{why} ({too})"), is_asked: true }
+        let Self::Away { why, is_asked: true } = self else { return self };
+        let too = match member.starts_with("https:") {
+            true if why != no_answer() => {
+                " (an etcd that refuses the certificate of --etcd-cert, or wants one, does this, too)"
             }
-            other => other,
-        }
+            false if why.contains("disconnected") => " (an etcd that wants https does this, too: --etcd-ca)",
+            _ => "",
+        };
+        Self::Away { why: why + too, is_asked: true }
     }
 
     /// Whether another member may do better, and nothing can have been done by this one.
