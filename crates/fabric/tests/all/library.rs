@@ -1,6 +1,7 @@
-//! How libfabric is opened: when it is wanted, and with an error where it is absent, too old, or has
-//! other layouts than the shim.
+//! How libfabric is opened: when it is wanted, and with an error where it is absent or too old. The
+//! layouts that the shim takes for granted are compared with its header.
 
+use crate::half::print_line;
 use std::env;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -21,8 +22,7 @@ fn declarations_are_those_of_libfabrics_header() {
     let header = directory.path().join("header.c");
     std::fs::write(&header, "#include <rdma/fabric.h>\n").expect("written");
     if !compile(&["-fsyntax-only"], &header).status.success() {
-        eprintln!("libfabric's header is not here (Debian: libfabric-dev)");
-        return;
+        return print_line("not compared: libfabric's header is not here (Debian: libfabric-dev)");
     }
     let strict = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"];
     let same = compile(&strict, &shim.join("abi_check.c"));
@@ -47,7 +47,7 @@ fn process_that_opens() {
     for error in [Libfabric::load().err(), Libfabric::new(Libfabric::TCP, "127.0.0.1").err()] {
         let Some(Error::NoLibrary { reason }) = &error else { panic!("{error:?}") };
         assert!(!reason.is_empty());
-        println!("said: {}", error.expect("an error"));
+        print_line(&format!("said: {}", error.expect("an error")));
     }
 }
 

@@ -1,7 +1,7 @@
 //! etcd's JSON gateway: what etcd is asked as JSON over HTTP, by calls that block.
 //!
-//! Keys and values are base64 in it, and numbers of 64 bits are texts. A member that does not answer
-//! is left for the next one.
+//! Keys and values are base64 in it, and numbers of 64 bits are texts. A member that does not
+//! answer is left for the next one.
 
 use super::{Options, PATIENCE, now};
 use crate::directory::DirectoryError;

@@ -1,8 +1,8 @@
 //! The directory in etcd.
 //!
-//! Requests go through etcd's JSON gateway and block their thread, no longer than a deadline. What a
-//! process keeps in etcd has one lease, which `keeping` renews in a thread of its own. Each watch has
-//! one, too.
+//! Requests go through etcd's JSON gateway and block their thread, no longer than a deadline. What
+//! a process keeps in etcd has one lease, which `keeping` renews in a thread of its own. Each watch
+//! has one, too.
 
 mod gateway;
 mod keeping;
@@ -217,6 +217,7 @@ struct Watching {
 }
 
 impl Watching {
+    #[allow(clippy::disallowed_methods, reason = "nobody tells when etcd is back")]
     fn run(mut self) {
         while !self.is_over() {
             if let Err(error) = self.watch() {
@@ -235,8 +236,8 @@ impl Watching {
     }
 
     /// Reads, and reads again after each change, as long as a stream of changes goes on. Afterwards
-    /// there is a new one, from the last read on: no change is missed, and a link that hangs without
-    /// an error is found out.
+    /// there is a new one, from the last read on: no change is missed, and a link that hangs
+    /// without an error is found out.
     fn watch(&mut self) -> Result<(), DirectoryError> {
         let mut revision = self.read()?;
         let mut changes = self.link.changes_after(revision)?;

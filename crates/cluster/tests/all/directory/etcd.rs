@@ -40,7 +40,7 @@ impl Etcd {
         Self::start()
     }
 
-    /// One that wants TLS, a certificate and a user, who may use the cluster `test` alone.
+    /// One that wants TLS, a certificate and a user that may use the cluster `test` alone.
     pub(crate) fn start_protected() -> Self {
         let mut etcd = Self::start();
         make_certificates(&etcd.dir);
