@@ -15,7 +15,7 @@ use terrace_bench::{Measure, Row, Section};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-const NAME: &str = "start";
+const NAME: &str = "startup";
 
 /// Starts of the program beside those of redis-server.
 pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
