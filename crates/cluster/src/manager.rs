@@ -6,7 +6,6 @@
 
 use crate::directory::{Claim, Directory, Follower, Heard, Leader, Moves, Revision, State};
 use crate::map::{Map, Node};
-use crate::slot::SlotRange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -58,7 +57,7 @@ impl Decider {
         if inputs.0.is_empty() || self.settled.as_ref() == Some(&inputs) {
             return None;
         }
-        let map = spread(&inputs.0, &state.moves);
+        let map = state.map.spread_anew(inputs.0.clone(), &state.moves.of);
         if map == state.map {
             self.settled = Some(inputs);
             return None;
@@ -104,30 +103,6 @@ fn known(state: &State) -> BTreeMap<&str, (Node, bool)> {
         known.insert(id, (node, is_in_map));
     }
     known
-}
-
-/// The map of these nodes, with the operator's wishes.
-fn spread(nodes: &[Node], moves: &Moves) -> Map {
-    let mut map = Map::spread(nodes.to_vec());
-    for (node, ranges) in &moves.of {
-        if nodes.iter().any(|live| live.id == *node) {
-            map = with_move(map, node, ranges);
-        }
-    }
-    map
-}
-
-fn with_move(mut map: Map, node: &str, ranges: &[SlotRange]) -> Map {
-    let moved: BTreeSet<u16> = ranges.iter().flat_map(|range| range.slots()).collect();
-    let mut slots: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
-    for (owner, ranges) in &map.slots {
-        let kept = ranges.iter().flat_map(|range| range.slots()).filter(|slot| !moved.contains(slot));
-        slots.insert(owner.clone(), kept.collect());
-    }
-    slots.entry(node.into()).or_default().extend(moved);
-    slots.retain(|_, slots| !slots.is_empty());
-    map.slots = slots.into_iter().map(|(node, slots)| (node, SlotRange::of(slots))).collect();
-    map
 }
 
 /// Why the map of a state should become this one.
