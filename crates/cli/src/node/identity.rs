@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use terrace_cluster::directory::is_id;
+
 use crate::failure::Failure;
 
 /// Forty random hexadecimal digits.
@@ -40,8 +42,7 @@ pub(super) fn in_file(path: &Path) -> Result<String, Failure> {
         Err(error) => return Err(failed(error)),
     };
     let id = text.trim();
-    let is_id = id.len() == 40 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    is_id.then(|| id.to_owned()).ok_or_else(|| {
+    is_id(id).then(|| id.to_owned()).ok_or_else(|| {
         let wrong = format!("the file {} has no id, which is 40 hexadecimal digits", path.display());
         Failure::new(wrong).hint("name another file, or remove this one: a new id is made then")
     })

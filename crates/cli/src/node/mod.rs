@@ -26,10 +26,10 @@ use terrace::Store;
 use terrace_cluster::{
     arbiter::Incarnation,
     directory::{
-        Directory, DirectoryError, Kept, Member, Memory, Registration, Sessions, State,
+        Directory, DirectoryError, Kept, Member, Memory, Registrant, Registration, Sessions, State,
         etcd::{EtcdDirectory, Options, User},
     },
-    link::Secret,
+    link::{self, LinkError, Secret},
     manager::{MEMORY, Manager},
     map::Node,
     memory::{self, MemoryNode, OnSessions},
@@ -275,18 +275,8 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     if !agree(&*directory, (&pool, &id), options, before.is_some(), &mut signals)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (another, rival) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
-    let (names, same, found) = (Arc::clone(&directory), id.clone(), Arc::clone(&another));
-    let watch = directory.watch(Box::new(move |state| match state.id {
-        // An etcd that has lost its data would take the pool of another memory node. An error was
-        // logged by the directory; the next change tries again.
-        None => _ = names.identify(&same),
-        Some(theirs) => {
-            if theirs != same && found.set(theirs).is_ok() {
-                let _ = kill_process(getpid(), Signal::TERM);
-            }
-        }
-    }));
+    let rival = Arc::new(OnceLock::new());
+    let key = secret.clone();
     let boot = identity::random_number();
     let published = Arc::new(Mutex::new(Published::default()));
     let node = {
@@ -312,7 +302,18 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
         let _ = found.set(other);
         let _ = kill_process(getpid(), Signal::TERM);
     });
-    let registered = Registration::start(Arc::clone(&directory), there.clone(), end)?;
+    // One that speaks another version, or has another key, is a memory node as well.
+    let answers =
+        Box::new(move |other: &Memory| match resolve(&other.address).map(|at| link::dial(at, &key)) {
+            Ok(Ok((sender, _))) => {
+                sender.close();
+                true
+            }
+            Ok(Err(error)) => matches!(error, LinkError::Version { .. } | LinkError::WrongKey(_)),
+            Err(_) => false,
+        });
+    let me = Registrant { cluster: options.place.cluster.clone(), id: id.clone(), memory: there.clone() };
+    let registered = Registration::start(Arc::clone(&directory), me, answers, end)?;
     let manager = Manager::start(Arc::clone(&directory), MEMORY)?;
     let metrics = metrics.map(|there| there.serve("memory", node.figures())).transpose();
     let metrics = metrics.map_err(Failure::new)?;
@@ -327,15 +328,11 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     ));
     signals.forever().find(|signal| *signal != SIGHUP);
     log::info!("shutting down: what serving nodes have written is merged first");
-    drop((manager, registered, watch, metrics));
+    drop((manager, registered, metrics));
     let stopped = node.stop();
     lock(&published).kept = None;
     stopped.map_err(Failure::new)?;
-    match (another.get(), rival.get()) {
-        (None, None) => Ok(ExitCode::SUCCESS),
-        (Some(theirs), _) => Err(of_another_cluster((&pool, &id), theirs, options)),
-        (None, Some(other)) => Err(beside_another(&pool, other, options)),
-    }
+    rival.get().map_or(Ok(ExitCode::SUCCESS), |other| Err(beside_another(&pool, other, options)))
 }
 
 /// Waits until the directory agrees that the pool is the cluster's. If it is away, a pool that was
@@ -464,9 +461,15 @@ fn beside_another(pool: &Path, other: &Memory, options: &NodeOptions) -> Failure
         other.address,
         pool.display(),
     ));
-    failure.hint(
-        "if this pool shall take its place: stop that memory node first, and start this one then".to_owned(),
-    )
+    failure
+        .hint(
+            "if this pool shall take its place: stop that memory node first, and start this one then"
+                .to_owned(),
+        )
+        .hint(format!(
+            "if no memory node is there, and the entry stays: ETCDCTL_API=3 etcdctl --endpoints {etcd} del \
+             /terrace/{cluster}/memory"
+        ))
 }
 
 fn say_ready(line: &str) {

@@ -21,8 +21,8 @@ mod registration;
 mod state;
 
 pub(crate) use follower::{Follower, Heard};
-pub use registration::{OnRival, Registration};
-pub use state::{Leader, Member, Memory, Moves, Sessions, State, parse_ranges, ranges_text};
+pub use registration::{Answers, OnRival, Registrant, Registration};
+pub use state::{Leader, Member, Memory, Moves, Sessions, State, is_id, parse_ranges, ranges_text};
 
 use crate::map::Map;
 use std::fmt;
@@ -151,16 +151,20 @@ pub trait Directory: Send + Sync {
     /// after something has changed. After the directory was away, too; states may be left out.
     fn watch(&self, on_change: OnChange) -> Watch;
 
-    /// The id of the cluster: `proposed`, if it has none yet.
+    /// The id of the cluster: `proposed`, if it has none yet, or one that makes no sense.
     ///
     /// # Errors
     /// If it does not answer, or refuses.
     fn identify(&self, proposed: &str) -> Result<String, DirectoryError> {
-        let put = Change::Put("id".into(), proposed.into());
-        if self.change(&[("id", 0)], &[put])?.is_some() {
-            return Ok(proposed.into());
+        let put = [Change::Put("id".into(), proposed.into())];
+        let mut seen = 0;
+        while self.change(&[("id", seen)], &put)?.is_none() {
+            match self.read()? {
+                State { id: Some(id), .. } => return Ok(id),
+                State { id_at, .. } => seen = id_at,
+            }
         }
-        Ok(self.read()?.id.unwrap_or_default())
+        Ok(proposed.into())
     }
 
     /// Tells which nodes the memory node serves, while it lives. Changes go to [`Kept::set`] as

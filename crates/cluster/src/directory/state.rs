@@ -106,6 +106,8 @@ pub struct State {
     pub revision: Revision,
     /// The cluster's id.
     pub id: Option<String>,
+    /// The revision of its key; 0 if there is none.
+    pub id_at: Revision,
     /// The memory node, if it lives.
     pub memory: Option<Memory>,
     /// The revision of what the directory says of it; 0 for nothing.
@@ -159,7 +161,10 @@ impl State {
 
     fn take(&mut self, key: &str, text: &str, revision: Revision) -> Option<()> {
         match key.split_once('/').unwrap_or((key, "")) {
-            ("id", "") => self.id = Some(text.into()),
+            ("id", "") => {
+                self.id_at = revision;
+                self.id = Some(is_id(text).then(|| text.into())?);
+            }
             ("memory", "") => {
                 self.memory_at = revision;
                 self.memory = Some(value(text)?);
@@ -205,6 +210,11 @@ fn by_node(slots: &BTreeMap<String, Vec<SlotRange>>) -> BTreeMap<String, String>
 
 fn from_texts(texts: BTreeMap<String, String>) -> Option<BTreeMap<String, Vec<SlotRange>>> {
     texts.into_iter().map(|(node, text)| Some((node, parse_ranges(&text)?))).collect()
+}
+
+/// Whether a text is an id: 40 hexadecimal digits.
+pub fn is_id(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn value<T: DeserializeOwned>(text: &str) -> Option<T> {

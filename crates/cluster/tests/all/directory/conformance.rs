@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 use terrace_cluster::directory::{
-    Change, Directory, DirectoryError, Member, Memory, Moves, Registration, Sessions, State,
+    Change, Directory, DirectoryError, Member, Memory, Moves, Registrant, Registration, Sessions, State,
 };
 use terrace_cluster::map::{Map, Node};
 use terrace_cluster::slot::SlotRange;
@@ -19,9 +19,13 @@ fn put(key: &str, value: &str) -> Change {
     Change::Put(key.into(), value.into())
 }
 
+fn id(number: u16) -> String {
+    format!("{number:040x}")
+}
+
 /// A map of one node.
 fn map(port: u16) -> Map {
-    Map::spread(vec![Node { id: format!("{port:040x}"), host: "localhost".into(), port }])
+    Map::spread(vec![Node { id: id(port), host: "localhost".into(), port }])
 }
 
 /// The states that a watch tells.
@@ -42,25 +46,30 @@ fn heard(states: &mpsc::Receiver<State>, is_it: impl Fn(&State) -> bool) -> Stat
 
 pub(super) fn id_is_written_once(world: &dyn World) {
     let (one, other) = (world.connect(), world.connect());
-    assert_eq!(one.identify("first").unwrap(), "first");
-    assert_eq!(other.identify("second").unwrap(), "first");
-    assert_eq!(one.identify("third").unwrap(), "first");
-    assert_eq!(other.read().unwrap().id.as_deref(), Some("first"));
+    assert_eq!(one.identify(&id(1)).unwrap(), id(1));
+    assert_eq!(other.identify(&id(2)).unwrap(), id(1));
+    assert_eq!(one.identify(&id(3)).unwrap(), id(1));
+    assert_eq!(other.read().unwrap().id, Some(id(1)));
+    // One that makes no sense counts as none.
+    one.change(&[], &[put("id", "[]")]).unwrap();
+    assert_eq!(other.read().unwrap().id, None);
+    assert_eq!(other.identify(&id(2)).unwrap(), id(2));
+    assert_eq!(one.identify(&id(1)).unwrap(), id(2));
 }
 
 pub(super) fn change_needs_the_revisions_it_names(world: &dyn World) {
     let directory = world.connect();
-    let first = directory.change(&[("id", 0)], &[put("id", "a")]).unwrap().unwrap();
-    assert_eq!(directory.change(&[("id", 0)], &[put("id", "b")]).unwrap(), None);
+    let first = directory.change(&[("id", 0)], &[put("id", &id(1))]).unwrap().unwrap();
+    assert_eq!(directory.change(&[("id", 0)], &[put("id", &id(2))]).unwrap(), None);
     // All conditions, or none of the changes.
     let conditions = [("id", first), ("leader", 5)];
-    assert_eq!(directory.change(&conditions, &[put("id", "b"), put("drained/x", "{}")]).unwrap(), None);
+    assert_eq!(directory.change(&conditions, &[put("id", &id(2)), put("drained/x", "{}")]).unwrap(), None);
     let state = directory.read().unwrap();
-    assert_eq!((state.id.as_deref(), state.drained.len()), (Some("a"), 0));
+    assert_eq!((state.id, state.drained.len()), (Some(id(1)), 0));
     let conditions = [("id", first), ("leader", 0)];
-    let both = directory.change(&conditions, &[put("id", "b"), put("leader", "x")]).unwrap().unwrap();
+    let both = directory.change(&conditions, &[put("id", &id(2)), put("leader", "x")]).unwrap().unwrap();
     let state = directory.read().unwrap();
-    assert_eq!((state.id.as_deref(), state.leader.map(|leader| leader.revision)), (Some("b"), Some(both)));
+    assert_eq!((state.id, state.leader.map(|leader| leader.revision)), (Some(id(2)), Some(both)));
     assert!(both > first && state.revision >= both);
     directory.change(&[("leader", both)], &[Change::Delete("leader".into())]).unwrap().unwrap();
     assert_eq!(directory.read().unwrap().leader, None);
@@ -300,10 +309,10 @@ pub(super) fn two_leaders_never_both_put_a_map(world: &dyn World) {
 
 pub(super) fn watch_tells_the_latest_state(world: &dyn World) {
     let (one, other) = (world.connect(), world.connect());
-    one.identify("id").unwrap();
+    one.identify(&id(1)).unwrap();
     let (_watch, states) = watched(&*other);
     let first = heard(&states, |_| true);
-    assert_eq!(first.id.as_deref(), Some("id"));
+    assert_eq!(first.id, Some(id(1)));
     let mut last = first.revision;
     for nth in 0..20 {
         one.drain(&format!("node{nth}"), true).unwrap();
@@ -386,7 +395,9 @@ pub(super) fn memory_node_keeps_its_entry_from_a_rival(world: &dyn World) {
     let register = |directory: &Arc<dyn Directory>, memory: &Memory| {
         let give = give.clone();
         let tell = Box::new(move |rival| _ = give.send(rival));
-        Registration::start(Arc::clone(directory), memory.clone(), tell).unwrap()
+        let me = Registrant { cluster: "shop".into(), id: id(1), memory: memory.clone() };
+        let answers = Box::new(|other: &Memory| other.address.ends_with(":1"));
+        Registration::start(Arc::clone(directory), me, answers, tell).unwrap()
     };
     let (first, second) = (memory("one:1", "pool"), memory("two:2", "copy"));
     // It is the successor of the one that has left this, since it has the same pool.
@@ -401,10 +412,16 @@ pub(super) fn memory_node_keeps_its_entry_from_a_rival(world: &dyn World) {
     let before = one.read().unwrap().memory_at;
     world.end_leases();
     wait(&*one, |state| state.memory.as_ref() == Some(&first) && state.memory_at > before);
-    for text in [r#"{"address":"nowhere:1"}"#, "nonsense"] {
+    for text in [r#"{"address":"nowhere:1"}"#, "nonsense", r#"{"address":"nowhere:9","pool":"copy"}"#] {
         let at = one.change(&[], &[put("memory", text)]).unwrap().unwrap();
         wait(&*one, |state| state.memory.as_ref() == Some(&first) && state.memory_at > at);
     }
+    for text in ["[]", &id(2)] {
+        let at = one.change(&[], &[put("id", text)]).unwrap().unwrap();
+        wait(&*one, |state| state.id == Some(id(1)) && state.id_at > at);
+    }
+    one.change(&[], &[Change::Delete("id".into())]).unwrap();
+    wait(&*one, |state| state.id == Some(id(1)));
     drop((registered, left));
     wait(&*one, |state| state.memory.is_none());
     let alone = register(&copy, &second);
