@@ -177,6 +177,13 @@ impl<L: Ledger> Arbiter<L> {
         serving.map(|(id, session)| (*id, session.node.as_str())).collect()
     }
 
+    /// Sessions that serve, or will, and their nodes.
+    pub fn live(&self) -> impl Iterator<Item = (Incarnation, &str)> {
+        let is_live = |session: &Session| matches!(session.state, State::Opening | State::Serving);
+        let live = self.sessions.iter().filter(move |(_, session)| is_live(session));
+        live.map(|(id, session)| (*id, session.node.as_str()))
+    }
+
     /// A link is there, from this host.
     pub fn came_from(&mut self, link: Link, host: IpAddr) {
         self.hosts.insert(link, host);

@@ -98,7 +98,8 @@ pub enum ToServing {
     },
     /// The lease holds longer.
     Renewed {
-        /// The stamp of the renewal.
+        /// The stamp of the renewal; 0 if there was none: memory is short, and the node renews at
+        /// once.
         sent: u64,
         /// Reads that begin from now on may rely on this pin.
         pin: u64,

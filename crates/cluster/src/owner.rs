@@ -173,8 +173,12 @@ impl Owner {
                 self.acquire();
             }
             ToServing::Renewed { sent, pin, merged } => {
-                let until = Duration::from_nanos(sent) + self.lease;
-                self.lease_until = self.lease_until.max(until);
+                if sent == 0 {
+                    self.hurry();
+                } else {
+                    let until = Duration::from_nanos(sent) + self.lease;
+                    self.lease_until = self.lease_until.max(until);
+                }
                 self.effects.push(Effect::Progress { pin, merged });
             }
             ToServing::Granted { epoch, ranges } => {
@@ -251,6 +255,11 @@ impl Owner {
         if self.session.is_some() && is_held {
             self.effects.push(Effect::Send(ToMemory::Release { ranges, durable }));
         }
+    }
+
+    /// Renews at the next look at the clock: the memory node hears what was written and read.
+    pub fn hurry(&mut self) {
+        self.renewed_at = Duration::ZERO;
     }
 
     fn slots_that(&self, is_one: impl Fn(Slot, bool) -> bool) -> Vec<SlotRange> {

@@ -123,6 +123,13 @@ pub enum WriteError {
         /// Bytes that become free once the readers that may still see them have finished.
         waiting: u64,
     },
+    /// The pool of a cluster's memory node has no room. Reads and removals still work.
+    MemoryNodeFull {
+        /// Bytes of the pool that are free, and kept for the logs of serving nodes.
+        free: u64,
+        /// Bytes of the pool.
+        size: u64,
+    },
     /// The store uses more memory than its limit, and no key can be evicted. Reads and removals
     /// still work.
     MemoryLimit {
@@ -353,6 +360,13 @@ impl fmt::Display for WriteError {
                 }
                 write!(f, "; grow it, or remove keys")
             }
+            Self::MemoryNodeFull { free, size } => write!(
+                f,
+                "the memory node's pool of {} is full: {} are free, and kept for the logs of serving nodes; remove \
+                 keys, since a cluster's pool does not grow",
+                Bytes(*size),
+                Bytes(*free)
+            ),
             Self::MemoryLimit { limit } => write!(
                 f,
                 "the store uses more than its limit of {}, and no key can be evicted; raise the limit, choose a policy \

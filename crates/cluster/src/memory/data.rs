@@ -218,9 +218,11 @@ impl Data {
         Ok([address.root, address.seed, address.start, address.end])
     }
 
-    /// Free bytes. Takes about a millisecond for ten GiB.
-    pub(crate) fn free_bytes(&self) -> u64 {
-        self.pool.space().free
+    /// Free bytes, and those that are once their readers have ended. Takes about a millisecond for
+    /// ten GiB.
+    pub(crate) fn room(&self) -> (u64, u64) {
+        let space = self.pool.space();
+        (space.free, space.waiting_bytes)
     }
 
     /// Keys of a slot.

@@ -4,7 +4,7 @@ use super::area::Area;
 use super::data::Data;
 use super::ledger::{AreaLedger, NAME_MAX};
 use super::links::{Peer, REQUESTS_MAX};
-use super::logs::{Logs, Queue};
+use super::logs::{Logs, Queue, Shard};
 use super::merge::{self, Merged, Outcome};
 use super::pins::{Pins, Taken};
 use super::requests::{Request, Requests};
@@ -26,6 +26,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use terrace_engine::WriteError;
 use terrace_fabric::{Access as Right, Endpoint, Error, Fabric, Memory, RegionKey};
+use terrace_pool::Bytes;
 
 /// Most shards and lanes of a session.
 const PARTS_MAX: u16 = 64;
@@ -40,7 +41,8 @@ const ROOM: u64 = 16 << 20;
 const WAITING_SHARE: u64 = 8;
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(4);
-/// Time until a merge that met a full pool, or a shard without a segment, tries again.
+/// Time until a merge that met a full pool, or a shard without a segment, tries again. While memory
+/// is short, serving nodes tell as often what they have written and read.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Bytes of the pool that are kept free while so many segments are granted.
@@ -74,6 +76,8 @@ struct Session<E> {
     lanes: Lanes<E>,
     /// Segments that each shard waits for.
     wanted: Vec<u8>,
+    /// The turn in which each shard was granted its last one.
+    turns: Vec<u64>,
     /// Keys of the segments at lane 0, by their numbers.
     keys: HashMap<u64, RegionKey>,
     /// Entries that releases wait for.
@@ -88,9 +92,31 @@ struct Session<E> {
 
 impl<E> Session<E> {
     fn new(logs: Arc<Logs>, lanes: Lanes<E>) -> Self {
-        let wanted = vec![AHEAD; logs.shards.len()];
+        let (wanted, turns) = (vec![AHEAD; logs.shards.len()], vec![0; logs.shards.len()]);
         let (keys, releases, kept) = Default::default();
-        Self { logs, lanes, wanted, keys, releases, pin: None, kept, is_merged: false }
+        Self { logs, lanes, wanted, turns, keys, releases, pin: None, kept, is_merged: false }
+    }
+
+    /// The shards that may have a further segment: the turns of their last ones, and their places.
+    fn waiting(&self) -> impl Iterator<Item = (u64, usize)> {
+        let is_open = matches!(self.lanes, Lanes::Open(_));
+        // ORDER: Relaxed: a segment more or less is granted a moment later.
+        let may = move |nth: &usize| {
+            is_open && self.wanted[*nth] > 0 && self.logs.shards[*nth].unread.load(Relaxed) < UNREAD_MAX
+        };
+        (0..self.logs.shards.len()).filter(may).map(|nth| (self.turns[nth], nth))
+    }
+
+    /// Segments that it has for longer than the merges take that go on: none once it ends. Of a
+    /// shard that waits for one, all but the last are full.
+    fn lasting(&self) -> usize {
+        // ORDER: Relaxed: as in `waiting`.
+        let of = |(shard, wanted): (&Shard, &u8)| match (shard.unread.load(Relaxed), *wanted) {
+            (unread, 0) => unread,
+            (unread, _) => unread.min(1),
+        };
+        let has_ended = self.logs.to_the_end.load(Relaxed);
+        if has_ended { 0 } else { self.logs.shards.iter().zip(&self.wanted).map(of).sum() }
     }
 }
 
@@ -107,8 +133,14 @@ pub(crate) struct Control<F: Fabric> {
     no_room_until: Duration,
     /// Whether nodes were told that the pool has no room for puts.
     is_full: bool,
+    /// Whether a shard waits for a segment until memory is free that readers or merges have now.
+    is_short: bool,
     room_seen: Duration,
+    /// Segments that were granted since the start.
+    turn: u64,
     pins_renewed: Duration,
+    /// The oldest pin that a session relied on then.
+    oldest_pin: Option<u64>,
     /// The last reason for which a session was refused.
     objected: String,
 }
@@ -152,7 +184,8 @@ where
             let logs = Logs::found(id, found.remove(&id).unwrap_or_default());
             sessions.insert(id, Session::new(logs, Lanes::None));
         }
-        let (links, told, no_room_until, pins_renewed, is_full, room_seen, objected) = Default::default();
+        let (links, told, no_room_until, objected) = Default::default();
+        let (is_full, is_short, room_seen, turn, pins_renewed, oldest_pin) = Default::default();
         let control = Control {
             arbiter,
             links,
@@ -162,8 +195,11 @@ where
             told,
             no_room_until,
             is_full,
+            is_short,
             room_seen,
+            turn,
             pins_renewed,
+            oldest_pin,
             objected,
         };
         Self {
@@ -287,6 +323,10 @@ where
                 session.pin = session.pin.map(|before| before.max(pin.min(newest)));
                 self.arrived(&session.logs, &durable);
                 let merged = session.logs.merged();
+                if control.is_full {
+                    // Before it hears what is merged: it may have removed what has filled the pool.
+                    self.look_at_room(control);
+                }
                 control.arbiter.renewed(id, sent, newest, merged);
             }
             Effect::Grant(id, shard) => {
@@ -294,7 +334,7 @@ where
                 if let Some(wanted) = session.wanted.get_mut(usize::from(shard)) {
                     *wanted = (*wanted + 1).min(AHEAD);
                 }
-                self.grant(control, id);
+                self.grant(control);
             }
             Effect::Forget(id) => {
                 let Some(session) = control.sessions.remove(&id) else { return };
@@ -375,14 +415,14 @@ where
                         session.pin = Some(self.pins.newest());
                         control.arbiter.opened(id, access, now());
                         if control.is_full {
-                            let full = self.fullness(true, self.data.free_bytes());
+                            let full = self.fullness(true, self.data.room().0);
                             control.arbiter.granted_segment(id, full);
                         }
                     }
                 }
             }
         }
-        self.grant(control, id);
+        self.grant(control);
         self.settle(control);
     }
 
@@ -408,24 +448,21 @@ where
 
     // Segments.
 
-    /// Gives a session the segments that it waits for, if it may have them.
-    fn grant(&self, control: &mut Control<F>, id: Incarnation) {
-        let Some(session) = control.sessions.get(&id) else { return };
-        let logs = session.logs.clone();
-        for nth in 0..logs.shards.len() {
-            loop {
-                let Some(session) = control.sessions.get(&id) else { return };
-                let may = matches!(session.lanes, Lanes::Open(_)) && session.wanted[nth] > 0;
-                // ORDER: Relaxed: a segment more or less is granted a moment later.
-                if !may || logs.shards[nth].unread.load(Relaxed) >= UNREAD_MAX || !self.has_segment(control) {
-                    break;
-                }
-                self.look_at_room(control);
-                if let Err(why) = self.grant_one(control, id, nth) {
-                    log::error!("could not grant a segment to session {id}: {why}");
-                    control.arbiter.fail(id, &format!("the memory node could not grant a segment: {why}"));
-                    return;
-                }
+    /// Gives shards the segments that they wait for, as far as there is room: first to the one that
+    /// was granted none for longest.
+    fn grant(&self, control: &mut Control<F>) {
+        while self.has_segment(control) {
+            let Some((id, nth)) = control.next_waiting() else { return };
+            if !self.has_room(control) {
+                return;
+            }
+            if let Err(why) = self.grant_one(control, id, nth) {
+                log::error!("could not grant a segment to session {id}: {why}");
+                control.arbiter.fail(id, &format!("the memory node could not grant a segment: {why}"));
+                // It ends, and gets none.
+                control.sessions.iter_mut().filter(|(of, _)| **of == id).for_each(|(_, session)| {
+                    session.wanted.fill(0);
+                });
             }
         }
     }
@@ -435,13 +472,28 @@ where
         now() >= control.no_room_until && control.segments.free() > 0
     }
 
-    /// Tells all nodes if the pool has no room any more to merge what is granted and a segment
-    /// more, or has it again. A segment that is granted after they were told is for removals alone.
+    /// Whether the pool has room for a segment more, or is full: then it is for removals alone.
+    fn has_room(&self, control: &mut Control<F>) -> bool {
+        if !control.is_short || now() >= control.room_seen + AGAIN {
+            self.look_at_room(control);
+        }
+        !control.is_short
+    }
+
+    /// Looks whether the pool has room to merge what is granted and a segment more. If it has none,
+    /// but will once readers and merges have ended, writers wait. If it will not, it is full: tells
+    /// all nodes, also when it has room again. A segment that is granted after they were told is
+    /// for removals alone.
     fn look_at_room(&self, control: &mut Control<F>) {
-        let granted = self.area.segments - control.segments.free() + 1;
-        let wanted = kept(granted, self.area.segment_bytes);
-        let free = self.data.free_bytes();
-        let is_full = free < wanted + if control.is_full { ROOM / 2 } else { 0 };
+        control.room_seen = now();
+        let (free, waiting) = self.data.room();
+        let segment_bytes = self.area.segment_bytes;
+        let granted = self.area.segments - control.segments.free();
+        let lasting = control.sessions.values().map(Session::lasting).sum::<usize>() as u64;
+        let wanted = kept(granted.min(lasting) + 1, segment_bytes);
+        let is_full = free + waiting < wanted + if control.is_full { ROOM / 2 } else { 0 };
+        control.is_short =
+            !is_full && free < kept(granted + 1, segment_bytes) && control.next_waiting().is_some();
         if is_full != control.is_full {
             control.is_full = is_full;
             match is_full {
@@ -485,6 +537,8 @@ where
             lanes[0].register(self.area.clone(), body, Right::Write).map_err(|error| error.to_string())?;
         session.keys.insert(segment.number, key);
         session.wanted[nth] -= 1;
+        control.turn += 1;
+        session.turns[nth] = control.turn;
         let (bytes, key) = (self.area.segment_bytes, key.to_bytes());
         control
             .arbiter
@@ -535,7 +589,7 @@ where
         }
         self.look_at(control, id);
         if !freed.is_empty() {
-            self.grant(control, id);
+            self.grant(control);
         }
     }
 
@@ -627,8 +681,34 @@ where
                 self.options.pool.display()
             ));
         }
+        if let Some(why) = self.lacks_room(control, node, shards.into()) {
+            return Some(why);
+        }
         let no_room = self.is_ending.load(Acquire) || !control.arbiter.ledger().has_room();
         no_room.then(|| "the memory node has no room for a session now; try again".into())
+    }
+
+    /// Why the logs of a node have no place: with those of the others, they would leave no room in
+    /// the pool for keys, and all nodes would refuse puts.
+    fn lacks_room(&self, control: &Control<F>, node: &str, shards: u64) -> Option<String> {
+        let others = control.arbiter.live().filter(|(_, other)| *other != node);
+        let others = others.filter_map(|(id, _)| control.sessions.get(&id));
+        let others: u64 = others.map(|session| session.logs.shards.len() as u64).sum();
+        let size = self.data.pool().size();
+        let needed = |shards: u64| kept(u64::from(AHEAD) * shards + 1, self.area.segment_bytes);
+        let (all, without) = (needed(others + shards), if others > 0 { needed(others) } else { 0 });
+        (all > size - size / 10).then(|| {
+            format!(
+                "the pool {} has no room for the {shards} logs of the node {node}: of its {}, {} would be kept free for \
+                 the logs of all nodes, now {}, and a tenth is for keys at least. Stop another node first, start the \
+                 nodes with fewer --shards, or make a new pool of {} or more",
+                self.options.pool.display(),
+                Bytes(size),
+                Bytes(all),
+                Bytes(without),
+                Bytes(all + all / 4)
+            )
+        })
     }
 
     fn request(&self, control: &Control<F>, link: Link, what: ToMemory) {
@@ -668,27 +748,41 @@ where
     /// The work of the thread that looks at the clock.
     pub(crate) fn tick(self: &Arc<Self>) {
         while !self.is_stopping() {
+            let mut is_short = false;
             self.event(|control| {
                 control.arbiter.tick(now());
                 self.renew_pins(control);
-                if control.is_full && now() >= control.room_seen + AGAIN {
-                    control.room_seen = now();
+                if (control.is_full || control.is_short) && now() >= control.room_seen + AGAIN {
                     self.look_at_room(control);
+                    if control.is_short {
+                        self.hurry(control);
+                    }
                 }
-                let is_waiting =
-                    |session: &Session<F::Endpoint>| session.wanted.iter().any(|wanted| *wanted > 0);
-                let waiting = control.sessions.iter().filter(|(_, session)| is_waiting(session));
-                let waiting: Vec<Incarnation> = waiting.map(|(id, _)| *id).collect();
-                waiting.into_iter().for_each(|id| self.grant(control, id));
+                is_short = control.is_short;
+                self.grant(control);
             });
+            if is_short {
+                self.data.pool().reclaim_nonblocking();
+            }
             self.sleep_for(TICK);
         }
     }
 
+    /// Asks all sessions to renew at once: what they have written is merged then, and what was
+    /// replaced is free once none relies on an earlier pin.
+    fn hurry(&self, control: &mut Control<F>) {
+        let newest = self.pins.newest();
+        let merged = |(id, session): (&Incarnation, &Session<F::Endpoint>)| (*id, session.logs.merged());
+        for (id, merged) in control.sessions.iter().map(merged).collect::<Vec<_>>() {
+            control.arbiter.renewed(id, 0, newest, merged);
+        }
+    }
+
     fn renew_pins(&self, control: &mut Control<F>) {
-        if now() >= control.pins_renewed + self.options.lease / 6 {
-            control.pins_renewed = now();
-            let oldest = control.sessions.values().filter_map(|session| session.pin).min();
+        let oldest = control.sessions.values().filter_map(|session| session.pin).min();
+        let pause = if control.is_short { AGAIN } else { self.options.lease / 6 };
+        if oldest != control.oldest_pin || now() >= control.pins_renewed + pause {
+            (control.pins_renewed, control.oldest_pin) = (now(), oldest);
             self.pins.renew(oldest);
             // Otherwise a later pin is on its way, and what is retired now waits for that one.
             if let Some(taken) = self.pins.oldest_of_all() {
@@ -799,7 +893,7 @@ where
 /// Whether the sessions that rely on a pin of this age are to end, which holds back so many bytes
 /// of the pool's. A node that stops for a part of its lease falls behind, and is healthy.
 fn holds_too_much((waiting, size): (u64, u64), (age, lease): (Duration, Duration), is_full: bool) -> bool {
-    waiting > size / WAITING_SHARE && (is_full || age > lease)
+    waiting > size / WAITING_SHARE && age > if is_full { lease / 2 } else { lease }
 }
 
 /// The endpoints of a session, and what its node has to know.
@@ -809,6 +903,14 @@ struct Opened<E> {
 }
 
 impl<F: Fabric> Control<F> {
+    /// The shard that gets the next segment: of all that wait for one, it was granted none for
+    /// longest.
+    fn next_waiting(&self) -> Option<(Incarnation, usize)> {
+        let waiting =
+            self.sessions.iter().flat_map(|(id, session)| session.waiting().map(move |at| (at, *id)));
+        waiting.min().map(|((_, nth), id)| (id, nth))
+    }
+
     /// Takes a segment from a node. Returns whether it is free now; if not, or if this fails, it
     /// stays with the session.
     fn revoke(&mut self, id: Incarnation, segment: Segment) -> Result<bool, Error> {
@@ -866,5 +968,6 @@ mod tests {
         assert!(!is_over(100, 9, true));
         // Others lack the memory.
         assert!(is_over(101, 5, true));
+        assert!(!is_over(101, 3, true));
     }
 }

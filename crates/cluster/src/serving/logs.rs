@@ -1,6 +1,7 @@
 //! The logs of a session, and their group commit: one write of the fabric takes whatever all shards
 //! have, while no other is under way.
 
+use super::node::now;
 use crate::entry::Entry;
 use crate::log::{Grant, NoSegment, Piece, ShardLog};
 use std::collections::HashMap;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use terrace_engine::WriteError;
 use terrace_fabric::RegionKey;
 
-/// How long a write waits for a segment.
-const SEGMENT_WAIT: Duration = Duration::from_secs(2);
+/// How long a write waits for room: for a segment, or until removals are merged.
+pub(super) const ROOM_WAIT: Duration = Duration::from_secs(2);
 
 /// A write to one segment, and the segment's key.
 pub(super) type Sent = (Piece, RegionKey);
@@ -39,6 +40,9 @@ struct Shard {
     log: ShardLog,
     keys: HashMap<u64, RegionKey>,
     has_asked: bool,
+    /// The last entry that only removes, and the last one that is merged.
+    removal: u64,
+    merged: u64,
 }
 
 /// An entry that was appended.
@@ -73,7 +77,9 @@ pub(super) enum Settled {
 impl Logs {
     /// Logs of so many shards, whose first entry has the ticket behind `ticket`.
     pub(super) fn new(shards: u16, ticket: u64) -> Self {
-        let shard = || Shard { log: ShardLog::new(0), keys: HashMap::new(), has_asked: false };
+        let (removal, merged) = (0, 0);
+        let shard =
+            || Shard { log: ShardLog::new(0), keys: HashMap::new(), has_asked: false, removal, merged };
         let shards = (0..shards).map(|_| shard()).collect();
         let state = State {
             shards,
@@ -139,22 +145,56 @@ impl Logs {
             return Err(Refused::Full { free, size });
         }
         let State { shards, grants, .. } = &mut *state;
-        let log = &mut shards[usize::from(shard)].log;
-        let lsn = log.append(entry, is_removal).map_err(|NoSegment| Refused::NoRoom(*grants))?;
+        let shard = &mut shards[usize::from(shard)];
+        let lsn = shard.log.append(entry, is_removal).map_err(|NoSegment| Refused::NoRoom(*grants))?;
+        if is_removal {
+            shard.removal = lsn;
+        }
         state.appended += 1;
         Ok(Appended { lsn, ticket: state.appended })
     }
 
-    /// Waits for a segment, since an entry had no room: see [`Refused::NoRoom`].
-    pub(super) fn wait_for_room(&self, seen: u64) -> Result<(), WriteError> {
+    /// Waits for a segment until then, since an entry had no room: see [`Refused::NoRoom`].
+    pub(super) fn wait_for_room(&self, seen: u64, until: Duration) -> Result<(), WriteError> {
         let waits = |state: &mut State| state.ended.is_none() && state.full.is_none() && state.grants == seen;
-        let waited = self.changed.wait_timeout_while(self.state(), SEGMENT_WAIT, waits);
+        let left = until.saturating_sub(now());
+        let waited = self.changed.wait_timeout_while(self.state(), left, waits);
         let (_state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         if timeout.timed_out() {
-            let why = "the memory node gives no room in the log: it merges too slowly, or is stopped";
+            let why = "the memory node gives no room in the log: it merges too slowly, is stopped, or its memory \
+                       waits for readers";
             return Err(WriteError::Unavailable(why.into()));
         }
         Ok(())
+    }
+
+    /// The last removal of each shard, if the pool is full, and one of them is not merged: what it
+    /// removes may make room.
+    pub(super) fn removals(&self) -> Option<Vec<u64>> {
+        let state = self.state();
+        let is_merging = state.shards.iter().any(|shard| shard.removal > shard.merged);
+        is_merging.then(|| state.shards.iter().map(|shard| shard.removal).collect())
+    }
+
+    /// Waits until these removals are merged. Returns whether the pool has room then; `None` after
+    /// so much time.
+    pub(super) fn wait_for_removals(&self, removals: &[u64], time: Duration) -> Option<bool> {
+        let is_merged = |state: &State| {
+            state.shards.iter().zip(removals).all(|(shard, removal)| shard.merged >= *removal)
+        };
+        let waits = |state: &mut State| state.ended.is_none() && state.full.is_some() && !is_merged(state);
+        let waited = self.changed.wait_timeout_while(self.state(), time, waits);
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        (!timeout.timed_out()).then(|| state.full.is_none() || state.ended.is_some())
+    }
+
+    /// The memory node has merged the entries of each shard up to these.
+    pub(super) fn merged(&self, merged: &[u64]) {
+        let mut state = self.state();
+        state.shards.iter_mut().zip(merged).for_each(|(shard, lsn)| shard.merged = shard.merged.max(*lsn));
+        if state.full.is_some() {
+            self.changed.notify_all();
+        }
     }
 
     /// The last ticket.

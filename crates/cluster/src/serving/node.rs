@@ -244,6 +244,11 @@ impl Node {
         owner.session().is_some()
     }
 
+    /// Renews the lease soon: a write waits for what the memory node is told then.
+    pub(super) fn hurry(&self) {
+        lock(&self.owner).hurry();
+    }
+
     /// Shows the owner's state to threads that look without its lock.
     fn mirror(&self, owner: &Owner, effects: &[Effect]) {
         if effects.iter().any(|effect| matches!(effect, Effect::StartOver(_))) {
@@ -280,6 +285,7 @@ impl Node {
                 if let Some(session) = &*self.session.load() {
                     session.set_pin(pin);
                     session.pending.merged(&merged);
+                    session.logs.merged(&merged);
                 }
             }
             Effect::Segment { shard, number, bytes, key } => {

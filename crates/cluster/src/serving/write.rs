@@ -1,19 +1,15 @@
 //! Writes: under the locks of their keys' stripes, into the log of their slot's shard.
 
-use super::logs::{Appended, Refused};
-use super::node::{Node, View};
+use super::logs::{Appended, ROOM_WAIT, Refused};
+use super::node::{Node, View, now};
 use super::pending::{Copied, Writing};
 use super::read::{Key, Seen, has_expired};
 use crate::entry::{self, ENTRY_MAX, Entry};
 use crate::slot::SlotRange;
+use std::time::Duration;
 use terrace_engine::{
     Change, Commit, Durability, Durably, Expected, KEY_MAX, Put, ReadError, Write, WriteError, WriteKind,
 };
-
-/// The error of a write for which the pool has no room.
-fn full(wanted: usize, size: u64) -> WriteError {
-    WriteError::PoolFull { wanted: wanted as u64, size, longest: None, waiting: 0 }
-}
 
 /// Bytes of the longest value.
 pub(super) const VALUE_MAX: usize = 256 << 10;
@@ -31,6 +27,9 @@ pub(super) fn check_sizes(key: &[u8], value: usize) -> Result<(), WriteError> {
     }
     Ok(())
 }
+
+/// How often the lease is renewed while a write waits for merges: each renewal tells what is merged.
+const RENEW_WAIT: Duration = Duration::from_millis(20);
 
 impl Node {
     /// Begins a write of keys that change at one instant: they are all of one log.
@@ -71,6 +70,7 @@ impl Node {
                 session.cache.written(*key, view.word(key.slot).generation(), value.clone());
             }
         };
+        let mut patience = None;
         loop {
             view.confirm_write()?;
             let append = || session.logs.append(shard, &entry, is_removal);
@@ -83,16 +83,34 @@ impl Node {
                     return Ok(appended);
                 }
                 Err(Refused::Ended(_)) => return Err(WriteError::NotOwner { slot: view.slot }),
-                Err(Refused::Full { size: pool, .. }) => return Err(full(size, pool)),
+                Err(Refused::Full { free, size }) => {
+                    let full = Err(WriteError::MemoryNodeFull { free, size });
+                    let Some(removals) = session.logs.removals() else { return full };
+                    let until = self.begin_wait(view, &mut patience)?;
+                    loop {
+                        match session.logs.wait_for_removals(&removals, RENEW_WAIT) {
+                            Some(true) => break,
+                            None if now() < until => self.hurry(),
+                            _ => return full,
+                        }
+                    }
+                }
                 Err(Refused::NoRoom(seen)) => {
-                    // What is buffered has to arrive, so that it can be merged.
-                    let settled = session.settle(session.logs.ticket());
-                    settled.map_err(|_| WriteError::NotOwner { slot: view.slot })?;
+                    let until = self.begin_wait(view, &mut patience)?;
                     session.ask_for_segment(shard);
-                    session.logs.wait_for_room(seen)?;
+                    session.logs.wait_for_room(seen, until)?;
                 }
             }
         }
+    }
+
+    /// Begins to wait for room in the memory. Returns until when to wait.
+    fn begin_wait(&self, view: &View<'_>, patience: &mut Option<Duration>) -> Result<Duration, WriteError> {
+        // What is buffered has to arrive, so that it can be merged.
+        let settled = view.session().settle(view.session().logs.ticket());
+        settled.map_err(|_| WriteError::NotOwner { slot: view.slot })?;
+        self.hurry();
+        Ok(*patience.get_or_insert_with(|| now() + ROOM_WAIT))
     }
 
     /// Waits as a write promises.
@@ -292,7 +310,7 @@ impl Node {
                 continue;
             }
             let entry = Entry::Clear(SlotRange::of(slots.iter().copied()));
-            let size = entry.size();
+            let until = now() + ROOM_WAIT;
             loop {
                 let append = || session.logs.append(shard, &entry, true);
                 let forget = || {
@@ -302,11 +320,13 @@ impl Node {
                 match session.pending.clear(&slots, append, forget) {
                     Ok(_) => break,
                     Err(Refused::Ended(why)) => return Err(WriteError::Unavailable(why)),
-                    Err(Refused::Full { size: pool, .. }) => return Err(full(size, pool)),
+                    Err(Refused::Full { free, size }) => {
+                        return Err(WriteError::MemoryNodeFull { free, size });
+                    }
                     Err(Refused::NoRoom(seen)) => {
                         session.settle(session.logs.ticket())?;
                         session.ask_for_segment(shard);
-                        session.logs.wait_for_room(seen)?;
+                        session.logs.wait_for_room(seen, until)?;
                     }
                 }
             }

@@ -144,7 +144,9 @@ impl From<WriteError> for Failure {
                      set a maxmemory-policy that evicts, or remove keys",
                 );
             }
-            WriteError::PoolFull { .. } | WriteError::DramFull { .. } => "OOM",
+            WriteError::PoolFull { .. } | WriteError::MemoryNodeFull { .. } | WriteError::DramFull { .. } => {
+                "OOM"
+            }
             WriteError::ReadOnly => "READONLY",
             // Redis's code for a disk that does not take writes.
             WriteError::Io { .. } | WriteError::Descriptors { .. } | WriteError::Stopped(_) => "MISCONF",

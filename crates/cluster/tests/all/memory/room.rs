@@ -1,9 +1,9 @@
 //! Segments, and memory that is full.
 
-use super::client::{Client, FAR, SEGMENT, directory, options, start};
+use super::client::{Client, FAR, SEGMENT, directory, link, options, start};
 use std::time::Instant;
 use terrace_cluster::memory::Options;
-use terrace_cluster::message::ToMemory;
+use terrace_cluster::message::{ToMemory, ToServing, WIRE};
 use terrace_cluster::slot::SlotRange;
 
 #[test]
@@ -102,6 +102,29 @@ fn full_pool_takes_removals_and_then_puts() {
     assert!(client.try_put(b"key", &value));
     client.settle();
     assert_eq!(client.value(b"key").unwrap(), value);
+}
+
+#[test]
+fn node_whose_logs_have_no_room_is_refused() {
+    let directory = directory();
+    let node = start(Options { pool_bytes: 64 << 20, ..options(directory.path()) });
+    let mut client = Client::with_all(node.address(), "one");
+    client.wait_for_segments(2);
+    let hello = |name: &str, last| {
+        let (sender, messages) = link(node.address());
+        let hello = ToMemory::Hello { wire: WIRE, node: name.into(), shards: 1, lanes: 2, last };
+        sender.send(&hello).unwrap();
+        messages.recv_timeout(FAR).unwrap().unwrap()
+    };
+    let ToServing::Fenced { why } = hello("other", 0) else { panic!("a node that was refused") };
+    assert!(why.contains("no room for the 1 logs of the node other") && why.contains("--shards"), "{why}");
+    // The first one goes on.
+    client.put(b"key", b"value");
+    client.settle();
+    assert!(!client.is_full && client.value(b"key").unwrap() == b"value");
+    // It may come back.
+    let again = hello("one", client.session);
+    assert!(matches!(again, ToServing::Welcome { .. }), "{again:?}");
 }
 
 /// Batches of a node end where the next node's begin, through many sessions and few segments.

@@ -151,11 +151,56 @@ fn full_memory_refuses_puts_and_takes_removals() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, WriteError::PoolFull { .. }), "{error}");
+    assert!(matches!(error, WriteError::MemoryNodeFull { .. }), "{error}");
     assert!(store.get(b"key 0").unwrap().unwrap() == &value);
     for key in 0..keys {
         assert!(store.remove(format!("key {key}")).unwrap());
     }
     super::wait_until("room for a put", || store.put(b"key", b"value").is_ok());
+    assert_eq!(store.len(), 1);
+}
+
+/// Puts until one is refused since memory is full. One that has waited for too long is put again.
+fn put_until_full(
+    store: &Store,
+    mut key: impl FnMut(u64) -> Option<String>,
+    value: &[u8],
+) -> Option<WriteError> {
+    let mut count = 0;
+    while let Some(key) = key(count) {
+        match store.put(key, value) {
+            Ok(()) => count += 1,
+            // The machine is busy.
+            Err(WriteError::Unavailable(_)) => {}
+            Err(error) => return Some(error),
+        }
+    }
+    None
+}
+
+/// Ten times as much is put as the pool holds, and all of it is replaced at once.
+#[test]
+fn puts_over_a_few_keys_wait_for_memory() {
+    let mut cluster = Cluster::new(Arc::new(ManualClock::at(Site::STARTED)));
+    cluster.options.pool_bytes = 128 << 20;
+    let cluster = cluster.with(1 << 20, 1).start(1);
+    let key = |count: u64| (count < 6000).then(|| format!("key {}", count % 20));
+    assert_eq!(put_until_full(&cluster.store(0), key, &[7; 200_000]), None);
+    assert_eq!(cluster.store(0).len(), 20);
+}
+
+#[test]
+fn put_after_a_clear_of_full_memory_waits_for_it() {
+    let mut cluster = Cluster::new(Arc::new(ManualClock::at(Site::STARTED)));
+    cluster.options.pool_bytes = 128 << 20;
+    let cluster = cluster.with(1 << 20, 1).start(1);
+    let store = cluster.store(0);
+    let error = put_until_full(&store, |count| Some(format!("key {count}")), &[7; 2000]).unwrap();
+    assert!(matches!(error, WriteError::MemoryNodeFull { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("does not grow") && !text.contains("grow it"), "{text}");
+    store.clear().unwrap();
+    let key = |count| (count < 1).then(|| "key".to_owned());
+    assert_eq!(put_until_full(&store, key, b"value"), None);
     assert_eq!(store.len(), 1);
 }
