@@ -7,7 +7,7 @@ use crate::slot::SlotRange;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages, of the entries, and of what is read one-sided.
-pub const WIRE: u32 = 1;
+pub const WIRE: u32 = 2;
 
 /// From a serving node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,6 +172,21 @@ pub enum ToServing {
         /// Why.
         why: String,
     },
+    /// What the memory node's pool is used for.
+    Space(Space),
+}
+
+/// Bytes of the memory node's pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// All.
+    pub size: u64,
+    /// Those that are free.
+    pub free: u64,
+    /// Those that are free once their readers have ended.
+    pub waiting: u64,
+    /// Those that keys may still take: without what is kept for the logs.
+    pub room: u64,
 }
 
 /// A key with its entry.

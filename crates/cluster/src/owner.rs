@@ -212,7 +212,8 @@ impl Owner {
             | ToServing::Scanned { .. }
             | ToServing::Counted { .. }
             | ToServing::Full { .. }
-            | ToServing::Roomy => {}
+            | ToServing::Roomy
+            | ToServing::Space(_) => {}
             ToServing::Fenced { why } => self.start_over(why),
         }
     }

@@ -217,10 +217,8 @@ fn secret(path: &Path) -> Result<Secret, Failure> {
         return Err(Failure::new(short).hint("to make one: openssl rand -hex 32 > FILE; chmod 600 FILE"));
     }
     if std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0) {
-        log::warn!(
-            "others can read the key file {0}, and join the cluster with it: chmod 600 {0}",
-            path.display()
-        );
+        let open = format!("others can read the key file {}, and join the cluster with it", path.display());
+        return Err(Failure::new(open).hint(format!("chmod 600 {}", path.display())));
     }
     Ok(Secret::new(&text))
 }
@@ -494,7 +492,11 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     let default = || PathBuf::from(format!("terrace-{}.id", listens.port()));
     let (id, _lock) = identity::of_node(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
     Libfabric::load().map_err(Failure::new)?;
-    let (directory, _) = reach(&options.place)?;
+    let (directory, state) = reach(&options.place)?;
+    if state.id.is_none() {
+        let Place { etcd, cluster, .. } = &options.place;
+        log::warn!("there is no cluster {cluster} in etcd at {etcd} yet: the node waits for its memory node");
+    }
     let place = serve::places(&listeners);
     let member = Member { host, port: listens.port(), wire: WIRE };
     let settings = node_settings(options, &config, &id, fabric_host(options, listens, "--bind")?)?;
@@ -504,12 +506,16 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     serve::check_eviction(&config, &store)?;
     let news = Arc::clone(&node);
     let watch = directory.watch(Box::new(move |state| tell(&news, &state)));
-    let shared = Shared::of_node(store, config, node.routing());
-    let server = Server::start(Arc::new(shared), listeners).map_err(Failure::new)?;
+    let shared = Arc::new(Shared::of_node(store, config, node.routing()));
+    let told = Arc::downgrade(&shared);
+    node.on_size(Box::new(move |size| {
+        told.upgrade().iter().for_each(|shared| shared.config.record(Key::Size, size));
+    }));
+    let server = Server::start(shared, listeners).map_err(Failure::new)?;
     let _ = stopper.set(server.stopper());
-    let registered = register(&node, Arc::clone(&directory), &id, member);
+    let line = format!("serving node {} of cluster {}  {place}", &id[..8], options.place.cluster);
+    let registered = register(&node, Arc::clone(&directory), &id, member, line);
     let manager = Manager::start(Arc::clone(&directory), &id)?;
-    say_ready(&format!("serving node {} of cluster {}  {place}", &id[..8], options.place.cluster));
     let served = server.wait();
     drop((manager, registered, watch));
     // Its end gives the slots back at once.
@@ -518,16 +524,18 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells clients of the node from its first session on. If the memory node refuses it one, its id
-/// may be a copy: then the entry is that of the other process, which writes it anew.
+/// Tells clients of the node from its first session on, and says this line then. If the memory node
+/// refuses it one, its id may be a copy: then the entry is that of the other process, which writes
+/// it anew.
 fn register(
     node: &ServingNode,
     directory: Arc<dyn Directory>,
     id: &str,
     member: Member,
+    ready: String,
 ) -> Arc<Mutex<Option<Kept>>> {
     let registered = Arc::<Mutex<Option<Kept>>>::default();
-    let (kept, id) = (Arc::downgrade(&registered), id.to_owned());
+    let (kept, id, said) = (Arc::downgrade(&registered), id.to_owned(), OnceLock::new());
     node.on_session(Box::new(move |has_session| {
         let Some(kept) = kept.upgrade() else { return };
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -535,6 +543,9 @@ fn register(
             _ if !has_session => *kept = None,
             Some(kept) => kept.set(member.text()),
             None => *kept = Some(directory.register(&id, &member)),
+        }
+        if has_session && said.set(()).is_ok() {
+            say_ready(&ready);
         }
     }));
     registered

@@ -1,5 +1,6 @@
-//! The entries of the memory node: where it listens, and the cluster's id. The first is claimed, and
-//! not kept: a memory node whose pool is a copy of another one's must not take the place of that one.
+//! The entries of the memory node: where it listens, and the cluster's id. The first is claimed,
+//! and not kept: a memory node whose pool is a copy of another one's must not take the place of
+//! that one.
 
 use super::{Change, Claim, Directory, Follower, Heard, Memory, Revision, State, prefix, state};
 use std::ops::ControlFlow;

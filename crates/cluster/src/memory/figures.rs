@@ -12,10 +12,14 @@ where
     F: Fabric<Endpoint: Send + 'static> + Send + Sync + 'static,
 {
     let node: Weak<Node<F>> = Arc::downgrade(node);
-    move || node.upgrade().map(|node| figures(&node.stats(), &node.data.engine.stats())).unwrap_or_default()
+    move || {
+        node.upgrade()
+            .map(|node| figures(&node.stats(), &node.data.engine.stats(), node.room()))
+            .unwrap_or_default()
+    }
 }
 
-fn figures(stats: &Stats, of_store: &terrace_engine::Stats) -> Vec<Figure> {
+fn figures(stats: &Stats, of_store: &terrace_engine::Stats, room: u64) -> Vec<Figure> {
     let (total, now) = (Figure::total, Figure::now);
     let pool = of_store.pool.unwrap_or_default();
     vec![
@@ -44,6 +48,7 @@ fn figures(stats: &Stats, of_store: &terrace_engine::Stats) -> Vec<Figure> {
         now("overhead_bytes", "Used bytes beyond keys and values", of_store.overhead_bytes),
         now("waiting_bytes", "Retired bytes that a reader may still see", pool.waiting_bytes),
         now("free_bytes", "Free bytes of the pool", pool.free_bytes),
+        now("room_bytes", "Bytes that keys may still take before puts are refused", room),
         now("pool_bytes", "Size of the pool", pool.size_bytes),
     ]
 }

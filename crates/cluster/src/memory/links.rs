@@ -6,7 +6,7 @@ use crate::link::{LinkError, Receiver, Secret, Sender, accept};
 use crate::message::{ToMemory, ToServing};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use terrace_fabric::Fabric;
 
 /// Most links at one time.
@@ -28,11 +28,16 @@ pub(crate) struct Peer {
     pub(crate) requests: Arc<AtomicUsize>,
     /// The host that it comes from.
     pub(crate) host: Option<IpAddr>,
+    /// Why this node has ended the session, if it has.
+    pub(crate) ended: Arc<OnceLock<String>>,
 }
 
 impl Peer {
     /// Sends a message, after those before.
     pub(crate) fn send(&self, message: ToServing) {
+        if let ToServing::Fenced { why } = &message {
+            let _ = self.ended.set(why.clone());
+        }
         // If the link has ended, its receiver says so.
         let _ = self.out.send(Out::Message(message));
     }
@@ -78,7 +83,8 @@ where
 {
     let (out, messages) = mpsc::channel();
     let requests = Arc::new(AtomicUsize::new(0));
-    let peer = Peer { out, requests: requests.clone(), host: sender.host() };
+    let why = Arc::new(OnceLock::new());
+    let peer = Peer { out, requests: requests.clone(), host: sender.host(), ended: why.clone() };
     let to_peer = sender.clone();
     node.spawn("terrace-sender", move || send(&to_peer, &messages, &requests));
     let Some(link) = node.connected(peer) else { return sender.close() };
@@ -88,7 +94,10 @@ where
             Err(error) => break error,
         }
     };
-    log::info!("the link to {} has ended: {ended}", sender.peer());
+    match why.get() {
+        Some(why) => log::info!("the link to {} was ended: {why}", sender.peer()),
+        None => log::info!("the link to {} has ended: {ended}", sender.peer()),
+    }
     node.lost(link);
 }
 

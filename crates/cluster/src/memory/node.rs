@@ -11,7 +11,7 @@ use super::requests::{Request, Requests};
 use super::segments::{Segment, Segments};
 use super::{Options, Stats};
 use crate::arbiter::{Arbiter, Effect, Incarnation, Link};
-use crate::message::{Access, ToMemory, ToServing, WIRE};
+use crate::message::{Access, Space, ToMemory, ToServing, WIRE};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
@@ -49,6 +49,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub(crate) fn kept(granted: u64, segment_bytes: u64) -> u64 {
     2 * granted * segment_bytes + ROOM
 }
+
+/// How often nodes are told of the room in the pool.
+const TELL_ROOM: Duration = Duration::from_secs(1);
 
 /// The time of the arbiter. It goes on while the machine sleeps.
 pub(crate) fn now() -> Duration {
@@ -136,6 +139,8 @@ pub(crate) struct Control<F: Fabric> {
     /// Whether a shard waits for a segment until memory is free that readers or merges have now.
     is_short: bool,
     room_seen: Duration,
+    /// When nodes were told of the room in the pool.
+    room_told: Duration,
     /// Segments that were granted since the start.
     turn: u64,
     pins_renewed: Duration,
@@ -185,7 +190,7 @@ where
             sessions.insert(id, Session::new(logs, Lanes::None));
         }
         let (links, told, no_room_until, objected) = Default::default();
-        let (is_full, is_short, room_seen, turn, pins_renewed, oldest_pin) = Default::default();
+        let (is_full, is_short, room_seen, room_told, turn, pins_renewed, oldest_pin) = Default::default();
         let control = Control {
             arbiter,
             links,
@@ -197,6 +202,7 @@ where
             is_full,
             is_short,
             room_seen,
+            room_told,
             turn,
             pins_renewed,
             oldest_pin,
@@ -332,7 +338,8 @@ where
             Effect::Grant(id, shard) => {
                 let Some(session) = control.sessions.get_mut(&id) else { return };
                 if let Some(wanted) = session.wanted.get_mut(usize::from(shard)) {
-                    *wanted = (*wanted + 1).min(AHEAD);
+                    // It asks again and again while it has none to spare.
+                    *wanted = (*wanted).max(1);
                 }
                 self.grant(control);
             }
@@ -414,6 +421,8 @@ where
                     false => {
                         session.pin = Some(self.pins.newest());
                         control.arbiter.opened(id, access, now());
+                        let space = self.space(control);
+                        control.arbiter.granted_segment(id, ToServing::Space(space));
                         if control.is_full {
                             let full = self.fullness(true, self.data.room().0);
                             control.arbiter.granted_segment(id, full);
@@ -489,8 +498,7 @@ where
         let (free, waiting) = self.data.room();
         let segment_bytes = self.area.segment_bytes;
         let granted = self.area.segments - control.segments.free();
-        let lasting = control.sessions.values().map(Session::lasting).sum::<usize>() as u64;
-        let wanted = kept(granted.min(lasting) + 1, segment_bytes);
+        let wanted = self.wanted(control);
         let is_full = free + waiting < wanted + if control.is_full { ROOM / 2 } else { 0 };
         control.is_short =
             !is_full && free < kept(granted + 1, segment_bytes) && control.next_waiting().is_some();
@@ -505,6 +513,25 @@ where
             }
             control.arbiter.tell_all(&self.fullness(is_full, free));
         }
+    }
+
+    /// Bytes that are to be free for a segment more, once all that is full is merged.
+    fn wanted(&self, control: &Control<F>) -> u64 {
+        let granted = self.area.segments - control.segments.free();
+        let lasting = control.sessions.values().map(Session::lasting).sum::<usize>() as u64;
+        kept(granted.min(lasting) + 1, self.area.segment_bytes)
+    }
+
+    /// What the pool is used for.
+    fn space(&self, control: &Control<F>) -> Space {
+        let (free, waiting) = self.data.room();
+        let room = (free + waiting).saturating_sub(self.wanted(control));
+        Space { size: self.data.pool().size(), free, waiting, room }
+    }
+
+    /// Bytes that keys may still take.
+    pub(crate) fn room(&self) -> u64 {
+        self.space(&self.control()).room
     }
 
     fn fullness(&self, is_full: bool, free: u64) -> ToServing {
@@ -760,6 +787,11 @@ where
                 }
                 is_short = control.is_short;
                 self.grant(control);
+                if now() >= control.room_told + TELL_ROOM {
+                    control.room_told = now();
+                    let space = self.space(control);
+                    control.arbiter.tell_all(&ToServing::Space(space));
+                }
             });
             if is_short {
                 self.data.pool().reclaim_nonblocking();

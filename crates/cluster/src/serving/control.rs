@@ -58,6 +58,8 @@ struct Wish {
     known: Option<SocketAddr>,
     /// The link now, and where it leads.
     link: Option<(Sender, SocketAddr)>,
+    /// Why this node has closed it, if it has.
+    closed: Option<String>,
 }
 
 impl Wishes {
@@ -115,9 +117,18 @@ impl Wishes {
     /// There is a link to this address. It is closed at once if the node is to end.
     fn set_link(&self, link: &Sender, address: SocketAddr) {
         let mut state = lock(&self.state);
-        state.link = Some((link.clone(), address));
+        (state.link, state.closed) = (Some((link.clone(), address)), None);
         if self.is_over.load(Acquire) {
             link.close();
+        }
+    }
+
+    /// Closes the link, for this reason.
+    fn close_link(&self, why: &str) {
+        let mut state = lock(&self.state);
+        if let Some((link, _)) = &state.link {
+            link.close();
+            state.closed = Some(why.into());
         }
     }
 
@@ -167,7 +178,10 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
                 } else {
                     pause = TRY_SELDOM;
                 }
-                format!("the link to the memory node has ended: {error}")
+                match lock(&wishes.state).closed.take() {
+                    Some(why) => format!("this node has ended the link to the memory node: {why}"),
+                    None => format!("the link to the memory node has ended: {error}"),
+                }
             }
         };
         if wishes.is_over.load(Acquire) {
@@ -210,7 +224,13 @@ fn hear(
         }
     };
     sender.close();
-    lock(&wishes.state).link = None;
+    {
+        let mut state = lock(&wishes.state);
+        state.link = None;
+        if state.closed.is_none() {
+            state.closed = node.session().and_then(|session| session.logs.ended());
+        }
+    }
     wishes.changed.notify_all();
     node.tell(None, |owner| owner.lost());
     (error, had_session)
@@ -226,6 +246,7 @@ fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
         ToServing::Full { free, size } => {
             node.session().iter().for_each(|session| session.logs.set_full(Some((free, size))));
         }
+        ToServing::Space(space) => node.set_space(space),
         ToServing::Roomy => {
             node.session().iter().for_each(|session| session.logs.set_full(None));
         }
@@ -250,7 +271,7 @@ pub(super) fn tick(node: &Node, wishes: &Wishes) {
         } else if now() > worked + WELCOME_WAIT && wishes.is_moved() {
             // It does not work, and the directory knows another place.
             worked = now();
-            wishes.link().iter().for_each(Sender::close);
+            wishes.close_link("the lease is over, and etcd names another address");
         }
         match wishes.link() {
             Some(link) if node.tick(&link) => {
@@ -259,9 +280,9 @@ pub(super) fn tick(node: &Node, wishes: &Wishes) {
                     session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
                 }
             }
-            Some(link) if now() > since + WELCOME_WAIT => {
+            Some(_) if now() > since + WELCOME_WAIT => {
                 since = now();
-                link.close();
+                wishes.close_link("it was not given a session within 5 s");
             }
             Some(_) => {}
             None => since = now(),

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_engine::{
     CURSOR_LIMIT, Change, Chore, Clock, CloseError, Commit, Count, Cursor, Durability, Durably, Engine,
-    Entry, EntryCallback, Expected, Put, ReadError, Report, Rest, Salvage, Stats, Ticket, Token, Value,
-    Version, WatchError, WatchHandle, Write, WriteError,
+    Entry, EntryCallback, Expected, PoolStats, Put, ReadError, Report, Rest, Salvage, Stats, Ticket, Token,
+    Value, Version, WatchError, WatchHandle, Write, WriteError,
 };
 
 /// Keys that a step of a sweep looks at.
@@ -314,6 +314,13 @@ impl Engine for Serving {
 
     fn stats(&self) -> Stats {
         let mut stats = Stats::new(self.len().get(), 0, 0);
+        let space = self.node.space();
+        if space.size > 0 {
+            let mut pool = PoolStats::default();
+            (pool.size_bytes, pool.reserved_bytes) = (space.size, space.size);
+            (pool.free_bytes, pool.waiting_bytes) = (space.free, space.waiting);
+            stats.pool = Some(pool);
+        }
         stats.expired = self.expired.load(Relaxed);
         stats
     }

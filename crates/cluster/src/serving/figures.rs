@@ -56,6 +56,7 @@ impl Node {
             now("slots_held", "Slots that are on their way to other nodes", count(Slot::Held)),
             now("unmerged_keys", "Keys with writes that the memory node has not merged", figures.unmerged),
             now("cache_bytes", "Keys and values that are kept here to be read again", figures.cache_bytes),
+            now("room_bytes", "Bytes of the memory node's pool that keys may still take", self.space().room),
             total("lookups", "Keys that were looked up in the memory", figures.look_ups),
             total("read_round_trips", "Round trips of such look-ups", figures.read_rounds),
             total("log_writes", "Writes of log entries to the memory", figures.log_writes),

@@ -236,6 +236,11 @@ impl Logs {
         self.changed.notify_all();
     }
 
+    /// Why the session has ended, if this node has ended it.
+    pub(super) fn ended(&self) -> Option<String> {
+        self.state().ended.clone()
+    }
+
     /// The session has ended. Returns the last tickets that are durable and that were given out.
     pub(super) fn end(&self, why: &str) -> (u64, u64) {
         let mut state = self.state();

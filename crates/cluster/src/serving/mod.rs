@@ -27,7 +27,7 @@ mod write;
 
 pub use control::OnSession;
 pub use figures::Figures;
-pub use node::Settings;
+pub use node::{OnSize, Settings};
 
 use crate::link::Secret;
 use crate::map::{Map, Node as Member};
@@ -98,6 +98,11 @@ impl ServingNode {
     /// this node's id, and is the one that clients should find.
     pub fn on_session(&self, listener: OnSession) {
         self.wishes.listen(listener);
+    }
+
+    /// Calls back with the size of the memory node's pool, each time that it is told.
+    pub fn on_size(&self, listener: OnSize) {
+        self.node.on_size(listener);
     }
 
     /// There is another map, of this epoch.

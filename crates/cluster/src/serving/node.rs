@@ -3,6 +3,7 @@
 use super::session::{Counts, Parts, Session};
 use super::slots::{Slots, Word};
 use crate::link::Sender;
+use crate::message::Space;
 use crate::owner::{Effect, Owner, Slot};
 use crate::slot::{SLOTS, SlotRange};
 use arc_swap::{ArcSwapOption, Guard};
@@ -43,7 +44,13 @@ pub(super) struct Node {
     /// What was told last about the session.
     complaint: Mutex<String>,
     drains: mpsc::Sender<Vec<SlotRange>>,
+    /// What the memory node has told of its pool.
+    space: Mutex<Space>,
+    on_size: OnceLock<OnSize>,
 }
+
+/// Is told the size of the memory node's pool.
+pub type OnSize = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Earlier sessions.
 #[derive(Default)]
@@ -102,6 +109,8 @@ impl Node {
             stopped: OnceLock::new(),
             complaint: Mutex::default(),
             drains,
+            space: Mutex::default(),
+            on_size: OnceLock::new(),
         }
     }
 
@@ -319,6 +328,22 @@ impl Node {
                 link.close();
             }
         }
+    }
+
+    /// Calls back with the size of the memory node's pool, each time that it is told.
+    pub(super) fn on_size(&self, listener: OnSize) {
+        let _ = self.on_size.set(listener);
+    }
+
+    /// The memory node has told of its pool.
+    pub(super) fn set_space(&self, space: Space) {
+        *lock(&self.space) = space;
+        self.on_size.get().iter().for_each(|listener| listener(space.size));
+    }
+
+    /// What the memory node has told last of its pool: zeros if it has not.
+    pub(super) fn space(&self) -> Space {
+        *lock(&self.space)
     }
 
     /// Tells what is wrong with the session, once.

@@ -28,7 +28,8 @@ pub(super) fn check_sizes(key: &[u8], value: usize) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// How often the lease is renewed while a write waits for merges: each renewal tells what is merged.
+/// How often the lease is renewed while a write waits for merges: each renewal tells what is
+/// merged.
 const RENEW_WAIT: Duration = Duration::from_millis(20);
 
 impl Node {

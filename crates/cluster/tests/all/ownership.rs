@@ -605,3 +605,27 @@ fn grant_of_a_slot_that_is_held_changes_nothing() {
     assert_eq!(owner.slot(3), Slot::Away);
     assert!(owner.take_effects().contains(&Effect::Send(ToMemory::Acquire { epoch: 3, ranges: slots })));
 }
+
+#[test]
+fn node_renews_at_once_when_memory_is_short() {
+    let mut owner = Owner::new("one".into(), 1, 2);
+    let (second, ms) = (1_000_000_000_u64, Duration::from_millis(1));
+    let short = || ToServing::Renewed { sent: 0, pin: 1, merged: vec![0] };
+    owner.heard(ToServing::Welcome { incarnation: 1, lease: 2 * second, access: Vec::new() });
+    // It gives no lease.
+    owner.heard(short());
+    assert_eq!(owner.lease_until(), Duration::ZERO);
+    let renews = |owner: &mut Owner, at: Duration| {
+        owner.take_effects();
+        owner.tick(at, 0, vec![0]);
+        matches!(owner.take_effects()[..], [Effect::Send(ToMemory::Renew { .. })])
+    };
+    let now = Duration::from_secs(1);
+    assert!(renews(&mut owner, now));
+    owner.heard(ToServing::Renewed { sent: second, pin: 1, merged: vec![0] });
+    assert_eq!(owner.lease_until(), 3 * now);
+    assert!(!renews(&mut owner, now + ms));
+    owner.heard(short());
+    assert!(renews(&mut owner, now + 2 * ms) && !renews(&mut owner, now + 3 * ms));
+    assert_eq!(owner.lease_until(), 3 * now);
+}

@@ -53,6 +53,7 @@ pub enum Key {
     UnixSocketPerm,
     Password,
     MetricsPort,
+    MetricsBind,
     MaxClients,
     Timeout,
     AuthTimeout,
@@ -78,7 +79,7 @@ pub enum Key {
 
 impl Key {
     /// Whether the setting is about what the store evicts.
-    pub(crate) fn is_about_eviction(self) -> bool {
+    pub fn is_about_eviction(self) -> bool {
         (Key::MaxMemory as usize..=Key::LfuDecayTime as usize).contains(&(self as usize))
     }
 }
@@ -177,6 +178,8 @@ pub static TABLE: &[Setting] = &[
     line(Key::MetricsPort, ["metrics-port", "metrics-port", "TERRACE_METRICS_PORT"],
         Kind::Number { min: 0, max: 65535 }, "9121", FIXED,
         "Port of http://127.0.0.1:PORT/metrics; 0: none"),
+    line(Key::MetricsBind, ["metrics-bind", "metrics-bind", "TERRACE_METRICS_BIND"], Kind::Text, "127.0.0.1", FIXED,
+        "Address of that page; who reaches it needs no password"),
     line(Key::MaxClients, ["maxclients", "maxclients", "TERRACE_MAXCLIENTS"],
         Kind::Number { min: 1, max: 1 << 20 }, "10000", LIVE,
         "Maximum number of clients at a time"),

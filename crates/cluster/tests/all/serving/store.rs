@@ -204,3 +204,17 @@ fn put_after_a_clear_of_full_memory_waits_for_it() {
     assert_eq!(put_until_full(&store, key, b"value"), None);
     assert_eq!(store.len(), 1);
 }
+
+#[test]
+fn serving_node_tells_the_size_of_the_pool() {
+    let cluster = cluster();
+    let (give, sizes) = std::sync::mpsc::channel();
+    cluster.nodes[0].on_size(Box::new(move |size| _ = give.send(size)));
+    assert_eq!(sizes.recv_timeout(std::time::Duration::from_secs(60)), Ok(256 << 20));
+    let pool = cluster.nodes[0].engine().stats().pool.unwrap();
+    assert_eq!(pool.size_bytes, 256 << 20);
+    let figures = cluster.nodes[0].routing().figures();
+    let room = figures.iter().find(|figure| figure.name == "room_bytes").unwrap().value;
+    // Two segments for one of two shards are kept, at least.
+    assert!((1..pool.free_bytes - (32 << 20)).contains(&room), "{room} of {}", pool.free_bytes);
+}
