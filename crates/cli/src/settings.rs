@@ -132,10 +132,16 @@ impl Wanted for OfNode {
     }
 
     fn help(setting: &'static Setting) -> (&'static str, Option<&'static str>) {
-        match heading(setting.key) {
-            "Pool" => (setting.doc, Some("Memory node")),
-            heading => (setting.doc, Some(heading)),
+        match (setting.key, heading(setting.key)) {
+            (Key::Size, _) => ("Size of a new pool (4GiB, 512mb), which it keeps", Some("Memory node")),
+            (_, "Pool") => (setting.doc, Some("Memory node")),
+            (_, heading) => (setting.doc, Some(heading)),
         }
+    }
+
+    /// A node evicts nothing: it refuses settings about that.
+    fn lists(setting: &Setting) -> bool {
+        !setting.key.is_about_eviction()
     }
 }
 
@@ -307,9 +313,11 @@ fn flag(setting: &'static Setting, (doc, heading): (&'static str, Option<&'stati
         Kind::Choice(_) => arg.value_name("NAME"),
         Kind::Octal => arg.value_name("MODE"),
         Kind::Password => arg.value_name("PASSWORD"),
-        Kind::Text | Kind::Fixed(_) => {
-            arg.value_name(if setting.key == Key::Bind { "ADDRESSES" } else { "PATH" })
-        }
+        Kind::Text | Kind::Fixed(_) => arg.value_name(match setting.key {
+            Key::Bind => "ADDRESSES",
+            Key::MetricsBind => "ADDRESS",
+            _ => "PATH",
+        }),
     }
 }
 
@@ -321,7 +329,8 @@ fn heading(key: Key) -> &'static str {
         | Key::TcpBacklog
         | Key::UnixSocket
         | Key::UnixSocketPerm
-        | Key::MetricsPort => "Where to listen",
+        | Key::MetricsPort
+        | Key::MetricsBind => "Where to listen",
         Key::Password | Key::AuthTimeout | Key::MaxClients | Key::Timeout | Key::TcpKeepalive => "Clients",
         Key::ProtoMaxBulkLen | Key::ClientOutputBuffer => "Clients",
         _ => "Program",

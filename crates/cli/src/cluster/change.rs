@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    net::ToSocketAddrs,
     process::ExitCode,
     sync::mpsc,
     time::Duration,
@@ -12,10 +13,15 @@ use terrace_cluster::{
     slot::SlotRange,
 };
 
-use super::{MoveOptions, NodeOption, find, seen};
+use super::{
+    DrainOptions, MoveOptions, NodeOption, Seen,
+    asking::{ask, number},
+    find, seen,
+};
 use crate::{
     clock,
     failure::{Failure, Outcome},
+    serve,
 };
 
 /// How long the manager has to write a map.
@@ -60,7 +66,9 @@ fn contains(outer: SlotRange, inner: SlotRange) -> bool {
     outer.first <= inner.first && inner.last <= outer.last
 }
 
-pub(super) fn drain(options: &NodeOption) -> Outcome {
+pub(super) fn drain(options: &DrainOptions) -> Outcome {
+    let DrainOptions { node: options, wait: waits, password_file } = options;
+    let password = password_file.as_deref().map(serve::password_in).transpose()?;
     let directory = options.place.directory()?;
     let state = directory.read().map_err(Failure::new)?;
     let node = find(&state, &options.node)?;
@@ -70,8 +78,48 @@ pub(super) fn drain(options: &NodeOption) -> Outcome {
     }
     directory.drain(&node.id, true).map_err(Failure::new)?;
     let state = wait(&directory, |state| state.map.slots_of(&node.id).is_empty())?;
+    if *waits {
+        wait_for_others(&node, password.as_deref())?;
+    }
     let (name, slots) = (node.name(), node.slots);
-    say(&format!("node {name} is drained: its {slots} slots go to the others by epoch {}", state.epoch))
+    let go = if *waits { "have gone" } else { "go" };
+    say(&format!("node {name} is drained: its {slots} slots {go} to the others by epoch {}", state.epoch))
+}
+
+/// Waits until a node says that it serves no slot, and that none is on its way.
+fn wait_for_others(node: &Seen, password: Option<&str>) -> Result<(), Failure> {
+    let address = node.address();
+    let begin = clock::start();
+    let mut last = "it was not asked".to_owned();
+    while begin.elapsed() < PATIENCE {
+        let asked = address.to_socket_addrs().and_then(|mut found| {
+            let found = found.next().ok_or_else(|| io::Error::other("the name has no address"))?;
+            ask(found, password, "INFO cluster")
+        });
+        last = match asked {
+            Err(error) => error.to_string(),
+            Ok(reply) => {
+                let slots = |name| number(&reply, name);
+                match (slots("cluster_slots_served"), slots("cluster_slots_held")) {
+                    (Some(0), Some(0)) => return Ok(()),
+                    (Some(served), Some(held)) => {
+                        format!("it serves {served} slots, and {held} are on their way")
+                    }
+                    _ => reply.lines().next().unwrap_or("it said nothing").to_owned(),
+                }
+            }
+        };
+        // A password that is wrong or missing.
+        if last.starts_with('-') {
+            break;
+        }
+        clock::pause(Duration::from_millis(20));
+    }
+    Err(Failure::new(format!(
+        "the wish is noted, but node {} did not say that its slots have gone: {last}",
+        node.name(),
+    ))
+    .hint("if clients need a password, give --password-file; terrace cluster status shows the node"))
 }
 
 pub(super) fn undrain(options: &NodeOption) -> Outcome {

@@ -1,5 +1,6 @@
 //! `cluster`: runs a cluster on this machine, shows a cluster, and changes it.
 
+mod asking;
 mod change;
 mod status;
 mod supervisor;
@@ -24,7 +25,7 @@ pub(crate) enum ClusterCommand {
     /// Give slots to a node, until it goes
     Move(MoveOptions),
     /// Take all slots from a node, and keep it without any
-    Drain(NodeOption),
+    Drain(DrainOptions),
     /// Give a drained node slots again
     Undrain(NodeOption),
     /// Run a program that ends when its parent does
@@ -34,8 +35,8 @@ pub(crate) enum ClusterCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Everything listens on loopback, without a password. A process that dies is started again. Ctrl-c or SIGTERM ends all of
-them cleanly; the same command with the same --dir goes on with the data.")]
+Everything listens on loopback. A process that dies is started again. Ctrl-c or SIGTERM ends all of them cleanly; the
+same command with the same --dir goes on with the data.")]
 pub(crate) struct UpOptions {
     /// Number of serving nodes
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -62,6 +63,12 @@ pub(crate) struct UpOptions {
     /// Memory of each serving node for what is read often
     #[arg(long, value_name = "SIZE", default_value = "256mb", value_parser = parse_cache)]
     pub(crate) cache: u64,
+    /// File whose first line is the password that clients must give; default: none
+    #[arg(long, value_name = "PATH")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Port of the memory node's metrics; those of the serving nodes have the next ones. 0: none
+    #[arg(long, value_name = "PORT", default_value = "0", value_parser = clap::value_parser!(u16).range(..=65_000))]
+    pub(crate) metrics_port: u16,
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +96,18 @@ pub(crate) struct NodeOption {
     pub(crate) node: String,
     #[command(flatten)]
     pub(crate) place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainOptions {
+    #[command(flatten)]
+    pub(crate) node: NodeOption,
+    /// Wait until the node serves no slot any more; it is asked as a client does
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// With --wait: file whose first line is the password that clients must give
+    #[arg(long, value_name = "PATH", requires = "wait")]
+    pub(crate) password_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    io::{self, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::OpenOptionsExt,
     path::Path,
     process::{Command, ExitCode, Stdio},
@@ -19,12 +19,14 @@ use terrace_fabric::Libfabric;
 
 use super::{
     UpOptions,
+    asking::{ask, number},
     supervisor::{Program, Supervised},
 };
 use crate::{
     clock,
     failure::{self, Failure, Outcome},
     node::{create_private, create_private_dir, default_shards, random_id},
+    serve,
 };
 
 /// How often to look at the children.
@@ -40,6 +42,7 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     if last.is_none() {
         return Err(Failure::usage("there are not so many ports: give a lower --port"));
     }
+    let password = options.password_file.as_deref().map(serve::password_in).transpose()?;
     require_room(options)?;
     require_etcd()?;
     Libfabric::load().map_err(Failure::new)?;
@@ -58,7 +61,7 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     for program in programs(options, &dir)? {
         children.push(Supervised::start(program)?);
     }
-    let outcome = supervise(options, &mut children, &mut asked);
+    let outcome = supervise(options, password.as_deref(), &mut children, &mut asked);
     end(children, &mut asked);
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -115,7 +118,9 @@ fn lock(dir: &Path) -> Result<fs::File, Failure> {
 /// Refuses ports that others have: the nodes would talk to a foreign etcd.
 fn require_ports(options: &UpOptions) -> Result<(), Failure> {
     let serving = ports(options).map(|port| (port, "--port"));
-    for (port, flag) in serving.chain([(options.etcd_port, "--etcd-port")]) {
+    let first = options.metrics_port;
+    let metrics = (0..=options.serve).filter(|_| first > 0).map(|nth| (first + nth, "--metrics-port"));
+    for (port, flag) in serving.chain(metrics).chain([(options.etcd_port, "--etcd-port")]) {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
             Failure::new(format!("cannot listen on 127.0.0.1:{port}: {error}"))
                 .hint(format!("another program may have the port: give another {flag}"))
@@ -167,7 +172,7 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
         "--lease",
         &format!("{}ms", options.lease.as_millis()),
         "--metrics-port",
-        "0",
+        &options.metrics_port.to_string(),
     ]));
     memory.extend_from_slice(&of_all);
     let (quick, slow) = (Duration::from_secs(10), Duration::from_secs(60));
@@ -175,11 +180,15 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
         Program { name: "etcd".into(), words: etcd, log: log("etcd"), patience: quick },
         Program { name: "the memory node".into(), words: memory, log: log("memory"), patience: slow },
     ];
-    for port in options.port..=options.port + (options.serve - 1) {
+    for (port, nth) in ports(options).zip(1..) {
+        let metrics = if options.metrics_port == 0 { 0 } else { options.metrics_port + nth };
         let (file, port) = (in_dir(&format!("node-{port}.id"))?, port.to_string());
         let mut node = words(&[&terrace, "node", "--role", "serve", "--bind", "127.0.0.1", "--port", &port]);
-        node.extend(words(&["--metrics-port", "0", "--node-id-file", &file, "--cache"]));
+        node.extend(words(&["--metrics-port", &metrics.to_string(), "--node-id-file", &file, "--cache"]));
         node.push(options.cache.to_string());
+        if let Some(password) = &options.password_file {
+            node.extend(["--password-file".into(), text(&fs::canonicalize(password)?)?]);
+        }
         node.extend_from_slice(&of_all);
         let (name, log) = (format!("the serving node at {port}"), log(&format!("node-{port}")));
         programs.push(Program { name, words: node, log, patience: quick });
@@ -197,7 +206,12 @@ fn text(path: &Path) -> Result<String, Failure> {
 }
 
 /// Looks after the children until a signal asks for the end. Says when all slots are served.
-fn supervise(options: &UpOptions, children: &mut [Supervised], asked: &mut Asked) -> Result<(), Failure> {
+fn supervise(
+    options: &UpOptions,
+    password: Option<&str>,
+    children: &mut [Supervised],
+    asked: &mut Asked,
+) -> Result<(), Failure> {
     let (begin, mut is_ready, mut is_slow) = (clock::start(), false, false);
     let mut served_since = None;
     while asked.times() == 0 {
@@ -207,7 +221,7 @@ fn supervise(options: &UpOptions, children: &mut [Supervised], asked: &mut Asked
             }
         }
         if !is_ready {
-            let all = ports(options).map(nodes_with_slots);
+            let all = ports(options).map(|port| nodes_with_slots(port, password));
             let fewest = all.map(|nodes| nodes.unwrap_or(0)).min().unwrap_or(0);
             if fewest > 0 {
                 served_since.get_or_insert_with(clock::start);
@@ -247,19 +261,11 @@ fn announce(options: &UpOptions) -> io::Result<()> {
 }
 
 /// How many nodes have slots, if the node at a port serves its own, and knows whose all others are.
-fn nodes_with_slots(port: u16) -> Option<u16> {
-    const PATIENCE: Duration = Duration::from_millis(500);
+fn nodes_with_slots(port: u16, password: Option<&str>) -> Option<u16> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let ask = || -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"CLUSTER INFO\r\nQUIT\r\n")?;
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply)?;
-        Ok(reply)
-    };
-    let reply = ask().ok().filter(|reply| reply.contains(&format!("cluster_slots_ok:{SLOTS}\r\n")))?;
-    reply.lines().find_map(|line| line.strip_prefix("cluster_size:")?.parse().ok())
+    let reply = ask(address, password, "CLUSTER INFO").ok()?;
+    let is_whole = number(&reply, "cluster_slots_ok") == Some(SLOTS.into());
+    number(&reply, "cluster_size").filter(|_| is_whole)?.try_into().ok()
 }
 
 /// Ends the children: the serving nodes, then the memory node, which merges what they wrote, then

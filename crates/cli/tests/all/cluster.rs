@@ -1,11 +1,11 @@
 //! `cluster` and `node`: a cluster of real processes on this machine.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     io::{BufRead, BufReader, Read},
     net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
@@ -13,6 +13,7 @@ use std::{
 };
 
 use serde_json::Value;
+use terrace_cluster::directory::parse_ranges;
 use terrace_testkit::free_ports;
 
 use crate::common::{Place, Run, free_port, metrics, program, run, without_settings};
@@ -34,10 +35,15 @@ impl Up {
     }
 
     fn start_at(place: Place, port: u16, etcd_port: u16) -> Up {
+        Self::start_with(place, port, etcd_port, &[])
+    }
+
+    fn start_with(place: Place, port: u16, etcd_port: u16, more: &[&str]) -> Up {
         let mut child = program()
             .args(["cluster", "up", "--serve", "3", "--size", "512mb", "--cache", "16mb", "--lease", "500ms"])
             .args(["--port", &port.to_string(), "--etcd-port", &etcd_port.to_string(), "--dir"])
             .arg(place.path("cluster"))
+            .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -187,6 +193,12 @@ fn pass(out: impl Read + Send + 'static, to: mpsc::Sender<String>) {
     thread::spawn(move || {
         BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| to.send(line))
     });
+}
+
+/// A key file as it has to be.
+fn write_key(path: &Path) {
+    fs::write(path, "0123456789abcdef0123456789abcdef\n").unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
 }
 
 fn nodes(status: &Value) -> &Vec<Value> {
@@ -344,7 +356,7 @@ fn memory_node_comes_back_while_etcd_is_away() {
 fn memory_node_that_waits_for_etcd_ends_when_asked() {
     let place = Place::new();
     let (key, pool) = (place.path("key"), place.path("pool"));
-    fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    write_key(&key);
     let mut command = program();
     command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--size", "128mb"]);
     command.args(["--metrics-port", "0", "--etcd", &format!("127.0.0.1:{}", free_port())]);
@@ -367,7 +379,7 @@ fn memory_node_shows_metrics() {
     let address = held.local_addr().unwrap().to_string();
     let metrics_port = address.rsplit(':').next().unwrap();
     let (key, pool) = (up.place.path("key"), up.place.path("other"));
-    fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    write_key(&key);
     let mut command = program();
     command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--size", "128mb"]);
     command.args(["--etcd", &up.etcd, "--cluster", "other", "--metrics-port", metrics_port]);
@@ -381,6 +393,9 @@ fn memory_node_shows_metrics() {
     assert!(places.ends_with(&format!(" · metrics http://{address}/metrics")), "{places}");
     assert_eq!(lines.next().unwrap(), "ready");
     let page = metrics(metrics_port.parse().unwrap());
+    // Without what is kept for the logs.
+    let room = page.lines().find_map(|line| line.strip_prefix("terrace_memory_room_bytes ")).unwrap();
+    assert!((1 << 20..126 << 20).contains(&room.parse::<u64>().unwrap()), "{room}");
     for line in ["terrace_memory_sessions 0", "terrace_memory_pool_bytes 134217728", "# EOF"] {
         assert!(page.lines().any(|found| found == line), "{line}: {page}");
     }
@@ -428,12 +443,19 @@ fn slots_move_and_drain_as_the_operator_wishes() {
     let ids: Vec<String> = nodes(&status).iter().map(|node| node["id"].as_str().unwrap().into()).collect();
     let address = |nth: u16| format!("127.0.0.1:{}", up.port + nth);
 
-    let moved = up.cluster(&["move", "0-999,2000", &address(1)]).ok();
+    // To a node that has none of them: each has one range.
+    let ranges = |status: &Value, nth: u16| {
+        let node = &nodes(status)[usize::from(nth)];
+        parse_ranges(node["ranges"].as_str().unwrap()).unwrap()
+    };
+    let to = if ranges(&status, 1)[0].first == 0 { 2 } else { 1 };
+    let moved = up.cluster(&["move", "0-999,2000", &address(to)]).ok();
     assert!(moved.text().starts_with("slots 0-999 2000 go to node "), "{}", moved.text());
     up.has_all("value");
     let after = up.status();
-    let ranges = nodes(&after)[1]["ranges"].as_str().unwrap();
-    assert!(ranges.starts_with("0-999") || ranges.starts_with("0-1"), "{ranges}");
+    let ranges = ranges(&after, to);
+    let has = |first, last| ranges.iter().any(|range| range.first <= first && last <= range.last);
+    assert!(has(0, 999) && has(2000, 2000) && !has(1000, 1000), "{ranges:?}");
     assert!(epoch(&after) > epoch(&status));
 
     let drained = up.cluster(&["drain", &ids[0][..12]]).ok();
@@ -458,6 +480,122 @@ fn slots_move_and_drain_as_the_operator_wishes() {
     up.cluster(&["move", "1-0", &ids[0]]).fails(2, "are no slots");
     up.cluster(&["move", "16384", &ids[0]]).fails(2, "are no slots");
     up.cluster(&["status", "--cluster", "other"]).fails(1, "there is no cluster other in etcd");
+}
+
+/// The memory node goes on, and mends the entries; the nodes have one range of slots each.
+#[test]
+fn wrong_entries_in_etcd_end_no_memory_node() {
+    let up = Up::start(Place::new());
+    up.put_all("first");
+    let status = up.wait(is_whole);
+    let ranges = |status: &Value| {
+        let of = |node: &Value| node["ranges"].as_str().unwrap().split(' ').count();
+        nodes(status).iter().map(of).sum::<usize>()
+    };
+    assert_eq!(ranges(&status), 3, "{status}");
+    for (key, text) in [("id", "[]"), ("memory", r#"{"address":"127.0.0.1:1","pool":"x"}"#)] {
+        let key = format!("/terrace/terrace/{key}");
+        let put =
+            Command::new("etcdctl").args(["--endpoints", &up.etcd, "put", &key, text]).output().unwrap();
+        assert!(put.status.success());
+        up.wait(|now| now["id"] == status["id"] && now["memory"] == status["memory"]);
+        up.put_all("second");
+        let told = format!("the key {key} in etcd ");
+        up.in_time("the error", || {
+            fs::read_to_string(up.place.path("cluster/logs/memory")).ok()?.contains(&told).then_some(())
+        });
+    }
+    up.has_all("second");
+    up.end();
+}
+
+#[test]
+fn cluster_with_a_password_shows_metrics_and_drains() {
+    let place = Place::new();
+    let password = place.path("password");
+    fs::write(&password, "open sesame\n").unwrap();
+    let (port, metrics_port) = (free_ports(3), free_ports(4));
+    let file = password.to_str().unwrap().to_owned();
+    let more = ["--password-file", &file, "--metrics-port", &metrics_port.to_string()];
+    let up = Up::start_with(place, port, free_ports(1), &more);
+    assert!(metrics(metrics_port).contains("terrace_memory_sessions_serving 3"));
+    for nth in 1..=3 {
+        // The memory node's pool.
+        let page = metrics(metrics_port + nth);
+        assert!(page.contains("terrace_cluster_room_bytes"), "{page}");
+    }
+    let node = format!("127.0.0.1:{port}");
+    let ask = |words: &[&str]| {
+        let mut command = Command::new("redis-cli");
+        without_settings(&mut command);
+        let given = ["-p", &port.to_string(), "-a", "open sesame", "--no-auth-warning"];
+        let done = command.args(given).args(words).output().unwrap();
+        String::from_utf8_lossy(&done.stdout).replace('\r', "")
+    };
+    assert_eq!(ask(&["config", "get", "size"]), format!("size\n{}\n", 512 << 20));
+    assert_eq!(ask(&["config", "get", "maxmemory"]), format!("maxmemory\n{}\n", 512 << 20));
+    let memory = ask(&["info", "memory"]);
+    assert!(memory.contains(&format!("maxmemory:{}\n", 512 << 20)), "{memory}");
+    assert!(!memory.contains("used_memory:0\n"), "{memory}");
+
+    up.cluster(&["drain", &node, "--wait"]).fails(1, "NOAUTH").fails(1, "give --password-file");
+    let drained = up.cluster(&["drain", &node, "--wait", "--password-file", &file]).ok();
+    assert!(drained.text().contains(" slots have gone to the others"), "{}", drained.text());
+    assert!(ask(&["info", "cluster"]).contains("cluster_slots_served:0\n"));
+
+    // A node that stands still loses its lease, and the memory node says so.
+    let still = up.process(&(port + 1).to_string());
+    signal("-STOP", still);
+    let log = || fs::read_to_string(up.place.path("cluster/logs/memory")).unwrap();
+    up.in_time("the end of the lease", || log().contains("was ended: its lease is over").then_some(()));
+    signal("-CONT", still);
+    // So does the serving node, if the memory node stands still.
+    let memory = up.process("memory");
+    signal("-STOP", memory);
+    let log = || fs::read_to_string(up.place.path(&format!("cluster/logs/node-{}", port + 2))).unwrap();
+    let told = (0..100).any(|nth| {
+        let mut command = Command::new("redis-cli");
+        without_settings(&mut command);
+        let given =
+            ["-p", &(port + 2).to_string(), "-a", "open sesame", "set", &format!("key{nth}"), "value"];
+        // It may be another node's key.
+        command.args(given).output().unwrap();
+        log().contains("this node has ended the link to the memory node: the log cannot be written")
+    });
+    signal("-CONT", memory);
+    assert!(told, "{}", log());
+    up.end();
+}
+
+#[test]
+fn serving_node_is_ready_once_it_has_a_session() {
+    let up = Up::start(Place::new());
+    let key = up.place.path("cluster/key");
+    let mut command = program();
+    command.args(["node", "--role", "serve", "--bind", "127.0.0.1", "--metrics-port", "0"]);
+    command.args(["--port", &free_port().to_string(), "--etcd", &up.etcd, "--cluster", "other"]);
+    command.arg("--key-file").arg(key).arg("--node-id-file").arg(up.place.path("other.id"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    lines.find(|line| line.contains("there is no cluster other in etcd")).unwrap();
+    lines.find(|line| line.contains("the address of the memory node is not known yet")).unwrap();
+    child.kill().unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    child.wait().unwrap();
+    assert_eq!(said, "");
+    let of_node = fs::read_to_string(up.place.path(&format!("cluster/logs/node-{}", up.port))).unwrap();
+    assert!(of_node.contains("\nready\n"), "{of_node}");
+    up.end();
+}
+
+#[test]
+fn help_of_a_node_has_no_settings_that_it_refuses() {
+    let help = run(["node", "--help"], b"").ok().text().to_owned();
+    for text in ["maxmemory", "lfu-", "makes it grow"] {
+        assert!(!help.contains(text), "{text}");
+    }
+    assert!(help.contains("--size") && help.contains("--metrics-bind"), "{help}");
 }
 
 #[test]
@@ -536,7 +674,11 @@ fn node_options_that_make_no_sense_are_refused() {
     node(&memory("127.0.0.1:0")).fails(1, "cannot read the key file");
     fs::write(&key, "short\n").unwrap();
     node(&memory("127.0.0.1:0")).fails(1, "fewer than 32 letters");
-    fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    write_key(&key);
+    fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
+    let refused = node(&memory("127.0.0.1:0"));
+    refused.fails(1, "others can read the key file").fails(1, &format!("chmod 600 {}", key.display()));
+    write_key(&key);
     node(&memory("0.0.0.0:0")).fails(2, "give --announce-host");
     let port = free_port().to_string();
     let serve = ["--role", "serve", "--metrics-port", "0", "--port", &port, "--node-id-file"];

@@ -107,7 +107,7 @@ pub(super) fn metrics_listener(config: &Config) -> Result<Option<TcpListener>, L
     if port == 0 {
         return Ok(None);
     }
-    let address = SocketAddr::from(([127, 0, 0, 1], to_port(port)));
+    let address = addresses(&config.text(Key::MetricsBind), to_port(port))?[0];
     match tcp(address, METRICS_BACKLOG, "--metrics-port") {
         // A second server on the same machine must not fail only because of the default port.
         Err(error) if !config.is_explicit(Key::MetricsPort) => {
