@@ -169,7 +169,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
-    /// Puts the live records of some blocks into a new one, and ends them. Returns whether they fit.
+    /// Puts the live records of some blocks into a new one, and ends them. Returns whether they fit
+    /// there.
     fn gather(&self, memory: &Arc<Memory<M>>, blocks: &[Held<F>]) -> Result<bool, WriteError> {
         let Some(number) = memory.space.take_number() else { return Ok(true) };
         let name = (number, self.next_file.fetch_add(1, Relaxed));
