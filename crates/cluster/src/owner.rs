@@ -263,6 +263,13 @@ impl Owner {
         self.renewed_at = Duration::ZERO;
     }
 
+    /// As [`Owner::hurry`], if the last renewal is so long ago.
+    pub fn hurry_after(&mut self, now: Duration, pause: Duration) {
+        if now >= self.renewed_at + pause {
+            self.hurry();
+        }
+    }
+
     fn slots_that(&self, is_one: impl Fn(Slot, bool) -> bool) -> Vec<SlotRange> {
         let places = (0..SLOTS).filter(|slot| {
             let place = usize::from(*slot);

@@ -13,6 +13,10 @@ use terrace_fabric::RegionKey;
 /// How long a write waits for room: for a segment, or until removals are merged.
 pub(super) const ROOM_WAIT: Duration = Duration::from_secs(2);
 
+/// How long puts wait on a full pool after a clear of this node: clears of the other nodes follow
+/// within that time.
+const CLEAR_WAIT: Duration = Duration::from_millis(500);
+
 /// A write to one segment, and the segment's key.
 pub(super) type Sent = (Piece, RegionKey);
 
@@ -32,6 +36,8 @@ struct State {
     grants: u64,
     /// The memory node has no room for puts: its free bytes and all.
     full: Option<(u64, u64)>,
+    /// Until when puts wait on a full pool, since this node was cleared.
+    cleared_until: Duration,
     /// Why the session has ended, if it has.
     ended: Option<String>,
 }
@@ -88,6 +94,7 @@ impl Logs {
             is_flushing: false,
             grants: 0,
             full: None,
+            cleared_until: Duration::ZERO,
             ended: None,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
@@ -168,12 +175,12 @@ impl Logs {
         Ok(())
     }
 
-    /// The last removal of each shard, if the pool is full, and one of them is not merged: what it
-    /// removes may make room.
+    /// The last removal of each shard, if one of them is not merged: what it removes may make room.
     pub(super) fn removals(&self) -> Option<Vec<u64>> {
         let state = self.state();
         let is_merging = state.shards.iter().any(|shard| shard.removal > shard.merged);
-        is_merging.then(|| state.shards.iter().map(|shard| shard.removal).collect())
+        (is_merging || now() < state.cleared_until)
+            .then(|| state.shards.iter().map(|shard| shard.removal).collect())
     }
 
     /// Waits until these removals are merged. Returns whether the pool has room then; `None` after
@@ -182,10 +189,24 @@ impl Logs {
         let is_merged = |state: &State| {
             state.shards.iter().zip(removals).all(|(shard, removal)| shard.merged >= *removal)
         };
-        let waits = |state: &mut State| state.ended.is_none() && state.full.is_some() && !is_merged(state);
+        let waits = |state: &mut State| {
+            let is_over = is_merged(state) && now() >= state.cleared_until;
+            state.ended.is_none() && state.full.is_some() && !is_over
+        };
         let waited = self.changed.wait_timeout_while(self.state(), time, waits);
         let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         (!timeout.timed_out()).then(|| state.full.is_none() || state.ended.is_some())
+    }
+
+    /// All slots of this node were cleared.
+    pub(super) fn cleared(&self) {
+        self.state().cleared_until = now() + CLEAR_WAIT;
+    }
+
+    /// Whether the pool is full, and this node has removed what may make room.
+    pub(super) fn makes_room(&self) -> bool {
+        let is_full = self.state().full.is_some();
+        is_full && self.removals().is_some()
     }
 
     /// The memory node has merged the entries of each shard up to these.

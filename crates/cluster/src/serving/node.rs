@@ -76,6 +76,10 @@ impl Earlier {
     }
 }
 
+/// How often the lease is renewed while the pool is full, and removals of this node are not merged:
+/// each renewal tells what has arrived, and is told what is merged.
+pub(super) const RENEW_WAIT: Duration = Duration::from_millis(20);
+
 /// What a read or a write begins with: the session, and the slots of its keys as they are then.
 pub(super) struct View<'n> {
     session: Guard<Option<Arc<Session>>>,
@@ -246,6 +250,9 @@ impl Node {
             // Nothing is written or read before they are open.
             None => (0, vec![0; self.settings.shards.into()]),
         };
+        if self.session.load().as_ref().is_some_and(|session| session.logs.makes_room()) {
+            owner.hurry_after(now(), RENEW_WAIT);
+        }
         owner.tick(now(), pin, durable);
         for effect in owner.take_effects() {
             self.perform(effect, Some(link));

@@ -1,7 +1,7 @@
 //! Writes: under the locks of their keys' stripes, into the log of their slot's shard.
 
 use super::logs::{Appended, ROOM_WAIT, Refused};
-use super::node::{Node, View, now};
+use super::node::{Node, RENEW_WAIT, View, now};
 use super::pending::{Copied, Writing};
 use super::read::{Key, Seen, has_expired};
 use crate::entry::{self, ENTRY_MAX, Entry};
@@ -27,10 +27,6 @@ pub(super) fn check_sizes(key: &[u8], value: usize) -> Result<(), WriteError> {
     }
     Ok(())
 }
-
-/// How often the lease is renewed while a write waits for merges: each renewal tells what is
-/// merged.
-const RENEW_WAIT: Duration = Duration::from_millis(20);
 
 impl Node {
     /// Begins a write of keys that change at one instant: they are all of one log.
@@ -91,7 +87,7 @@ impl Node {
                     loop {
                         match session.logs.wait_for_removals(&removals, RENEW_WAIT) {
                             Some(true) => break,
-                            None if now() < until => self.hurry(),
+                            None if now() < until => {}
                             _ => return full,
                         }
                     }
@@ -332,6 +328,7 @@ impl Node {
                 }
             }
         }
+        session.logs.cleared();
         drop(locks);
         self.watches.report_all();
         match how {

@@ -179,7 +179,7 @@ pub static TABLE: &[Setting] = &[
         Kind::Number { min: 0, max: 65535 }, "9121", FIXED,
         "Port of http://127.0.0.1:PORT/metrics; 0: none"),
     line(Key::MetricsBind, ["metrics-bind", "metrics-bind", "TERRACE_METRICS_BIND"], Kind::Text, "127.0.0.1", FIXED,
-        "Address of that page; who reaches it needs no password"),
+        "Address of that page, which asks for no password"),
     line(Key::MaxClients, ["maxclients", "maxclients", "TERRACE_MAXCLIENTS"],
         Kind::Number { min: 1, max: 1 << 20 }, "10000", LIVE,
         "Maximum number of clients at a time"),

@@ -218,3 +218,34 @@ fn serving_node_tells_the_size_of_the_pool() {
     // Two segments for one of two shards are kept, at least.
     assert!((1..pool.free_bytes - (32 << 20)).contains(&room), "{room} of {}", pool.free_bytes);
 }
+
+/// Each node has a part of what fills the memory, so each has to clear.
+#[test]
+fn puts_after_all_nodes_were_cleared_are_not_refused() {
+    let cluster = Cluster::new(Arc::new(ManualClock::at(Site::STARTED))).with(1 << 20, 1).start(3);
+    let stores = [0, 1, 2].map(|nth| cluster.store(nth));
+    let put = |key: &str| {
+        let at = |store: &Store| match store.put(key, [7; 100_000]) {
+            Err(WriteError::NotOwner { .. }) => None,
+            done => Some(done),
+        };
+        stores.iter().find_map(at).unwrap_or_else(|| panic!("no node has {key}"))
+    };
+    let mut keys = 0;
+    loop {
+        match put(&format!("key {keys}")) {
+            Ok(()) => keys += 1,
+            // The machine is busy.
+            Err(WriteError::Unavailable(_)) => {}
+            Err(WriteError::MemoryNodeFull { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    stores.iter().for_each(|store| store.clear().unwrap());
+    for nth in 0..30 {
+        match put(&format!("key {nth}")) {
+            Ok(()) | Err(WriteError::Unavailable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
