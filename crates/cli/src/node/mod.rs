@@ -4,6 +4,7 @@
 //! without it.
 
 mod identity;
+mod notify;
 
 use std::{
     collections::BTreeSet,
@@ -475,6 +476,7 @@ fn say_ready(line: &str) {
     let mut out = io::stdout().lock();
     // The reader of the output may be gone; the node runs nevertheless.
     let _ = writeln!(out, "terrace {VERSION}  {line}\nready").and_then(|()| out.flush());
+    notify::ready();
 }
 
 fn run_serving(options: &NodeOptions, config: Config) -> Outcome {

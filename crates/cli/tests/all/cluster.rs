@@ -4,7 +4,7 @@ use std::{
     fs::{self, Permissions},
     io::{BufRead, BufReader, Read},
     net::{TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -384,6 +384,8 @@ fn memory_node_shows_metrics() {
     command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--size", "128mb"]);
     command.args(["--etcd", &up.etcd, "--cluster", "other", "--metrics-port", metrics_port]);
     command.arg("--key-file").arg(&key).arg("--pool").arg(&pool);
+    let manager = UnixDatagram::bind(up.place.path("manager")).unwrap();
+    command.env("NOTIFY_SOCKET", up.place.path("manager"));
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     #[allow(clippy::disallowed_methods, reason = "the other process shall find the port taken")]
     thread::sleep(Duration::from_millis(300));
@@ -392,6 +394,10 @@ fn memory_node_shows_metrics() {
     let places = lines.next().unwrap();
     assert!(places.ends_with(&format!(" · metrics http://{address}/metrics")), "{places}");
     assert_eq!(lines.next().unwrap(), "ready");
+    let mut told = [0; 16];
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let len = manager.recv(&mut told).unwrap();
+    assert_eq!(&told[..len], b"READY=1");
     let page = metrics(metrics_port.parse().unwrap());
     // Without what is kept for the logs.
     let room = page.lines().find_map(|line| line.strip_prefix("terrace_memory_room_bytes ")).unwrap();
