@@ -142,13 +142,12 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Refuses a batch whose records have no room in DRAM at once, even if nothing else was there.
     fn check_fits(&self, here: &Here<'_, M>, drafts: &[Draft<'_>]) -> Result<(), WriteError> {
-        let space = here.space();
         let size = |draft: &Draft<'_>| match draft.content {
             Content::Put { value, .. } if value.len() >= self.large_from() => 0,
-            _ => New::small(*draft).shape(draft.key.len()).size(),
+            _ => New::small(*draft).shape(draft.key.len()).size() as u64,
         };
-        let bytes: usize = drafts.iter().map(size).sum();
-        let most = space.pages().1 * space.page_bytes();
+        // Not the pages of now: those that wait for readers are none for a moment.
+        let (bytes, most) = (drafts.iter().map(size).sum::<u64>(), here.space().pool.size());
         if bytes <= most { Ok(()) } else { Err(here.memory.is_full()) }
     }
 
