@@ -647,9 +647,10 @@ fn options_of_etcd_that_make_no_sense_are_refused() {
         std::fs::write(place.path(name), text).unwrap();
         place.path(name).to_str().unwrap().to_owned()
     };
-    let (empty, key, id) = (file("empty", "\n"), file("key", &"k".repeat(64)), place.path("id"));
-    let (port, id) = (free_port().to_string(), id.to_str().unwrap());
-    let node = ["node", "--role", "serve", "--port", &port, "--key-file", &key, "--node-id-file", id];
+    let (empty, key, id) = (file("empty", "\n"), place.path("key"), place.path("id"));
+    write_key(&key);
+    let (port, key, id) = (free_port().to_string(), key.to_str().unwrap(), id.to_str().unwrap());
+    let node = ["node", "--role", "serve", "--port", &port, "--key-file", key, "--node-id-file", id];
     let cases: [(&[&str], i32, &str); 7] = [
         (&["--etcd", "shop:sesame@127.0.0.1:1"], 2, "an address of etcd has no user and no password"),
         (&["--etcd", "https://127.0.0.1:1"], 2, "https needs --etcd-ca"),
