@@ -37,7 +37,7 @@ pub struct Limits {
     /// Instructions.
     pub instructions: u64,
     /// Instructions after which the host wants to run the script elsewhere. It then wants so, too,
-    /// if the run takes more than [`SOON_MS`] or [`SOON_BYTES`].
+    /// if the run takes more than `SOON_MS` or `SOON_BYTES`.
     pub budget: u64,
 }
 
