@@ -272,6 +272,8 @@ fn transact(
     let (mark, tally, database) = (reply.mark(), state.tally, state.database);
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
     let (mut executed, mut has_ended, mut removed) = (Vec::new(), false, None);
+    // Within EXEC, that is the transaction, and may write behind the script.
+    let is_own = !keys.is_transaction();
     let mut done = keys.atomically(&mut |keys| {
         // The store runs this again after a conflicting write: start from the beginning.
         reply.rewind(mark);
@@ -298,7 +300,7 @@ fn transact(
         match ended {
             Ok(()) => {
                 has_ended = true;
-                removed = if state.makes_room { keys.removals()? } else { None };
+                removed = if state.makes_room && is_own { keys.removals()? } else { None };
                 if removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
             }
             Err(Ended::Failed(text)) => Err(Failure::Made(text)),
@@ -312,14 +314,12 @@ fn transact(
     });
     // What a script selects, it selects for itself.
     state.database = database;
-    if let Some(removed) = removed {
-        done = removals::remove(shared, &removed);
-    } else if let Err(failure) = &done
+    if let Err(failure) = &done
         && has_ended
-        && !keys.is_transaction()
-        && removals::put_off(shared, state, failure, &executed)
+        && is_own
+        && let Some(settled) = removals::settle(shared, state, removed, (failure, &executed))
     {
-        done = Err(Failure::PUT_OFF);
+        done = settled;
     }
     let is_put_off = cold::is_stuck() || state.put_off.is_some();
     // An error that it returns is no failure, but a client sees it.

@@ -15,9 +15,23 @@ use crate::{
 /// Instructions of a script that makes room: all clients wait for it.
 pub(super) const INSTRUCTIONS: u64 = 20_000_000;
 
+/// What becomes of a transaction that has executed these commands, and then failed: its removals
+/// are done one by one, or it is to run again for that. `None`: it has failed.
+pub(super) fn settle(
+    shared: &Shared,
+    state: &mut State,
+    removed: Option<Removals>,
+    (failure, executed): (&Failure, &[usize]),
+) -> Option<Outcome> {
+    match removed {
+        Some(removed) => Some(remove(shared, &removed)),
+        None => put_off(shared, state, failure, executed).then_some(Err(Failure::PUT_OFF)),
+    }
+}
+
 /// Puts off a transaction that has executed these commands, and then failed, if it may only remove.
 /// Returns whether it did.
-pub(super) fn put_off(shared: &Shared, state: &mut State, failure: &Failure, executed: &[usize]) -> bool {
+fn put_off(shared: &Shared, state: &mut State, failure: &Failure, executed: &[usize]) -> bool {
     let may_only_remove = || {
         let command = |place: &usize| table::TABLE[place & 0xffff];
         // What a script in EXEC has done, the next run tells.
@@ -35,7 +49,7 @@ pub(super) fn put_off(shared: &Shared, state: &mut State, failure: &Failure, exe
 }
 
 /// Removes what a transaction removes, while it runs alone.
-pub(super) fn remove(shared: &Shared, removals: &Removals) -> Outcome {
+fn remove(shared: &Shared, removals: &Removals) -> Outcome {
     if removals.all {
         return Ok(shared.store.clear()?);
     }

@@ -290,13 +290,11 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
         if !has_ended || removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
     };
     let mut done = terrace::at_instant(now_ms, || shared.store.transaction_if(watched, run));
-    if let Some(removed) = removed.filter(|_| done.is_err()) {
-        done = removals::remove(shared, &removed).map(Some);
-    } else if let Err(failure) = &done
+    if let Err(failure) = &done
         && has_ended
-        && removals::put_off(shared, cx.state, failure, &executed)
+        && let Some(settled) = removals::settle(shared, cx.state, removed, (failure, &executed))
     {
-        done = Err(Failure::PUT_OFF);
+        done = settled.map(Some);
     }
     if cold::is_stuck() || cx.state.put_off.is_some() {
         executed.into_iter().for_each(|place| cx.state.counters.cancel(place));

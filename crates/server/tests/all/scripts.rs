@@ -633,6 +633,14 @@ fn transactions_that_only_remove_succeed_in_a_full_pool() {
     client.expect(&[("MULTI", "+OK"), ("DEL key:200", "+QUEUED")]);
     send(&mut client, &["EVAL", remove, "0", "201", "300", "unlink"]);
     assert_eq!(client.ask("EXEC"), format!("*2 :1 :{}", count - 301));
+    // A script that writes stands behind one that removes: nothing happens.
+    let (mut client, _) = full();
+    client.expect(&[("MULTI", "+OK")]);
+    send(&mut client, &["EVAL", remove, "0", "0", "99", "del"]);
+    send(&mut client, &["EVAL", "return redis.call('set', 'key:1', string.rep('y', 200000))", "0"]);
+    let reply = client.ask("EXEC");
+    assert!(reply.starts_with("-OOM"), "{reply}");
+    client.expect(&[("EXISTS key:0 key:1 key:99", ":3")]);
     // A watched key is looked at there, too.
     let (mut client, count) = full();
     let mut other = client.another();
