@@ -235,16 +235,7 @@ impl Keyspace for StoreKeyspace<'_> {
     }
 
     fn append(&mut self, key: &[u8], tail: &[u8], longest: usize) -> Result<Option<usize>, Failure> {
-        let mut len = None;
-        self.modify(key, &mut |found| {
-            let (value, expires_at) = found.map_or((&[][..], None), |found| (found.value, found.expires_at));
-            len = value.len().checked_add(tail.len()).filter(|len| *len <= longest);
-            match len {
-                Some(_) => Change::Put { value: [value, tail].concat(), expires_at },
-                None => Change::Keep,
-            }
-        })?;
-        Ok(len)
+        Ok(self.0.append(key, tail, longest)?)
     }
 
     fn put(&mut self, put: Put<'_>) -> Outcome {

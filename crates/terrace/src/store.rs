@@ -326,6 +326,17 @@ impl Store {
         Ok(last.expect("the engine has called `change`"))
     }
 
+    /// Appends to the value of `key`, or creates it, unless it would have more than `longest`
+    /// bytes. Returns how long it then is.
+    pub fn append(
+        &self,
+        key: impl AsRef<[u8]>,
+        tail: impl AsRef<[u8]>,
+        longest: usize,
+    ) -> Result<Option<usize>, WriteError> {
+        self.modify(key, |entry| crate::transaction::appended(entry, tail.as_ref(), longest))
+    }
+
     /// Makes `key` expire `after` this time. Returns whether it was present.
     pub fn expire(&self, key: impl AsRef<[u8]>, after: Duration) -> Result<bool, WriteError> {
         let key = key.as_ref();

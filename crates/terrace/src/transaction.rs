@@ -263,14 +263,7 @@ impl<'t> Transaction<'t> {
                 }
                 Ok(Some(len))
             }
-            _ => self.modify(key, |entry| {
-                let (value, expires_at) =
-                    entry.map_or((&[][..], None), |entry| (entry.value, entry.expires_at));
-                match value.len().checked_add(tail.len()).filter(|len| *len <= longest) {
-                    Some(len) => (Change::Put { value: [value, tail].concat(), expires_at }, Some(len)),
-                    None => (Change::Keep, None),
-                }
-            }),
+            _ => self.modify(key, |entry| appended(entry, tail, longest)),
         }
     }
 
@@ -448,6 +441,16 @@ impl<'t> Transaction<'t> {
                 return Ok(keys.into_iter().collect());
             }
         }
+    }
+}
+
+/// The change that appends to an entry, and how long its value is then; none if that were longer
+/// than `longest`.
+pub(crate) fn appended(entry: Option<Entry<'_>>, tail: &[u8], longest: usize) -> (Change, Option<usize>) {
+    let (value, expires_at) = entry.map_or((&[][..], None), |entry| (entry.value, entry.expires_at));
+    match value.len().checked_add(tail.len()).filter(|len| *len <= longest) {
+        Some(len) => (Change::Put { value: [value, tail].concat(), expires_at }, Some(len)),
+        None => (Change::Keep, None),
     }
 }
 
