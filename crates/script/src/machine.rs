@@ -167,15 +167,15 @@ impl Machine {
                 compiled.clear();
                 self.functions.replace(self.lua.create_table()?);
             }
-            self.functions.borrow().raw_set(compiled.len() + 1, &function)?;
-            Ok(function)
+            let place = compiled.len() + 1;
+            self.functions.borrow().raw_set(place, &function)?;
+            Ok((function, place))
         });
         let done = self.limit_memory(0).and(done);
-        let function = done.map_err(|error| {
+        let (function, place) = done.map_err(|error| {
             let text = format!("ERR Error compiling script (new function): {}", fault::text_of(&error));
             text.into_bytes().into_boxed_slice()
         })?;
-        let place = compiled.len() + 1;
         compiled.insert(script.sha.clone(), place);
         Ok(function)
     }
@@ -499,10 +499,11 @@ fn load(
     name: Option<&LuaString>,
     (environment, control): (&Table, &Control),
 ) -> mlua::Result<(Value, Option<String>)> {
-    if let Err(error) = script::check_size(text) {
-        return Ok((Value::Nil, Some(error)));
-    }
-    control.work(script::cost(text)).map_err(stopped)?;
+    let cost = match script::cost(text) {
+        Ok(cost) => cost,
+        Err(error) => return Ok((Value::Nil, Some(error))),
+    };
+    control.work(cost).map_err(stopped)?;
     let name = name.map_or(text.to_vec(), |name| name.as_bytes().to_vec());
     let name: String = String::from_utf8_lossy(&name).split('\0').next().unwrap_or_default().into();
     let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text);

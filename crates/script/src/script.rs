@@ -48,12 +48,13 @@ impl Script {
 
     /// Reads the flags of a script. The error is a reply.
     pub fn new(text: &[u8]) -> Result<Script, String> {
-        check_size(text).map_err(|error| format!("ERR Error compiling script (new function): {error}"))?;
+        let cost =
+            cost(text).map_err(|error| format!("ERR Error compiling script (new function): {error}"))?;
         let (flags, code) = match text.starts_with(b"#!") {
             true => first_line(text)?,
             false => (0, 0),
         };
-        Ok(Script { sha: Script::sha(text), text: text.into(), flags, cost: cost(text), code })
+        Ok(Script { sha: Script::sha(text), text: text.into(), flags, cost, code })
     }
 
     /// The code, whose lines have their numbers in the text.
@@ -85,23 +86,20 @@ fn branches(text: &[u8]) -> u64 {
     words.filter(|word| BRANCHES.contains(word)).count() as u64
 }
 
-/// How long it takes to compile a text, in instructions of Lua's.
-pub(crate) fn cost(text: &[u8]) -> u64 {
-    text.len() as u64 + branches(text).pow(2) / 2
-}
-
-/// Refuses a text that would take long to compile, since nothing ends that.
-pub(crate) fn check_size(text: &[u8]) -> Result<(), String> {
+/// How long it takes to compile a text, in instructions of Lua's. Refuses one that would take long,
+/// since nothing ends that.
+pub(crate) fn cost(text: &[u8]) -> Result<u64, String> {
     if text.len() > TEXT_MOST {
         return Err(format!("the text has more than {TEXT_MOST} bytes: split it, or pass data in ARGV"));
     }
-    if branches(text) > BRANCHES_MOST {
+    let branches = branches(text);
+    if branches > BRANCHES_MOST {
         return Err(format!(
             "the text has more than {BRANCHES_MOST} words `elseif`, `and`, `or` and `break`: look values up in \
              a table"
         ));
     }
-    Ok(())
+    Ok(text.len() as u64 + branches.pow(2) / 2)
 }
 
 /// The flags in a first line `#!lua flags=a,b`, and where it ends.

@@ -14,20 +14,16 @@ use crate::{
     structs::text,
 };
 
+type Searching = fn(&Lua, &MultiValue, &Control) -> mlua::Result<MultiValue>;
+
 /// Adds the functions to what the sandbox is made of.
 pub(crate) fn install(lua: &Lua, ours: &Table, control: &Rc<Control>) -> mlua::Result<()> {
-    let of = Rc::clone(control);
-    let find = move |lua: &Lua, args: MultiValue| find(lua, &args, &of);
-    ours.raw_set("find", lua.create_function(find)?)?;
-    let of = Rc::clone(control);
-    let matching = move |lua: &Lua, args: MultiValue| matching(lua, &args, &of);
-    ours.raw_set("match", lua.create_function(matching)?)?;
-    let of = Rc::clone(control);
-    let replace = move |lua: &Lua, args: MultiValue| replace(lua, &args, &of);
-    ours.raw_set("gsub_text", lua.create_function(replace)?)?;
-    let of = Rc::clone(control);
-    let search = move |lua: &Lua, args: MultiValue| search(lua, &args, &of);
-    ours.raw_set("search", lua.create_function(search)?)?;
+    let functions: [(&str, Searching); 4] =
+        [("find", find), ("match", matching), ("gsub_text", replace), ("search", search)];
+    for (name, function) in functions {
+        let of = Rc::clone(control);
+        ours.raw_set(name, lua.create_function(move |lua, args| function(lua, &args, &of))?)?;
+    }
     ours.raw_set("check_texts", lua.create_function(|lua, args: MultiValue| texts(lua, &args).map(drop))?)
 }
 
