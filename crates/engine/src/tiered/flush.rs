@@ -9,7 +9,7 @@
 
 use super::block::{self, Block, BlockWriter, path_of};
 use super::cache::Touched;
-use super::edit::{Edit, Name, Summed};
+use super::edit::{Edit, Name};
 use super::record::{Kind, large_of};
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
@@ -400,6 +400,16 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         look()
     }
 
+    /// An edit that makes the present blocks out of nothing. Called under the manifest's lock.
+    pub(super) fn whole(&self) -> Edit {
+        Edit {
+            cleared: Some(self.cleared_at.load(Relaxed)),
+            added: self.all_blocks().map(|block| block.summed()).collect(),
+            removed: Vec::new(),
+            block_shift: self.memory().space.block_bytes().ilog2(),
+        }
+    }
+
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
     pub(super) fn write_edit(
         &self,
@@ -411,17 +421,14 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.standing.check_place(&self.directory)?;
         self.remove_strays()?;
         if manifest.bytes() > 1 << 20 {
-            let cleared = Some(self.cleared_at.load(Relaxed));
-            let mut added: Vec<Summed> = self.all_blocks().map(|block| block.summed()).collect();
+            let mut whole = self.whole();
             // Other files are known as well, so that an open does not take them for blocks of lost
             // edits.
             let names = self.files.list(self.path()).map_err(DiskError::room("list", self.path()))?;
             let of_blocks = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
-            let named: BTreeSet<Name> = added.iter().map(|(name, _)| *name).collect();
+            let named: BTreeSet<Name> = whole.added.iter().map(|(name, _)| *name).collect();
             let removed: Vec<Name> = of_blocks.filter(|name| !named.contains(name)).collect();
-            added.extend(removed.iter().map(|name| (*name, 0)));
-            let block_shift = self.memory().space.block_bytes().ilog2();
-            let whole = Edit { cleared, added, removed: Vec::new(), block_shift };
+            whole.added.extend(removed.iter().map(|name| (*name, 0)));
             let others = Edit { removed, ..Edit::default() };
             manifest
                 .rewrite(&mut [whole, others].iter().map(Edit::to_bytes))

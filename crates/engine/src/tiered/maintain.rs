@@ -1,7 +1,6 @@
 //! Expired entries, checks, salvage, checkpoints.
 
 use super::block::{Held, path_of};
-use super::edit::Edit;
 use super::large;
 use super::record::{Copied, Kind, LargeValue, Record};
 use super::store::{Here, Tiered};
@@ -238,12 +237,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         synced.map_err(|error| self.standing.failed(error))?;
         let identity = self.directory.identity().clone();
         let blocks: Vec<Held<F>> = self.all_blocks().collect();
-        let whole = Edit {
-            cleared: Some(self.cleared_at.load(Relaxed)),
-            added: blocks.iter().map(|block| block.summed()).collect(),
-            removed: Vec::new(),
-            block_shift: self.memory().space.block_bytes().ilog2(),
-        };
+        let whole = self.whole();
         let mut link =
             |from: &Path, to: &Path| self.files.link(from, to).map_err(DiskError::room("link", from));
         let fill = |to: &Path| -> Result<(), DiskError> {

@@ -304,11 +304,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                     Ok(())
                 });
             })?;
+            std::mem::replace(&mut failed, Ok(()))?;
+            if !survivors.fit {
+                return Ok(survivors);
+            }
             survivors.removed.push(removed);
-        }
-        failed?;
-        if !survivors.fit {
-            return Ok(survivors);
         }
         if survivors.kept > 0 {
             survivors.waits_for = self.next_seq.load(Acquire);
