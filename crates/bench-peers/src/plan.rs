@@ -1,7 +1,10 @@
 //! Which part of a suite to run, and at which size.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
-use terrace_bench::{LimitsSize, Runner};
+use terrace_bench::{LimitsSize, Measure, Row, Runner};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The command line's wishes.
 #[derive(Clone, Debug)]
@@ -48,6 +51,25 @@ impl Plan {
 
     pub(crate) fn runner(&self) -> Runner {
         if self.quick { Runner::QUICK } else { Runner::FULL }
+    }
+
+    /// A row whose measures may fail: then the last failure is that of the row.
+    pub(crate) fn row(&self, name: &str, sides: &[&dyn Fn() -> Outcome<f64>]) -> Outcome<Row> {
+        let failure = RefCell::new(None);
+        let measure = |side: &'_ &dyn Fn() -> Outcome<f64>| {
+            side().unwrap_or_else(|error| {
+                *failure.borrow_mut() = Some(error.to_string());
+                f64::NAN
+            })
+        };
+        let mut measures: Vec<Measure<'_>> =
+            sides.iter().map(|side| Box::new(|| measure(side)) as Measure<'_>).collect();
+        let measured = self.runner().row(&mut measures);
+        drop(measures);
+        match failure.into_inner() {
+            Some(failure) => Err(failure.into()),
+            None => Ok(Row::from_measured(name, measured)),
+        }
     }
 
     pub(crate) fn limits(&self) -> LimitsSize {

@@ -3,11 +3,11 @@
 use crate::plan::Plan;
 use crate::records::{key, value};
 use crate::worker::{Worker, pool_size};
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace::{Index, Store};
-use terrace_bench::{Bound, Measure, Row, Section};
+use terrace_bench::{Bound, Row, Section};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -23,7 +23,7 @@ pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
         if !plan.begins(NAME, &name) {
             continue;
         }
-        let row = row(plan, name, plan.count(millions * 1_000_000))?;
+        let row = row(plan, &name, plan.count(millions * 1_000_000))?;
         section.rows.push(match bound {
             Some(bound) => row.judged(Bound::AtMost(bound)),
             None => row,
@@ -39,25 +39,19 @@ pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
     Ok(section)
 }
 
-fn row(plan: &Plan, name: String, records: u64) -> Outcome<Row> {
+fn row(plan: &Plan, name: &str, records: u64) -> Outcome<Row> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let pool = directory.path().join("restart.pool");
     // Created once; every round opens what the previous one left.
     drop(Worker::start(&pool, Index::Clht, records, false)?);
-    let failure = RefCell::new(None);
-    let mut round = 0;
-    let measure: Measure<'_> = Box::new(|| {
-        round += 1;
-        restart(&pool, records, round).unwrap_or_else(|error| {
-            *failure.borrow_mut() = Some(error.to_string());
-            f64::NAN
-        })
-    });
-    let measured = plan.runner().row(&mut [measure]);
-    match failure.into_inner() {
-        Some(failure) => Err(failure.into()),
-        None => Ok(Row::from_measured(name, measured)),
-    }
+    let round = Cell::new(0);
+    plan.row(
+        name,
+        &[&|| {
+            round.set(round.get() + 1);
+            restart(&pool, records, round.get())
+        }],
+    )
 }
 
 /// Milliseconds from open to the first answer, after a worker was killed while writing.

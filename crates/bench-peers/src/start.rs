@@ -4,14 +4,13 @@ use crate::plan::Plan;
 use crate::records::{key, value};
 use crate::server::{free_port, terrace_program, without_settings};
 use crate::worker::{Worker, pool_size};
-use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace::Index;
-use terrace_bench::{Measure, Row, Section};
+use terrace_bench::Section;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -34,7 +33,7 @@ pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
         };
         let sides: [&dyn Fn() -> Outcome<f64>; 2] =
             [&|| version(&terrace), &|| version("redis-server".as_ref())];
-        section.rows.push(row(plan, "--version", &sides)?);
+        section.rows.push(plan.row("--version", &sides)?);
     }
     if plan.begins(NAME, "serve") {
         let ours = || {
@@ -48,7 +47,7 @@ pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
             command.args(["--bind", "127.0.0.1", "--save", "", "--dir"]).arg(directory.path());
             timed_to_answer(command, b"PING\r\n", b"+PONG\r\n")
         };
-        section.rows.push(row(plan, "serve, to the first PONG", &[&ours, &theirs])?);
+        section.rows.push(plan.row("serve, to the first PONG", &[&ours, &theirs])?);
     }
     let records = plan.count(1_000_000);
     if plan.begins(NAME, "kill") {
@@ -65,27 +64,9 @@ pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
             let size = pool_size(records).as_bytes().to_string();
             timed_to_answer(serve(&terrace, &pool, &size), &ask, &answer)
         };
-        section.rows.push(row(plan, "serve after kill -9, 1M records, to the first GET", &[&restart])?);
+        section.rows.push(plan.row("serve after kill -9, 1M records, to the first GET", &[&restart])?);
     }
     Ok(section)
-}
-
-fn row(plan: &Plan, name: &str, sides: &[&dyn Fn() -> Outcome<f64>]) -> Outcome<Row> {
-    let failure = RefCell::new(None);
-    let measure = |side: &'_ &dyn Fn() -> Outcome<f64>| {
-        side().unwrap_or_else(|error| {
-            *failure.borrow_mut() = Some(error.to_string());
-            f64::NAN
-        })
-    };
-    let mut measures: Vec<Measure<'_>> =
-        sides.iter().map(|side| Box::new(|| measure(side)) as Measure<'_>).collect();
-    let measured = plan.runner().row(&mut measures);
-    drop(measures);
-    match failure.into_inner() {
-        Some(failure) => Err(failure.into()),
-        None => Ok(Row::from_measured(name, measured)),
-    }
 }
 
 fn serve(terrace: &Path, pool: &Path, size: &str) -> Command {
