@@ -121,8 +121,7 @@ impl Worker {
     /// Claims the entry as it is in a state, unless a rival has it.
     fn claim(&mut self, state: &State) -> Result<(), Memory> {
         let mine = &self.me.memory;
-        let other = state.memory.as_ref().filter(|other| other.is_rival_of(&mine.pool));
-        if let Some(other) = other {
+        if let Some(other) = state.memory.as_ref().filter(|other| other.is_rival_of(&mine.pool)) {
             if self.ticks > 0 {
                 return Ok(());
             }
@@ -131,10 +130,7 @@ impl Worker {
             }
             self.pause = (2 * self.pause).clamp(1, PAUSE_MOST);
             self.ticks = self.pause;
-        }
-        if let Some(text) =
-            other.map(|other| format!("names {}, where no other memory node answers", other.address))
-        {
+            let text = format!("names {}, where no other memory node answers", other.address);
             self.tell(state.memory_at, "memory", &text);
         }
         // If it was changed meanwhile, the next tick looks again.
