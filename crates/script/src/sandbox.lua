@@ -16,15 +16,19 @@ local seen, check_stop, is_stopped, work, search = ours.seen, ours.check_stop, o
 local READ_ONLY = 'Attempt to modify a readonly table'
 local real_of = {}
 
+-- As the metatable of a protected table, a script sees an empty one.
+local hidden
+
 local function protect(real)
   local shown = {}
   real_of[shown] = real
   return setmetatable(shown, {
     __index = real,
     __newindex = function() error(READ_ONLY, 2) end,
-    __metatable = false,
+    __metatable = hidden or shown,
   })
 end
+hidden = protect({})
 
 local function refuse_protected(list)
   if real_of[list] then error(READ_ONLY, 3) end
@@ -153,8 +157,6 @@ for name, change in next, { upper = upper, lower = lower, reverse = reverse } do
     return change(text)
   end
 end
-
-function strings.dump() error('unable to dump given function', 2) end
 
 function strings.gmatch(text, pattern)
   local at = 1

@@ -21,7 +21,7 @@ pub(crate) use self::line::Lines;
 pub(crate) use self::long::{
     MANY, asks_elsewhere, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait,
 };
-pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, run};
+pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, is_above_limit, run};
 pub use self::state::State;
 pub use crate::clients::Peer;
 use crate::{

@@ -221,7 +221,7 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
         return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
     }
-    if !is_read_only && script.refuses_oom() && is_above_limit(shared) {
+    if !is_read_only && script.refuses_oom() && session::is_above_limit(shared) {
         return Err(Failure::SCRIPT_ABOVE_LIMIT);
     }
     let rules = ScriptRules {
@@ -234,18 +234,14 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     let run = ScriptRun { args: args.from(3), keys, limits, flag: &flag };
     let place = cx.state.last_command;
     let now_ms = cx.now_ms;
-    let done =
-        with_machine(|machine| terrace::at_instant(now_ms, || transact(cx, machine, script, run, rules)))?;
+    let mut run = || with_machine(|machine| transact(cx, machine, script, run, rules));
+    let done = terrace::at_instant(now_ms, || match script.has(script_flag::ALLOW_OOM) {
+        true => shared.store.unlimited(run),
+        false => run(),
+    })?;
     cx.state.last_command = place;
     drop(running);
     done
-}
-
-/// Whether the store is above `maxmemory`, and makes no room.
-fn is_above_limit(shared: &Shared) -> bool {
-    let eviction = shared.config.eviction();
-    let used = || shared.store.used_bytes().unwrap_or(0);
-    eviction.policy.is_none() && eviction.limit_bytes > 0 && used() > eviction.limit_bytes
 }
 
 fn limits(shared: &Shared, state: &State) -> Limits {

@@ -31,6 +31,11 @@ impl Failure {
     pub const NO_SUCH_KEY: Failure = Failure::Text("ERR no such key");
     /// The command had no effect and runs again: no client sees this.
     pub(crate) const PUT_OFF: Failure = Failure::Text("ERR the command was put off");
+    /// A write above `maxmemory`. Clients match the first sentence of Redis.
+    pub(crate) const ABOVE_LIMIT: Failure = Failure::Text(
+        "OOM command not allowed when used memory > 'maxmemory'. No key can be evicted: raise maxmemory, \
+         set a maxmemory-policy that evicts, or remove keys",
+    );
     /// A script whose first line does not allow it to run above `maxmemory`, as in Redis.
     pub(crate) const SCRIPT_ABOVE_LIMIT: Failure = Failure::Text(
         "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
@@ -138,12 +143,7 @@ impl From<ReadError> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Failure {
         let code = match &error {
-            WriteError::MemoryLimit { .. } => {
-                return Failure::Text(
-                    "OOM command not allowed when used memory > 'maxmemory'. No key can be evicted: raise maxmemory, \
-                     set a maxmemory-policy that evicts, or remove keys",
-                );
-            }
+            WriteError::MemoryLimit { .. } => return Failure::ABOVE_LIMIT,
             WriteError::PoolFull { .. } | WriteError::MemoryNodeFull { .. } | WriteError::DramFull { .. } => {
                 "OOM"
             }

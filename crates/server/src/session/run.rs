@@ -14,6 +14,7 @@ use crate::command::{Command, Context, Failure, Outcome, Run, category, flag, is
 use crate::config::Key;
 use crate::net::unix_ms;
 use crate::routing;
+use crate::shared::Shared;
 
 /// A command that exists. `place` identifies it in the table.
 #[derive(Clone, Copy)]
@@ -71,6 +72,11 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
         return wait_for_end(cx, resolved, cx.now_ms.saturating_sub(since_ms), why);
     }
     match route::check(cx, command, args, is_queued) {
+        // As in Redis, what could not run now breaks the transaction at once.
+        Ok(_) if is_queued && command.has(flag::DENYOOM) && is_above_limit(cx.shared) => {
+            cx.state.counters.record_rejection(place);
+            refuse(cx, Failure::ABOVE_LIMIT);
+        }
         Ok(slot) if is_queued => queue(cx, command, args, slot),
         Ok(_) => match execute(cx, resolved, args) {
             // The slot has left since it was looked at, and nothing has happened. A transaction is
@@ -97,6 +103,13 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
         }
     }
     Ok(())
+}
+
+/// Whether the store is above `maxmemory`, and makes no room.
+pub(crate) fn is_above_limit(shared: &Shared) -> bool {
+    let eviction = shared.config.eviction();
+    let used = || shared.store.used_bytes().unwrap_or(0);
+    eviction.policy.is_none() && eviction.limit_bytes > 0 && used() > eviction.limit_bytes
 }
 
 /// Whether a command may write, by itself or by what it executes.
@@ -185,7 +198,7 @@ pub(crate) fn call_in_script(
         return Err(Failure::Text("ERR Wrong number of args calling Redis command from script"));
     }
     if command.has(flag::NOSCRIPT) {
-        return Err(Failure::Text("ERR This Redis command is not allowed from script"));
+        return Err(NOT_ALLOWED);
     }
     if command.name == "swapdb" {
         return Err(Failure::Text(
@@ -215,11 +228,36 @@ const CROSSES: &str = "ERR Script attempted to access keys that do not hash to t
 const NOT_HERE: &str = "ERR Script attempted to access a non local key in a cluster node";
 
 fn unknown_in_script(args: Args<'_>) -> Failure {
-    match is_of_another_type(args.name()) {
+    let name = args.name();
+    if NEVER_IN_SCRIPTS.iter().any(|never| never.as_bytes().eq_ignore_ascii_case(name)) {
+        return NOT_ALLOWED;
+    }
+    match is_of_another_type(name) {
         true => Failure::of(&[UNKNOWN_IN_SCRIPT, b" ", OF_ANOTHER_TYPE]),
         false => Failure::of(&[UNKNOWN_IN_SCRIPT]),
     }
 }
+
+const NOT_ALLOWED: Failure = Failure::Text("ERR This Redis command is not allowed from script");
+
+/// Commands that Terrace has not, or not all subcommands of, and that no script of Redis may call.
+const NEVER_IN_SCRIPTS: [&str; 15] = [
+    "acl",
+    "bgrewriteaof",
+    "cluster",
+    "debug",
+    "failover",
+    "monitor",
+    "psubscribe",
+    "psync",
+    "punsubscribe",
+    "replicaof",
+    "slaveof",
+    "ssubscribe",
+    "subscribe",
+    "sync",
+    "unsubscribe",
+];
 
 const UNKNOWN_IN_SCRIPT: &[u8] = b"ERR Unknown Redis command called from script";
 const OF_ANOTHER_TYPE: &[u8] =

@@ -120,6 +120,10 @@ fn wrong_calls_are_refused_as_in_redis() {
                 &["EVAL", "return redis.call('eval', 'return 1', 0)", "0"],
                 "-ERR This Redis command is not allowed from script",
             ),
+            (
+                &["EVAL", "return redis.call('cluster', 'reset', 'hard')", "0"],
+                "-ERR This Redis command is not allowed from script",
+            ),
             (&["EVAL", "return redis.call('nope')", "0"], "-ERR Unknown Redis command called from script"),
             (
                 &["EVAL_RO", "return redis.call('set', 'a', 'b')", "0"],
@@ -576,11 +580,15 @@ fn script_with_flags_is_refused_above_the_limit() {
         &[
             (&["EVAL", "#!lua\nreturn 1", "0"], refused),
             (&["EVAL", "#!lua flags=no-cluster\nreturn 1", "0"], refused),
-            (&["EVAL", "#!lua flags=allow-oom\nreturn 1", "0"], ":1"),
+            (&["EVAL", "#!lua flags=allow-oom\nreturn redis.call('incr','a')", "0"], ":2"),
             (&["EVAL", "#!lua flags=no-writes\nreturn 1", "0"], ":1"),
             (&["EVAL", "return 1", "0"], ":1"),
         ],
     );
+    client.expect(&[("MULTI", "+OK"), ("GET a", "+QUEUED"), ("DEL b", "+QUEUED")]);
+    let full = "-OOM command not allowed when used memory > 'maxmemory'.";
+    assert!(client.ask("INCR a").starts_with(full));
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
     let info = client.ask("INFO commandstats");
     let eval = info.split(' ').find(|line| line.starts_with("cmdstat_eval:")).unwrap();
     assert!(eval.contains("calls=3,") && eval.contains("rejected_calls=2,failed_calls=0"), "{eval}");
