@@ -133,6 +133,13 @@ impl Queue {
         self.ends.push(self.spans.len());
     }
 
+    /// Removes all commands, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+        self.ends.clear();
+    }
+
     /// Number of queued commands.
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -41,6 +41,10 @@ const UNLIMITED: usize = 64 << 10;
 /// Memory of a state before its first run, for Lua's own libraries.
 const MEMORY_LEAST: usize = 1 << 20;
 
+/// Of so many runs of scripts that have run before, one is checked for a change of the state. All
+/// ways that are known to change it are closed.
+const CHECKED: u32 = 64;
+
 /// A Lua state with Redis's libraries.
 pub struct Machine {
     lua: Lua,
@@ -51,11 +55,13 @@ pub struct Machine {
     environment: Table,
     /// What the environment reads from.
     globals: Table,
-    redis: Table,
+    calls: Rc<RefCell<Calls>>,
     run: Function,
     /// Scripts that are compiled, by their names, and their functions.
     compiled: RefCell<HashMap<String, usize>>,
     functions: RefCell<Table>,
+    /// Runs since a script was compiled.
+    runs: Cell<u32>,
     is_spoilt: Cell<bool>,
 }
 
@@ -95,6 +101,10 @@ impl Machine {
         let control: Rc<Control> = Rc::default();
         let (random, json) = (Rc::new(Random::new()), cjson::Settings::new(&control));
         let redis = redis::table(&lua, &control)?;
+        let calls: Rc<RefCell<Calls>> = Rc::default();
+        let (of, by) = (Rc::clone(&calls), Rc::clone(&control));
+        let call = move |lua: &Lua, args: MultiValue| of.borrow_mut().dispatch(lua, args, &by);
+        redis.raw_set("call", lua.create_function(call)?)?;
         let ours = lua.create_table()?;
         ours.raw_set("redis", &redis)?;
         ours.raw_set("cjson", cjson::table(&lua, &json)?)?;
@@ -126,10 +136,11 @@ impl Machine {
             json,
             environment,
             globals,
-            redis,
+            calls,
             run,
             compiled,
             functions,
+            runs: Cell::new(0),
             is_spoilt,
         })
     }
@@ -177,6 +188,7 @@ impl Machine {
             text.into_bytes().into_boxed_slice()
         })?;
         compiled.insert(script.sha.clone(), place);
+        self.runs.set(0);
         Ok(function)
     }
 
@@ -232,7 +244,7 @@ impl Machine {
         self.random.begin();
         self.json.reset();
         let fill = |texts: Take<ArgsIter<'_>>| {
-            let table = self.lua.create_table()?;
+            let table = self.lua.create_table_with_capacity(texts.len(), 0)?;
             for (nth, text) in texts.enumerate() {
                 table.raw_set(nth + 1, self.lua.create_string(text)?)?;
             }
@@ -249,18 +261,15 @@ impl Machine {
         host: &mut dyn Host,
         limit: usize,
     ) -> mlua::Result<Result<Value, Value>> {
-        let calls = RefCell::new(Calls { host, queue: Queue::default(), reply: Vec::new(), limit });
-        self.lua.scope(|scope| {
-            let call = |lua: &Lua, args: MultiValue| calls.borrow_mut().dispatch(lua, args, &self.control);
-            self.redis.raw_set("call", scope.create_function(call)?)?;
-            self.is_spoilt.set(true);
-            self.limit_memory(limit)?;
-            let called = self.run.call(body);
-            self.limit_memory(0)?;
-            let (ok, value, is_clean): (bool, Value, bool) = called?;
-            self.is_spoilt.set(!is_clean);
-            Ok(if ok { Ok(value) } else { Err(value) })
-        })
+        self.calls.borrow_mut().limit = limit;
+        self.is_spoilt.set(true);
+        self.limit_memory(limit)?;
+        let runs = self.runs.replace(self.runs.get().wrapping_add(1));
+        let called = HOST.set(host, || self.run.call((body, runs.is_multiple_of(CHECKED))));
+        self.limit_memory(0)?;
+        let (ok, value, is_clean): (bool, Value, bool) = called?;
+        self.is_spoilt.set(!is_clean);
+        Ok(if ok { Ok(value) } else { Err(value) })
     }
 
     fn encode(&self, script: &Script, value: &Value, reply: &mut Reply<'_>) -> Result<(), Ended> {
@@ -283,6 +292,7 @@ impl Machine {
     fn finish(&self, is_large: bool) {
         // A limit below what is in use would let everything fail.
         let mut done = self.limit_memory(0);
+        self.calls.borrow_mut().shrink();
         if is_large {
             let clear = |name| self.globals.raw_set(name, Value::Nil);
             done = done.and_then(|()| clear("KEYS")).and_then(|()| clear("ARGV"));
@@ -319,16 +329,31 @@ impl Machine {
     }
 }
 
-/// The commands of one run.
-struct Calls<'h> {
-    host: &'h mut dyn Host,
+scoped_tls_hkt::scoped_thread_local!(
+    /// Executes the commands of the script that this thread runs.
+    static mut HOST: for<'h> &'h mut dyn Host
+);
+
+/// The memory in which commands of scripts are made.
+#[derive(Default)]
+struct Calls {
     queue: Queue,
     reply: Vec<u8>,
     /// The limit of memory.
     limit: usize,
 }
 
-impl Calls<'_> {
+impl Calls {
+    /// Gives back what a large command has taken.
+    fn shrink(&mut self) {
+        if self.reply.capacity() > UNLIMITED {
+            self.reply = Vec::new();
+        }
+        if self.queue.bytes() > UNLIMITED {
+            self.queue = Queue::default();
+        }
+    }
+
     /// `redis.call`; or another function, if the first argument says so: see [`PCALL`].
     fn dispatch(&mut self, lua: &Lua, mut args: MultiValue, control: &Control) -> mlua::Result<Value> {
         let mark = match args.front() {
@@ -361,11 +386,11 @@ impl Calls<'_> {
         if let Err(text) = self.queue(args, control)? {
             return Ok(Err(text.as_bytes().into()));
         }
-        let Calls { host, queue, reply, limit } = self;
+        let Calls { queue, reply, limit } = self;
         let Some(args) = queue.iter().next() else { return Ok(Err(NO_ARGUMENT.as_bytes().into())) };
         control.work(COMMAND + (args.bytes() / BYTES_PER_STEP) as u64).map_err(stopped)?;
         reply.clear();
-        match host.call(args, control.resp3.get(), reply) {
+        match HOST.with(|host| host.call(args, control.resp3.get(), reply)) {
             Ok(()) => {
                 control.work((reply.len() / BYTES_PER_STEP) as u64).map_err(stopped)?;
                 match value_of(lua, reply, *limit)? {
@@ -384,7 +409,7 @@ impl Calls<'_> {
     }
 
     fn queue(&mut self, args: MultiValue, control: &Control) -> mlua::Result<Result<(), &'static str>> {
-        self.queue = Queue::default();
+        self.queue.clear();
         if args.is_empty() {
             return Ok(Err(NO_ARGUMENT));
         }
@@ -410,7 +435,8 @@ impl Calls<'_> {
 
     fn knows(&mut self, args: MultiValue, control: &Control) -> mlua::Result<bool> {
         let queued = self.queue(args, control)?;
-        let known = queued.is_ok() && self.queue.iter().next().is_some_and(|args| self.host.knows(args));
+        let known =
+            queued.is_ok() && self.queue.iter().next().is_some_and(|args| HOST.with(|host| host.knows(args)));
         match (queued, known) {
             (Err(text), _) => Err(fault::reply(text.as_bytes())),
             (_, false) => Err(fault::reply(b"ERR Invalid command passed to redis.acl_check_cmd()")),
@@ -421,7 +447,7 @@ impl Calls<'_> {
 }
 
 /// Marks by which the sandbox asks `redis.call` for the work of `redis.pcall` and
-/// `redis.acl_check_cmd`: one function for each run takes less time than three. No script has them.
+/// `redis.acl_check_cmd`, whose errors it shows as its own. No script has them.
 const PCALL: usize = 1;
 const CHECK: usize = 2;
 

@@ -308,10 +308,10 @@ local function is_clean()
 end
 
 -- Runs a script. Returns whether it has ended without an error, its value or error, and whether the
--- state is as it was.
-local function run(body)
+-- state is as it was, which it looks at if asked.
+local function run(body, is_checked)
   local ok, value = xpcall(body, ours.handle)
-  return ok, value, is_clean()
+  return ok, value, not is_checked or is_clean()
 end
 
 return environment, real, run

@@ -86,6 +86,8 @@ const COMPILE_BUDGET: u64 = 50_000;
 thread_local! {
     /// The state of Lua of this thread, while no script runs.
     static MACHINE: RefCell<Option<Kept>> = const { RefCell::new(None) };
+    /// The script that EVAL has found last on this thread.
+    static LAST: RefCell<Option<Arc<Script>>> = const { RefCell::new(None) };
 }
 
 /// Bytes of memory of the states of Lua of this process.
@@ -161,10 +163,19 @@ fn evalsha_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn by_text(cx: &mut Context<'_>, text: &[u8]) -> Result<Arc<Script>, Failure> {
-    match cx.shared.scripts.get(&Script::sha(text)) {
-        Some(script) => Ok(script),
-        None => load(cx, text, false),
-    }
+    // Most clients send one script again and again: its name is known.
+    let last = LAST.with_borrow(|last| last.clone()).filter(|last| *last.text == *text);
+    let found = match last {
+        Some(last) => cx.shared.scripts.get(&last.sha),
+        None => cx.shared.scripts.get(&Script::sha(text)),
+    };
+    let script = found.map_or_else(|| load(cx, text, false), Ok)?;
+    LAST.with_borrow_mut(|last| {
+        if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &script)) {
+            *last = Some(Arc::clone(&script));
+        }
+    });
+    Ok(script)
 }
 
 fn by_sha(shared: &Shared, sha: &[u8]) -> Result<Arc<Script>, Failure> {
