@@ -10,9 +10,11 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "abi.h"
 
@@ -114,6 +116,29 @@ int terrace_fi_getinfo(const char *provider, const char *node, int automatic, in
 		result = library.getinfo(FAB_VERSION_1(17), node, "0", FAB_SOURCE, hints, info);
 	library.freeinfo(hints);
 	return result;
+}
+
+/* As `info`, but listens on this port. */
+int terrace_fi_at_port(const struct fab_info *info, uint16_t port, struct fab_info **at_port)
+{
+	struct fab_info *copy = library.dupinfo(info);
+	struct sockaddr *source = copy ? copy->source : NULL;
+
+	*at_port = copy;
+	if (!copy)
+		return -ENOMEM;
+	if (source && source->sa_family == AF_INET && copy->source_length >= sizeof(struct sockaddr_in)) {
+		((struct sockaddr_in *)source)->sin_port = htons(port);
+		return 0;
+	}
+	if (source && source->sa_family == AF_INET6 &&
+	    copy->source_length >= sizeof(struct sockaddr_in6)) {
+		((struct sockaddr_in6 *)source)->sin6_port = htons(port);
+		return 0;
+	}
+	library.freeinfo(copy);
+	*at_port = NULL;
+	return -EAFNOSUPPORT;
 }
 
 int terrace_fi_fabric(struct fab_info *info, struct fab_fabric **fabric)

@@ -1,5 +1,6 @@
 //! Errors of calls. How operations end is a [`Completion`](crate::Completion).
 
+use crate::Ports;
 use std::fmt;
 
 /// A call did nothing.
@@ -19,6 +20,18 @@ pub enum Error {
     NoLibrary {
         /// What the attempt met.
         reason: String,
+    },
+    /// Another socket listens on the port.
+    PortTaken {
+        /// What to look at.
+        advice: String,
+    },
+    /// No port of the range is free.
+    NoPort {
+        /// The range.
+        ports: Ports,
+        /// The address of this machine.
+        host: String,
     },
     /// The bytes are no address of an endpoint, or of another kind of fabric.
     Address(&'static str),
@@ -42,6 +55,16 @@ impl fmt::Display for Error {
                 f,
                 "a cluster's nodes need libfabric 1.17 or later, which cannot be used here: {reason}; install the \
                  package libfabric1 (Debian, Ubuntu) or libfabric (Fedora, Arch)"
+            ),
+            Self::PortTaken { advice } => {
+                write!(f, "cannot listen: another socket has the port; {advice}")
+            }
+            Self::NoPort { ports, host } => write!(
+                f,
+                "none of the fabric's ports {ports} ({} of them) is free at {host}: each connection to the memory \
+                 needs one at both ends, so a serving node needs as many as it has lanes, and the memory node the lanes \
+                 of all serving nodes together; give a wider range, or end what has its ports",
+                ports.count()
             ),
             Self::Address(why) => {
                 write!(

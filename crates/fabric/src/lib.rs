@@ -24,6 +24,7 @@ mod libfabric;
 mod memory;
 mod operation;
 mod perform;
+mod ports;
 mod sides;
 pub mod sim;
 
@@ -33,4 +34,5 @@ pub use libfabric::{Libfabric, LibfabricConnection, LibfabricEndpoint};
 pub use memory::{Memory, Words, load_bytes, store_bytes};
 pub use operation::{Completion, Failure, Operation, Output, Place, Posted, RegionKey, Until};
 pub use perform::{Wait, perform};
+pub use ports::Ports;
 pub use sides::{Access, Connection, Endpoint, Fabric};

@@ -10,6 +10,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use terrace_cluster::{directory::State, map::Node};
+use terrace_fabric::Ports;
 
 use crate::{
     failure::{Failure, Outcome},
@@ -69,6 +70,10 @@ pub(crate) struct UpOptions {
     /// Port of the memory node's metrics; those of the serving nodes have the next ones. 0: none
     #[arg(long, value_name = "PORT", default_value = "0", value_parser = clap::value_parser!(u16).range(..=65_000))]
     pub(crate) metrics_port: u16,
+    /// Ports that the memory's fabric listens on, for all nodes together: each lane has one at both
+    /// ends; default: any that are free
+    #[arg(long, value_name = "FIRST-LAST")]
+    pub(crate) fabric_ports: Option<Ports>,
 }
 
 #[derive(Debug, Args)]

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     clock,
     failure::{self, Failure, Outcome},
-    node::{create_private, create_private_dir, default_shards, random_id},
+    node::{create_private, create_private_dir, default_lanes, default_shards, random_id},
     serve,
 };
 
@@ -44,6 +44,7 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     }
     let password = options.password_file.as_deref().map(serve::password_in).transpose()?;
     require_room(options)?;
+    require_fabric_ports(options)?;
     require_etcd()?;
     Libfabric::load().map_err(Failure::new)?;
     create_private_dir(&options.dir).map_err(|error| {
@@ -93,6 +94,19 @@ fn require_room(options: &UpOptions) -> Result<(), Failure> {
         kept >> 20
     ))
     .hint(format!("give --size {least}mb or more, or a lower --serve")))
+}
+
+/// Refuses fewer ports than all nodes need: each lane has one at both ends.
+fn require_fabric_ports(options: &UpOptions) -> Result<(), Failure> {
+    let (lanes, serve) = (default_lanes(), options.serve);
+    let needed = 2 * u32::from(lanes) * u32::from(serve);
+    let Some(ports) = options.fabric_ports.filter(|ports| ports.count() < needed) else { return Ok(()) };
+    Err(Failure::usage(format!(
+        "--fabric-ports {ports} has {} ports, and {serve} serving nodes with {lanes} lanes need {needed}: each lane has \
+         one at both ends",
+        ports.count()
+    ))
+    .hint("give a wider range, or a lower --serve"))
 }
 
 fn require_etcd() -> Result<(), Failure> {
@@ -164,6 +178,8 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
         "--key-file".into(),
         in_dir("key")?,
     ];
+    let fabric = options.fabric_ports.map(|ports| ["--fabric-ports".into(), ports.to_string()]);
+    let of_all: Vec<String> = of_all.into_iter().chain(fabric.into_iter().flatten()).collect();
     let mut memory = words(&[&terrace, "node", "--role", "memory", "--pool", &in_dir("pool")?, "--size"]);
     memory.push(options.size.to_string());
     memory.extend(words(&[

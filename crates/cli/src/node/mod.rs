@@ -37,7 +37,7 @@ use terrace_cluster::{
     message::WIRE,
     serving::{self, ServingNode},
 };
-use terrace_fabric::Libfabric;
+use terrace_fabric::{Libfabric, Ports};
 use terrace_server::{
     config::{Config, Key},
     net::{Listeners, MetricsListener},
@@ -131,6 +131,10 @@ pub(crate) struct NodeOptions {
     /// --bind
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
+    /// Ports that the memory's fabric listens on: at a serving node as many as it has lanes, at the
+    /// memory node those of all serving nodes; default: any that are free
+    #[arg(long, value_name = "FIRST-LAST")]
+    pub(crate) fabric_ports: Option<Ports>,
     #[command(flatten)]
     pub(crate) memory: MemoryOptions,
     #[command(flatten)]
@@ -267,6 +271,8 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     Libfabric::load().map_err(Failure::new)?;
     let metrics = serve::listen(|| MetricsListener::bind(config))?;
     let host = fabric_host(options, options.memory.listen, "--listen")?;
+    let fabric = Libfabric::on_ports(&options.memory.provider, &host, options.fabric_ports);
+    let fabric = fabric.map_err(Failure::new)?;
     let pool = open::path(config);
     let id = identity::of_pool(&pool)?;
     let before = LastStart::of(&pool).filter(|before| before.cluster == options.place.cluster);
@@ -281,7 +287,6 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let node = {
         let published = Arc::clone(&published);
         let publish: OnSessions = Box::new(move |sessions| lock(&published).set(boot, sessions));
-        let fabric = Libfabric::new(&options.memory.provider, &host).map_err(Failure::new)?;
         let listen = listen_again(options.memory.listen, before.as_ref());
         let was_used = before.is_some();
         let settings = memory::Options { listen, was_used, ..memory_options(options, config, secret) };
@@ -567,18 +572,37 @@ fn node_settings(
     }
     let or = |given: u16, default: u16| if given == 0 { default } else { given };
     let threads = u16::try_from(config.number(Key::Threads)).unwrap_or(u16::MAX);
+    let lanes = or(options.serving.lanes, lanes_of(threads));
+    if let Some(ports) = options.fabric_ports.filter(|ports| ports.count() < lanes.into()) {
+        return Err(Failure::usage(format!(
+            "--fabric-ports {ports} has {} ports, and this node has {lanes} lanes: it needs one for each",
+            ports.count()
+        ))
+        .hint("give a wider range, or fewer --lanes"));
+    }
     Ok(serving::Settings {
         id: id.into(),
         shards: or(options.serving.shards, default_shards()),
-        lanes: or(options.serving.lanes, threads.min(63) + 1),
+        lanes,
         cache_bytes: options.serving.cache,
         host,
+        fabric_ports: options.fabric_ports,
         clock: Arc::new(clock::System),
     })
 }
 
 fn cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64)) as u16
+}
+
+/// Lanes of a serving node with so many threads that was not told how many.
+fn lanes_of(threads: u16) -> u16 {
+    threads.min(63) + 1
+}
+
+/// Lanes of a serving node that was told nothing of them, nor of threads.
+pub(crate) fn default_lanes() -> u16 {
+    lanes_of(2 * cores())
 }
 
 /// Logs of a serving node that was not told how many.

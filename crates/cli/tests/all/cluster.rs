@@ -574,6 +574,86 @@ fn cluster_with_a_password_shows_metrics_and_drains() {
     up.end();
 }
 
+/// The TCP ports that a process listens on.
+fn listens_on(process: u32) -> Vec<u16> {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let links: Vec<PathBuf> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
+    let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).unwrap();
+    let listener = |row: &str| {
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        let is_its = |node: &str| links.contains(&PathBuf::from(format!("socket:[{node}]")));
+        let port = u16::from_str_radix(columns[1].split_once(':')?.1, 16).ok()?;
+        // 0A: it listens.
+        (columns[3] == "0A" && is_its(columns[9])).then_some(port)
+    };
+    table.lines().skip(1).filter_map(listener).collect()
+}
+
+#[test]
+fn fabric_listens_on_the_ports_that_it_was_given() {
+    const PORTS: u16 = 400;
+    let (port, first) = (free_ports(3), free_ports(PORTS));
+    let given = format!("{first}-{}", first + PORTS - 1);
+    let up = Up::start_with(Place::new(), port, free_ports(1), &["--fabric-ports", &given]);
+    up.put_all("value");
+    let in_range = |port: &u16| (first..first + PORTS).contains(port);
+    let lanes_of = |word: &str| {
+        let mut ports = listens_on(up.process(word));
+        // Besides, each has the port of its clients, or of the serving nodes.
+        let others: Vec<u16> = ports.extract_if(.., |port| !in_range(port)).collect();
+        assert_eq!(others.len(), 1, "{others:?}");
+        ports
+    };
+    let serving: usize = (0..3).map(|nth| lanes_of(&(port + nth).to_string()).len()).sum();
+    assert!(serving >= 6, "{serving}");
+    assert_eq!(lanes_of("memory").len(), serving);
+    // A node that comes back finds ports again.
+    up.kill(&port.to_string());
+    up.has_all("value");
+    up.wait(is_whole);
+    up.end();
+}
+
+#[test]
+fn too_few_ports_of_the_fabric_are_refused() {
+    let place = Place::new();
+    let dir = place.path("cluster");
+    let words = ["cluster", "up", "--fabric-ports", "20000-20003", "--dir", dir.to_str().unwrap()];
+    let refused =
+        run(words, b"").fails(2, "--fabric-ports 20000-20003 has 4 ports, and 3 serving nodes with ");
+    assert!(refused.err.contains("give a wider range, or a lower --serve"), "{}", refused.err);
+    assert!(!dir.exists());
+    for ports in ["0-9", "9-8", "all", "1-70000"] {
+        let refused = run(["cluster", "up", "--fabric-ports", ports], b"");
+        refused.fails(2, "it must be a range of ports: 7200-7231");
+    }
+    // No port is free: the memory node says which and how many.
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().port();
+    let etcd = format!("127.0.0.1:{}", free_port());
+    let (key, pool) = (place.path("key"), place.path("pool"));
+    write_key(&key);
+    let mut command = program();
+    command.args([
+        "node",
+        "--role",
+        "memory",
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics-port",
+        "0",
+        "--etcd",
+        &etcd,
+    ]);
+    command.args(["--fabric-ports", &taken.to_string(), "--size", "128mb", "--key-file"]).arg(&key);
+    let done = command.arg("--pool").arg(&pool).output().unwrap();
+    let why = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{why}");
+    let none = format!("none of the fabric's ports {taken}-{taken} (1 of them) is free at 127.0.0.1");
+    assert!(why.contains(&none), "{why}");
+    assert!(!pool.exists());
+}
+
 #[test]
 fn serving_node_is_ready_once_it_has_a_session() {
     let up = Up::start(Place::new());

@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use terrace_engine::{Clock, ReadError, Watches, WriteError};
+use terrace_fabric::Ports;
 
 /// Settings of a serving node.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ pub struct Settings {
     pub cache_bytes: u64,
     /// The address of this host in the fabric's network.
     pub host: String,
+    /// Ports that the connections listen on, which each do; any that are free, if there are none.
+    pub fabric_ports: Option<Ports>,
     /// Decides what has expired.
     pub clock: Arc<dyn Clock>,
 }
@@ -324,6 +327,7 @@ impl Node {
             link: link.clone(),
             counts: Arc::clone(&self.counts),
             host: self.settings.host.clone(),
+            fabric_ports: self.settings.fabric_ports,
         };
         match Session::connect(parts, access) {
             Ok(session) => {

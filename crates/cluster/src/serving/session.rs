@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use terrace_engine::WriteError;
 use terrace_fabric::{
-    Fabric, Libfabric, LibfabricConnection, Operation, Output, Place, RegionKey, Until, perform,
+    Fabric, Libfabric, LibfabricConnection, Operation, Output, Place, Ports, RegionKey, Until, perform,
 };
 use terrace_index::hash::remote::{Address, Remote};
 
@@ -77,16 +77,19 @@ pub(super) struct Parts {
     pub(super) counts: Arc<Counts>,
     /// The address of this host in the fabric's network.
     pub(super) host: String,
+    /// The ports that connections listen on.
+    pub(super) fabric_ports: Option<Ports>,
 }
 
 impl Session {
     /// Connects to the memory.
     pub(super) fn connect(parts: Parts, access: &[u8]) -> Result<Self, String> {
-        let Parts { number, shards, cache_bytes, ticket, link, counts, host } = parts;
+        let Parts { number, shards, cache_bytes, ticket, link, counts, host, fabric_ports } = parts;
         let Some(access) = Access::decode(access) else {
             return Err("the memory node describes its memory in another way; update one of both".into());
         };
-        let fabric = Libfabric::new(&access.provider, &host).map_err(|error| error.to_string())?;
+        let fabric = Libfabric::on_ports(&access.provider, &host, fabric_ports);
+        let fabric = fabric.map_err(|error| error.to_string())?;
         let connect = |address: &Vec<u8>| fabric.connect(address).map_err(|error| error.to_string());
         let mut connections = access.lanes.iter().map(connect).collect::<Result<Vec<_>, _>>()?.into_iter();
         let log_lane = connections.next().filter(|_| access.lanes.len() > 1);

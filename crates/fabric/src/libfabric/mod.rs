@@ -22,9 +22,10 @@ mod port;
 pub use connection::LibfabricConnection;
 pub use endpoint::LibfabricEndpoint;
 
-use crate::{Error, Fabric};
+use crate::{Error, Fabric, Ports};
 use port::{Info, Port, Progress, load};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// One-sided access by a provider of libfabric.
 ///
@@ -37,6 +38,9 @@ pub struct Libfabric {
     target: Arc<Info>,
     initiator: Arc<Info>,
     persists: bool,
+    ports: Option<Ports>,
+    /// How often a port of the range was tried.
+    tried: Arc<AtomicU32>,
 }
 
 impl Libfabric {
@@ -58,6 +62,15 @@ impl Libfabric {
     /// # Errors
     /// If the machine has no libfabric, or no such provider or address.
     pub fn new(provider: &str, host: &str) -> Result<Self, Error> {
+        Self::on_ports(provider, host, None)
+    }
+
+    /// As [`Libfabric::new`], but endpoints and connections listen on free ports of the range, if
+    /// one is given.
+    ///
+    /// # Errors
+    /// As [`Libfabric::new`], and if no port of the range is free.
+    pub fn on_ports(provider: &str, host: &str, ports: Option<Ports>) -> Result<Self, Error> {
         let info = |progress, persistent| Info::new(provider, host, progress, persistent);
         let persistent = info(Progress::OfTheCaller, true).ok().zip(info(Progress::OfTheLibrary, true).ok());
         let persists = persistent.is_some();
@@ -65,10 +78,25 @@ impl Libfabric {
             Some(both) => both,
             None => (info(Progress::OfTheCaller, false)?, info(Progress::OfTheLibrary, false)?),
         };
-        let target = Arc::new(target);
+        let (target, initiator, tried) = (Arc::new(target), initiator.into(), Arc::default());
+        let this = Self { provider: provider.into(), target, initiator, persists, ports, tried };
         // An address of another machine is found, but cannot be listened at.
-        drop(Port::open(&target)?);
-        Ok(Self { provider: provider.into(), target, initiator: initiator.into(), persists })
+        drop(this.port(&this.target)?);
+        Ok(this)
+    }
+
+    /// A port of this kind. Connections listen, too, though none comes.
+    fn port(&self, info: &Arc<Info>) -> Result<Port, Error> {
+        let Some(ports) = self.ports else { return Port::open(info) };
+        for _ in 0..ports.count() {
+            // ORDER: Relaxed: whoever tries a port hears from the system whether it is free.
+            let nth = self.tried.fetch_add(1, Relaxed);
+            match Port::open(&Arc::new(info.at_port(ports.nth(nth))?)) {
+                Err(Error::PortTaken { .. }) => {}
+                opened => return opened,
+            }
+        }
+        Err(Error::NoPort { ports, host: info.host().into() })
     }
 }
 
@@ -77,11 +105,11 @@ impl Fabric for Libfabric {
     type Connection = LibfabricConnection;
 
     fn open(&self) -> Result<LibfabricEndpoint, Error> {
-        LibfabricEndpoint::new(Port::open(&self.target)?, &self.provider)
+        LibfabricEndpoint::new(self.port(&self.target)?, &self.provider)
     }
 
     fn connect(&self, address: &[u8]) -> Result<LibfabricConnection, Error> {
         let address = address::Address::parse(address, &self.provider)?;
-        LibfabricConnection::new(Port::open(&self.initiator)?, &address, self.persists)
+        LibfabricConnection::new(self.port(&self.initiator)?, &address, self.persists)
     }
 }

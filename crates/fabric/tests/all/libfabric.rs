@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_fabric::{
     Access, Endpoint, Error, Fabric, Failure, Libfabric, LibfabricConnection, LibfabricEndpoint, Memory,
-    Operation, Output, Place, RegionKey, Until, Words, perform,
+    Operation, Output, Place, Ports, RegionKey, Until, Words, perform,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -242,6 +242,50 @@ fn unknown_provider_is_an_error_with_its_name() {
 fn unknown_host_is_an_error_with_its_address() {
     let error = Libfabric::new(Libfabric::TCP, "192.0.2.77").err();
     assert!(error.is_some_and(|error| error.to_string().contains("192.0.2.77")));
+}
+
+/// The first of four ports in a row that are free now.
+fn four_ports() -> u16 {
+    let bind = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).ok();
+    let begin = || bind(0).expect("a free port").local_addr().expect("an address").port();
+    let is_row = |first: &u16| *first < u16::MAX - 4 && (*first..first + 4).all(|port| bind(port).is_some());
+    std::iter::repeat_with(begin).take(1000).find(is_row).expect("free ports in a row")
+}
+
+/// The port in an address: that of the socket's address at its end.
+fn port_of(address: &[u8]) -> u16 {
+    let at = address.len() - 14;
+    u16::from_be_bytes([address[at], address[at + 1]])
+}
+
+#[test]
+fn endpoints_and_connections_listen_on_ports_of_a_range() {
+    let first = four_ports();
+    let ports = Ports::new(first, first + 3).expect("a range");
+    // Another program has one.
+    let taken = std::net::TcpListener::bind(("127.0.0.1", first + 1)).expect("a free port");
+    let on_ports = || Libfabric::on_ports(Libfabric::TCP, "127.0.0.1", Some(ports));
+    let fabric = on_ports().expect("a fabric");
+    let mut endpoint = fabric.open().expect("an endpoint");
+    let region = endpoint.register(Arc::new(Words::new(1)), 0..8, Access::Read).expect("a region");
+    let mut connection = fabric.connect(endpoint.address()).expect("a connection");
+    let read = Operation::Read { from: Place { region, offset: 0 }, into: vec![0; 8] };
+    assert!(perform(&mut connection, vec![read], LONG).expect("a read")[0].is_ok());
+    // The connection has one of the four, too.
+    let second = fabric.open().expect("a second endpoint");
+    let mut have = [port_of(endpoint.address()), port_of(second.address())];
+    have.sort_unstable();
+    assert!(have[0] != have[1] && have.iter().all(|port| ports.contains(*port)), "{have:?}");
+    assert!(!have.contains(&(first + 1)), "{have:?}");
+    for error in [fabric.open().err(), fabric.connect(endpoint.address()).err(), on_ports().err()] {
+        let said = error.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(matches!(error, Some(Error::NoPort { .. })), "{said}");
+        assert!(said.contains(&format!("{first}-{} (4 of them) is free at 127.0.0.1", first + 3)), "{said}");
+    }
+    second.close().expect("closed");
+    let third = fabric.open().expect("the port is free again");
+    assert!(have.contains(&port_of(third.address())));
+    drop((taken, connection));
 }
 
 #[test]

@@ -18,8 +18,15 @@ fn nodes(directory: &TempDir) -> (Victim, ServingNode, Store) {
     let id = format!("{:040x}", 1);
     let me = Node { id: id.clone(), host: "127.0.0.1".into(), port: 7000 };
     let clock = Arc::new(ManualClock::at(0));
-    let settings =
-        Settings { id, shards: 1, lanes: 2, cache_bytes: 1 << 20, host: "127.0.0.1".into(), clock };
+    let settings = Settings {
+        id,
+        shards: 1,
+        lanes: 2,
+        cache_bytes: 1 << 20,
+        host: "127.0.0.1".into(),
+        fabric_ports: None,
+        clock,
+    };
     let serving = ServingNode::start(settings, me.clone(), Secret::new("key")).unwrap();
     serving.set_memory(address);
     serving.set_map(1, &Map::spread(vec![me]));

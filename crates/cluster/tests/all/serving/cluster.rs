@@ -127,7 +127,7 @@ impl Cluster {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let host = "127.0.0.1".into();
         let Self { shards, cache_bytes, .. } = *self;
-        let settings = Settings { id, shards, lanes, cache_bytes, host, clock };
+        let settings = Settings { id, shards, lanes, cache_bytes, host, fabric_ports: None, clock };
         let node = ServingNode::start(settings, me.clone(), secret()).unwrap();
         memory.iter().for_each(|memory| node.set_memory(*memory));
         self.map.nodes.push(me);

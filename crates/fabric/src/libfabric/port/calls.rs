@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 pub(super) const FI_EAGAIN: i64 = 11;
 pub(super) const FI_EACCES: i32 = 13;
 pub(super) const FI_EPERM: i32 = 1;
+pub(super) const FI_EADDRINUSE: i32 = 98;
 pub(super) const FI_EKEYREJECTED: i32 = 129;
 
 /// Any object of libfabric: they all begin with their `struct fid`.
@@ -21,6 +22,7 @@ unsafe extern "C" {
         persistent: c_int,
         info: *mut Raw,
     ) -> c_int;
+    pub(super) fn terrace_fi_at_port(info: Raw, port: u16, at_port: *mut Raw) -> c_int;
     pub(super) fn terrace_fi_fabric(info: Raw, fabric: *mut Raw) -> c_int;
     pub(super) fn terrace_fi_domain(fabric: Raw, info: Raw, domain: *mut Raw) -> c_int;
     pub(super) fn terrace_fi_endpoint(domain: Raw, info: Raw, endpoint: *mut Raw) -> c_int;

@@ -1,7 +1,8 @@
 //! Objects of libfabric with an owner.
 
 use super::calls::{
-    Raw, terrace_fi_close, terrace_fi_freeinfo, terrace_fi_getinfo, terrace_fi_load, terrace_fi_strerror,
+    FI_EADDRINUSE, Raw, terrace_fi_at_port, terrace_fi_close, terrace_fi_freeinfo, terrace_fi_getinfo,
+    terrace_fi_load, terrace_fi_strerror,
 };
 use crate::Error;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -75,9 +76,21 @@ impl Info {
         Ok(Self { raw, provider: provider.into(), host: host.into() })
     }
 
+    /// The same, to listen on this port.
+    pub(in crate::libfabric) fn at_port(&self, port: u16) -> Result<Self, Error> {
+        // SAFETY: the library is open, and the info alive. The call copies it, and sets the pointer.
+        let raw = made(|info| unsafe { terrace_fi_at_port(self.raw(), port, info) });
+        let raw = raw.map_err(|code| failed("choose a port", code, self.advice()))?;
+        Ok(Self { raw, provider: self.provider.clone(), host: self.host.clone() })
+    }
+
     /// What to look at if something cannot be opened.
     pub(super) fn advice(&self) -> String {
         advice(&self.provider, &self.host)
+    }
+
+    pub(in crate::libfabric) fn host(&self) -> &str {
+        &self.host
     }
 
     pub(super) fn raw(&self) -> Raw {
@@ -147,6 +160,9 @@ pub(super) fn checked(call: &'static str, code: c_int, advice: String) -> Result
 }
 
 pub(super) fn failed(call: &'static str, code: i32, advice: String) -> Error {
+    if code == -FI_EADDRINUSE {
+        return Error::PortTaken { advice };
+    }
     // SAFETY: the library is open, since a call of it failed; a constant text for any number.
     let reason = unsafe { CStr::from_ptr(terrace_fi_strerror(code.wrapping_neg())) };
     Error::Library { call, reason: reason.to_string_lossy().into_owned(), advice }
