@@ -354,20 +354,32 @@ fn agree(
     let (file, mut pauses) = (identity::of_file(pool), 0);
     let look = || {
         let theirs = directory.identify(id)?;
-        Ok((theirs, directory.read()?.memory.filter(|memory| memory.is_rival_of(&file))))
+        let state = directory.read()?;
+        let rival = state.memory.filter(|memory| memory.is_rival_of(&file));
+        Ok((theirs, rival.map(|memory| (memory, state.memory_is_kept))))
     };
     loop {
         match look() {
             Ok((theirs, _)) if theirs != id => return Err(of_another_cluster((pool, id), &theirs, options)),
             Ok((_, None)) => return Ok(true),
-            Ok((_, Some(other))) => {
+            Ok((_, Some((other, false)))) => {
+                log::error!(
+                    "etcd names a memory node of cluster {} at {}, on another pool, and no memory node has written \
+                     that: its key has no lease. This memory node goes on, and writes its own entry",
+                    options.place.cluster,
+                    other.address
+                );
+                return Ok(true);
+            }
+            Ok((_, Some((other, true)))) => {
                 if pauses == PAUSES {
                     return Err(beside_another(pool, &other, options));
                 }
                 if pauses == 0 {
                     log::warn!(
-                        "waits: etcd names a memory node of cluster {} at {}, on another pool. If it is dead, \
-                         its entry goes in a moment",
+                        "waits {} s at most: etcd names a memory node of cluster {} at {}, on another pool. If \
+                         that one is dead, its entry ends with its lease in etcd, which has 10 s",
+                        (PAUSE * PAUSES).as_secs(),
                         options.place.cluster,
                         other.address
                     );

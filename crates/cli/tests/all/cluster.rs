@@ -39,8 +39,10 @@ impl Up {
     }
 
     fn start_with(place: Place, port: u16, etcd_port: u16, more: &[&str]) -> Up {
+        let size: &[&str] = if more.contains(&"--size") { &[] } else { &["--size", "512mb"] };
         let mut child = program()
-            .args(["cluster", "up", "--serve", "3", "--size", "512mb", "--cache", "16mb", "--lease", "500ms"])
+            .args(["cluster", "up", "--serve", "3", "--cache", "16mb", "--lease", "500ms"])
+            .args(size)
             .args(["--port", &port.to_string(), "--etcd-port", &etcd_port.to_string(), "--dir"])
             .arg(place.path("cluster"))
             .args(more)
@@ -652,6 +654,37 @@ fn too_few_ports_of_the_fabric_are_refused() {
     let none = format!("none of the fabric's ports {taken}-{taken} (1 of them) is free at 127.0.0.1");
     assert!(why.contains(&none), "{why}");
     assert!(!pool.exists());
+}
+
+/// No memory node writes its entry without a lease: this one does not wait for its end.
+#[test]
+fn memory_node_starts_beside_an_entry_written_by_hand() {
+    let up = Up::start(Place::new());
+    let (key, text) = ("/terrace/other/memory", r#"{"address":"127.0.0.1:1","pool":"x"}"#);
+    let put = Command::new("etcdctl").args(["--endpoints", &up.etcd, "put", key, text]).output().unwrap();
+    assert!(put.status.success());
+    let (key, pool) = (up.place.path("key"), up.place.path("other"));
+    write_key(&key);
+    let mut command = program();
+    command.args(["node", "--role", "memory", "--listen", "127.0.0.1:0", "--size", "128mb"]);
+    command.args(["--etcd", &up.etcd, "--cluster", "other", "--metrics-port", "0"]);
+    command.arg("--key-file").arg(&key).arg("--pool").arg(&pool);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let is_ready = lines.any(|line| line == "ready");
+    let status = || -> Value {
+        let words = ["cluster", "status", "--json", "--etcd", &up.etcd, "--cluster", "other"];
+        serde_json::from_str(run(words, b"").ok().text()).unwrap()
+    };
+    if is_ready {
+        up.in_time("its own entry", || (status()["memory"]["address"] != "127.0.0.1:1").then_some(()));
+    }
+    signal("-TERM", child.id());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(is_ready && child.wait().unwrap().success(), "{said}");
+    assert!(said.contains("its key has no lease"), "{said}");
+    up.end();
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A directory in memory, for tests and the simulator. It can be cut off, and its leases can end.
 
-use super::{Change, Claim, Directory, DirectoryError, Entries, Kept, OnChange, Revision, State, Watch};
+use super::{
+    Change, Claim, Directory, DirectoryError, Entries, Kept, OnChange, Revision, State, Watch, Written,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -43,8 +45,12 @@ impl Inner {
     }
 
     fn texts(&self) -> Entries {
-        let text = |(key, entry): (&String, &Entry)| (key.clone(), (entry.value.clone(), entry.revision));
-        self.entries.iter().map(text).collect()
+        let written = |entry: &Entry| Written {
+            text: entry.value.clone(),
+            revision: entry.revision,
+            is_kept: entry.holder.is_some(),
+        };
+        self.entries.iter().map(|(key, entry)| (key.clone(), written(entry))).collect()
     }
 
     /// Writes what clients keep and the directory has not.

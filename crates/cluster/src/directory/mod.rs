@@ -31,8 +31,19 @@ use thiserror::Error;
 /// The number of a change of the directory; 0 is that of what is not there.
 pub type Revision = u64;
 
-/// What is in the directory, by key without the prefix: texts and their revisions.
-pub type Entries = std::collections::BTreeMap<String, (String, Revision)>;
+/// What is in the directory, by key without the prefix.
+pub type Entries = std::collections::BTreeMap<String, Written>;
+
+/// What a key has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its text.
+    pub text: String,
+    /// Its revision.
+    pub revision: Revision,
+    /// Whether it goes with a process.
+    pub is_kept: bool,
+}
 
 /// Is told each new state.
 pub type OnChange = Box<dyn FnMut(State) + Send>;

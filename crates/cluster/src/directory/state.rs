@@ -1,6 +1,6 @@
 //! What the directory says, and how it is written: JSON, so that an operator can read it.
 
-use super::{Entries, Revision};
+use super::{Entries, Revision, Written};
 use crate::map::{Map, Node};
 use crate::slot::{SLOTS, SlotRange};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -112,6 +112,8 @@ pub struct State {
     pub memory: Option<Memory>,
     /// The revision of what the directory says of it; 0 for nothing.
     pub memory_at: Revision,
+    /// Whether a process keeps that. A memory node does; what was written by hand stays for ever.
+    pub memory_is_kept: bool,
     /// The serving nodes that live, by id.
     pub members: BTreeMap<String, Member>,
     /// What the memory node says, if it lives.
@@ -151,22 +153,23 @@ impl State {
     /// Reads it. A text that makes no sense counts as absent, and its key is told.
     pub(super) fn read(revision: Revision, entries: &Entries) -> Self {
         let mut state = Self { revision, ..Self::default() };
-        for (key, (text, revision)) in entries {
-            if state.take(key, text, *revision).is_none() {
+        for (key, written) in entries {
+            if state.take(key, written).is_none() {
                 state.damaged.push(key.clone());
             }
         }
         state
     }
 
-    fn take(&mut self, key: &str, text: &str, revision: Revision) -> Option<()> {
+    fn take(&mut self, key: &str, written: &Written) -> Option<()> {
+        let Written { ref text, revision, is_kept } = *written;
         match key.split_once('/').unwrap_or((key, "")) {
             ("id", "") => {
                 self.id_at = revision;
                 self.id = Some(is_id(text).then(|| text.into())?);
             }
             ("memory", "") => {
-                self.memory_at = revision;
+                (self.memory_at, self.memory_is_kept) = (revision, is_kept);
                 self.memory = Some(value(text)?);
             }
             ("members", id) => _ = self.members.insert(id.into(), value(text)?),

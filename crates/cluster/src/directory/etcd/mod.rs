@@ -8,7 +8,8 @@ mod gateway;
 mod keeping;
 
 use super::{
-    Change, Claim, Directory, DirectoryError, Entries, Kept, OnChange, Revision, State, Watch, prefix,
+    Change, Claim, Directory, DirectoryError, Entries, Kept, OnChange, Revision, State, Watch, Written,
+    prefix,
 };
 pub use gateway::User;
 use gateway::{Failure, Gateway, Lines, Repeat, decoded, encoded, number};
@@ -138,7 +139,10 @@ impl Link {
         let entries = read["kvs"].as_array().into_iter().flatten().map(|entry| {
             let key = decoded(&entry["key"]);
             let key = key.strip_prefix(&self.prefix).unwrap_or_default().to_owned();
-            (key, (decoded(&entry["value"]), number(&entry["mod_revision"]).unsigned_abs()))
+            let revision = number(&entry["mod_revision"]).unsigned_abs();
+            // The gateway leaves out numbers that are 0.
+            let is_kept = number(&entry["lease"]) != 0;
+            (key, Written { text: decoded(&entry["value"]), revision, is_kept })
         });
         Ok((number(&read["header"]["revision"]).unsigned_abs(), entries.collect()))
     }
