@@ -133,7 +133,10 @@ impl Wanted for OfNode {
 
     fn help(setting: &'static Setting) -> (&'static str, Option<&'static str>) {
         match (setting.key, heading(setting.key)) {
-            (Key::Size, _) => ("Size of a new pool (4GiB, 512mb), which it keeps", Some("Memory node")),
+            (Key::Size, _) => (
+                "Size of the pool (4GiB, 512mb): of a new one, or that one that has less grows to at a start",
+                Some("Memory node"),
+            ),
             (_, "Pool") => (setting.doc, Some("Memory node")),
             (_, heading) => (setting.doc, Some(heading)),
         }

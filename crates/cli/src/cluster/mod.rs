@@ -58,9 +58,10 @@ pub(crate) struct UpOptions {
     /// How long the keys of a serving node that dies wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_lease)]
     pub(crate) lease: Duration,
-    /// Size of a new pool
-    #[arg(long, value_name = "SIZE", default_value = "4gb", value_parser = parse_cache)]
-    pub(crate) size: u64,
+    /// Size of the pool: of a new one, or that one that has less grows to; default: 4gb for a new
+    /// one
+    #[arg(long, value_name = "SIZE", value_parser = parse_cache)]
+    pub(crate) size: Option<u64>,
     /// Memory of each serving node for what is read often
     #[arg(long, value_name = "SIZE", default_value = "256mb", value_parser = parse_cache)]
     pub(crate) cache: u64,

@@ -29,6 +29,8 @@ use crate::{
     serve,
 };
 
+/// Bytes of a new pool.
+const NEW_POOL: u64 = 4 << 30;
 /// How often to look at the children.
 const TICK: Duration = Duration::from_millis(20);
 /// How long nodes may take to get their shares. A node that is drained gets none.
@@ -80,15 +82,32 @@ impl Asked {
     }
 }
 
+/// Bytes of the pool. It never shrinks.
+fn pool_bytes(options: &UpOptions) -> u64 {
+    let before = fs::metadata(options.dir.join("pool")).map_or(0, |file| file.len());
+    options.size.unwrap_or(if before == 0 { NEW_POOL } else { before }).max(before)
+}
+
+/// Bytes of the pool that are kept free for the logs of the serving nodes, with so many each.
+fn kept_bytes(options: &UpOptions, shards: u16) -> u64 {
+    memory::kept_bytes(pool_bytes(options), u64::from(options.serve) * u64::from(shards))
+}
+
+/// Logs of each serving node: one, if with more of them over a quarter of the pool was kept free.
+fn shards(options: &UpOptions) -> u16 {
+    if kept_bytes(options, default_shards()) > pool_bytes(options) / 4 { 1 } else { default_shards() }
+}
+
 /// Refuses a pool that would be full while it is empty.
 fn require_room(options: &UpOptions) -> Result<(), Failure> {
-    let kept = memory::kept_bytes(options.size, u64::from(options.serve * default_shards()));
+    let kept = kept_bytes(options, shards(options));
     // A fifth for the data, at least.
     let least = (kept + kept / 4) >> 20;
-    if options.size >> 20 >= least {
+    let size = pool_bytes(options) >> 20;
+    if size >= least {
         return Ok(());
     }
-    let (serve, size) = (options.serve, options.size >> 20);
+    let serve = options.serve;
     Err(Failure::usage(format!(
         "a pool of {size} MiB is too small for {serve} serving nodes: it keeps {} MiB free for their logs",
         kept >> 20
@@ -181,7 +200,7 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
     let fabric = options.fabric_ports.map(|ports| ["--fabric-ports".into(), ports.to_string()]);
     let of_all: Vec<String> = of_all.into_iter().chain(fabric.into_iter().flatten()).collect();
     let mut memory = words(&[&terrace, "node", "--role", "memory", "--pool", &in_dir("pool")?, "--size"]);
-    memory.push(options.size.to_string());
+    memory.push(pool_bytes(options).to_string());
     memory.extend(words(&[
         "--listen",
         "127.0.0.1:0",
@@ -202,6 +221,7 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
         let mut node = words(&[&terrace, "node", "--role", "serve", "--bind", "127.0.0.1", "--port", &port]);
         node.extend(words(&["--metrics-port", &metrics.to_string(), "--node-id-file", &file, "--cache"]));
         node.push(options.cache.to_string());
+        node.extend(["--shards".into(), shards(options).to_string()]);
         if let Some(password) = &options.password_file {
             node.extend(["--password-file".into(), text(&fs::canonicalize(password)?)?]);
         }

@@ -157,7 +157,7 @@ pub(crate) struct MemoryOptions {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_lease)]
     pub(crate) lease: Duration,
     /// Segments for what serving nodes have written and the index has not yet: 8 MiB each, and in a
-    /// pool below 1 GiB about 4
+    /// pool below 4 GiB about 4
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub(crate) log_segments: u32,
     /// Threads that merge such segments into the index
@@ -417,6 +417,7 @@ fn memory_options(options: &NodeOptions, config: &Config, secret: Secret) -> mem
     let (given, pool_bytes) = (&options.memory, config.number(Key::Size));
     memory::Options {
         pool_bytes,
+        grows: options.settings.is_given(Key::Size),
         segment_bytes: memory::segment_bytes(pool_bytes),
         adopt: given.adopt,
         log_segments: given.log_segments.into(),

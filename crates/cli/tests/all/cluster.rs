@@ -656,6 +656,28 @@ fn too_few_ports_of_the_fabric_are_refused() {
     assert!(!pool.exists());
 }
 
+#[test]
+fn pool_of_a_cluster_grows_at_a_start() {
+    let up = Up::start_with(Place::new(), free_ports(3), free_ports(1), &["--size", "256mb"]);
+    up.put_all("value");
+    let place = up.end();
+    let (port, etcd) = (free_ports(3), free_ports(1));
+    let up = Up::start_with(place, port, etcd, &["--size", "640mb"]);
+    up.has_all("value");
+    let size = |up: &Up| up.redis(port, &["config", "get", "size"]).replace('\r', "");
+    up.in_time("the size", || (size(&up) == format!("size\n{}", 640 << 20)).then_some(()));
+    let memory = up.redis(port, &["info", "memory"]);
+    assert!(memory.contains(&format!("maxmemory:{}", 640 << 20)), "{memory}");
+    let told = fs::read_to_string(up.place.path("cluster/logs/memory")).unwrap();
+    assert!(
+        told.contains(&format!("the pool has grown from {} to {} bytes", 256 << 20, 640 << 20)),
+        "{told}"
+    );
+    let place = up.end();
+    assert_eq!(fs::metadata(place.path("cluster/pool")).unwrap().len(), 640 << 20);
+    drop(place);
+}
+
 /// No memory node writes its entry without a lease: this one does not wait for its end.
 #[test]
 fn memory_node_starts_beside_an_entry_written_by_hand() {

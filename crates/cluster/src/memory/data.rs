@@ -189,6 +189,21 @@ impl Data {
         Ok(Self { pool, engine, store, keys, counting, clearing, refused })
     }
 
+    /// Grows the pool to so many bytes, if it has fewer. If that cannot be, it is still what it was:
+    /// the log says why.
+    pub(crate) fn grow(&self, bytes: u64) {
+        let before = self.pool.size();
+        if bytes <= before {
+            return;
+        }
+        match self.pool.grow(bytes) {
+            Ok(size) => log::info!("the pool has grown from {before} to {size} bytes"),
+            Err(error) => log::error!(
+                "the pool keeps its {before} bytes, and does not grow to {bytes}: {error}. What it has is served"
+            ),
+        }
+    }
+
     /// The pool's unique number.
     pub(crate) fn id(&self) -> u128 {
         self.pool.uuid()

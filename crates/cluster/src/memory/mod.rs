@@ -12,7 +12,8 @@
 //! - `logs`, `merge`, `data`: what is merged, how, and into what.
 //! - `pins`: what keeps memory for one-sided readers. `requests`: reads on their behalf.
 //!
-//! The pool is a file of shared memory, and has a fixed size: serving nodes read all of it. Entries
+//! The pool is a file of shared memory. It grows at a start only: serving nodes read all of it, as
+//! it was when their sessions began. Entries
 //! survive the death of any process, not that of the machine.
 
 mod age;
@@ -55,7 +56,7 @@ const REQUEST_THREADS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A pool of fewer bytes has [`SMALL_SEGMENT_BYTES`] in a segment.
-const SMALL_POOL: u64 = 1 << 30;
+const SMALL_POOL: u64 = 4 << 30;
 /// Bytes of a segment of a small pool: room for the longest entry.
 const SMALL_SEGMENT_BYTES: u64 = ENTRY_MAX as u64 + (128 << 10);
 
@@ -103,6 +104,8 @@ pub struct Options {
     pub drift_ppm: u32,
     /// Threads that merge.
     pub merge_threads: usize,
+    /// Whether a pool of fewer than `pool_bytes` grows to them.
+    pub grows: bool,
 }
 
 impl Options {
@@ -122,6 +125,7 @@ impl Options {
             lease: Duration::from_secs(1),
             drift_ppm: 1000,
             merge_threads: 2,
+            grows: false,
         }
     }
 
@@ -194,6 +198,9 @@ where
         options.check()?;
         age::count_open(&log_path(&options.pool))?;
         let data = Data::open(&options.pool, options.pool_bytes, options.expected_keys)?;
+        if options.grows {
+            data.grow(options.pool_bytes);
+        }
         let area = Arc::new(open_area(&options, &data)?);
         let ledger = AreaLedger(area.clone());
         ledger.check()?;

@@ -2,7 +2,7 @@
 
 use super::client::{Client, FAR, SEGMENT, directory, link, options, start};
 use std::time::Instant;
-use terrace_cluster::memory::Options;
+use terrace_cluster::memory::{Options, kept_bytes, segment_bytes};
 use terrace_cluster::message::{ToMemory, ToServing, WIRE};
 use terrace_cluster::slot::SlotRange;
 
@@ -102,6 +102,75 @@ fn full_pool_takes_removals_and_then_puts() {
     assert!(client.try_put(b"key", &value));
     client.settle();
     assert_eq!(client.value(b"key").unwrap(), value);
+}
+
+/// Puts keys until the pool is full, from this number on; returns the number behind the last.
+fn fill(client: &mut Client, from: u64, value: &[u8], together: u64) -> u64 {
+    let mut keys = from;
+    while !client.is_full {
+        for _ in 0..together {
+            if !client.try_put(&keys.to_le_bytes(), value) {
+                break;
+            }
+            keys += 1;
+        }
+        client.settle();
+    }
+    keys
+}
+
+/// The rest of the pool is kept for what the logs may have: the more logs, the more of it.
+#[test]
+fn keys_take_nine_tenths_of_what_logs_leave() {
+    for mib in [64_u64, 256] {
+        let pool_bytes = mib << 20;
+        let directory = directory();
+        let segment_bytes = segment_bytes(pool_bytes);
+        let node = start(Options { pool_bytes, segment_bytes, ..options(directory.path()) });
+        let mut client = Client::with_all(node.address(), "one");
+        client.wait_for_segments(2);
+        let value = [7; 1000];
+        let taken = 1008 * fill(&mut client, 0, &value, 1000);
+        let left = pool_bytes - kept_bytes(pool_bytes, 1);
+        assert!(taken * 10 >= left * 9, "{taken} bytes of {left} in {mib} MiB");
+    }
+}
+
+#[test]
+fn full_pool_grows_at_a_start_that_asks_for_it() {
+    let directory = directory();
+    let begin = |pool_bytes, grows| start(Options { pool_bytes, grows, ..options(directory.path()) });
+    let size = || std::fs::metadata(directory.path().join("pool")).unwrap().len();
+    let (small, large) = (64 << 20, 128 << 20);
+    let node = begin(small, true);
+    let value = vec![7; 200_000];
+    let mut client = Client::with_all(node.address(), "one");
+    client.wait_for_segments(2);
+    let before = fill(&mut client, 0, &value, 1);
+    drop(client);
+    node.stop().unwrap();
+    begin(large, false).stop().unwrap();
+    assert_eq!(size(), small);
+    let node = begin(large, true);
+    assert_eq!(size(), large);
+    let mut client = Client::with_all(node.address(), "one");
+    let told = client.wait(|message| matches!(message, ToServing::Space(_)));
+    let ToServing::Space(space) = told else { unreachable!() };
+    assert!(space.size == large && space.room > 60 << 20, "{space:?}");
+    client.wait_for_segments(2);
+    assert!(!client.is_full);
+    let keys = fill(&mut client, before, &value, 1);
+    assert!(keys - before > 250, "{before} keys, then {keys}");
+    for key in 0..keys {
+        assert_eq!(client.value(&key.to_le_bytes()).as_ref(), Some(&value), "{key}");
+    }
+    drop(client);
+    drop(node);
+    // It never shrinks.
+    let node = begin(small, true);
+    assert_eq!(size(), large);
+    let mut client = Client::with_all(node.address(), "one");
+    assert_eq!(client.count(), keys);
 }
 
 #[test]
