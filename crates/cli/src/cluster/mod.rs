@@ -1,6 +1,7 @@
 //! `cluster`: runs a cluster on this machine, shows a cluster, and changes it.
 
 mod asking;
+mod backup;
 mod change;
 mod status;
 mod supervisor;
@@ -13,6 +14,7 @@ use terrace_cluster::{directory::State, map::Node};
 use terrace_fabric::Ports;
 
 use crate::{
+    args::DumpFormat,
     failure::{Failure, Outcome},
     node::{Place, parse_cache, parse_lease},
 };
@@ -29,6 +31,8 @@ pub(crate) enum ClusterCommand {
     Drain(DrainOptions),
     /// Give a drained node slots again
     Undrain(NodeOption),
+    /// Copy all keys of a running cluster to a file, for `terrace load`
+    Backup(BackupOptions),
     /// Run a program that ends when its parent does
     #[command(hide = true)]
     Child(ChildOptions),
@@ -117,6 +121,27 @@ pub(crate) struct DrainOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The nodes are read as clients read them. Each key that exists throughout is in the copy, with its value and expiry of
+one instant; different keys are of different instants. Slots that move meanwhile, or whose node dies, are read again.
+
+Only exit code 0 means that the copy is complete: the last line on standard error gives the number of keys. The file gets
+its name when it has the keys of all slots.")]
+pub(crate) struct BackupOptions {
+    /// The file to write, which must not exist
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The format to write
+    #[arg(long, default_value = "jsonl")]
+    pub(crate) format: DumpFormat,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// File whose first line is the password that clients must give
+    #[arg(long, value_name = "PATH")]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ChildOptions {
     /// The parent's process
     #[arg(long)]
@@ -133,6 +158,7 @@ pub(crate) fn run(command: ClusterCommand) -> Outcome {
         ClusterCommand::Move(options) => change::move_slots(&options),
         ClusterCommand::Drain(options) => change::drain(&options),
         ClusterCommand::Undrain(options) => change::undrain(&options),
+        ClusterCommand::Backup(options) => backup::run(&options),
         ClusterCommand::Child(options) => Err(supervisor::become_child(&options)),
     }
 }

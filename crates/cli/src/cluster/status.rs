@@ -20,17 +20,23 @@ use crate::{
 
 pub(super) fn run(options: &StatusOptions) -> Outcome {
     let state = options.place.directory()?.read().map_err(Failure::new)?;
-    if state.id.is_none() && state.members.is_empty() {
-        let Place { etcd, cluster, .. } = &options.place;
-        let none = format!("there is no cluster {cluster} in etcd at {etcd}");
-        return Err(Failure::new(none).hint("name another with --cluster, or start one: terrace cluster up"));
-    }
+    require_cluster(&options.place, &state)?;
     let text = match options.json {
         true => format!("{}\n", as_json(&options.place, &state)),
         false => as_text(&options.place, &state),
     };
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a directory that knows of no cluster.
+pub(super) fn require_cluster(place: &Place, state: &State) -> Result<(), Failure> {
+    if state.id.is_some() || !state.members.is_empty() {
+        return Ok(());
+    }
+    let Place { etcd, cluster, .. } = place;
+    let none = format!("there is no cluster {cluster} in etcd at {etcd}");
+    Err(Failure::new(none).hint("name another with --cluster, or start one: terrace cluster up"))
 }
 
 fn as_json(place: &Place, state: &State) -> Value {

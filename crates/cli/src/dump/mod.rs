@@ -20,7 +20,7 @@ use crate::{
     target::Target,
     text::counted,
 };
-use seen::Seen;
+pub(crate) use seen::Seen;
 
 /// Size of the write buffer in bytes.
 const BUFFER: usize = 1 << 20;
@@ -42,19 +42,28 @@ pub(crate) fn run(options: &DumpOptions) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Dumps to a new file that appears under its name only when it is complete and durable.
+/// Dumps to a new file.
 fn to_file<F: Files>(
     target: &mut Target,
     what: (DumpFormat, &[u8]),
     files: &F,
     path: &Path,
 ) -> Result<u64, Failure> {
+    to_new_file(files, path, |out| write_all(target, what, out))
+}
+
+/// Writes a new file that appears under its name only when it is complete and durable.
+pub(crate) fn to_new_file<F: Files, T>(
+    files: &F,
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let cannot = |error: io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
     let unique = u64::from(std::process::id()) << 40 ^ clock::now_ms();
     let new = Unpublished::new(files, path, unique).map_err(cannot)?;
-    let records = write_all(target, what, Named { out: new.appender(), path })?;
+    let written = write(&mut Named { out: new.appender(), path })?;
     new.publish().map_err(cannot)?;
-    Ok(records)
+    Ok(written)
 }
 
 /// Adds the path to the text of write errors.
@@ -116,24 +125,30 @@ fn write_database(
                 return Ok(true);
             }
             line.clear();
-            match format {
-                DumpFormat::Jsonl => {
-                    line.extend_from_slice(record::to_json(database, key, found).as_bytes());
-                    line.push(b'\n');
-                }
-                DumpFormat::Resp => command(&mut line, key, found),
-            }
+            push_record(&mut line, (format, database), key, found);
             out.write_all(&line)?;
             *records += 1;
             Ok(true)
         },
     )?;
-    if seen.is_some_and(|seen| seen.is_full()) {
-        say(
-            "warning: too many keys to detect duplicates: a key that moved during the dump may be in it twice; load keeps the later one",
-        );
-    }
+    seen.iter().for_each(Seen::warn);
     Ok(())
+}
+
+/// Appends a record of a database.
+pub(crate) fn push_record(
+    line: &mut Vec<u8>,
+    (format, database): (DumpFormat, u8),
+    key: &[u8],
+    found: Found<'_>,
+) {
+    match format {
+        DumpFormat::Jsonl => {
+            line.extend_from_slice(record::to_json(database, key, found).as_bytes());
+            line.push(b'\n');
+        }
+        DumpFormat::Resp => command(line, key, found),
+    }
 }
 
 /// Appends `SET key value [PXAT ms]`.

@@ -31,7 +31,7 @@ enum Stream {
 }
 
 impl Connection {
-    pub(super) fn open(place: &Place) -> io::Result<Connection> {
+    pub(crate) fn open(place: &Place) -> io::Result<Connection> {
         let stream = match place {
             Place::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
             Place::Tcp(address) => {
@@ -44,7 +44,7 @@ impl Connection {
     }
 
     /// Sets whether a read from a silent server times out.
-    pub(super) fn set_timeout(&self, has_timeout: bool) -> io::Result<()> {
+    pub(crate) fn set_timeout(&self, has_timeout: bool) -> io::Result<()> {
         let timeout = has_timeout.then_some(TIMEOUT);
         match &self.stream {
             Stream::Unix(stream) => stream.set_read_timeout(timeout),
@@ -54,23 +54,23 @@ impl Connection {
 
     /// Queues a command for [`Connection::send`]. Its encoding is an array of strings, as in
     /// replies.
-    pub(super) fn queue(&mut self, words: &[&[u8]]) {
+    pub(crate) fn queue(&mut self, words: &[&[u8]]) {
         let mut command = Reply::new(&mut self.output, false);
         command.array(words.len());
         words.iter().for_each(|word| command.bulk(word));
     }
 
     /// Number of queued bytes.
-    pub(super) fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.output.len()
     }
 
-    pub(super) fn send(&mut self) -> io::Result<()> {
+    pub(crate) fn send(&mut self) -> io::Result<()> {
         let output = std::mem::take(&mut self.output);
         self.send_raw(&output)
     }
 
-    pub(super) fn send_raw(&mut self, commands: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_raw(&mut self, commands: &[u8]) -> io::Result<()> {
         match &mut self.stream {
             Stream::Unix(stream) => stream.write_all(commands),
             Stream::Tcp(stream) => stream.write_all(commands),
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// The next reply.
-    pub(super) fn answer(&mut self) -> io::Result<Answer<'_>> {
+    pub(crate) fn answer(&mut self) -> io::Result<Answer<'_>> {
         let mut begin = self.taken;
         loop {
             // Parsed again below: the borrow checker does not accept a return of the answer here.

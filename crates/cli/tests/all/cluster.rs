@@ -1,8 +1,9 @@
 //! `cluster` and `node`: a cluster of real processes on this machine.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, Permissions},
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt, net::UnixDatagram},
     path::{Path, PathBuf},
@@ -14,6 +15,7 @@ use std::{
 
 use serde_json::Value;
 use terrace_cluster::directory::parse_ranges;
+use terrace_protocol::slot;
 use terrace_testkit::free_ports;
 
 use crate::common::{Place, Run, free_port, metrics, program, run, without_settings};
@@ -548,6 +550,12 @@ fn cluster_with_a_password_shows_metrics_and_drains() {
     assert!(!memory.contains("used_memory:0\n"), "{memory}");
 
     up.cluster(&["drain", &node, "--wait"]).fails(1, "NOAUTH").fails(1, "give --password-file");
+    let copy = up.place.path("copy").to_str().unwrap().to_owned();
+    let refused = up.cluster(&["backup", &copy]).fails(1, "NOAUTH");
+    assert!(refused.err.contains("with --password-file FILE"), "{}", refused.err);
+    assert!(!Path::new(&copy).exists());
+    let copied = up.cluster(&["backup", &copy, "--format", "resp", "--password-file", &file]).ok();
+    assert!(copied.err.contains("copied 0 keys of all 16384 slots to "), "{}", copied.err);
     let drained = up.cluster(&["drain", &node, "--wait", "--password-file", &file]).ok();
     assert!(drained.text().contains(" slots have gone to the others"), "{}", drained.text());
     assert!(ask(&["info", "cluster"]).contains("cluster_slots_served:0\n"));
@@ -706,6 +714,110 @@ fn memory_node_starts_beside_an_entry_written_by_hand() {
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(is_ready && child.wait().unwrap().success(), "{said}");
     assert!(said.contains("its key has no lease"), "{said}");
+    up.end();
+}
+
+/// Sends commands for keys to the nodes that serve them, and returns how many answer OK.
+fn put_many(up: &Up, keys: impl Iterator<Item = String>, words: impl Fn(&str) -> Vec<String>) -> usize {
+    let status = up.wait(is_whole);
+    let owner = |slot: u16| {
+        let has = |node: &&Value| {
+            let ranges = parse_ranges(node["ranges"].as_str().unwrap()).unwrap();
+            ranges.iter().any(|range| range.first <= slot && slot <= range.last)
+        };
+        nodes(&status).iter().find(has).unwrap()["address"].as_str().unwrap().to_owned()
+    };
+    let owners: Vec<String> = (0..16_384).map(owner).collect();
+    let mut commands = BTreeMap::<&str, (String, usize)>::new();
+    for key in keys {
+        let words = words(&key);
+        let (text, count) = commands.entry(&owners[usize::from(slot(key.as_bytes()))]).or_default();
+        *count += 1;
+        text.push_str(&format!("*{}\r\n", words.len()));
+        words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+    }
+    let send = |(address, (text, count)): (&&str, &(String, usize))| {
+        let mut stream = TcpStream::connect(*address).unwrap();
+        let mut replies = stream.try_clone().unwrap();
+        let count = *count;
+        #[allow(clippy::disallowed_methods, reason = "replies are read while commands are sent")]
+        let reader = thread::spawn(move || {
+            let mut reply = vec![0; 5 * count];
+            replies.read_exact(&mut reply).map(|()| reply)
+        });
+        stream.write_all(text.as_bytes()).unwrap();
+        let replies = reader.join().unwrap().unwrap();
+        replies.chunks(5).filter(|reply| *reply == b"+OK\r\n").count()
+    };
+    commands.iter().map(send).sum()
+}
+
+/// Slots move, and a node dies, while the copy is made and keys are written.
+#[test]
+fn backup_of_a_cluster_under_writes_has_every_key() {
+    const KEYS: usize = 20_000;
+    const EXPIRES: u64 = 4_000_000_000_000;
+    let up = Up::start(Place::new());
+    let with_expiry = |key: &str| key.ends_with('7');
+    let put = |key: &str| {
+        let mut words = vec!["SET".to_owned(), key.to_owned(), format!("value of {key}")];
+        if with_expiry(key) {
+            words.extend(["PXAT".to_owned(), EXPIRES.to_string()]);
+        }
+        words
+    };
+    assert_eq!(put_many(&up, (0..KEYS).map(|nth| format!("still{nth}")), put), KEYS);
+    let file = up.place.path("copy.jsonl");
+    let (dies, first) = (up.process(&(up.port + 1).to_string()), up.port);
+    let mut hot = 0_u64;
+    #[allow(clippy::disallowed_methods, reason = "all of it at one time")]
+    thread::scope(|scope| {
+        let etcd = &up.etcd;
+        let run = move |words: &[&str]| run(["cluster"].iter().chain(words).chain(&["--etcd", etcd]), b"");
+        let to = file.to_str().unwrap();
+        let copies = scope.spawn(move || run(&["backup", to]).ok());
+        let moves = scope.spawn(move || {
+            for (slots, node) in [("0-2000", 1), ("0-2000", 2), ("9000-9500", 0)] {
+                run(&["move", slots, &format!("127.0.0.1:{}", first + node)]).ok();
+            }
+            signal("-KILL", dies);
+        });
+        while !(copies.is_finished() && moves.is_finished()) {
+            hot += 1;
+            for nth in 0..5 {
+                assert_eq!(up.redis(first, &["set", &format!("hot{nth}"), &hot.to_string()]), "OK");
+            }
+        }
+        let copied = copies.join().unwrap();
+        assert!(copied.err.contains(" of all 16384 slots to "), "{}", copied.err);
+        moves.join().unwrap();
+    });
+    up.hears("was killed by signal 9");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut copied: BTreeMap<String, Value> = BTreeMap::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let before = copied.insert(line["key"].as_str().unwrap().into(), line.clone());
+        assert_eq!(before, None, "{line} is there twice");
+    }
+    for key in (0..KEYS).map(|nth| format!("still{nth}")) {
+        let found = copied.remove(&key).unwrap_or_else(|| panic!("{key} is missing"));
+        assert_eq!(found["value"], format!("value of {key}"));
+        let expiry = if with_expiry(&key) { EXPIRES.into() } else { Value::Null };
+        assert_eq!(found["expires_at_ms"], expiry, "{key}");
+    }
+    // Keys that were written meanwhile have what was acknowledged at some time.
+    for (key, line) in copied {
+        let value: u64 = line["value"].as_str().unwrap().parse().unwrap();
+        assert!(key.starts_with("hot") && (1..=hot).contains(&value), "{line}");
+    }
+    // A pool gets all of it, and becomes a cluster's by --adopt.
+    let pool = up.place.path("restored");
+    let on_pool = |words: &[&str]| run([words, &["--pool", pool.to_str().unwrap()]].concat(), b"");
+    on_pool(&["load", file.to_str().unwrap(), "--size", "256mb"]).ok();
+    assert_eq!(on_pool(&["get", "still1"]).ok().text().trim(), "value of still1");
+    up.cluster(&["backup", file.to_str().unwrap()]).fails(1, "cannot write");
+    up.in_time("the node that was killed", || is_whole(&up.status()).then_some(()));
     up.end();
 }
 

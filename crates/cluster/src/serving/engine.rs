@@ -102,17 +102,19 @@ impl Serving {
         Ok(if next == 0 || removed == 0 { Rest::Idle } else { Rest::More })
     }
 
-    fn each_live(&self, items: Vec<Item>, each: &mut dyn FnMut(&[u8], Entry<'_>)) {
+    fn each_live(&self, items: Vec<Item>, each: &mut dyn FnMut(&[u8], Entry<'_>)) -> Result<(), ReadError> {
         let node = &self.node;
         for Item { key, value, expires_at } in items {
             let at = Key::new(&key);
-            let is_here = node.begin(at.slot).is_ok_and(|view| view.confirm().is_ok());
+            let is_here = node.begin(at.slot).is_ok_and(|view| view.confirm_slots().is_ok());
             if is_here && expires_at.is_none_or(|at| at > node.settings.clock.now_ms()) {
                 // No version of what is in the memory is known here: none that a commit expects.
                 let token = Token::unwritten();
                 each(&key, Entry { value: &value, expires_at, token });
             }
         }
+        // Without a lease the page fails as a whole: to leave out its keys would pass them over.
+        node.confirm_lease()
     }
 }
 
@@ -248,7 +250,7 @@ impl Engine for Serving {
         let from = cursor.number().ok_or(ReadError::InvalidCursor)?;
         let at_least = u32::try_from(at_least).unwrap_or(u32::MAX);
         let (items, next) = self.page(from, at_least, true)?;
-        self.each_live(items, each);
+        self.each_live(items, each)?;
         match next {
             0 => Ok(Cursor::END),
             next => Cursor::from_number(next).ok_or(ReadError::InvalidCursor),
@@ -264,7 +266,7 @@ impl Engine for Serving {
             loop {
                 let (items, next) = self.page(cursor, 16, false)?;
                 let mut keys = Vec::new();
-                self.each_live(items, &mut |key, _| keys.push(key.to_vec()));
+                self.each_live(items, &mut |key, _| keys.push(key.to_vec()))?;
                 if !keys.is_empty() {
                     let nth = (draw >> 32) as usize % keys.len();
                     return Ok(Some(keys.swap_remove(nth)));

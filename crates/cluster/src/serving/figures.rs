@@ -54,6 +54,11 @@ impl Node {
             now("lease_left_milliseconds", "Until when answers may leave without another renewal", lease_ms),
             now("slots_served", "Slots that this node serves", count(Slot::Served)),
             now("slots_held", "Slots that are on their way to other nodes", count(Slot::Held)),
+            total(
+                "slot_arrivals",
+                "Times that a slot has come to be served by this node",
+                self.slots.arrivals(),
+            ),
             now("unmerged_keys", "Keys with writes that the memory node has not merged", figures.unmerged),
             now("cache_bytes", "Keys and values that are kept here to be read again", figures.cache_bytes),
             now("room_bytes", "Bytes of the memory node's pool that keys may still take", self.space().room),
