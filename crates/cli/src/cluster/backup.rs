@@ -1,8 +1,8 @@
 //! `cluster backup`: all keys of a running cluster, as `dump` writes them.
 //!
-//! The nodes are read one after the other. What a node tells counts for the slots that it has served
-//! all the while: those that were its own before and after, if no slot has come to it in between.
-//! Slots that nothing counted for are read again, from the nodes that have them then.
+//! The nodes are read one after the other. What a node tells counts for the slots that it has
+//! served all the while: those that were its own before and after, if no slot has come to it in
+//! between. The others are read again, from the nodes that have them then.
 
 use std::{
     collections::BTreeSet,

@@ -418,7 +418,6 @@ fn memory_options(options: &NodeOptions, config: &Config, secret: Secret) -> mem
     memory::Options {
         pool_bytes,
         grows: options.settings.is_given(Key::Size),
-        segment_bytes: memory::segment_bytes(pool_bytes),
         adopt: given.adopt,
         log_segments: given.log_segments.into(),
         lease: given.lease,

@@ -534,6 +534,10 @@ fn cluster_with_a_password_shows_metrics_and_drains() {
         // The memory node's pool.
         let page = metrics(metrics_port + nth);
         assert!(page.contains("terrace_cluster_room_bytes"), "{page}");
+        let size = format!("terrace_pool_bytes {}", 512 << 20);
+        for line in [&size, "terrace_pool_info{path=\"\"} 1"] {
+            assert!(page.lines().any(|found| found == line), "{line}: {page}");
+        }
     }
     let node = format!("127.0.0.1:{port}");
     let ask = |words: &[&str]| {

@@ -158,12 +158,38 @@ fn make(
     Ok(())
 }
 
+/// Grows a pool to so many bytes, if it has fewer. If that cannot be, it stays what it was, and the
+/// log says why.
+fn grow(pool: &Pool<Shm>, bytes: u64) {
+    let before = pool.size();
+    if bytes <= before {
+        return;
+    }
+    match pool.grow(bytes) {
+        Ok(size) => log::info!("the pool has grown from {before} to {size} bytes"),
+        Err(error) => log::error!(
+            "the pool keeps its {before} bytes, and does not grow to {bytes}: {error}. What it has is served"
+        ),
+    }
+}
+
 impl Data {
-    /// Opens or creates the pool.
-    pub(crate) fn open(path: &Path, size: u64, expected_keys: u64) -> Result<Self, MemoryError> {
+    /// Opens or creates the pool. One that is smaller grows, if it is to.
+    pub(crate) fn open(
+        path: &Path,
+        (size, grows): (u64, bool),
+        expected_keys: u64,
+    ) -> Result<Self, MemoryError> {
         let failed = |what: String| MemoryError::Pool { pool: path.into(), what };
-        let options = PoolOptions::at(path).size(size);
+        let mut options = PoolOptions::at(path).size(size);
+        if grows {
+            // It has addresses to grow to that size, whatever it has now.
+            options = options.max_size(size);
+        }
         let pool = options.open_or_create::<Shm>().map_err(|error| failed(error.to_string()))?;
+        if grows {
+            grow(&pool, size);
+        }
         let wanted = Clht::<Shm, direct::Kind>::NAME;
         if let Some(other) = direct::index_in(&pool).filter(|name| name != wanted) {
             return Err(failed(format!("its index is {other}, and only {wanted} can be read one-sided")));
@@ -187,21 +213,6 @@ impl Data {
         let counting = Counting { seed, is_done: AtomicBool::new(false), frontier, waiting, has_skipped };
         let (clearing, refused) = Default::default();
         Ok(Self { pool, engine, store, keys, counting, clearing, refused })
-    }
-
-    /// Grows the pool to so many bytes, if it has fewer. If that cannot be, it is still what it was:
-    /// the log says why.
-    pub(crate) fn grow(&self, bytes: u64) {
-        let before = self.pool.size();
-        if bytes <= before {
-            return;
-        }
-        match self.pool.grow(bytes) {
-            Ok(size) => log::info!("the pool has grown from {before} to {size} bytes"),
-            Err(error) => log::error!(
-                "the pool keeps its {before} bytes, and does not grow to {bytes}: {error}. What it has is served"
-            ),
-        }
     }
 
     /// The pool's unique number.
@@ -509,7 +520,7 @@ mod tests {
     #[test]
     fn slots_of_two_entries_are_cleared_in_one_walk() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        let data = Data::open(&directory.path().join("pool"), (64 << 20, false), 0).unwrap();
         data.count_keys(&|| false);
         let keys: Vec<Vec<u8>> = (0..100_000_u32).map(|number| number.to_le_bytes().to_vec()).collect();
         for key in &keys {
@@ -540,7 +551,7 @@ mod tests {
     #[test]
     fn clear_that_comes_in_the_middle_of_a_walk_ends() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        let data = Data::open(&directory.path().join("pool"), (64 << 20, false), 0).unwrap();
         data.count_keys(&|| false);
         for number in 0..6000_u32 {
             data.apply_one(&Change::Put { key: &number.to_le_bytes(), value: b"", expires_at: None })
@@ -563,7 +574,7 @@ mod tests {
     #[test]
     fn put_over_a_record_that_was_damaged_later_counts_once() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        let data = Data::open(&directory.path().join("pool"), (64 << 20, false), 0).unwrap();
         data.count_keys(&|| false);
         let put = Change::Put { key: b"key", value: &[0xd7; 64], expires_at: None };
         data.apply_one(&put).unwrap();
@@ -610,7 +621,7 @@ mod tests {
     #[test]
     fn change_that_waited_for_the_last_step_is_counted() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let data = Data::open(&directory.path().join("pool"), 64 << 20, 0).unwrap();
+        let data = Data::open(&directory.path().join("pool"), (64 << 20, false), 0).unwrap();
         data.count_keys(&|| false);
         data.counting.is_done.store(false, Relaxed);
         for number in 0..100_u32 {

@@ -61,7 +61,7 @@ const SMALL_POOL: u64 = 4 << 30;
 const SMALL_SEGMENT_BYTES: u64 = ENTRY_MAX as u64 + (128 << 10);
 
 /// Bytes of a segment that suit a pool of this size. For each that is granted, the pool keeps room.
-pub fn segment_bytes(pool_bytes: u64) -> u64 {
+fn segment_bytes(pool_bytes: u64) -> u64 {
     if pool_bytes < SMALL_POOL { SMALL_SEGMENT_BYTES } else { SEGMENT_BYTES }
 }
 
@@ -90,7 +90,7 @@ pub struct Options {
     pub was_used: bool,
     /// Segments of a log area that is created.
     pub log_segments: u64,
-    /// Bytes of each.
+    /// Bytes of each; 0: as suits the pool.
     pub segment_bytes: u64,
     /// Where serving nodes connect to; port 0 for any.
     pub listen: SocketAddr,
@@ -118,7 +118,7 @@ impl Options {
             adopt: false,
             was_used: false,
             log_segments: 64,
-            segment_bytes: SEGMENT_BYTES,
+            segment_bytes: 0,
             listen,
             secret,
             provider: provider.into(),
@@ -197,10 +197,8 @@ where
     pub fn start(fabric: F, options: Options, on_sessions: OnSessions) -> Result<Self, MemoryError> {
         options.check()?;
         age::count_open(&log_path(&options.pool))?;
-        let data = Data::open(&options.pool, options.pool_bytes, options.expected_keys)?;
-        if options.grows {
-            data.grow(options.pool_bytes);
-        }
+        let (pool_bytes, grows) = (options.pool_bytes, options.grows);
+        let data = Data::open(&options.pool, (pool_bytes, grows), options.expected_keys)?;
         let area = Arc::new(open_area(&options, &data)?);
         let ledger = AreaLedger(area.clone());
         ledger.check()?;
@@ -326,5 +324,9 @@ fn open_area(options: &Options, data: &Data) -> Result<Area, MemoryError> {
     if (was_used || !data.is_new()) && !options.adopt {
         return Err(MemoryError::Missing { pool: options.pool.clone(), log: path });
     }
-    Area::create(&path, data.id(), options.log_segments, options.segment_bytes)
+    let bytes = match options.segment_bytes {
+        0 => segment_bytes(data.pool().size()),
+        bytes => bytes,
+    };
+    Area::create(&path, data.id(), options.log_segments, bytes)
 }

@@ -728,7 +728,7 @@ where
             format!(
                 "the pool {} has no room for the {shards} logs of the node {node}: of its {}, {} would be kept free for \
                  the logs of all nodes, now {}, and a tenth is for keys at least. Stop another node first, start the \
-                 nodes with fewer --shards, or make a new pool of {} or more",
+                 nodes with fewer --shards, or give the pool {} or more, by --size of the memory node",
                 self.options.pool.display(),
                 Bytes(size),
                 Bytes(all),

@@ -89,7 +89,7 @@ impl Libfabric {
     fn port(&self, info: &Arc<Info>) -> Result<Port, Error> {
         let Some(ports) = self.ports else { return Port::open(info) };
         for _ in 0..ports.count() {
-            // ORDER: Relaxed: whoever tries a port hears from the system whether it is free.
+            // ORDER: Relaxed: the system tells whether a port is free.
             let nth = self.tried.fetch_add(1, Relaxed);
             match Port::open(&Arc::new(info.at_port(ports.nth(nth))?)) {
                 Err(Error::PortTaken { .. }) => {}

@@ -203,8 +203,13 @@ impl Source {
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
         let stats = self.shared.store.stats();
         let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
-        let place = if self.shared.store.is_on_disk() { Key::Dir } else { Key::Pool };
-        page.info("pool", "The store that is served", &[("path", self.shared.config.text(place))])?;
+        let place = match self.shared.routing {
+            // The memory node has the pool.
+            Some(_) => String::new(),
+            None if self.shared.store.is_on_disk() => self.shared.config.text(Key::Dir),
+            None => self.shared.config.text(Key::Pool),
+        };
+        page.info("pool", "The store that is served", &[("path", place)])?;
         let shared = self.shared.config.is_on(Key::Shared);
         page.gauge("pool_shared", "Whether other processes may have the pool open too", u64::from(shared))?;
         page.gauge("records", "Keys, including expired ones that are not removed yet", stats.records)?;

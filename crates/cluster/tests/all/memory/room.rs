@@ -2,9 +2,11 @@
 
 use super::client::{Client, FAR, SEGMENT, directory, link, options, start};
 use std::time::Instant;
-use terrace_cluster::memory::{Options, kept_bytes, segment_bytes};
+use terrace_cluster::memory::{Options, kept_bytes};
 use terrace_cluster::message::{ToMemory, ToServing, WIRE};
 use terrace_cluster::slot::SlotRange;
+use terrace_medium::Shm;
+use terrace_pool::PoolOptions;
 
 #[test]
 fn writer_waits_while_two_segments_are_unmerged() {
@@ -125,8 +127,7 @@ fn keys_take_nine_tenths_of_what_logs_leave() {
     for mib in [64_u64, 256] {
         let pool_bytes = mib << 20;
         let directory = directory();
-        let segment_bytes = segment_bytes(pool_bytes);
-        let node = start(Options { pool_bytes, segment_bytes, ..options(directory.path()) });
+        let node = start(Options { pool_bytes, segment_bytes: 0, ..options(directory.path()) });
         let mut client = Client::with_all(node.address(), "one");
         client.wait_for_segments(2);
         let value = [7; 1000];
@@ -134,6 +135,25 @@ fn keys_take_nine_tenths_of_what_logs_leave() {
         let left = pool_bytes - kept_bytes(pool_bytes, 1);
         assert!(taken * 10 >= left * 9, "{taken} bytes of {left} in {mib} MiB");
     }
+}
+
+/// Whatever size is asked for: that of a pool that is there counts.
+#[test]
+fn segments_suit_the_pool_that_is_there() {
+    let directory = directory();
+    let path = directory.path().join("pool");
+    let made = PoolOptions::at(&path).size(64 << 20).create::<Shm>().unwrap();
+    made.close().unwrap();
+    let options = Options { pool_bytes: 8 << 30, segment_bytes: 0, ..options(directory.path()) };
+    let node = start(options);
+    let mut client = Client::with_all(node.address(), "one");
+    let segment = client.wait(|message| matches!(message, ToServing::Segment { .. }));
+    let ToServing::Segment { bytes, .. } = segment else { unreachable!() };
+    assert_eq!(bytes, (4 << 20) + (128 << 10));
+    client.put(b"key", b"value");
+    client.settle();
+    assert_eq!(client.value(b"key").unwrap(), b"value");
+    assert_eq!(std::fs::metadata(path).unwrap().len(), 64 << 20);
 }
 
 #[test]

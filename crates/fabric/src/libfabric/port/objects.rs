@@ -78,7 +78,7 @@ impl Info {
 
     /// The same, to listen on this port.
     pub(in crate::libfabric) fn at_port(&self, port: u16) -> Result<Self, Error> {
-        // SAFETY: the library is open, and the info alive. The call copies it, and sets the pointer.
+        // SAFETY: the library is open, the info alive. The call copies it, and sets the pointer.
         let raw = made(|info| unsafe { terrace_fi_at_port(self.raw(), port, info) });
         let raw = raw.map_err(|code| failed("choose a port", code, self.advice()))?;
         Ok(Self { raw, provider: self.provider.clone(), host: self.host.clone() })
