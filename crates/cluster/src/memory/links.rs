@@ -95,6 +95,7 @@ where
         }
     };
     match why.get() {
+        Some(why) if node.is_told(why) => {}
         Some(why) => log::info!("the link to {} was ended: {why}", sender.peer()),
         None => log::info!("the link to {} has ended: {ended}", sender.peer()),
     }

@@ -408,14 +408,16 @@ where
         match opened {
             Err(why) => {
                 session.lanes = Lanes::None;
-                log::error!("could not open endpoints for session {id}: {why}");
-                control.arbiter.fail(id, &format!("the memory node could not open endpoints: {why}"));
+                let why = format!("the memory node could not open endpoints: {why}");
+                tell_objection(&mut control.objected, &why);
+                control.arbiter.fail(id, &why);
                 if is_over {
                     control.arbiter.closed(id);
                 }
             }
             Ok(Opened { endpoints, access }) => {
                 session.lanes = Lanes::Open(endpoints);
+                control.objected.clear();
                 match is_over {
                     true => self.close(control, id),
                     false => {
@@ -668,10 +670,7 @@ where
                 match self.objection(control, (node, last), shards, lanes) {
                     None => control.arbiter.heard(link, message, now()),
                     Some(why) => {
-                        if control.objected != why {
-                            log::error!("a session is refused: {why}");
-                            control.objected.clone_from(&why);
-                        }
+                        tell_objection(&mut control.objected, &why);
                         if let Some(peer) = control.links.remove(&link) {
                             peer.send(ToServing::Fenced { why });
                             peer.close();
@@ -760,6 +759,11 @@ where
             ToMemory::Get { id, .. } => ToServing::Got { id, found: Err(why.into()) },
             _ => return,
         });
+    }
+
+    /// Whether this is why the last session was refused, which was said.
+    pub(crate) fn is_told(&self, why: &str) -> bool {
+        self.control().objected == why
     }
 
     /// A link has ended.
@@ -926,6 +930,14 @@ where
 /// of the pool's. A node that stops for a part of its lease falls behind, and is healthy.
 fn holds_too_much((waiting, size): (u64, u64), (age, lease): (Duration, Duration), is_full: bool) -> bool {
     waiting > size / WAITING_SHARE && age > if is_full { lease / 2 } else { lease }
+}
+
+/// Says why a session is refused, unless that was said last: its node asks again and again.
+fn tell_objection(last: &mut String, why: &str) {
+    if last != why {
+        log::error!("a session is refused: {why}");
+        why.clone_into(last);
+    }
 }
 
 /// The endpoints of a session, and what its node has to know.
