@@ -7,7 +7,7 @@ use crate::slot::SlotRange;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages, of the entries, and of what is read one-sided.
-pub const WIRE: u32 = 2;
+pub const WIRE: u32 = 3;
 
 /// From a serving node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,8 +157,8 @@ pub enum ToServing {
     Scanned {
         /// The request's.
         id: u64,
-        /// The keys, and where to go on: 0 at the end.
-        page: Result<(Vec<Item>, u64), String>,
+        /// The keys.
+        page: Result<Page, String>,
     },
     /// The answer to [`ToMemory::Count`].
     Counted {
@@ -198,6 +198,17 @@ pub struct Item {
     pub value: Vec<u8>,
     /// Unix milliseconds at which it expires, if it does.
     pub expires_at: Option<u64>,
+}
+
+/// A part of the keys of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// The entries.
+    pub items: Vec<Item>,
+    /// Where to go on: 0 at the end.
+    pub next: u64,
+    /// Damaged records that were left out, of whichever node.
+    pub skipped: u64,
 }
 
 /// How a serving node reaches the memory. Its first lane is for the log, the others read the pool.

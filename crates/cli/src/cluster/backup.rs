@@ -45,23 +45,33 @@ pub(super) fn run(options: &BackupOptions) -> Outcome {
     let directory = options.place.directory()?;
     let state = directory.read().map_err(Failure::new)?;
     require_cluster(&options.place, &state)?;
-    let (keys, damaged) = to_new_file(&SystemFiles, &options.file, |out| {
+    let (keys, damaged, left_out) = to_new_file(&SystemFiles, &options.file, |out| {
         let mut out = BufWriter::with_capacity(1 << 20, out);
         let mut copy = Copy::new(options.format, password.as_deref(), &mut out);
         copy.all(&directory, state)?;
         copy.seen.warn();
-        let done = (copy.keys, copy.damaged);
+        let done = (copy.keys, copy.damaged, copy.left_out);
         out.flush()?;
         Ok(done)
     })?;
     let copied = counted(keys, "key", "keys");
     say(&format!("copied {copied} of all {SLOTS} slots to {}", options.file.display()));
-    let Some((key, why)) = damaged.first() else { return Ok(ExitCode::SUCCESS) };
+    let Some((key, why)) = damaged.first() else { return check_left_out(left_out) };
     Err(Failure::new(format!(
         "{} cannot be read, and the copy lacks them; the first is {}: {why}",
         counted(damaged.len() as u64, "key", "keys"),
         escaped(key)
     )))
+}
+
+/// Fails if records of the pool are damaged, whose keys nobody knows.
+fn check_left_out(records: u64) -> Outcome {
+    if records == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let damaged = counted(records, "record", "records");
+    Err(Failure::new(format!("the memory node's pool has damage, and the copy lacks {damaged}"))
+        .hint("stop the memory node, and look at its pool: terrace check --pool PATH"))
 }
 
 /// Why a node is not read further.
@@ -89,13 +99,15 @@ struct Copy<'o> {
     keys: u64,
     /// Keys that the cluster has and cannot read, and why.
     damaged: BTreeSet<(Vec<u8>, String)>,
+    /// Damaged records that the scan of one node has met, at most: each scan meets all of the pool.
+    left_out: u64,
     line: Vec<u8>,
 }
 
 impl<'o> Copy<'o> {
     fn new(format: DumpFormat, password: Option<&'o str>, out: &'o mut dyn Write) -> Copy<'o> {
-        let (seen, keys, damaged, line) = Default::default();
-        Copy { format, password, out, todo: (0..SLOTS).collect(), seen, keys, damaged, line }
+        let (seen, keys, damaged, left_out, line) = Default::default();
+        Copy { format, password, out, todo: (0..SLOTS).collect(), seen, keys, damaged, left_out, line }
     }
 
     /// Copies all slots.
@@ -149,6 +161,7 @@ impl<'o> Copy<'o> {
         if served.is_empty() {
             return Ok(());
         }
+        let skipped = node.skipped()?;
         let mut cursor = b"0".to_vec();
         loop {
             let (next, mut keys) = node.scan(&cursor)?;
@@ -159,6 +172,7 @@ impl<'o> Copy<'o> {
             }
             cursor = next;
         }
+        self.left_out = self.left_out.max(node.skipped()?.saturating_sub(skipped));
         let after = node.served()?;
         // Asked last: a slot that had left and come back is one of `after`.
         if node.arrivals()? != arrivals {
@@ -251,6 +265,12 @@ impl Node {
     fn arrivals(&mut self) -> Result<u64, String> {
         let info = self.text(&[b"INFO", b"cluster"])?;
         number(&info, "cluster_slot_arrivals").ok_or_else(|| "it does not tell which slots come".into())
+    }
+
+    /// Damaged records that its scans have left out.
+    fn skipped(&mut self) -> Result<u64, String> {
+        let info = self.text(&[b"INFO", b"stats"])?;
+        number(&info, "damaged_records_skipped").ok_or_else(|| "it does not tell what is damaged".into())
     }
 
     /// The slots that it serves: all that the map gives it, or this fails.
@@ -378,7 +398,7 @@ mod tests {
     fn reply(command: &str, slots: &str, keys: &[&str], arrivals: usize) -> String {
         let key = command.split(' ').nth(1).unwrap_or_default();
         match command.split(' ').next().unwrap() {
-            "INFO" => bulk(&format!("cluster_slot_arrivals:{arrivals}\r\n")),
+            "INFO" => bulk(&format!("cluster_slot_arrivals:{arrivals}\r\ndamaged_records_skipped:0\r\n")),
             "CLUSTER" if key == "NODES" => {
                 bulk(&format!("x 127.0.0.1:1@2 myself,master - 0 0 5 connected {slots}\n"))
             }
@@ -414,7 +434,7 @@ mod tests {
     fn slots_that_come_back_during_a_pass_are_read_again() {
         let asked = AtomicUsize::new(0);
         let node = node(move |pass, command| {
-            let has_come_back = command.starts_with("INFO") && asked.fetch_add(1, Relaxed) % 2 == 1;
+            let has_come_back = command == "INFO cluster" && asked.fetch_add(1, Relaxed) % 2 == 1;
             let keys: &[&str] = if pass == 2 { &["one", "two"] } else { &["one"] };
             reply(command, "0-16383", keys, 7 + pass + usize::from(has_come_back && pass < 2))
         });

@@ -510,6 +510,7 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     let host = announced(options, listens, "--bind")?;
     let default = || PathBuf::from(format!("terrace-{}.id", listens.port()));
     let (id, _lock) = identity::of_node(&options.serving.node_id_file.clone().unwrap_or_else(default))?;
+    let settings = node_settings(options, &config, &id, fabric_host(options, listens, "--bind")?)?;
     Libfabric::load().map_err(Failure::new)?;
     let (directory, state) = reach(&options.place)?;
     if state.id.is_none() {
@@ -518,7 +519,6 @@ fn run_serving(options: &NodeOptions, config: Config) -> Outcome {
     }
     let place = serve::places(&listeners);
     let member = Member { host, port: listens.port(), wire: WIRE };
-    let settings = node_settings(options, &config, &id, fabric_host(options, listens, "--bind")?)?;
     let me = Node { id: id.clone(), host: member.host.clone(), port: member.port };
     let node = Arc::new(ServingNode::start(settings, me, secret)?);
     let store = Store::over(node.engine()).map_err(Failure::new)?;

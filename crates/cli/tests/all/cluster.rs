@@ -5,7 +5,10 @@ use std::{
     fs::{self, Permissions},
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    os::unix::{fs::PermissionsExt, net::UnixDatagram},
+    os::unix::{
+        fs::{FileExt, PermissionsExt},
+        net::UnixDatagram,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -825,6 +828,32 @@ fn backup_of_a_cluster_under_writes_has_every_key() {
     up.end();
 }
 
+/// The copy has all other keys.
+#[test]
+fn backup_of_a_damaged_pool_says_so() {
+    let up = Up::start(Place::new());
+    up.put_all("value");
+    assert_eq!(up.redis(up.port, &["set", "key7", "a value that is damaged"]), "OK");
+    let copy = |name: &str| {
+        let to = up.place.path(name);
+        (up.cluster(&["backup", to.to_str().unwrap()]), to)
+    };
+    // By then it is in the pool.
+    copy("first").0.ok();
+    let pool = up.place.path("cluster/pool");
+    let (text, bytes) = (b"a value that is damaged", fs::read(&pool).unwrap());
+    let mut places = bytes.windows(text.len()).enumerate().filter(|(_, part)| part == text);
+    let (at, _) = places.next().expect("the value");
+    assert!(places.next().is_none());
+    let file = fs::File::options().write(true).open(&pool).unwrap();
+    file.write_all_at(b"A", at as u64).unwrap();
+    let (second, to) = copy("second");
+    let said = second.fails(1, "has damage, and the copy lacks 1 record").err;
+    assert!(said.contains("copied 29 keys of all 16384 slots") && said.contains("terrace check"), "{said}");
+    let copied = fs::read_to_string(to).unwrap();
+    assert!(copied.lines().count() == 29 && !copied.contains("key7\""), "{copied}");
+}
+
 #[test]
 fn serving_node_is_ready_once_it_has_a_session() {
     let up = Up::start(Place::new());
@@ -951,6 +980,10 @@ fn node_options_that_make_no_sense_are_refused() {
     used.lock().unwrap();
     let refused = node(&[&serve[..], &[id.to_str().unwrap()]].concat());
     refused.fails(1, "runs already").fails(1, "give another --node-id-file");
+    drop(used);
+    let narrow =
+        [&serve[..], &[id.to_str().unwrap(), "--lanes", "5", "--fabric-ports", "7300-7303"]].concat();
+    node(&narrow).fails(2, "--fabric-ports 7300-7303 has 4 ports, and this node has 5 lanes");
     assert!(!PathBuf::from("/dev/shm/none").exists());
     assert_eq!(node(&["--role", "memory", "--lease", "10ms"]).code, 2);
     assert_eq!(node(&["--role", "serve", "--lanes", "1"]).code, 2);

@@ -298,15 +298,19 @@ impl Data {
         }
     }
 
-    /// Visits entries from `cursor` on, as the engine does, but goes on behind damaged records. The
-    /// store counts these.
+    /// Visits entries from `cursor` on, as the engine does, but goes on behind damaged records, and
+    /// tells how many these are.
     pub(crate) fn scan(
         &self,
         cursor: &Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], terrace_engine::Entry<'_>),
-    ) -> Result<Cursor, ReadError> {
-        go_on(self.engine.scan(cursor, at_least, each))
+    ) -> Result<(Cursor, u64), ReadError> {
+        match self.engine.scan(cursor, at_least, each) {
+            // Damage of the index may hide one.
+            Err(ReadError::Skipped { next, records, .. }) => Ok((next, records.max(1))),
+            scanned => Ok((scanned?, 0)),
+        }
     }
 
     fn add(&self, key: &[u8]) {
@@ -458,7 +462,7 @@ impl Data {
                 }
             };
             let cursor = Cursor::from_number(at).expect("a scan stopped there");
-            let next = self.scan(&cursor, STEP, &mut each)?;
+            let (next, _) = self.scan(&cursor, STEP, &mut each)?;
             for key in keys.drain(..) {
                 match self.apply_one(&Change::Remove { key: &key }) {
                     Err(error) if is_lasting(&error) => self.refuse(&key, session, &error.to_string()),

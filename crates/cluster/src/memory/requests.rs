@@ -4,7 +4,7 @@ use super::area::Area;
 use super::data::Data;
 use super::ledger;
 use super::logs::Logs;
-use crate::message::{Item, ToMemory, ToServing};
+use crate::message::{Item, Page, ToMemory, ToServing};
 use crate::slot::SLOTS;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -161,9 +161,9 @@ impl Reader<'_> {
         Ok(found.map(item))
     }
 
-    fn scan(&self, cursor: u64, at_least: u32, values: bool) -> Result<(Vec<Item>, u64), String> {
+    fn scan(&self, cursor: u64, at_least: u32, values: bool) -> Result<Page, String> {
         let mut cursor = Cursor::from_number(cursor).ok_or("the cursor is none of this memory node's")?;
-        let (mut items, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
+        let (mut items, mut bytes, mut looked_at, mut skipped) = (Vec::new(), 0, 0, 0);
         let wanted = at_least.clamp(1, LOOKS_MAX);
         while !cursor.is_end() && bytes < PAGE && looked_at < wanted {
             let kept = items.len();
@@ -180,7 +180,8 @@ impl Reader<'_> {
                 }
             };
             // One bucket at a time: a step cannot be left.
-            let next = self.data.scan(&cursor, 1, &mut each).map_err(|error| error.to_string())?;
+            let scanned = self.data.scan(&cursor, 1, &mut each);
+            let (next, damaged) = scanned.map_err(|error| error.to_string())?;
             if bytes > PAGE_MAX {
                 // The page ends before this step.
                 items.truncate(kept);
@@ -190,8 +191,9 @@ impl Reader<'_> {
                 break;
             }
             cursor = next;
+            skipped += damaged;
         }
-        Ok((items, cursor.number().unwrap_or(0)))
+        Ok(Page { items, next: cursor.number().unwrap_or(0), skipped })
     }
 
     fn count(&self) -> u64 {

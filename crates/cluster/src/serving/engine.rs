@@ -4,7 +4,7 @@ use super::node::{Node, lock};
 use super::pending::Copied;
 use super::read::Key;
 use super::write::check_sizes;
-use crate::message::{Item, ToMemory, ToServing};
+use crate::message::{Item, Page, ToMemory, ToServing};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_engine::{
@@ -34,11 +34,14 @@ pub(super) struct Serving {
     expired: AtomicU64,
     /// The last count of keys, for when there is no answer.
     keys: AtomicU64,
+    /// Damaged records that scans have left out.
+    skipped: AtomicU64,
 }
 
 impl Serving {
     pub(super) fn new(node: Arc<Node>) -> Self {
-        Self { node, swept: Mutex::new(0), expired: AtomicU64::new(0), keys: AtomicU64::new(0) }
+        let (swept, expired, keys, skipped) = Default::default();
+        Self { node, swept, expired, keys, skipped }
     }
 
     /// A page of keys of this node's slots, and where to go on; 0 at the end.
@@ -55,7 +58,11 @@ impl Serving {
         let durable = session.logs.durable();
         let answer = session.ask(|id| ToMemory::Scan { id, cursor, at_least, values, durable });
         match answer.map_err(ReadError::Unavailable)? {
-            ToServing::Scanned { page, .. } => page.map_err(ReadError::Unavailable),
+            ToServing::Scanned { page, .. } => {
+                let Page { items, next, skipped } = page.map_err(ReadError::Unavailable)?;
+                self.skipped.fetch_add(skipped, Relaxed);
+                Ok((items, next))
+            }
             _ => Err(ReadError::Unavailable("the memory node gave the answer to another question".into())),
         }
     }
@@ -324,6 +331,7 @@ impl Engine for Serving {
             stats.pool = Some(pool);
         }
         stats.expired = self.expired.load(Relaxed);
+        stats.damaged_records_skipped = self.skipped.load(Relaxed);
         stats
     }
 
@@ -360,5 +368,39 @@ fn give(found: Vec<Result<Option<Value<'static>>, ReadError>>, each: &mut EntryC
             Ok(value) => each(nth, Ok(value.as_ref().map(Value::entry))),
             Err(error) => each(nth, Err(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serving::Settings;
+    use crate::serving::node::now;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use terrace_engine::ManualClock;
+
+    /// A scan would pass over keys that are there throughout.
+    #[test]
+    fn page_without_a_lease_is_an_error() {
+        let (drains, _drained) = mpsc::channel();
+        let settings = Settings {
+            id: "a".repeat(40),
+            shards: 1,
+            lanes: 2,
+            cache_bytes: 1 << 20,
+            host: "127.0.0.1".into(),
+            fabric_ports: None,
+            clock: Arc::new(ManualClock::at(0)),
+        };
+        let serving = Serving::new(Arc::new(Node::new(settings, drains)));
+        let item = Item { key: b"key".to_vec(), value: Vec::new(), expires_at: None };
+        let mut visited = 0;
+        let mut page = |item: &Item| serving.each_live(vec![item.clone()], &mut |_, _| visited += 1);
+        assert!(matches!(page(&item), Err(ReadError::Unavailable(_))));
+        // A key of a slot that has left is another node's.
+        serving.node.slots.set_lease(now() + Duration::from_secs(3600));
+        assert!(page(&item).is_ok());
+        assert_eq!(visited, 0);
     }
 }

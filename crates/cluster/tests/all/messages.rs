@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
-use terrace_cluster::message::{Access, Item, ToMemory, ToServing, WIRE};
+use terrace_cluster::message::{Access, Item, Page, ToMemory, ToServing, WIRE};
 use terrace_cluster::slot::{SLOTS, SlotRange};
 
 /// Reads bytes. A message that they are is no longer than they are: its lengths are true.
@@ -41,7 +41,7 @@ fn messages() -> Vec<Vec<u8>> {
         ToServing::Granted { epoch: 1, ranges },
         ToServing::Segment { shard: 1, number: 2, bytes: 3, key: [8; 16] },
         ToServing::Got { id: 1, found: Ok(Some(item.clone())) },
-        ToServing::Scanned { id: 1, page: Ok((vec![item; 4], 9)) },
+        ToServing::Scanned { id: 1, page: Ok(Page { items: vec![item; 4], next: 9, skipped: 1 }) },
         ToServing::Fenced { why: "why".into() },
     ];
     let mut all: Vec<Vec<u8>> = to_memory.iter().map(|it| postcard::to_stdvec(it).unwrap()).collect();

@@ -320,7 +320,11 @@ impl Client {
         let durable = vec![self.tells.unwrap_or(self.log.durable())];
         self.sender.send(&ToMemory::Scan { id: 9, cursor, at_least, values, durable }).unwrap();
         match self.wait(|message| matches!(message, ToServing::Scanned { .. })) {
-            ToServing::Scanned { id: 9, page } => page.unwrap(),
+            ToServing::Scanned { id: 9, page } => {
+                let page = page.unwrap();
+                assert_eq!(page.skipped, 0);
+                (page.items, page.next)
+            }
             other => panic!("{other:?}"),
         }
     }
