@@ -85,7 +85,7 @@ const COMPILE_BUDGET: u64 = 50_000;
 
 thread_local! {
     /// The state of Lua of this thread, while no script runs.
-    static MACHINE: RefCell<Option<Kept>> = const { RefCell::new(None) };
+    static MACHINE: RefCell<Option<Box<Kept>>> = const { RefCell::new(None) };
     /// The script that EVAL has found last on this thread.
     static LAST: RefCell<Option<Arc<Script>>> = const { RefCell::new(None) };
 }
@@ -106,8 +106,8 @@ struct Kept {
 }
 
 impl Kept {
-    fn new() -> Result<Kept, String> {
-        let mut kept = Kept { machine: Machine::new()?, counted: 0 };
+    fn new() -> Result<Box<Kept>, String> {
+        let mut kept = Box::new(Kept { machine: Machine::new()?, counted: 0 });
         kept.count(kept.machine.used_memory());
         Ok(kept)
     }
