@@ -12,17 +12,6 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The clock of a store of this program.
-#[cfg(feature = "cluster")]
-pub(crate) struct System;
-
-#[cfg(feature = "cluster")]
-impl terrace::Clock for System {
-    fn now_ms(&self) -> u64 {
-        now_ms()
-    }
-}
-
 /// The current instant, to measure a duration from.
 pub(crate) fn start() -> Instant {
     Instant::now()

@@ -2,10 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tells the time. Read once per record that expires, never for other records.
+/// Tells the time. Asked once per record that expires, never for other records.
 pub trait Clock: Send + Sync {
-    /// Unix time in milliseconds.
+    /// Unix time in milliseconds, exact.
     fn now_ms(&self) -> u64;
+
+    /// Unix time in milliseconds, or what it was a few milliseconds ago, if that is cheaper to
+    /// tell. Nothing that has an expiry is judged by it.
+    fn coarse_ms(&self) -> u64 {
+        self.now_ms()
+    }
+
+    /// Whether the time `at` has come, exact to the millisecond. A clock that tells the coarse time
+    /// for less needs the exact one only near `at`.
+    fn has_come(&self, at: u64) -> bool {
+        at <= self.now_ms()
+    }
 }
 
 /// A clock that is stopped: it changes only when it is set.
@@ -33,5 +45,13 @@ impl Clock for ManualClock {
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     fn now_ms(&self) -> u64 {
         (**self).now_ms()
+    }
+
+    fn coarse_ms(&self) -> u64 {
+        (**self).coarse_ms()
+    }
+
+    fn has_come(&self, at: u64) -> bool {
+        (**self).has_come(at)
     }
 }

@@ -243,9 +243,9 @@ impl<'t> Transaction<'t> {
         longest: usize,
     ) -> Result<Option<usize>, WriteError> {
         let (key, tail) = (key.as_ref(), tail.as_ref());
-        let now_ms = self.engine.now_ms();
+        let engine = self.engine;
         match self.written.get_mut(key) {
-            Some(Written::Put { value, expires_at }) if expires_at.is_none_or(|at| at > now_ms) => {
+            Some(Written::Put { value, expires_at }) if expires_at.is_none_or(|at| at > engine.now_ms()) => {
                 let before = value.len();
                 let Some(len) = before.checked_add(tail.len()).filter(|len| *len <= longest) else {
                     return Ok(None);

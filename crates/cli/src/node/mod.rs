@@ -599,7 +599,7 @@ fn node_settings(
         cache_bytes: options.serving.cache,
         host,
         fabric_ports: options.fabric_ports,
-        clock: Arc::new(clock::System),
+        clock: Arc::new(terrace::SystemClock),
     })
 }
 

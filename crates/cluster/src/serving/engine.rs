@@ -114,7 +114,7 @@ impl Serving {
         for Item { key, value, expires_at } in items {
             let at = Key::new(&key);
             let is_here = node.begin(at.slot).is_ok_and(|view| view.confirm_slots().is_ok());
-            if is_here && expires_at.is_none_or(|at| at > node.settings.clock.now_ms()) {
+            if is_here && !expires_at.is_some_and(|at| node.settings.clock.has_come(at)) {
                 // No version of what is in the memory is known here: none that a commit expects.
                 let token = Token::unwritten();
                 each(&key, Entry { value: &value, expires_at, token });

@@ -55,7 +55,7 @@ impl Seen {
 }
 
 pub(super) fn has_expired(copied: &Copied, clock: &dyn Clock) -> bool {
-    copied.expires_at.is_some_and(|at| at <= clock.now_ms())
+    copied.expires_at.is_some_and(|at| clock.has_come(at))
 }
 
 impl Node {

@@ -239,10 +239,10 @@ impl<M: MappedMedium> Direct<M> {
     pub(super) fn use_of_new(&self, guard: &Guard<'_, M>, seen: Option<u64>) -> Option<u32> {
         match self.evictor.kind() {
             Kind::Nothing => None,
-            Kind::Time => Some(self.evictor.first(self.settings.clock.now_ms())),
+            Kind::Time => Some(self.evictor.first(self.settings.clock.coarse_ms())),
             Kind::Frequency => {
                 let used = seen.and_then(|word| Record::at(guard, word).ok()?.used(guard));
-                let now_ms = self.settings.clock.now_ms();
+                let now_ms = self.settings.clock.coarse_ms();
                 Some(used.map_or_else(
                     || self.evictor.first(now_ms),
                     |used| self.evictor.after(Some(used), now_ms),
@@ -386,14 +386,14 @@ impl<M: MappedMedium> Direct<M> {
         if !matches!(record.shape.role, Role::Single | Role::Put) || self.is_claimed(guard, word) {
             return None;
         }
-        let now_ms = self.settings.clock.now_ms();
+        let now_ms = self.settings.clock.coarse_ms();
         let expires_at = record.body.expires_at;
         if policy.only_volatile && expires_at.is_none() {
             return None;
         }
         let used = || record.used(guard).unwrap_or(self.evictor.before.load(Relaxed));
         let score = match policy.first {
-            _ if expires_at.is_some_and(|at| at <= now_ms) => u64::MAX,
+            _ if self.has_expired(&record) => u64::MAX,
             First::Random => 0,
             First::NextToExpire => u64::MAX - 1 - expires_at.unwrap_or(u64::MAX - 1),
             First::LeastRecent => u64::from(time(now_ms).wrapping_sub(used()) & USE_MASK),
@@ -483,7 +483,7 @@ impl<M: MappedMedium> Evicting for Direct<M> {
         evictor.kind.store(kind as u8, Relaxed);
         evictor.is_evicting.store(eviction.policy.is_some(), Relaxed);
         if is_new {
-            evictor.before.store(evictor.first(self.settings.clock.now_ms()), Relaxed);
+            evictor.before.store(evictor.first(self.settings.clock.coarse_ms()), Relaxed);
         }
         let limit = if eviction.limit_bytes == 0 { u64::MAX } else { eviction.limit_bytes };
         evictor.limit.store(limit, Relaxed);
@@ -495,7 +495,7 @@ impl<M: MappedMedium> Evicting for Direct<M> {
     fn key_use(&self, key: &[u8]) -> Result<Option<KeyUse>, ReadError> {
         let guard = self.pool().try_pin()?;
         let Some(record) = self.find(&guard, key)? else { return Ok(None) };
-        let (now_ms, kind) = (self.settings.clock.now_ms(), self.evictor.kind());
+        let (now_ms, kind) = (self.settings.clock.coarse_ms(), self.evictor.kind());
         let used = record.used(&guard).unwrap_or(self.evictor.before.load(Relaxed));
         let idle = time(now_ms).wrapping_sub(used) & USE_MASK;
         Ok(Some(KeyUse {

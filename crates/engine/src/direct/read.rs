@@ -18,20 +18,20 @@ impl<M: MappedMedium> Direct<M> {
         guard: &'g Guard<'_, M>,
         word: u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
-        self.live_record_at(guard, word, || self.settings.clock.now_ms())
+        self.live_record_unless(guard, word, |at| self.settings.clock.has_come(at))
     }
 
-    /// As [`Direct::live_record`], at the time that `now` returns. Calls `now` only for a record
-    /// that expires.
+    /// As [`Direct::live_record`], where `has_come` decides whether a time has come. Calls it only
+    /// for a record that expires.
     #[inline(always)]
-    pub(super) fn live_record_at<'g>(
+    pub(super) fn live_record_unless<'g>(
         &self,
         guard: &'g Guard<'_, M>,
         word: u64,
-        now: impl FnOnce() -> u64,
+        has_come: impl FnOnce(u64) -> bool,
     ) -> Result<Option<Record<'g>>, ReadError> {
         match self.visible_record(guard, word)? {
-            Some(record) if record.body.expires_at.is_some_and(|at| at <= now()) => self.expired(&record),
+            Some(record) if record.body.expires_at.is_some_and(has_come) => self.expired(&record),
             record => Ok(record),
         }
     }
@@ -83,10 +83,7 @@ impl<M: MappedMedium> Direct<M> {
 
     #[inline(always)]
     pub(super) fn has_expired(&self, record: &Record<'_>) -> bool {
-        match record.body.expires_at {
-            None => false,
-            Some(at) => at <= self.settings.clock.now_ms(),
-        }
+        record.body.expires_at.is_some_and(|at| self.settings.clock.has_come(at))
     }
 
     /// The value of a record that a reader sees, with its offset.

@@ -91,7 +91,8 @@ impl<M: MappedMedium> Direct<M> {
         };
         if self.with_writers_stopped(guard, &steps, record_word).is_ok() {
             let word = |key: &&[u8]| places.get(*key).and_then(|&place| words[place]);
-            let live = |key| word(key).map_or(Ok(None), |word| self.live_record_at(guard, word, || now));
+            let live =
+                |key| word(key).map_or(Ok(None), |word| self.live_record_unless(guard, word, |at| at <= now));
             return keys.iter().map(live).collect();
         }
         let (mut first, mut backoff) = (self.read_all(guard, keys), Backoff::new());

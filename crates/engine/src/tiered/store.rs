@@ -246,7 +246,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     pub(super) fn has_expired(&self, expires_at: Option<u64>) -> bool {
-        expires_at.is_some_and(|at| at <= self.settings.clock.now_ms())
+        expires_at.is_some_and(|at| self.settings.clock.has_come(at))
     }
 
     /// A number that nobody can guess.

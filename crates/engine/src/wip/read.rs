@@ -98,7 +98,7 @@ impl<F: Files> Wip<F> {
 
     /// Whether an entry with this expiry is gone.
     pub(super) fn has_expired(&self, expires_at: Option<u64>) -> bool {
-        expires_at.is_some_and(|at| at <= self.settings.clock.now_ms())
+        expires_at.is_some_and(|at| self.settings.clock.has_come(at))
     }
 
     /// The present entry of `key`.
