@@ -170,8 +170,7 @@ impl<M: MappedMedium> Direct<M> {
         }
         lock.release();
         if published.is_ok() {
-            let written = steps.iter().filter(|step| step.what.is_some());
-            written.for_each(|step| self.pool().notify_watches(step.key));
+            running.changed_steps().for_each(|step| self.pool().notify_watches(step.key));
         }
         let remains = running.remains();
         // A concurrent collection frees blocks that are neither linked nor retired, unless the
@@ -451,6 +450,26 @@ mod tests {
         );
         assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"2".to_vec()), Some(b"2".to_vec())));
         assert!(store.check(&mut |_, _| {}).is_sound());
+    }
+
+    #[test]
+    fn batch_that_removes_absent_keys_changes_nothing() {
+        let (store, _) = store();
+        put(&store, b"there", b"1");
+        let mut watch = store.watch(b"a").unwrap();
+        let absent = store.version(b"a").unwrap();
+        let is_unchanged = || store.commit(&[], &[(b"a", absent)], Durably::Store) == Ok(Commit::Done);
+        assert_eq!(store.remove_all(&[b"a", b"b"], Durably::Store), Ok(0));
+        assert_eq!((is_unchanged(), watch.has_changed()), (true, false));
+        let write = |key, what| Write { key, what };
+        for what in [WriteKind::Remove, WriteKind::Expire(Some(5000)), WriteKind::Expire(None)] {
+            let writes = [write(&b"a"[..], what), write(b"there", WriteKind::Expire(None))];
+            assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
+            assert_eq!((is_unchanged(), watch.has_changed()), (true, false));
+        }
+        put(&store, b"a", b"1");
+        assert_eq!((store.remove_all(&[b"a", b"b"], Durably::Store), is_unchanged()), (Ok(1), false));
+        assert!(watch.has_changed());
     }
 
     #[test]

@@ -157,11 +157,21 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
         }
     }
 
+    /// The steps that change something, once all are published: neither the removal nor the expiry
+    /// of an absent key does.
+    pub(super) fn changed_steps(&self) -> impl Iterator<Item = &BatchStep<'_>> {
+        let states = self.steps.iter().zip(&self.old_records);
+        states.filter_map(|(step, old)| match step.what {
+            None => None,
+            Some(WriteKind::Put { .. }) => Some(step),
+            Some(WriteKind::Remove | WriteKind::Expire(_)) => old.map(|_| step),
+        })
+    }
+
     /// Commits and finalizes the batch. Every slot is durable.
     pub(super) fn commit(&mut self) {
-        for step in self.steps.iter().filter(|step| matches!(step.what, Some(WriteKind::Remove))) {
-            self.engine.count_removal(step.key);
-        }
+        let changed = self.changed_steps().filter(|step| matches!(step.what, Some(WriteKind::Remove)));
+        changed.for_each(|step| self.engine.count_removal(step.key));
         self.descriptor.set_status(Status::Committed);
         // PERSIST: (4) the commit.
         self.descriptor.persist_status();
