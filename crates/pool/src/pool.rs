@@ -85,7 +85,7 @@ mod word {
 /// Version of what processes share beyond the format that the pool was created with: thread slots,
 /// allocator words, lock words, contents of later formats. Increase it when one of these changes
 /// between releases. A program with another version is refused.
-const SHARING_VERSION: u64 = 4;
+const SHARING_VERSION: u64 = 5;
 
 /// Sharing protocol version: `| major (8) | minor (12) | patch (12) | SHARING_VERSION (16) |`.
 /// Processes share a pool only if these words are equal. The release number is part of it, so that

@@ -32,7 +32,7 @@ use terrace_medium::{Line, MapError, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The newest format version that this program reads.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// The version that it writes, unless [`Pool::raise_format`](crate::Pool::raise_format) was called.
 pub(crate) const FIRST_VERSION: u32 = 3;
 /// Bytes of a copy.

@@ -23,7 +23,7 @@
 //! that are being emptied.
 
 use super::expiry::Pass;
-use super::record::{Role, Shape};
+use super::record::{Role, Shape, UseIn};
 use super::store::Direct;
 use super::view::Record;
 use std::collections::BTreeSet;
@@ -343,6 +343,40 @@ impl<M: MappedMedium> Direct<M> {
         // PERSIST: started here; `publish_moves` fences before it links.
         copy.write_back();
         Ok(copy)
+    }
+
+    /// Replaces a sound record by a copy that has a word for its use.
+    pub(super) fn move_with_use(
+        &self,
+        guard: &Guard<'_, M>,
+        record: &Record<'_>,
+        used: u32,
+    ) -> Result<(), PoolFull> {
+        if self.check_writable().is_err() || !self.may_move(guard, record) {
+            return Ok(());
+        }
+        guard.reserve_retirements(1)?;
+        let shape = Shape { use_in: UseIn::Word, ..record.shape };
+        let copy = guard.alloc(shape.size())?;
+        let ([_, seal], body) = record.parts();
+        copy.write(0, &shape.encode().to_le_bytes());
+        copy.write(8, &seal.to_le_bytes());
+        if record.batch_word().is_some() {
+            // Its batch is finalized.
+            copy.write(16, &[0; 8]);
+        }
+        let place = shape.use_word_at().expect("its use lies in a word");
+        copy.write(place, &u64::from(used).to_le_bytes());
+        copy.write(shape.body_at(), body);
+        // PERSIST: the copy before the index's word.
+        copy.write_back();
+        self.pool().region().fence();
+        let (key, new) = (record.body.key, copy.fenced_later().into_offset());
+        match self.index.compare_and_swap(guard, key, Some(record.offset), Some(new)) {
+            Ok(Swapped::Done) => guard.retire(record.offset, record.shape.size()),
+            _ => guard.free(new, shape.size()),
+        }
+        Ok(())
     }
 
     /// Replaces records by their copies, and retires the records.

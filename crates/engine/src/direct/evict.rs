@@ -15,7 +15,9 @@
 //! 1. A use is no part of a record's version or checksum. It is never written back: after a loss of
 //!    power it may be older.
 //! 2. Only readers store it, each the whole word. Of two that meet, one is lost.
-//! 3. A record from before the policy was set has no use: it counts as used once, at that time.
+//! 3. A record from before the policy was set has no use until it is read: it counts as used once,
+//!    at that time. The use that it gets changes the record's shape, not its version: its checksum
+//!    covers the shape that it had.
 
 use super::record::{Role, Shape, USE_MASK, UseIn};
 use super::store::Direct;
@@ -223,13 +225,39 @@ impl<M: MappedMedium> Direct<M> {
 
     #[inline(never)]
     fn record_use_now(&self, guard: &Guard<'_, M>, record: &Record<'_>) {
-        let Some(used) = record.used(guard) else { return };
         if UNRECORDED.get() {
             return;
         }
-        let now = self.evictor.after(Some(used), self.settings.clock.now_ms());
-        if now != used {
+        let used = record.used(guard);
+        let before = used.unwrap_or_else(|| self.evictor.before.load(Relaxed));
+        let now = self.evictor.after(Some(before), self.settings.clock.coarse_ms());
+        if used.is_none() {
+            self.give_use(guard, record, now);
+        } else if now != before {
             record.set_used(guard, now);
+        }
+    }
+
+    /// Gives a record from before the policy a use, in place if word 0 has room for one. If not, a
+    /// copy with a word more replaces it, the same version of its key; if the pool is full, the
+    /// next read tries again.
+    #[cold]
+    fn give_use(&self, guard: &Guard<'_, M>, record: &Record<'_>, used: u32) {
+        let shape = record.shape;
+        if record.verify().is_err() {
+            return;
+        }
+        match Shape::place_of_use(shape.role, shape.key_len, shape.value_len) {
+            UseIn::Nothing => {}
+            use_in @ UseIn::Shape => {
+                if let Some(word) = record.first_word(guard) {
+                    let given = Shape { use_in, ..shape }.encode_with(used);
+                    // ORDER: Relaxed: both words describe the same record, and only readers store
+                    // them.
+                    word.store(guard.pool().medium(), given, Relaxed);
+                }
+            }
+            UseIn::Word => _ = self.move_with_use(guard, record, used),
         }
     }
 
