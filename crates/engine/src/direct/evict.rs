@@ -313,7 +313,7 @@ impl<M: MappedMedium> Direct<M> {
         pool.reclaim_blocking();
         let before_moving = BEFORE_MOVING[usize::from(pool.is_extent(wanted))];
         if (tries + 1).is_multiple_of(before_moving) {
-            self.make_room(wanted, tries / before_moving);
+            self.make_room(wanted, tries / before_moving, self.gains());
         }
         Ok(true)
     }
@@ -322,19 +322,27 @@ impl<M: MappedMedium> Direct<M> {
     fn evict_below(&self, limit: u64, wanted: u64) -> Result<(), WriteError> {
         let (used, least) = (self.used_now(), 2 * wanted);
         let part = (limit / PART).clamp(LEAST, MOST).max(least);
+        // Not all of it at once: other processes write, too.
+        let room = |used: u64| (limit - used).min(part).max(least);
         let headroom = match (used + wanted).checked_sub(limit) {
-            // Not all of it at once: other processes write, too.
-            None | Some(0) => (limit - used).min(part).max(least),
+            None | Some(0) => room(used),
             Some(above) => {
                 let most = match self.evictor.lock().eviction.tenacity {
                     100.. => u64::MAX,
                     tenacity => MOST / 10 * u64::from(tenacity).max(1),
                 };
-                if self.evict(above.min(most).saturating_add(part)) == 0 {
-                    return Err(WriteError::MemoryLimit { limit });
+                if self.evict(above.min(most).saturating_add(part)) > 0 {
+                    self.pool().reclaim_blocking();
+                    if above > most { least } else { part }
+                } else {
+                    // No key is evicted, but what has expired makes room.
+                    self.remove_expired(above.saturating_add(part));
+                    let used = self.used_now();
+                    if used + wanted > limit {
+                        return Err(WriteError::MemoryLimit { limit });
+                    }
+                    room(used)
                 }
-                self.pool().reclaim_blocking();
-                if above > most { least } else { part }
             }
         };
         self.evictor.headroom.store(headroom as i64, Relaxed);

@@ -37,17 +37,22 @@ const WINDOWS: u32 = 16;
 const PIECE: usize = 256;
 
 impl<M: MappedMedium> Direct<M> {
+    /// How often room was made for a write.
+    pub(super) fn gains(&self) -> u64 {
+        // ORDER: Acquire: pairs with the Release in `make_room`.
+        self.compactor.gains.load(Acquire)
+    }
+
     /// Makes room for `wanted` contiguous bytes. Returns whether there may be some, so that the
     /// write must be tried again. `tries` is the number of earlier tries: each makes more room.
-    pub(super) fn make_room(&self, wanted: u64, tries: u32) -> bool {
+    /// `gains` is the count from before the write.
+    pub(super) fn make_room(&self, wanted: u64, tries: u32, gains: u64) -> bool {
         if self.check_writable().is_err() || self.is_pinned() {
             return false;
         }
-        // ORDER: Acquire: pairs with the Release below.
-        let gains = || self.compactor.gains.load(Acquire);
-        let before = gains();
         let mut state = self.compactor.lock();
-        if gains() != before {
+        // Another thread has made room since the write found none.
+        if self.gains() != gains {
             return true;
         }
         let bytes = BYTES.max(2 * wanted) << tries.min(MOST_DOUBLINGS);
@@ -62,6 +67,11 @@ impl<M: MappedMedium> Direct<M> {
     /// Whether this thread is pinned.
     fn is_pinned(&self) -> bool {
         self.pool().try_pin().is_ok_and(|guard| guard.depth() > 1)
+    }
+
+    /// Removes records of about `bytes` bytes that have expired, for a write above the limit.
+    pub(super) fn remove_expired(&self, bytes: u64) {
+        self.reclaim_expired(bytes, &mut self.compactor.lock());
     }
 
     fn reclaim_expired(&self, bytes: u64, state: &mut State) -> bool {

@@ -67,6 +67,7 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<T, WriteError> {
         let (mut tries, mut evictions) = (0, 0);
         loop {
+            let gains = self.gains();
             match write() {
                 Err(WriteError::PoolFull { wanted, .. })
                     if self.evictor.is_on() && self.evict_for(wanted, evictions)? =>
@@ -76,7 +77,7 @@ impl<M: MappedMedium> Direct<M> {
                 Err(WriteError::PoolFull { wanted, waiting, .. })
                     if tries < RETRIES_MAX
                         && ((tries == 0 || waiting >= wanted) && self.reclaim_limbo(waiting)
-                            || self.make_room(wanted, tries)) =>
+                            || self.make_room(wanted, tries, gains)) =>
                 {
                     tries += 1;
                 }
@@ -353,8 +354,8 @@ mod tests {
         tries
     }
 
-    #[test]
-    fn full_pool_write_is_retried_while_it_may_help() {
+    /// A store without room, and with nothing to make room of.
+    fn full() -> Store {
         let (store, _) = store();
         for len in [3000, 300, 30] {
             let put = |n: u64| {
@@ -365,6 +366,12 @@ mod tests {
         }
         while store.pool().reclaim_blocking() {}
         assert_eq!(store.pool().waiting_bytes(), 0);
+        store
+    }
+
+    #[test]
+    fn full_pool_write_is_retried_while_it_may_help() {
+        let store = full();
         // Nothing was in limbo, and nothing was reclaimed: one more try, with larger blocks.
         assert_eq!(tries(&store, 0), 2);
         // Other threads have reclaimed it: one try for that, and more if it would suffice.
@@ -377,6 +384,23 @@ mod tests {
             Err(WriteError::KeyTooLong)
         });
         assert_eq!((tries, refused), (1, Err(WriteError::KeyTooLong)));
+    }
+
+    #[test]
+    fn write_is_retried_after_another_one_made_room() {
+        let store = full();
+        assert_eq!(tries(&store, 0), 2);
+        let mut tries = 0;
+        let written = store.retry_after_reclaim(|| {
+            tries += 1;
+            if tries < 5 {
+                // Another thread, before this one asks for room.
+                store.compactor.gains.fetch_add(1, std::sync::atomic::Ordering::Release);
+                return Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting: 0 });
+            }
+            Ok(tries)
+        });
+        assert_eq!(written, Ok(5));
     }
 
     #[test]

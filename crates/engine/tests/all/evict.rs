@@ -347,6 +347,96 @@ fn records_from_before_a_policy_count_as_used_then() {
     assert!(has(&store, 7));
 }
 
+/// Keys and values of all places of a use, written before the policy.
+fn before_a_policy(store: &dyn Engine) -> Vec<Vec<u8>> {
+    let keys = [b"short".to_vec(), vec![7; 2000], b"long value".to_vec(), b"batch".to_vec(), vec![8; 2000]];
+    let values = [100, 100, 9000, 100, 9000].map(|len| vec![7; len]);
+    for (key, value) in keys[..3].iter().zip(&values) {
+        store.put(Put { key, value, expires_at: Some(1 << 50) }, Durably::Store).unwrap();
+    }
+    let writes: Vec<Write<'_>> = (3..5)
+        .map(|nth| Write { key: &keys[nth], what: WriteKind::Put { value: &values[nth], expires_at: None } })
+        .collect();
+    store.commit(&writes, &[], Durably::Store).unwrap();
+    keys.to_vec()
+}
+
+#[test]
+fn read_gives_a_use_to_a_record_from_before_a_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let clock = Arc::new(ManualClock::at(1 << 40));
+    let open = || {
+        let pool = PoolOptions::at(&path).size(8 << 20).open_or_create::<Shm>().unwrap();
+        Direct::open::<Clht<Shm, Kind>>(pool, settings(clock.clone(), 1000)).unwrap()
+    };
+    let store = open();
+    let keys = before_a_policy(&store);
+    let versions: Vec<_> = keys.iter().map(|key| store.version(key).unwrap()).collect();
+    evicting(&store, First::LeastRecent, false, 0);
+    clock.advance(60_000);
+    let idle = |store: &Direct<Shm>, key: &[u8]| store.key_use(key).unwrap().unwrap().idle_ms.unwrap();
+    let values: Vec<Vec<u8>> = keys.iter().map(|key| store.get(key).unwrap().unwrap().to_vec()).collect();
+    for (key, version) in keys.iter().zip(&versions) {
+        assert!(idle(&store, key) < 256 && store.version(key).unwrap().meets(version), "{key:?}");
+    }
+    assert_sound(&store, "after a read");
+    clock.advance(60_000);
+    // A batch of reads, a move, another process.
+    let names: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    store.get_many(&names, &mut |_, entry| assert!(entry.unwrap().is_some()));
+    store.move_all();
+    assert_sound(&store, "after a move");
+    drop(store);
+    let store = open();
+    evicting(&store, First::LeastRecent, false, 0);
+    for (key, value) in keys.iter().zip(&values) {
+        assert!(idle(&store, key) < 256, "{key:?}");
+        assert_eq!(&*store.get(key).unwrap().unwrap(), value);
+        assert!(store.remove(key, Durably::Store).unwrap());
+    }
+    assert_sound(&store, "at the end");
+}
+
+#[test]
+fn keys_from_before_a_policy_stay_while_they_are_read() {
+    for first in [First::LeastRecent, First::LeastFrequent] {
+        let (store, clock) = open::<Clht<Dram, Kind>, Dram>(8 << 20);
+        (0..200).for_each(|n| put(&store, n, 100, None).unwrap());
+        evicting(&store, first, false, 0);
+        for round in 1..40 {
+            (0..3000).for_each(|n| put(&store, round * 10_000 + n, 100, None).unwrap());
+            clock.advance(1000);
+            let left = (0..200).filter(|&n| has(&store, n)).count();
+            assert_eq!(left, 200, "{first:?} after {round} rounds, {} evicted", store.evicted());
+        }
+        assert!(store.evicted() > 10_000);
+        assert_sound(&store, "at the end");
+    }
+}
+
+/// No other thread removes anything.
+#[test]
+fn write_at_the_limit_removes_what_has_expired() {
+    let none = Eviction { limit_bytes: 3 << 20, ..Eviction::default() };
+    let volatile = Policy { only_volatile: true, first: First::NextToExpire };
+    let policies = [none.clone(), Eviction { policy: Some(volatile), ..none }];
+    for (nth, eviction) in policies.iter().enumerate() {
+        let (store, clock) = small(First::Random, false, 0);
+        let late = Some((1 << 40) + 1000);
+        store.set_eviction(&policies[0]).unwrap();
+        let full = (0..).find(|&n| put(&store, n, 100, late).is_err()).unwrap();
+        store.set_eviction(eviction).unwrap();
+        clock.advance(1000);
+        (full..2 * full - 100).for_each(|n| put(&store, n, 100, None).unwrap());
+        let refused = (2 * full..).find_map(|n| put(&store, n, 100, None).err());
+        assert_eq!(refused, Some(WriteError::MemoryLimit { limit: 3 << 20 }), "{nth}");
+        assert!((full..2 * full - 100).all(|n| has(&store, n)));
+        assert!(store.used_bytes() <= (3 << 20) + (3 << 20) / 16);
+        assert_sound(&store, "at the end");
+    }
+}
+
 /// A get under a policy touches no line more, and writes nothing back. It stores into a line that
 /// it has loaded, if the use has changed.
 #[test]
@@ -397,12 +487,12 @@ fn policy_by_use_raises_the_format_of_a_pool() {
     assert_eq!(format(), 3);
     evicting(&store, First::LeastRecent, false, 0);
     put(&store, 8, 100, None).unwrap();
-    assert_eq!(format(), 4);
+    assert_eq!(format(), 5);
     // It stays so: the records are there.
     drop(store);
     let store = open();
-    assert!(has(&store, 7) && has(&store, 8) && format() == 4);
+    assert!(has(&store, 7) && has(&store, 8) && format() == 5);
     evicting(&store, First::LeastFrequent, false, 0);
-    assert_eq!(format(), 4);
+    assert_eq!(format(), 5);
     assert_sound(&store, "at the end");
 }
