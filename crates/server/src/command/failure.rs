@@ -123,9 +123,17 @@ impl Failure {
 
     /// The text of a store's error, with Redis's code for it.
     fn coded(code: &str, error: &dyn std::fmt::Display) -> Failure {
-        let text = error.to_string();
-        let text = text.strip_prefix("the ").filter(|_| code == "OOM").unwrap_or(&text);
-        Failure::Made(format!("{code} {text}").into_bytes().into())
+        Failure::Made(format!("{code} {error}").into_bytes().into())
+    }
+
+    /// There is no room for a write. Clients know Redis's text.
+    fn full(error: &WriteError) -> Failure {
+        let mut why = error.to_string();
+        if let Some(first) = why.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        let text = format!("OOM command not allowed when used memory > 'maxmemory'. {why}");
+        Failure::Made(text.into_bytes().into())
     }
 }
 
@@ -145,7 +153,7 @@ impl From<WriteError> for Failure {
         let code = match &error {
             WriteError::MemoryLimit { .. } => return Failure::ABOVE_LIMIT,
             WriteError::PoolFull { .. } | WriteError::MemoryNodeFull { .. } | WriteError::DramFull { .. } => {
-                "OOM"
+                return Failure::full(&error);
             }
             WriteError::ReadOnly => "READONLY",
             // Redis's code for a disk that does not take writes.
