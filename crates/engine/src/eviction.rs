@@ -76,6 +76,9 @@ pub trait Evicting {
     /// The use of a key, without counting as one; `None` if it is absent.
     fn key_use(&self, key: &[u8]) -> Result<Option<KeyUse>, ReadError>;
 
+    /// Gives a key the use of another one, as [`Evicting::key_use`] has told it: for a new name.
+    fn set_key_use(&self, key: &[u8], of: &KeyUse) -> Result<(), ReadError>;
+
     /// Does `read` without recording the use of the keys that it reads.
     fn unrecorded(&self, read: &mut dyn FnMut());
 

@@ -116,6 +116,12 @@ pub trait Keyspace {
         at_most: u64,
     ) -> Result<RangeRemoved, Failure>;
 
+    /// Lets `to`, in another place if one is given, take over the use of `from` once the
+    /// transaction has committed.
+    fn carry_use(&mut self, from: &[u8], place: Option<Place>, to: &[u8]) {
+        let _ = (from, place, to);
+    }
+
     /// A random key; `None` in an empty store.
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure>;
 
@@ -532,6 +538,10 @@ impl Keyspace for Overlay<'_, '_> {
             self.transaction.remove(key)?;
         }
         Ok((keys.len() as u64, next))
+    }
+
+    fn carry_use(&mut self, from: &[u8], _: Option<Place>, to: &[u8]) {
+        self.transaction.carry_use(from, to);
     }
 
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {

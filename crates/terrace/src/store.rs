@@ -470,7 +470,10 @@ impl Store {
             let mut transaction = Transaction::new(&**self.engine(), self.how);
             let result = body(&mut transaction);
             match transaction.end(watched, result.is_err()) {
-                Ok(Commit::Done) => return result.map(Some),
+                Ok(Commit::Done) => {
+                    transaction.give_uses();
+                    return result.map(Some);
+                }
                 Ok(Commit::Changed(nth)) if nth < watched.len() => return Ok(None),
                 Ok(Commit::Changed(_)) => _ = backoff.spin(),
                 Err(error) => return Err(result.err().unwrap_or_else(|| error.into())),

@@ -4,8 +4,8 @@ use crate::bounds::{owned, prefix_range};
 use crate::merge::Writes;
 use crate::range::{Range, Source};
 use crate::{
-    Change, Cursor, Direction, Entry, KeyRange, RangeCursor, RangeRemoved, ReadError, Token, Value, Version,
-    WriteError,
+    Change, Cursor, Direction, Entry, KeyRange, KeyUse, RangeCursor, RangeRemoved, ReadError, Token, Value,
+    Version, WriteError,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +42,8 @@ pub struct Transaction<'t> {
     saved: BTreeSet<Vec<u8>>,
     /// See [`Transaction::held_bytes`].
     held: usize,
+    /// The uses that keys take over from others.
+    uses: BTreeMap<Vec<u8>, KeyUse>,
 }
 
 /// Bytes that a key takes beside itself and its value, about.
@@ -81,6 +83,7 @@ impl<'t> Transaction<'t> {
             undo: None,
             saved: BTreeSet::new(),
             held: 0,
+            uses: BTreeMap::new(),
         }
     }
 
@@ -88,6 +91,24 @@ impl<'t> Transaction<'t> {
     /// and for the keys that it has read.
     pub fn held_bytes(&self) -> usize {
         self.held
+    }
+
+    /// Lets the key `to` take over the use of `from` once the transaction has committed: for a key
+    /// that gets a new name. See [`Store::key_use`](crate::Store::key_use).
+    pub fn carry_use(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) {
+        let (from, Some(evicting)) = (from.as_ref(), self.engine.evicting()) else { return };
+        let known = self.uses.get(from).copied();
+        let used = known.or_else(|| evicting.key_use(from).ok().flatten());
+        let used = used.filter(|used| used.idle_ms.is_some() || used.frequency.is_some());
+        self.uses.extend(used.map(|used| (to.as_ref().to_vec(), used)));
+    }
+
+    /// After a commit.
+    pub(crate) fn give_uses(&self) {
+        for (key, used) in &self.uses {
+            // Without it, the key is as one that was just added.
+            let _ = self.engine.evicting().map(|evicting| evicting.set_key_use(key, used));
+        }
     }
 
     /// Keeps what is needed to undo the writes from here on, until [`Transaction::end_attempt`].
@@ -396,6 +417,7 @@ impl<'t> Transaction<'t> {
     /// closure has `failed`, only checks that all its reads were true at one instant.
     pub(crate) fn end(&mut self, watched: &[(Vec<u8>, Version)], failed: bool) -> Result<Commit, WriteError> {
         if failed || self.aborted {
+            self.uses.clear();
             self.written.clear();
             self.cleared = false;
         }

@@ -541,6 +541,22 @@ impl<M: MappedMedium> Evicting for Direct<M> {
         }))
     }
 
+    fn set_key_use(&self, key: &[u8], of: &KeyUse) -> Result<(), ReadError> {
+        let guard = self.pool().try_pin()?;
+        let now_ms = self.settings.clock.coarse_ms();
+        let used = match (self.evictor.kind(), of.idle_ms, of.frequency) {
+            (Kind::Time, Some(idle_ms), _) => time(now_ms.saturating_sub(idle_ms)),
+            (Kind::Frequency, _, Some(frequency)) => minutes(now_ms) | u32::from(frequency),
+            _ => return Ok(()),
+        };
+        match self.find(&guard, key)? {
+            Some(record) if record.used(&guard).is_none() => self.give_use(&guard, &record, used),
+            Some(record) => record.set_used(&guard, used),
+            None => {}
+        }
+        Ok(())
+    }
+
     fn unrecorded(&self, read: &mut dyn FnMut()) {
         let _set = Set::new(&UNRECORDED);
         read();

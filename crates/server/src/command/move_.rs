@@ -24,7 +24,11 @@ fn run(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut moved = false;
     cx.keys.atomically(&mut |keys| {
         moved = copy::copy_within(keys, key, (to, key), false)?;
-        if moved { keys.remove(key).map(drop) } else { Ok(()) }
+        if moved {
+            keys.remove(key)?;
+            keys.carry_use(key, Some(to), key);
+        }
+        Ok(())
     })?;
     cx.reply.integer(i64::from(moved));
     Ok(())

@@ -63,5 +63,6 @@ fn move_key(keys: &mut dyn Keyspace, from: &[u8], to: &[u8], replace: bool) -> R
     }
     keys.put(Put { key: to, value: &value, expires_at })?;
     keys.remove(from)?;
+    keys.carry_use(from, None, to);
     Ok(true)
 }

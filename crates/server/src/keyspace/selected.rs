@@ -207,6 +207,11 @@ impl Keyspace for Selected<'_> {
         Ok((removed, None))
     }
 
+    fn carry_use(&mut self, from: &[u8], place: Option<Place>, to: &[u8]) {
+        let to = place.unwrap_or(self.place).encode(to);
+        self.inner.carry_use(&self.place.encode(from), None, &to);
+    }
+
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         for _ in 0..DRAWS {
             let Some(stored) = self.inner.random_key()? else { return Ok(None) };

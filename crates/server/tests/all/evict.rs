@@ -151,6 +151,52 @@ fn use_of_a_key_is_shown_by_policy() {
 }
 
 #[test]
+fn use_goes_along_with_a_new_name() {
+    let mut client = client(16, &[("maxmemory-policy", "allkeys-lfu")]);
+    client.expect(&[("SET a 1", "+OK")]);
+    assert!(client.send("GET a\r\n".repeat(2000).as_bytes()).0.ends_with("$1 1"));
+    let freq = |client: &mut Client, key: &str| -> u64 {
+        client.ask(&format!("OBJECT FREQ {key}")).strip_prefix(':').unwrap().parse().unwrap()
+    };
+    let used = freq(&mut client, "a");
+    assert!(used > 10, "{used}");
+    // A new name counts as one more use.
+    let kept = |client: &mut Client, key: &str| {
+        let now = freq(client, key);
+        assert!((used..used + 8).contains(&now), "{key}: {used} {now}");
+    };
+    client.expect(&[("SET b 1", "+OK"), ("RENAME a b", "+OK")]);
+    kept(&mut client, "b");
+    client.expect(&[("MOVE b 1", ":1"), ("SELECT 1", "+OK")]);
+    kept(&mut client, "b");
+    client.expect(&[("SWAPDB 0 1", "+OK"), ("SELECT 0", "+OK")]);
+    kept(&mut client, "b");
+    client.expect(&[("MULTI", "+OK"), ("RENAME b c", "+QUEUED"), ("RENAMENX c d", "+QUEUED")]);
+    client.expect(&[("MOVE d 2", "+QUEUED"), ("EXEC", "*3 +OK :1 :1"), ("SELECT 2", "+OK")]);
+    kept(&mut client, "d");
+    client.expect(&[("COPY d copy", ":1"), ("RENAME nosuch d", "-ERR no such key")]);
+    kept(&mut client, "d");
+    assert!(freq(&mut client, "copy") < 8);
+
+    client.expect(&[("CONFIG SET maxmemory-policy allkeys-lru", "+OK"), ("SET old 1", "+OK")]);
+    client.clock.advance(60_000);
+    client.expect(&[("SET new 1", "+OK"), ("RENAME new newer", "+OK"), ("OBJECT IDLETIME newer", ":0")]);
+    client.expect(&[("OBJECT IDLETIME old", ":60"), ("CLIENT NO-TOUCH ON", "+OK")]);
+    client.expect(&[("RENAME old older", "+OK"), ("OBJECT IDLETIME older", ":60")]);
+}
+
+#[test]
+fn full_pool_without_a_key_to_evict_has_the_text_of_redis() {
+    for policy in ["noeviction", "volatile-ttl", "volatile-lru"] {
+        let mut client = client(4, &[("maxmemory-policy", policy)]);
+        let mut replies = (0..100_000).map(|n| client.ask(&format!("SET key:{n} {n:0300}")));
+        let refused = replies.find(|reply| reply != "+OK").unwrap();
+        let text = "-OOM command not allowed when used memory > 'maxmemory'. The pool is full: ";
+        assert!(refused.starts_with(text), "{policy}: {refused}");
+    }
+}
+
+#[test]
 fn store_on_a_disk_refuses_to_evict() {
     let directory = tempfile::tempdir().unwrap();
     let options = Store::options().engine(terrace::Engine::Wip).directory(directory.path().join("store"));
