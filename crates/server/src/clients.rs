@@ -1,7 +1,7 @@
 //! The registry of connected clients behind CLIENT ID, INFO, LIST and INFO's `clients` section.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -9,7 +9,10 @@ use std::{
 };
 
 use crate::{
-    command::table::{self, TABLE},
+    command::{
+        Watched,
+        table::{self, TABLE},
+    },
     stats::{ShownTally, Tally},
 };
 
@@ -45,6 +48,8 @@ pub struct Client {
     pub queued: AtomicUsize,
     /// Number of watched keys.
     pub watched: AtomicUsize,
+    /// The watched keys as they are stored. SWAPDB changes those of all clients.
+    watches: Mutex<Watches>,
     /// Set by CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
     /// Set by CLIENT NO-TOUCH.
@@ -66,7 +71,29 @@ pub struct Names {
     pub library_version: Vec<u8>,
 }
 
+/// Watched keys as they are stored.
+pub(crate) type Watches = HashMap<Vec<u8>, Watched>;
+
 impl Client {
+    /// Changes the watched keys.
+    pub(crate) fn watch<R>(&self, change: impl FnOnce(&mut Watches) -> R) -> R {
+        // Consistent after every statement.
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut watches);
+        // ORDER: Relaxed: for CLIENT LIST, and for the client's own thread.
+        self.watched.store(watches.len(), Ordering::Relaxed);
+        changed
+    }
+
+    /// Takes the watched keys: none is watched any more.
+    pub(crate) fn take_watches(&self) -> Watches {
+        // ORDER: Relaxed: only this client's commands add some.
+        match self.watched.load(Ordering::Relaxed) {
+            0 => Watches::new(),
+            _ => self.watch(std::mem::take),
+        }
+    }
+
     /// Reads or changes the names.
     pub fn names<R>(&self, with: impl FnOnce(&mut Names) -> R) -> R {
         // A name is replaced whole, so a panic elsewhere leaves no partial change.
@@ -125,6 +152,7 @@ impl Clients {
             database: AtomicU8::new(0),
             queued: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
+            watches: Mutex::default(),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             tally: ShownTally::default(),

@@ -110,8 +110,6 @@ impl Record {
 #[derive(Debug)]
 pub(crate) struct Databases {
     map: AtomicU64,
-    /// How often the keys of each database were exchanged since the server started.
-    swaps: [AtomicU64; DATABASES as usize],
     /// The places that the record is known to call used.
     used: AtomicU64,
     /// Why the record could not be read.
@@ -136,7 +134,6 @@ impl Databases {
     fn new(record: Record, damage: Option<Box<str>>) -> Databases {
         Databases {
             map: record.map.0.into(),
-            swaps: Default::default(),
             used: u64::from(record.used).into(),
             damage,
             gate: Gate::default(),
@@ -152,18 +149,8 @@ impl Databases {
 
     /// Publishes the map of a SWAPDB that has committed. The caller is alone in the gate.
     pub(crate) fn publish(&self, map: Map) {
-        let before = self.map();
-        for database in (0..DATABASES).filter(|&of| map.place(of) != before.place(of)) {
-            // ORDER: Relaxed: the gate orders it, and the store below.
-            self.swaps[usize::from(database)].fetch_add(1, Relaxed);
-        }
-        self.map.store(map.0, Relaxed);
-    }
-
-    /// How often SWAPDB has exchanged the keys of a database.
-    pub(crate) fn swaps(&self, database: u8) -> u64 {
         // ORDER: Relaxed: the gate orders it.
-        self.swaps[usize::from(database)].load(Relaxed)
+        self.map.store(map.0, Relaxed);
     }
 
     /// Whether other databases than 0 may have keys.

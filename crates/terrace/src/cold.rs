@@ -6,5 +6,5 @@
 //! [`ReadError::is_put_off`](crate::ReadError::is_put_off). The caller makes the reads with a
 //! [`Ring`], or in another way, and runs it again. Operations of other engines run as ever.
 
-pub use terrace_disk::cold::{ColdRead, ColdReads, FilePlace, is_stuck};
+pub use terrace_disk::cold::{ColdRead, ColdReads, FilePlace, is_stuck, waiting};
 pub use terrace_medium::files::{AlignedBytes, Done, Ring, StoredFile};

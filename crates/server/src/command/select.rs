@@ -62,7 +62,7 @@ fn swapdb(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let map = within(cx.keys, Place::RAW, |keys| databases::swap(keys, one, other))?;
         cx.state.map = Some(map);
         if !cx.keys.is_transaction() {
-            cx.shared.databases.publish(map);
+            transaction::publish_swap(cx.shared, map);
         }
     }
     cx.reply.ok();

@@ -4,7 +4,7 @@
 //! the writes of those before it. It commits if nothing that it read or that the client watches has
 //! changed. Meanwhile no key is locked.
 
-use std::{collections::HashMap, sync::atomic::Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use terrace::{Transaction, Version, cold};
 use terrace_protocol::{Args, Queue, Reply};
@@ -12,7 +12,7 @@ use terrace_protocol::{Args, Queue, Reply};
 use super::*;
 use crate::{
     alone::Runs,
-    databases::Place,
+    databases::Map,
     keyspace::{Keyspace, Overlay, Selected},
     net::unix_ms,
     session::{self, Flow, State},
@@ -85,12 +85,14 @@ pub(crate) struct Multi {
     may_run_again: bool,
 }
 
-/// A watched key.
+/// A watched key of a database. It is stored elsewhere after SWAPDB.
+#[derive(Debug)]
 pub(crate) struct Watched {
     database: u8,
-    /// How often the keys of its database had been exchanged at WATCH.
-    swaps: u64,
+    /// Of the key where it is stored now, at WATCH or at the last SWAPDB.
     version: Version,
+    /// Whether it has changed by a SWAPDB or before one.
+    has_changed: bool,
 }
 
 /// Keys as they are stored, and the versions in which they have to be.
@@ -155,7 +157,8 @@ impl Multi {
 fn exec_is_long(shared: &Shared, state: &State, args: Args<'_>) -> bool {
     let Some(multi) = &state.multi else { return false };
     let is_large = multi.len() > session::MANY || multi.has_long;
-    let may_run_again = multi.may_run_again || !state.watched.is_empty();
+    // ORDER: Relaxed: only this client's commands change it.
+    let may_run_again = multi.may_run_again || state.client.watched.load(Relaxed) > 0;
     is_large && !may_run_again || !is_large && session::may_wait(shared, state, args)
 }
 
@@ -172,7 +175,7 @@ fn discard(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     if cx.state.multi.take().is_none() {
         return Err(Failure::Text("ERR DISCARD without MULTI"));
     }
-    cx.state.watched = HashMap::new();
+    cx.state.client.take_watches();
     cx.reply.ok();
     Ok(())
 }
@@ -183,73 +186,84 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     for key in args.from(1) {
         let stored = cx.state.place().encode(key);
-        if !cx.state.watched.contains_key(&*stored) {
+        if !cx.state.client.watch(|watches| watches.contains_key(&*stored)) {
             let version = cx.shared.store.version(&stored)?;
-            let database = cx.state.database;
-            let swaps = cx.shared.databases.swaps(database);
-            cx.state.watched.insert(stored.into_owned(), Watched { database, swaps, version });
+            let watched = Watched { database: cx.state.database, version, has_changed: false };
+            cx.state.client.watch(|watches| watches.insert(stored.into_owned(), watched));
         }
     }
-    // ORDER: Relaxed: for CLIENT LIST only.
-    cx.state.client.watched.store(cx.state.watched.len(), Relaxed);
     cx.reply.ok();
     Ok(())
 }
 
 fn unwatch(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
-    cx.state.watched = HashMap::new();
+    cx.state.client.take_watches();
     cx.reply.ok();
     Ok(())
 }
 
 fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let Some(multi) = cx.state.multi.take() else { return Err(Failure::Text("ERR EXEC without MULTI")) };
-    let watched = std::mem::take(&mut cx.state.watched);
+    let watched = cx.state.client.take_watches();
     if multi.broken {
         return Err(Failure::Text("EXECABORT Transaction discarded because of previous errors."));
     }
     let was = (cx.state.database, cx.state.map);
-    let done = match versions(cx, &watched) {
-        Ok(Some(versions)) => run_queue(cx, &multi, &versions),
-        Ok(None) => {
-            cx.reply.null_array();
-            Ok(false)
-        }
-        Err(failure) => Err(failure),
+    let done = if watched.values().any(|watched| watched.has_changed) {
+        cx.reply.null_array();
+        Ok(false)
+    } else {
+        let versions: Versions =
+            watched.iter().map(|(stored, watched)| (stored.clone(), watched.version)).collect();
+        run_queue(cx, &multi, &versions)
     };
     let is_put_off = cold::is_stuck() || cx.state.put_off.is_some();
     if is_put_off || !matches!(done, Ok(true)) {
         (cx.state.database, cx.state.map) = was;
     } else if let Some(map) = cx.state.map.filter(|_| multi.swaps) {
-        cx.shared.databases.publish(map);
+        publish_swap(cx.shared, map);
     }
     if is_put_off {
         // It runs again after the cold reads that it wants, or elsewhere, or later.
-        (cx.state.multi, cx.state.watched) = (Some(multi), watched);
+        cx.state.multi = Some(multi);
+        cx.state.client.watch(|watches| *watches = watched);
         cx.state.resp3 = cx.reply.resp3();
     }
     done.map(drop)
 }
 
-/// The keys that have to be in these versions when the transaction commits; `None` if SWAPDB has
-/// changed a watched key.
-fn versions(cx: &Context<'_>, watched: &HashMap<Vec<u8>, Watched>) -> Result<Option<Versions>, Failure> {
-    let (store, mut versions) = (&cx.shared.store, Vec::with_capacity(watched.len()));
-    for (stored, watched) in watched {
-        versions.push((stored.clone(), watched.version));
-        let Some(map) = cx.state.map.filter(|_| cx.shared.databases.swaps(watched.database) != watched.swaps)
-        else {
-            continue;
-        };
-        let key = Place::of(stored).and_then(|place| place.decode(stored)).unwrap_or_default();
-        let now = map.place(watched.database).encode(&key).into_owned();
-        if store.contains(stored)? || store.contains(&now)? {
-            return Ok(None);
+/// Publishes the map of a SWAPDB that has committed; no other command runs. A watch belongs to the
+/// key of a database: it changes if the key is in one of the two places, and is of its new place
+/// from now on.
+pub(super) fn publish_swap(shared: &Shared, map: Map) {
+    let (store, before) = (&shared.store, shared.databases.map());
+    shared.databases.publish(map);
+    let follow = |(stored, watched): (Vec<u8>, Watched)| {
+        let place = map.place(watched.database);
+        if place == before.place(watched.database) {
+            return (stored, watched);
         }
-        // It is absent in both, which is no change.
-        versions.push((now.clone(), store.version(&now)?));
+        let key = before.place(watched.database).decode(&stored).unwrap_or_default();
+        let now = place.encode(&key).into_owned();
+        let versions = store.version(&stored).and_then(|was| Ok((was, store.version(&now)?)));
+        let watched = match versions {
+            Ok((was, version)) => {
+                let is_there = was.token().is_some() || version.token().is_some();
+                let has_changed = watched.has_changed || is_there || !was.meets(&watched.version);
+                Watched { version, has_changed, ..watched }
+            }
+            // A reply of null is never wrong.
+            Err(_) => Watched { has_changed: true, ..watched },
+        };
+        (now, watched)
+    };
+    // ORDER: Relaxed: the gate orders it.
+    for client in shared.clients.all().iter().filter(|client| client.watched.load(Relaxed) > 0) {
+        // It has happened, so a tier is waited for.
+        cold::waiting(|| {
+            client.watch(|watches| *watches = std::mem::take(watches).into_iter().map(follow).collect());
+        });
     }
-    Ok(Some(versions))
 }
 
 /// Runs the queued commands in a transaction, and replies. Returns whether it has committed.

@@ -1,16 +1,13 @@
 //! The state of one connection.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use terrace_protocol::Reply;
 
 use super::{Flow, Peer, line::InLine};
 use crate::{
     clients::Client,
-    command::{Multi, Watched},
+    command::Multi,
     databases::{Map, Place},
     shared::Shared,
     stats::{Counters, Tally},
@@ -40,8 +37,6 @@ pub struct State {
     pub(crate) map: Option<Map>,
     /// The transaction that MULTI has begun.
     pub(crate) multi: Option<Multi>,
-    /// The watched keys as they are stored.
-    pub(crate) watched: HashMap<Vec<u8>, Watched>,
     /// ASKING was sent: the next command, or transaction, may be for a slot that only another node
     /// knows to be here.
     pub(crate) asking: bool,
@@ -81,7 +76,6 @@ impl State {
             map: None,
             counters,
             multi: None,
-            watched: HashMap::new(),
             asking: false,
             is_alone: false,
             held_since: None,
@@ -130,7 +124,7 @@ impl State {
     /// Forgets the queued commands and the watched keys.
     pub fn clear_transaction(&mut self) {
         self.multi = None;
-        self.watched = HashMap::new();
+        self.client.take_watches();
     }
 
     /// RESET: restores the state of a new connection, except its id. `output` is the current length
@@ -156,7 +150,6 @@ impl State {
         let client = &self.client;
         // ORDER: Relaxed, all: for CLIENT LIST only.
         client.queued.store(self.multi.as_ref().map_or(0, |multi| multi.len() + 1), Relaxed);
-        client.watched.store(self.watched.len(), Relaxed);
         client.database.store(self.database, Relaxed);
         client.protocol.store(if self.resp3 { 3 } else { 2 }, Relaxed);
         client.record_command(self.last_command, now_ms);

@@ -312,6 +312,61 @@ fn swapdb_in_a_transaction_is_part_of_it() {
     client.expect(&[("MULTI", "+OK"), ("GET k", "+QUEUED"), ("EXEC", "*1 $7 changed")]);
 }
 
+#[test]
+fn watch_belongs_to_a_key_of_a_database() {
+    let mut client = Client::new();
+    let mut other = client.another();
+    let run = [("MULTI", "+OK"), ("PING", "+QUEUED")];
+    let watch = |client: &mut Client, key: &str| client.expect(&[(&format!("WATCH {key}"), "+OK")]);
+    let ends = |client: &mut Client, reply| {
+        client.expect(&run);
+        client.expect(&[("EXEC", reply)]);
+    };
+    // The key of the other database, which is stored where this one was.
+    watch(&mut client, "a");
+    other.expect(&[("SWAPDB 0 1", "+OK"), ("SELECT 1", "+OK"), ("SET a 1", "+OK")]);
+    ends(&mut client, "*1 +PONG");
+    // It comes and goes: after SWAPDB, before it, by it.
+    watch(&mut client, "b");
+    other.expect(&[("SWAPDB 0 1", "+OK"), ("SELECT 0", "+OK"), ("SET b 1", "+OK"), ("DEL b", ":1")]);
+    ends(&mut client, "*-1");
+    watch(&mut client, "c");
+    other.expect(&[("SET c 1", "+OK"), ("DEL c", ":1"), ("SWAPDB 0 1", "+OK")]);
+    ends(&mut client, "*-1");
+    watch(&mut client, "d");
+    other.expect(&[("SELECT 1", "+OK"), ("SET d 1", "+OK"), ("SWAPDB 0 1", "+OK"), ("SELECT 0", "+OK")]);
+    other.expect(&[("FLUSHDB", "+OK")]);
+    ends(&mut client, "*-1");
+    // Exchanged back, in a transaction, and in other databases.
+    watch(&mut client, "e f");
+    client.expect(&[("SELECT 1", "+OK"), ("WATCH e", "+OK")]);
+    other.expect(&[("SWAPDB 0 1", "+OK"), ("MULTI", "+OK"), ("SWAPDB 0 1", "+QUEUED")]);
+    other.expect(&[("EXEC", "*1 +OK"), ("SWAPDB 2 3", "+OK"), ("SELECT 2", "+OK"), ("SET e 1", "+OK")]);
+    ends(&mut client, "*1 +PONG");
+    watch(&mut client, "e");
+    other.expect(&[("SWAPDB 0 1", "+OK"), ("SELECT 0", "+OK"), ("SET e 1", "+OK")]);
+    ends(&mut client, "*1 +PONG");
+    watch(&mut client, "e");
+    other.expect(&[("MULTI", "+OK"), ("SWAPDB 0 1", "+QUEUED"), ("EXEC", "*1 +OK")]);
+    ends(&mut client, "*-1");
+    watch(&mut client, "g");
+    client.expect(&[("UNWATCH", "+OK")]);
+    other.expect(&[("SWAPDB 0 1", "+OK"), ("SET g 1", "+OK"), ("SWAPDB 0 1", "+OK")]);
+    ends(&mut client, "*1 +PONG");
+}
+
+#[test]
+fn removal_of_absent_keys_aborts_no_transaction() {
+    let mut client = Client::new();
+    let mut other = client.another();
+    client.expect(&[("WATCH k", "+OK")]);
+    other.expect(&[("DEL k j", ":0"), ("UNLINK k j", ":0"), ("MULTI", "+OK"), ("DEL k", "+QUEUED")]);
+    other.expect(&[("DEL j", "+QUEUED"), ("EXEC", "*2 :0 :0")]);
+    client.expect(&[("MULTI", "+OK"), ("SET k 1", "+QUEUED"), ("EXEC", "*1 +OK"), ("WATCH k", "+OK")]);
+    other.expect(&[("DEL k j", ":1")]);
+    client.expect(&[("MULTI", "+OK"), ("SET k 1", "+QUEUED"), ("EXEC", "*-1")]);
+}
+
 /// While databases are exchanged all the time, no command sees half of it, and no write gets lost.
 #[test]
 fn swapdb_happens_at_one_instant() {
