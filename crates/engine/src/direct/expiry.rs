@@ -147,6 +147,26 @@ impl<M: MappedMedium> Direct<M> {
         bytes
     }
 
+    /// Removes records that a reader has met and that have expired, unless the store is read-only.
+    pub(super) fn remove_met(&self, words: &[u64]) {
+        if self.check_writable().is_err() {
+            return;
+        }
+        let mut words = words.iter();
+        while !words.as_slice().is_empty() {
+            let (guard, mut removed) = (self.pool().pin(), 0);
+            for &word in words.by_ref().take(REMOVALS) {
+                let is_due = Record::at(&guard, word).is_ok_and(|record| self.has_expired(&record))
+                    && !self.is_claimed(&guard, word);
+                removed += u64::from(is_due && self.remove_due(&guard, word));
+                if guard.is_limbo_full() {
+                    break;
+                }
+            }
+            self.root.count_expired(&guard, removed);
+        }
+    }
+
     fn is_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         // A claimed key is left to the next pass.
         Record::at(guard, word)

@@ -14,6 +14,20 @@ const PIECE: usize = 1024;
 /// more of them in limbo, nor the buckets that an index retires when it shrinks.
 pub(super) const REMOVALS: usize = 8;
 
+/// Expired records that the search for a random key removes at most.
+const EXPIRED_MOST: usize = PIECE;
+/// Records that it visits under one pin at most. There are so many only where they have expired.
+const LONGEST: usize = 8 * PIECE;
+
+/// The search for a random key.
+struct RandomWalk {
+    /// Records that it reads next, at least.
+    piece: usize,
+    /// Expired records that it may still remove.
+    removable: usize,
+    damage: Option<ReadError>,
+}
+
 /// The damage that a scan has passed.
 #[derive(Default)]
 pub(super) struct Skipped {
@@ -102,46 +116,72 @@ impl<M: MappedMedium> Direct<M> {
         }
     }
 
-    /// A key from behind a random place. Damage is an error only if no key is found.
+    /// A key from behind a random place. Removes some of the expired records that it meets, so that
+    /// not every search meets them. Damage is an error only if no key is found.
     pub(super) fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         if self.index.len() == 0 {
             return Ok(None);
         }
         let start = self.index.random_place(&self.pool().try_pin()?, self.random_u64());
-        match self.random_key_between(&start, &Place::End) {
-            Ok(None) => self.random_key_between(&Place::Start, &start),
-            Err(damage @ ReadError::Corrupt { .. }) => {
-                match self.random_key_between(&Place::Start, &start)? {
-                    None => Err(damage),
-                    found => Ok(found),
-                }
-            }
+        let mut walk = RandomWalk { piece: 1, removable: EXPIRED_MOST, damage: None };
+        let found = match self.random_key_between(&start, &Place::End, &mut walk)? {
+            None => self.random_key_between(&Place::Start, &start, &mut walk)?,
             found => found,
+        };
+        match (found, walk.damage) {
+            (None, Some(damage)) => Err(damage),
+            (found, _) => Ok(found),
         }
     }
 
-    fn random_key_between(&self, from: &Place, to: &Place) -> Result<Option<Vec<u8>>, ReadError> {
-        let (mut place, mut first_error) = (from.clone(), Ok(None));
-        loop {
-            let guard = self.pool().try_pin()?;
-            let mut found = Vec::new();
-            let (next, _) = self.scan_piece(&guard, &place, 1, |_, seen| {
-                match seen
-                    .and_then(|record| record.map(|record| record.verify().map(|()| record)).transpose())
-                {
-                    Ok(record) => found.extend(record),
-                    Err(error) => first_error = Err(error),
-                }
-            });
-            if !found.is_empty() {
-                let record = &found[self.random_u64() as usize % found.len()];
-                return Ok(Some(record.body.key.to_vec()));
+    fn random_key_between(
+        &self,
+        from: &Place,
+        to: &Place,
+        walk: &mut RandomWalk,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let mut place = from.clone();
+        while place < *to {
+            let (next, found) = self.random_key_in_piece(&place, walk)?;
+            if found.is_some() {
+                return Ok(found);
             }
             place = next;
-            if place >= *to {
-                return first_error;
-            }
+            // A piece costs some indexes more than the keys in it.
+            walk.piece = (2 * walk.piece).min(LONGEST);
         }
+        Ok(None)
+    }
+
+    /// One of the keys of a piece of the index. Returns the place behind the piece, too.
+    fn random_key_in_piece(
+        &self,
+        from: &Place,
+        walk: &mut RandomWalk,
+    ) -> Result<(Place, Option<Vec<u8>>), ReadError> {
+        let (mut key, mut live, mut expired) = (None, 0, Vec::new());
+        let guard = self.pool().try_pin()?;
+        let (next, _) = self.scan_piece(&guard, from, walk.piece, |word, seen| {
+            let sound =
+                seen.and_then(|record| record.map(|record| record.verify().map(|()| record)).transpose());
+            match sound {
+                Ok(Some(record)) => {
+                    live += 1;
+                    // Each of them with the same probability.
+                    if self.random_u64().is_multiple_of(live) {
+                        key = Some(record.body.key);
+                    }
+                }
+                Ok(None) if expired.len() < walk.removable => expired.push(word),
+                Ok(None) => {}
+                Err(error) => _ = walk.damage.get_or_insert(error),
+            }
+        });
+        let key = key.map(<[u8]>::to_vec);
+        drop(guard);
+        walk.removable -= expired.len();
+        self.remove_met(&expired);
+        Ok((next, key))
     }
 
     /// Removes every key that is present throughout. Frees no block that it did not unlink.
@@ -179,10 +219,14 @@ impl<M: MappedMedium> Direct<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direct::Kind;
     use crate::direct::small::{self, CountingClock, Store, count_clock_reads, settings, store};
     use crate::{Durably, Engine};
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
+    use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+    use terrace_index::{PointIndex, Stored};
+    use terrace_medium::Dram;
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
 
@@ -334,21 +378,65 @@ mod tests {
         assert_eq!(store.random_key(), Ok(None));
         (0..KEYS).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5)));
         // A search goes from a position to the end, then from the beginning to that position, and
-        // stops.
-        for _ in 0..50 {
-            let looks = count_clock_reads(&clock, || assert_eq!(store.random_key(), Ok(None)));
-            assert!((KEYS..KEYS + CHAIN as u64).contains(&looks), "{looks}");
-        }
-        let first = store.index.scan(&store.pool().pin(), &Place::Start, 1, &mut |_| {});
-        let looks = count_clock_reads(&clock, || {
-            assert_eq!(store.random_key_between(&Place::Start, &first), Ok(None))
-        });
-        assert!(looks < CHAIN as u64);
+        // removes what it meets.
+        let looks = count_clock_reads(&clock, || assert_eq!(store.random_key(), Ok(None)));
+        assert!((KEYS..2 * KEYS + CHAIN as u64).contains(&looks), "{looks}");
+        assert_eq!((store.len().get(), store.stats().expired), (0, KEYS));
+        (0..KEYS).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5)));
 
         store.put_entry(b"there", b"value", None);
         (0..50).for_each(|_| assert_eq!(store.random_key(), Ok(Some(b"there".to_vec()))));
         store.put_entry(b"too", b"value", Some(5000));
         let found: std::collections::BTreeSet<_> = (0..100).map(|_| store.random_key().unwrap()).collect();
         assert_eq!(found.len(), 2);
+    }
+
+    /// What a search for a random key costs among expired keys: a few accesses for each, once.
+    fn search_among_expired<I>(what: &str)
+    where
+        I: PointIndex<Medium = Counting<Dram>, Kind = Kind> + Stored<Medium = Counting<Dram>> + 'static,
+    {
+        const KEYS: u32 = 20_000;
+        let pool: Pool<Counting<Dram>> =
+            PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
+        let clock = Arc::new(crate::ManualClock::at(1000));
+        let settings =
+            crate::direct::Settings { clock: clock.clone(), expected_keys: u64::from(KEYS), ..settings() };
+        let store = Direct::open::<I>(pool.clone(), settings).unwrap();
+        let put = |n: u32, expires_at| {
+            let put = crate::Put { key: &n.to_le_bytes(), value: b"value", expires_at };
+            store.put(put, Durably::Store).unwrap();
+        };
+        (0..KEYS).for_each(|n| put(n, Some(2000)));
+        put(KEYS, None);
+        clock.advance(1000);
+        let (mut searches, mut most) = (0, 0);
+        while store.len().get() > 1 {
+            let (counts, key) = pool.medium().during(|| store.random_key());
+            assert_eq!(key, Ok(Some(KEYS.to_le_bytes().to_vec())));
+            (searches, most) = (searches + 1, most.max(counts.loads));
+            assert!(searches < 1000, "{what}: {} keys are left", store.len().get());
+        }
+        assert!(most < u64::from(KEYS) * 200, "{what}: {most} loads");
+    }
+
+    #[test]
+    fn random_key_among_expired_costs_little_with_clht() {
+        search_among_expired::<Clht<_, Kind>>("clht");
+    }
+
+    #[test]
+    fn random_key_among_expired_costs_little_with_turbo() {
+        search_among_expired::<Turbo<_, Kind>>("turbo");
+    }
+
+    #[test]
+    fn random_key_among_expired_costs_little_with_rewo() {
+        search_among_expired::<Rewo<_, Kind>>("rewo");
+    }
+
+    #[test]
+    fn random_key_among_expired_costs_little_with_level() {
+        search_among_expired::<Level<_, Kind>>("level");
     }
 }

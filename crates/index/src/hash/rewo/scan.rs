@@ -85,10 +85,15 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         at_least: usize,
         mut each: impl FnMut(u64),
     ) -> Position {
-        let (mut position, mut seen) = (from, 0);
+        // Each step reads a window of buckets besides its own homes. Where they have no key, the
+        // next step is twice as long, so that the windows do not add up in a sparse table.
+        let longest = 4 * WINDOW as usize * K::SLOTS / 2;
+        let (mut position, mut seen, mut step) = (from, 0, 0);
         let mut entries = Vec::new();
         loop {
-            let next = self.gather(guard, position, at_least.saturating_sub(seen), &mut entries);
+            let wanted = at_least.saturating_sub(seen).max(step);
+            let next = self.gather(guard, position, wanted, &mut entries);
+            step = if entries.is_empty() { wanted.saturating_mul(2).clamp(K::SLOTS, longest) } else { 0 };
             seen += entries.len();
             entries.drain(..).for_each(|entry| each(entry.word));
             position = next;
