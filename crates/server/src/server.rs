@@ -169,8 +169,9 @@ fn worker_count(shared: &Shared, loops: usize) -> usize {
     loops + if waits { READERS } else { 0 }
 }
 
-/// File descriptors that the server needs besides those of its clients.
-const OWN_DESCRIPTORS: u64 = 64;
+/// File descriptors that the server needs besides those of its clients, those of the
+/// metrics page among them.
+const OWN_DESCRIPTORS: u64 = 96;
 
 /// Raises the limit of open files to what `maxclients` and the store need. If the system allows
 /// fewer, lowers `maxclients` and logs that.

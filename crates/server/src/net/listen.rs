@@ -120,7 +120,7 @@ pub(super) fn metrics_listener(config: &Config) -> Result<Option<TcpListener>, L
 }
 
 /// Scrapes that may wait to be accepted.
-const METRICS_BACKLOG: i32 = 16;
+const METRICS_BACKLOG: i32 = 511;
 
 /// The number of connections that may wait to be accepted. Warns if the kernel allows fewer.
 fn backlog(config: &Config) -> i32 {

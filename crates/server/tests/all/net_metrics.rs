@@ -46,9 +46,24 @@ fn metrics_are_correct_and_other_requests_fail() {
     ] {
         assert!(get(port, request).starts_with(status), "{request}");
     }
-    // A client that sends no request does not block others for long.
-    let _silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    assert!(get(port, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+}
+
+/// Connections that say nothing are no queue. One after the other they would take longer than the
+/// scraper waits.
+#[test]
+fn silent_connections_do_not_hold_up_a_scrape() {
+    let port = free_port();
+    let _server = Running::start(&[("metrics-port", &port.to_string())]);
+    let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let silent: Vec<_> = (0..200).map(|_| connect()).collect();
+    let mut scraper = connect();
+    scraper.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    scraper.write_all(b"GET /metrics HTTP/1.1\r\n").unwrap();
+    let behind: Vec<_> = (0..200).map(|_| connect()).collect();
+    scraper.write_all(b"\r\n").unwrap();
+    let page = String::from_utf8(rest(&mut scraper)).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200") && page.ends_with("# EOF\n"), "{page}");
+    drop((silent, behind));
 }
 
 /// Parses the page with Prometheus's client library for Python, which is strict about OpenMetrics,
