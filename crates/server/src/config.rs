@@ -28,6 +28,8 @@ pub struct Config {
     grow: OnceLock<Grow>,
     evict: OnceLock<Evict>,
     promise: OnceLock<Promise>,
+    clients: OnceLock<AllowClients>,
+    measure: OnceLock<Measure>,
 }
 
 /// The name that Redis had for `busy-reply-threshold`.
@@ -41,6 +43,12 @@ type Evict = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 /// Sets what an answered write survives from now on. The error is a text for the user.
 type Promise = Box<dyn Fn(Durability) -> Result<(), String> + Send + Sync>;
+
+/// Prepares for so many clients. The error is a text for the user.
+type AllowClients = Box<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
+
+/// The size of the store's pool now; 0: it has none. `None`: not known yet.
+type Measure = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 
 struct Value {
     number: AtomicU64,
@@ -63,6 +71,8 @@ impl Default for Config {
             grow: OnceLock::new(),
             evict: OnceLock::new(),
             promise: OnceLock::new(),
+            clients: OnceLock::new(),
+            measure: OnceLock::new(),
         }
     }
 }
@@ -128,6 +138,35 @@ impl Config {
         Ok(())
     }
 
+    /// Changes several settings while the server runs, all or none. The error comes with the name
+    /// that it is about, as it was given.
+    pub fn set_all<'a>(&self, changes: &[(&'a [u8], &'a [u8])]) -> Result<(), (&'a [u8], SetError)> {
+        let mut known = Vec::with_capacity(changes.len());
+        for (name, value) in changes {
+            let setting =
+                std::str::from_utf8(name).ok().and_then(setting).ok_or((*name, SetError::Unknown))?;
+            if known.iter().any(|(_, _, other): &(&[u8], &[u8], &Setting)| other.key == setting.key) {
+                return Err((name, invalid("duplicate parameter")));
+            }
+            known.push((*name, *value, setting));
+        }
+        for (name, value, setting) in &known {
+            self.check(setting.name, value).map_err(|error| (*name, error))?;
+        }
+        // A pool that has grown does not shrink, so this comes when nothing can fail any more.
+        known.sort_by_key(|(_, _, setting)| setting.key == Key::Size);
+        let mut before = Vec::new();
+        for (name, value, setting) in known {
+            before.push((setting.name, self.kept(setting)));
+            if let Err(error) = self.set(setting.name, value) {
+                before.pop();
+                before.iter().rev().for_each(|(name, value)| _ = self.set(name, value.as_bytes()));
+                return Err((name, error));
+            }
+        }
+        Ok(())
+    }
+
     /// The level of messages on standard error.
     pub fn log_level(&self) -> log::LevelFilter {
         match self.text(Key::LogLevel).as_str() {
@@ -156,7 +195,13 @@ impl Config {
         if !setting.is_live {
             return Err(SetError::Immutable);
         }
-        Ok(Some((setting.key, setting.kind.parse(text).map_err(SetError::Invalid)?)))
+        let parsed = setting.kind.parse(text).map_err(SetError::Invalid)?;
+        if let (Key::MaxClients, value::Parsed::Number(clients)) = (setting.key, &parsed)
+            && let Some(allow) = self.clients.get()
+        {
+            allow(*clients).map_err(SetError::Invalid)?;
+        }
+        Ok(Some((setting.key, parsed)))
     }
 
     /// Sets a value before the server starts: from a flag, the environment or a program.
@@ -233,9 +278,29 @@ impl Config {
         let _ = self.grow.set(Box::new(grow));
     }
 
+    /// Sets the function that prepares for a number of clients (CONFIG SET maxclients), or says why
+    /// so many are not possible. Only the first call counts.
+    pub(crate) fn set_allow_clients(
+        &self,
+        allow: impl Fn(u64) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let _ = self.clients.set(Box::new(allow));
+    }
+
+    /// Sets the function that tells the size of the pool, which other processes may change; 0:
+    /// there is no pool, `None`: it is not known yet. Only the first call counts.
+    pub(crate) fn set_measure(&self, measure: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+        let _ = self.measure.set(Box::new(measure));
+    }
+
+    /// The size of the pool now; 0: the store has none.
+    fn size(&self) -> u64 {
+        self.measure.get().and_then(|measure| measure()).unwrap_or_else(|| self.number(Key::Size))
+    }
+
     fn grow(&self, bytes: u64) -> Result<u64, SetError> {
         match self.grow.get() {
-            _ if bytes == self.number(Key::Size) => Ok(bytes),
+            _ if bytes == self.size() => Ok(bytes),
             Some(grow) => grow(bytes).map_err(SetError::Invalid),
             None => Err(invalid("this store cannot grow")),
         }
@@ -289,8 +354,16 @@ impl Config {
 
     /// The value as CONFIG GET shows it.
     fn shown(&self, setting: &Setting) -> String {
+        match setting.key {
+            Key::MaxMemory if self.number(Key::MaxMemory) == 0 => self.size().to_string(),
+            Key::Size if self.size() > 0 => self.size().to_string(),
+            _ => self.kept(setting),
+        }
+    }
+
+    /// The value as it is kept, in the form in which it can be set.
+    fn kept(&self, setting: &Setting) -> String {
         match (setting.key, setting.kind) {
-            (Key::MaxMemory, _) if self.number(Key::MaxMemory) == 0 => self.number(Key::Size).to_string(),
             (_, Kind::Switch) => if self.is_on(setting.key) { "yes" } else { "no" }.into(),
             (_, Kind::Octal) => format!("{:o}", self.number(setting.key)),
             (_, Kind::Number { .. } | Kind::Size { .. }) => self.number(setting.key).to_string(),
@@ -384,6 +457,46 @@ mod tests {
         );
         assert!(matches!(config.assign("save", "900 1"), Err(SetError::Invalid(_))));
         assert_eq!(get(&config, "save"), [("save".into(), String::new())]);
+    }
+
+    #[test]
+    fn set_all_changes_all_or_none() {
+        let config = Config::default();
+        config.set_evict(|config| match config.number(Key::MaxMemory) {
+            1.. => Err("this store cannot evict".into()),
+            0 => Ok(()),
+        });
+        config.set_grow(Ok);
+        let refused = config.set_all(&[(b"size", b"8gb"), (b"MaxClients", b"12"), (b"maxmemory", b"1gb")]);
+        assert_eq!(refused, Err((&b"maxmemory"[..], invalid("this store cannot evict"))));
+        let kept = [Key::Size, Key::MaxClients, Key::MaxMemory].map(|key| config.number(key));
+        assert_eq!(kept, [4 << 30, 10_000, 0]);
+        assert_eq!(
+            config.set_all(&[(b"size", b"8gb"), (b"maxclients", b"12"), (b"maxmemory", b"0")]),
+            Ok(())
+        );
+        assert_eq!([Key::Size, Key::MaxClients].map(|key| config.number(key)), [8 << 30, 12]);
+        // Two names of one setting.
+        let twice = config.set_all(&[(b"lua-time-limit", b"1"), (b"busy-reply-threshold", b"2")]);
+        assert_eq!(twice, Err((&b"busy-reply-threshold"[..], invalid("duplicate parameter"))));
+        // As in Redis, an unknown name is reported before a bad value.
+        let unknown = config.set_all(&[(b"maxclients", b"x"), (b"colour", b"1")]);
+        assert_eq!(unknown, Err((&b"colour"[..], SetError::Unknown)));
+    }
+
+    #[test]
+    fn size_is_that_of_the_pool_now() {
+        let config = Config::default();
+        let size = std::sync::Arc::new(AtomicU64::new(1 << 20));
+        let measured = std::sync::Arc::clone(&size);
+        config.set_measure(move || Some(measured.load(Ordering::Relaxed)));
+        let shown = || ["size", "maxmemory"].map(|name| get(&config, name)[0].1.clone());
+        assert_eq!(shown(), ["1048576", "1048576"]);
+        size.store(2 << 20, Ordering::Relaxed);
+        assert_eq!(shown(), ["2097152", "2097152"]);
+        // A store on files has no limit.
+        size.store(0, Ordering::Relaxed);
+        assert_eq!(shown()[1], "0");
     }
 
     #[test]

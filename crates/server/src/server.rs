@@ -173,32 +173,44 @@ fn worker_count(shared: &Shared, loops: usize) -> usize {
 /// metrics page among them.
 const OWN_DESCRIPTORS: u64 = 96;
 
-/// Raises the limit of open files to what `maxclients` and the store need. If the system allows
-/// fewer, lowers `maxclients` and logs that.
+/// Raises the limit of open files to what `maxclients` and the store need, now and when `maxclients`
+/// changes. If the system allows fewer, lowers `maxclients` and logs that.
 fn raise_file_limit(shared: &Shared) {
     let tables = shared.store.open_tables();
     let others = OWN_DESCRIPTORS + tables.unwrap_or(0);
+    let clients_within = move |limit: u64| limit.saturating_sub(others).max(1);
+    shared.config.set_allow_clients(move |clients| match raise_to(clients + others) {
+        limit if clients_within(limit) >= clients => Ok(()),
+        limit => Err(format!(
+            "The operating system is not able to handle the specified number of clients, try with {}",
+            clients_within(limit)
+        )),
+    });
     let wanted = shared.config.number(Key::MaxClients) + others;
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return;
-    }
-    let most = limit.maximum.map_or(wanted, |most| most.min(wanted));
-    limit.current = Some(most);
-    let current = if setrlimit(Resource::Nofile, limit).is_ok() {
-        most
-    } else {
-        getrlimit(Resource::Nofile).current.unwrap_or(wanted)
-    };
-    if current < wanted {
-        let clients = current.saturating_sub(others).max(1);
+    let limit = raise_to(wanted);
+    if limit < wanted {
+        let clients = clients_within(limit);
         let of_store = tables.map(|tables| format!(", of which the store keeps {tables} for its tables"));
         log::warn!(
-            "only {clients} clients at once: the system allows {current} open files (ulimit -n){}",
+            "only {clients} clients at once: the system allows {limit} open files (ulimit -n){}",
             of_store.unwrap_or_default()
         );
         shared.config.record(Key::MaxClients, clients);
     }
+}
+
+/// Raises the limit of open files to `wanted`, or as near to it as the system allows. Returns the
+/// limit, at most `wanted`.
+fn raise_to(wanted: u64) -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    if let Some(current) = limit.current.filter(|current| *current < wanted) {
+        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)).max(current));
+        if setrlimit(Resource::Nofile, limit).is_err() {
+            return current;
+        }
+        return limit.current.unwrap_or(wanted);
+    }
+    wanted
 }
 
 /// The system refused a thread, a poll or a socket operation that the server needs.

@@ -85,6 +85,7 @@ impl Shared {
     fn over(store: terrace::Store, config: Config, databases: Databases) -> Shared {
         let defers = store.is_on_disk();
         connect_eviction(&store, &config);
+        connect_size(&store, &config);
         Shared {
             store: if defers { store.deferring() } else { store },
             defers,
@@ -139,6 +140,16 @@ fn connect_eviction(store: &terrace::Store, config: &Config) {
     let store = store.downgrade();
     config.set_evict(move |config| {
         store.upgrade().map_or(Ok(()), |store| apply_eviction(&store, config)).map_err(|why| why.to_string())
+    });
+}
+
+/// Makes the settings show the size that the pool has, as other processes may make it grow. A store
+/// on files has no size.
+fn connect_size(store: &terrace::Store, config: &Config) {
+    let store = store.downgrade();
+    config.set_measure(move || {
+        let store = store.upgrade()?;
+        if store.is_on_disk() { Some(0) } else { store.stats().pool.map(|pool| pool.size_bytes) }
     });
 }
 

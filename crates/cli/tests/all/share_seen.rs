@@ -255,3 +255,29 @@ fn pool_is_missing_in_another_dev_shm() {
     drop(served);
     std::fs::remove_file(&pool).unwrap();
 }
+
+/// A pool that one server makes grow has its new size for all.
+#[test]
+fn every_server_shows_the_size_of_the_pool() {
+    let place = Place::new();
+    let pool = place.pool();
+    let (one, other) = (Served::start(&pool, SHARED), Served::start(&pool, SHARED));
+    let shown = |served: &Served, name: &str| {
+        let pair: Vec<String> = redis::cmd("CONFIG").arg(&["GET", name]).query(&mut connect(served)).unwrap();
+        pair[1].clone()
+    };
+    let set = |served: &Served, size: &str| {
+        redis::cmd("CONFIG").arg(&["SET", "size", size]).exec(&mut connect(served))
+    };
+    let before = shown(&other, "size");
+    set(&one, "96mb").unwrap();
+    for served in [&one, &other] {
+        assert_eq!([shown(served, "size"), shown(served, "maxmemory")], ["100663296", "100663296"]);
+        let info: String = redis::cmd("INFO").arg("memory").query(&mut connect(served)).unwrap();
+        assert_line(info.lines(), "maxmemory:100663296");
+        assert_line(metrics(served.metrics_port).lines(), "terrace_pool_bytes 100663296");
+    }
+    // It does not shrink, whatever size a server has seen last.
+    let error = set(&other, &before).unwrap_err().to_string();
+    assert!(error.contains("cannot shrink"), "{error}");
+}

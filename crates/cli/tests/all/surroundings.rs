@@ -169,6 +169,33 @@ fn file_size_limit_is_an_error() {
     assert!(!place.pool().exists());
 }
 
+/// The limit of open files bounds the clients, also those that CONFIG SET allows.
+#[test]
+fn maxclients_stays_within_the_file_limit() {
+    let place = Place::new();
+    let limited = |limit: &str| {
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        Served::start_under(&["sh", "-c", &script], &place.pool(), &[])
+    };
+    let of = |server: &Served, question: &str| ask(&mut client(server), question);
+    let mut server = limited("200");
+    let few = setting(&mut client(&server), "maxclients");
+    let refused = of(&server, "CONFIG SET maxclients 5000 timeout 7");
+    let why = "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able \
+               to handle the specified number of clients, try with ";
+    let most: u64 = refused.strip_prefix(why).expect(&refused).parse().unwrap();
+    assert!((1..200).contains(&most), "{refused}");
+    assert_eq!(setting(&mut client(&server), "maxclients"), few);
+    assert_eq!(of(&server, &format!("CONFIG SET maxclients {}", most + 1)).find(why), Some(0));
+    assert_eq!(of(&server, &format!("CONFIG SET maxclients {most}")), "+OK");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+    // The soft limit is raised as far as the hard one allows.
+    let server = limited("-S 200");
+    assert_eq!(of(&server, "CONFIG SET maxclients 20"), "+OK");
+    assert_eq!(of(&server, "CONFIG SET maxclients 400"), "+OK");
+}
+
 #[test]
 fn second_signal_ends_the_server_at_once() {
     let place = Place::new();

@@ -1,11 +1,9 @@
 //! CONFIG GET | SET | RESETSTAT | REWRITE
 
-use std::collections::HashSet;
-
 use terrace_protocol::{Args, Glob};
 
 use super::*;
-use crate::config::{Config, SetError};
+use crate::config::SetError;
 
 pub(super) static CONFIG: Command = Command {
     since: "2.0.0",
@@ -64,20 +62,8 @@ fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if !args.len().is_multiple_of(2) {
         return Err(Failure::SYNTAX);
     }
-    let pairs = || (2..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1)));
-    let mut named = HashSet::new();
-    for (name, _) in pairs() {
-        if !named.insert(name.to_ascii_lowercase()) {
-            return Err(set_failure(name, b"duplicate parameter"));
-        }
-    }
-    // Check all settings before any is changed.
-    for change in [Config::check, Config::set] {
-        for (name, value) in pairs() {
-            let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
-            change(&cx.shared.config, &lower, value).map_err(|error| set_error(name, &error))?;
-        }
-    }
+    let changes: Vec<_> = (2..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1))).collect();
+    cx.shared.config.set_all(&changes).map_err(|(name, error)| set_error(name, &error))?;
     cx.reply.ok();
     Ok(())
 }

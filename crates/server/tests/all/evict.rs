@@ -206,6 +206,9 @@ fn store_on_a_disk_refuses_to_evict() {
     assert!(refused.contains("only a store in a pool of its own evicts"), "{refused}");
     client.expect(&[("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $10 noeviction")]);
     client.expect(&[("CONFIG SET maxmemory-policy noeviction", "+OK")]);
+    // It has no limit, and says so.
+    client.expect(&[("CONFIG GET maxmemory", "*2 $9 maxmemory $1 0"), ("CONFIG SET maxmemory 0", "+OK")]);
+    assert!(client.ask("INFO memory").contains("maxmemory:0"));
 }
 
 /// Keys of a trace with zipf frequencies.
