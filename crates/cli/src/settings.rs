@@ -312,7 +312,7 @@ fn flag(setting: &'static Setting, (doc, heading): (&'static str, Option<&'stati
         }
         Kind::Size { .. } => arg.value_name("SIZE"),
         Kind::Sizes => arg.value_name("MIN..MAX"),
-        Kind::Number { .. } => arg.value_name("N"),
+        Kind::Number { .. } | Kind::Signed => arg.value_name("N"),
         Kind::Choice(_) => arg.value_name("NAME"),
         Kind::Octal => arg.value_name("MODE"),
         Kind::Password => arg.value_name("PASSWORD"),

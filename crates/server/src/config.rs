@@ -32,9 +32,6 @@ pub struct Config {
     measure: OnceLock<Measure>,
 }
 
-/// The name that Redis had for `busy-reply-threshold`.
-const OLDER_NAME: &str = "lua-time-limit";
-
 /// Grows the pool to a size and returns its new size. The error is a text for the user.
 type Grow = Box<dyn Fn(u64) -> Result<u64, String> + Send + Sync>;
 
@@ -111,8 +108,8 @@ impl Config {
         for setting in TABLE.iter().filter(|setting| wanted(setting.name)) {
             each(setting.name, &self.shown(setting));
         }
-        if let Some(setting) = setting(OLDER_NAME).filter(|_| wanted(OLDER_NAME)) {
-            each(OLDER_NAME, &self.shown(setting));
+        for (older, _) in table::OLDER_NAMES.iter().filter(|(older, _)| wanted(older)) {
+            setting(older).into_iter().for_each(|setting| each(older, &self.shown(setting)));
         }
     }
 
@@ -187,13 +184,14 @@ impl Config {
     fn read(&self, name: &str, value: &[u8]) -> Result<Option<(Key, value::Parsed)>, SetError> {
         let setting = setting(name).ok_or(SetError::Unknown)?;
         let text = std::str::from_utf8(value).map_err(|_| invalid("argument must be UTF-8 text"))?;
-        if let Kind::Fixed(why) = setting.kind {
-            // A client may set what holds anyway, and gets OK.
-            let same = text.eq_ignore_ascii_case(&self.shown(setting));
-            return if same { Ok(None) } else { Err(invalid(why)) };
-        }
-        if !setting.is_live {
-            return Err(SetError::Immutable);
+        // A client may set what holds anyway, and gets OK.
+        let holds = || text.eq_ignore_ascii_case(&self.shown(setting));
+        match setting.kind {
+            Kind::Fixed(_) if holds() => return Ok(None),
+            Kind::Fixed(why) => return Err(invalid(why)),
+            _ if setting.is_live => {}
+            _ if holds() => return Ok(None),
+            _ => return Err(SetError::Immutable),
         }
         let parsed = setting.kind.parse(text).map_err(SetError::Invalid)?;
         if let (Key::MaxClients, value::Parsed::Number(clients)) = (setting.key, &parsed)
@@ -367,9 +365,10 @@ impl Config {
             (_, Kind::Switch) => if self.is_on(setting.key) { "yes" } else { "no" }.into(),
             (_, Kind::Octal) => format!("{:o}", self.number(setting.key)),
             (_, Kind::Number { .. } | Kind::Size { .. }) => self.number(setting.key).to_string(),
-            (_, Kind::Text | Kind::Password | Kind::Sizes | Kind::Choice(_) | Kind::Fixed(_)) => {
-                self.text(setting.key)
-            }
+            (
+                _,
+                Kind::Text | Kind::Signed | Kind::Password | Kind::Sizes | Kind::Choice(_) | Kind::Fixed(_),
+            ) => self.text(setting.key),
         }
     }
 }

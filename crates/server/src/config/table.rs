@@ -75,6 +75,44 @@ pub enum Key {
     BusyReplyThreshold,
     ScriptMemory,
     ScriptInstructions,
+    TransactionMemory,
+    ProtectedMode,
+    Daemonize,
+    ReplicaOf,
+    MinReplicasToWrite,
+    MaxMemoryClients,
+    SlowLogLogSlowerThan,
+    SlowLogMaxLen,
+    LatencyMonitorThreshold,
+    LatencyTracking,
+    ShutdownOnSigint,
+    ShutdownOnSigterm,
+    HashMaxListpackEntries,
+    HashMaxListpackValue,
+    ListMaxListpackSize,
+    ListCompressDepth,
+    SetMaxIntsetEntries,
+    SetMaxListpackEntries,
+    SetMaxListpackValue,
+    ZsetMaxListpackEntries,
+    ZsetMaxListpackValue,
+    StreamNodeMaxBytes,
+    StreamNodeMaxEntries,
+    HllSparseMaxBytes,
+    LazyfreeLazyEviction,
+    LazyfreeLazyExpire,
+    LazyfreeLazyServerDel,
+    LazyfreeLazyUserDel,
+    LazyfreeLazyUserFlush,
+    ReplicaServeStaleData,
+    ReplicaReadOnly,
+    ReplicaPriority,
+    ReplicaLazyFlush,
+    ReplTimeout,
+    ReplPingReplicaPeriod,
+    ReplBacklogSize,
+    ReplBacklogTtl,
+    MinReplicasMaxLag,
 }
 
 impl Key {
@@ -93,9 +131,8 @@ impl Setting {
 
 /// The setting called `name`, in any case.
 pub fn setting(name: &str) -> Option<&'static Setting> {
-    // The name that Redis had before.
-    let is_older = name.eq_ignore_ascii_case(super::OLDER_NAME);
-    let name = if is_older { "busy-reply-threshold" } else { name };
+    let newer = OLDER_NAMES.iter().find(|(older, _)| name.eq_ignore_ascii_case(older));
+    let name = newer.map_or(name, |(_, newer)| newer);
     TABLE.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
 }
 
@@ -118,6 +155,34 @@ const fn line(
 const fn fact(key: Key, name: &'static str, answer: &'static str, why: &'static str) -> Setting {
     line(key, [name, "", ""], Kind::Fixed(why), answer, FIXED, why)
 }
+
+/// A setting of Redis that may have any value, since what it is about is not there (types other
+/// than strings, and replicas), or since no client can see it (when memory is freed). It is kept
+/// and shown, for programs that set it.
+const fn idle(key: Key, name: &'static str, kind: Kind, default: &'static str) -> Setting {
+    line(key, [name, "", ""], kind, default, LIVE, "Has no effect: see docs/redis.md")
+}
+
+const COUNT: Kind = Kind::Number { min: 0, max: i64::MAX as u64 };
+const BYTES: Kind = Kind::Size { min: 0 };
+
+/// Names that Redis had before, or has besides, and those of [`TABLE`].
+pub(super) const OLDER_NAMES: [(&str, &str); 14] = [
+    ("lua-time-limit", "busy-reply-threshold"),
+    ("slaveof", "replicaof"),
+    ("min-slaves-to-write", "min-replicas-to-write"),
+    ("min-slaves-max-lag", "min-replicas-max-lag"),
+    ("slave-serve-stale-data", "replica-serve-stale-data"),
+    ("slave-read-only", "replica-read-only"),
+    ("slave-priority", "replica-priority"),
+    ("slave-lazy-flush", "replica-lazy-flush"),
+    ("repl-ping-slave-period", "repl-ping-replica-period"),
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
+];
 
 /// All settings.
 #[rustfmt::skip]
@@ -235,4 +300,49 @@ pub static TABLE: &[Setting] = &[
     line(Key::ScriptInstructions, ["script-instructions", "script-instructions", "TERRACE_SCRIPT_INSTRUCTIONS"],
         Kind::Number { min: 0, max: u64::MAX >> 1 }, "0", LIVE,
         "Instructions of Lua that a script may execute; 0: no limit"),
+    line(Key::TransactionMemory, ["transaction-memory", "transaction-memory", "TERRACE_TRANSACTION_MEMORY"],
+        Kind::Size { min: 1 << 20 }, "1gb", LIVE,
+        "Memory that the replies and the writes of a transaction (EXEC) may take"),
+    fact(Key::ProtectedMode, "protected-mode", "yes",
+        "an address beyond loopback always requires a password: --password-file, or bind to 127.0.0.1"),
+    line(Key::Daemonize, ["daemonize", "", ""], Kind::Switch, "no", FIXED,
+        "The server stays in the foreground: a service manager runs it"),
+    fact(Key::ReplicaOf, "replicaof", "", "there is no replication"),
+    fact(Key::MinReplicasToWrite, "min-replicas-to-write", "0", "there are no replicas, so no write can wait for them"),
+    fact(Key::MaxMemoryClients, "maxmemory-clients", "0",
+        "no client is evicted: client-output-buffer and proto-max-bulk-len limit each one, maxclients their number"),
+    fact(Key::SlowLogLogSlowerThan, "slowlog-log-slower-than", "-1", "there is no slow log: see INFO latencystats and /metrics"),
+    fact(Key::SlowLogMaxLen, "slowlog-max-len", "0", "there is no slow log: see INFO latencystats and /metrics"),
+    fact(Key::LatencyMonitorThreshold, "latency-monitor-threshold", "0",
+        "there is no latency monitor: see INFO latencystats and /metrics"),
+    line(Key::LatencyTracking, ["latency-tracking", "", ""], Kind::Switch, "yes", LIVE,
+        "Whether INFO shows the latencies of commands"),
+    fact(Key::ShutdownOnSigint, "shutdown-on-sigint", "default", "a signal closes the store in order: there is nothing to save"),
+    fact(Key::ShutdownOnSigterm, "shutdown-on-sigterm", "default", "a signal closes the store in order: there is nothing to save"),
+    idle(Key::HashMaxListpackEntries, "hash-max-listpack-entries", COUNT, "512"),
+    idle(Key::HashMaxListpackValue, "hash-max-listpack-value", BYTES, "64"),
+    idle(Key::ListMaxListpackSize, "list-max-listpack-size", Kind::Signed, "-2"),
+    idle(Key::ListCompressDepth, "list-compress-depth", COUNT, "0"),
+    idle(Key::SetMaxIntsetEntries, "set-max-intset-entries", COUNT, "512"),
+    idle(Key::SetMaxListpackEntries, "set-max-listpack-entries", COUNT, "128"),
+    idle(Key::SetMaxListpackValue, "set-max-listpack-value", BYTES, "64"),
+    idle(Key::ZsetMaxListpackEntries, "zset-max-listpack-entries", COUNT, "128"),
+    idle(Key::ZsetMaxListpackValue, "zset-max-listpack-value", BYTES, "64"),
+    idle(Key::StreamNodeMaxBytes, "stream-node-max-bytes", BYTES, "4096"),
+    idle(Key::StreamNodeMaxEntries, "stream-node-max-entries", COUNT, "100"),
+    idle(Key::HllSparseMaxBytes, "hll-sparse-max-bytes", BYTES, "3000"),
+    idle(Key::LazyfreeLazyEviction, "lazyfree-lazy-eviction", Kind::Switch, "no"),
+    idle(Key::LazyfreeLazyExpire, "lazyfree-lazy-expire", Kind::Switch, "no"),
+    idle(Key::LazyfreeLazyServerDel, "lazyfree-lazy-server-del", Kind::Switch, "no"),
+    idle(Key::LazyfreeLazyUserDel, "lazyfree-lazy-user-del", Kind::Switch, "no"),
+    idle(Key::LazyfreeLazyUserFlush, "lazyfree-lazy-user-flush", Kind::Switch, "no"),
+    idle(Key::ReplicaServeStaleData, "replica-serve-stale-data", Kind::Switch, "yes"),
+    idle(Key::ReplicaReadOnly, "replica-read-only", Kind::Switch, "yes"),
+    idle(Key::ReplicaPriority, "replica-priority", COUNT, "100"),
+    idle(Key::ReplicaLazyFlush, "replica-lazy-flush", Kind::Switch, "no"),
+    idle(Key::ReplTimeout, "repl-timeout", COUNT, "60"),
+    idle(Key::ReplPingReplicaPeriod, "repl-ping-replica-period", COUNT, "10"),
+    idle(Key::ReplBacklogSize, "repl-backlog-size", BYTES, "1048576"),
+    idle(Key::ReplBacklogTtl, "repl-backlog-ttl", COUNT, "3600"),
+    idle(Key::MinReplicasMaxLag, "min-replicas-max-lag", COUNT, "10"),
 ];

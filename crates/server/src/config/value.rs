@@ -13,6 +13,8 @@ pub enum Kind {
         /// Maximum.
         max: u64,
     },
+    /// An integer that may be negative.
+    Signed,
     /// Bytes: `4GiB`, `64mb`, `1024`.
     Size {
         /// Minimum, bytes.
@@ -49,6 +51,7 @@ impl Kind {
     pub fn describe(self) -> String {
         match self {
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
+            Kind::Signed => "an integer".into(),
             Kind::Size { min: 0 } => "a size, as in 1073741824, 512mb or 4GiB".into(),
             Kind::Size { min } => format!("a size of {} at least, as in 512mb or 4GiB", format_size(min)),
             Kind::Sizes => "two sizes, the smaller first, as in 1mb..64mb, or one".into(),
@@ -63,9 +66,14 @@ impl Kind {
     pub(super) fn parse(self, text: &str) -> Result<Parsed, String> {
         match self {
             Kind::Number { min, max } => {
-                let number = text.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
-                within(number, min, max)
+                let number: i128 = text.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+                // What is below or above all numbers is not within.
+                within(u64::try_from(number).unwrap_or(u64::MAX), min, max)
             }
+            Kind::Signed => match text.parse::<i32>() {
+                Ok(number) => Ok(Parsed::Text(number.to_string())),
+                Err(_) => Err("argument couldn't be parsed into an integer".into()),
+            },
             Kind::Size { min } => {
                 let bytes = parse_size(text).ok_or("argument must be a memory value")?;
                 within(bytes, min, i64::MAX.unsigned_abs())
@@ -180,7 +188,10 @@ mod tests {
     #[test]
     fn invalid_values_are_refused() {
         assert!(Kind::Number { min: 1, max: 5 }.parse("6").is_err());
-        assert!(Kind::Number { min: 1, max: 5 }.parse("-1").is_err());
+        assert_eq!(
+            Kind::Number { min: 0, max: 5 }.parse("-1"),
+            Err("argument must be between 0 and 5 inclusive".into())
+        );
         assert!(Kind::Switch.parse("maybe").is_err());
         assert!(Kind::Octal.parse("788").is_err());
         assert!(Kind::Octal.parse("1777").is_err());
