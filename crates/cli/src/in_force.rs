@@ -1,7 +1,7 @@
 //! Settings that have no effect as given: the pool was created with other values, or they depend on
 //! another setting. CONFIG GET returns the effective value, and each difference is reported.
 
-use terrace::{Start, Store};
+use terrace::{Engine, Start, Store};
 use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
 
 /// Stores the effective settings of an opened store in `config`. Returns one warning for each given
@@ -13,7 +13,13 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
         config.record_text(Key::AppendOnly, "yes");
         match crate::open::is_on_disk(config) {
             true => {
-                let index: &[Key] = if store.stats().tier.is_some() { &[] } else { &[Key::Index] };
+                let is_tiered = store.stats().tier.is_some();
+                let index: &[Key] = if is_tiered { &[] } else { &[Key::Index] };
+                let (of_other, engine) = match is_tiered {
+                    true => (&[Key::Memory, Key::MergeRate][..], Engine::Tiered.name()),
+                    false => (&[Key::Dram][..], Engine::Wip.name()),
+                };
+                warn_without_effect(config, of_other, &format!("with the engine {engine}"), &mut warnings);
                 warn_without_effect(
                     config,
                     &[OF_ANY_POOL, OF_POOL, index].concat(),
@@ -21,12 +27,15 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
                     &mut warnings,
                 );
             }
-            false => warn_without_effect(
-                config,
-                &[OF_POOL, &[Key::Memory, Key::SyncInterval, Key::MergeRate]].concat(),
-                "on a store over DRAM and a pool",
-                &mut warnings,
-            ),
+            false => {
+                warn_without_effect(
+                    config,
+                    &[OF_POOL, &[Key::Memory, Key::SyncInterval, Key::MergeRate]].concat(),
+                    "on a store over DRAM and a pool",
+                    &mut warnings,
+                );
+                warn_of_size(config, store, &mut warnings);
+            }
         }
         return warnings;
     }
@@ -35,6 +44,24 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     record_dependent(config, store, &mut warnings);
     warnings
 }
+
+/// Reports that the pool below a store has another size than is asked for.
+fn warn_of_size(config: &Config, store: &Store, warnings: &mut Vec<String>) {
+    let file = store.path().and_then(|path| path.metadata().ok());
+    let Some(has) = file.map(|file| file.len()).filter(|_| config.is_explicit(Key::Size)) else { return };
+    let asked = config.number(Key::Size);
+    if has.abs_diff(asked) >= ROUNDED {
+        warnings.push(format!(
+            "--size {} applies only when a pool is created; this pool has {}: {REMAKE}",
+            bytes(asked),
+            bytes(has)
+        ));
+    }
+}
+
+/// At creation, a size is rounded to whole pages, perhaps huge ones.
+const ROUNDED: u64 = 2 << 20;
+const REMAKE: &str = "to change it, `terrace dump` and `terrace load` into a new pool";
 
 /// Settings of any pool, of one that has all of the store, and of a directory only.
 const OF_ANY_POOL: &[Key] = &[Key::Size, Key::MaxSize, Key::HugePages];
@@ -48,7 +75,6 @@ fn warn_without_effect(config: &Config, keys: &[Key], why: &str, warnings: &mut 
 
 /// Settings that are fixed when a pool is created.
 fn record_fixed(config: &Config, store: &Store, warnings: &mut Vec<String>) {
-    const REMAKE: &str = "to change it, `terrace dump` and `terrace load` into a new pool";
     let stats = store.stats();
     let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default().name);
     // A process that joins others gets the `found` of the process that opened the pool first.
@@ -68,8 +94,7 @@ fn record_fixed(config: &Config, store: &Store, warnings: &mut Vec<String>) {
         differs(Key::Participants, has.to_string(), asked.to_string(), REMAKE);
     }
     let (has, asked) = (pool.size_bytes, config.number(Key::Size));
-    // At creation, a size is rounded to whole pages, perhaps huge ones.
-    if has.abs_diff(asked) >= 2 << 20 {
+    if has.abs_diff(asked) >= ROUNDED {
         let how = format!("CONFIG SET size {asked} makes it grow");
         let how = if asked > has { &how } else { "a pool cannot shrink" };
         differs(Key::Size, bytes(has), bytes(asked), how);

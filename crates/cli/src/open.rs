@@ -85,6 +85,29 @@ pub(crate) fn failure(config: &Config, error: OpenError) -> Failure {
     failure
 }
 
+/// Refuses a store that was made with another engine than the one that is asked for.
+pub(crate) fn check_engine(config: &Config, store: &Store) -> Result<(), Failure> {
+    let stats = store.stats();
+    let has = match (&stats.tier, &stats.disk) {
+        (Some(_), _) => Engine::Tiered,
+        (None, Some(_)) => Engine::Wip,
+        (None, None) => Engine::Direct,
+    };
+    let asked = config.text(Key::Engine);
+    if config.is_explicit(Key::Engine) && asked != has.name() {
+        return Err(another_engine(config, has.name(), &asked));
+    }
+    Ok(())
+}
+
+/// The failure if the store at the path has the engine `has`, and `asked` is asked for.
+pub(crate) fn another_engine(config: &Config, has: &str, asked: &str) -> Failure {
+    let (kind, other) = if is_on_disk(config) { ("directory", "--dir") } else { ("pool", "--pool") };
+    Failure::new(format!("the {kind} {} has the engine {has}, not {asked}", path(config).display()))
+        .hint(format!("to use it as it is, leave --engine {asked} out; {other} names another {kind}"))
+        .hint("to change the engine, `terrace dump` and `terrace load` into a new store")
+}
+
 /// Replaces a damaged pool by a new one with all sound records.
 pub(crate) fn repair(config: &Config) -> Outcome {
     let path = path(config);
@@ -161,10 +184,17 @@ fn patiently(config: &Config, open: impl Fn() -> Result<Store, OpenError>) -> Re
     for _ in 0..ATTEMPTS {
         match open() {
             Err(error) if error.is_in_use() => clock::pause(Duration::from_secs(1) / ATTEMPTS),
-            opened => return opened.map_err(|error| failure(config, error)),
+            opened => return checked(config, opened),
         }
     }
-    open().map_err(|error| failure(config, error))
+    checked(config, open())
+}
+
+/// A store that was opened, if it is what is asked for.
+fn checked(config: &Config, opened: Result<Store, OpenError>) -> Result<Store, Failure> {
+    let store = opened.map_err(|error| failure(config, error))?;
+    check_engine(config, &store)?;
+    Ok(store)
 }
 
 /// Closes a pool cleanly.

@@ -197,13 +197,19 @@ impl<W: Wanted> Settings<W> {
     /// The settings as a [`Config`], in which the given ones are marked.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
         let config = Config::default();
-        for (setting, value) in &self.given {
+        for (setting, value) in self.given.iter().filter(|(setting, _)| self.counts(setting)) {
             config
                 .assign(setting.name, value)
                 .map_err(|error| Failure::usage(format!("--{} {value}: {error}", setting.flag)))?;
         }
         self.choose_place(&config)?;
         Ok(config)
+    }
+
+    /// Whether a given setting counts. The environment may set settings for all commands: those
+    /// without effect on this one are ignored.
+    fn counts(&self, setting: &Setting) -> bool {
+        W::lists(setting) || self.on_line.contains(&setting.key)
     }
 
     /// Whether the store lies in a pool or in a directory. What the command line names counts
@@ -222,6 +228,10 @@ impl<W: Wanted> Settings<W> {
                 // An existing store knows its own.
                 let there = terrace::Engine::in_directory(config.text(Key::Dir)).map(terrace::Engine::name);
                 let asked = if given == "tiered" { given } else { "wip" };
+                if let Some(there) = there.filter(|there| config.is_explicit(Key::Engine) && *there != asked)
+                {
+                    return Err(crate::open::another_engine(config, there, asked));
+                }
                 config.assign("engine", there.unwrap_or(asked)).map_err(Failure::new)
             }
             (false, "wip") => {

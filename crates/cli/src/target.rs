@@ -11,8 +11,8 @@ use terrace_server::{
 use crate::{
     args::Password,
     clock,
-    failure::{Failure, Outcome},
-    open,
+    failure::{Failure, Outcome, say},
+    in_force, open,
     record::Record,
     remote::{self, Client, Refused},
     scan::{Found, Wanted},
@@ -169,7 +169,9 @@ fn reach(
     for attempt in 0..=ATTEMPTS {
         let error = match open() {
             Ok(store) => {
+                open::check_engine(config, &store)?;
                 open::report_salvage(&store);
+                in_force::record(config, &store).iter().for_each(|text| say(&format!("warning: {text}")));
                 return Target::of(store);
             }
             Err(error) if error.is_in_use() || error.is_denied() => error,

@@ -16,8 +16,7 @@ use terrace_medium::files::SystemFiles;
 use crate::{
     args::{Format, LoadOptions},
     clock::now_ms,
-    failure::{FAILED, Failure, Outcome, say},
-    in_force,
+    failure::{FAILED, Failure, Outcome},
     record::Record,
     remote::Refused,
     target::Target,
@@ -32,9 +31,6 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
     let mut source = Source::open(&SystemFiles, &options.file, &progress)?;
     let format = source.format(options.format)?;
     let mut target = Target::or_create(&config, &options.password)?;
-    if let Target::Pool(store, _) = &target {
-        in_force::record(&config, store).iter().for_each(|text| say(&format!("warning: {text}")));
-    }
     let loaded = load(&mut target, source, format, (progress, options.database.number));
     let closed = target.close();
     let bad = loaded?;

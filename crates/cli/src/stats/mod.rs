@@ -38,6 +38,7 @@ fn figures(config: &Config, port: Option<u16>) -> Result<Figures, Failure> {
     let of_pool =
         |store: Store| Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.other_processes());
     if let Ok(store) = open::read_once(config) {
+        open::check_engine(config, &store)?;
         return Ok(of_pool(store));
     }
     let path = open::path(config);

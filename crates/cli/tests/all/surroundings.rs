@@ -262,6 +262,50 @@ fn make(pool: &Path, settings: &[&str]) {
     run(made, b"{\"key\":\"k\",\"value\":\"v\"}\n").ok();
 }
 
+/// A store knows its engine: one that was made with another is not what was asked for.
+#[test]
+fn store_of_another_engine_is_refused() {
+    let place = Place::new();
+    let (pool, tier) = (place.pool(), place.path("tier.pool"));
+    make(&pool, &["--size", "64mb"]);
+    make(&tier, &["--engine", "tiered", "--dram", "16mb", "--size", "64mb"]);
+    let directory = place.path("db");
+    let dir = ["--dir", directory.to_str().unwrap()];
+    run([&["put", "k", "v", "--memory", "8mb"][..], &dir].concat(), b"").ok();
+    let on = |path: &Path| ["--pool".to_string(), path.to_str().unwrap().to_string()];
+    let serve = ["serve", "--port", "0", "--metrics-port", "0", "--unix", "none"];
+    let commands = [
+        &serve[..],
+        &["get", "k"],
+        &["put", "k", "v"],
+        &["stats"],
+        &["check"],
+        &["load", "/dev/null", "--format", "csv"],
+    ];
+    for command in commands {
+        let with = |place: &[String], engine: &str| {
+            let engine = ["--engine".to_string(), engine.to_string()];
+            let words = command.iter().map(|word| word.to_string());
+            run(words.chain(place.iter().cloned()).chain(engine), b"")
+        };
+        with(&on(&pool), "tiered").fails(1, &format!("{} has the engine direct, not tiered", pool.display()));
+        with(&on(&tier), "direct").fails(1, &format!("{} has the engine tiered, not direct", tier.display()));
+        let refused = with(&dir.map(String::from), "tiered");
+        refused.fails(1, &format!("{} has the engine wip, not tiered", directory.display()));
+    }
+    // The environment is for all commands: those that cannot create a store need no engine.
+    let variables = [("TERRACE_ENGINE", "tiered"), ("TERRACE_POOL", pool.to_str().unwrap())];
+    assert_eq!(run_in(&variables, &["get", "k"]).ok().text().trim_end(), "v");
+    run_in(&variables, &["put", "k", "w"]).fails(1, "has the engine direct, not tiered");
+    // What else a store was made with is told by all commands.
+    for command in [&["get", "k"][..], &["put", "k", "v"], &["scan"]] {
+        let said = place.run(&[command, &["--index", "turbo"]].concat()).ok().err;
+        assert!(said.contains("warning: --index turbo applies only when a pool is created"), "{said}");
+    }
+    let said = run([&["get", "k", "--dram", "1gb"][..], &dir].concat(), b"").ok().err;
+    assert!(said.contains("warning: --dram has no effect with the engine wip"), "{said}");
+}
+
 /// A pool keeps the settings of its creation. The server warns of given settings that have no
 /// effect, and CONFIG GET returns the effective values.
 #[test]
