@@ -13,8 +13,18 @@ use crate::control::Stop;
 #[derive(Debug)]
 pub(crate) struct Raised {
     pub(crate) text: Box<[u8]>,
-    /// Whether a script sees a table with the field `err`, and not a string.
-    pub(crate) as_table: bool,
+    pub(crate) seen: Seen,
+}
+
+/// What a script sees of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A string.
+    Text,
+    /// A table with the field `err`.
+    Table,
+    /// The same, of a command that was called: see [`of_command`].
+    OfCommand,
 }
 
 impl fmt::Display for Raised {
@@ -85,12 +95,17 @@ pub(crate) fn bad_argument(lua: &Lua, nth: usize, function: &str, why: &str) -> 
 
 /// An error that a script sees as this string.
 pub(crate) fn plain(text: &str) -> Error {
-    Error::external(Raised { text: text.as_bytes().into(), as_table: false })
+    Error::external(Raised { text: text.as_bytes().into(), seen: Seen::Text })
 }
 
 /// An error that a script sees as a table with this text, which begins with its code.
 pub(crate) fn reply(text: &[u8]) -> Error {
-    Error::external(Raised { text: text.into(), as_table: true })
+    Error::external(Raised { text: text.into(), seen: Seen::Table })
+}
+
+/// The error of a command that a script has called.
+pub(crate) fn of_command(text: &[u8]) -> Error {
+    Error::external(Raised { text: text.into(), seen: Seen::OfCommand })
 }
 
 /// What a script sees of a value that was raised.
@@ -104,8 +119,9 @@ pub(crate) fn seen(lua: &Lua, value: Value) -> mlua::Result<Value> {
         value => return Ok(value),
     };
     match error.downcast_ref::<Raised>() {
-        Some(Raised { text, as_table: false }) => lua.create_string(text).map(Value::String),
-        Some(Raised { text, as_table: true }) => error_table(lua, text).map(Value::Table),
+        Some(Raised { text, seen: Seen::Text }) => lua.create_string(text).map(Value::String),
+        Some(Raised { text, seen: Seen::Table }) => error_table(lua, text).map(Value::Table),
+        Some(Raised { text, seen: Seen::OfCommand }) => command_table(lua, text).map(Value::Table),
         None => lua.create_string(text_of(&error)).map(Value::String),
     }
 }
@@ -129,4 +145,19 @@ pub(crate) fn error_table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("err", lua.create_string(text)?)?;
     Ok(table)
+}
+
+/// By this field Redis knows the error of a command, which it has counted when the command failed.
+pub(crate) const OF_COMMAND: &str = "ignore_error_stats_update";
+
+/// The same, of a command that was called.
+pub(crate) fn command_table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
+    let table = error_table(lua, text)?;
+    table.raw_set(OF_COMMAND, true)?;
+    Ok(table)
+}
+
+/// Whether a table with the field `err` is the error of a command.
+pub(crate) fn is_of_command(table: &Table) -> bool {
+    table.raw_get(OF_COMMAND).is_ok_and(|value: Value| value == Value::Boolean(true))
 }

@@ -7,6 +7,16 @@ pub trait Host {
     /// Executes a command, and appends its reply to `reply`, in RESP3 or else RESP2.
     fn call(&mut self, args: Args<'_>, resp3: bool, reply: &mut Vec<u8>) -> Result<(), CallError>;
 
+    /// An error in what the script returns, of a command that has failed or of the script's own.
+    fn returned(&mut self, error: &[u8], of_command: bool) {
+        let _ = (error, of_command);
+    }
+
+    /// The error of a command that has failed ends the script.
+    fn raised(&mut self, error: &[u8]) {
+        let _ = error;
+    }
+
     /// Whether a command with these arguments exists.
     fn knows(&self, args: Args<'_>) -> bool;
 }

@@ -239,8 +239,16 @@ impl Machine {
         }
         let ended = match done {
             _ if self.control.stopped().is_some() => Err(self.ended(script, Value::Nil)),
-            Ok(Ok(value)) => self.encode(script, &value, reply),
-            Ok(Err(raised)) => Err(self.ended(script, raised)),
+            Ok(Ok(value)) => self.encode(script, &value, host, reply),
+            Ok(Err(raised)) => {
+                if let Value::Table(table) = &raised
+                    && fault::is_of_command(table)
+                    && let Ok(Value::String(error)) = table.raw_get("err")
+                {
+                    host.raised(resp::printed(&error.as_bytes()));
+                }
+                Err(self.ended(script, raised))
+            }
             Err(error) => Err(Ended::Failed(format!("ERR {}", fault::text_of(&error)).into_bytes().into())),
         };
         self.last.replace(Some(body));
@@ -284,14 +292,20 @@ impl Machine {
         Ok(if ok { Ok(value) } else { Err(value) })
     }
 
-    fn encode(&self, script: &Script, value: &Value, reply: &mut Reply<'_>) -> Result<(), Ended> {
+    fn encode(
+        &self,
+        script: &Script,
+        value: &Value,
+        host: &mut dyn Host,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Ended> {
         let Limits { memory, budget, .. } = self.control.limits();
         let most = match if budget > 0 { SOON_BYTES } else { memory } {
             0 => usize::MAX,
             memory => reply.mark().saturating_add(memory),
         };
         let resp3 = self.control.resp3.get();
-        match (Returned { reply, resp3, most }.value(value, 0)) {
+        match (Returned { reply, resp3, most, host }.value(value, 0)) {
             Err(resp::TOO_LONG) if budget > 0 => {
                 self.control.out_of_memory();
                 Err(self.ended(script, Value::Nil))
@@ -355,6 +369,12 @@ struct Calls {
     limit: usize,
 }
 
+/// The error reply to a call, and whether it comes from the host, which has counted it.
+struct CommandError {
+    text: Box<[u8]>,
+    of_command: bool,
+}
+
 impl Calls {
     /// Gives back what a large command has taken.
     fn shrink(&mut self) {
@@ -377,14 +397,20 @@ impl Calls {
                 args.pop_front();
                 match self.call(lua, args, control)? {
                     Ok(value) => Ok(value),
-                    Err(text) => fault::error_table(lua, &text).map(Value::Table),
+                    Err(error) if error.of_command => {
+                        fault::command_table(lua, &error.text).map(Value::Table)
+                    }
+                    Err(error) => fault::error_table(lua, &error.text).map(Value::Table),
                 }
             }
             CHECK => {
                 args.pop_front();
                 self.knows(args, control).map(Value::Boolean)
             }
-            _ => self.call(lua, args, control)?.map_err(|text| fault::reply(&text)),
+            _ => self.call(lua, args, control)?.map_err(|error| match error.of_command {
+                true => fault::of_command(&error.text),
+                false => fault::reply(&error.text),
+            }),
         }
     }
 
@@ -394,12 +420,13 @@ impl Calls {
         lua: &Lua,
         args: MultiValue,
         control: &Control,
-    ) -> mlua::Result<Result<Value, Box<[u8]>>> {
+    ) -> mlua::Result<Result<Value, CommandError>> {
+        let uncalled = |text: &str| CommandError { text: text.as_bytes().into(), of_command: false };
         if let Err(text) = self.queue(args, control)? {
-            return Ok(Err(text.as_bytes().into()));
+            return Ok(Err(uncalled(text)));
         }
         let Calls { queue, reply, limit } = self;
-        let Some(args) = queue.iter().next() else { return Ok(Err(NO_ARGUMENT.as_bytes().into())) };
+        let Some(args) = queue.iter().next() else { return Ok(Err(uncalled(NO_ARGUMENT))) };
         control.work(COMMAND + (args.bytes() / BYTES_PER_STEP) as u64).map_err(stopped)?;
         reply.clear();
         match HOST.with(|host| host.call(args, control.resp3.get(), reply)) {
@@ -407,12 +434,13 @@ impl Calls {
                 control.work((reply.len() / BYTES_PER_STEP) as u64).map_err(stopped)?;
                 match value_of(lua, reply, *limit)? {
                     Value::Table(table) if reply.starts_with(b"-") => {
-                        Ok(Err(table.raw_get::<LuaString>("err")?.as_bytes().as_ref().into()))
+                        let text = table.raw_get::<LuaString>("err")?.as_bytes().as_ref().into();
+                        Ok(Err(CommandError { text, of_command: false }))
                     }
                     value => Ok(Ok(value)),
                 }
             }
-            Err(CallError::Failed(text)) => Ok(Err(text)),
+            Err(CallError::Failed(text)) => Ok(Err(CommandError { text, of_command: true })),
             Err(CallError::Abandon) => {
                 control.stop(Stop::Abandoned);
                 Err(stopped(Stop::Abandoned))

@@ -5,6 +5,7 @@ use terrace_protocol::Reply;
 
 use crate::{
     fault,
+    host::Host,
     number::{self, truncated},
 };
 
@@ -131,6 +132,8 @@ pub(crate) struct Returned<'r, 'o> {
     pub(crate) resp3: bool,
     /// How long the reply may become, bytes.
     pub(crate) most: usize,
+    /// It is told of the errors.
+    pub(crate) host: &'r mut dyn Host,
 }
 
 impl Returned<'_, '_> {
@@ -157,7 +160,9 @@ impl Returned<'_, '_> {
     fn table(&mut self, table: &Table, depth: usize) -> Result<(), &'static str> {
         let field = |name: &str| table.raw_get::<Value>(name).unwrap_or(Value::Nil);
         if let Value::String(error) = field("err") {
-            self.reply.error(printed(&error.as_bytes()));
+            let (error, of_command) = (error.as_bytes(), fault::is_of_command(table));
+            self.host.returned(printed(&error), of_command);
+            self.reply.error(printed(&error));
         } else if let Value::String(status) = field("ok") {
             self.reply.status(printed(&status.as_bytes()));
         } else if let Some(double) = number_of(&field("double")) {

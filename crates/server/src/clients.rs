@@ -54,6 +54,7 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// Set by CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
+    killed: AtomicBool,
     /// Counts of its commands.
     pub tally: ShownTally,
     names: Mutex<Names>,
@@ -98,6 +99,12 @@ impl Client {
     pub fn names<R>(&self, with: impl FnOnce(&mut Names) -> R) -> R {
         // A name is replaced whole, so a panic elsewhere leaves no partial change.
         with(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether another client has ended the connection.
+    pub(crate) fn is_killed(&self) -> bool {
+        // ORDER: Acquire: pairs with `kill`.
+        self.killed.load(Ordering::Acquire)
     }
 
     /// Records the last command: its index in the table, and above 16 bits its subcommand's index
@@ -155,6 +162,7 @@ impl Clients {
             watches: Mutex::default(),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
             tally: ShownTally::default(),
             names: Mutex::default(),
             last_command: AtomicUsize::new(usize::MAX),
@@ -181,6 +189,15 @@ impl Clients {
     pub fn reset_tally(&self) {
         let mut members = self.lock();
         members.baseline = members.tally();
+    }
+
+    /// Ends a connection: it executes no further command, and its loop closes it soon. Returns
+    /// whether it was connected.
+    pub(crate) fn kill(&self, client: &Client) -> bool {
+        // ORDER: Release: pairs with `is_killed`.
+        let was_killed = client.killed.swap(true, Ordering::Release);
+        self.remove(client);
+        !was_killed
     }
 
     /// Number of connected clients.

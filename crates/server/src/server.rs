@@ -173,8 +173,8 @@ fn worker_count(shared: &Shared, loops: usize) -> usize {
 /// metrics page among them.
 const OWN_DESCRIPTORS: u64 = 96;
 
-/// Raises the limit of open files to what `maxclients` and the store need, now and when `maxclients`
-/// changes. If the system allows fewer, lowers `maxclients` and logs that.
+/// Raises the limit of open files to what `maxclients` and the store need, now and when
+/// `maxclients` changes. If the system allows fewer, lowers `maxclients` and logs that.
 fn raise_file_limit(shared: &Shared) {
     let tables = shared.store.open_tables();
     let others = OWN_DESCRIPTORS + tables.unwrap_or(0);

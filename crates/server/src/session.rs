@@ -23,6 +23,7 @@ pub(crate) use self::long::{
 };
 pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, is_above_limit, run};
 pub use self::state::State;
+pub(crate) use self::state::{Replies, ReplyLimit};
 pub use crate::clients::Peer;
 use crate::{
     command::{Context, table},
@@ -224,6 +225,11 @@ impl Session {
         self.state.closed_before = Some(arrivals);
     }
 
+    /// Whether another client has ended the connection.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.state.client.is_killed()
+    }
+
     /// The client's id.
     pub fn id(&self) -> u64 {
         self.state.client.id
@@ -256,6 +262,10 @@ impl Session {
         }
         let mut nth = 0;
         while nth < whole && self.state.flow == Flow::Continue && output.len() < OUTPUT_HIGH_WATER {
+            if self.is_killed() {
+                self.state.flow = Flow::Close;
+                break;
+            }
             if !self.state.authenticated
                 && let Err(error) = self.parser.check(nth, &Limits::BEFORE_AUTHENTICATION)
             {
@@ -333,7 +343,11 @@ impl Session {
         let store = &mut StoreKeyspace(&self.shared.store);
         let keys = &mut Selected::new(store, self.state.place(), &self.shared);
         let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
+        let mark = cx.reply.mark();
         run::dispatch(&mut cx, args, places[nth])?;
+        if !cold::is_stuck() && cx.state.replies.is_left_out() {
+            cx.reply.rewind(mark);
+        }
         Ok(usize::from(!cold::is_stuck()))
     }
 

@@ -6,7 +6,7 @@ mod rates;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use self::{
-    commands::{CommandStats, Counters, ERROR_CODES, Sum},
+    commands::{CommandStats, Counters, Sum, code_of},
     rates::{Rates, Totals},
 };
 use crate::command::flag;

@@ -1,11 +1,14 @@
-//! CLIENT ID | INFO | LIST | SETNAME | GETNAME | SETINFO | NO-EVICT | NO-TOUCH
+//! CLIENT ID | INFO | KILL | LIST | REPLY | SETNAME | GETNAME | SETINFO | NO-EVICT | NO-TOUCH
 
 use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 
 use terrace_protocol::{Args, parse_u64};
 
 use super::*;
-use crate::clients::{Client, Names};
+use crate::{
+    clients::{Client, Names},
+    session::{Flow, Replies},
+};
 
 pub(super) static CLIENT: Command = Command {
     since: "2.4.0",
@@ -16,7 +19,7 @@ pub(super) static CLIENT: Command = Command {
     ..Command::new("client", -2, group::CONNECTION, Run::Container)
 };
 
-static SUBCOMMANDS: [Command; 9] = [
+static SUBCOMMANDS: [Command; 11] = [
     Command { since: "5.0.0", summary: "The id of this connection.", ..own("id", 2, id) },
     Command {
         since: "6.2.0",
@@ -31,6 +34,18 @@ static SUBCOMMANDS: [Command; 9] = [
         complexity: "O(N) where N is the number of connections",
         summary: "Information about all connections.",
         ..own("list", -2, list)
+    },
+    Command {
+        flags: PLAIN | flag::ADMIN,
+        since: "2.4.0",
+        complexity: "O(N) where N is the number of connections",
+        summary: "Closes connections.",
+        ..own("kill", -3, kill)
+    },
+    Command {
+        since: "3.2.0",
+        summary: "Sets whether this connection gets replies.",
+        ..own("reply", 3, reply)
     },
     Command { since: "2.6.9", summary: "Names this connection.", ..own("setname", 3, setname) },
     Command { since: "2.6.9", summary: "The name of this connection.", ..own("getname", 2, getname) },
@@ -89,26 +104,119 @@ fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// Whether an argument names the type of all clients here: there are no replicas, masters or
+/// subscribers.
+fn is_normal(args: Args<'_>, at: usize) -> Result<bool, Failure> {
+    match () {
+        () if args.is(at, "normal") => Ok(true),
+        () if ["master", "replica", "slave", "pubsub"].iter().any(|kind| args.is(at, kind)) => Ok(false),
+        () => Err(Failure::of(&[b"ERR Unknown client type '", Failure::printed(args.at(at)), b"'"])),
+    }
+}
+
 /// The ids that the arguments of LIST select; `None`: all.
 fn wanted(args: Args<'_>) -> Result<Option<HashSet<u64>>, Failure> {
     if args.len() == 2 {
         return Ok(None);
     }
     if args.is(2, "TYPE") && args.len() == 4 {
-        // All clients here are normal: there are no replicas, masters or subscribers.
-        return match () {
-            () if args.is(3, "normal") => Ok(None),
-            () if ["master", "replica", "slave", "pubsub"].iter().any(|kind| args.is(3, kind)) => {
-                Ok(Some(HashSet::new()))
-            }
-            () => Err(Failure::of(&[b"ERR Unknown client type '", Failure::printed(args.at(3)), b"'"])),
-        };
+        return Ok(if is_normal(args, 3)? { None } else { Some(HashSet::new()) });
     }
     if !args.is(2, "ID") || args.len() < 4 {
         return Err(Failure::SYNTAX);
     }
     let id = |arg| parse_u64(arg).filter(|id| *id > 0).ok_or(Failure::Text("ERR Invalid client ID"));
     args.from(3).iter().map(id).collect::<Result<_, _>>().map(Some)
+}
+
+/// Which connections KILL closes.
+#[derive(Default)]
+struct Filter<'a> {
+    id: Option<u64>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    /// There are none of another type than normal.
+    is_of_other_type: bool,
+    spares_own: bool,
+}
+
+impl<'a> Filter<'a> {
+    fn parse(args: Args<'a>) -> Result<Filter<'a>, Failure> {
+        if args.len() == 3 {
+            return Ok(Filter { address: Some(args.at(2)), ..Filter::default() });
+        }
+        let mut filter = Filter { spares_own: true, ..Filter::default() };
+        for at in (2..args.len()).step_by(2) {
+            if at + 1 == args.len() {
+                return Err(Failure::SYNTAX);
+            }
+            let value = args.at(at + 1);
+            match () {
+                () if args.is(at, "ID") => {
+                    let id = parse_u64(value).filter(|id| (1..=i64::MAX.unsigned_abs()).contains(id));
+                    filter.id = Some(id.ok_or(Failure::Text("ERR client-id should be greater than 0"))?);
+                }
+                () if args.is(at, "ADDR") => filter.address = Some(value),
+                () if args.is(at, "LADDR") => filter.local_address = Some(value),
+                () if args.is(at, "TYPE") => filter.is_of_other_type = !is_normal(args, at + 1)?,
+                () if args.is(at, "USER") && value == b"default" => {}
+                () if args.is(at, "USER") => {
+                    return Err(Failure::of(&[b"ERR No such user '", Failure::printed(value), b"'"]));
+                }
+                () if args.is(at, "SKIPME") && args.is(at + 1, "YES") => filter.spares_own = true,
+                () if args.is(at, "SKIPME") && args.is(at + 1, "NO") => filter.spares_own = false,
+                () => return Err(Failure::SYNTAX),
+            }
+        }
+        Ok(filter)
+    }
+
+    fn selects(&self, client: &Client) -> bool {
+        let is = |wanted: Option<&[u8]>, has: &str| wanted.is_none_or(|wanted| wanted == has.as_bytes());
+        self.id.is_none_or(|id| id == client.id)
+            && is(self.address, &client.peer.address)
+            && is(self.local_address, &client.peer.local_address)
+            && !self.is_of_other_type
+    }
+}
+
+fn kill(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let filter = Filter::parse(args)?;
+    let own = cx.state.client.id;
+    let mut killed = 0;
+    for client in cx.shared.clients.all() {
+        match client.id == own {
+            _ if !filter.selects(&client) => {}
+            true if filter.spares_own => {}
+            true => {
+                // The reply is sent before.
+                cx.state.flow = Flow::Close;
+                killed += 1;
+            }
+            false => killed += usize::from(cx.shared.clients.kill(&client)),
+        }
+    }
+    match args.len() {
+        3 if killed == 0 => return Err(Failure::Text("ERR No such client")),
+        3 => cx.reply.ok(),
+        _ => cx.reply.count(killed),
+    }
+    Ok(())
+}
+
+fn reply(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    match () {
+        () if args.is(2, "ON") => {
+            cx.state.replies = Replies::On;
+            cx.reply.ok();
+        }
+        () if args.is(2, "OFF") => cx.state.replies = Replies::Off,
+        // As in Redis, without effect while there are none.
+        () if args.is(2, "SKIP") && cx.state.replies == Replies::Off => {}
+        () if args.is(2, "SKIP") => cx.state.replies = Replies::SkipNext,
+        () => return Err(Failure::SYNTAX),
+    }
+    Ok(())
 }
 
 fn setname(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -5,6 +5,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -23,8 +24,9 @@ use crate::{
     config::Key,
     keyspace::Keyspace,
     net::unix_ms,
-    session::{self, Flow, ScriptRules, State},
+    session::{self, Flow, ReplyLimit, ScriptRules, State},
     shared::Shared,
+    stats,
 };
 
 pub(super) static EVAL: Command = Command {
@@ -279,25 +281,40 @@ fn transact(
     let (mark, tally, database) = (reply.mark(), state.tally, state.database);
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
     let (mut executed, mut has_ended, mut removed) = (Vec::new(), false, None);
+    let mut errors = Errors::default();
     // Within EXEC, that is the transaction, and may write behind the script.
     let is_own = !keys.is_transaction();
     let mut done = keys.atomically(&mut |keys| {
         // The store runs this again after a conflicting write: start from the beginning.
         reply.rewind(mark);
-        (has_ended, removed) = (false, None);
+        (has_ended, removed, errors) = (false, None, Errors::default());
         state.database = database;
         if !runs.begin() {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
             return Err(Failure::PUT_OFF);
         }
-        let (executed, failure) = (&mut executed, None);
+        let (executed, errors, failure) = (&mut executed, &mut errors, None);
         let held_most = match run.limits.memory {
             0 => usize::MAX,
             memory => keys.held_bytes().saturating_add(memory),
         };
+        let reply_limit = match run.limits.memory {
+            0 => state.reply_limit,
+            bytes => ReplyLimit { bytes: bytes.min(state.reply_limit.bytes), name: "script-memory" },
+        };
         let now_ms = *now_ms;
-        let mut calls =
-            Calls { keys: &mut *keys, shared, state, now_ms, rules, executed, failure, held_most };
+        let mut calls = Calls {
+            keys: &mut *keys,
+            shared,
+            state,
+            now_ms,
+            rules,
+            executed,
+            errors,
+            failure,
+            held_most,
+            reply_limit,
+        };
         let ended = machine.run(script, run, &mut calls, reply);
         let failure = calls.failure.take();
         if cold::is_stuck() {
@@ -329,15 +346,13 @@ fn transact(
         done = settled;
     }
     let is_put_off = cold::is_stuck() || state.put_off.is_some();
-    // An error that it returns is no failure, but a client sees it.
-    if !is_put_off
-        && done.is_ok()
-        && let Some(error) = reply.since(mark).strip_prefix(b"-")
-    {
-        state.tally.errors += 1;
-        state.counters.record_error(error);
-    }
-    if is_put_off {
+    if !is_put_off {
+        for (code, count) in errors.counts {
+            state.tally.errors += count;
+            state.counters.record_errors(&code, count);
+        }
+        state.has_failed = errors.are_returned && done.is_ok();
+    } else {
         // It runs again, as if for the first time.
         state.tally = tally;
         executed.into_iter().for_each(|place| state.counters.cancel(place));
@@ -372,15 +387,49 @@ struct Calls<'a> {
     now_ms: u64,
     rules: ScriptRules,
     executed: &'a mut Vec<usize>,
+    errors: &'a mut Errors,
     /// Why the transaction cannot go on.
     failure: Option<Failure>,
     /// What the transaction may hold in memory, bytes.
     held_most: usize,
+    /// How large the replies of commands may become.
+    reply_limit: ReplyLimit,
+}
+
+/// The errors that count, as in Redis: of commands that have failed, even if the script has caught
+/// them, and others that the script returns.
+#[derive(Default)]
+struct Errors {
+    /// How many have this code.
+    counts: BTreeMap<Vec<u8>, u64>,
+    /// Whether there are some in what the script returns.
+    are_returned: bool,
+}
+
+impl Errors {
+    fn add(&mut self, error: &[u8]) {
+        *self.counts.entry(stats::code_of(error).to_vec()).or_default() += 1;
+    }
 }
 
 impl Host for Calls<'_> {
+    fn returned(&mut self, error: &[u8], of_command: bool) {
+        self.errors.are_returned = true;
+        if !of_command {
+            self.errors.add(error);
+        }
+    }
+
+    fn raised(&mut self, error: &[u8]) {
+        // The reply of the script counts it.
+        if let Some(count) = self.errors.counts.get_mut(stats::code_of(error)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
     fn call(&mut self, args: Args<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), CallError> {
         let (reply, database) = (terrace_protocol::Reply::new(out, resp3), self.state.database);
+        let before = std::mem::replace(&mut self.state.reply_limit, self.reply_limit);
         let cx = &mut Context {
             keys: &mut *self.keys,
             shared: self.shared,
@@ -389,6 +438,7 @@ impl Host for Calls<'_> {
             now_ms: self.now_ms,
         };
         let outcome = session::call_in_script(cx, args, &mut self.rules, self.executed);
+        self.state.reply_limit = before;
         if self.state.database != database {
             self.keys.select(self.state.place());
         }
@@ -403,7 +453,10 @@ impl Host for Calls<'_> {
                 self.failure = Some(failure);
                 Err(CallError::Abandon)
             }
-            Err(failure) => Err(CallError::Failed(failure.message().into())),
+            Err(failure) => {
+                self.errors.add(failure.message());
+                Err(CallError::Failed(failure.message().into()))
+            }
         }
     }
 

@@ -87,7 +87,7 @@ impl Failure {
 
     /// Whether the command was refused before it ran, though only it could tell.
     pub(crate) fn is_rejection(&self) -> bool {
-        self.message() == Failure::SCRIPT_ABOVE_LIMIT.message()
+        [Failure::SCRIPT_ABOVE_LIMIT, Failure::ABOVE_LIMIT].iter().any(|why| self.message() == why.message())
     }
 
     /// Whether the pool is full.

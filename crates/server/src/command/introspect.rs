@@ -78,7 +78,7 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let start = cx.reply.mark();
     cx.reply.array(args.len() - 2);
     for name in args.from(2) {
-        check_length(cx.reply.mark() - start)?;
+        check_length(cx, start)?;
         match find(name) {
             Some((command, container)) => describe(&mut cx.reply, command, container),
             None => cx.reply.null(),
@@ -88,9 +88,10 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Limits the reply: the descriptions of containers are long, and a client may name one many times.
-fn check_length(bytes: usize) -> Outcome {
-    if bytes > mget::REPLY_BYTES_MAX {
-        return Err(Failure::Text("ERR the reply is larger than 1 GiB: request fewer commands at a time"));
+fn check_length(cx: &Context<'_>, start: usize) -> Outcome {
+    let limit = cx.state.reply_limit;
+    if cx.reply.mark() - start > limit.bytes {
+        return Err(limit.failure("the reply is", "request fewer commands at a time"));
     }
     Ok(())
 }
@@ -167,7 +168,7 @@ fn docs(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     cx.reply.map(wanted.len());
     let start = cx.reply.mark();
     for (command, container) in wanted {
-        check_length(cx.reply.mark() - start)?;
+        check_length(cx, start)?;
         document(&mut cx.reply, command, container);
     }
     Ok(())

@@ -26,6 +26,7 @@ fn keys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let pattern = Glob::new(args.at(1));
     let (start, reply, prefix) = (cx.reply.mark(), &mut cx.reply, pattern.prefix());
     let (mut found, mut cursor, mut too_many) = (0, Cursor::START, false);
+    let limit = cx.state.reply_limit;
     while !cursor.is_end() {
         let mut each = |key: &[u8]| match pattern.matches(key) {
             Ok(true) => {
@@ -38,6 +39,9 @@ fn keys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         cursor = walk::step(cx.keys, &cx.shared.store, &cursor, &prefix, STEP, &mut each)?;
         if too_many {
             return Err(TOO_MANY_STEPS);
+        }
+        if reply.mark() - start > limit.bytes {
+            return Err(limit.failure("the keys in total are", "use SCAN"));
         }
     }
     reply.in_front(start, |reply| reply.array(found));

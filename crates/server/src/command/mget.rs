@@ -14,11 +14,9 @@ pub(super) static MGET: Command = Command {
     ..Command::new("mget", -2, group::STRING, Run::General(mget))
 };
 
-/// Maximum size of a reply, which is held in memory as a whole.
-pub(super) const REPLY_BYTES_MAX: usize = 1 << 30;
-
 fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let keys: Vec<&[u8]> = args.from(1).iter().collect();
+    let limit = cx.state.reply_limit;
     let (reply, tally) = (&mut cx.reply, &mut cx.state.tally);
     let start = reply.mark();
     let (mut hits, mut too_long) = (0, false);
@@ -29,7 +27,7 @@ fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             (hits, too_long) = (0, false);
         }
         hits += u64::from(found.is_some());
-        too_long |= reply.mark() - start > REPLY_BYTES_MAX;
+        too_long |= reply.mark() - start > limit.bytes;
         if !too_long {
             get::value(reply, found);
         }
@@ -37,9 +35,7 @@ fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     tally.hits += hits;
     tally.misses += keys.len() as u64 - hits;
     if too_long {
-        return Err(Failure::Text(
-            "ERR the values are larger than 1 GiB in total: request fewer keys at a time",
-        ));
+        return Err(limit.failure("the values in total are", "request fewer keys at a time"));
     }
     Ok(())
 }

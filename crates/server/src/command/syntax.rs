@@ -21,11 +21,17 @@ static SYNTAX: &[(&str, &str)] = &[
     ("append", "key value"),
     ("auth", "[username] password"),
     (
+        "client|kill",
+        "[address] [ID:client-id:integer] [type=TYPE:(NORMAL|MASTER|REPLICA|PUBSUB)] [USER:username] [ADDR:addr] \
+         [LADDR:laddr] [skipme=SKIPME:(YES|NO)]",
+    ),
+    (
         "client|list",
         "[normal_master_replica_pubsub=TYPE:(NORMAL|MASTER|REPLICA|PUBSUB)] [id=ID:(client-id:integer...)]",
     ),
     ("client|no-evict", "(enabled=ON|OFF)"),
     ("client|no-touch", "(enabled=ON|OFF)"),
+    ("client|reply", "(ON|OFF|SKIP)"),
     ("client|setinfo", "(attr=LIB-NAME:libname|LIB-VER:libver)"),
     ("client|setname", "connection-name"),
     ("cluster|count-failure-reports", "node-id"),

@@ -12,10 +12,11 @@ use terrace_protocol::{Args, Queue, Reply};
 use super::*;
 use crate::{
     alone::Runs,
+    config::Key,
     databases::Map,
     keyspace::{Keyspace, Overlay, Selected},
     net::unix_ms,
-    session::{self, Flow, State},
+    session::{self, Flow, ReplyLimit, State},
     shared::Shared,
 };
 
@@ -266,6 +267,11 @@ pub(super) fn publish_swap(shared: &Shared, map: Map) {
     }
 }
 
+const HOLDS_TOO_MUCH: Failure = Failure::Text(
+    "OOM the replies and the writes of the transaction take more than transaction-memory, so nothing of it has \
+     happened: use smaller transactions, or raise transaction-memory",
+);
+
 /// Runs the queued commands in a transaction, and replies. Returns whether it has committed.
 fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]) -> Result<bool, Failure> {
     let (shared, now_ms) = (cx.shared, cx.now_ms);
@@ -274,6 +280,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
     let was_selected = (cx.state.database, cx.state.map);
     let state = &mut *cx.state;
     let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
+    let most = usize::try_from(shared.config.number(Key::TransactionMemory)).unwrap_or(usize::MAX);
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
     let (mut has_ended, mut removed) = (false, None);
     let run = |transaction: &mut Transaction<'_>| {
@@ -297,7 +304,15 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
             if cold::is_stuck() && !names_keys() {
                 continue;
             }
-            executed.extend(session::run(cx, args)?);
+            let replied = cx.reply.mark();
+            cx.state.reply_limit =
+                ReplyLimit { bytes: most.saturating_sub(replied), name: "transaction-memory" };
+            let ran = session::run(cx, args);
+            cx.state.reply_limit = ReplyLimit::OF_A_COMMAND;
+            executed.extend(ran?);
+            if replies.len().saturating_add(overlay.held_bytes()) > most {
+                return Err(HOLDS_TOO_MUCH);
+            }
         }
         has_ended = !cold::is_stuck();
         removed = if has_ended && state.makes_room { overlay.removals()? } else { None };

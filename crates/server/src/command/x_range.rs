@@ -10,7 +10,11 @@ use super::{
     bounds::{KeyRange, Options},
     *,
 };
-use crate::{keyspace::Found, session::MANY, shared::Shared};
+use crate::{
+    keyspace::Found,
+    session::{MANY, ReplyLimit},
+    shared::Shared,
+};
 
 pub(super) static X_RANGE: Command = Command {
     arity: -3,
@@ -68,19 +72,19 @@ fn entries(cx: &mut Context<'_>, range: KeyRange<'_>, options: &Options) -> Outc
     let (skip, count) = options.limit.unwrap_or((0, usize::MAX));
     // One entry more shows that the reply would be too long.
     let at_most = skip.saturating_add(count.min(most + 1));
-    let start = cx.reply.mark();
+    let (start, limit) = (cx.reply.mark(), cx.state.reply_limit);
     let mut taken = Taken {
         reply: &mut cx.reply,
         skip,
         entries_left: most,
-        end_max: start + mget::REPLY_BYTES_MAX,
+        end_max: start.saturating_add(limit.bytes),
         with_values: options.with_values,
         too_long: None,
     };
     cx.keys.range(range, options.direction, at_most, &mut |key, entry| taken.take(key, entry))?;
     let (found, too_long) = (most - taken.entries_left, taken.too_long);
     if let Some(why) = too_long {
-        return Err(why.failure(options));
+        return Err(why.failure(options, limit));
     }
     let with_values = options.with_values;
     cx.reply.in_front(start, |reply| if with_values { reply.map(found) } else { reply.array(found) });
@@ -131,9 +135,9 @@ impl Taken<'_, '_> {
 }
 
 impl TooLong {
-    fn failure(self, options: &Options) -> Failure {
+    fn failure(self, options: &Options, limit: ReplyLimit) -> Failure {
         let what = match (self, options.limit) {
-            (TooLong::Bytes, _) => "the reply is larger than 1 GiB".into(),
+            (TooLong::Bytes, _) => format!("the reply is larger than {}", limit.name),
             (TooLong::Entries, None) => format!("the range has more than {UNLIMITED_MAX} keys"),
             (TooLong::Entries, Some(_)) => format!("the reply has more than {ENTRIES_MAX} keys"),
         };

@@ -308,6 +308,11 @@ impl Connection {
         self.stream.reregister(registry, token, interest)
     }
 
+    /// Whether another client has ended the connection.
+    pub(super) fn is_killed(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_killed())
+    }
+
     /// Whether one of the timeouts has passed.
     pub(super) fn has_timed_out(&self, shared: &Shared, now: u64) -> bool {
         let silent = now.saturating_sub(self.active_at);

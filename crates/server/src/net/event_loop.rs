@@ -448,6 +448,9 @@ impl EventLoop {
             acceptor.accept_again(turn.shared, &self.hub, turn.now);
             self.measure(turn);
         }
+        let killed = self.connections.iter().filter(|(_, connection)| connection.is_killed());
+        let killed: Vec<usize> = killed.map(|(key, _)| key).collect();
+        killed.into_iter().for_each(|key| self.close(key));
         let timed_out = |(key, connection): (usize, &Connection)| {
             connection.has_timed_out(turn.shared, turn.now).then_some(key)
         };

@@ -2,8 +2,8 @@
 //!
 //! An HTTP library would be a hundred times the code of this page. The page has its own thread,
 //! because a scrape reads the store's statistics, which must not delay requests. It serves up to
-//! [`AT_ONCE`] connections side by side. One more takes the place of that which has sent nothing for
-//! the longest time. A request has 4 KiB, and ten seconds, a response ten seconds more.
+//! [`AT_ONCE`] connections side by side. One more takes the place of that which has sent nothing
+//! for the longest time. A request has 4 KiB, and ten seconds, a response ten seconds more.
 
 use std::{
     collections::BTreeMap,

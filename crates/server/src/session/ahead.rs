@@ -194,8 +194,14 @@ fn put_all(
             // Those behind it, too.
             Err(error) if error.is_put_off() || matches!(error, WriteError::NotOwner { .. }) => executed -= 1,
             Err(error) => {
-                route::fail(shared, state, reply, error.into());
-                state.counters.record_failure(place);
+                let failure = Failure::from(error);
+                if failure.is_rejection() {
+                    state.counters.cancel(place);
+                    state.counters.record_rejection(place);
+                } else {
+                    state.counters.record_failure(place);
+                }
+                route::fail(shared, state, reply, failure);
             }
         }
     };

@@ -193,7 +193,15 @@ pub(crate) fn call_in_script(
     executed: &mut Vec<usize>,
 ) -> Outcome {
     let resolved = resolve(args, table::position(args.name())).map_err(|_| unknown_in_script(args))?;
-    let command = resolved.command;
+    let allowed = check_call(cx, args, resolved.command, rules);
+    allowed.inspect_err(|_| cx.state.counters.record_rejection(resolved.place))?;
+    let outcome = execute(cx, resolved, args);
+    executed.extend((!cold::is_stuck()).then_some(resolved.place));
+    outcome
+}
+
+/// Whether a script may call a command with these arguments.
+fn check_call(cx: &Context<'_>, args: Args<'_>, command: &Command, rules: &mut ScriptRules) -> Outcome {
     if !command.accepts(args.len()) {
         return Err(Failure::Text("ERR Wrong number of args calling Redis command from script"));
     }
@@ -219,9 +227,7 @@ pub(crate) fn call_in_script(
             None => return Err(Failure::Text(NOT_HERE)),
         }
     }
-    let outcome = execute(cx, resolved, args);
-    executed.extend((!cold::is_stuck()).then_some(resolved.place));
-    outcome
+    Ok(())
 }
 
 const CROSSES: &str = "ERR Script attempted to access keys that do not hash to the same slot";
@@ -282,7 +288,8 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
         cx.state.counters.record_rejection(place);
         return outcome;
     }
-    cx.state.counters.end(place, began, outcome.is_err());
+    let has_failed = std::mem::take(&mut cx.state.has_failed) || outcome.is_err();
+    cx.state.counters.end(place, began, has_failed);
     outcome.inspect_err(|_| cx.reply.rewind(mark))
 }
 

@@ -7,7 +7,7 @@ use terrace_protocol::Reply;
 use super::{Flow, Peer, line::InLine};
 use crate::{
     clients::Client,
-    command::Multi,
+    command::{Failure, Multi},
     databases::{Map, Place},
     shared::Shared,
     stats::{Counters, Tally},
@@ -59,8 +59,57 @@ pub struct State {
     /// Whether the next command, a transaction, only removes and has found no room to do so at
     /// once: see `removals.rs`.
     pub(crate) makes_room: bool,
+    /// Whether the client wants replies.
+    pub(crate) replies: Replies,
+    /// How large the reply of a command may become.
+    pub(crate) reply_limit: ReplyLimit,
+    /// Whether the present command replies with an error though it has succeeded: a script does.
+    pub(crate) has_failed: bool,
     /// The last command: its index in the table, and above 16 bits its subcommand's index plus one.
     pub(crate) last_command: usize,
+}
+
+/// Whether a client wants replies: CLIENT REPLY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// Not to this command, nor to the next one.
+    SkipNext,
+    /// Not to this command.
+    Skip,
+}
+
+impl Replies {
+    /// Whether the reply to a command that was executed is left out. Goes on to the next command.
+    pub(crate) fn is_left_out(&mut self) -> bool {
+        let now = *self;
+        *self = match now {
+            Replies::SkipNext => Replies::Skip,
+            Replies::Skip => Replies::On,
+            same => same,
+        };
+        now != Replies::On
+    }
+}
+
+/// How large the reply of a command that lists values or keys may become: it is held in memory as a
+/// whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyLimit {
+    pub(crate) bytes: usize,
+    /// Its name for the client: a size, or a setting.
+    pub(crate) name: &'static str,
+}
+
+impl ReplyLimit {
+    /// Of a command that is neither in a script nor in a transaction.
+    pub(crate) const OF_A_COMMAND: ReplyLimit = ReplyLimit { bytes: 1 << 30, name: "1 GiB" };
+
+    /// The reply would be larger. `what` it is, and what the client can do.
+    pub(crate) fn failure(self, what: &str, how: &str) -> Failure {
+        Failure::Made(format!("ERR {what} larger than {}: {how}", self.name).into_bytes().into())
+    }
 }
 
 impl State {
@@ -85,15 +134,22 @@ impl State {
             put_off: None,
             alone_next: false,
             makes_room: false,
+            replies: Replies::On,
+            reply_limit: ReplyLimit::OF_A_COMMAND,
+            has_failed: false,
             last_command: usize::MAX,
         }
     }
 
     /// Whether commands are executed at once, and as usual: the client is authenticated, not inside
-    /// MULTI, has sent neither ASKING nor CLIENT NO-TOUCH, and has not gone.
+    /// MULTI, has sent none of ASKING, CLIENT NO-TOUCH and CLIENT REPLY OFF, and has not gone.
     pub(super) fn is_plain(&self) -> bool {
         // ORDER: Relaxed: only this thread changes it.
-        let is_usual = !self.asking && self.closed_before.is_none() && !self.client.no_touch.load(Relaxed);
+        let has_replies = self.replies == Replies::On;
+        let is_usual = has_replies
+            && !self.asking
+            && self.closed_before.is_none()
+            && !self.client.no_touch.load(Relaxed);
         self.authenticated && self.multi.is_none() && is_usual
     }
 
@@ -132,6 +188,7 @@ impl State {
     pub fn reset(&mut self, shared: &Shared, output: usize) {
         self.clear_transaction();
         self.asking = false;
+        self.replies = Replies::On;
         self.database = 0;
         self.resp3 = false;
         let authenticated = shared.config.password().is_empty();

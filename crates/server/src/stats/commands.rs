@@ -7,9 +7,12 @@
 //!
 //! Of quick commands, one call in [`SAMPLE`] is timed, including the first; of others, every call.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use crate::{
@@ -24,8 +27,8 @@ const SAMPLE: u64 = 64;
 /// Buckets of a command's latency histogram: one up to each of [`BOUNDS`], and one above.
 const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// Codes of error replies. An unknown code counts as the first.
-pub(crate) const ERROR_CODES: [&str; 16] = [
+/// Codes of error replies of commands.
+const ERROR_CODES: [&str; 16] = [
     "ERR",
     "ASK",
     "BUSY",
@@ -48,6 +51,8 @@ pub(crate) const ERROR_CODES: [&str; 16] = [
 pub(crate) struct Counters {
     commands: Box<[Slot]>,
     errors: [AtomicU64; ERROR_CODES.len()],
+    /// Errors of other codes, which scripts make.
+    others: Mutex<BTreeMap<Vec<u8>, u64>>,
     /// The thread holds it while it executes a command.
     pub(crate) turn: Arc<Turn>,
 }
@@ -88,6 +93,7 @@ impl Default for Counters {
         Counters {
             commands: (0..table::numbers()).map(|_| Slot::default()).collect(),
             errors: Default::default(),
+            others: Mutex::default(),
             turn: Arc::default(),
         }
     }
@@ -152,9 +158,22 @@ impl Counters {
 
     /// Counts an error reply by its code.
     pub(crate) fn record_error(&self, message: &[u8]) {
-        let code = message.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let nth = ERROR_CODES.iter().position(|known| known.as_bytes() == code).unwrap_or(0);
-        add(&self.errors[nth], 1);
+        self.record_errors(code_of(message), 1);
+    }
+
+    /// Counts error replies with a code.
+    pub(crate) fn record_errors(&self, code: &[u8], count: u64) {
+        if let Some(nth) = ERROR_CODES.iter().position(|known| known.as_bytes() == code) {
+            return add(&self.errors[nth], count);
+        }
+        // Scripts may make up any number of codes.
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = others.len() >= OTHERS;
+        match others.get_mut(code) {
+            Some(known) => *known += count,
+            None if is_full => add(&self.errors[0], count),
+            None => _ = others.insert(code.to_vec(), count),
+        }
     }
 
     fn read(&self) -> Sums {
@@ -168,8 +187,22 @@ impl Counters {
             rejected: read(&slot.rejected),
             latencies: slot.latencies.each_ref().map(read),
         };
-        Sums { commands: self.commands.iter().map(sum).collect(), errors: self.errors.each_ref().map(read) }
+        let known = ERROR_CODES.iter().map(|code| code.as_bytes().to_vec());
+        let mut errors: BTreeMap<_, _> = known.zip(self.errors.iter().map(read)).collect();
+        errors.extend(self.others.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        Sums { commands: self.commands.iter().map(sum).collect(), errors }
     }
+}
+
+/// Codes that a thread counts besides [`ERROR_CODES`]. Any further one counts as ERR.
+const OTHERS: usize = 128;
+
+/// The code of an error: its first word, if it has one that Redis takes for it.
+pub(crate) fn code_of(message: &[u8]) -> &[u8] {
+    const LONGEST: usize = 30;
+    let end = message.iter().take(LONGEST + 1).position(|byte| *byte == b' ').unwrap_or(0);
+    let code = &message[..end];
+    if !code.is_empty() && code.iter().all(u8::is_ascii_graphic) { code } else { ERROR_CODES[0].as_bytes() }
 }
 
 impl Slot {
@@ -190,8 +223,8 @@ fn is_quick(command: &Command) -> bool {
 pub(crate) struct Sums {
     /// By [`table::number`].
     pub(crate) commands: Vec<Sum>,
-    /// By [`ERROR_CODES`].
-    pub(crate) errors: [u64; ERROR_CODES.len()],
+    /// Error replies by their code.
+    pub(crate) errors: BTreeMap<Vec<u8>, u64>,
 }
 
 /// One command's counters.
@@ -251,12 +284,15 @@ impl Sum {
 
 impl Sums {
     fn zero() -> Sums {
-        Sums { commands: vec![Sum::ZERO; table::numbers()], errors: [0; ERROR_CODES.len()] }
+        Sums { commands: vec![Sum::ZERO; table::numbers()], errors: BTreeMap::new() }
     }
 
     fn combine(mut self, other: &Sums, each: fn(u64, u64) -> u64) -> Sums {
         self.commands.iter_mut().zip(&other.commands).for_each(|(one, other)| one.combine(other, each));
-        self.errors.iter_mut().zip(other.errors).for_each(|(one, other)| *one = each(*one, other));
+        for (code, other) in &other.errors {
+            let one = self.errors.entry(code.clone()).or_default();
+            *one = each(*one, *other);
+        }
         self
     }
 }
@@ -350,19 +386,44 @@ mod tests {
         one.end_group(&[get(), get()], None);
         other.record_rejection(get());
         other.record_error(b"NOAUTH no");
-        other.record_error(b"SURPRISE");
+        other.record_error(b"SURPRISE it is");
         stats.remove_set(&one);
         stats.remove_set(&one);
         let sums = stats.read();
         let sum = &sums.commands[table::number(get())];
         assert_eq!((sum.calls, sum.rejected, sum.usec()), (2, 1, 0));
-        let counted: Vec<_> = ERROR_CODES.iter().zip(sums.errors).filter(|(_, count)| *count > 0).collect();
-        assert_eq!(counted, [(&"ERR", 1), (&"NOAUTH", 1)]);
+        let counted: Vec<_> = sums.errors.iter().filter(|(_, count)| **count > 0).collect();
+        assert_eq!(counted, [(&b"NOAUTH".to_vec(), &1), (&b"SURPRISE".to_vec(), &1)]);
         assert_eq!(stats.calls(), 2);
         stats.reset();
-        assert_eq!(stats.read(), Sums::zero());
+        assert!(stats.read().errors.values().all(|count| *count == 0));
+        assert_eq!(stats.read().commands, Sums::zero().commands);
         other.end_group(&[get()], None);
         assert_eq!(stats.read().commands[table::number(get())].calls, 1);
+    }
+
+    #[test]
+    fn codes_of_errors_are_those_of_redis() {
+        for (message, code) in [
+            ("MY_ERR x", "MY_ERR"),
+            ("MYERR", "ERR"),
+            ("", "ERR"),
+            (" x", "ERR"),
+            ("A\rB x", "ERR"),
+            ("ACODEOFTHIRTYBYTESISCOUNTEDXXX x", "ACODEOFTHIRTYBYTESISCOUNTEDXXX"),
+            ("ACODEOFMORETHANTHIRTYBYTESISNOT x", "ERR"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(code_of(message.as_bytes())), code, "{message}");
+        }
+    }
+
+    #[test]
+    fn codes_beyond_a_limit_count_as_err() {
+        let stats = CommandStats::default();
+        let set = stats.add_set();
+        (0..OTHERS + 5).for_each(|nth| set.record_error(format!("CODE{nth} x").as_bytes()));
+        let errors = stats.read().errors;
+        assert_eq!((errors.len(), errors[&b"ERR"[..]]), (ERROR_CODES.len() + OTHERS, 5));
     }
 
     #[test]

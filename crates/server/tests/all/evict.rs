@@ -318,3 +318,23 @@ fn hit_rates_are_within_2_percent_of_redis() {
         assert!(ours > theirs - 0.02, "{policy} {skew}: {ours} {theirs}");
     }
 }
+
+/// As in Redis: a command that needs memory above the limit has not run.
+#[test]
+fn refusal_above_maxmemory_counts_as_rejection() {
+    let mut client = client(16, &[]);
+    client.expect(&[("CONFIG SET maxmemory 1", "+OK"), ("CONFIG RESETSTAT", "+OK")]);
+    // The limit is measured after a write.
+    while client.ask("SET k v") == "+OK" {}
+    client.ask("CONFIG RESETSTAT");
+    assert!(client.ask("APPEND k v").starts_with("-OOM command not allowed"));
+    // In a pipeline they go together.
+    client.send(&b"SET k v\r\n".repeat(3));
+    let stats = client.ask("INFO commandstats");
+    for (name, rejected) in [("append", 1), ("set", 3)] {
+        let line = stats.split(' ').find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        let line = line.unwrap_or(&stats);
+        let end = format!(",rejected_calls={rejected},failed_calls=0");
+        assert!(line.contains(":calls=0,") && line.ends_with(&end), "{line}");
+    }
+}

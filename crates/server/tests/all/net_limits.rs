@@ -169,6 +169,45 @@ fn clients_over_maxclients_get_an_error() {
     ask(&mut server.connect(), b"PING\r\n", b"+PONG\r\n");
 }
 
+/// CLIENT KILL: the connection executes nothing more, and is closed.
+#[test]
+fn killed_connections_are_closed() {
+    let server = Running::start(&[("threads", "2")]);
+    let mut own = server.tcp();
+    ask(&mut own, b"CLIENT ID\r\n", b":1\r\n");
+    let mut one = server.tcp();
+    ask(&mut one, b"CLIENT ID\r\n", b":2\r\n");
+    let mut other = server.connect();
+    ask(&mut other, b"CLIENT ID\r\n", b":3\r\n");
+    for (request, reply) in [
+        ("CLIENT KILL", "-ERR wrong number of arguments for 'client|kill' command"),
+        ("CLIENT KILL ID 10 WRONG", "-ERR syntax error"),
+        ("CLIENT KILL ID str", "-ERR client-id should be greater than 0"),
+        ("CLIENT KILL ID 0", "-ERR client-id should be greater than 0"),
+        ("CLIENT KILL TYPE wrong", "-ERR Unknown client type 'wrong'"),
+        ("CLIENT KILL USER nobody", "-ERR No such user 'nobody'"),
+        ("CLIENT KILL SKIPME maybe", "-ERR syntax error"),
+        ("CLIENT KILL 127.0.0.1:1", "-ERR No such client"),
+        ("CLIENT KILL ID 999", ":0"),
+        ("CLIENT KILL TYPE pubsub", ":0"),
+        ("CLIENT KILL ID 1", ":0"),
+        ("CLIENT KILL ID 2 TYPE normal USER default", ":1"),
+        ("CLIENT KILL ID 2", ":0"),
+    ] {
+        ask(&mut own, format!("{request}\r\n").as_bytes(), format!("{reply}\r\n").as_bytes());
+    }
+    let _ = one.write_all(b"SET k v\r\n");
+    assert!(rest(&mut one).is_empty());
+    assert_eq!(server.shared.clients.len(), 2);
+    let address = format!("CLIENT KILL {}:0\r\n", server.socket().display());
+    ask(&mut own, address.as_bytes(), b"+OK\r\n");
+    assert!(rest(&mut other).is_empty());
+    // Its own connection closes behind the reply.
+    own.write_all(b"EXISTS k\r\nCLIENT KILL SKIPME no\r\nSET k v\r\n").unwrap();
+    assert_eq!(rest(&mut own), b":0\r\n:1\r\n");
+    assert!(server.shared.store.get(b"k").unwrap().is_none());
+}
+
 #[test]
 fn closed_connection_frees_its_place() {
     let server = Running::start(&[("maxclients", "1")]);

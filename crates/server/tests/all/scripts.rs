@@ -661,3 +661,86 @@ fn transactions_that_only_remove_succeed_in_a_full_pool() {
     check(&mut client, &[(&["EVAL", "redis.call('flushdb') return redis.call('dbsize')", "0"], ":0")]);
     client.expect(&[("DBSIZE", ":0")]);
 }
+
+/// The lines of INFO about errors and calls, without times.
+fn counted(client: &mut Client) -> String {
+    let info = client.ask("INFO errorstats commandstats stats");
+    let is_wanted = |line: &&str| {
+        ["errorstat_", "cmdstat_", "total_error_replies"].iter().any(|name| line.starts_with(name))
+            && !["resetstat", "cmdstat_info"].iter().any(|own| line.contains(own))
+    };
+    let (_, lines) = info.split_once(' ').unwrap();
+    let mut lines: Vec<&str> = lines.split(' ').filter(is_wanted).collect();
+    lines.sort_unstable();
+    let parts = |line: &str| {
+        let is_time = |part: &&str| part.starts_with("usec");
+        line.split(',').filter(|part| !is_time(part)).collect::<Vec<_>>().join(",")
+    };
+    lines.into_iter().map(parts).collect::<Vec<_>>().join(" ")
+}
+
+/// The counts are those of Redis 7.0.15.
+#[test]
+fn errors_of_scripts_count_as_in_redis() {
+    const EVAL_FAILED: &str = "cmdstat_eval:calls=1,rejected_calls=0,failed_calls=1";
+    const EVAL_DONE: &str = "cmdstat_eval:calls=1,rejected_calls=0,failed_calls=0";
+    const INCR_FAILED: &str = "cmdstat_incr:calls=1,rejected_calls=0,failed_calls=1";
+    const INCR_REJECTED: &str = "cmdstat_incr:calls=0,rejected_calls=1,failed_calls=0";
+    const AUTH_REJECTED: &str = "cmdstat_auth:calls=0,rejected_calls=1,failed_calls=0";
+    let mut client = Client::new();
+    client.ask("SET a x");
+    for (script, lines) in [
+        ("return redis.error_reply('MY_ERR x')", &[EVAL_FAILED, "errorstat_MY_ERR:count=1"][..]),
+        ("return redis.error_reply('MYERR')", &[EVAL_FAILED, "errorstat_ERR:count=1"]),
+        ("return {err='FOO bar'}", &[EVAL_FAILED, "errorstat_FOO:count=1"]),
+        ("return {1, redis.error_reply('IN side'), 2}", &[EVAL_FAILED, "errorstat_IN:count=1"]),
+        ("error({err='MY2 hello'})", &[EVAL_FAILED, "errorstat_MY2:count=1"]),
+        ("error('my error')", &[EVAL_FAILED, "errorstat_ERR:count=1"]),
+        ("return redis.call('incr', 'a', 'b')", &[EVAL_FAILED, INCR_REJECTED, "errorstat_ERR:count=1"]),
+        ("return redis.call('auth', 'a')", &[AUTH_REJECTED, EVAL_FAILED, "errorstat_ERR:count=1"]),
+        ("return redis.call('incr', 'a')", &[EVAL_FAILED, INCR_FAILED, "errorstat_ERR:count=1"]),
+        ("return redis.pcall('incr', 'a')", &[EVAL_FAILED, INCR_FAILED, "errorstat_ERR:count=1"]),
+        ("local e = redis.pcall('incr', 'a')", &[EVAL_DONE, INCR_FAILED, "errorstat_ERR:count=1"]),
+        ("return redis.pcall('nosuch', 'a')", &[EVAL_FAILED, "errorstat_ERR:count=1"]),
+        ("return redis.call('nosuch', 'a')", &[EVAL_FAILED, "errorstat_ERR:count=1"]),
+    ] {
+        client.ask("CONFIG RESETSTAT");
+        send(&mut client, &["EVAL", script, "0"]);
+        assert_eq!(counted(&mut client), format!("{} total_error_replies:1", lines.join(" ")), "{script}");
+    }
+    // A script sees by the same field as in Redis that an error is counted.
+    let field = "local e = redis.pcall('incr', 'a') return tostring(e.ignore_error_stats_update)";
+    assert_eq!(send(&mut client, &["EVAL", field, "0"]), "$4 true");
+}
+
+/// What a transaction holds until its end is limited: the replies of all its commands and what it
+/// writes. So is the reply of one command in a script.
+#[test]
+fn replies_of_transactions_and_scripts_are_limited() {
+    let mut client = Client::new();
+    let value = "v".repeat(600_000);
+    assert_eq!(send(&mut client, &["SET", "a", &value]), "+OK");
+    client.expect(&[("CONFIG SET transaction-memory 1mb", "+OK"), ("MULTI", "+OK")]);
+    client.expect(&[("SET b 1", "+QUEUED"), ("GET a", "+QUEUED"), ("GET a", "+QUEUED")]);
+    let refused = client.ask("EXEC");
+    assert!(refused.starts_with("-OOM ") && refused.contains("more than transaction-memory"), "{refused}");
+    client.expect(&[("GET b", "$-1"), ("MULTI", "+OK"), ("SET b 1", "+QUEUED"), ("MGET a a a", "+QUEUED")]);
+    let refused = "-ERR the values in total are larger than transaction-memory: request fewer keys at a time";
+    client.expect(&[("EXEC", &format!("*2 +OK {refused}")), ("GET b", "$1 1")]);
+    // What it writes counts as well.
+    client.ask("MULTI");
+    (0..3).for_each(|nth| _ = send(&mut client, &["SET", &format!("w{nth}"), &value]));
+    assert!(client.ask("EXEC").starts_with("-OOM the replies and the writes of the transaction"));
+    client.expect(&[
+        ("EXISTS w0 w1 w2", ":0"),
+        ("CONFIG SET transaction-memory 8mb", "+OK"),
+        ("MULTI", "+OK"),
+    ]);
+    (0..3).for_each(|nth| _ = send(&mut client, &["SET", &format!("w{nth}"), &value]));
+    client.expect(&[("EXEC", "*3 +OK +OK +OK"), ("CONFIG SET script-memory 2mb", "+OK")]);
+    let script = "local r = redis.pcall('MGET', 'a', 'a', 'a', 'a', 'a', 'a', 'a') return r.err";
+    let refused = refused[1..].replace("transaction-memory", "script-memory");
+    assert_eq!(send(&mut client, &["EVAL", script, "0"]), format!("${} {refused}", refused.len()));
+    // Outside, the limits do not count.
+    assert!(client.ask("MGET a a a a a a a").starts_with("*7 $600000 "));
+}

@@ -1,7 +1,7 @@
 //! The sections Commandstats, Errorstats and Latencystats.
 
 use super::*;
-use crate::stats::{ERROR_CODES, Sum};
+use crate::stats::Sum;
 
 /// Calls of each command and their time. A command that no client sent has no line.
 pub(super) fn calls(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
@@ -23,12 +23,17 @@ pub(super) fn calls(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt
 /// Error replies by code.
 pub(super) fn errors(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let errors = cx.shared.stats.commands.read().errors;
-    let seen = ERROR_CODES.iter().zip(errors).filter(|(_, count)| *count > 0);
-    seen.into_iter().try_for_each(|(code, count)| write!(out, "errorstat_{code}:count={count}\r\n"))
+    let mut seen = errors.iter().filter(|(_, count)| **count > 0);
+    seen.try_for_each(|(code, count)| {
+        write!(out, "errorstat_{}:count={count}\r\n", String::from_utf8_lossy(code))
+    })
 }
 
 /// Latencies of calls, by percentile.
 pub(super) fn latencies(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    if !cx.shared.config.is_on(Key::LatencyTracking) {
+        return Ok(());
+    }
     let sums = cx.shared.stats.commands.read().commands;
     table::names().zip(sums).try_for_each(|(name, sum)| {
         let [Some(p50), Some(p99), Some(p999)] =
