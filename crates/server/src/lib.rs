@@ -7,6 +7,7 @@ pub mod command;
 pub mod config;
 mod cursors;
 pub mod databases;
+mod encodings;
 pub mod keyspace;
 pub mod net;
 pub mod routing;

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    alone::Alone, clients::Clients, config::Config, cursors::Cursors, databases::Databases, routing::Routing,
-    scripts::Scripts, session::Lines, stats::ServerStats,
+    alone::Alone, clients::Clients, config::Config, cursors::Cursors, databases::Databases,
+    encodings::Encodings, routing::Routing, scripts::Scripts, session::Lines, stats::ServerStats,
 };
 
 /// The shared state. One per server, behind an `Arc`.
@@ -37,6 +37,8 @@ pub struct Shared {
     pub(crate) cursors: Cursors,
     /// The databases in the store.
     pub(crate) databases: Databases,
+    /// Values that Redis encodes otherwise than their bytes tell.
+    pub(crate) encodings: Encodings,
     /// Commands that workers run now, or that wait for a worker.
     pub(crate) long_commands: AtomicUsize,
     /// The scripts that clients may call by name, and those that run.
@@ -72,6 +74,7 @@ impl Shared {
         if let Some(why) = &databases.damage {
             log::error!("{why}");
         }
+        connect_size(&store, &config);
         Shared::over(store, config, databases)
     }
 
@@ -85,7 +88,6 @@ impl Shared {
     fn over(store: terrace::Store, config: Config, databases: Databases) -> Shared {
         let defers = store.is_on_disk();
         connect_eviction(&store, &config);
-        connect_size(&store, &config);
         Shared {
             store: if defers { store.deferring() } else { store },
             defers,
@@ -98,6 +100,7 @@ impl Shared {
             stats: ServerStats::default(),
             cursors: Cursors::default(),
             databases,
+            encodings: Encodings::default(),
             long_commands: AtomicUsize::new(0),
             scripts: Scripts::default(),
             alone: Alone::default(),
@@ -144,7 +147,7 @@ fn connect_eviction(store: &terrace::Store, config: &Config) {
 }
 
 /// Makes the settings show the size that the pool has, as other processes may make it grow. A store
-/// on files has no size.
+/// on files has no size. (A node of a cluster is told that of its pool.)
 fn connect_size(store: &terrace::Store, config: &Config) {
     let store = store.downgrade();
     config.set_measure(move || {

@@ -18,6 +18,10 @@ fn append(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (key, tail) = (args.at(1), args.at(2));
     let longest = cx.shared.config.proto_max_bulk_len();
     let len = cx.keys.append(key, tail, longest)?;
-    cx.reply.count(len.ok_or_else(|| Failure::too_long(longest))?);
+    let len = len.ok_or_else(|| Failure::too_long(longest))?;
+    if len > tail.len() {
+        cx.remember_encoding(key, len, b"raw");
+    }
+    cx.reply.count(len);
     Ok(())
 }

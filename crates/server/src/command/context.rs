@@ -5,6 +5,7 @@ use terrace_protocol::Reply;
 
 use super::{Failure, Outcome};
 use crate::{
+    encodings::EMBEDDED_BYTES_MAX,
     keyspace::{Found, Keyspace},
     session::State,
     shared::Shared,
@@ -52,6 +53,15 @@ impl Context<'_> {
         change: impl FnMut(Option<Found<'_>>) -> (Change, R),
     ) -> Result<R, Failure> {
         modify(self.keys, key, change)
+    }
+
+    /// Remembers how Redis encodes a value of this length that was just written, where its bytes do
+    /// not tell. The writes of a transaction are not there yet.
+    pub fn remember_encoding(&mut self, key: &[u8], len: usize, encoding: &'static [u8]) {
+        if len <= EMBEDDED_BYTES_MAX && !self.keys.is_transaction() {
+            let stored = self.state.place().encode(key);
+            self.shared.encodings.remember(&self.shared.store, &stored, encoding);
+        }
     }
 
     /// Writes one key unconditionally.

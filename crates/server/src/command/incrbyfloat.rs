@@ -26,6 +26,7 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             }
             Err(failure) => (Change::Keep, Err(failure)),
         })??;
+    cx.remember_encoding(args.at(1), text.len(), b"embstr");
     cx.reply.bulk(text.as_bytes());
     Ok(())
 }

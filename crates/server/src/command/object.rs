@@ -4,7 +4,7 @@ use terrace::KeyUse;
 use terrace_protocol::{Args, parse_i64};
 
 use super::*;
-use crate::config::Key;
+use crate::{config::Key, encodings::EMBEDDED_BYTES_MAX};
 
 pub(super) static OBJECT: Command = Command {
     since: "2.2.3",
@@ -50,17 +50,16 @@ const fn own(
     }
 }
 
-/// Redis stores values up to this length inside their object, longer ones separately.
-const EMBEDDED_BYTES_MAX: usize = 44;
-
 fn encoding(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    // Redis decides at the time of a write, and keeps `raw` after APPEND and SETRANGE. Terrace
-    // stores only bytes, and decides by them.
+    let stored = cx.state.place().encode(args.at(2));
+    let remembered = cx.shared.encodings.of(&cx.shared.store, &stored);
     cx.read(args.at(2), |reply, found| match found.map(|found| found.value) {
         None => reply.null(),
-        Some(value) if parse_i64(value).is_some() => reply.bulk(b"int"),
-        Some(value) if value.len() <= EMBEDDED_BYTES_MAX => reply.bulk(b"embstr"),
-        Some(_) => reply.bulk(b"raw"),
+        Some(value) => reply.bulk(remembered.unwrap_or(match value {
+            number if parse_i64(number).is_some() => b"int",
+            short if short.len() <= EMBEDDED_BYTES_MAX => b"embstr",
+            _ => b"raw",
+        })),
     })
 }
 

@@ -35,6 +35,10 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let len = value.len();
         (Change::Put { value, expires_at: found.and_then(|found| found.expires_at) }, Some(len))
     })?;
-    cx.reply.count(len.ok_or_else(|| Failure::too_long(longest))?);
+    let len = len.ok_or_else(|| Failure::too_long(longest))?;
+    if !patch.is_empty() {
+        cx.remember_encoding(args.at(1), len, b"raw");
+    }
+    cx.reply.count(len);
     Ok(())
 }

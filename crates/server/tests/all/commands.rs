@@ -522,6 +522,78 @@ fn missing_features_are_refused() {
     assert!(client.shared.is_shutting_down());
 }
 
+/// CLIENT REPLY leaves replies out, but not the effects.
+#[test]
+fn replies_are_left_out_on_request() {
+    let mut client = Client::new();
+    client.expect(&[("CLIENT REPLY maybe", "-ERR syntax error"), ("CLIENT REPLY OFF", ""), ("SET k v", "")]);
+    assert_eq!(client.send(&b"GET k\r\nNOSUCH\r\n".repeat(20)).0, "");
+    client.expect(&[
+        ("CLIENT REPLY SKIP", ""),
+        ("PING", ""),
+        ("CLIENT REPLY ON", "+OK"),
+        ("GET k", "$1 v"),
+        ("CLIENT REPLY SKIP", ""),
+        ("SET k w", ""),
+        ("GET k", "$1 w"),
+        ("CLIENT REPLY SKIP", ""),
+        ("CLIENT REPLY ON", "+OK"),
+        ("PING", "+PONG"),
+        ("CLIENT REPLY OFF", ""),
+        ("RESET", "+RESET"),
+        ("PING", "+PONG"),
+    ]);
+    assert_eq!(client.send(b"CLIENT REPLY SKIP\r\nGET k\r\nGET k\r\nGET k\r\n").0, "$1 w $1 w");
+}
+
+/// Settings of Redis about what is not there can have any value; others only the one that holds.
+#[test]
+fn settings_of_redis_are_kept_or_refused() {
+    let mut client = Client::new();
+    client.expect(&[
+        ("CONFIG SET list-max-ziplist-size -4 hash-max-listpack-entries 7", "+OK"),
+        ("CONFIG GET list-max-listpack-size", "*2 $22 list-max-listpack-size $2 -4"),
+        ("CONFIG GET hash-max-ziplist-entries", "*2 $24 hash-max-ziplist-entries $1 7"),
+        ("CONFIG SET lazyfree-lazy-user-del yes repl-backlog-size 10000002 slave-read-only no", "+OK"),
+        ("CONFIG GET repl-backlog-size", "*2 $17 repl-backlog-size $8 10000002"),
+        ("CONFIG SET maxmemory-clients 0 slowlog-log-slower-than -1 protected-mode yes", "+OK"),
+        (
+            "CONFIG SET daemonize yes",
+            "-ERR CONFIG SET failed (possibly related to argument 'daemonize') - can't set immutable config",
+        ),
+        ("CONFIG SET port 6379", "+OK"),
+        (
+            "CONFIG SET maxmemory-samples 6 maxmemory-samples 7",
+            "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-samples') - duplicate parameter",
+        ),
+    ]);
+    for refused in [
+        "list-max-listpack-size many",
+        "min-replicas-to-write 1",
+        "min-slaves-to-write 1",
+        "maxmemory-clients 3mb",
+        "slowlog-log-slower-than 1000",
+        "latency-monitor-threshold 100",
+        "replicaof \"127.0.0.1 6379\"",
+        "protected-mode no",
+        "appendonly maybe",
+        "repl-timeout -1",
+    ] {
+        let reply = client.ask(&format!("CONFIG SET {refused}"));
+        assert!(
+            reply.starts_with("-ERR CONFIG SET failed (possibly related to argument '"),
+            "{refused}: {reply}"
+        );
+    }
+    // All can be set to what they are.
+    let (all, _) = client.send(b"CONFIG GET *\r\n");
+    assert!(all.contains("$9 replicaof") && all.contains("$7 slaveof") && all.contains("lua-time-limit"));
+    client.ask("GET k");
+    assert!(client.ask("INFO latencystats").contains("latency_percentiles_usec_get"));
+    client.expect(&[("CONFIG SET latency-tracking no", "+OK")]);
+    assert!(!client.ask("INFO latencystats").contains("usec"));
+}
+
 #[test]
 fn encodings() {
     let mut client = Client::new();
@@ -535,6 +607,25 @@ fn encodings() {
         ("OBJECT ENCODING text", "$6 embstr"),
         ("OBJECT ENCODING padded", "$6 embstr"),
         ("OBJECT ENCODING long", "$3 raw"),
+        // As in Redis, by the command that has written it.
+        ("APPEND int 3", ":3"),
+        ("OBJECT ENCODING int", "$3 raw"),
+        ("INCR int", ":124"),
+        ("OBJECT ENCODING int", "$3 int"),
+        ("SETRANGE int 0 \"\"", ":3"),
+        ("OBJECT ENCODING int", "$3 int"),
+        ("SETRANGE int 0 2", ":3"),
+        ("OBJECT ENCODING int", "$3 raw"),
+        ("SET int 12", "+OK"),
+        ("OBJECT ENCODING int", "$3 int"),
+        ("APPEND new 12", ":2"),
+        ("OBJECT ENCODING new", "$3 int"),
+        ("APPEND text d", ":4"),
+        ("OBJECT ENCODING text", "$3 raw"),
+        ("INCRBYFLOAT new 1", "$2 13"),
+        ("OBJECT ENCODING new", "$6 embstr"),
+        ("SETRANGE other 0 12", ":2"),
+        ("OBJECT ENCODING other", "$3 raw"),
         ("OBJECT REFCOUNT text", ":1"),
         ("MEMORY USAGE nosuch", "$-1"),
     ]);
