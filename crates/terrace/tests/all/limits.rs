@@ -2,7 +2,7 @@
 
 use crate::common::{MEDIA, Medium, Site, assert_sound, contents};
 use std::time::Duration;
-use terrace::{ByteSize, Change, Index, KEY_MAX, Put, Store, Transaction, VALUE_MAX, WriteError};
+use terrace::{ByteSize, Change, Engine, Index, KEY_MAX, Put, Store, Transaction, VALUE_MAX, WriteError};
 
 #[test]
 fn keys_of_every_length_are_kept() {
@@ -155,5 +155,26 @@ fn transaction_reads_overlong_key_as_absent() {
         assert_sound(&store);
         store.clear().unwrap();
         assert!(store.is_empty());
+    }
+}
+
+/// The writes of one instant are one record of the log, which has at most 4 GiB.
+#[test]
+fn batch_too_long_for_the_log_is_refused() {
+    // The batch is refused before its values are read: the memory of zeros is never made.
+    let value = vec![0; 512 << 20];
+    let keys: Vec<String> = (0..8).map(|nth| format!("key{nth}")).collect();
+    let put = |key| Put { key, value: &value, expires_at: None };
+    let puts: Vec<Put<'_>> = keys.iter().map(|key| put(key.as_bytes())).collect();
+    for engine in [Engine::Wip, Engine::Tiered] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Store::options().engine(engine).directory(directory.path().join("store"));
+        let store = options.memory(ByteSize::mib(16)).create().unwrap();
+        let refused = store.put_all(&puts).unwrap_err();
+        assert!(matches!(refused, WriteError::BatchTooLong), "{engine:?}: {refused}");
+        assert!(matches!(store.put_all_new(&puts), Err(WriteError::BatchTooLong)), "{engine:?}");
+        store.put("after", "1").unwrap();
+        assert!(store.get(&keys[0]).unwrap().is_none());
+        assert_eq!(store.get("after").unwrap().unwrap(), b"1");
     }
 }
