@@ -45,6 +45,13 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     warnings
 }
 
+/// One warning for each given setting that has no effect, for a command that does nothing else with
+/// them. To look takes time in a large pool, so it looks only if there are some.
+pub(crate) fn warnings(config: &Config, store: &Store) -> Vec<String> {
+    let all = [OF_ANY_POOL, OF_POOL, OF_DIRECTORY, &[Key::Index]].concat();
+    if all.into_iter().any(|key| config.is_explicit(key)) { record(config, store) } else { Vec::new() }
+}
+
 /// Reports that the pool below a store has another size than is asked for.
 fn warn_of_size(config: &Config, store: &Store, warnings: &mut Vec<String>) {
     let file = store.path().and_then(|path| path.metadata().ok());

@@ -87,17 +87,19 @@ pub(crate) fn failure(config: &Config, error: OpenError) -> Failure {
 
 /// Refuses a store that was made with another engine than the one that is asked for.
 pub(crate) fn check_engine(config: &Config, store: &Store) -> Result<(), Failure> {
+    if !config.is_explicit(Key::Engine) {
+        return Ok(());
+    }
     let stats = store.stats();
     let has = match (&stats.tier, &stats.disk) {
         (Some(_), _) => Engine::Tiered,
         (None, Some(_)) => Engine::Wip,
         (None, None) => Engine::Direct,
     };
-    let asked = config.text(Key::Engine);
-    if config.is_explicit(Key::Engine) && asked != has.name() {
-        return Err(another_engine(config, has.name(), &asked));
+    match config.text(Key::Engine) {
+        asked if asked == has.name() => Ok(()),
+        asked => Err(another_engine(config, has.name(), &asked)),
     }
-    Ok(())
 }
 
 /// The failure if the store at the path has the engine `has`, and `asked` is asked for.

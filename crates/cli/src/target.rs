@@ -171,7 +171,7 @@ fn reach(
             Ok(store) => {
                 open::check_engine(config, &store)?;
                 open::report_salvage(&store);
-                in_force::record(config, &store).iter().for_each(|text| say(&format!("warning: {text}")));
+                in_force::warnings(config, &store).iter().for_each(|text| say(&format!("warning: {text}")));
                 return Target::of(store);
             }
             Err(error) if error.is_in_use() || error.is_denied() => error,

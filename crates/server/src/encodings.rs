@@ -1,4 +1,4 @@
-//! Values that have another encoding in Redis than their bytes tell: OBJECT ENCODING alone shows it.
+//! Values that Redis encodes otherwise than their bytes tell: OBJECT ENCODING alone shows it.
 //!
 //! Redis decides when a value is written: APPEND and SETRANGE leave it `raw`, and INCRBYFLOAT
 //! `embstr`. A store keeps only bytes. So the latest such keys are remembered here, with the

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 
-use terrace_protocol::{Args, parse_u64};
+use terrace_protocol::{Args, parse_i64, parse_u64};
 
 use super::*;
 use crate::{
@@ -137,6 +137,8 @@ struct Filter<'a> {
     local_address: Option<&'a [u8]>,
     /// There are none of another type than normal.
     is_of_other_type: bool,
+    /// Seconds since it connected, at least.
+    age: u64,
     spares_own: bool,
 }
 
@@ -163,6 +165,7 @@ impl<'a> Filter<'a> {
                 () if args.is(at, "USER") => {
                     return Err(Failure::of(&[b"ERR No such user '", Failure::printed(value), b"'"]));
                 }
+                () if args.is(at, "MAXAGE") => filter.age = age(value)?,
                 () if args.is(at, "SKIPME") && args.is(at + 1, "YES") => filter.spares_own = true,
                 () if args.is(at, "SKIPME") && args.is(at + 1, "NO") => filter.spares_own = false,
                 () => return Err(Failure::SYNTAX),
@@ -171,13 +174,20 @@ impl<'a> Filter<'a> {
         Ok(filter)
     }
 
-    fn selects(&self, client: &Client) -> bool {
+    fn selects(&self, client: &Client, now_ms: u64) -> bool {
         let is = |wanted: Option<&[u8]>, has: &str| wanted.is_none_or(|wanted| wanted == has.as_bytes());
         self.id.is_none_or(|id| id == client.id)
             && is(self.address, &client.peer.address)
             && is(self.local_address, &client.peer.local_address)
             && !self.is_of_other_type
+            && now_ms.saturating_sub(client.connected_at_ms) / 1000 >= self.age
     }
+}
+
+fn age(text: &[u8]) -> Result<u64, Failure> {
+    let seconds = parse_i64(text).ok_or(Failure::Text("ERR maxage is not an integer or out of range"))?;
+    let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+    seconds.ok_or(Failure::Text("ERR maxage should be greater than 0"))
 }
 
 fn kill(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -186,7 +196,7 @@ fn kill(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut killed = 0;
     for client in cx.shared.clients.all() {
         match client.id == own {
-            _ if !filter.selects(&client) => {}
+            _ if !filter.selects(&client, cx.now_ms) => {}
             true if filter.spares_own => {}
             true => {
                 // The reply is sent before.

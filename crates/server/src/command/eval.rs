@@ -299,8 +299,8 @@ fn transact(
             memory => keys.held_bytes().saturating_add(memory),
         };
         let reply_limit = match run.limits.memory {
-            0 => state.reply_limit,
-            bytes => ReplyLimit { bytes: bytes.min(state.reply_limit.bytes), name: "script-memory" },
+            bytes @ 1.. if bytes < state.reply_limit.bytes => ReplyLimit { bytes, name: "script-memory" },
+            _ => state.reply_limit,
         };
         let now_ms = *now_ms;
         let mut calls = Calls {

@@ -23,7 +23,7 @@ static SYNTAX: &[(&str, &str)] = &[
     (
         "client|kill",
         "[address] [ID:client-id:integer] [type=TYPE:(NORMAL|MASTER|REPLICA|PUBSUB)] [USER:username] [ADDR:addr] \
-         [LADDR:laddr] [skipme=SKIPME:(YES|NO)]",
+         [LADDR:laddr] [skipme=SKIPME:(YES|NO)] [MAXAGE:maxage:integer]",
     ),
     (
         "client|list",
