@@ -283,13 +283,13 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
         cx.state.counters.cancel(place);
         return Ok(());
     }
+    let has_failed = std::mem::take(&mut cx.state.has_failed) || outcome.is_err();
     if outcome.as_ref().is_err_and(Failure::is_rejection) {
         cx.state.counters.cancel(place);
         cx.state.counters.record_rejection(place);
-        return outcome;
+    } else {
+        cx.state.counters.end(place, began, has_failed);
     }
-    let has_failed = std::mem::take(&mut cx.state.has_failed) || outcome.is_err();
-    cx.state.counters.end(place, began, has_failed);
     outcome.inspect_err(|_| cx.reply.rewind(mark))
 }
 
