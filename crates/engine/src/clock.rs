@@ -8,7 +8,7 @@ pub trait Clock: Send + Sync {
     fn now_ms(&self) -> u64;
 
     /// Unix time in milliseconds, or what it was a few milliseconds ago, if that is cheaper to
-    /// tell. Nothing that has an expiry is judged by it.
+    /// tell; for a thread at a stopped instant, too. What it says has expired is removed.
     fn coarse_ms(&self) -> u64 {
         self.now_ms()
     }

@@ -4,6 +4,7 @@ use crate::{
     Change, CloseError, Count, Cursor, Durability, Durably, Entry, Evicting, Finding, OnDisk, Ordered,
     Pooled, Put, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError, WriteError,
 };
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,18 @@ pub struct Write<'a> {
 
 /// A key that a commit expects in this version, or absent.
 pub type Expected<'a> = (&'a [u8], Version);
+
+/// The keys that are expected to be there, if one of the writes changes an expiry alone.
+///
+/// When the expectations were met, they were: a commit that then looked at the clock again would
+/// leave out what has expired in between, and do half of its writes.
+pub fn expected_present<'a>(writes: &[Write<'_>], expected: &[Expected<'a>]) -> HashSet<&'a [u8]> {
+    if !writes.iter().any(|write| matches!(write.what, WriteKind::Expire(_))) {
+        return HashSet::new();
+    }
+    let present = expected.iter().filter(|(_, version)| version.token().is_some());
+    present.map(|(key, _)| *key).collect()
+}
 
 /// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

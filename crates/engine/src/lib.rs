@@ -32,6 +32,7 @@ pub use direct::{KEY_MAX, VALUE_MAX};
 pub use durability::{Count, Durability, Durably, Ticket};
 pub use engine::{
     Chore, Commit, Engine, EntryCallback, Expected, Rest, Salvage, WatchHandle, Write, WriteKind,
+    expected_present,
 };
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};

@@ -165,6 +165,7 @@ impl Session {
             let most = if self.state.authenticated { LOOKAHEAD } else { 1 };
             let parsed = self.parser.parse(rest, &self.limits(), most);
             let whole = self.parser.len();
+            let now_ms = if done == 0 { now_ms } else { self.shared.store.now_ms() };
             let (executed, stop) = self.execute(pace, &turn, rest, output, now_ms);
             done += self.parser.release(executed);
             if self.state.flow != Flow::Continue {
@@ -279,6 +280,8 @@ impl Session {
             let _inside = alone.is_none().then(|| gate.enter(turn));
             self.state.is_alone = alone.is_some();
             self.state.map = shared.routing.is_none().then(|| shared.databases.map());
+            // Those before may have taken long.
+            let now_ms = if nth == 0 { now_ms } else { shared.store.now_ms() };
             let mut next = || self.execute_next(pace, (input, nth), &places[..whole], output, now_ms);
             let executed = if puts_off { cold.run(next) } else { next() };
             nth += executed.unwrap_or(0);

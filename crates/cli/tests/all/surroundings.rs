@@ -297,6 +297,9 @@ fn store_of_another_engine_is_refused() {
     let variables = [("TERRACE_ENGINE", "tiered"), ("TERRACE_POOL", pool.to_str().unwrap())];
     assert_eq!(run_in(&variables, &["get", "k"]).ok().text().trim_end(), "v");
     run_in(&variables, &["put", "k", "w"]).fails(1, "has the engine direct, not tiered");
+    for command in [&["get", "k"][..], &["scan"], &["stats"], &["check"], &["dump"]] {
+        run_in(&[("TERRACE_ENGINE", "wip")], &[command, &dir].concat()).ok();
+    }
     // What else a store was made with is told by all commands.
     for command in [&["get", "k"][..], &["put", "k", "v"], &["scan"]] {
         let said = place.run(&[command, &["--index", "turbo"]].concat()).ok().err;

@@ -5,7 +5,7 @@ use super::node::{Node, View};
 use super::pending::Copied;
 use super::remote::{self, Found};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_engine::{Clock, Entry, ReadError, Token, Value, Version};
+use terrace_engine::{Clock, Entry, ManualClock, ReadError, Token, Value, Version};
 use terrace_protocol::slot;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -115,6 +115,8 @@ impl Node {
     /// together.
     pub(super) fn read_many(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value<'static>>, ReadError>> {
         let mut results: Vec<Result<Option<Value<'static>>, ReadError>> = Vec::with_capacity(keys.len());
+        // One instant for all keys.
+        let clock = &ManualClock::at(self.settings.clock.now_ms());
         // The keys that are not known here, with their places.
         let mut far = Vec::new();
         for (nth, key) in keys.iter().enumerate() {
@@ -127,7 +129,7 @@ impl Node {
                     return Ok(None);
                 };
                 view.confirm_slots()?;
-                Ok(Seen { entry, stamp }.live(&*self.settings.clock))
+                Ok(Seen { entry, stamp }.live(clock))
             });
             results.push(result);
         }
@@ -139,7 +141,7 @@ impl Node {
                 .for_each(|result| *result = Err(error.clone()));
         }
         if !far.is_empty() {
-            self.read_far(&far, &mut results);
+            self.read_far(&far, &mut results, clock);
         }
         results
     }
@@ -148,6 +150,7 @@ impl Node {
         &self,
         far: &[(usize, Key<'_>, u64, super::slots::Word)],
         results: &mut [Result<Option<Value<'static>>, ReadError>],
+        clock: &dyn Clock,
     ) {
         let session = match self.any_session() {
             Ok(session) => session,
@@ -165,7 +168,7 @@ impl Node {
                 }
                 let seen = self.keep(&view, *key, *stamp, found)?;
                 view.confirm()?;
-                Ok(seen.live(&*self.settings.clock))
+                Ok(seen.live(clock))
             });
         }
         session.counts.look_ups.fetch_add(far.len() as u64, Relaxed);

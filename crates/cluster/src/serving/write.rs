@@ -9,6 +9,7 @@ use crate::slot::SlotRange;
 use std::time::Duration;
 use terrace_engine::{
     Change, Commit, Durability, Durably, Expected, KEY_MAX, Put, ReadError, Write, WriteError, WriteKind,
+    expected_present,
 };
 
 /// Bytes of the longest value.
@@ -209,8 +210,9 @@ impl Node {
         let seen = self.see(&view, key)?;
         // Nothing is decided on what may be another node's already.
         view.confirm()?;
-        let clock = &*self.settings.clock;
-        let decided = change(seen.entry(clock));
+        // Looked at once: what is there when this decides, is when it writes.
+        let found = seen.entry(&*self.settings.clock);
+        let decided = change(found);
         let bytes = key.bytes;
         let made = match &decided {
             Change::Keep => None,
@@ -218,7 +220,7 @@ impl Node {
                 check_sizes(bytes, value.len())?;
                 Some(entry::Change::Put { key: bytes, value, expires_at: *expires_at })
             }
-            Change::Expire(expires_at) => seen.entry(clock).map(|entry| entry::Change::Put {
+            Change::Expire(expires_at) => found.map(|entry| entry::Change::Put {
                 key: bytes,
                 value: entry.value,
                 expires_at: *expires_at,
@@ -254,7 +256,7 @@ impl Node {
                 return Ok(Commit::Changed(nth));
             }
         }
-        let kept = self.kept(&view, writes, &keys)?;
+        let kept = self.kept(&view, writes, &keys, expected)?;
         let mut changes = Vec::with_capacity(writes.len());
         for (nth, write) in writes.iter().enumerate() {
             let key = write.key;
@@ -279,11 +281,16 @@ impl Node {
         view: &View<'_>,
         writes: &[Write<'_>],
         keys: &[Key<'_>],
+        expected: &[Expected<'_>],
     ) -> Result<Vec<Option<Copied>>, ReadError> {
+        let present = expected_present(writes, expected);
         let kept = |(write, key): (&Write<'_>, &Key<'_>)| match write.what {
             WriteKind::Expire(_) => {
                 let Seen { entry, .. } = self.see(view, *key)?;
-                Ok(entry.filter(|copied| !has_expired(copied, &*self.settings.clock)))
+                let is_there = |copied: &Copied| {
+                    present.contains(write.key) || !has_expired(copied, &*self.settings.clock)
+                };
+                Ok(entry.filter(is_there))
             }
             WriteKind::Put { .. } | WriteKind::Remove => Ok(None),
         };

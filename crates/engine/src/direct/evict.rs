@@ -298,6 +298,11 @@ impl<M: MappedMedium> Direct<M> {
         }
         let limit = self.evictor.limit.load(Relaxed);
         if limit != u64::MAX && self.evictor.headroom.load(Relaxed) <= 0 {
+            // A batch takes more than what its last record wanted; how much, only a try tells.
+            let wanted = wanted.saturating_mul(1 << tries.min(40));
+            if tries > 0 && wanted > limit {
+                return Err(WriteError::MemoryLimit { limit });
+            }
             return self.evict_below(limit, wanted).map(|()| true);
         }
         let pool = self.pool();
@@ -320,11 +325,11 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Evicts until a write of `wanted` bytes stays below the limit, or as much as one write may.
     fn evict_below(&self, limit: u64, wanted: u64) -> Result<(), WriteError> {
-        let (used, least) = (self.used_now(), 2 * wanted);
+        let (used, least) = (self.used_now(), wanted.saturating_mul(2));
         let part = (limit / PART).clamp(LEAST, MOST).max(least);
         // Not all of it at once: other processes write, too.
         let room = |used: u64| (limit - used).min(part).max(least);
-        let headroom = match (used + wanted).checked_sub(limit) {
+        let headroom = match used.saturating_add(wanted).checked_sub(limit) {
             None | Some(0) => room(used),
             Some(above) => {
                 let most = match self.evictor.lock().eviction.tenacity {
@@ -338,7 +343,7 @@ impl<M: MappedMedium> Direct<M> {
                     // No key is evicted, but what has expired makes room.
                     self.remove_expired(above.saturating_add(part));
                     let used = self.used_now();
-                    if used + wanted > limit {
+                    if used.saturating_add(wanted) > limit {
                         return Err(WriteError::MemoryLimit { limit });
                     }
                     room(used)

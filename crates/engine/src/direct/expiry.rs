@@ -95,22 +95,22 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     /// Continues a pass over all records, if one may find something, until it has removed records
-    /// of `bytes` bytes. Returns whether it has removed any.
-    pub(super) fn sweep_for(&self, bytes: u64, pass: &mut Pass) -> bool {
+    /// of `bytes` bytes, or taken so many steps. Returns whether it has removed any.
+    pub(super) fn sweep_for(&self, bytes: u64, steps: usize, pass: &mut Pass) -> bool {
         let (written, records, expiring) = {
             let guard = self.pool().pin();
             (self.root.written(&guard), self.index.len(), self.root.tally(&guard).expiring)
         };
         if pass.place == Place::Start {
-            if expiring == 0 || !pass.is_due(self.settings.clock.now_ms(), written, records) {
+            if expiring == 0 || !pass.is_due(self.settings.clock.coarse_ms(), written, records) {
                 return false;
             }
             *pass = Pass { place: Place::Start, next: u64::MAX, written };
         }
         let mut removed = 0;
-        while removed < bytes {
+        for _ in 0..steps {
             removed += self.sweep_step(pass);
-            if pass.place == Place::Start {
+            if pass.place == Place::Start || removed >= bytes {
                 break;
             }
         }
@@ -121,7 +121,7 @@ impl<M: MappedMedium> Direct<M> {
     /// removed.
     fn sweep_step(&self, pass: &mut Pass) -> u64 {
         let guard = self.pool().pin();
-        let (now, mut due, mut earliest) = (self.settings.clock.now_ms(), Vec::new(), u64::MAX);
+        let (now, mut due, mut earliest) = (self.settings.clock.coarse_ms(), Vec::new(), u64::MAX);
         let next = self.index.scan(&guard, &pass.place, REMOVALS, &mut |word| {
             let expires_at = Record::at(&guard, word).ok().and_then(|record| record.body.expires_at);
             match expires_at {
@@ -156,7 +156,7 @@ impl<M: MappedMedium> Direct<M> {
         while !words.as_slice().is_empty() {
             let (guard, mut removed) = (self.pool().pin(), 0);
             for &word in words.by_ref().take(REMOVALS) {
-                let is_due = Record::at(&guard, word).is_ok_and(|record| self.has_expired(&record))
+                let is_due = Record::at(&guard, word).is_ok_and(|record| self.is_over(&record))
                     && !self.is_claimed(&guard, word);
                 removed += u64::from(is_due && self.remove_due(&guard, word));
                 if guard.is_limbo_full() {
@@ -169,9 +169,14 @@ impl<M: MappedMedium> Direct<M> {
 
     fn is_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         // A claimed key is left to the next pass.
-        Record::at(guard, word)
-            .is_ok_and(|record| record.shape.role == Role::Stray || self.has_expired(&record))
+        Record::at(guard, word).is_ok_and(|record| record.shape.role == Role::Stray || self.is_over(&record))
             && !self.is_claimed(guard, word)
+    }
+
+    /// Whether a record has expired for all threads: a thread at a stopped instant removes nothing
+    /// that others still see.
+    fn is_over(&self, record: &Record<'_>) -> bool {
+        record.body.expires_at.is_some_and(|at| at <= self.settings.clock.coarse_ms())
     }
 
     /// Removes an expired record, unless it is damaged: its expiry may be wrong.
@@ -321,7 +326,7 @@ mod tests {
         (0..1000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", Some(6000)));
         clock.advance(5000);
         let mut pass = Pass::default();
-        assert!(store.sweep_for(u64::MAX, &mut pass) && store.is_empty());
+        assert!(store.sweep_for(u64::MAX, usize::MAX, &mut pass) && store.is_empty());
     }
 
     #[test]

@@ -35,6 +35,8 @@ const PART: u64 = 1024;
 const WINDOWS: u32 = 16;
 /// Records that are read under one pin.
 const PIECE: usize = 256;
+/// Steps of a pass for expired records that one refused write takes: the next one goes on.
+const STEPS: usize = 64;
 
 impl<M: MappedMedium> Direct<M> {
     /// How often room was made for a write.
@@ -56,7 +58,8 @@ impl<M: MappedMedium> Direct<M> {
             return true;
         }
         let bytes = BYTES.max(2 * wanted) << tries.min(MOST_DOUBLINGS);
-        let has_gained = self.reclaim_expired(bytes, &mut state) || self.gain(wanted, bytes, &mut state);
+        let has_gained =
+            self.reclaim_expired(bytes, usize::MAX, &mut state) || self.gain(wanted, bytes, &mut state);
         if has_gained {
             // ORDER: Release: a thread that sees the gain finds the freed memory.
             self.compactor.gains.fetch_add(1, Release);
@@ -71,11 +74,11 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Removes records of about `bytes` bytes that have expired, for a write above the limit.
     pub(super) fn remove_expired(&self, bytes: u64) {
-        self.reclaim_expired(bytes, &mut self.compactor.lock());
+        self.reclaim_expired(bytes, STEPS, &mut self.compactor.lock());
     }
 
-    fn reclaim_expired(&self, bytes: u64, state: &mut State) -> bool {
-        let has_removed = self.sweep_for(bytes, &mut state.pass);
+    fn reclaim_expired(&self, bytes: u64, steps: usize, state: &mut State) -> bool {
+        let has_removed = self.sweep_for(bytes, steps, &mut state.pass);
         if has_removed {
             self.pool().wait_for_readers();
         }

@@ -9,7 +9,7 @@ use super::store::{Here, Tiered};
 use super::write::{New, Old, Stuck};
 use crate::draft::{Draft, HEAD_MAX, draft};
 use crate::durability::Durably;
-use crate::engine::{Commit, Expected, Write, WriteKind};
+use crate::engine::{Commit, Expected, Write, WriteKind, expected_present};
 use crate::standing::check_sizes;
 use crate::{ReadError, Version, WriteError};
 use std::collections::{BTreeMap, HashMap};
@@ -72,7 +72,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             if let Some(nth) = self.unmet(&here, expected)? {
                 return Ok((0, Commit::Changed(nth)));
             }
-            let kept = self.values_to_keep(&here, writes)?;
+            let kept = self.values_to_keep(&here, writes, expected)?;
             let mut kept = kept.iter();
             let drafts = writes.iter().filter_map(|write| draft(write, &mut kept));
             let steps = self.stage_all(&here, last_of_each(drafts.collect()))?;
@@ -107,10 +107,15 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         &self,
         here: &Here<'_, M>,
         writes: &[Write<'_>],
+        expected: &[Expected<'_>],
     ) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
+        let present = expected_present(writes, expected);
         let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
         let value = |write: &Write<'_>| {
-            let old = self.old(here, &self.probe(write.key))?;
+            let mut old = self.old(here, &self.probe(write.key))?;
+            if let Some(old) = old.as_mut().filter(|_| present.contains(write.key)) {
+                old.copied.expires_at = None;
+            }
             Ok(self.live_of(old.as_ref())?.map(|live| live.value))
         };
         expiring.map(value).collect()

@@ -10,11 +10,12 @@
 //! A write that depends on what it has read reads before the lock, and asks under the lock whether
 //! one of its keys has been written since: that takes memory only.
 
+use super::read::Hit;
 use super::state::State;
 use super::store::{Wip, Writer};
 use crate::draft::{Draft, HEAD_MAX, append_drafts, draft};
 use crate::durability::Durably;
-use crate::engine::{Commit, Expected, Write, WriteKind};
+use crate::engine::{Commit, Expected, Write, WriteKind, expected_present};
 use crate::standing::check_sizes;
 use crate::{Change, Durability, Entry, ReadError, WriteError};
 use arc_swap::Guard;
@@ -227,7 +228,7 @@ impl<F: Files> Wip<F> {
                     return Ok(Commit::Changed(nth));
                 }
             }
-            let kept = self.values_to_keep(writes)?;
+            let kept = self.values_to_keep(writes, expected)?;
             let mut kept = kept.iter();
             let drafts: Vec<Draft<'_>> = writes.iter().filter_map(|write| draft(write, &mut kept)).collect();
             let admit = |state: &State<F>| {
@@ -242,9 +243,21 @@ impl<F: Files> Wip<F> {
     }
 
     /// The values of the keys whose expiry changes.
-    fn values_to_keep(&self, writes: &[Write<'_>]) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
+    fn values_to_keep(
+        &self,
+        writes: &[Write<'_>],
+        expected: &[Expected<'_>],
+    ) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
+        let present = expected_present(writes, expected);
         let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
-        expiring.map(|write| Ok(self.find_live(write.key)?.map(|live| live.value))).collect()
+        let value = |write: &Write<'_>| {
+            let live = match present.contains(write.key) {
+                true => self.newest(write.key)?.and_then(Hit::into_live),
+                false => self.find_live(write.key)?,
+            };
+            Ok(live.map(|live| live.value))
+        };
+        expiring.map(value).collect()
     }
 
     /// Waits until the log up to `end` survives what was promised.

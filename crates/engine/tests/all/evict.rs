@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Kind, Settings};
 use terrace_engine::{
-    Change, Count, Durably, Engine, Entry, Evicting, Eviction, First, ManualClock, Policy, Pooled, Put,
-    Write, WriteError, WriteKind,
+    Change, Commit, Count, Durably, Engine, Entry, Evicting, Eviction, First, ManualClock, Policy, Pooled,
+    Put, Write, WriteError, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
@@ -263,6 +263,31 @@ fn limit_holds_below_the_pool() {
     evicting(&store, First::LeastRecent, false, 2 * LIMIT);
     (0..100_000).for_each(|n| put(&store, n, 100, None).unwrap());
     assert!(store.used_bytes() > LIMIT * 18 / 10);
+    assert_sound(&store, "at the end");
+}
+
+/// What a batch takes, no one of its records tells.
+#[test]
+fn batches_stay_below_the_limit() {
+    const LIMIT: u64 = 3 << 20;
+    let (store, _) = small(First::LeastRecent, false, LIMIT);
+    let value = [7; 700];
+    let what = WriteKind::Put { value: &value, expires_at: None };
+    let commit = |batch: u32, records: u32| {
+        let keys: Vec<[u8; 4]> = (0..records).map(|n| (batch * records + n).to_le_bytes()).collect();
+        let writes: Vec<Write<'_>> = keys.iter().map(|key| Write { key, what }).collect();
+        store.commit(&writes, &[], Durably::Store)
+    };
+    for batch in 0..1000 {
+        assert_eq!(commit(batch, 10 + batch % 50), Ok(Commit::Done));
+        assert!(store.used_bytes() < LIMIT + LIMIT / 16, "{batch}: {}", store.used_bytes());
+    }
+    assert!(store.used_bytes() > LIMIT * 3 / 4);
+    // One that is larger than the limit.
+    assert_eq!(commit(0, 6000), Err(WriteError::MemoryLimit { limit: LIMIT }));
+    store.set_eviction(&Eviction { limit_bytes: LIMIT, ..Eviction::default() }).unwrap();
+    let refused = (1000..).find_map(|batch| commit(batch, 10).err());
+    assert_eq!(refused, Some(WriteError::MemoryLimit { limit: LIMIT }));
     assert_sound(&store, "at the end");
 }
 

@@ -95,3 +95,67 @@ fn replaced_key_is_present_on_tiers() {
     settings.clock = clock.clone();
     check(&clock, Arc::new(OfTiered::create(Disk::new().files(), PATH, settings).unwrap()));
 }
+
+/// A clock by which the expiry passes after so many looks.
+#[derive(Default)]
+struct Passing {
+    looks: std::sync::atomic::AtomicU64,
+}
+
+impl Clock for Passing {
+    fn now_ms(&self) -> u64 {
+        let left = self.looks.fetch_update(Relaxed, Relaxed, |looks| Some(looks.saturating_sub(1))).unwrap();
+        if left > 0 { EXPIRES - 1 } else { EXPIRES + 1 }
+    }
+}
+
+/// A commit that takes the expiry from a key, and writes another one, does both or neither,
+/// whenever the expiry passes meanwhile.
+fn persists_or_not(clock: &Arc<Passing>, store: &dyn Engine) {
+    use terrace_engine::{Commit, Write, WriteKind};
+    let mut wrong = Vec::new();
+    for others in [&[][..], &[&b"other"[..]]] {
+        for looks in 0..12 {
+            clock.looks.store(1000, Relaxed);
+            store.delete(b"other", Durably::Store).unwrap();
+            store.put(Put { key: KEY, value: b"old", expires_at: Some(EXPIRES) }, Durably::Store).unwrap();
+            let version = store.version(KEY).unwrap();
+            let mut writes = vec![Write { key: KEY, what: WriteKind::Expire(None) }];
+            let put = |key| Write { key, what: WriteKind::Put { value: b"x", expires_at: None } };
+            writes.extend(others.iter().map(|key| put(*key)));
+            clock.looks.store(looks, Relaxed);
+            let done = store.commit(&writes, &[(KEY, version)], Durably::Store).unwrap();
+            clock.looks.store(0, Relaxed);
+            let is_there = store.get(KEY).unwrap().is_some();
+            let other = store.get(b"other").unwrap().is_some();
+            if is_there != (done == Commit::Done) {
+                wrong.push(format!("looks {looks}: {done:?}, key there: {is_there}, other there: {other}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn commit_persists_or_not_in_a_pool() {
+    let clock = Arc::new(Passing::default());
+    let pool: Pool<Shm> = PoolOptions::anonymous().size(16 << 20).create().unwrap();
+    let settings = terrace_engine::direct::Settings { clock: clock.clone(), ..crate::costs::settings(1000) };
+    persists_or_not(&clock, &Direct::open::<Clht<_, Bytes<Key>>>(pool, settings).unwrap());
+}
+
+#[test]
+fn commit_persists_or_not_on_a_disk() {
+    let clock = Arc::new(Passing::default());
+    let mut settings = OfWip::small(Durability::Process, &Arc::new(ManualClock::at(0)));
+    settings.clock = clock.clone();
+    persists_or_not(&clock, &OfWip::create(Disk::new().files(), PATH, settings).unwrap());
+}
+
+#[test]
+fn commit_persists_or_not_on_tiers() {
+    let clock = Arc::new(Passing::default());
+    let mut settings = OfTiered::small(Durability::Process, &Arc::new(ManualClock::at(0)));
+    settings.clock = clock.clone();
+    persists_or_not(&clock, &OfTiered::create(Disk::new().files(), PATH, settings).unwrap());
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{Client, Cluster, Refusing, START_MS, Spot, fresh};
-use terrace::{ManualClock, ReadError};
+use terrace::{Clock, ManualClock, ReadError};
 use terrace_protocol::Queue;
 use terrace_server::{
     command::{Command, table},
@@ -242,6 +242,8 @@ fn go_on(client: &mut Client, input: &mut Vec<u8>) -> (String, Flow) {
 
 fn go_on_at(now_ms: u64, client: &mut Client, input: &mut Vec<u8>) -> (String, Flow) {
     let mut output = Vec::new();
+    // Forward or back.
+    client.clock.advance(now_ms.wrapping_sub(client.clock.now_ms()));
     let flow = client.session.process_short(input, &mut output, now_ms);
     (String::from_utf8(output).unwrap().replace("\r\n", " ").trim_end().to_string(), flow)
 }

@@ -834,6 +834,17 @@ fn commands_describe_their_arguments() {
     ]);
 }
 
+/// The time that a caller passes is that of the first command alone: it may take long.
+#[test]
+fn each_command_has_its_own_time() {
+    let mut client = Client::new();
+    let mut input = b"CLIENT ID\r\nSET key v PX 500\r\nPTTL key\r\nGET key\r\n".to_vec();
+    let mut output = Vec::new();
+    client.session.process(&mut input, &mut output, 1);
+    let output = String::from_utf8(output).unwrap();
+    assert!(output.ends_with("+OK\r\n:500\r\n$1\r\nv\r\n"), "{output}");
+}
+
 #[test]
 fn long_replies_pause_the_pipeline() {
     let mut client = Client::new();

@@ -6,6 +6,7 @@
 use super::{Options, PATIENCE, now};
 use crate::directory::DirectoryError;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -490,14 +491,34 @@ fn private_key(path: &Path) -> Result<PrivateKey<'static>, DirectoryError> {
     })
 }
 
+/// Whether a key is that of a certificate, and both are of a kind that TLS takes: the first
+/// connection would panic.
+fn check_identity(
+    chain: &[Certificate<'_>],
+    key: &PrivateKey<'_>,
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+) -> Result<(), String> {
+    let key = PrivateKeyDer::try_from(key.der())?.clone_key();
+    let chain = chain.iter().map(|certificate| certificate.der().to_vec().into()).collect();
+    let config = rustls::ClientConfig::builder_with_provider(Arc::clone(provider));
+    let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let config = config.with_root_certificates(rustls::RootCertStore::empty());
+    config.with_client_auth_cert(chain, key).map(drop).map_err(|error| error.to_string())
+}
+
 fn tls(options: &Options) -> Result<TlsConfig, DirectoryError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(provider);
+    let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::clone(&provider));
     if let Some(ca) = &options.ca {
         tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(ca)?)));
     }
     if let Some((certificate, key)) = &options.identity {
-        let (chain, key) = (certificates(certificate)?, private_key(key)?);
+        let identity = (certificates(certificate)?, private_key(key)?);
+        check_identity(&identity.0, &identity.1, &provider).map_err(|error| {
+            let (certificate, key) = (certificate.display(), key.display());
+            DirectoryError::Settings(format!("{certificate} and {key} do not go together: {error}"))
+        })?;
+        let (chain, key) = identity;
         tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
     }
     Ok(tls.build())

@@ -238,6 +238,9 @@ fn certificates_that_are_none_are_refused() {
     let (ca, client) = (dir.path().join("ca.pem"), dir.path().join("client.pem"));
     let plain = Options { ca: Some(ca.clone()), ..Options::new("http://127.0.0.1:1", "shop") };
     assert!(refused(&plain).ends_with("though certificates are given: write https://"));
+    let of_another = Some((client.clone(), dir.path().join("server.key")));
+    let text = refused(&Options { ca: Some(ca.clone()), identity: of_another, ..options.clone() });
+    assert!(text.contains("server.key do not go together: "), "{text}");
     let text = refused(&Options { ca: Some(ca), identity: Some((client.clone(), client)), ..options });
     assert!(text.contains("client.pem has no private key"), "{text}");
 }
