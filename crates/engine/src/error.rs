@@ -362,8 +362,8 @@ impl fmt::Display for WriteError {
             }
             Self::MemoryNodeFull { free, size } => write!(
                 f,
-                "the memory node's pool of {} is full: {} are free, and kept for the logs of serving nodes; remove \
-                 keys, since a cluster's pool does not grow",
+                "the memory node's pool of {} is full: {} were free then, and kept for the logs of serving nodes; \
+                 remove keys of 8 MiB, or start the memory node again with a larger --size",
                 Bytes(*size),
                 Bytes(*free)
             ),

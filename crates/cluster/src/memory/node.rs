@@ -37,6 +37,8 @@ pub(crate) const AHEAD: u8 = 2;
 const UNREAD_MAX: usize = 3;
 /// Bytes that stay free in the pool beside the room for what is granted.
 const ROOM: u64 = 16 << 20;
+/// Bytes more that are to be free until a pool that was full takes puts again.
+const AGAIN_ROOM: u64 = ROOM / 2;
 /// The part of the pool that may wait for readers of old pins.
 const WAITING_SHARE: u64 = 8;
 /// Time between two looks at the clock.
@@ -501,7 +503,7 @@ where
         let segment_bytes = self.area.segment_bytes;
         let granted = self.area.segments - control.segments.free();
         let wanted = self.wanted(control);
-        let is_full = free + waiting < wanted + if control.is_full { ROOM / 2 } else { 0 };
+        let is_full = free + waiting < wanted;
         control.is_short =
             !is_full && free < kept(granted + 1, segment_bytes) && control.next_waiting().is_some();
         if is_full != control.is_full {
@@ -517,11 +519,12 @@ where
         }
     }
 
-    /// Bytes that are to be free for a segment more, once all that is full is merged.
+    /// Bytes that are to be free for a segment more, once all that is full is merged, and some
+    /// more while puts are refused: else the first one would be the last.
     fn wanted(&self, control: &Control<F>) -> u64 {
         let granted = self.area.segments - control.segments.free();
         let lasting = control.sessions.values().map(Session::lasting).sum::<usize>() as u64;
-        kept(granted.min(lasting) + 1, self.area.segment_bytes)
+        kept(granted.min(lasting) + 1, self.area.segment_bytes) + if control.is_full { AGAIN_ROOM } else { 0 }
     }
 
     /// What the pool is used for.

@@ -239,6 +239,7 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     }
     let rules = ScriptRules {
         is_read_only: is_read_only || script.has(script_flag::NO_WRITES),
+        refuses_oom: !script.has(script_flag::ALLOW_OOM) && session::is_above_limit(shared),
         slot: (keys > 0).then(|| terrace_protocol::slot(args.at(3))),
     };
     let (flag, limits) = (StopFlag::default(), limits(shared, cx.state));

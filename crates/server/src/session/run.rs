@@ -181,6 +181,9 @@ pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>,
 pub(crate) struct ScriptRules {
     /// No command may write.
     pub(crate) is_read_only: bool,
+    /// The store is above `maxmemory`: as in Redis, a script that has not written yet learns it
+    /// from its first write.
+    pub(crate) refuses_oom: bool,
     /// In a cluster, the slot of all keys, once there is one.
     pub(crate) slot: Option<u16>,
 }
@@ -216,6 +219,10 @@ fn check_call(cx: &Context<'_>, args: Args<'_>, command: &Command, rules: &mut S
     if rules.is_read_only && command.has(flag::WRITE) {
         return Err(Failure::Text("ERR Write commands are not allowed from read-only scripts."));
     }
+    if rules.refuses_oom && command.has(flag::DENYOOM) {
+        return Err(Failure::Text("OOM command not allowed when used memory > 'maxmemory'."));
+    }
+    rules.refuses_oom &= !command.has(flag::WRITE);
     if let Some(routing) = &cx.shared.routing
         && let Some(slot) = route::slot_of(command, args)?
     {

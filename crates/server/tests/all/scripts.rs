@@ -582,10 +582,12 @@ fn script_with_flags_is_refused_above_the_limit() {
             (&["EVAL", "#!lua flags=no-cluster\nreturn 1", "0"], refused),
             (
                 &["EVAL", "redis.call('set','a',5) return 1", "0"],
-                "-OOM command not allowed when used memory > 'maxmemory'. No key can be evicted: raise maxmemory, \
-                 set a maxmemory-policy that evicts, or remove keys",
+                "-OOM command not allowed when used memory > 'maxmemory'.",
             ),
-            (&["PING"], "+PONG"),
+            (
+                &["EVAL", "return redis.pcall('set','a',5).err", "0"],
+                "$55 OOM command not allowed when used memory > 'maxmemory'.",
+            ),
             (&["EVAL", "#!lua flags=allow-oom\nreturn redis.call('incr','a')", "0"], ":2"),
             (&["EVAL", "#!lua flags=no-writes\nreturn 1", "0"], ":1"),
             (&["EVAL", "return 1", "0"], ":1"),
@@ -597,7 +599,25 @@ fn script_with_flags_is_refused_above_the_limit() {
     assert!(client.ask("EXEC").starts_with("-EXECABORT"));
     let info = client.ask("INFO commandstats");
     let eval = info.split(' ').find(|line| line.starts_with("cmdstat_eval:")).unwrap();
-    assert!(eval.contains("calls=3,") && eval.contains("rejected_calls=3,failed_calls=0"), "{eval}");
+    assert!(eval.contains("calls=5,") && eval.contains("rejected_calls=2,failed_calls=1"), "{eval}");
+}
+
+/// A commit may refuse what a script has answered: then that is no reply.
+#[test]
+fn script_whose_commit_is_refused_has_one_reply() {
+    if is_on_disk() {
+        return;
+    }
+    let mut client = Client::new();
+    client.expect(&[("SET a 1", "+OK")]);
+    let limit = (client.shared.store.used_bytes().unwrap() + 4096).to_string();
+    client.expect(&[(&*format!("CONFIG SET maxmemory {limit}"), "+OK")]);
+    let write = "redis.call('set', 'a', string.rep('x', 60000)) return 1";
+    for _ in 0..3 {
+        assert!(send(&mut client, &["EVAL", write, "0"]).starts_with("-OOM "));
+        client.expect(&[("PING", "+PONG")]);
+    }
+    assert_eq!(client.ask("STRLEN a"), ":1");
 }
 
 /// A client of a full pool, and how many keys it has.

@@ -198,7 +198,7 @@ fn put_after_a_clear_of_full_memory_waits_for_it() {
     let error = put_until_full(&store, |count| Some(format!("key {count}")), &[7; 2000]).unwrap();
     assert!(matches!(error, WriteError::MemoryNodeFull { .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("does not grow") && !text.contains("grow it"), "{text}");
+    assert!(text.contains("a larger --size") && !text.contains("grow it"), "{text}");
     store.clear().unwrap();
     let key = |count| (count < 1).then(|| "key".to_owned());
     assert_eq!(put_until_full(&store, key, b"value"), None);
