@@ -96,7 +96,7 @@ fn full_pool_takes_removals_and_then_puts() {
         assert!(client.remove(&key.to_le_bytes()));
     }
     client.settle();
-    let room = node.figures().into_iter().find(|figure| figure.name == "room_bytes").unwrap();
+    let room = (node.figures())().into_iter().find(|figure| figure.name == "room_bytes").unwrap();
     assert!(client.is_full && room.value == 0, "{}", room.value);
     for key in 20..keys {
         assert!(client.remove(&key.to_le_bytes()));
