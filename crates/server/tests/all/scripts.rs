@@ -302,6 +302,8 @@ fn long_script_commits_beside_writers_and_delays_no_reader() {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let (mut writer, mut reader) = (running.connect(), running.connect());
+        // The script copies it, so it is there.
+        ask(&mut writer, b"INCR hot\r\n", b":1\r\n");
         let ended = &ended;
         scope.spawn(move || {
             while !ended.load(Relaxed) {
