@@ -23,8 +23,19 @@ pub(crate) enum Seen {
     Text,
     /// A table with the field `err`.
     Table,
-    /// The same, of a command that was called: see [`of_command`].
+    /// The same, of a command that was called: see [`OF_COMMAND`].
     OfCommand,
+}
+
+impl Raised {
+    /// What a script sees.
+    pub(crate) fn value(&self, lua: &Lua) -> mlua::Result<Value> {
+        match self.seen {
+            Seen::Text => lua.create_string(&self.text).map(Value::String),
+            Seen::Table => error_table(lua, &self.text).map(Value::Table),
+            Seen::OfCommand => command_table(lua, &self.text).map(Value::Table),
+        }
+    }
 }
 
 impl fmt::Display for Raised {
@@ -103,11 +114,6 @@ pub(crate) fn reply(text: &[u8]) -> Error {
     Error::external(Raised { text: text.into(), seen: Seen::Table })
 }
 
-/// The error of a command that a script has called.
-pub(crate) fn of_command(text: &[u8]) -> Error {
-    Error::external(Raised { text: text.into(), seen: Seen::OfCommand })
-}
-
 /// What a script sees of a value that was raised.
 pub(crate) fn seen(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let error = match value {
@@ -119,9 +125,7 @@ pub(crate) fn seen(lua: &Lua, value: Value) -> mlua::Result<Value> {
         value => return Ok(value),
     };
     match error.downcast_ref::<Raised>() {
-        Some(Raised { text, seen: Seen::Text }) => lua.create_string(text).map(Value::String),
-        Some(Raised { text, seen: Seen::Table }) => error_table(lua, text).map(Value::Table),
-        Some(Raised { text, seen: Seen::OfCommand }) => command_table(lua, text).map(Value::Table),
+        Some(raised) => raised.value(lua),
         None => lua.create_string(text_of(&error)).map(Value::String),
     }
 }
@@ -151,7 +155,7 @@ pub(crate) fn error_table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
 pub(crate) const OF_COMMAND: &str = "ignore_error_stats_update";
 
 /// The same, of a command that was called.
-pub(crate) fn command_table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
+fn command_table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
     let table = error_table(lua, text)?;
     table.raw_set(OF_COMMAND, true)?;
     Ok(table)

@@ -17,7 +17,7 @@ use terrace_protocol::{Args, ArgsIter, Queue, Reply};
 use crate::{
     bits, cjson, cmsgpack,
     control::{Control, Limits, SOON_BYTES, STEP, Stop, StopFlag},
-    fault::{self, NO_MEMORY, SANDBOX, stopped, text_of_stop},
+    fault::{self, NO_MEMORY, Raised, SANDBOX, Seen, stopped, text_of_stop},
     host::{CallError, Host},
     random::{self, Random},
     redis,
@@ -369,12 +369,6 @@ struct Calls {
     limit: usize,
 }
 
-/// The error reply to a call, and whether it comes from the host, which has counted it.
-struct CommandError {
-    text: Box<[u8]>,
-    of_command: bool,
-}
-
 impl Calls {
     /// Gives back what a large command has taken.
     fn shrink(&mut self) {
@@ -395,22 +389,13 @@ impl Calls {
         match mark {
             PCALL => {
                 args.pop_front();
-                match self.call(lua, args, control)? {
-                    Ok(value) => Ok(value),
-                    Err(error) if error.of_command => {
-                        fault::command_table(lua, &error.text).map(Value::Table)
-                    }
-                    Err(error) => fault::error_table(lua, &error.text).map(Value::Table),
-                }
+                self.call(lua, args, control)?.or_else(|raised| raised.value(lua))
             }
             CHECK => {
                 args.pop_front();
                 self.knows(args, control).map(Value::Boolean)
             }
-            _ => self.call(lua, args, control)?.map_err(|error| match error.of_command {
-                true => fault::of_command(&error.text),
-                false => fault::reply(&error.text),
-            }),
+            _ => self.call(lua, args, control)?.map_err(Error::external),
         }
     }
 
@@ -420,8 +405,8 @@ impl Calls {
         lua: &Lua,
         args: MultiValue,
         control: &Control,
-    ) -> mlua::Result<Result<Value, CommandError>> {
-        let uncalled = |text: &str| CommandError { text: text.as_bytes().into(), of_command: false };
+    ) -> mlua::Result<Result<Value, Raised>> {
+        let uncalled = |text: &str| Raised { text: text.as_bytes().into(), seen: Seen::Table };
         if let Err(text) = self.queue(args, control)? {
             return Ok(Err(uncalled(text)));
         }
@@ -435,12 +420,12 @@ impl Calls {
                 match value_of(lua, reply, *limit)? {
                     Value::Table(table) if reply.starts_with(b"-") => {
                         let text = table.raw_get::<LuaString>("err")?.as_bytes().as_ref().into();
-                        Ok(Err(CommandError { text, of_command: false }))
+                        Ok(Err(Raised { text, seen: Seen::Table }))
                     }
                     value => Ok(Ok(value)),
                 }
             }
-            Err(CallError::Failed(text)) => Ok(Err(CommandError { text, of_command: true })),
+            Err(CallError::Failed(text)) => Ok(Err(Raised { text, seen: Seen::OfCommand })),
             Err(CallError::Abandon) => {
                 control.stop(Stop::Abandoned);
                 Err(stopped(Stop::Abandoned))
