@@ -158,15 +158,15 @@ impl Session {
     }
 
     fn proceed(&mut self, pace: Pace, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
-        let mut done = 0;
+        // Of the first command; the others come later.
+        let (mut done, mut first) = (0, Some(now_ms));
         let turn = Arc::clone(&self.state.counters.turn);
         let flow = loop {
             let rest = input.get_mut(done..).unwrap_or_default();
             let most = if self.state.authenticated { LOOKAHEAD } else { 1 };
             let parsed = self.parser.parse(rest, &self.limits(), most);
             let whole = self.parser.len();
-            let now_ms = if done == 0 { now_ms } else { self.shared.store.now_ms() };
-            let (executed, stop) = self.execute(pace, &turn, rest, output, now_ms);
+            let (executed, stop) = self.execute(pace, &turn, rest, output, &mut first);
             done += self.parser.release(executed);
             if self.state.flow != Flow::Continue {
                 break self.state.flow;
@@ -253,7 +253,7 @@ impl Session {
         turn: &Turn,
         input: &[u8],
         output: &mut Vec<u8>,
-        now_ms: u64,
+        first: &mut Option<u64>,
     ) -> (usize, Result<Flow, ProtocolError>) {
         let whole = self.parser.len();
         let shared = Arc::clone(&self.shared);
@@ -280,8 +280,7 @@ impl Session {
             let _inside = alone.is_none().then(|| gate.enter(turn));
             self.state.is_alone = alone.is_some();
             self.state.map = shared.routing.is_none().then(|| shared.databases.map());
-            // Those before may have taken long.
-            let now_ms = if nth == 0 { now_ms } else { shared.store.now_ms() };
+            let now_ms = first.take().unwrap_or_else(|| shared.store.now_ms());
             let mut next = || self.execute_next(pace, (input, nth), &places[..whole], output, now_ms);
             let executed = if puts_off { cold.run(next) } else { next() };
             nth += executed.unwrap_or(0);

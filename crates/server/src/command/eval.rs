@@ -167,7 +167,7 @@ fn evalsha_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn by_text(cx: &mut Context<'_>, text: &[u8]) -> Result<Arc<Script>, Failure> {
     // Most clients send one script again and again: its name is known.
     let last = LAST.with_borrow(|last| last.clone()).filter(|last| *last.text == *text);
-    let found = match last {
+    let found = match &last {
         Some(last) => cx.shared.scripts.get(&last.sha),
         None => cx.shared.scripts.get(&Script::sha(text)),
     };
@@ -234,12 +234,13 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
         return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
     }
-    if !is_read_only && script.refuses_oom() && session::is_above_limit(shared) {
+    let is_above_limit = session::is_above_limit(shared);
+    if !is_read_only && script.refuses_oom() && is_above_limit {
         return Err(Failure::SCRIPT_ABOVE_LIMIT);
     }
     let rules = ScriptRules {
         is_read_only: is_read_only || script.has(script_flag::NO_WRITES),
-        refuses_oom: !script.has(script_flag::ALLOW_OOM) && session::is_above_limit(shared),
+        refuses_oom: is_above_limit && !script.has(script_flag::ALLOW_OOM),
         slot: (keys > 0).then(|| terrace_protocol::slot(args.at(3))),
     };
     let (flag, limits) = (StopFlag::default(), limits(shared, cx.state));
@@ -347,16 +348,16 @@ fn transact(
         done = settled;
     }
     let is_put_off = cold::is_stuck() || state.put_off.is_some();
-    if !is_put_off {
+    if is_put_off {
+        // It runs again, as if for the first time.
+        state.tally = tally;
+        executed.into_iter().for_each(|place| state.counters.cancel(place));
+    } else {
         for (code, count) in errors.counts {
             state.tally.errors += count;
             state.counters.record_errors(&code, count);
         }
         state.has_failed = errors.are_returned && done.is_ok();
-    } else {
-        // It runs again, as if for the first time.
-        state.tally = tally;
-        executed.into_iter().for_each(|place| state.counters.cancel(place));
     }
     done
 }

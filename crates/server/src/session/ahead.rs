@@ -195,11 +195,9 @@ fn put_all(
             Err(error) if error.is_put_off() || matches!(error, WriteError::NotOwner { .. }) => executed -= 1,
             Err(error) => {
                 let failure = Failure::from(error);
-                if failure.is_rejection() {
-                    state.counters.cancel(place);
-                    state.counters.record_rejection(place);
-                } else {
-                    state.counters.record_failure(place);
+                match failure.is_rejection() {
+                    true => state.counters.reject(place),
+                    false => state.counters.record_failure(place),
                 }
                 route::fail(shared, state, reply, failure);
             }

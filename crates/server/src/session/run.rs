@@ -107,9 +107,12 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
 
 /// Whether the store is above `maxmemory`, and makes no room.
 pub(crate) fn is_above_limit(shared: &Shared) -> bool {
+    // Most servers have none: scripts and queued writes ask each time.
+    if shared.config.number(Key::MaxMemory) == 0 {
+        return false;
+    }
     let eviction = shared.config.eviction();
-    let used = || shared.store.used_bytes().unwrap_or(0);
-    eviction.policy.is_none() && eviction.limit_bytes > 0 && used() > eviction.limit_bytes
+    eviction.policy.is_none() && shared.store.used_bytes().unwrap_or(0) > eviction.limit_bytes
 }
 
 /// Whether a command may write, by itself or by what it executes.
@@ -292,8 +295,7 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
     }
     let has_failed = std::mem::take(&mut cx.state.has_failed) || outcome.is_err();
     if outcome.as_ref().is_err_and(Failure::is_rejection) {
-        cx.state.counters.cancel(place);
-        cx.state.counters.record_rejection(place);
+        cx.state.counters.reject(place);
     } else {
         cx.state.counters.end(place, began, has_failed);
     }

@@ -126,6 +126,12 @@ impl Counters {
         add(&self.commands[table::number(place)].calls, u64::MAX);
     }
 
+    /// Takes back a call that has begun, and was refused though only the call could tell.
+    pub(crate) fn reject(&self, place: usize) {
+        self.cancel(place);
+        self.record_rejection(place);
+    }
+
     /// The start time of a group of commands, if it is timed. `place` is that of the first command.
     pub(crate) fn begin_group(&self, place: usize, count: usize) -> Option<u64> {
         // ORDER: Relaxed: only this thread writes it.
