@@ -216,14 +216,12 @@ impl<W: Wanted> Settings<W> {
     /// before what the environment names.
     fn choose_place(&self, config: &Config) -> Result<(), Failure> {
         let is_on_line = |key| self.on_line.contains(&key);
-        let engine_counts =
-            self.given.iter().any(|(setting, _)| setting.key == Key::Engine && self.counts(setting));
         match (self.is_given(Key::Dir), config.text(Key::Engine).as_str()) {
             (true, _) if is_on_line(Key::Dir) && is_on_line(Key::Pool) => {
                 Err(Failure::usage("a store lies in a pool or in a directory: give --pool or --dir"))
             }
             (true, _) if is_on_line(Key::Pool) => config.assign("dir", "").map_err(Failure::new),
-            (true, "direct") if engine_counts => Err(Failure::usage(
+            (true, "direct") if config.is_explicit(Key::Engine) => Err(Failure::usage(
                 "the engine direct keeps a store in a pool: --engine wip, or --pool instead of --dir",
             )),
             (true, given) => {

@@ -151,9 +151,6 @@ impl<'o> Copy<'o> {
 
     /// Copies the slots of a node that are not copied yet.
     fn node(&mut self, member: &Member) -> Result<(), Stop> {
-        if self.todo.is_empty() {
-            return Ok(());
-        }
         let mut node = Node::open(member, self.password)?;
         let arrivals = node.arrivals()?;
         let mut served = node.served()?;

@@ -199,6 +199,7 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
     ];
     let fabric = options.fabric_ports.map(|ports| ["--fabric-ports".into(), ports.to_string()]);
     let of_all: Vec<String> = of_all.into_iter().chain(fabric.into_iter().flatten()).collect();
+    let shards = shards(options).to_string();
     let mut memory = words(&[&terrace, "node", "--role", "memory", "--pool", &in_dir("pool")?, "--size"]);
     memory.push(pool_bytes(options).to_string());
     memory.extend(words(&[
@@ -221,7 +222,7 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
         let mut node = words(&[&terrace, "node", "--role", "serve", "--bind", "127.0.0.1", "--port", &port]);
         node.extend(words(&["--metrics-port", &metrics.to_string(), "--node-id-file", &file, "--cache"]));
         node.push(options.cache.to_string());
-        node.extend(["--shards".into(), shards(options).to_string()]);
+        node.extend(["--shards".into(), shards.clone()]);
         if let Some(password) = &options.password_file {
             node.extend(["--password-file".into(), text(&fs::canonicalize(password)?)?]);
         }

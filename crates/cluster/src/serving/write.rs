@@ -210,7 +210,7 @@ impl Node {
         let seen = self.see(&view, key)?;
         // Nothing is decided on what may be another node's already.
         view.confirm()?;
-        // Looked at once: what is there when this decides, is when it writes.
+        // The clock is asked once: an entry that expires meanwhile is there for both steps.
         let found = seen.entry(&*self.settings.clock);
         let decided = change(found);
         let bytes = key.bytes;

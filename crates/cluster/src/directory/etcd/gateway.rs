@@ -512,13 +512,12 @@ fn tls(options: &Options) -> Result<TlsConfig, DirectoryError> {
     if let Some(ca) = &options.ca {
         tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(ca)?)));
     }
-    if let Some((certificate, key)) = &options.identity {
-        let identity = (certificates(certificate)?, private_key(key)?);
-        check_identity(&identity.0, &identity.1, &provider).map_err(|error| {
-            let (certificate, key) = (certificate.display(), key.display());
+    if let Some((certificate_file, key_file)) = &options.identity {
+        let (chain, key) = (certificates(certificate_file)?, private_key(key_file)?);
+        check_identity(&chain, &key, &provider).map_err(|error| {
+            let (certificate, key) = (certificate_file.display(), key_file.display());
             DirectoryError::Settings(format!("{certificate} and {key} do not go together: {error}"))
         })?;
-        let (chain, key) = identity;
         tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
     }
     Ok(tls.build())
