@@ -27,39 +27,44 @@ impl Alone {
     }
 }
 
-/// The runs of one transaction.
+/// The runs of one transaction. Each is at an instant of its own: a run that commits late is judged
+/// by the time of its commit, and what has expired meanwhile is gone for the next one.
 pub(crate) struct Runs<'a> {
     alone: &'a Alone,
     clock: fn() -> u64,
+    /// The instant of the first run, unix milliseconds.
+    first_ms: u64,
     began_ms: u64,
     runs: u32,
     is_alone: bool,
 }
 
 impl<'a> Runs<'a> {
-    /// No run yet. With `at_once`, the first one is alone already.
-    pub(crate) fn new(alone: &'a Alone, clock: fn() -> u64, at_once: bool) -> Runs<'a> {
-        Runs { alone, clock, began_ms: 0, runs: if at_once { RUNS_MOST } else { 0 }, is_alone: false }
+    /// No run yet; the first one is at `first_ms`. With `at_once`, it is alone already.
+    pub(crate) fn new(alone: &'a Alone, clock: fn() -> u64, first_ms: u64, at_once: bool) -> Runs<'a> {
+        let runs = if at_once { RUNS_MOST } else { 0 };
+        Runs { alone, clock, first_ms, began_ms: 0, runs, is_alone: false }
     }
 
-    /// Begins a run. Returns whether it may go on: not if it has to be alone, and another one is.
-    pub(crate) fn begin(&mut self) -> bool {
+    /// Begins a run, and returns its instant; `None` if it has to be alone, and another one is.
+    pub(crate) fn begin(&mut self) -> Option<u64> {
         self.runs += 1;
-        match self.runs {
-            1 => return true,
-            2 => self.began_ms = (self.clock)(),
-            _ => {}
-        }
-        // A first run alone has no beginning: it is due by the number of runs.
-        let is_due = || self.runs > RUNS_MOST || (self.clock)().saturating_sub(self.began_ms) > LONG_MS;
-        if self.is_alone || !is_due() {
-            return true;
+        if self.runs == 1 {
+            return Some(self.first_ms);
         }
         let now_ms = (self.clock)().max(1);
+        if self.runs == 2 {
+            self.began_ms = now_ms;
+        }
+        // A first run alone has no beginning: it is due by the number of runs.
+        let is_due = self.runs > RUNS_MOST || now_ms.saturating_sub(self.began_ms) > LONG_MS;
+        if self.is_alone || !is_due {
+            return Some(now_ms);
+        }
         // ORDER: Acquire, Relaxed: pairs with the Release of `drop`, so that the writes of the one
         // before are seen.
         self.is_alone = self.alone.0.compare_exchange(0, now_ms, Acquire, Relaxed).is_ok();
-        self.is_alone
+        self.is_alone.then_some(now_ms)
     }
 }
 
@@ -79,18 +84,18 @@ mod tests {
     #[test]
     fn only_one_runs_alone_after_conflicts() {
         let alone = Alone::default();
-        let mut first = Runs::new(&alone, || 7, false);
-        for _ in 0..RUNS_MOST {
-            assert!(first.begin());
+        let mut first = Runs::new(&alone, || 7, 5, false);
+        for nth in 0..RUNS_MOST {
+            assert_eq!(first.begin(), Some(if nth == 0 { 5 } else { 7 }));
             assert_eq!(alone.since(), None);
         }
-        assert!(first.begin());
+        assert_eq!(first.begin(), Some(7));
         assert_eq!(alone.since(), Some(7));
-        let mut second = Runs::new(&alone, || 9, true);
-        assert!(!second.begin());
+        let mut second = Runs::new(&alone, || 9, 8, true);
+        assert_eq!(second.begin(), None);
         drop(first);
         assert_eq!(alone.since(), None);
-        assert!(second.begin() && second.begin());
+        assert_eq!((second.begin(), second.begin()), (Some(9), Some(9)));
         assert_eq!(alone.since(), Some(9));
         drop(second);
         assert_eq!(alone.since(), None);

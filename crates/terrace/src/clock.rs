@@ -19,8 +19,9 @@ thread_local! {
 }
 
 /// Does `body` at one instant: nothing expires meanwhile as far as this thread sees, and what has
-/// expired by `now_ms` (unix milliseconds) is gone. For a transaction that decides by the time. It
-/// concerns all stores whose clock is the system's.
+/// expired by `now_ms` (unix milliseconds) is gone. For a transaction that decides by the time:
+/// within its closure, so that its commit is judged by the time of the commit, and a closure that
+/// runs again has a later instant. It concerns all stores whose clock is the system's.
 ///
 /// ```
 /// let store = terrace::Store::options().anonymous().create()?;

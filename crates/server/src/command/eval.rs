@@ -248,12 +248,8 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     let running = (limits.budget == 0).then(|| shared.scripts.begin(unix_ms(), &flag));
     let run = ScriptRun { args: args.from(3), keys, limits, flag: &flag };
     let place = cx.state.last_command;
-    let now_ms = cx.now_ms;
     let mut run = || with_machine(|machine| transact(cx, machine, script, run, rules));
-    let done = terrace::at_instant(now_ms, || match script.has(script_flag::ALLOW_OOM) {
-        true => shared.store.unlimited(run),
-        false => run(),
-    })?;
+    let done = if script.has(script_flag::ALLOW_OOM) { shared.store.unlimited(run) } else { run() }?;
     cx.state.last_command = place;
     drop(running);
     done
@@ -281,7 +277,8 @@ fn transact(
 ) -> Outcome {
     let Context { keys, shared, state, reply, now_ms } = cx;
     let (mark, tally, database) = (reply.mark(), state.tally, state.database);
-    let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
+    let alone_next = std::mem::take(&mut state.alone_next);
+    let mut runs = Runs::new(&shared.alone, unix_ms, *now_ms, alone_next);
     let (mut executed, mut has_ended, mut removed) = (Vec::new(), false, None);
     let mut errors = Errors::default();
     // Within EXEC, that is the transaction, and may write behind the script.
@@ -291,52 +288,53 @@ fn transact(
         reply.rewind(mark);
         (has_ended, removed, errors) = (false, None, Errors::default());
         state.database = database;
-        if !runs.begin() {
+        let Some(now_ms) = runs.begin() else {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
             return Err(Failure::PUT_OFF);
-        }
-        let (executed, errors, failure) = (&mut executed, &mut errors, None);
-        let held_most = match run.limits.memory {
-            0 => usize::MAX,
-            memory => keys.held_bytes().saturating_add(memory),
         };
-        let reply_limit = match run.limits.memory {
-            bytes @ 1.. if bytes < state.reply_limit.bytes => ReplyLimit { bytes, name: "script-memory" },
-            _ => state.reply_limit,
-        };
-        let now_ms = *now_ms;
-        let mut calls = Calls {
-            keys: &mut *keys,
-            shared,
-            state,
-            now_ms,
-            rules,
-            executed,
-            errors,
-            failure,
-            held_most,
-            reply_limit,
-        };
-        let ended = machine.run(script, run, &mut calls, reply);
-        let failure = calls.failure.take();
-        if cold::is_stuck() {
-            // It will want its keys, so their cold reads are made at once.
-            (0..run.keys).for_each(|nth| _ = keys.read(run.args.at(nth), &mut |_| {}));
-        }
-        match ended {
-            Ok(()) => {
-                has_ended = true;
-                removed = if state.makes_room && is_own { keys.removals()? } else { None };
-                if removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
+        terrace::at_instant(now_ms, || {
+            let (executed, errors, failure) = (&mut executed, &mut errors, None);
+            let held_most = match run.limits.memory {
+                0 => usize::MAX,
+                memory => keys.held_bytes().saturating_add(memory),
+            };
+            let reply_limit = match run.limits.memory {
+                bytes @ 1.. if bytes < state.reply_limit.bytes => ReplyLimit { bytes, name: "script-memory" },
+                _ => state.reply_limit,
+            };
+            let mut calls = Calls {
+                keys: &mut *keys,
+                shared,
+                state,
+                now_ms,
+                rules,
+                executed,
+                errors,
+                failure,
+                held_most,
+                reply_limit,
+            };
+            let ended = machine.run(script, run, &mut calls, reply);
+            let failure = calls.failure.take();
+            if cold::is_stuck() {
+                // It will want its keys, so their cold reads are made at once.
+                (0..run.keys).for_each(|nth| _ = keys.read(run.args.at(nth), &mut |_| {}));
             }
-            Err(Ended::Failed(text)) => Err(Failure::Made(text)),
-            Err(Ended::Stopped(Stop::OverBudget, _)) => {
-                state.held_since.get_or_insert(now_ms);
-                state.put_off = Some(Flow::Script);
-                Err(Failure::PUT_OFF)
+            match ended {
+                Ok(()) => {
+                    has_ended = true;
+                    removed = if state.makes_room && is_own { keys.removals()? } else { None };
+                    if removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
+                }
+                Err(Ended::Failed(text)) => Err(Failure::Made(text)),
+                Err(Ended::Stopped(Stop::OverBudget, _)) => {
+                    state.held_since.get_or_insert(now_ms);
+                    state.put_off = Some(Flow::Script);
+                    Err(Failure::PUT_OFF)
+                }
+                Err(Ended::Stopped(_, text)) => Err(failure.unwrap_or(Failure::Made(text))),
             }
-            Err(Ended::Stopped(_, text)) => Err(failure.unwrap_or(Failure::Made(text))),
-        }
+        })
     });
     // What a script selects, it selects for itself.
     state.database = database;

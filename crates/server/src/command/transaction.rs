@@ -279,7 +279,7 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
     let was_resp3 = cx.reply.resp3();
     let was_selected = (cx.state.database, cx.state.map);
     let state = &mut *cx.state;
-    let mut runs = Runs::new(&shared.alone, unix_ms, std::mem::take(&mut state.alone_next));
+    let mut runs = Runs::new(&shared.alone, unix_ms, now_ms, std::mem::take(&mut state.alone_next));
     let most = usize::try_from(shared.config.number(Key::TransactionMemory)).unwrap_or(usize::MAX);
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
     let (mut has_ended, mut removed) = (false, None);
@@ -289,36 +289,39 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
         replies.clear();
         state.resp3 = was_resp3;
         (state.database, state.map) = was_selected;
-        if !runs.begin() {
+        let Some(now_ms) = runs.begin() else {
             (state.put_off, state.alone_next) = (Some(Flow::Later), true);
             return Err(Failure::PUT_OFF);
-        }
-        let mut overlay = Overlay::new(&shared.store, transaction);
-        for args in multi.queue.iter() {
-            let reply = Reply::new(&mut replies, state.resp3);
-            let keys = &mut Selected::new(&mut overlay, state.place(), shared);
-            let cx = &mut Context { keys, shared, state, reply, now_ms };
-            // Behind one that wants cold reads, others tell theirs, so that all are made at once.
-            // Those without keys have none, and may have an effect of their own.
-            let names_keys = || table::lookup(args.name()).is_some_and(|command| !command.keys.is_empty());
-            if cold::is_stuck() && !names_keys() {
-                continue;
+        };
+        terrace::at_instant(now_ms, || {
+            let mut overlay = Overlay::new(&shared.store, transaction);
+            for args in multi.queue.iter() {
+                let reply = Reply::new(&mut replies, state.resp3);
+                let keys = &mut Selected::new(&mut overlay, state.place(), shared);
+                let cx = &mut Context { keys, shared, state, reply, now_ms };
+                // Behind one that wants cold reads, others tell theirs, so that all are made at once.
+                // Those without keys have none, and may have an effect of their own.
+                let names_keys =
+                    || table::lookup(args.name()).is_some_and(|command| !command.keys.is_empty());
+                if cold::is_stuck() && !names_keys() {
+                    continue;
+                }
+                let replied = cx.reply.mark();
+                cx.state.reply_limit =
+                    ReplyLimit { bytes: most.saturating_sub(replied), name: "transaction-memory" };
+                let ran = session::run(cx, args);
+                cx.state.reply_limit = ReplyLimit::OF_A_COMMAND;
+                executed.extend(ran?);
+                if replies.len().saturating_add(overlay.held_bytes()) > most {
+                    return Err(HOLDS_TOO_MUCH);
+                }
             }
-            let replied = cx.reply.mark();
-            cx.state.reply_limit =
-                ReplyLimit { bytes: most.saturating_sub(replied), name: "transaction-memory" };
-            let ran = session::run(cx, args);
-            cx.state.reply_limit = ReplyLimit::OF_A_COMMAND;
-            executed.extend(ran?);
-            if replies.len().saturating_add(overlay.held_bytes()) > most {
-                return Err(HOLDS_TOO_MUCH);
-            }
-        }
-        has_ended = !cold::is_stuck();
-        removed = if has_ended && state.makes_room { overlay.removals()? } else { None };
-        if !has_ended || removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
+            has_ended = !cold::is_stuck();
+            removed = if has_ended && state.makes_room { overlay.removals()? } else { None };
+            if !has_ended || removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
+        })
     };
-    let mut done = terrace::at_instant(now_ms, || shared.store.transaction_if(watched, run));
+    let mut done = shared.store.transaction_if(watched, run);
     if let Err(failure) = &done
         && has_ended
         && let Some(settled) = removals::settle(shared, cx.state, removed, (failure, &executed))

@@ -448,15 +448,44 @@ fn script_and_exec_happen_at_one_instant() {
     let found = ask_at(&mut session, &["EVAL", look, "0"], past);
     assert_eq!(found, format!("*4 $-1 :-2 :0 $10 {seconds}"));
     ask_at(&mut session, &["MULTI"], past);
-    for words in [&["INCR", "e"][..], &["PTTL", "e"], &["TIME"]] {
+    for words in [&["GET", "e"][..], &["PTTL", "e"], &["TIME"]] {
         ask_at(&mut session, words, past);
     }
     let found = ask_at(&mut session, &["EXEC"], past);
-    assert!(found.starts_with(&format!("*3 :1 :-1 *2 $10 {seconds} ")), "{found}");
+    assert!(found.starts_with(&format!("*3 $-1 :-2 *2 $10 {seconds} ")), "{found}");
     // A key that the script itself gives an expiry lives on while it runs.
     let busy = "redis.call('set', 'f', 5, 'px', 1) for _ = 1, 1000 do redis.call('time') end \
                 return redis.call('incr', 'f')";
     assert_eq!(ask_at(&mut session, &["EVAL", busy, "0"], at), ":6");
+}
+
+#[test]
+fn transaction_that_outlives_a_key_does_not_revive_it() {
+    let shared = Arc::new(Shared::new(fresh().create().unwrap(), Config::default()));
+    let mut session = Session::new(Arc::clone(&shared), Peer::default(), SystemClock.now_ms());
+    // Each begins before the key expires, and ends after it.
+    let expired = |session: &mut Session| {
+        let at = SystemClock.now_ms() + 50;
+        ask_at(session, &["SET", "k", "v", "PXAT", &at.to_string()], at - 50);
+        while SystemClock.now_ms() <= at {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        at - 1
+    };
+    for ends in ["'persist', 'k'", "'append', 'k', 'more'", "'exists', 'k', 'b'"] {
+        let script =
+            format!("if redis.call('exists', 'k') == 0 then return 'gone' end return redis.call({ends})");
+        let at = expired(&mut session);
+        assert_eq!(ask_at(&mut session, &["EVAL", &script, "0"], at), "$4 gone", "{ends}");
+        assert_eq!(ask_at(&mut session, &["EXISTS", "k"], at), ":0", "{ends}");
+    }
+    let at = expired(&mut session);
+    ask_at(&mut session, &["MULTI"], at);
+    for words in [&["GET", "k"][..], &["SET", "other", "1", "PX", "1"], &["INCR", "other"], &["PERSIST", "k"]]
+    {
+        ask_at(&mut session, words, at);
+    }
+    assert_eq!(ask_at(&mut session, &["EXEC"], at), "*4 $-1 +OK :2 :0");
 }
 
 #[test]
