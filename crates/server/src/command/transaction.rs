@@ -299,8 +299,8 @@ fn run_queue(cx: &mut Context<'_>, multi: &Multi, watched: &[(Vec<u8>, Version)]
                 let reply = Reply::new(&mut replies, state.resp3);
                 let keys = &mut Selected::new(&mut overlay, state.place(), shared);
                 let cx = &mut Context { keys, shared, state, reply, now_ms };
-                // Behind one that wants cold reads, others tell theirs, so that all are made at once.
-                // Those without keys have none, and may have an effect of their own.
+                // Behind one that wants cold reads, others tell theirs, so that all are made at
+                // once. Those without keys have none, and may have an effect of their own.
                 let names_keys =
                     || table::lookup(args.name()).is_some_and(|command| !command.keys.is_empty());
                 if cold::is_stuck() && !names_keys() {
