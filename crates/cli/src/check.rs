@@ -12,7 +12,7 @@ use crate::{
     args::CheckOptions,
     clock,
     failure::{FAILED, Failure, Outcome},
-    open,
+    in_force, open,
     progress::Bar,
     remote,
     text::{counted, duration},
@@ -36,6 +36,7 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
         }
         opened => opened?,
     };
+    in_force::warn(&config, &store);
     let progress = Bar::new();
     let report = store.check(&mut |done, all| progress.set(done, all));
     progress.clear();

@@ -4,6 +4,8 @@
 use terrace::{Engine, Start, Store};
 use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
 
+use crate::failure::say;
+
 /// Stores the effective settings of an opened store in `config`. Returns one warning for each given
 /// setting that has no effect.
 pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
@@ -45,11 +47,13 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     warnings
 }
 
-/// One warning for each given setting that has no effect, for a command that does nothing else with
-/// them. To look takes time in a large pool, so it looks only if there are some.
-pub(crate) fn warnings(config: &Config, store: &Store) -> Vec<String> {
+/// Warns of each given setting that has no effect, for a command that does nothing else with them.
+/// To look takes time in a large pool, so it looks only if there are some.
+pub(crate) fn warn(config: &Config, store: &Store) {
     let all = [OF_ANY_POOL, OF_POOL, OF_DIRECTORY, &[Key::Index]].concat();
-    if all.into_iter().any(|key| config.is_explicit(key)) { record(config, store) } else { Vec::new() }
+    if all.into_iter().any(|key| config.is_explicit(key)) {
+        record(config, store).iter().for_each(|text| say(&format!("warning: {text}")));
+    }
 }
 
 /// Reports that the pool below a store has another size than is asked for.

@@ -221,6 +221,9 @@ impl<W: Wanted> Settings<W> {
                 Err(Failure::usage("a store lies in a pool or in a directory: give --pool or --dir"))
             }
             (true, _) if is_on_line(Key::Pool) => config.assign("dir", "").map_err(Failure::new),
+            (true, _) if self.is_given(Key::Pool) && !is_on_line(Key::Dir) => Err(Failure::usage(
+                "TERRACE_POOL and TERRACE_DIR each name a store: unset one of them, or give --pool or --dir",
+            )),
             (true, "direct") if config.is_explicit(Key::Engine) => Err(Failure::usage(
                 "the engine direct keeps a store in a pool: --engine wip, or --pool instead of --dir",
             )),

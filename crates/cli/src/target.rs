@@ -11,7 +11,7 @@ use terrace_server::{
 use crate::{
     args::Password,
     clock,
-    failure::{Failure, Outcome, say},
+    failure::{Failure, Outcome},
     in_force, open,
     record::Record,
     remote::{self, Client, Refused},
@@ -171,7 +171,7 @@ fn reach(
             Ok(store) => {
                 open::check_engine(config, &store)?;
                 open::report_salvage(&store);
-                in_force::warnings(config, &store).iter().for_each(|text| say(&format!("warning: {text}")));
+                in_force::warn(config, &store);
                 return Target::of(store);
             }
             Err(error) if error.is_in_use() || error.is_denied() => error,

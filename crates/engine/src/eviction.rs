@@ -67,6 +67,11 @@ pub struct KeyUse {
     pub frequency: Option<u8>,
 }
 
+impl KeyUse {
+    /// The frequency of a key that was just added.
+    pub const FIRST_FREQUENCY: u8 = 5;
+}
+
 /// A store that can evict.
 pub trait Evicting {
     /// Changes how the store evicts, from now on. Each process that shares a pool has its own

@@ -116,7 +116,7 @@ fn first_line(text: &[u8]) -> Result<(u32, usize), String> {
         let Some(names) = word.strip_prefix("flags=") else {
             return Err(format!("ERR Unknown lua shebang option: {word}"));
         };
-        for name in names.split(',').filter(|name| !name.is_empty()) {
+        for name in names.split(',').filter(|_| !names.is_empty()) {
             let known = flag::NAMES.iter().find(|(_, known)| *known == name);
             let (bit, _) = known.ok_or_else(|| format!("ERR Unexpected flag in script shebang: {name}"))?;
             flags |= bit;
@@ -144,6 +144,7 @@ mod tests {
             ("#!lua", "ERR Invalid script shebang"),
             ("#!js\n", "ERR Unexpected engine in script shebang: #!js"),
             ("#!lua flags=no-writes,foo\n", "ERR Unexpected flag in script shebang: foo"),
+            ("#!lua flags=no-writes,\n", "ERR Unexpected flag in script shebang: "),
             ("#!lua name=x\n", "ERR Unknown lua shebang option: name=x"),
         ] {
             assert_eq!(Script::new(text.as_bytes()), Err(error.into()));

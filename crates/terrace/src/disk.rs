@@ -39,7 +39,7 @@ impl Options {
         let engine = Engine::in_directory(path).filter(|_| exists).unwrap_or(self.engine);
         let is_tiered = engine == Engine::Tiered;
         match is_tiered {
-            true => self.tiered_on(self.bounded_files(), path, creates),
+            true => self.tiered_on(self.bounded_files(), u64::MAX, path, creates),
             false => self.wip_engine(path, creates),
         }
     }
@@ -83,31 +83,43 @@ impl Options {
     ) -> Result<Arc<dyn AnyEngine>, OpenError> {
         let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
         let creates = !matches!(how, How::Open) && !Directory::exists(&files, path)?;
-        self.tiered_on(files, path, creates)
+        let room = files.pool().size();
+        self.tiered_on(files, room, path, creates)
     }
 
-    /// Opens the store over DRAM and files.
+    /// Opens the store over DRAM and files, which have `room` bytes.
     fn tiered_on<F: Files>(
         &self,
         files: F,
+        room: u64,
         path: &Path,
         creates: bool,
     ) -> Result<Arc<dyn AnyEngine>, OpenError> {
         match self.index_of_tiers() {
-            Index::Clht => self.tiered_with::<F, hash::Clht<Dram, tiered::Kind>>(files, path, creates),
+            Index::Clht => self.tiered_with::<F, hash::Clht<Dram, tiered::Kind>>(files, room, path, creates),
             #[cfg(feature = "turbo")]
-            Index::Turbo => self.tiered_with::<F, hash::Turbo<Dram, tiered::Kind>>(files, path, creates),
+            Index::Turbo => {
+                self.tiered_with::<F, hash::Turbo<Dram, tiered::Kind>>(files, room, path, creates)
+            }
             #[cfg(feature = "rewo")]
-            Index::Rewo => self.tiered_with::<F, hash::Rewo<Dram, tiered::Kind>>(files, path, creates),
+            Index::Rewo => self.tiered_with::<F, hash::Rewo<Dram, tiered::Kind>>(files, room, path, creates),
             #[cfg(feature = "level")]
-            Index::Level => self.tiered_with::<F, hash::Level<Dram, tiered::Kind>>(files, path, creates),
+            Index::Level => {
+                self.tiered_with::<F, hash::Level<Dram, tiered::Kind>>(files, room, path, creates)
+            }
             Index::Art => Err(OpenError::IndexOfTiers(Index::Art)),
             #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
             index => Err(index.not_built()),
         }
     }
 
-    fn tiered_with<F, I>(&self, files: F, path: &Path, creates: bool) -> Result<Arc<dyn AnyEngine>, OpenError>
+    fn tiered_with<F, I>(
+        &self,
+        files: F,
+        room: u64,
+        path: &Path,
+        creates: bool,
+    ) -> Result<Arc<dyn AnyEngine>, OpenError>
     where
         F: Files,
         I: PointIndex<Medium = Dram, Kind = tiered::Kind> + Stored<Medium = Dram> + 'static,
@@ -117,7 +129,8 @@ impl Options {
             let what = format!("a store needs at least {}", terrace_pool::Bytes(DRAM_MIN));
             return Err(OpenError::Dram { dram, what });
         }
-        let mut settings = tiered::Settings::with_dram(dram, Arc::clone(&self.clock), chance());
+        // Blocks and log of a tier that is not much larger than the DRAM fit into the tier.
+        let mut settings = tiered::Settings::with_dram(dram.min(room / 4), Arc::clone(&self.clock), chance());
         settings.durability = self.durability;
         settings.read_only = self.read_only;
         settings.interval_ms = self.interval_ms();

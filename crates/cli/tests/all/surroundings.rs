@@ -268,7 +268,8 @@ fn store_of_another_engine_is_refused() {
     let place = Place::new();
     let (pool, tier) = (place.pool(), place.path("tier.pool"));
     make(&pool, &["--size", "64mb"]);
-    make(&tier, &["--engine", "tiered", "--dram", "16mb", "--size", "64mb"]);
+    // The DRAM is larger than the pool.
+    make(&tier, &["--engine", "tiered", "--size", "64mb"]);
     let directory = place.path("db");
     let dir = ["--dir", directory.to_str().unwrap()];
     run([&["put", "k", "v", "--memory", "8mb"][..], &dir].concat(), b"").ok();
@@ -300,8 +301,13 @@ fn store_of_another_engine_is_refused() {
     for command in [&["get", "k"][..], &["scan"], &["stats"], &["check"], &["dump"]] {
         run_in(&[("TERRACE_ENGINE", "wip")], &[command, &dir].concat()).ok();
     }
+    let variables = [("TERRACE_DIR", dir[1]), ("TERRACE_POOL", pool.to_str().unwrap())];
+    run_in(&variables, &["get", "k"]).fails(2, "TERRACE_POOL and TERRACE_DIR each name a store");
+    for place in [&on(&pool).each_ref().map(String::as_str)[..], &dir] {
+        assert_eq!(run_in(&variables, &[&["get", "k"][..], place].concat()).ok().text().trim_end(), "v");
+    }
     // What else a store was made with is told by all commands.
-    for command in [&["get", "k"][..], &["put", "k", "v"], &["scan"]] {
+    for command in [&["get", "k"][..], &["put", "k", "v"], &["scan"], &["check"]] {
         let said = place.run(&[command, &["--index", "turbo"]].concat()).ok().err;
         assert!(said.contains("warning: --index turbo applies only when a pool is created"), "{said}");
     }

@@ -48,7 +48,7 @@ const BEFORE_MOVING: [u32; 2] = [8, 2];
 /// Evictions for one write after which it fails: other writes have taken all the memory.
 const EVICTIONS_MAX: u32 = 2 * PART as u32;
 /// Frequency of a new key.
-const FIRST_FREQUENCY: u8 = 5;
+const FIRST_FREQUENCY: u8 = KeyUse::FIRST_FREQUENCY;
 /// The unit of the time of a use: 2^8 ms.
 const TIME_SHIFT: u32 = 8;
 

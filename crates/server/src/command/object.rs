@@ -92,6 +92,15 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     usage(cx, args, |used| used.idle_ms.map(|ms| (ms + 500) / 1000), why)
 }
 
+/// The use of a key that the present transaction has added.
+fn first_use(cx: &Context<'_>) -> KeyUse {
+    let policy = cx.shared.config.text(Key::MaxMemoryPolicy);
+    KeyUse {
+        idle_ms: policy.ends_with("-lru").then_some(0),
+        frequency: policy.ends_with("-lfu").then_some(KeyUse::FIRST_FREQUENCY),
+    }
+}
+
 /// Replies with what is known of the use of a key.
 fn usage(
     cx: &mut Context<'_>,
@@ -100,7 +109,11 @@ fn usage(
     why: &'static str,
 ) -> Outcome {
     let stored = cx.state.place().encode(args.at(2));
-    match cx.shared.store.key_use(&stored)? {
+    let used = match cx.exists(args.at(2))? {
+        true => cx.shared.store.key_use(&stored)?.or_else(|| Some(first_use(cx))),
+        false => None,
+    };
+    match used {
         None => cx.reply.null(),
         Some(used) => match figure(used) {
             Some(figure) => cx.reply.integer(i64::try_from(figure).unwrap_or(i64::MAX)),

@@ -140,6 +140,13 @@ fn use_of_a_key_is_shown_by_policy() {
         ("OBJECT IDLETIME k", ":60"),
         ("GET k", "$3 one"),
         ("OBJECT IDLETIME k", ":0"),
+        ("MULTI", "+OK"),
+        ("SET new v", "+QUEUED"),
+        ("OBJECT IDLETIME new", "+QUEUED"),
+        ("DEL k", "+QUEUED"),
+        ("OBJECT IDLETIME k", "+QUEUED"),
+        ("EXEC", "*4 +OK :0 :1 $-1"),
+        ("SET k v", "+OK"),
     ]);
     assert!(client.ask("OBJECT FREQ k").starts_with("-ERR An LFU maxmemory policy is not selected, "));
     client.expect(&[
