@@ -329,6 +329,22 @@ mod tests {
         assert!(store.sweep_for(u64::MAX, usize::MAX, &mut pass) && store.is_empty());
     }
 
+    /// What a refused write waits for.
+    #[test]
+    fn bounded_pass_goes_on_where_it_ended() {
+        let (store, clock) = store();
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(2000)));
+        clock.advance(5000);
+        let (mut pass, mut left, mut calls) = (Pass::default(), 1000, 0);
+        while left > 0 {
+            store.sweep_for(u64::MAX, 1, &mut pass);
+            let gone = left - store.len().get();
+            assert!((1..REMOVALS as u64 + CHAIN).contains(&gone), "{gone} of {left}");
+            (left, calls) = (left - gone, calls + 1);
+        }
+        assert!(calls >= 1000 / (REMOVALS as u64 + CHAIN));
+    }
+
     #[test]
     fn sweep_keeps_record_with_damaged_expiry() {
         let (store, clock) = store();
