@@ -147,7 +147,7 @@ impl Keeping {
     ) -> Result<T, DirectoryError> {
         let outcome = request(link.deadline()).inspect_err(|failure| self.look_at(failure));
         match outcome {
-            Err(failure) if self.lock().is_over => Err(link.told(failure)),
+            Err(failure) if self.lock().is_over => Err(link.error(failure)),
             outcome => link.noted(outcome),
         }
     }
@@ -156,6 +156,7 @@ impl Keeping {
         let body = json!({ "TTL": self.time.as_secs().max(1).to_string() });
         // One that was granted unheard goes by itself.
         let granted = link.gateway.ask("/v3/lease/grant", &body, Repeat::Harmless, deadline)?;
+        link.note_change();
         let lease = number(&granted["ID"]);
         self.lock().lease = Some(lease);
         self.changed.notify_all();

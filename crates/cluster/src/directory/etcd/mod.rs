@@ -15,9 +15,10 @@ pub use gateway::User;
 use gateway::{Failure, Gateway, Lines, Repeat, decoded, encoded, number};
 use keeping::{Goal, Keeping};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,35 @@ struct Link {
     gateway: Arc<Gateway>,
     prefix: String,
     endpoints: String,
-    is_away: Arc<AtomicBool>,
+    told: Arc<Mutex<Told>>,
+}
+
+/// What was logged of etcd, so that each line comes once.
+#[derive(Default)]
+struct Told {
+    is_away: bool,
+    /// Why it has refused something since its last change.
+    refusals: BTreeSet<String>,
+}
+
+impl Told {
+    /// Whether an error is to be logged.
+    fn is_news(&mut self, error: &DirectoryError) -> bool {
+        match error {
+            DirectoryError::Refused { why, .. } => self.refusals.insert(why.clone()),
+            _ => !std::mem::replace(&mut self.is_away, true),
+        }
+    }
+
+    /// Whether an answer is to be logged.
+    fn has_answered(&mut self) -> bool {
+        std::mem::replace(&mut self.is_away, false)
+    }
+
+    /// Whether a change is to be logged.
+    fn has_changed(&mut self) -> bool {
+        !std::mem::take(&mut self.refusals).is_empty()
+    }
 }
 
 impl EtcdDirectory {
@@ -79,7 +108,7 @@ impl EtcdDirectory {
         let prefix = prefix(&options.cluster)?;
         let endpoints = options.endpoints.join(",");
         let gateway = Arc::new(Gateway::new(options)?);
-        let link = Link { gateway, prefix, endpoints, is_away: Arc::default() };
+        let link = Link { gateway, prefix, endpoints, told: Arc::default() };
         let started = Keeping::start(link.clone(), options.lease);
         let (keeping, thread) = started.map_err(|error| DirectoryError::Failed(error.to_string()))?;
         Ok(Self { link, keeping, thread: Some(thread) })
@@ -104,23 +133,35 @@ impl Link {
 
     /// An outcome as it is told. Notes whether etcd answers.
     fn noted<T>(&self, outcome: Result<T, Failure>) -> Result<T, DirectoryError> {
-        let outcome = outcome.map_err(|failure| self.told(failure));
+        let outcome = outcome.map_err(|failure| self.error(failure));
         self.note(outcome.as_ref().err());
         outcome
     }
 
-    fn told(&self, failure: Failure) -> DirectoryError {
+    fn error(&self, failure: Failure) -> DirectoryError {
         failure.told(&self.endpoints)
     }
 
-    /// Logs when etcd goes away, and when it comes back.
+    /// Logs when etcd goes away, and when it comes back; and when it begins to refuse something.
     fn note(&self, error: Option<&DirectoryError>) {
-        // ORDER: Relaxed: it says only which line was logged last.
-        match (error, self.is_away.swap(error.is_some(), Ordering::Relaxed)) {
-            (Some(error), false) => log::warn!("{error}; serving goes on, changes of the cluster wait"),
-            (None, true) => log::info!("etcd at {} answers again", self.endpoints),
+        match error {
+            Some(error) if self.told().is_news(error) => {
+                log::warn!("{error}; serving goes on, changes of the cluster wait");
+            }
+            None if self.told().has_answered() => log::info!("etcd at {} answers again", self.endpoints),
             _ => {}
         }
+    }
+
+    /// Logs when etcd takes a change that it has refused. One without room answers reads.
+    fn note_change(&self) {
+        if self.told().has_changed() {
+            log::info!("etcd at {} takes changes again", self.endpoints);
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn key(&self, key: &str) -> String {
@@ -158,6 +199,10 @@ impl Link {
         let body = json!({ "compare": conditions, "success": operations });
         let done = self.gateway.ask("/v3/kv/txn", &body, repeat, deadline)?;
         let revision = number(&done["header"]["revision"]).unsigned_abs();
+        // One without room takes removals.
+        if operations.iter().any(|operation| operation["request_put"].is_object()) {
+            self.note_change();
+        }
         Ok((done["succeeded"] == true).then_some(revision))
     }
 
@@ -248,7 +293,7 @@ impl Watching {
         while !self.is_over() {
             match changes.next() {
                 Err(failure) if failure.is_end_of_time() => return Ok(()),
-                Err(failure) => return Err(self.link.told(failure)),
+                Err(failure) => return Err(self.link.error(failure)),
                 Ok(Some(heard)) if heard["canceled"] != true => {
                     // Of several changes the first one may have been read with the last.
                     if number(&heard["header"]["revision"]).unsigned_abs() > revision {
@@ -353,5 +398,28 @@ impl Drop for EtcdDirectory {
         self.link.gateway.shut_down();
         // The thread has nothing to tell.
         let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads and renewals go on while there is no room for a change.
+    #[test]
+    fn refusal_is_told_once_until_a_change_is_taken() {
+        let refused = |why: &str| DirectoryError::Refused { endpoints: "e1:2379".into(), why: why.into() };
+        let full = refused("etcdserver: mvcc: database space exceeded");
+        let mut told = Told::default();
+        assert!(told.is_news(&full));
+        for _ in 0..3 {
+            assert!(!told.has_answered() && !told.is_news(&full));
+        }
+        assert!(told.is_news(&refused("etcdserver: permission denied")) && !told.is_news(&full));
+        let away = DirectoryError::Away { endpoints: "e1:2379".into(), why: "no answer".into() };
+        assert!(told.is_news(&away) && !told.is_news(&away));
+        assert!(told.has_answered() && !told.has_answered());
+        assert!(told.has_changed() && !told.has_changed());
+        assert!(told.is_news(&full));
     }
 }
