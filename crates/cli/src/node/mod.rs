@@ -85,6 +85,9 @@ pub(crate) struct Place {
 impl Place {
     /// The directory. It need not answer yet.
     pub(crate) fn directory(&self) -> Result<EtcdDirectory, Failure> {
+        if let Some(key) = &self.etcd_key {
+            check_private(key, "speak to etcd as this node does")?;
+        }
         let user = self.etcd_user.clone().zip(self.etcd_password_file.as_deref());
         let user = user.map(|(name, file)| serve::password_in(file).map(|password| User { name, password }));
         let options = Options {
@@ -221,11 +224,17 @@ fn secret(path: &Path) -> Result<Secret, Failure> {
         let short = format!("the key in {} has fewer than 32 letters", path.display());
         return Err(Failure::new(short).hint("to make one: openssl rand -hex 32 > FILE; chmod 600 FILE"));
     }
+    check_private(path, "join the cluster with it")?;
+    Ok(Secret::new(&text))
+}
+
+/// Refuses a key file that others than its owner can read, and what they could do then.
+fn check_private(path: &Path, what: &str) -> Result<(), Failure> {
     if std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0) {
-        let open = format!("others can read the key file {}, and join the cluster with it", path.display());
+        let open = format!("others can read the key file {}, and {what}", path.display());
         return Err(Failure::new(open).hint(format!("chmod 600 {}", path.display())));
     }
-    Ok(Secret::new(&text))
+    Ok(())
 }
 
 /// The directory, and what it says, once it answers.

@@ -930,14 +930,17 @@ fn options_of_etcd_that_make_no_sense_are_refused() {
     };
     let (empty, key, id) = (file("empty", "\n"), place.path("key"), place.path("id"));
     write_key(&key);
+    let open = file("open", "a key that others can read\n");
+    fs::set_permissions(&open, Permissions::from_mode(0o640)).unwrap();
     let (port, key, id) = (free_port().to_string(), key.to_str().unwrap(), id.to_str().unwrap());
     let node = ["node", "--role", "serve", "--port", &port, "--key-file", key, "--node-id-file", id];
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["--etcd", "shop:sesame@127.0.0.1:1"], 2, "an address of etcd has no user and no password"),
         (&["--etcd", "https://127.0.0.1:1"], 2, "https needs --etcd-ca"),
         (&["--etcd-ca", "/nonexistent"], 2, "cannot read /nonexistent"),
         (&["--etcd-ca", &empty], 2, "has no certificate"),
         (&["--etcd-cert", &empty], 2, "--etcd-key"),
+        (&["--etcd-cert", &empty, "--etcd-key", &open], 1, &format!("others can read the key file {open}")),
         (&["--etcd-user", "shop"], 2, "--etcd-password-file"),
         (&["--etcd-user", "shop", "--etcd-password-file", &empty], 1, "its first line is empty"),
     ];
