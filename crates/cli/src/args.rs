@@ -288,7 +288,7 @@ pub(crate) struct DumpOptions {
     /// The format to write; CSV is not among them, as it cannot hold every byte
     #[arg(long, default_value = "jsonl")]
     pub(crate) format: DumpFormat,
-    /// The file to write, which must not exist; default: standard output
+    /// The file to write, which must not exist; default and `-`: standard output
     #[arg(long, short, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
     /// Only this database, from 0 to 15; default: all

@@ -8,6 +8,7 @@ use std::{
     collections::BTreeSet,
     io::{self, BufWriter, Write},
     net::ToSocketAddrs,
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
@@ -45,7 +46,7 @@ pub(super) fn run(options: &BackupOptions) -> Outcome {
     let directory = options.place.directory()?;
     let state = directory.read().map_err(Failure::new)?;
     require_cluster(&options.place, &state)?;
-    let (keys, damaged, left_out) = to_new_file(&SystemFiles, &options.file, |out| {
+    let copy = |out: &mut dyn Write| {
         let mut out = BufWriter::with_capacity(1 << 20, out);
         let mut copy = Copy::new(options.format, password.as_deref(), &mut out);
         copy.all(&directory, state)?;
@@ -53,15 +54,27 @@ pub(super) fn run(options: &BackupOptions) -> Outcome {
         let done = (copy.keys, copy.damaged, copy.left_out);
         out.flush()?;
         Ok(done)
-    })?;
+    };
+    let is_stdout = options.file == Path::new("-");
+    let (keys, damaged, left_out) = match is_stdout {
+        true => copy(&mut io::stdout().lock()).map_err(|failure: Failure| {
+            failure.or_if_unread("the reader of the copy closed the pipe".into())
+        })?,
+        false => to_new_file(&SystemFiles, &options.file, copy)?,
+    };
     let copied = counted(keys, "key", "keys");
-    say(&format!("copied {copied} of all {SLOTS} slots to {}", options.file.display()));
+    let to = if is_stdout { "standard output".into() } else { options.file.display().to_string() };
+    say(&format!("copied {copied} of all {SLOTS} slots to {to}"));
     let Some((key, why)) = damaged.first() else { return check_left_out(left_out) };
-    Err(Failure::new(format!(
+    let failure = Failure::new(format!(
         "{} cannot be read, and the copy lacks them; the first is {}: {why}",
         counted(damaged.len() as u64, "key", "keys"),
         escaped(key)
-    )))
+    ));
+    Err(match check_left_out(left_out) {
+        Ok(_) => failure,
+        Err(also) => failure.hint(also.one_line()),
+    })
 }
 
 /// Fails if records of the pool are damaged, whose keys nobody knows.
@@ -99,7 +112,8 @@ struct Copy<'o> {
     keys: u64,
     /// Keys that the cluster has and cannot read, and why.
     damaged: BTreeSet<(Vec<u8>, String)>,
-    /// Damaged records that the scan of one node has met, at most: each scan meets all of the pool.
+    /// Damaged records that the scan of one node has met, if it has met one: each scan meets all of
+    /// the pool. The least number, since scans of other clients count at the same time.
     left_out: u64,
     line: Vec<u8>,
 }
@@ -169,7 +183,11 @@ impl<'o> Copy<'o> {
             }
             cursor = next;
         }
-        self.left_out = self.left_out.max(node.skipped()?.saturating_sub(skipped));
+        self.left_out = match (self.left_out, node.skipped()?.saturating_sub(skipped)) {
+            (known, 0) => known,
+            (0, met) => met,
+            (known, met) => known.min(met),
+        };
         let after = node.served()?;
         // Asked last: a slot that had left and come back is one of `after`.
         if node.arrivals()? != arrivals {
@@ -239,8 +257,10 @@ impl Node {
         // A node that stands still is left.
         connection.set_timeout(true).map_err(said)?;
         let mut node = Node { connection };
-        if let Some(password) = password {
-            node.text(&[b"AUTH", password.as_bytes()]).map_err(|why| refused(member, &why))?;
+        if let Some(password) = password
+            && let Answer::Error(why) = node.ask(&[b"AUTH", password.as_bytes()]).map_err(said)?
+        {
+            return Err(refused(member, &escaped(why)));
         }
         match node.text(&[b"PING"]) {
             Err(why) if why.starts_with("NOAUTH") => Err(refused(member, &why)),
@@ -248,11 +268,16 @@ impl Node {
         }
     }
 
+    /// The reply to a command.
+    fn ask(&mut self, words: &[&[u8]]) -> io::Result<Answer<'_>> {
+        self.connection.queue(words);
+        self.connection.send()?;
+        self.connection.answer()
+    }
+
     /// The text that answers a command.
     fn text(&mut self, words: &[&[u8]]) -> Result<String, String> {
-        self.connection.queue(words);
-        self.connection.send().map_err(said)?;
-        match self.connection.answer().map_err(said)? {
+        match self.ask(words).map_err(said)? {
             Answer::Error(text) => Err(escaped(text)),
             answer => Ok(String::from_utf8_lossy(answer.last_bytes()).into_owned()),
         }
@@ -286,9 +311,7 @@ impl Node {
 
     /// A step of a scan: where to go on, and keys.
     fn scan(&mut self, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>), String> {
-        self.connection.queue(&[b"SCAN", cursor, b"COUNT", KEYS]);
-        self.connection.send().map_err(said)?;
-        let answer = self.connection.answer().map_err(said)?;
+        let answer = self.ask(&[b"SCAN", cursor, b"COUNT", KEYS]).map_err(said)?;
         match &answer {
             Answer::Array(parts) => match parts.as_slice() {
                 [Answer::Bytes(next), Answer::Array(keys)] => {
@@ -365,7 +388,8 @@ mod tests {
     };
     use terrace_cluster::directory::memory::Service;
 
-    /// A node that answers commands by this function of its connection's number.
+    /// A node that answers commands by this function of its connection's number. An empty answer
+    /// closes the connection.
     #[allow(clippy::disallowed_methods, reason = "a server of the test's own")]
     fn node(answer: impl Fn(usize, &str) -> String + Send + 'static) -> Member {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -373,11 +397,14 @@ mod tests {
         thread::spawn(move || {
             for (nth, stream) in listener.incoming().enumerate() {
                 let (mut stream, mut input, mut more) = (stream.unwrap(), Vec::new(), [0; 4096]);
-                while let Ok(len @ 1..) = stream.read(&mut more) {
+                'connection: while let Ok(len @ 1..) = stream.read(&mut more) {
                     input.extend_from_slice(&more[..len]);
                     while let Some((Answer::Array(words), len)) = crate::remote::parse(&input).unwrap() {
                         let words = words.iter().map(|word| String::from_utf8_lossy(word.last_bytes()));
                         let reply = answer(nth, &words.collect::<Vec<_>>().join(" "));
+                        if reply.is_empty() {
+                            break 'connection;
+                        }
                         stream.write_all(reply.as_bytes()).unwrap();
                         input.drain(..len);
                     }
@@ -469,5 +496,44 @@ mod tests {
         let mut copy = Copy::new(DumpFormat::Jsonl, None, &mut out);
         let failure = copy.all(&directory, directory.read().unwrap()).err().unwrap().one_line();
         assert!(failure.contains("refuses: NOAUTH") && failure.contains("--password-file"), "{failure}");
+    }
+
+    #[test]
+    fn node_that_does_not_answer_is_asked_again() {
+        let node = node(|pass, command| match command {
+            "AUTH password" if pass == 0 => String::new(),
+            _ => reply(command, "0-16383", &["one"], 7),
+        });
+        let directory = Service::default().connect();
+        let _kept = directory.register("a", &node);
+        let mut out = Vec::new();
+        let mut copy = Copy::new(DumpFormat::Jsonl, Some("password"), &mut out);
+        let done = copy.all(&directory, directory.read().unwrap());
+        done.unwrap_or_else(|failure| panic!("{}", failure.one_line()));
+        assert_eq!(String::from_utf8(out).unwrap().trim(), line("one"));
+    }
+
+    /// Both nodes meet the same two, and another client scans the first node at the same time.
+    #[test]
+    fn damaged_records_that_each_node_meets_count_once() {
+        let damaged = |slots: &'static str, met: usize| {
+            let asked = AtomicUsize::new(0);
+            node(move |_, command| match command {
+                "INFO stats" => {
+                    let before = asked.fetch_add(met, Relaxed);
+                    bulk(&format!("damaged_records_skipped:{before}\r\n"))
+                }
+                _ => reply(command, slots, &[], 7),
+            })
+        };
+        let nodes = [damaged("0-5000", 3), damaged("5001-10000", 2), damaged("10001-16383", 0)];
+        let directory = Service::default().connect();
+        let kept = nodes.iter().zip(["a", "b", "c"]).map(|(node, id)| directory.register(id, node));
+        let _kept: Vec<_> = kept.collect();
+        let mut out = Vec::new();
+        let mut copy = Copy::new(DumpFormat::Jsonl, None, &mut out);
+        copy.all(&directory, directory.read().unwrap())
+            .unwrap_or_else(|failure| panic!("{}", failure.one_line()));
+        assert_eq!(copy.left_out, 2);
     }
 }

@@ -128,7 +128,7 @@ one instant; different keys are of different instants. Slots that move meanwhile
 Only exit code 0 means that the copy is complete: the last line on standard error gives the number of keys. The file gets
 its name when it has the keys of all slots.")]
 pub(crate) struct BackupOptions {
-    /// The file to write, which must not exist
+    /// The file to write, which must not exist; `-` is standard output
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The format to write

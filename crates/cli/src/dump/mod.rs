@@ -32,7 +32,8 @@ pub(crate) fn run(options: &DumpOptions) -> Outcome {
         None => target.databases()?,
     };
     let what = (options.format, &databases[..]);
-    let records = match &options.output {
+    let output = options.output.as_deref().filter(|path| *path != Path::new("-"));
+    let records = match output {
         None => write_all(&mut target, what, io::stdout().lock())?,
         Some(path) => to_file(&mut target, what, &SystemFiles, path)?,
     };

@@ -44,8 +44,8 @@ impl Serving {
         Self { node, swept, expired, keys, skipped }
     }
 
-    /// A page of keys of this node's slots, and where to go on; 0 at the end.
-    fn page(&self, cursor: u64, at_least: u32, values: bool) -> Result<(Vec<Item>, u64), ReadError> {
+    /// A page of keys of this node's slots.
+    fn page(&self, cursor: u64, at_least: u32, values: bool) -> Result<Page, ReadError> {
         let session = self.node.any_session()?;
         let unavailable = |error: WriteError| ReadError::Unavailable(error.to_string());
         // The memory node scans once it has merged everything, and a clear takes it a while.
@@ -53,16 +53,13 @@ impl Serving {
         session.settle(session.logs.ticket()).map_err(unavailable)?;
         if let Some(keys) = keys {
             self.node.confirm_lease()?;
-            return Ok((keys.iter().map(|copied| item(copied, values)).collect(), 0));
+            let items = keys.iter().map(|copied| item(copied, values)).collect();
+            return Ok(Page { items, next: 0, skipped: 0 });
         }
         let durable = session.logs.durable();
         let answer = session.ask(|id| ToMemory::Scan { id, cursor, at_least, values, durable });
         match answer.map_err(ReadError::Unavailable)? {
-            ToServing::Scanned { page, .. } => {
-                let Page { items, next, skipped } = page.map_err(ReadError::Unavailable)?;
-                self.skipped.fetch_add(skipped, Relaxed);
-                Ok((items, next))
-            }
+            ToServing::Scanned { page, .. } => page.map_err(ReadError::Unavailable),
             _ => Err(ReadError::Unavailable("the memory node gave the answer to another question".into())),
         }
     }
@@ -86,7 +83,7 @@ impl Serving {
     /// Removes what has expired of a page of keys.
     fn sweep(&self) -> Result<Rest, ReadError> {
         let mut cursor = lock(&self.swept);
-        let (items, next) = self.page(*cursor, SWEPT, false)?;
+        let Page { items, next, .. } = self.page(*cursor, SWEPT, false)?;
         *cursor = next;
         let now = self.node.settings.clock.now_ms();
         let expired = items.iter().filter(|item| item.expires_at.is_some_and(|at| at <= now));
@@ -256,7 +253,8 @@ impl Engine for Serving {
         }
         let from = cursor.number().ok_or(ReadError::InvalidCursor)?;
         let at_least = u32::try_from(at_least).unwrap_or(u32::MAX);
-        let (items, next) = self.page(from, at_least, true)?;
+        let Page { items, next, skipped } = self.page(from, at_least, true)?;
+        self.skipped.fetch_add(skipped, Relaxed);
         self.each_live(items, each)?;
         match next {
             0 => Ok(Cursor::END),
@@ -271,7 +269,7 @@ impl Engine for Serving {
         // From there to the end, then from the begin on.
         for _ in 0..2 {
             loop {
-                let (items, next) = self.page(cursor, 16, false)?;
+                let Page { items, next, .. } = self.page(cursor, 16, false)?;
                 let mut keys = Vec::new();
                 self.each_live(items, &mut |key, _| keys.push(key.to_vec()))?;
                 if !keys.is_empty() {
