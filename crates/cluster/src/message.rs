@@ -7,7 +7,7 @@ use crate::slot::SlotRange;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages, of the entries, and of what is read one-sided.
-pub const WIRE: u32 = 3;
+pub const WIRE: u32 = 4;
 
 /// From a serving node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,12 +146,12 @@ pub enum ToServing {
     },
     /// The pool has room again.
     Roomy,
-    /// The answer to [`ToMemory::Get`]. An error is a sentence for the client.
+    /// The answer to [`ToMemory::Get`].
     Got {
         /// The request's.
         id: u64,
         /// The entry.
-        found: Result<Option<Item>, String>,
+        found: Result<Option<Item>, Untold>,
     },
     /// The answer to [`ToMemory::Scan`].
     Scanned {
@@ -198,6 +198,32 @@ pub struct Item {
     pub value: Vec<u8>,
     /// Unix milliseconds at which it expires, if it does.
     pub expires_at: Option<u64>,
+}
+
+/// Why the memory node does not tell the entry of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Untold {
+    /// The pool is damaged there.
+    Damaged {
+        /// Bytes from its start.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A sentence for the client.
+    Other(String),
+}
+
+impl From<&str> for Untold {
+    fn from(why: &str) -> Self {
+        Self::Other(why.into())
+    }
+}
+
+impl From<String> for Untold {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
 }
 
 /// A part of the keys of a node.

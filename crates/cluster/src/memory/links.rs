@@ -121,7 +121,7 @@ fn send(sender: &Sender, messages: &mpsc::Receiver<Out>, requests: &AtomicUsize)
 fn refuse(sender: &Sender, message: &ToServing, error: &LinkError) {
     let why = error.to_string();
     let answer = match message {
-        ToServing::Got { id, .. } => ToServing::Got { id: *id, found: Err(why) },
+        ToServing::Got { id, .. } => ToServing::Got { id: *id, found: Err(why.into()) },
         ToServing::Scanned { id, .. } => ToServing::Scanned { id: *id, page: Err(why) },
         _ => return,
     };

@@ -4,12 +4,12 @@ use super::area::Area;
 use super::data::Data;
 use super::ledger;
 use super::logs::Logs;
-use crate::message::{Item, Page, ToMemory, ToServing};
+use crate::message::{Item, Page, ToMemory, ToServing, Untold};
 use crate::slot::SLOTS;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use terrace_engine::{Cursor, Entry};
+use terrace_engine::{Cursor, Entry, Place, ReadError};
 use terrace_protocol::slot;
 
 /// Bytes of a page: it ends after the item that reaches them.
@@ -122,6 +122,15 @@ impl Requests {
     }
 }
 
+fn untold(error: ReadError) -> Untold {
+    match error {
+        ReadError::Corrupt { place: Place::Pool(offset), what } => {
+            Untold::Damaged { offset, what: what.into() }
+        }
+        error => Untold::Other(error.to_string()),
+    }
+}
+
 /// Reads for a session.
 struct Reader<'n> {
     data: &'n Data,
@@ -148,11 +157,11 @@ impl Reader<'_> {
         ledger::owner(self.area, slot) == self.session
     }
 
-    fn get(&self, key: &[u8]) -> Result<Option<Item>, String> {
+    fn get(&self, key: &[u8]) -> Result<Option<Item>, Untold> {
         if !self.owns(slot(key)) {
-            return Err(format!("slot {} is not the node's", slot(key)));
+            return Err(format!("slot {} is not the node's", slot(key)).into());
         }
-        let found = self.data.engine.get(key).map_err(|error| error.to_string())?;
+        let found = self.data.engine.get(key).map_err(untold)?;
         let item = |value: terrace_engine::Value<'_>| Item {
             key: key.to_vec(),
             value: value.to_vec(),

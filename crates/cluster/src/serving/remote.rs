@@ -4,9 +4,10 @@ use super::cache::Shortcut;
 use super::pending::Copied;
 use super::read::Key;
 use super::session::Session;
+use crate::message::Untold;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::direct::remote::{Get, Reading, read};
-use terrace_engine::{ReadError, Value};
+use terrace_engine::{Place, ReadError, Value};
 use terrace_index::hash::remote::Answer;
 
 /// Bytes of the longest record that is read at a guess.
@@ -122,8 +123,26 @@ fn copied(key: Key<'_>, value: &Value<'_>) -> Copied {
     Copied::new(key.bytes, value, value.expires_at())
 }
 
+/// As the memory node's engine says it.
+fn read_error(untold: Untold) -> ReadError {
+    /// What is wrong with a record.
+    const KNOWN: [&str; 3] = [
+        "a record does not match its checksum",
+        "a value does not match its checksum",
+        "the index points to no valid record",
+    ];
+    match untold {
+        Untold::Damaged { offset, what } => {
+            let known = KNOWN.into_iter().find(|known| *known == what);
+            let what = known.unwrap_or("a record that may be the key's is unsound");
+            ReadError::Corrupt { place: Place::Pool(offset), what }
+        }
+        Untold::Other(why) => ReadError::Unavailable(why),
+    }
+}
+
 fn ask(session: &Session, key: &[u8]) -> Result<Found, ReadError> {
-    let item = session.ask_for(key).map_err(ReadError::Unavailable)?;
+    let item = session.ask_for(key).map_err(read_error)?;
     let entry = item.map(|item| Copied::new(key, &item.value, item.expires_at));
     Ok(Found { entry, shortcut: None })
 }

@@ -5,7 +5,7 @@ use super::cache::Cache;
 use super::logs::{Logs, Sent, Settled, unknown};
 use super::pending::Pending;
 use crate::link::Sender;
-use crate::message::{Access, Item, ToMemory, ToServing};
+use crate::message::{Access, Item, ToMemory, ToServing, Untold};
 use arc_swap::ArcSwapOption;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -245,7 +245,7 @@ impl Session {
     }
 
     /// Asks the memory node for the entry of a key.
-    pub(super) fn ask_for(&self, key: &[u8]) -> Result<Option<Item>, String> {
+    pub(super) fn ask_for(&self, key: &[u8]) -> Result<Option<Item>, Untold> {
         self.counts.asked.fetch_add(1, Relaxed);
         match self.ask(|id| ToMemory::Get { id, key: key.to_vec() })? {
             ToServing::Got { found, .. } => found,

@@ -297,7 +297,7 @@ impl Client {
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Item>, String> {
         self.sender.send(&ToMemory::Get { id: 7, key: key.to_vec() }).unwrap();
         match self.wait(|message| matches!(message, ToServing::Got { .. })) {
-            ToServing::Got { id: 7, found } => found,
+            ToServing::Got { id: 7, found } => found.map_err(|untold| format!("{untold:?}")),
             other => panic!("{other:?}"),
         }
     }

@@ -3,9 +3,11 @@
 use super::Cluster;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use terrace::{ManualClock, PutOptions, Store, WriteError};
-use terrace_engine::{Durably, Write, WriteKind};
+use terrace::{Change, ManualClock, PutOptions, ReadError, Store, WriteError};
+use terrace_engine::{Chore, Durably, Write, WriteKind};
 use terrace_testkit::conformance::{Site, store};
 
 type Engine = Arc<dyn terrace_engine::Engine>;
@@ -248,4 +250,41 @@ fn puts_after_all_nodes_were_cleared_are_not_refused() {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// Only scans of clients count it, and a read says what a single server's does.
+#[test]
+fn damaged_record_is_told_as_by_a_single_server() {
+    let cluster = Cluster::new(Arc::new(ManualClock::at(Site::STARTED))).with(1, 1).start(1);
+    let store = cluster.store(0);
+    let value = b"a value that is damaged";
+    store.put(b"key", value).unwrap();
+    cluster.wait_for_merges(0);
+    let pool = &cluster.options.pool;
+    let bytes = std::fs::read(pool).unwrap();
+    let mut places = bytes.windows(value.len()).enumerate().filter(|(_, part)| part == value);
+    let (at, _) = places.next().expect("the value");
+    assert!(places.next().is_none());
+    let file = std::fs::File::options().write(true).open(pool).unwrap();
+    file.write_all_at(b"A", at as u64).unwrap();
+    let single = Store::options().path(copy_of(pool)).read_only(true).open().unwrap();
+    let expected = single.get(b"key").err().expect("damage");
+    assert!(matches!(expected, ReadError::Corrupt { .. }));
+    assert_eq!(store.get(b"key").err(), Some(expected.clone()));
+    assert_eq!(store.modify(b"key", |_| (Change::Keep, ())).err(), Some(expected.into()));
+    let engine = cluster.nodes[0].engine();
+    (0..10).for_each(|_| _ = engine.step(Chore::Sweep, &|| false));
+    assert_eq!(engine.stats().damaged_records_skipped, 0);
+    assert_eq!(store.iter().count(), 0);
+    assert_eq!(engine.stats().damaged_records_skipped, 1);
+    // A put replaces it.
+    store.put(b"key", b"value").unwrap();
+    assert!(store.get(b"key").unwrap().unwrap() == b"value");
+}
+
+/// A copy of a pool, beside it.
+fn copy_of(pool: &Path) -> PathBuf {
+    let copy = pool.with_extension("copy");
+    std::fs::copy(pool, &copy).unwrap();
+    copy
 }

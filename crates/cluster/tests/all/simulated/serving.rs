@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use terrace_cluster::entry::{Change, Entry};
 use terrace_cluster::log::{Grant, ShardLog};
-use terrace_cluster::message::{ToMemory, ToServing};
+use terrace_cluster::message::{ToMemory, ToServing, Untold};
 use terrace_cluster::owner::{Effect, Owner, Slot};
 use terrace_cluster::slot::SlotRange;
 use terrace_fabric::sim::{Event, Host, Node, NodeId, SimConnection};
@@ -311,7 +311,7 @@ impl Serving {
     }
 
     /// The memory node has answered.
-    fn got(&mut self, id: u64, item: Result<Option<Vec<u8>>, String>) {
+    fn got(&mut self, id: u64, item: Result<Option<Vec<u8>>, Untold>) {
         let Some(session) = &mut self.session else { return };
         let Some(place) = session.asking.iter().position(|asking| asking.requests.contains(&id)) else {
             return;
