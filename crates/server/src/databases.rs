@@ -16,15 +16,20 @@
 //! server starts. Processes that share a pool could not agree on the instant, so it is refused
 //! there.
 //!
-//! A cluster has one database and no record: its keys are stored as they are.
+//! A cluster has one database and no record: its keys are stored as those of place 0. Their slots
+//! are those of the keys that clients name, see [`slot_of`].
 
 mod count;
 mod gate;
 mod place;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    borrow::Cow,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use terrace::{Change, Entry, ReadError, Store, WriteError};
+use terrace_protocol::slot;
 
 pub use self::place::{Bounds, Place};
 pub(crate) use self::{
@@ -182,6 +187,12 @@ pub fn used(store: &Store) -> Result<Vec<u8>, String> {
     let record = Record::of(store)?;
     let is_used = |database: &u8| record.map.place(*database).bit().is_none_or(|bit| record.used & bit != 0);
     Ok((0..DATABASES).filter(is_used).collect())
+}
+
+/// The slot of a key in a cluster, by its stored form.
+pub fn slot_of(stored: &[u8]) -> u16 {
+    // The key of another place is none of a cluster's.
+    slot(&Place::FIRST.decode(stored).unwrap_or(Cow::Borrowed(stored)))
 }
 
 /// Records that a place is used, for a program that writes keys there itself.

@@ -828,6 +828,39 @@ fn backup_of_a_cluster_under_writes_has_every_key() {
     up.end();
 }
 
+/// Also of keys that begin as those of other databases are stored.
+#[test]
+fn dump_of_a_cluster_s_pool_has_what_its_backup_has() {
+    let up = Up::start(Place::new());
+    let keys = (0..20).map(|byte| [b"\xfe\xa7<\xd1^\x92\x0b", &[byte][..], b"key"].concat());
+    for key in keys.chain([b"plain".to_vec()]) {
+        let set =
+            [format!("*3\r\n$3\r\nSET\r\n${}\r\n", key.len()).as_bytes(), &key, b"\r\n$1\r\nv\r\n"].concat();
+        let is_taken = |port: u16| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.write_all(&set).unwrap();
+            let mut reply = [0; 5];
+            stream.read_exact(&mut reply).unwrap();
+            reply == *b"+OK\r\n"
+        };
+        up.in_time("the reply", || (0..3).any(|nth| is_taken(up.port + nth)).then_some(()));
+    }
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(Into::into).collect();
+        lines.sort();
+        lines
+    };
+    let copied = up.cluster(&["backup", "-"]).ok();
+    assert!(copied.err.contains("copied 21 keys of all 16384 slots to standard output"), "{}", copied.err);
+    let copied = sorted(copied.text());
+    assert_eq!(copied.len(), 21);
+    let place = up.end();
+    let pool = place.path("cluster/pool");
+    let dumped = run(["dump", "--pool", pool.to_str().unwrap(), "--output", "-"], b"").ok();
+    assert_eq!(sorted(dumped.text()), copied);
+    assert!(!Path::new("-").exists());
+}
+
 /// The copy has all other keys.
 #[test]
 fn backup_of_a_damaged_pool_says_so() {

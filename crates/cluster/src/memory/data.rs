@@ -19,7 +19,7 @@ use terrace_fabric::Memory;
 use terrace_index::{Bytes, CURSOR_LIMIT, CacheBounds, KeyKind, PointIndex, hash::Clht};
 use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions, Start};
-use terrace_protocol::slot;
+use terrace_server::databases::slot_of;
 
 /// Keys that a step of a scan looks at.
 const STEP: usize = 256;
@@ -315,13 +315,13 @@ impl Data {
 
     fn add(&self, key: &[u8]) {
         // ORDER: Relaxed: a slot has one writer, and readers need no other memory with the number.
-        self.keys[usize::from(slot(key))].fetch_add(1, Relaxed);
+        self.keys[usize::from(slot_of(key))].fetch_add(1, Relaxed);
     }
 
     fn subtract(&self, key: &[u8]) {
         let less = |keys: u64| Some(keys.saturating_sub(1));
         // ORDER: as in `add`.
-        let _ = self.keys[usize::from(slot(key))].fetch_update(Relaxed, Relaxed, less);
+        let _ = self.keys[usize::from(slot_of(key))].fetch_update(Relaxed, Relaxed, less);
     }
 
     /// Makes the changes of an entry of a shard's log, if the slots are this session's. May be
@@ -356,12 +356,15 @@ impl Data {
     }
 
     fn refuse(&self, key: &[u8], session: Incarnation, why: &str) {
-        log::error!("session {session} has written a change of slot {} that is not made: {why}", slot(key));
+        log::error!(
+            "session {session} has written a change of slot {} that is not made: {why}",
+            slot_of(key)
+        );
         self.refused.fetch_add(1, Relaxed);
     }
 
     fn is_sound(&self, key: &[u8], session: Incarnation, area: &Area) -> bool {
-        let (slot, is_long) = (slot(key), key.len() > terrace_engine::KEY_MAX);
+        let (slot, is_long) = (slot_of(key), key.len() > terrace_engine::KEY_MAX);
         let is_sound = !is_long && ledger::owner(area, slot) == session;
         if !is_sound {
             self.refuse(key, session, if is_long { "its key is too long" } else { "another node owns it" });
@@ -456,7 +459,7 @@ impl Data {
         let ((round, mut at), mut keys) = (from, Vec::new());
         for _ in 0..CLEAR_STEPS {
             let mut each = |key: &[u8], _: terrace_engine::Entry<'_>| {
-                let slot = usize::from(slot(key));
+                let slot = usize::from(slot_of(key));
                 if waiting.values().any(|clear| from < clear.until && clear.slots[slot]) {
                     keys.push(key.to_vec());
                 }
@@ -543,7 +546,7 @@ mod tests {
                 }
             }
         }
-        let left = |key: &&Vec<u8>| slot(key) >= 8000;
+        let left = |key: &&Vec<u8>| slot_of(key) >= 8000;
         assert_eq!(data.engine.len().get(), keys.iter().filter(left).count() as u64);
         assert!((0..SLOTS).all(|slot| slot >= 8000 || data.keys(slot) == 0));
         assert!(steps * STEP * CLEAR_STEPS <= 2 * keys.len() + 4 * STEP * CLEAR_STEPS, "{steps} steps");
@@ -588,9 +591,9 @@ mod tests {
         word.expect("a word of the value").store(!of_value, Relaxed);
         assert!(data.engine.token(b"key").is_err());
         data.apply_one(&put).unwrap();
-        assert_eq!(data.keys(slot(b"key")), 1);
+        assert_eq!(data.keys(slot_of(b"key")), 1);
         data.apply_one(&Change::Remove { key: b"key" }).unwrap();
-        assert_eq!(data.keys(slot(b"key")), 0);
+        assert_eq!(data.keys(slot_of(b"key")), 0);
     }
 
     #[test]

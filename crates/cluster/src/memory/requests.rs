@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use terrace_engine::{Cursor, Entry, Place, ReadError};
-use terrace_protocol::slot;
+use terrace_server::databases::slot_of;
 
 /// Bytes of a page: it ends after the item that reaches them.
 const PAGE: usize = 1 << 20;
@@ -158,8 +158,8 @@ impl Reader<'_> {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Item>, Untold> {
-        if !self.owns(slot(key)) {
-            return Err(format!("slot {} is not the node's", slot(key)).into());
+        if !self.owns(slot_of(key)) {
+            return Err(format!("slot {} is not the node's", slot_of(key)).into());
         }
         let found = self.data.engine.get(key).map_err(untold)?;
         let item = |value: terrace_engine::Value<'_>| Item {
@@ -178,7 +178,7 @@ impl Reader<'_> {
             let kept = items.len();
             let mut each = |key: &[u8], entry: Entry<'_>| {
                 looked_at += 1;
-                if !self.owns(slot(key)) {
+                if !self.owns(slot_of(key)) {
                     return;
                 }
                 let value = if values { entry.value } else { &[] };

@@ -6,7 +6,7 @@ use super::pending::Copied;
 use super::remote::{self, Found};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::{Clock, Entry, ManualClock, ReadError, Token, Value, Version};
-use terrace_protocol::slot;
+use terrace_server::databases::slot_of;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A key, with what is computed from it once.
@@ -19,7 +19,7 @@ pub(super) struct Key<'k> {
 
 impl<'k> Key<'k> {
     pub(super) fn new(bytes: &'k [u8]) -> Self {
-        Self { bytes, hash: xxh3_64(bytes), slot: slot(bytes) }
+        Self { bytes, hash: xxh3_64(bytes), slot: slot_of(bytes) }
     }
 }
 

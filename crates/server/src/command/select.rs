@@ -79,7 +79,7 @@ pub(super) fn place(cx: &Context<'_>, index: &[u8]) -> Result<Place, Failure> {
     let database = i32::try_from(parse::integer(index)?).map_err(|_| OUT_OF_INT)?;
     match (cx.state.map, known(database)) {
         (Some(map), Some(database)) => Ok(map.place(database)),
-        (None, Some(0)) => Ok(Place::RAW),
+        (None, Some(0)) => Ok(Place::FIRST),
         _ => Err(Failure::NO_SUCH_DATABASE),
     }
 }

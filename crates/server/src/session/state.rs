@@ -160,9 +160,9 @@ impl State {
         self.makes_room = false;
     }
 
-    /// The place of the selected database.
+    /// The place of the selected database; the first one in a cluster.
     pub(crate) fn place(&self) -> Place {
-        self.map.map_or(Place::RAW, |map| map.place(self.database))
+        self.map.map_or(Place::FIRST, |map| map.place(self.database))
     }
 
     /// Replies with an error, and counts it.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::common::{Client, Cluster, Refusing, START_MS, Spot, fresh};
+use crate::common::{Client, Cluster, Refusing, START_MS, Spot, command, fresh};
 use terrace::{Clock, ManualClock, ReadError};
-use terrace_protocol::Queue;
+use terrace_protocol::{Queue, slot};
 use terrace_server::{
     command::{Command, table},
     config::Config,
+    databases::slot_of,
     routing::HELD_MOST_MS,
     session::Flow,
     shared::Shared,
@@ -569,4 +570,47 @@ fn server_without_cluster_has_only_the_slot_of_a_key() {
         client.expect(&[(line, DISABLED)]);
     }
     client.expect(&[("CLUSTER MEET 1 2", "-ERR unknown subcommand 'MEET'. Try CLUSTER HELP.")]);
+}
+
+/// The store has them as a single server's store does, in the slots of the keys that clients name.
+#[test]
+fn keys_with_the_mark_are_stored_as_a_single_server_does() {
+    const MARK: &[u8] = b"\xfe\xa7<\xd1^\x92\x0b";
+    let (_, mut client) = cluster();
+    let mut keys = (0..=255).map(|byte| [MARK, &[byte], b"k"].concat()).chain([[MARK, b"\xff"].concat()]);
+    let key = keys.find(|key| slot(key) < 8192).unwrap();
+    let escaped = [MARK, b"\0", &key[MARK.len()..]].concat();
+    assert_ne!(slot(&escaped), slot(&key));
+    let number = slot(&key).to_string();
+    let listed = format!("${} {}", key.len(), String::from_utf8_lossy(&key));
+    let calls: &[(&[&[u8]], &str)] = &[
+        (&[b"SET", &key, b"1"], "+OK"),
+        (&[b"WATCH", &key], "+OK"),
+        (&[b"MULTI"], "+OK"),
+        (&[b"INCR", &key], "+QUEUED"),
+        (&[b"EXEC"], "*1 :2"),
+        (&[b"EVAL", b"return redis.call('INCR', KEYS[1])", b"1", &key], ":3"),
+        (&[b"COPY", &key, &key, b"DB", b"0"], "-ERR source and destination objects are the same"),
+        (&[b"PEXPIRE", &key, b"1000"], ":1"),
+        (&[b"GET", &key], "$1 3"),
+        (&[b"MGET", &key, &key], "*2 $1 3 $1 3"),
+        (&[b"DBSIZE"], ":1"),
+        (&[b"RANDOMKEY"], &listed),
+        (&[b"KEYS", b"*"], &format!("*1 {listed}")),
+        (&[b"SCAN", b"0"], &format!("*2 $1 0 *1 {listed}")),
+        (&[b"CLUSTER", b"KEYSLOT", &key], &format!(":{number}")),
+        (&[b"CLUSTER", b"COUNTKEYSINSLOT", number.as_bytes()], ":1"),
+        (&[b"CLUSTER", b"GETKEYSINSLOT", number.as_bytes(), b"9"], &format!("*1 {listed}")),
+    ];
+    for (words, reply) in calls {
+        assert_eq!(client.send(&command(words)).0, *reply, "{}", words[0].escape_ascii());
+    }
+    // In one piece.
+    assert_eq!(client.send(&command(&[b"SET", &key, b"4"]).repeat(2)).0, "+OK +OK");
+    assert_eq!(client.send(&command(&[b"GET", &key]).repeat(2)).0, "$1 4 $1 4");
+    let stored: Vec<Vec<u8>> = client.shared.store.iter().map(|entry| entry.unwrap().0.to_vec()).collect();
+    assert_eq!(stored, [&escaped[..]]);
+    assert_eq!(slot_of(&escaped), slot(&key));
+    assert_eq!(client.send(&command(&[b"DEL", &key])).0, ":1");
+    client.expect(&[("DBSIZE", ":0")]);
 }

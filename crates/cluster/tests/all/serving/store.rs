@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace::{Change, ManualClock, PutOptions, ReadError, Store, WriteError};
 use terrace_engine::{Chore, Durably, Write, WriteKind};
+use terrace_protocol::slot;
 use terrace_testkit::conformance::{Site, store};
 
 type Engine = Arc<dyn terrace_engine::Engine>;
@@ -250,6 +251,40 @@ fn puts_after_all_nodes_were_cleared_are_not_refused() {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// The server stores a key with the mark of databases as the mark, a zero, and the rest.
+#[test]
+fn escaped_key_has_the_slot_of_the_key_that_it_is() {
+    const MARK: &[u8] = b"\xfe\xa7<\xd1^\x92\x0b";
+    let mut cluster = Cluster::new(Arc::new(ManualClock::at(Site::STARTED))).start(2);
+    // The first half of the slots is the first node's.
+    let escaped = |key: &[u8]| [MARK, b"\0", &key[MARK.len()..]].concat();
+    let mut keys = (0..1000_u32).map(|nth| [MARK, &nth.to_le_bytes()].concat());
+    let key = keys.find(|key| slot(key) < 8192 && slot(&escaped(key)) >= 8192).unwrap();
+    let stored = escaped(&key);
+    let [first, second] = [0, 1].map(|nth| cluster.store(nth));
+    first.put(&stored, b"value").unwrap();
+    let is_elsewhere =
+        |error: WriteError| matches!(error, WriteError::NotOwner { slot: of } if of == slot(&key));
+    assert!(second.put(&stored, b"other").is_err_and(is_elsewhere));
+    cluster.wait_for_merges(0);
+    let has_it = |cluster: &Cluster| {
+        assert!(cluster.store(0).get(&stored).unwrap().unwrap() == b"value");
+        assert!(cluster.store(0).random_key().unwrap().unwrap() == stored);
+        assert_eq!([0, 1].map(|nth| cluster.store(nth).count().get()), [1, 0]);
+        let listed: [Vec<Vec<u8>>; 2] =
+            [0, 1].map(|nth| cluster.store(nth).iter().map(|entry| entry.unwrap().0.to_vec()).collect());
+        assert_eq!(listed, [vec![stored.clone()], vec![]]);
+    };
+    has_it(&cluster);
+    // The keys of each slot are counted anew.
+    cluster.restart_memory();
+    cluster.wait_for_all();
+    has_it(&cluster);
+    assert_eq!(cluster.memory.as_ref().unwrap().stats().refused_changes, 0);
+    cluster.store(0).clear().unwrap();
+    assert_eq!(cluster.store(0).count().get(), 0);
 }
 
 /// Only scans of clients count it, and a read says what a single server's does.
