@@ -195,6 +195,28 @@ pub fn slot_of(stored: &[u8]) -> u16 {
     slot(&Place::FIRST.decode(stored).unwrap_or(Cow::Borrowed(stored)))
 }
 
+/// The databases with keys that a cluster would not find as those of its database, and how many
+/// they have. The error is a text for the user.
+pub fn beside_first(store: &Store) -> Result<Vec<(u8, u64)>, String> {
+    let record = Record::of(store)?;
+    if record == Record::NONE {
+        return Ok(Vec::new());
+    }
+    let counts = count::visit(store).map_err(|error| error.to_string())?;
+    let keys = |database: u8| (database, counts[record.map.place(database).index()].keys);
+    let is_found = |database: u8| database == 0 && record.map.place(0) == Place::FIRST;
+    Ok((0..DATABASES)
+        .filter(|&database| !is_found(database))
+        .map(keys)
+        .filter(|(_, keys)| *keys > 0)
+        .collect())
+}
+
+/// Removes the record of a store with keys in place 0 alone.
+pub fn forget(store: &Store) -> Result<(), WriteError> {
+    store.remove(RECORD).map(drop)
+}
+
 /// Records that a place is used, for a program that writes keys there itself.
 pub fn use_place(store: &Store, place: Place) -> Result<(), WriteError> {
     let Some(bit) = place.bit() else { return Ok(()) };

@@ -283,6 +283,10 @@ fn run_memory(options: &NodeOptions, config: &Config) -> Outcome {
     let fabric = Libfabric::on_ports(&options.memory.provider, &host, options.fabric_ports);
     let fabric = fabric.map_err(Failure::new)?;
     let pool = open::path(config);
+    if options.memory.adopt {
+        // Before the cluster's name is taken for this pool.
+        memory::check_adoption(&pool).map_err(Failure::new)?;
+    }
     let id = identity::of_pool(&pool)?;
     let before = LastStart::of(&pool).filter(|before| before.cluster == options.place.cluster);
     let directory: Arc<dyn Directory> = Arc::new(options.place.directory()?);

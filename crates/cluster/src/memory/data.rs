@@ -225,6 +225,11 @@ impl Data {
         self.pool.found() == Start::Created || self.engine.is_empty()
     }
 
+    /// The store, without the count of each slot's keys.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The pool itself, for pins.
     pub(crate) fn pool(&self) -> &Pool<Shm> {
         &self.pool

@@ -73,6 +73,18 @@ pub enum MemoryError {
         /// The path of the log area.
         log: PathBuf,
     },
+    /// The pool is to be adopted, and has keys that a cluster would not find.
+    #[error(
+        "the pool {pool} has {others}, and a cluster has database 0 alone: move the keys there (`terrace serve` and \
+         MOVE), or leave them: load `terrace dump --db 0` of this pool into a new pool, and adopt that. The pool is \
+         unchanged"
+    )]
+    Databases {
+        /// The pool's path.
+        pool: PathBuf,
+        /// The databases, and how many keys they have.
+        others: String,
+    },
     /// A word of the log area does not match its checksum, or makes no sense.
     #[error("the log area {log} is damaged at byte {offset}: {what}; restore it from a backup")]
     Damaged {

@@ -16,6 +16,7 @@
 //! it was when their sessions began. Entries
 //! survive the death of any process, not that of the machine.
 
+mod adopt;
 mod age;
 mod area;
 mod data;
@@ -31,6 +32,7 @@ mod requests;
 mod segments;
 mod unmerged;
 
+pub use adopt::check_adoption;
 pub use error::MemoryError;
 pub use unmerged::unmerged;
 
@@ -196,6 +198,9 @@ where
     /// If another process has the pool, it or its log area is damaged, or the system refuses.
     pub fn start(fabric: F, options: Options, on_sessions: OnSessions) -> Result<Self, MemoryError> {
         options.check()?;
+        if options.adopt {
+            check_adoption(&options.pool)?;
+        }
         age::count_open(&log_path(&options.pool))?;
         let (pool_bytes, grows) = (options.pool_bytes, options.grows);
         let data = Data::open(&options.pool, (pool_bytes, grows), options.expected_keys)?;
@@ -208,6 +213,9 @@ where
         let listen = |error| MemoryError::Listen { address: options.listen.to_string(), error };
         let listener = TcpListener::bind(options.listen).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
+        if options.adopt {
+            adopt::adopt(data.store(), &options.pool)?;
+        }
         // Before anything comes into it.
         age::check(&area, &data, &options.pool, options.adopt)?;
         area.set(area::USE, area::IN_USE);

@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-fn visit(store: &Store) -> Result<All, ReadError> {
+pub(super) fn visit(store: &Store) -> Result<All, ReadError> {
     let (mut all, mut cursor) = (All::default(), Cursor::START);
     loop {
         let scanned = store.scan(&cursor, STEP, &mut |key, entry| {

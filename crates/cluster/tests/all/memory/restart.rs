@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use terrace::{ByteSize, Store};
 use terrace_cluster::memory::{MemoryNode, Options, unmerged};
 use terrace_cluster::message::ToMemory;
 use terrace_cluster::slot::{SLOTS, SlotRange};
+use terrace_server::databases::{self, Place};
 use terrace_testkit::process::{Victim, task};
 
 /// Not a test by itself: the process of a memory node.
@@ -368,4 +370,40 @@ fn used_pool_without_keys_needs_its_log_area() {
     let refused = MemoryNode::start(FailingFabric::new(), used, Box::new(|_| ()));
     assert!(refused.err().expect("a missing log area").to_string().contains("is missing"));
     start(options).stop().unwrap();
+}
+
+/// A pool with keys in another database than 0 stays as it is. One without them is adopted.
+#[test]
+fn pool_with_keys_of_other_databases_is_not_adopted() {
+    let directory = directory();
+    let options = Options { adopt: true, grows: true, ..options(directory.path()) };
+    let stored = |database: u8, key: &[u8]| Place::numbered(database).encode(key).into_owned();
+    let fill = |act: &dyn Fn(&Store)| {
+        let store = Store::options().path(&options.pool).size(ByteSize::mib(64)).open_or_create().unwrap();
+        act(&store);
+        store.close().unwrap();
+    };
+    let put = |store: &Store, database: u8, key: &[u8]| {
+        databases::use_place(store, Place::numbered(database)).unwrap();
+        store.put(stored(database, key), b"value").unwrap();
+    };
+    fill(&|store| {
+        put(store, 0, b"zero");
+        [&b"one"[..], b"two"].iter().for_each(|key| put(store, 3, key));
+        put(store, 15, b"one");
+    });
+    let before = std::fs::read(&options.pool).unwrap();
+    let refused = MemoryNode::start(FailingFabric::new(), options.clone(), Box::new(|_| ()));
+    let error = refused.err().expect("keys of other databases").to_string();
+    assert!(error.contains("has 2 keys in database 3, 1 key in database 15, and"), "{error}");
+    assert!(error.contains("terrace dump --db 0"), "{error}");
+    assert!(std::fs::read(&options.pool).unwrap() == before && !log_of(&options).exists());
+    // They have been moved.
+    fill(&|store| {
+        [(3, &b"one"[..]), (3, b"two"), (15, b"one")].iter().for_each(|(database, key)| {
+            store.remove(stored(*database, key)).unwrap();
+        })
+    });
+    MemoryNode::start(FailingFabric::new(), options.clone(), Box::new(|_| ())).unwrap().stop().unwrap();
+    fill(&|store| assert_eq!(store.len(), 1, "the key of database 0 alone"));
 }
