@@ -168,14 +168,16 @@ pub trait Directory: Send + Sync {
     /// If it does not answer, or refuses.
     fn identify(&self, proposed: &str) -> Result<String, DirectoryError> {
         let put = [Change::Put("id".into(), proposed.into())];
-        let mut seen = 0;
-        while self.change(&[("id", seen)], &put)?.is_none() {
-            match self.read()? {
+        loop {
+            // First of all: a directory without room takes no change.
+            let seen = match self.read()? {
                 State { id: Some(id), .. } => return Ok(id),
-                State { id_at, .. } => seen = id_at,
+                State { id_at, .. } => id_at,
+            };
+            if self.change(&[("id", seen)], &put)?.is_some() {
+                return Ok(proposed.into());
             }
         }
-        Ok(proposed.into())
     }
 
     /// Tells which nodes the memory node serves, while it lives. Changes go to [`Kept::set`] as

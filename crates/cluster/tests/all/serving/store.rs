@@ -303,7 +303,7 @@ fn damaged_record_is_told_as_by_a_single_server() {
     let file = std::fs::File::options().write(true).open(pool).unwrap();
     file.write_all_at(b"A", at as u64).unwrap();
     let single = Store::options().path(copy_of(pool)).read_only(true).open().unwrap();
-    let expected = single.get(b"key").err().expect("damage");
+    let expected = single.get(b"key").expect_err("damage");
     assert!(matches!(expected, ReadError::Corrupt { .. }));
     assert_eq!(store.get(b"key").err(), Some(expected.clone()));
     assert_eq!(store.modify(b"key", |_| (Change::Keep, ())).err(), Some(expected.into()));
