@@ -12,6 +12,9 @@ use terrace_medium::MappedMedium;
 use terrace_medium::files::{Files, Purpose, Replace};
 use terrace_pool::{Guard, Pool};
 
+/// Times that the pool is asked for what was removed: an epoch has to pass twice.
+const RECLAIMS: usize = 4;
+
 /// The files in a pool, below a path. Clones refer to the same files.
 ///
 /// ```
@@ -279,7 +282,16 @@ impl<M: MappedMedium> Files for PoolFiles<M> {
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
         self.directory(&self.names(), directory)?;
-        Ok(self.pool().space().free)
+        // What was removed is free once no reader can see it. In a full pool nothing else asks.
+        for _ in 0..RECLAIMS {
+            if self.pool().waiting_bytes() == 0 {
+                break;
+            }
+            self.pool().reclaim_nonblocking();
+        }
+        let space = self.pool().space();
+        // A file may consist of small blocks.
+        Ok(space.free + space.slab_free)
     }
 
     fn rename(&self, from: &Path, to: &Path, replace: Replace) -> io::Result<()> {

@@ -266,23 +266,20 @@ impl<M: MappedMedium> Inode<M> {
         if end <= body.capacity() {
             return Ok(());
         }
-        let tried = self.try_reserve(&self.pin()?, body, end);
-        match tried {
-            Err(error) if error.kind() == ErrorKind::StorageFull && self.pool.reclaim_blocking() => {
-                self.try_reserve(&self.pin()?, body, end)
-            }
+        let mut attempt = || {
+            let tried = self.try_reserve(&self.pin()?, body, end);
+            // What was linked before a node was missing is of no use.
+            tried.or_else(|error| self.trim(body).and(Err(error)))
+        };
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::StorageFull && self.pool.reclaim_blocking() => attempt(),
             tried => tried,
         }
     }
 
     fn try_reserve(&self, guard: &Guard<'_, M>, body: &mut Body, end: u64) -> io::Result<()> {
-        let (mut blocks, mut capacity) = (Vec::new(), body.capacity());
-        while capacity < end {
-            let wanted = (end - capacity).max(capacity.min(GROWTH_MAX)).clamp(EXTENT_MIN, EXTENT_MAX);
-            let block = take(guard, wanted, end - capacity)?;
-            capacity += block.len() as u64;
-            blocks.push(block);
-        }
+        let capacity = body.capacity();
+        let blocks = take_pieces(capacity, end, |bytes| guard.alloc(bytes as usize)).map_err(full)?;
         // PERSIST: that the blocks are taken, before anything links them.
         let fence = guard.fence();
         for block in blocks {
@@ -368,18 +365,29 @@ impl<M: MappedMedium> Drop for Inode<M> {
     }
 }
 
-/// A block of `wanted` bytes, or of fewer where the free memory is in small pieces: of `needed`
-/// first.
-fn take<'g, M: MappedMedium>(guard: &'g Guard<'g, M>, wanted: u64, needed: u64) -> io::Result<Fresh<'g, M>> {
-    let mut bytes = wanted.next_multiple_of(LINE as u64);
-    loop {
-        match guard.alloc(bytes as usize) {
-            Ok(block) => return Ok(block),
-            Err(error) if bytes <= EXTENT_MIN => return Err(full(error)),
-            Err(_) if bytes > needed => bytes = needed.max(EXTENT_MIN).next_multiple_of(LINE as u64),
-            Err(_) => bytes = (bytes / 2).max(EXTENT_MIN).next_multiple_of(LINE as u64),
-        }
+/// Blocks that take a file from a capacity of `from` bytes to `end`: large ones, or smaller ones
+/// where the free memory is in pieces. A search for a size that is not there takes long, so no size
+/// is asked for again once it was refused.
+fn take_pieces<B, E>(from: u64, end: u64, mut alloc: impl FnMut(u64) -> Result<B, E>) -> Result<Vec<B>, E> {
+    let (mut blocks, mut capacity, mut most) = (Vec::new(), from, EXTENT_MAX);
+    while capacity < end {
+        let needed = end - capacity;
+        let wanted = needed.max(capacity.min(GROWTH_MAX)).clamp(EXTENT_MIN, most);
+        let mut bytes = wanted.next_multiple_of(LINE as u64);
+        let block = loop {
+            let smaller = match alloc(bytes) {
+                Ok(block) => break block,
+                Err(error) if bytes <= EXTENT_MIN => return Err(error),
+                Err(_) if bytes > needed.next_multiple_of(LINE as u64) => needed,
+                Err(_) => bytes / 2,
+            };
+            bytes = smaller.max(EXTENT_MIN).next_multiple_of(LINE as u64);
+            most = bytes;
+        };
+        capacity += bytes;
+        blocks.push(block);
     }
+    Ok(blocks)
 }
 
 /// A node without extents, written back.
@@ -388,4 +396,33 @@ fn fresh_node<'g, M: MappedMedium>(guard: &'g Guard<'g, M>) -> io::Result<Fresh<
     node.write(0, &[0; NODE]);
     node.write_back();
     Ok(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes pieces of at most `most` bytes. Returns how many there were, and refusals.
+    fn pieces(from: u64, end: u64, most: u64) -> (Result<u64, ()>, u64) {
+        let mut refused = 0;
+        let taken = take_pieces(from, end, |bytes| {
+            assert!(bytes.is_multiple_of(LINE as u64));
+            refused += u64::from(bytes > most);
+            if bytes > most { Err(()) } else { Ok(bytes) }
+        });
+        (taken.map(|blocks| from + blocks.iter().sum::<u64>()), refused)
+    }
+
+    #[test]
+    fn sizes_that_were_refused_are_not_asked_for_again() {
+        for most in [256, 1000, 4096, 100_000] {
+            let (taken, refused) = pieces(0, 4 << 20, most);
+            assert!(taken.is_ok_and(|end| end >= 4 << 20), "{most}");
+            assert!(refused < 20, "{refused} refusals of more than {most} bytes");
+        }
+        let (none, refused) = pieces(1 << 20, 2 << 20, 0);
+        assert!(none.is_err() && refused < 20, "{refused}");
+        assert_eq!(pieces(0, 10, u64::MAX), (Ok(EXTENT_MIN), 0));
+        assert!(pieces(0, 8150, 4000).0.is_ok());
+    }
 }

@@ -77,3 +77,18 @@ fn file_fits_into_scattered_pieces() {
         assert!(bytes.iter().all(|&byte| byte == nth as u8), "{nth}");
     }
 }
+
+#[test]
+fn removed_files_are_free_bytes() {
+    let files = PoolFiles::create(Pool::<Dram>::anonymous(4 << 20).unwrap(), Path::new("/")).unwrap();
+    let free = || files.free_bytes(Path::new("/")).unwrap();
+    let before = free();
+    // Many of them lie in slabs.
+    let names: Vec<PathBuf> = (0..100).map(|nth| path(&nth.to_string())).collect();
+    names.iter().for_each(|name| files.create(name).unwrap().write_all_at(&[1; 20_000], 0).unwrap());
+    assert!(free() < before - 100 * 20_000);
+    names.iter().step_by(2).for_each(|name| files.remove(name).unwrap());
+    assert!(free() > before - 60 * 32_768, "{} of {before}", free());
+    names.iter().skip(1).step_by(2).for_each(|name| files.remove(name).unwrap());
+    assert!(free() > before - before / 10, "{} of {before}", free());
+}
