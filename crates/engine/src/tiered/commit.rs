@@ -7,14 +7,14 @@ use super::read::Probe;
 use super::space::Room;
 use super::store::{Here, Tiered};
 use super::write::{New, Old, Stuck};
-use crate::draft::{Draft, HEAD_MAX, draft};
+use crate::draft::{Draft, HEAD_MAX, draft, need_of};
 use crate::durability::Durably;
 use crate::engine::{Commit, Expected, Write, WriteKind, expected_present};
 use crate::standing::check_sizes;
 use crate::{ReadError, Version, WriteError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::{Content, LOG_PAYLOAD_MAX, cold};
+use terrace_disk::{Content, LOG_PAYLOAD_MAX, Need, cold};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 
@@ -64,7 +64,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             let keys = expected.iter().map(|(key, _)| *key).chain(writes.iter().map(|write| write.key));
             keys.map(|key| self.probe(key).hash())
         };
-        let (end, commit) = self.with_room(|| {
+        let is_removal = writes.iter().all(|write| matches!(write.what, WriteKind::Remove));
+        let need = if is_removal { Need::Reserve } else { Need::Room };
+        let (end, commit) = self.with_room(need, || {
             let locked = self.stripes.lock_all(hashes());
             let memory = self.memory();
             let here = Here::enter(&memory)?;
@@ -124,6 +126,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Writes the records of a batch, which nobody sees yet.
     fn stage_all<'a>(&self, here: &Here<'_, M>, drafts: Vec<Draft<'a>>) -> Result<Vec<Step<'a>>, Stuck> {
         self.check_fits(here, &drafts)?;
+        self.check_room(need_of(&drafts))?;
         let mut olds = Vec::with_capacity(drafts.len());
         for draft in &drafts {
             let probe = self.probe(draft.key);
@@ -242,7 +245,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let mut distinct = keys.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
-        let (end, count) = self.with_room(|| {
+        let (end, count) = self.with_room(Need::Reserve, || {
             let locked = self.stripes.lock_all(distinct.iter().map(|key| self.probe(key).hash()));
             let memory = self.memory();
             let here = Here::enter(&memory)?;

@@ -166,6 +166,9 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
         if self.standing.check_writable().is_err() {
             return Rest::Idle;
         }
+        if matches!(chore, Chore::Flush | Chore::Merge) {
+            self.look_for_room();
+        }
         let done = match chore {
             Chore::Flush => self.flushes.attempt(self.now_ms(), || self.step_flush()),
             Chore::Merge => self.rewrites.attempt(self.now_ms(), || self.step_reclaim()),
@@ -372,6 +375,11 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let edit = super::edit::Edit { cleared: Some(cleared_at), ..Default::default() };
         self.write_edit(&mut manifest, &edit)?;
         if self.settings.durability != Durability::None {
+            // The segments of before go below. Where there is no room for another one, they stay.
+            match self.log.cut() {
+                Err(DiskError::Full { .. }) => {}
+                cut => drop(cut.map_err(|error| self.standing.failed(error))?),
+            }
             self.log.note_clear(cleared_at).map_err(|error| self.standing.failed(error))?;
         }
         let large_end = self.next_file.load(Relaxed);
@@ -384,9 +392,11 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         for block in self.blocks.iter() {
             block.swap(None).iter().for_each(|block| block.remove());
         }
-        self.forget_large(large_end)?;
         self.counters.data.store(0, Relaxed);
         self.counters.expiring.store(0, Relaxed);
+        self.forget_large(large_end)?;
+        self.release_log(cleared_at)?;
+        self.forget_shortage();
         self.watches.report_all();
         cold::has_written();
         Ok(())

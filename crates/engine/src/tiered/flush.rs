@@ -11,9 +11,11 @@ use super::block::{self, Block, BlockWriter, path_of};
 use super::cache::Touched;
 use super::edit::{Edit, Name};
 use super::record::{Kind, large_of};
+use super::shortage::Shortage;
 use super::space::{NoRoom, RecordAt, Resident};
 use super::store::{Here, Memory, Tiered};
 use super::stripes::Locked;
+use crate::retry::Retry;
 use crate::{Durability, ReadError, Rest, WriteError};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -24,42 +26,157 @@ use terrace_disk::{DiskError, Manifest, Need};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 
-/// Times that a write that finds no room looks for some. Each waits for a few milliseconds.
+/// Times that a write looks for room while others flush or take what was freed. Each waits for a
+/// few milliseconds.
 const TRIES_MAX: u32 = 4000;
+/// The same where nothing is left to flush, but some of DRAM is in use for a moment: by readers of
+/// what was freed, or for another write.
+const IDLE_MAX: u32 = 1000;
+/// The same where that is not so either.
+const RACES_MAX: u32 = 8;
+/// Blocks that a removal seals or rewrites so that the log takes it.
+const LOG_TRIES_MAX: u32 = 16;
+
+/// What a write has tried to find room.
+pub(super) struct Tries {
+    need: Need,
+    pub(super) all: u32,
+    /// Times that nothing was left to flush.
+    idle: u32,
+}
+
+impl Tries {
+    pub(super) fn of(need: Need) -> Self {
+        Self { need, all: 0, idle: 0 }
+    }
+}
 
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
-    /// Makes room for a write that found none, or waits for the thread that makes some.
-    pub(super) fn make_room(&self, why: NoRoom, wanted: usize, tries: &mut u32) -> Result<(), WriteError> {
+    /// Makes room for a write that found none, or waits for the thread that makes some. Refuses the
+    /// write at once where nothing is left to make or to wait for.
+    pub(super) fn make_room(&self, why: NoRoom, wanted: usize, tries: &mut Tries) -> Result<(), WriteError> {
         let began = self.settings.clock.now_ms();
-        *tries += 1;
-        let made = match self.flushing.try_lock() {
-            Ok(_flushing) => self.make_pages(true)?,
-            Err(_) => {
-                self.wait_for_pages(Duration::from_millis(2));
-                true
-            }
-        };
-        if *tries == 1 {
+        tries.all += 1;
+        if tries.all == 1 {
             self.counters.stalls.fetch_add(1, Relaxed);
         }
+        let made = match self.try_to_make_room(tries.idle > 0) {
+            // Removals are how a full tier gets room: what is dead there goes for them.
+            Err(error) if tries.need == Need::Reserve && error.lacks_room() => {
+                if self.reclaim_some()? {
+                    Ok(true)
+                } else {
+                    Err(error)
+                }
+            }
+            made => made,
+        };
         let took = self.settings.clock.now_ms().saturating_sub(began);
         self.counters.stalled_ms.fetch_add(took, Relaxed);
+        let made = made?;
         self.standing.check_writable()?;
+        let mut is_over = tries.all > TRIES_MAX;
         if !made {
             // Readers may hold what was freed.
-            self.memory.load_full().space.pool.reclaim_blocking();
-            self.wait_for_pages(Duration::from_millis(2));
+            let memory = self.memory.load_full();
+            let space = &memory.space;
+            space.pool.reclaim_blocking();
+            tries.idle += 1;
+            // Other writes may end, and readers; or others were faster.
+            let may_change = space.pool.waiting_bytes() > 0 || space.leaves_some();
+            is_over |= tries.idle > if may_change { IDLE_MAX } else { RACES_MAX };
+            if !is_over {
+                self.wait_for_pages(Duration::from_millis(2));
+            }
         }
-        match (*tries > TRIES_MAX || (!made && *tries > TRIES_MAX / 4), &why) {
+        match (is_over, &why) {
             (false, _) => Ok(()),
             (true, NoRoom::Pages) => Err(self.memory().is_full()),
             (true, NoRoom::Numbers) => Err(why.error(wanted, self.memory().space.pool.size())),
         }
     }
 
-    /// Frees pages if few are free, or if `is_urgent`, and seals a block if few are sealed. Returns
-    /// whether it has done something.
-    fn make_pages(&self, is_urgent: bool) -> Result<bool, WriteError> {
+    /// Returns whether room was made, or a thread that makes some was waited for.
+    fn try_to_make_room(&self, is_last: bool) -> Result<bool, WriteError> {
+        match self.flushing.try_lock() {
+            Ok(_flushing) => self.make_pages(true, is_last),
+            Err(_) => {
+                self.wait_for_pages(Duration::from_millis(2));
+                Ok(true)
+            }
+        }
+    }
+
+    /// The error that an attempt of this kind would meet: the last one lacked room, and the tier has
+    /// not become emptier. So a full store refuses each write at once.
+    pub(super) fn lacks_room(&self, shortage: &Shortage) -> Option<WriteError> {
+        shortage.error(|| self.files.free_bytes(self.path()).ok(), || self.settings.clock.now_ms())
+    }
+
+    /// Notes whether an attempt lacked room.
+    pub(super) fn note_room<T>(&self, shortage: &Shortage, done: &Result<T, WriteError>) {
+        if let Some(error) = done.as_ref().err().filter(|error| error.lacks_room()) {
+            let free = self.files.free_bytes(self.path()).unwrap_or(0);
+            shortage.note(error, free, self.settings.clock.now_ms());
+        }
+    }
+
+    /// Seals a block, in the room that is kept for that if there is no other, and notes what that
+    /// lacked.
+    fn seal_oldest(&self, memory: &Arc<Memory<M>>, block: &Arc<Resident>) -> Result<(), WriteError> {
+        let sealed = self.with_reserve(|| self.seal(memory, block));
+        self.note_room(&self.unsealed, &sealed);
+        sealed
+    }
+
+    /// Makes room on the tier for a removal whose record the log has refused: seals a block, so that
+    /// the log may become shorter, or rewrites one. Returns whether it has.
+    pub(super) fn make_room_in_log(&self, tries: &mut Tries) -> Result<bool, WriteError> {
+        tries.all += 1;
+        if tries.all > LOG_TRIES_MAX || self.is_recovering.load(Relaxed) {
+            return Ok(false);
+        }
+        let sealed = {
+            let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = self.memory.load_full();
+            let residents = memory.space.resident_blocks();
+            let oldest = residents.iter().find(|one| !one.is_sealed.load(Acquire));
+            oldest
+                .filter(|_| self.lacks_room(&self.unsealed).is_none())
+                .map(|one| self.seal_oldest(&memory, one))
+        };
+        match sealed {
+            Some(Ok(())) => Ok(true),
+            Some(Err(error)) if !error.lacks_room() => Err(error),
+            _ => self.reclaim_some(),
+        }
+    }
+
+    /// Ends the pauses of background work that lacked room, where there is so much now that it does
+    /// not lack it.
+    pub(super) fn look_for_room(&self) {
+        let now = self.settings.clock.now_ms();
+        let lacks_room = |work: &Retry| work.too_early(now).is_some_and(|error| error.lacks_room());
+        if lacks_room(&self.flushes) || lacks_room(&self.rewrites) {
+            let block = self.memory().space.block_bytes();
+            if self.files.free_bytes(self.path()).is_ok_and(|free| free > block + block / 4) {
+                self.forget_shortage();
+            }
+        }
+    }
+
+    /// Forgets what background work and flushes lacked: there is room now.
+    pub(super) fn forget_shortage(&self) {
+        self.flushes.succeed();
+        self.rewrites.succeed();
+        self.unsealed.forget();
+        self.unreclaimed.forget();
+        self.unlogged.forget();
+    }
+
+    /// Frees pages if few are free, or if `is_urgent`, and seals a block if few are sealed, or if
+    /// `is_last` and nothing else can be done. Returns whether it has done something.
+    fn make_pages(&self, is_urgent: bool, is_last: bool) -> Result<bool, WriteError> {
         let memory = self.memory.load_full();
         let space = &memory.space;
         space.update_limit();
@@ -83,9 +200,14 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let is_worth = |block: &Resident| is_urgent || 4 * block.pages() >= space.block_pages();
         let is_due =
             |oldest: &Resident| self.log_is_long() || oldest.first_seq() < self.seal_below.load(Relaxed);
-        let oldest = open.filter(|oldest| is_due(oldest) || is_short && is_worth(oldest));
+        // Free pages may be in pieces.
+        let is_last = is_last && !has_done;
+        let oldest = open.filter(|oldest| is_due(oldest) || is_last || is_short && is_worth(oldest));
         if let Some(oldest) = oldest {
-            self.with_reserve(|| self.seal(&memory, oldest))?;
+            let lacks_room = self.lacks_room(&self.unsealed).filter(|_| is_urgent);
+            let sealed = lacks_room.map_or_else(|| self.seal_oldest(&memory, oldest), Err);
+            // What was done before makes room for the write all the same.
+            sealed.or_else(|error| if has_done && error.lacks_room() { Ok(()) } else { Err(error) })?;
             has_done = true;
         }
         Ok(has_done)
@@ -157,7 +279,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         if self.has_much_doomed() {
             self.with_reserve(|| self.move_on())?;
         }
-        let has_done = self.make_pages(false)?;
+        let has_done = self.make_pages(false, false)?;
         self.freed.notify_all();
         Ok(if has_done { Rest::More } else { Rest::Idle })
     }
@@ -439,7 +561,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Lets go of the log up to the first record that the tier does not have. All writes with lower
     /// numbers than `bound` are noted in their blocks, and in the log.
-    fn release_log(&self, bound: u64) -> Result<(), WriteError> {
+    pub(super) fn release_log(&self, bound: u64) -> Result<(), WriteError> {
         if self.is_recovering.load(Relaxed) {
             // An open that a crash ends is repeated: it needs all of the log.
             return Ok(());

@@ -13,7 +13,7 @@ use crate::{Cursor, Durability, Finding, ReadError, Remedy, Report, Rest, WriteE
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::{Directory, DiskError, Ends, Manifest, cold};
+use terrace_disk::{Directory, DiskError, Ends, Manifest, Need, cold};
 use terrace_index::Place;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -85,7 +85,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// Removes the entry of a key if it has expired.
     fn remove_expired(&self, probe: &[u8]) -> Result<bool, WriteError> {
         let probe = self.probe(&probe[8..]);
-        self.with_room(|| {
+        self.with_room(Need::Reserve, || {
             let _stripe = self.stripes.lock(probe.hash());
             let memory = self.memory();
             let here = Here::enter(&memory)?;

@@ -37,6 +37,7 @@ mod reclaim;
 mod record;
 mod salvage;
 mod scan;
+mod shortage;
 mod sound;
 mod space;
 mod store;

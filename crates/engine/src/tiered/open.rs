@@ -16,6 +16,7 @@ use super::edit::{Edit, Name, Plan};
 use super::entries::{Entries, Found};
 use super::large;
 use super::record::{Kind, Shape};
+use super::shortage::Shortage;
 use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
 use super::stripes::Stripes;
 use super::unnamed;
@@ -248,8 +249,8 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let last_of = |block: &Held<F>| block.foot.last_seq.max(block.foot.clean_seq.saturating_sub(1));
         let last_seq = opened.clone().map(last_of).max().unwrap_or(0).max(plan.cleared_at);
         let last_file = opened.map(|block| block.foot.generation).max().unwrap_or(0);
-        // Room to rewrite a block, and for the log's records of removals.
-        let reserve_bytes = shares.block_bytes() + settings.segment_bytes / 2;
+        // Room to seal a block and to rewrite another one, and for the log's records of removals.
+        let reserve_bytes = 2 * shares.block_bytes() + settings.segment_bytes / 2;
         let options = LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes };
         let log = Log::unopened(&files, path, store, options).with_ends(ends).within(directory.place());
         let mut tiered = Self {
@@ -275,6 +276,9 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
             flushes: Retry::default(),
             rewrites: Retry::default(),
             reorganising: Mutex::default(),
+            unsealed: Shortage::default(),
+            unreclaimed: Shortage::default(),
+            unlogged: Shortage::default(),
             freed: Default::default(),
             freed_lock: Mutex::default(),
             next_file: AtomicU64::new(last_file + 1),
@@ -600,7 +604,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
             Ok::<_, Stuck>(())
         };
         if may_flush {
-            self.with_room(write)?;
+            self.with_room(Need::Room, write)?;
             return Ok(true);
         }
         match write() {
@@ -620,7 +624,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         while let Some(part) = entries.next_part()? {
             for group in part.chunks(GROUP) {
                 // The records of the log may have all DRAM. What has been taken is taken as it is.
-                self.with_room(|| {
+                self.with_room(Need::Room, || {
                     let here = Here::enter_by_hashes(&memory)?;
                     Ok(self.take_group(&here, group)?)
                 })?;

@@ -22,7 +22,7 @@ use super::record::{Kind, LargeValue, Record};
 use super::store::{Here, Memory, Tiered};
 use crate::{Durability, ReadError, Rest, WriteError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
 
@@ -73,19 +73,40 @@ enum Present {
 impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Rewrites a block, or gathers some, if there is one worth it.
     pub(super) fn step_reclaim(&self) -> Result<Rest, WriteError> {
-        let Ok(_reorganising) = self.reorganising.try_lock() else { return Ok(Rest::Idle) };
+        let Ok(reorganising) = self.reorganising.try_lock() else { return Ok(Rest::Idle) };
+        self.reclaim_one(&reorganising)
+    }
+
+    /// The same for a removal that finds no room. Returns whether a block was rewritten.
+    pub(super) fn reclaim_some(&self) -> Result<bool, WriteError> {
+        if self.is_recovering.load(Relaxed) || self.lacks_room(&self.unreclaimed).is_some() {
+            return Ok(false);
+        }
+        let reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = self.reclaim_one(&reorganising);
+        self.note_room(&self.unreclaimed, &done);
+        match done {
+            Ok(Rest::Idle) => Ok(false),
+            Err(error) if error.lacks_room() => Ok(false),
+            done => done.map(|_| self.forget_shortage()).map(|()| true),
+        }
+    }
+
+    fn reclaim_one(&self, _reorganising: &MutexGuard<'_, ()>) -> Result<Rest, WriteError> {
         let memory = self.memory.load_full();
         let dead = |block: &Held<F>| memory.space.dead(block.foot.number).load(Relaxed);
         let mut sparse: Vec<Held<F>> = Vec::new();
         let mut worst: Option<(u64, Held<F>)> = None;
-        // Where room is short, less of a block has to be dead.
-        let worth = if self.log.reserve().is_kept() { 2 } else { 8 };
+        // Where room is short, less of a block has to be dead, and none waits for others.
+        let is_short = !self.log.reserve().is_kept();
+        let worth = if is_short { 8 } else { 2 };
         let unsealed = memory.space.first_unsealed_seq();
         let is_ready =
             |block: &Held<F>| !block.is_damaged.load(Relaxed) && block.waits_for.load(Relaxed) <= unsealed;
         for block in self.all_blocks().filter(is_ready) {
             let (dead, bytes) = (dead(&block), block.foot.bytes.max(1));
-            if bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes() {
+            let is_sparse = bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes();
+            if is_sparse && !(is_short && dead * 2 > bytes) {
                 if dead * 2 > bytes || bytes * SPARSE < memory.space.block_bytes() {
                     sparse.push(block);
                 }

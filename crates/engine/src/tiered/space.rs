@@ -471,6 +471,11 @@ impl<M: MappedMedium> Space<M> {
         self.update_limit();
     }
 
+    /// Whether pages leave some to the index now, for a write that is under way.
+    pub(super) fn leaves_some(&self) -> bool {
+        self.left.load(Relaxed) > 0
+    }
+
     /// Leaves so many bytes less to the index.
     pub(super) fn take_back(&self, bytes: u64) {
         self.left.fetch_sub(bytes, Relaxed);

@@ -13,6 +13,7 @@ use super::edit::Name;
 use super::open::TieredError;
 use super::probe::{Kind, ReadCold, Reader, Search, note_reader, reader_number};
 use super::record::LargeValue;
+use super::shortage::Shortage;
 use super::space::{RecordAt, Shares, Space};
 use super::stripes::Stripes;
 use crate::removals::Removals;
@@ -109,6 +110,10 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) flushes: Retry,
     pub(super) rewrites: Retry,
     pub(super) reorganising: Mutex<()>,
+    /// What the last flush lacked, the last rewrite for a removal, and the last record of the log.
+    pub(super) unsealed: Shortage,
+    pub(super) unreclaimed: Shortage,
+    pub(super) unlogged: Shortage,
     /// Signalled when pages have become free.
     pub(super) freed: Condvar,
     pub(super) freed_lock: Mutex<()>,

@@ -9,11 +9,12 @@
 //! older versions on the tier from coming back, and goes when none is left.
 
 use super::cache::Side;
+use super::flush::Tries;
 use super::read::Probe;
 use super::record::{Copied, Kind, LargeValue, Record, Shape, hash_in};
 use super::space::{NoRoom, RecordAt, Room};
 use super::store::{Here, Memory, Tiered};
-use crate::draft::{Draft, append_drafts};
+use crate::draft::{Draft, append_drafts, need_of};
 use crate::durability::Durably;
 use crate::entry::Live;
 use crate::standing::check_sizes;
@@ -22,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
-use terrace_disk::{Content, cold};
+use terrace_disk::{Content, Need, cold};
 use terrace_index::Swapped;
 use terrace_medium::MappedMedium;
 use terrace_medium::files::Files;
@@ -154,7 +155,24 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let mut heads = BYTES.with_borrow_mut(|(_, heads)| std::mem::take(heads));
         let appended = append_drafts(&self.log, &mut heads, first, drafts);
         BYTES.with_borrow_mut(|(_, kept)| *kept = heads);
-        appended.map_err(|error| self.standing.failed(error))
+        let appended = appended.map_err(|error| self.standing.failed(error));
+        // A long record of many writes may lack more than others.
+        if drafts.len() == 1 && need_of(drafts) == Need::Room {
+            self.note_room(&self.unlogged, &appended);
+        }
+        appended
+    }
+
+    /// Refuses a write that the log would refuse, before that takes a page: the pages of DRAM would
+    /// fill with what nobody has written, and each one that is flushed takes room on the tier.
+    pub(super) fn check_room(&self, need: Need) -> Result<(), WriteError> {
+        if self.settings.durability == Durability::None || need == Need::Reserve {
+            return Ok(());
+        }
+        self.lacks_room(&self.unlogged).map_or(Ok(()), Err)?;
+        let checked = self.log.check_room(need).map_err(|error| self.standing.failed(error));
+        self.note_room(&self.unlogged, &checked);
+        checked
     }
 
     /// Changes the index's word of a key, under the lock of its stripe.
@@ -264,6 +282,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         (seq, shape): (u64, Shape),
         new: &New<'_>,
     ) -> Result<u64, Stuck> {
+        self.check_room(need_of(&[new.draft]))?;
         let room = self.stage(here, (seq, shape), probe, new)?;
         let from = old.map(|old| old.address);
         let is_put = shape.kind != Kind::Tombstone;
@@ -407,7 +426,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let mut cleared_at = self.cleared_at.load(Acquire);
         let mut new = self.prepare(draft)?;
         let is_removal = matches!(draft.content, Content::Tombstone);
-        let done = self.with_room(|| {
+        let done = self.with_room(need_of(&[draft]), || {
             let _stripe = self.stripes.lock(probe.hash());
             let memory = self.memory();
             let here = Here::enter(&memory)?;
@@ -429,10 +448,15 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(was_live)
     }
 
-    /// Runs a write, and again when there is room, if it finds none.
-    pub(super) fn with_room<T>(&self, write: impl FnMut() -> Result<T, Stuck>) -> Result<T, WriteError> {
+    /// Runs a write, and again when there is room, if it finds none. `need` says what it may do for
+    /// that.
+    pub(super) fn with_room<T>(
+        &self,
+        need: Need,
+        write: impl FnMut() -> Result<T, Stuck>,
+    ) -> Result<T, WriteError> {
         let mut left = Vec::new();
-        let done = self.try_with_room(write, &mut left);
+        let done = self.try_with_room(need, write, &mut left);
         left.iter().for_each(|(memory, bytes)| memory.space.take_back(*bytes));
         done
     }
@@ -440,14 +464,15 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// See [`Tiered::with_room`]. Notes what pages have `left` to the index.
     fn try_with_room<T>(
         &self,
+        need: Need,
         mut write: impl FnMut() -> Result<T, Stuck>,
         left: &mut Vec<(Arc<Memory<M>>, u64)>,
     ) -> Result<T, WriteError> {
-        let mut tries = 0;
+        let mut tries = Tries::of(need);
         loop {
             match write() {
                 Ok(done) => return Ok(done),
-                Err(Stuck::Failed(WriteError::PoolFull { .. })) if tries > 256 => {
+                Err(Stuck::Failed(WriteError::PoolFull { .. })) if tries.all > 256 => {
                     return Err(self.memory().is_full());
                 }
                 Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
@@ -460,6 +485,11 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
                         left.push((memory, wanted));
                     }
                     cold::waiting(|| self.make_room(NoRoom::Pages, wanted as usize, &mut tries))?;
+                }
+                Err(Stuck::Failed(error)) if need == Need::Reserve && error.lacks_room() => {
+                    if !cold::waiting(|| self.make_room_in_log(&mut tries))? {
+                        return Err(error);
+                    }
                 }
                 Err(Stuck::Failed(error)) => return Err(error),
                 Err(Stuck::NoRoom(why, wanted)) => {
@@ -479,7 +509,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let probe = self.probe(key);
-        let end = self.with_room(|| {
+        let end = self.with_room(Need::Room, || {
             let _stripe = self.stripes.lock(probe.hash());
             let memory = self.memory();
             let here = Here::enter(&memory)?;

@@ -427,3 +427,105 @@ fn cold_keys_of_many_blocks_need_few_descriptors() {
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     store.get_many(&keys, &mut |nth, entry| assert_eq!(entry.unwrap().unwrap().value, [nth as u8; 700]));
 }
+
+/// Puts values until the store has refused many. Returns the keys that it has.
+fn fill(store: &impl Engine, len: usize) -> Vec<u32> {
+    let (mut taken, mut refused, mut key) = (Vec::new(), 0, 0u32);
+    while refused < 200 {
+        match try_put(store, &key.to_le_bytes(), &vec![1; len]) {
+            Ok(()) => taken.push(key),
+            Err(_) => refused += 1,
+        }
+        key += 1;
+    }
+    taken
+}
+
+/// A store on a disk with room for so many bytes more, and the files of blocks that were made.
+fn on_small_disk(settings: Settings, room: u64) -> (Watched, SimFs, Arc<AtomicU64>) {
+    let (disk, made) = (SimFs::new(["/data"]), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&made);
+    let files = Faulty::watched(disk.clone(), move |call| {
+        let is_block = call.path.to_string_lossy().ends_with(".block");
+        counted.fetch_add(u64::from(is_block && call.kind == CallKind::Name), SeqCst);
+    });
+    let store = OfTiered::create(files, PATH, settings).unwrap();
+    disk.set_capacity(used(&disk) + room);
+    (store, disk, made)
+}
+
+#[test]
+fn refused_writes_take_no_pages_and_make_no_files() {
+    let (store, _, made) = on_small_disk(settings(Durability::Process, &clock()), 300_000);
+    fill(&store, 300);
+    let tier = || store.stats().tier.unwrap();
+    let seen = || (made.load(SeqCst), tier().open_bytes, tier().sealed_bytes, tier().stalls);
+    let before = seen();
+    for key in 0..20_000u32 {
+        try_put(&store, &[&key.to_le_bytes()[..], b"more"].concat(), &[1; 300]).unwrap_err();
+    }
+    assert_eq!(seen(), before);
+}
+
+#[test]
+fn full_tier_is_tried_once_while_nothing_is_freed() {
+    let clock = clock();
+    let settings = settings(Durability::None, &clock);
+    let (store, disk, made) = on_small_disk(settings, 100_000);
+    let keys = fill(&store, 300);
+    let before = made.load(SeqCst);
+    let more = |key: u32| try_put(&store, &[&key.to_le_bytes()[..], b"more"].concat(), &[1; 300]);
+    (0..500).for_each(|key| drop(more(key).unwrap_err()));
+    assert_eq!(made.load(SeqCst), before);
+    clock.advance(1000);
+    (0..500).for_each(|key| drop(more(key).unwrap_err()));
+    let attempts = made.load(SeqCst) - before;
+    assert!((1..=2).contains(&attempts), "{attempts}");
+    disk.set_capacity(u64::MAX);
+    more(0).unwrap();
+    assert!(keys.iter().all(|key| store.get(&key.to_le_bytes()).unwrap().is_some()));
+}
+
+#[test]
+fn cleared_store_takes_writes_in_the_room_of_its_log() {
+    let (store, disk, _) = on_small_disk(with_long_log(Durability::Process), 200_000);
+    fill(&store, 300);
+    store.clear(Durably::Store).unwrap();
+    for left in disk.crash_states(10, 7) {
+        assert_eq!(open(&left, with_long_log(Durability::Process)).len().get(), 0);
+    }
+    (0..200u32).for_each(|key| put(&store, &key.to_le_bytes(), &[2; 300]));
+    drop(store);
+    let store = open(&disk, with_long_log(Durability::Process));
+    assert_eq!(store.len().get(), 200);
+    assert!((0..200u32).all(|key| *store.get(&key.to_le_bytes()).unwrap().unwrap() == [2; 300]));
+}
+
+/// Its blocks are too few to be gathered.
+#[test]
+fn store_whose_keys_were_removed_takes_writes() {
+    for room in [100_000, 150_000, 300_000, 600_000] {
+        let clock = clock();
+        let (store, disk, _) = on_small_disk(settings(Durability::Process, &clock), room);
+        let keys = fill(&store, 300);
+        for (nth, key) in keys.iter().enumerate() {
+            if nth % 10 == 0 {
+                clock.advance(100);
+                [Chore::Log, Chore::Flush, Chore::Merge].into_iter().for_each(|chore| run(&store, chore));
+            }
+            let removed = store.delete(&key.to_le_bytes(), Durably::Store);
+            removed.unwrap_or_else(|error| panic!("{nth} of {} in {room}: {error}", keys.len()));
+        }
+        let takes = || (0..50u32).all(|key| try_put(&store, &key.to_le_bytes(), &[2; 300]).is_ok());
+        // Two minutes, with ten steps a second.
+        let is_taken = (0..1200).any(|_| {
+            clock.advance(100);
+            [Chore::Log, Chore::Flush, Chore::Merge].into_iter().for_each(|chore| run(&store, chore));
+            takes()
+        });
+        assert!(is_taken, "{room}: {:?}", store.stats().tier);
+        drop(store);
+        let store = open(&disk, settings(Durability::Process, &clock));
+        assert_eq!(store.len().get(), 50);
+    }
+}
