@@ -107,8 +107,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
     }
 
-    /// The error that an attempt of this kind would meet: the last one lacked room, and the tier has
-    /// not become emptier. So a full store refuses each write at once.
+    /// The error that an attempt of this kind would meet: the last one lacked room, and the tier
+    /// has not become emptier. So a full store refuses each write at once.
     pub(super) fn lacks_room(&self, shortage: &Shortage) -> Option<WriteError> {
         shortage.error(|| self.files.free_bytes(self.path()).ok(), || self.settings.clock.now_ms())
     }
@@ -129,8 +129,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         sealed
     }
 
-    /// Makes room on the tier for a removal whose record the log has refused: seals a block, so that
-    /// the log may become shorter, or rewrites one. Returns whether it has.
+    /// Makes room on the tier for a removal whose record the log has refused: seals a block, so
+    /// that the log may become shorter, or rewrites one. Returns whether it has.
     pub(super) fn make_room_in_log(&self, tries: &mut Tries) -> Result<bool, WriteError> {
         tries.all += 1;
         if tries.all > LOG_TRIES_MAX || self.is_recovering.load(Relaxed) {
