@@ -468,7 +468,7 @@ fn transaction_that_outlives_a_key_does_not_revive_it() {
         let at = SystemClock.now_ms() + 50;
         ask_at(session, &["SET", "k", "v", "PXAT", &at.to_string()], at - 50);
         while SystemClock.now_ms() <= at {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::yield_now();
         }
         at - 1
     };
