@@ -23,7 +23,7 @@ pub(crate) use options::BenchOptions;
 
 use crate::{
     clock,
-    failure::{Failure, Outcome, say},
+    failure::{Failure, Outcome},
     in_force, open,
 };
 use report::{Measured, Sample};
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &BenchOptions) -> Outcome {
     let shape = options.shape(own_pool)?;
     let _scratch = if own_pool { Some(Scratch::new(&config, options, &shape)?) } else { None };
     let store = open::or_create(&config)?.store;
-    in_force::record(&config, &store).iter().for_each(|text| say(&format!("warning: {text}")));
+    in_force::warn(&config, &store);
     let measured = measure(&store, options, &shape);
     // The pool is the user's: the keys of the benchmark are removed even after a failure.
     let removed = if own_pool { Ok(()) } else { subject::remove(&store) };

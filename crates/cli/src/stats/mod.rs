@@ -20,7 +20,7 @@ use crate::{
     args::StatsOptions,
     clock,
     failure::{Failure, Outcome},
-    open,
+    in_force, open,
 };
 use figures::Figures;
 
@@ -35,8 +35,11 @@ pub(crate) fn run(options: &StatsOptions) -> Outcome {
 
 /// The figures of a pool, or of the server that has it open.
 fn figures(config: &Config, port: Option<u16>) -> Result<Figures, Failure> {
-    let of_pool =
-        |store: Store| Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.other_processes());
+    let is_shared = config.is_on(Key::Shared);
+    let of_pool = |store: Store| {
+        in_force::warn(config, &store);
+        Figures::of_pool(&store.stats(), is_shared, &store.other_processes())
+    };
     if let Ok(store) = open::read_once(config) {
         open::check_engine(config, &store)?;
         return Ok(of_pool(store));

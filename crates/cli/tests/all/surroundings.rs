@@ -307,7 +307,7 @@ fn store_of_another_engine_is_refused() {
         assert_eq!(run_in(&variables, &[&["get", "k"][..], place].concat()).ok().text().trim_end(), "v");
     }
     // What else a store was made with is told by all commands.
-    for command in [&["get", "k"][..], &["put", "k", "v"], &["scan"], &["check"]] {
+    for command in [&["get", "k"][..], &["put", "k", "v"], &["scan"], &["check"], &["stats"]] {
         let said = place.run(&[command, &["--index", "turbo"]].concat()).ok().err;
         assert!(said.contains("warning: --index turbo applies only when a pool is created"), "{said}");
     }

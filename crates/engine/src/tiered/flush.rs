@@ -62,13 +62,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         }
         let made = match self.try_to_make_room(tries.idle > 0) {
             // Removals are how a full tier gets room: what is dead there goes for them.
-            Err(error) if tries.need == Need::Reserve && error.lacks_room() => {
-                if self.reclaim_some()? {
-                    Ok(true)
-                } else {
-                    Err(error)
-                }
-            }
+            Err(error) if tries.need == Need::Reserve && error.lacks_room() => match self.reclaim_some()? {
+                true => Ok(true),
+                false => Err(error),
+            },
             made => made,
         };
         let took = self.settings.clock.now_ms().saturating_sub(began);
