@@ -52,7 +52,7 @@ fn items(table: u64) -> Sorted {
 fn write(source: impl Source, path: &Path) -> Outcome<u64> {
     let _ = SystemFiles.remove(path);
     let file = SystemFiles.create(path)?;
-    let mut writer = TableWriter::new(&file, path, 7, OPTIONS);
+    let mut writer = TableWriter::new(&*file, path, 7, OPTIONS);
     let mut kept = Kept::new(source, Vec::new(), false, 0);
     kept.seek_first()?;
     while let Some(item) = kept.item() {
@@ -88,7 +88,7 @@ fn main() -> Outcome<()> {
 fn measure(directory: &Path, rounds: u32, only: Option<&str>) -> Outcome<()> {
     let cache = TableCache::new(0);
     let memory: Vec<Sorted> = (0..TABLES).map(items).collect();
-    let mut tables: Vec<Arc<TableReader<<SystemFiles as Files>::File>>> = Vec::new();
+    let mut tables: Vec<Arc<TableReader>> = Vec::new();
     for (source, nth) in memory.iter().zip(0..) {
         let path = directory.join(format!("{nth}.table"));
         write(source.clone(), &path)?;

@@ -172,7 +172,7 @@ pub fn is_stuck() -> bool {
 pub fn put_off<T>(
     place: FilePlace,
     len: usize,
-    file: &Arc<impl StoredFile + 'static>,
+    file: &Arc<dyn StoredFile>,
     with: impl FnOnce(&[u8]) -> T,
 ) -> Option<io::Result<T>> {
     within(|scope| {
@@ -180,7 +180,7 @@ pub fn put_off<T>(
             return Ok(with(bytes));
         }
         if scope.keys.insert((place, len)) {
-            let file = Arc::clone(file) as Arc<dyn StoredFile>;
+            let file = Arc::clone(file);
             scope.wanted.push(ColdRead { place, file, len });
         }
         Err(ErrorKind::WouldBlock.into())

@@ -16,7 +16,8 @@ use crate::codec::{Reader, checksum};
 use crate::{ends, log, manifest};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile, directory_of};
+use std::sync::Arc;
+use terrace_medium::files::{FileLock, Files, Purpose, Replace, directory_of};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"terrstor");
 const FORMAT: u32 = 1;
@@ -61,7 +62,7 @@ impl Identity {
         bytes
     }
 
-    fn read<F: Files>(files: &F, path: &Path) -> Result<Self, DiskError> {
+    fn read(files: &Arc<dyn Files>, path: &Path) -> Result<Self, DiskError> {
         let corrupt = |what| DiskError::corrupt(path, 0, what);
         let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
         let mut bytes = [0; BYTES];
@@ -90,15 +91,15 @@ impl Identity {
 /// Where a store lies: a directory, and its file `TERRACE`. Tells whether both are those that were
 /// opened, or others that have got their names.
 #[derive(Clone)]
-pub struct Place<F: Files> {
-    files: F,
+pub struct Place {
+    files: Arc<dyn Files>,
     path: PathBuf,
     /// What identifies them. `None` if the file system has no such numbers.
     ids: [Option<(u64, u64)>; 2],
 }
 
-impl<F: Files> Place<F> {
-    fn new(files: &F, path: &Path) -> Result<Self, DiskError> {
+impl Place {
+    fn new(files: &Arc<dyn Files>, path: &Path) -> Result<Self, DiskError> {
         let ids = ids_of(files, path).map_err(DiskError::io("look at", path))?;
         Ok(Self { files: files.clone(), path: path.into(), ids })
     }
@@ -119,20 +120,20 @@ impl<F: Files> Place<F> {
     }
 }
 
-fn ids_of<F: Files>(files: &F, path: &Path) -> io::Result<[Option<(u64, u64)>; 2]> {
+fn ids_of(files: &Arc<dyn Files>, path: &Path) -> io::Result<[Option<(u64, u64)>; 2]> {
     Ok([files.identify(path)?, files.identify(&path.join(IDENTITY))?])
 }
 
 /// The directory of a store, locked until this is dropped.
-pub struct Directory<F: Files> {
-    place: Place<F>,
+pub struct Directory {
+    place: Place,
     identity: Identity,
     /// The locks of `LOCK`, and of `TERRACE` in case somebody removes `LOCK`. Fewer if the store is
     /// read where nothing can be written, or is just being created.
-    _locks: [Option<F::Lock>; 2],
+    _locks: [Option<FileLock>; 2],
 }
 
-impl<F: Files> Directory<F> {
+impl Directory {
     /// Creates the directory of a store. `fill` creates the other files in it. After an error or a
     /// crash there is no store, and creating it again begins anew.
     ///
@@ -140,7 +141,7 @@ impl<F: Files> Directory<F> {
     /// There is a store or something else at `path`; the directory cannot be created or locked; or
     /// `fill` failed.
     pub fn create(
-        files: &F,
+        files: &Arc<dyn Files>,
         path: &Path,
         identity: &Identity,
         fill: impl FnOnce(&Path) -> Result<(), DiskError>,
@@ -173,7 +174,12 @@ impl<F: Files> Directory<F> {
     /// # Errors
     /// There is no store, or one of another engine or a later format; it is open already; or it
     /// cannot be read.
-    pub fn open(files: &F, path: &Path, engine: &str, is_read_only: bool) -> Result<Self, DiskError> {
+    pub fn open(
+        files: &Arc<dyn Files>,
+        path: &Path,
+        engine: &str,
+        is_read_only: bool,
+    ) -> Result<Self, DiskError> {
         if !Self::exists(files, path)? {
             return Err(no_store(files, path)?);
         }
@@ -199,7 +205,7 @@ impl<F: Files> Directory<F> {
     ///
     /// # Errors
     /// The file system does not tell.
-    pub fn exists(files: &F, path: &Path) -> Result<bool, DiskError> {
+    pub fn exists(files: &Arc<dyn Files>, path: &Path) -> Result<bool, DiskError> {
         let path = path.join(IDENTITY);
         files.is_taken(&path).map_err(DiskError::io("look for", &path))
     }
@@ -208,7 +214,7 @@ impl<F: Files> Directory<F> {
     ///
     /// # Errors
     /// There is no store, or its identity is damaged or cannot be read.
-    pub fn engine_of(files: &F, path: &Path) -> Result<String, DiskError> {
+    pub fn engine_of(files: &Arc<dyn Files>, path: &Path) -> Result<String, DiskError> {
         Ok(Identity::read(files, &path.join(IDENTITY))?.engine)
     }
 
@@ -216,7 +222,7 @@ impl<F: Files> Directory<F> {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn post(&self, files: &F, text: &str) -> Result<(), DiskError> {
+    pub fn post(&self, files: &Arc<dyn Files>, text: &str) -> Result<(), DiskError> {
         let name = self.path().join(NOTICE);
         let write = || {
             let file = match files.create(&name) {
@@ -233,7 +239,7 @@ impl<F: Files> Directory<F> {
 
     /// The text that the process has posted that has the store at `path` open. `None` if there is
     /// no such process, or it has posted none.
-    pub fn notice(files: &F, path: &Path) -> Option<String> {
+    pub fn notice(files: &Arc<dyn Files>, path: &Path) -> Option<String> {
         let is_open = files.lock(&path.join(LOCK)).ok()?.is_none();
         let file = is_open.then(|| files.open(&path.join(NOTICE), Purpose::Read).ok())??;
         let mut bytes = vec![0; usize::try_from(file.length().ok()?).ok()?.min(NOTICE_MAX)];
@@ -243,13 +249,13 @@ impl<F: Files> Directory<F> {
 
     /// The number of the store in the directory at `path`, from whatever file tells it: for a
     /// directory whose identity is damaged.
-    pub fn identify(files: &F, path: &Path) -> Option<u64> {
+    pub fn identify(files: &Arc<dyn Files>, path: &Path) -> Option<u64> {
         Self::identities(files, path).first().copied()
     }
 
     /// The numbers of the stores that the manifests and the segments of the log in the directory at
     /// `path` are of, each as often as a file tells it.
-    pub fn identities(files: &F, path: &Path) -> Vec<u64> {
+    pub fn identities(files: &Arc<dyn Files>, path: &Path) -> Vec<u64> {
         let told = names(files, path).unwrap_or_default().into_iter().filter_map(|name| {
             let magic = if name.ends_with(".log") { log::MAGIC } else { manifest::MAGIC };
             let file = files.open(&path.join(name), Purpose::Read).ok()?;
@@ -282,7 +288,7 @@ impl<F: Files> Directory<F> {
     }
 
     /// Tells whether it is still there.
-    pub fn place(&self) -> &Place<F> {
+    pub fn place(&self) -> &Place {
         &self.place
     }
 
@@ -297,8 +303,8 @@ impl<F: Files> Directory<F> {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn list_files<F: Files, T>(
-    files: &F,
+pub fn list_files<T>(
+    files: &Arc<dyn Files>,
     path: &Path,
     wanted: impl Fn(&str) -> Option<T>,
 ) -> Result<Vec<T>, DiskError> {
@@ -313,16 +319,16 @@ pub fn list_files<F: Files, T>(
     Ok(found)
 }
 
-fn names<F: Files>(files: &F, path: &Path) -> Result<Vec<String>, DiskError> {
+fn names(files: &Arc<dyn Files>, path: &Path) -> Result<Vec<String>, DiskError> {
     let names = files.list(path).map_err(DiskError::io("list", path))?;
     Ok(names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect())
 }
 
-fn sync_directory<F: Files>(files: &F, path: &Path) -> Result<(), DiskError> {
+fn sync_directory(files: &Arc<dyn Files>, path: &Path) -> Result<(), DiskError> {
     files.sync_directory(path).map_err(DiskError::io("sync", path))
 }
 
-fn make_directory<F: Files>(files: &F, path: &Path) -> Result<(), DiskError> {
+fn make_directory(files: &Arc<dyn Files>, path: &Path) -> Result<(), DiskError> {
     match files.create_directory(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let is_directory = files.is_directory(path).map_err(DiskError::io("look at", path))?;
@@ -337,7 +343,7 @@ fn make_directory<F: Files>(files: &F, path: &Path) -> Result<(), DiskError> {
 }
 
 /// The files that an interrupted creation has left, but for those that mark it as begun.
-fn check_free<F: Files>(files: &F, path: &Path) -> Result<Vec<String>, DiskError> {
+fn check_free(files: &Arc<dyn Files>, path: &Path) -> Result<Vec<String>, DiskError> {
     let mut names = names(files, path)?;
     let is_begun = names.iter().any(|name| name == BEGUN) && !names.iter().any(|name| name == IDENTITY);
     names.retain(|name| name != LOCK && name != BEGUN);
@@ -360,7 +366,7 @@ fn is_part(name: &str) -> bool {
 
 /// Writes the identity of a directory that is begun, unless it has one from an earlier attempt:
 /// that is replaced, without a moment in which there is none.
-fn write_begun<F: Files>(files: &F, path: &Path, identity: &Identity) -> io::Result<()> {
+fn write_begun(files: &Arc<dyn Files>, path: &Path, identity: &Identity) -> io::Result<()> {
     let file = match files.create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => files.open(path, Purpose::Write)?,
         file => file?,
@@ -371,7 +377,7 @@ fn write_begun<F: Files>(files: &F, path: &Path, identity: &Identity) -> io::Res
 }
 
 /// The error of a path that has no store.
-fn no_store<F: Files>(files: &F, path: &Path) -> Result<DiskError, DiskError> {
+fn no_store(files: &Arc<dyn Files>, path: &Path) -> Result<DiskError, DiskError> {
     let is_taken = files.is_taken(path).map_err(DiskError::io("look for", path))?;
     let is_directory = files.is_directory(path).map_err(DiskError::io("look at", path))?;
     let begun = path.join(BEGUN);
@@ -386,7 +392,7 @@ fn no_store<F: Files>(files: &F, path: &Path) -> Result<DiskError, DiskError> {
 }
 
 /// Locks the directory, and leaves this process's number for others.
-fn lock<F: Files>(files: &F, path: &Path) -> Result<F::Lock, DiskError> {
+fn lock(files: &Arc<dyn Files>, path: &Path) -> Result<FileLock, DiskError> {
     let name = path.join(LOCK);
     match files.create(&name) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -406,7 +412,7 @@ fn lock<F: Files>(files: &F, path: &Path) -> Result<F::Lock, DiskError> {
 }
 
 /// Locks a file of the directory.
-fn lock_file<F: Files>(files: &F, path: &Path, name: &str) -> Result<F::Lock, DiskError> {
+fn lock_file(files: &Arc<dyn Files>, path: &Path, name: &str) -> Result<FileLock, DiskError> {
     let name = path.join(name);
     let lock = files.lock(&name).map_err(DiskError::io("lock", &name))?;
     let locked = || DiskError::Locked { path: path.into(), pid: read_pid(files, &path.join(LOCK)) };
@@ -415,7 +421,7 @@ fn lock_file<F: Files>(files: &F, path: &Path, name: &str) -> Result<F::Lock, Di
 
 /// Locks a file of the directory without changing it. Where nothing can be written, no process has
 /// the store open for writing.
-fn lock_to_read<F: Files>(files: &F, path: &Path, name: &str) -> Result<Option<F::Lock>, DiskError> {
+fn lock_to_read(files: &Arc<dyn Files>, path: &Path, name: &str) -> Result<Option<FileLock>, DiskError> {
     let name = path.join(name);
     match files.lock(&name) {
         Ok(Some(lock)) => Ok(Some(lock)),
@@ -428,7 +434,7 @@ fn lock_to_read<F: Files>(files: &F, path: &Path, name: &str) -> Result<Option<F
 }
 
 /// The process that has the lock, if it has said so.
-fn read_pid<F: Files>(files: &F, path: &Path) -> Option<u32> {
+fn read_pid(files: &Arc<dyn Files>, path: &Path) -> Option<u32> {
     let mut bytes = [0; 16];
     let file = files.open(path, Purpose::Read).ok()?;
     let read = file.read_at(&mut bytes, 0).ok()?;

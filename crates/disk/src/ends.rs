@@ -99,17 +99,21 @@ impl Noted {
 }
 
 /// What the directory tells of its log and its manifest.
-pub(crate) fn read<F: Files>(files: &F, directory: &Path, store: u64) -> Result<Noted, DiskError> {
+pub(crate) fn read(files: &Arc<dyn Files>, directory: &Path, store: u64) -> Result<Noted, DiskError> {
     let path = directory.join(NAME);
     let file = match files.open(&path, Purpose::Read) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Noted::default()),
         file => file.map_err(DiskError::io("open", &path))?,
     };
-    noted_in(files, &file, (&path, store))
+    noted_in(files, &*file, (&path, store))
 }
 
 /// What the file tells, as far as it is still true.
-fn noted_in<F: Files>(files: &F, file: &F::File, (path, store): (&Path, u64)) -> Result<Noted, DiskError> {
+fn noted_in(
+    files: &Arc<dyn Files>,
+    file: &dyn StoredFile,
+    (path, store): (&Path, u64),
+) -> Result<Noted, DiskError> {
     let length = file.length().map_err(DiskError::io("read the length of", path))?;
     let mut bytes = vec![0; BYTES.min(length as usize)];
     file.read_exact_at(&mut bytes, 0).map_err(DiskError::io("read", path))?;
@@ -119,35 +123,35 @@ fn noted_in<F: Files>(files: &F, file: &F::File, (path, store): (&Path, u64)) ->
 }
 
 /// The file, open for writing, or nothing. Clones are handles of the same one.
-pub struct Ends<F: Files>(Option<Arc<Shared<F>>>);
+pub struct Ends(Option<Arc<Shared>>);
 
-struct Shared<F: Files> {
-    file: F::File,
+struct Shared {
+    file: Box<dyn StoredFile>,
     path: PathBuf,
     store: u64,
     noted: Mutex<Noted>,
 }
 
-impl<F: Files> Clone for Ends<F> {
+impl Clone for Ends {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<F: Files> Default for Ends<F> {
+impl Default for Ends {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<F: Files> Ends<F> {
+impl Ends {
     /// Opens the file in the directory of a store, or creates it. None is created where there is
     /// no room for it, or where nothing tells whether the machine has run on: in a pool, say,
     /// whose files nobody else changes. One that tells something is kept true all the same.
     ///
     /// # Errors
     /// It cannot be read or created.
-    pub fn open(files: &F, directory: &Path, store: u64) -> Result<Self, DiskError> {
+    pub fn open(files: &Arc<dyn Files>, directory: &Path, store: u64) -> Result<Self, DiskError> {
         let (boot, path) = (files.boot(), directory.join(NAME));
         let file = match files.open(&path, Purpose::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound && boot.is_none() => return Ok(Self(None)),
@@ -159,7 +163,7 @@ impl<F: Files> Ends<F> {
             Err(DiskError::Full { .. }) => return Ok(Self(None)),
             file => file?,
         };
-        let noted = noted_in(files, &file, (&path, store))?;
+        let noted = noted_in(files, &*file, (&path, store))?;
         match file.allocate(BYTES as u64).map_err(DiskError::room("allocate", &path)) {
             // What is there must not become untrue.
             Err(DiskError::Full { .. }) if noted.count > 0 => {}
@@ -179,8 +183,8 @@ impl<F: Files> Ends<F> {
     /// # Errors
     /// As for [`Ends::open`].
     pub fn beside(
-        manifest: Option<&mut Manifest<F>>,
-        files: &F,
+        manifest: Option<&mut Manifest>,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
     ) -> Result<Self, DiskError> {

@@ -21,7 +21,7 @@ mod source;
 mod table;
 mod versions;
 
-pub use bounded::{BoundedFile, BoundedFiles};
+pub use bounded::BoundedFiles;
 pub use directory::{Directory, Identity, Place, list_files};
 pub use ends::Ends;
 pub use error::DiskError;

@@ -18,6 +18,7 @@ use crate::log::{Chain, HEAD, HEADER, Head, Header, Owner, Records, payload_sum,
 use crate::{DiskError, Ends, ends, list_files};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
 
 pub(crate) const MAGIC: [u8; 8] = *b"terrmani";
@@ -31,15 +32,15 @@ pub const EDIT_MAX: usize = 64 << 20;
 const BUFFER: usize = 1 << 20;
 
 /// The manifest of a store, open for writing.
-pub struct Manifest<F: Files> {
-    files: F,
+pub struct Manifest {
+    files: Arc<dyn Files>,
     directory: PathBuf,
     store: u64,
     /// The number of the file, and the highest that was tried.
     number: u64,
     tried: u64,
     path: PathBuf,
-    file: F::File,
+    file: Box<dyn StoredFile>,
     /// Where the next edit goes. Positions are offsets.
     chain: Chain,
     /// The offset up to which the file is synced: the end of the last edit, without its mark.
@@ -47,10 +48,10 @@ pub struct Manifest<F: Files> {
     /// The error after which it is unknown what the manifest says.
     failure: Option<DiskError>,
     /// Where it is noted how long the manifest is.
-    ends: Ends<F>,
+    ends: Ends,
 }
 
-impl<F: Files> Manifest<F> {
+impl Manifest {
     /// Creates a manifest with these edits, which are durable when it returns.
     ///
     /// # Errors
@@ -58,7 +59,12 @@ impl<F: Files> Manifest<F> {
     ///
     /// # Panics
     /// As [`Manifest::append`].
-    pub fn create(files: &F, directory: &Path, store: u64, edits: &[Vec<u8>]) -> Result<Self, DiskError> {
+    pub fn create(
+        files: &Arc<dyn Files>,
+        directory: &Path,
+        store: u64,
+        edits: &[Vec<u8>],
+    ) -> Result<Self, DiskError> {
         let current = directory.join(CURRENT);
         if files.is_taken(&current).map_err(DiskError::io("look for", &current))? {
             return Err(DiskError::Occupied { path: directory.into(), name: CURRENT.into() });
@@ -76,7 +82,7 @@ impl<F: Files> Manifest<F> {
     /// There is none; it is damaged, of another store or of a later format; it cannot be read or
     /// written; or `each` failed.
     pub fn open(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
         each: &mut dyn FnMut(&[u8]) -> Result<(), DiskError>,
@@ -84,10 +90,10 @@ impl<F: Files> Manifest<F> {
         let (number, synced) = read_current(files, directory, store)?;
         let path = path_of(directory, number);
         let file = open_file(files, &path, Purpose::Write)?;
-        let (chain, durable) = read_edits(&file, &path, owner(store, number), synced, each)?;
+        let (chain, durable) = read_edits(&*file, &path, owner(store, number), synced, each)?;
         // What is torn must be gone before an edit takes its place.
         file.set_length(chain.end).map_err(DiskError::io("cut", &path))?;
-        renew(&file, &path, durable, chain.end)?;
+        renew(&*file, &path, durable, chain.end)?;
         let manifest = Self::with(files, directory, (store, number), (path, file), chain);
         // The name may not be durable either, if the sync of an earlier rewrite has failed.
         match manifest.write_current() {
@@ -100,10 +106,10 @@ impl<F: Files> Manifest<F> {
 
     /// The manifest in this file, which is synced up to the end of `chain`.
     fn with(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         (store, number): (u64, u64),
-        (path, file): (PathBuf, F::File),
+        (path, file): (PathBuf, Box<dyn StoredFile>),
         chain: Chain,
     ) -> Self {
         let (files, directory, durable) = (files.clone(), directory.into(), chain.end);
@@ -112,7 +118,7 @@ impl<F: Files> Manifest<F> {
     }
 
     /// Notes in `ends` how long the manifest is, from now on.
-    pub fn keep_ends(&mut self, ends: Ends<F>) {
+    pub fn keep_ends(&mut self, ends: Ends) {
         self.ends = ends;
         self.note_end();
     }
@@ -126,7 +132,7 @@ impl<F: Files> Manifest<F> {
     /// # Errors
     /// As [`Manifest::open`].
     pub fn open_or_read(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
         is_read_only: bool,
@@ -143,7 +149,7 @@ impl<F: Files> Manifest<F> {
     /// # Errors
     /// As [`Manifest::open`].
     pub fn read(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
         each: &mut dyn FnMut(&[u8]) -> Result<(), DiskError>,
@@ -151,7 +157,7 @@ impl<F: Files> Manifest<F> {
         let (number, synced) = read_current(files, directory, store)?;
         let path = path_of(directory, number);
         let file = open_file(files, &path, Purpose::Read)?;
-        read_edits(&file, &path, owner(store, number), synced, each).map(drop)
+        read_edits(&*file, &path, owner(store, number), synced, each).map(drop)
     }
 
     /// Adds an edit, which is durable when this returns.
@@ -219,7 +225,7 @@ impl<F: Files> Manifest<F> {
 
     /// Writes a manifest that does not count yet.
     fn write(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
         number: u64,
@@ -302,22 +308,22 @@ impl<F: Files> Manifest<F> {
 
 /// Hands every edit in `directory` that its checksums prove to `each`, of all manifests, whichever
 /// of them counts, also those behind damage. Changes nothing. What cannot be read proves nothing.
-pub fn salvage_edits<F: Files>(files: &F, directory: &Path, store: u64, each: &mut dyn FnMut(&[u8])) {
+pub fn salvage_edits(files: &Arc<dyn Files>, directory: &Path, store: u64, each: &mut dyn FnMut(&[u8])) {
     for number in list_files(files, directory, number_of).unwrap_or_default() {
         let _ = salvage_from(files, &path_of(directory, number), owner(store, number), each);
     }
 }
 
-fn salvage_from<F: Files>(
-    files: &F,
+fn salvage_from(
+    files: &Arc<dyn Files>,
     path: &Path,
     owner: Owner,
     each: &mut dyn FnMut(&[u8]),
 ) -> Result<(), DiskError> {
     let file = open_file(files, path, Purpose::Read)?;
-    let head = read_head(&file, path, MAGIC, owner)?;
+    let head = read_head(&*file, path, MAGIC, owner)?;
     let chain = head.map_or(Chain::default(), |head| head.after);
-    let mut records = Records::new(&file, path, owner, HEAD, chain)?;
+    let mut records = Records::new(&*file, path, owner, HEAD, chain)?;
     loop {
         if let Some((_, edit)) = records.next()? {
             // An empty one is a mark.
@@ -340,8 +346,8 @@ fn put(bytes: &mut Vec<u8>, owner: Owner, chain: &mut Chain, durable: u64, edit:
 
 /// Reads the edits of a manifest, of which `synced` bytes are known to be there. Returns their end,
 /// and up to where they are known to be synced.
-fn read_edits<T: StoredFile>(
-    file: &T,
+fn read_edits(
+    file: &dyn StoredFile,
     path: &Path,
     owner: Owner,
     synced: u64,
@@ -390,7 +396,7 @@ fn current_text(number: u64, synced: u64) -> String {
 }
 
 /// The number of the manifest that counts, and how many bytes of it were synced.
-fn read_current<F: Files>(files: &F, directory: &Path, store: u64) -> Result<(u64, u64), DiskError> {
+fn read_current(files: &Arc<dyn Files>, directory: &Path, store: u64) -> Result<(u64, u64), DiskError> {
     let path = directory.join(CURRENT);
     let file = match files.open(&path, Purpose::Read) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(without_current(files, directory)),
@@ -419,7 +425,7 @@ fn read_current<F: Files>(files: &F, directory: &Path, store: u64) -> Result<(u6
 }
 
 /// The error of a directory that has no file `CURRENT`.
-fn without_current<F: Files>(files: &F, directory: &Path) -> DiskError {
+fn without_current(files: &Arc<dyn Files>, directory: &Path) -> DiskError {
     let names = match files.list(directory) {
         Ok(names) => names,
         Err(error) => return DiskError::io("list", directory)(error),
@@ -431,7 +437,11 @@ fn without_current<F: Files>(files: &F, directory: &Path) -> DiskError {
     DiskError::NoStore { path: directory.into(), what: "it has no manifest" }
 }
 
-fn open_file<F: Files>(files: &F, path: &Path, purpose: Purpose) -> Result<F::File, DiskError> {
+fn open_file(
+    files: &Arc<dyn Files>,
+    path: &Path,
+    purpose: Purpose,
+) -> Result<Box<dyn StoredFile>, DiskError> {
     files.open(path, purpose).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             DiskError::corrupt(path, 0, "it is missing, though CURRENT names it; restore it from a backup")
@@ -441,7 +451,7 @@ fn open_file<F: Files>(files: &F, path: &Path, purpose: Purpose) -> Result<F::Fi
 }
 
 /// Creates an empty file, in the place of one that is left from a failed attempt.
-fn create_file<F: Files>(files: &F, path: &Path) -> io::Result<F::File> {
+fn create_file(files: &Arc<dyn Files>, path: &Path) -> io::Result<Box<dyn StoredFile>> {
     match files.create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             files.remove(path)?;
@@ -451,7 +461,7 @@ fn create_file<F: Files>(files: &F, path: &Path) -> io::Result<F::File> {
     }
 }
 
-fn remove_leftovers<F: Files>(files: &F, directory: &Path, current: u64) -> Result<(), DiskError> {
+fn remove_leftovers(files: &Arc<dyn Files>, directory: &Path, current: u64) -> Result<(), DiskError> {
     let left = |name: &str| {
         let is_left = name == CURRENT_NEW || number_of(name).is_some_and(|number| number != current);
         is_left.then(|| directory.join(name))

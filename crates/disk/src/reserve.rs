@@ -16,8 +16,8 @@ use terrace_medium::files::{Files, Purpose, StoredFile, directory_of};
 pub(crate) const RESERVE: &str = "RESERVE";
 
 /// The room that a store keeps.
-pub struct Reserve<F: Files> {
-    files: F,
+pub struct Reserve {
+    files: Arc<dyn Files>,
     path: PathBuf,
     /// Bytes that are kept at least; none if there is no reserve.
     least: u64,
@@ -27,7 +27,7 @@ pub struct Reserve<F: Files> {
     /// Shared with those that have the room.
     lent: Arc<()>,
     /// `None` until it was needed.
-    file: Mutex<Option<F::File>>,
+    file: Mutex<Option<Box<dyn StoredFile>>>,
 }
 
 /// The room of a [`Reserve`], as long as it is given away. It is not kept again meanwhile, even if
@@ -36,9 +36,9 @@ pub struct Lent {
     _held: Arc<()>,
 }
 
-impl<F: Files> Reserve<F> {
+impl Reserve {
     /// The reserve of the store in `directory`, of so many bytes, which are not kept yet.
-    pub(crate) fn new(files: F, directory: &Path, bytes: u64) -> Self {
+    pub(crate) fn new(files: Arc<dyn Files>, directory: &Path, bytes: u64) -> Self {
         let (path, is_kept) = (directory.join(RESERVE), AtomicBool::new(bytes == 0));
         let (least, bytes, lent) = (bytes, AtomicU64::new(bytes), Arc::default());
         Self { files, path, least, bytes, is_kept, lent, file: Mutex::default() }
@@ -112,22 +112,22 @@ impl<F: Files> Reserve<F> {
         Ok((length > 0).then(|| Lent { _held: Arc::clone(&self.lent) }))
     }
 
-    fn allocate(&self, file: &F::File, bytes: u64) -> Result<(), DiskError> {
+    fn allocate(&self, file: &dyn StoredFile, bytes: u64) -> Result<(), DiskError> {
         crate::log::allocate(&self.files, directory_of(&self.path), (file, &self.path), bytes)?;
         self.bytes.store(bytes, Relaxed);
         Ok(())
     }
 
-    fn length(&self, file: &F::File) -> Result<u64, DiskError> {
+    fn length(&self, file: &dyn StoredFile) -> Result<u64, DiskError> {
         file.length().map_err(DiskError::io("read the length of", &self.path))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<F::File>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<dyn StoredFile>>> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its file, created if there is none. One of an earlier life keeps what it has.
-    fn open<'f>(&self, file: &'f mut Option<F::File>) -> Result<&'f mut F::File, DiskError> {
+    fn open<'f>(&self, file: &'f mut Option<Box<dyn StoredFile>>) -> Result<&'f dyn StoredFile, DiskError> {
         if file.is_none() {
             *file = Some(match self.files.create(&self.path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -136,6 +136,6 @@ impl<F: Files> Reserve<F> {
                 created => created.map_err(DiskError::room("create", &self.path))?,
             });
         }
-        Ok(file.as_mut().expect("opened just now"))
+        Ok(&**file.as_ref().expect("opened just now"))
     }
 }

@@ -12,7 +12,6 @@ use crate::Put;
 use crate::engine::{Write, WriteKind};
 use terrace_disk::codec::put_varint;
 use terrace_disk::{Content, DiskError, Log, Need};
-use terrace_medium::files::Files;
 
 /// A write of one key.
 #[derive(Clone, Copy)]
@@ -47,8 +46,8 @@ impl<'a> Draft<'a> {
 
 /// Appends a record with these writes to the log, and returns the position behind it. `heads` is
 /// kept for its memory. Where there is no room, removals get what is kept for them.
-pub(crate) fn append_drafts<F: Files>(
-    log: &Log<F>,
+pub(crate) fn append_drafts(
+    log: &Log,
     heads: &mut Vec<u8>,
     first: u64,
     drafts: &[Draft<'_>],

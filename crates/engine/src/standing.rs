@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use terrace_disk::{Directory, DiskError, Lent, Reserve};
-use terrace_medium::files::Files;
 use terrace_pool::{Forked, Opener};
 
 /// The standing of an open store.
@@ -61,13 +60,13 @@ impl Standing {
 
     /// Stops all writes if the store's directory is another one now: before a file is made or
     /// removed by its name.
-    pub(crate) fn check_place<F: Files>(&self, directory: &Directory<F>) -> Result<(), WriteError> {
+    pub(crate) fn check_place(&self, directory: &Directory) -> Result<(), WriteError> {
         directory.place().check().map_err(|error| self.failed(error))
     }
 
     /// Refuses a path for a checkpoint among the store's own files: it might have the name of one.
     /// Makes the folder that is there for checkpoints, if the path lies in it.
-    pub(crate) fn check_copy<F: Files>(directory: &Directory<F>, to: &Path) -> Result<(), WriteError> {
+    pub(crate) fn check_copy(directory: &Directory, to: &Path) -> Result<(), WriteError> {
         if !directory.has_place_for(to) {
             return Ok(directory.make_folder_for(to)?);
         }
@@ -79,7 +78,7 @@ impl Standing {
     }
 
     /// The room that is kept for jobs which make room, for one that met this error.
-    pub(crate) fn reserve_for<F: Files>(&self, reserve: &Reserve<F>, error: &WriteError) -> Option<Lent> {
+    pub(crate) fn reserve_for(&self, reserve: &Reserve, error: &WriteError) -> Option<Lent> {
         // An error that stops the store is told as it is.
         let may_help = error.lacks_room() && !self.is_stopped();
         may_help.then(|| reserve.let_go().ok())??
@@ -87,9 +86,9 @@ impl Standing {
 
     /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
     /// other.
-    pub(crate) fn with_reserve<F: Files, T>(
+    pub(crate) fn with_reserve<T>(
         &self,
-        reserve: &Reserve<F>,
+        reserve: &Reserve,
         mut job: impl FnMut() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         match job() {

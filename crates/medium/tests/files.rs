@@ -106,8 +106,8 @@ fn system_files_never_replace_unless_asked() {
     assert_eq!(files.stream(Path::new("/dev/null")).unwrap().1, None);
 
     let read = files.open(&path("one"), Purpose::Read).unwrap();
-    assert!(StoredFile::write_at(&read, b"x", 0).is_err());
-    StoredFile::write_at(&files.open(&path("one"), Purpose::Write).unwrap(), b"x", 0).unwrap();
+    assert!(read.write_at(b"x", 0).is_err());
+    files.open(&path("one"), Purpose::Write).unwrap().write_at(b"x", 0).unwrap();
     read.read_exact_at(&mut [0; 2], 0).unwrap();
     assert_eq!(kind(read.read_exact_at(&mut [0; 3], 0)), Some(ErrorKind::UnexpectedEof));
 
@@ -158,9 +158,9 @@ fn unnamed_file_gets_a_name_or_vanishes() {
     file.write_all_at(b"whole", 0).unwrap();
     assert_eq!(file.as_system().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(SystemFiles.list(directory.path()).unwrap().len(), 0);
-    SystemFiles.name(&file, &path).unwrap();
+    SystemFiles.name(&*file, &path).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"whole");
-    assert_eq!(kind(SystemFiles.name(&file, &path)), Some(ErrorKind::AlreadyExists));
+    assert_eq!(kind(SystemFiles.name(&*file, &path)), Some(ErrorKind::AlreadyExists));
     assert_eq!(kind(SystemFiles.create_unnamed(&path.join("below"))), Some(ErrorKind::NotADirectory));
 }
 
@@ -169,7 +169,7 @@ fn unpublished_file_appears_whole_or_not_at_all() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("new");
     let names = || SystemFiles.list(directory.path()).unwrap();
-    let make: [fn(&Path) -> Unpublished<SystemFiles>; 2] = [
+    let make: [fn(&Path) -> Unpublished<'static>; 2] = [
         |path| Unpublished::new(&SystemFiles, path, 1).unwrap(),
         |path| Unpublished::named(&SystemFiles, path, 2).unwrap(),
     ];
@@ -313,7 +313,7 @@ fn free_bytes_are_those_of_the_file_system() {
 }
 
 /// Whether reads of a file go past the page cache.
-fn is_direct(file: &SystemFile) -> bool {
+fn is_direct(file: &dyn StoredFile) -> bool {
     rustix::fs::fcntl_getfl(file.as_system().unwrap()).unwrap().contains(rustix::fs::OFlags::DIRECT)
 }
 
@@ -360,12 +360,12 @@ fn refused_direct_reads_become_plain_ones() {
     SystemFiles.create(&path).unwrap().write_all_at(&[7; 5000], 0).unwrap();
     let file = SystemFiles.open(&path, Purpose::ReadDirect).unwrap();
     let possible = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).is_ok();
-    assert_eq!(is_direct(&file), possible);
+    assert_eq!(is_direct(&*file), possible);
     let mut read = [0; 5000];
     file.read_exact_at(&mut read, 0).unwrap();
     // The kernel's answer to this offset is its answer to a direct read that it refuses.
     assert_eq!(kind(file.read_at(&mut read, 1 << 63)), Some(ErrorKind::InvalidInput));
-    assert!(!is_direct(&file));
+    assert!(!is_direct(&*file));
     read = [0; 5000];
     file.read_exact_at(&mut read, 0).unwrap();
     assert_eq!(read, [7; 5000]);
@@ -434,7 +434,7 @@ fn numbered_blocks(directory: &Path, blocks: usize) -> Arc<dyn StoredFile> {
         file.write_all_at(&[nth as u8; DIRECT_BLOCK], (nth * DIRECT_BLOCK) as u64).unwrap();
     }
     file.sync().unwrap();
-    Arc::new(SystemFiles.open(&path, Purpose::ReadDirect).unwrap())
+    SystemFiles.open(&path, Purpose::ReadDirect).unwrap().into()
 }
 
 fn ring(most: u32) -> Option<Ring> {

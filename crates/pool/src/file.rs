@@ -199,13 +199,13 @@ pub(crate) fn can_read_holes(file: &File, size: u64) -> Result<(), Problem> {
 }
 
 /// A handle to the machine's file behind a new file. Both share their locks.
-pub(crate) fn handle(file: &impl StoredFile) -> Result<File, Problem> {
+pub(crate) fn handle(file: &dyn StoredFile) -> Result<File, Problem> {
     let system = file.as_system().ok_or(Problem::NotAFile)?;
     system.try_clone().map_err(|e| Problem::Os("make", e))
 }
 
 /// Allocates storage for all bytes of a new file.
-pub(crate) fn allocate(file: &impl StoredFile, size: u64) -> Result<(), Problem> {
+pub(crate) fn allocate(file: &dyn StoredFile, size: u64) -> Result<(), Problem> {
     file.allocate(size).map_err(|error| match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Problem::Map(MapError::NoSpace { wanted: size }),
         _ => Problem::Os("reserve space for", error),

@@ -115,13 +115,13 @@ impl PoolOptions {
 
     /// As [`PoolOptions::create`] at a path, through the file layer `files`. For tests.
     #[doc(hidden)]
-    pub fn create_through<M: MappedMedium, F: Files>(&self, files: &F) -> Result<Pool<M>, OpenError> {
+    pub fn create_through<M: MappedMedium>(&self, files: &dyn Files) -> Result<Pool<M>, OpenError> {
         let Location::Path(path) = &self.place else { return self.create() };
         self.create_at(files, path).map_err(|problem| self.error(problem))
     }
 
     /// Creates a pool in a new file.
-    fn create_at<M: MappedMedium, F: Files>(&self, files: &F, path: &Path) -> Result<Pool<M>, Problem> {
+    fn create_at<M: MappedMedium>(&self, files: &dyn Files, path: &Path) -> Result<Pool<M>, Problem> {
         let refused = |what| move |error| file::refusal(path, what, error);
         let new = Unpublished::new(files, path, file::unique()?).map_err(refused("make"))?;
         let file = file::handle(new.file())?;

@@ -29,7 +29,7 @@ impl Options {
         if !self.read_only {
             crate::salvage::finish(path).map_err(DiskError::room("finish the repair of", path))?;
         }
-        let exists = Wip::exists(&SystemFiles, path)?;
+        let exists = Wip::exists(&system(), path)?;
         let creates = match how {
             How::Open => false,
             How::Create => true,
@@ -39,13 +39,13 @@ impl Options {
         let engine = Engine::in_directory(path).filter(|_| exists).unwrap_or(self.engine);
         let is_tiered = engine == Engine::Tiered;
         match is_tiered {
-            true => self.tiered_on(self.bounded_files(), u64::MAX, path, creates),
+            true => self.tiered_on(self.bounded_files().into(), u64::MAX, path, creates),
             false => self.wip_engine(path, creates),
         }
     }
 
     /// Files of which few are open.
-    fn bounded_files(&self) -> BoundedFiles<SystemFiles> {
+    fn bounded_files(&self) -> BoundedFiles {
         BoundedFiles::new(SystemFiles, self.open_tables.unwrap_or_else(most_open_tables))
     }
 
@@ -82,46 +82,41 @@ impl Options {
         how: How,
     ) -> Result<Arc<dyn AnyEngine>, OpenError> {
         let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
+        let (room, files) = (files.pool().size(), Arc::from(files));
         let creates = !matches!(how, How::Open) && !Directory::exists(&files, path)?;
-        let room = files.pool().size();
         self.tiered_on(files, room, path, creates)
     }
 
     /// Opens the store over DRAM and files, which have `room` bytes.
-    fn tiered_on<F: Files>(
+    fn tiered_on(
         &self,
-        files: F,
+        files: Arc<dyn Files>,
         room: u64,
         path: &Path,
         creates: bool,
     ) -> Result<Arc<dyn AnyEngine>, OpenError> {
         match self.index_of_tiers() {
-            Index::Clht => self.tiered_with::<F, hash::Clht<Dram, tiered::Kind>>(files, room, path, creates),
+            Index::Clht => self.tiered_with::<hash::Clht<Dram, tiered::Kind>>(files, room, path, creates),
             #[cfg(feature = "turbo")]
-            Index::Turbo => {
-                self.tiered_with::<F, hash::Turbo<Dram, tiered::Kind>>(files, room, path, creates)
-            }
+            Index::Turbo => self.tiered_with::<hash::Turbo<Dram, tiered::Kind>>(files, room, path, creates),
             #[cfg(feature = "rewo")]
-            Index::Rewo => self.tiered_with::<F, hash::Rewo<Dram, tiered::Kind>>(files, room, path, creates),
+            Index::Rewo => self.tiered_with::<hash::Rewo<Dram, tiered::Kind>>(files, room, path, creates),
             #[cfg(feature = "level")]
-            Index::Level => {
-                self.tiered_with::<F, hash::Level<Dram, tiered::Kind>>(files, room, path, creates)
-            }
+            Index::Level => self.tiered_with::<hash::Level<Dram, tiered::Kind>>(files, room, path, creates),
             Index::Art => Err(OpenError::IndexOfTiers(Index::Art)),
             #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
             index => Err(index.not_built()),
         }
     }
 
-    fn tiered_with<F, I>(
+    fn tiered_with<I>(
         &self,
-        files: F,
+        files: Arc<dyn Files>,
         room: u64,
         path: &Path,
         creates: bool,
     ) -> Result<Arc<dyn AnyEngine>, OpenError>
     where
-        F: Files,
         I: PointIndex<Medium = Dram, Kind = tiered::Kind> + Stored<Medium = Dram> + 'static,
     {
         let dram = self.memory.as_bytes();
@@ -135,7 +130,7 @@ impl Options {
         settings.read_only = self.read_only;
         settings.interval_ms = self.interval_ms();
         let huge_pages = self.huge_pages;
-        let pool: tiered::MakePool<Dram> = Box::new(move || {
+        let pool: tiered::MakePool = Box::new(move || {
             terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
         });
         let opened = match creates {
@@ -149,6 +144,11 @@ impl Options {
         })?;
         Ok(Arc::new(store))
     }
+}
+
+/// The operating system's files.
+fn system() -> Arc<dyn Files> {
+    Arc::new(SystemFiles)
 }
 
 /// How many tables a store keeps open for reads: a part of what the process may have open.
@@ -166,7 +166,7 @@ fn chance() -> u64 {
 /// The name of the engine of the store in the directory at `path`. Where its identity is damaged,
 /// the other files tell.
 pub(crate) fn engine_of(path: &Path) -> Option<String> {
-    match Directory::engine_of(&SystemFiles, path) {
+    match Directory::engine_of(&system(), path) {
         Err(DiskError::Corrupt { .. }) => {
             let names =
                 std::fs::read_dir(path).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -183,7 +183,7 @@ pub(crate) fn engine_of(path: &Path) -> Option<String> {
 
 /// The notice of the process that has the store at `path` open.
 pub(crate) fn notice(path: &Path) -> Option<String> {
-    Directory::notice(&SystemFiles, path)
+    Directory::notice(&system(), path)
 }
 
 /// Visits what is sound of the store of this engine at `path`, and what is not. What has to be
@@ -195,8 +195,8 @@ pub(crate) fn salvage(
     each: &mut Salvage<'_>,
 ) -> Result<(), OpenError> {
     Ok(match engine {
-        Engine::Tiered => terrace_engine::tiered::salvage(&SystemFiles, path, memory.as_bytes(), each),
-        _ => Wip::salvage_from(&SystemFiles, path, each),
+        Engine::Tiered => terrace_engine::tiered::salvage(&system(), path, memory.as_bytes(), each),
+        _ => Wip::salvage_from(&system(), path, each),
     }?)
 }
 

@@ -3,13 +3,14 @@
 use crate::file::{PoolFile, Stream};
 use crate::inode::Inode;
 use crate::names::{self, Key, Names, Node, TOP};
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_medium::MappedMedium;
-use terrace_medium::files::{Files, Purpose, Replace};
+use terrace_medium::files::{FileLock, Files, Purpose, Replace, StoredFile};
 use terrace_pool::{Guard, Pool};
 
 /// Times that the pool is asked for what was removed: an epoch has to pass twice.
@@ -204,35 +205,39 @@ fn is_same<M: MappedMedium>(one: &Node<M>, other: &Node<M>) -> bool {
     }
 }
 
-impl<M: MappedMedium> Files for PoolFiles<M> {
-    type File = PoolFile<M>;
-    type Lock = PoolLock<M>;
+impl<M: MappedMedium> From<PoolFiles<M>> for Arc<dyn Files> {
+    fn from(files: PoolFiles<M>) -> Self {
+        Arc::new(files)
+    }
+}
 
-    fn create(&self, path: &Path) -> io::Result<PoolFile<M>> {
+impl<M: MappedMedium> Files for PoolFiles<M> {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
         let guard = self.pin_to_change()?;
         let mut names = self.names();
         let key = self.free_key(&names, path)?;
         let inode = Arc::new(Inode::create(self.pool(), &guard)?);
         names.add(&guard, key, Node::File(Arc::clone(&inode)))?;
-        Ok(PoolFile { inode, purpose: Purpose::Write })
+        Ok(Box::new(PoolFile { inode, purpose: Purpose::Write }))
     }
 
-    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<PoolFile<M>>> {
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Box<dyn StoredFile>>> {
         self.directory(&self.names(), directory).map(|_| None)
     }
 
-    fn name(&self, file: &PoolFile<M>, path: &Path) -> io::Result<()> {
+    fn name(&self, file: &dyn StoredFile, path: &Path) -> io::Result<()> {
+        let file = (file as &dyn Any).downcast_ref::<PoolFile<M>>().expect("a file of this pool");
         let guard = self.pin_to_change()?;
         let mut names = self.names();
         let key = self.free_key(&names, path)?;
         names.add(&guard, key, Node::File(Arc::clone(&file.inode)))
     }
 
-    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<PoolFile<M>> {
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Box<dyn StoredFile>> {
         if purpose == Purpose::Write && self.pool().is_read_only() {
             return Err(ErrorKind::ReadOnlyFilesystem.into());
         }
-        Ok(PoolFile { inode: self.inode(path)?, purpose })
+        Ok(Box::new(PoolFile { inode: self.inode(path)?, purpose }))
     }
 
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
@@ -273,11 +278,11 @@ impl<M: MappedMedium> Files for PoolFiles<M> {
         names.add(&guard, key, Node::File(inode))
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<PoolLock<M>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<FileLock>> {
         let inode = self.inode(path)?;
         // Another process cannot have the pool open.
         let is_free = self.locked().insert(inode.at);
-        Ok(is_free.then(|| PoolLock { files: self.clone(), inode }))
+        Ok(is_free.then(|| Box::new(PoolLock { files: self.clone(), inode }) as FileLock))
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {

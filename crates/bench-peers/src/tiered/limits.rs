@@ -54,7 +54,7 @@ fn read_all(path: &Path, bytes: u64) -> Outcome<f64> {
     Ok(bytes as f64 / 1e6 / start.elapsed().as_secs_f64())
 }
 
-fn direct(path: &Path) -> Outcome<impl StoredFile> {
+fn direct(path: &Path) -> Outcome<Box<dyn StoredFile>> {
     Ok(SystemFiles.open(path, Purpose::ReadDirect)?)
 }
 

@@ -44,18 +44,18 @@ pub(crate) fn run(options: &DumpOptions) -> Outcome {
 }
 
 /// Dumps to a new file.
-fn to_file<F: Files>(
+fn to_file(
     target: &mut Target,
     what: (DumpFormat, &[u8]),
-    files: &F,
+    files: &dyn Files,
     path: &Path,
 ) -> Result<u64, Failure> {
     to_new_file(files, path, |out| write_all(target, what, out))
 }
 
 /// Writes a new file that appears under its name only when it is complete and durable.
-pub(crate) fn to_new_file<F: Files, T>(
-    files: &F,
+pub(crate) fn to_new_file<T>(
+    files: &dyn Files,
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

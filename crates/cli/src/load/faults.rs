@@ -25,7 +25,7 @@ fn files(format: Format) -> (SimFs, &'static Path) {
 }
 
 /// Loads the file; returns the result and the keys of the store afterwards.
-fn run<F: Files>(files: &F, path: &Path, format: Format) -> (Result<u64, Failure>, BTreeSet<Vec<u8>>) {
+fn run(files: &dyn Files, path: &Path, format: Format) -> (Result<u64, Failure>, BTreeSet<Vec<u8>>) {
     let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
     let mut target = Target::of(store.clone()).unwrap_or_else(|_| panic!("a store without a record"));
     let progress = Progress::new();

@@ -22,7 +22,7 @@ const BUFFER: usize = 1 << 20;
 
 impl Source {
     /// Opens the source; `progress` counts what is read.
-    pub(super) fn open<F: Files>(files: &F, path: &Path, progress: &Progress) -> Result<Source, Failure> {
+    pub(super) fn open(files: &dyn Files, path: &Path, progress: &Progress) -> Result<Source, Failure> {
         if path == Path::new("-") {
             let stream = Named { name: "standard input".into(), below: stdin() };
             return Ok(Source { extension: None, ..Source::reading(stream, None, progress) });

@@ -8,7 +8,7 @@ use super::writer::Log;
 use crate::{DiskError, Ends};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
-use terrace_medium::files::{Files, Purpose, StoredFile};
+use terrace_medium::files::Purpose;
 
 /// A position at which a log can be copied: a segment ends there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Cut {
     pub end: Position,
 }
 
-impl<F: Files> Log<F> {
+impl Log {
     /// Ends the segment that takes records, so that the log up to here never changes again. The
     /// next record begins another segment.
     ///
@@ -50,7 +50,7 @@ impl<F: Files> Log<F> {
         &self,
         directory: &Path,
         cut: Cut,
-        ends: &Ends<F>,
+        ends: &Ends,
         link: &mut dyn FnMut(&Path, &Path) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
         // No segment is removed meanwhile.

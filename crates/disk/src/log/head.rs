@@ -99,8 +99,8 @@ pub(crate) fn store_in(bytes: &[u8], magic: [u8; 8]) -> Option<u64> {
 }
 
 /// Reads the head of the file at `path`: `None` if it has no sound one.
-pub(crate) fn read_head<T: StoredFile>(
-    file: &T,
+pub(crate) fn read_head(
+    file: &dyn StoredFile,
     path: &Path,
     magic: [u8; 8],
     owner: Owner,

@@ -10,13 +10,14 @@ use super::writer::{Log, LogOptions};
 use crate::DiskError;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::PoisonError;
-use terrace_medium::files::{Files, Purpose, StoredFile};
+use terrace_medium::files::{Files, Purpose};
 
-impl<F: Files> Log<F> {
+impl Log {
     /// The log in `directory`, before it is known where its records end. The caller does nothing
     /// with it but [`Log::start`].
-    pub fn unopened(files: &F, directory: &Path, store: u64, options: LogOptions) -> Self {
+    pub fn unopened(files: &Arc<dyn Files>, directory: &Path, store: u64, options: LogOptions) -> Self {
         let state = State::new(store, VecDeque::new(), 0, Chain::default());
         Self::with_state(files.clone(), directory.into(), store, options, state)
     }
@@ -28,7 +29,7 @@ impl<F: Files> Log<F> {
     /// The replayed segments cannot be synced, or those behind them removed. Lack of room is no
     /// error: appends fail until there is some.
     pub fn open(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
         options: LogOptions,
@@ -166,7 +167,7 @@ impl<F: Files> Log<F> {
 
 /// Makes the replayed segments durable, as far as they are not known to be. Frees what the last one
 /// has allocated behind its records.
-fn settle<F: Files>(files: &F, directory: &Path, replayed: &Replayed) -> Result<(), DiskError> {
+fn settle(files: &Arc<dyn Files>, directory: &Path, replayed: &Replayed) -> Result<(), DiskError> {
     for begun in replayed.begun.iter().filter(|begun| begun.end > replayed.durable) {
         let path = path_of(directory, begun.number);
         let file = files.open(&path, Purpose::Write).map_err(DiskError::io("open", &path))?;
@@ -175,7 +176,7 @@ fn settle<F: Files>(files: &F, directory: &Path, replayed: &Replayed) -> Result<
             let _ = file.set_length(replayed.used);
         }
         let from = replayed.durable.saturating_sub(begun.base);
-        renew(&file, &path, from, begun.end - begun.base)?;
+        renew(&*file, &path, from, begun.end - begun.base)?;
     }
     Ok(())
 }

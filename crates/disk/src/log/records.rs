@@ -11,8 +11,8 @@ use terrace_medium::files::StoredFile;
 const PIECE: u64 = 1 << 20;
 
 /// Reads a file in pieces.
-struct Window<'f, T> {
-    file: &'f T,
+struct Window<'f> {
+    file: &'f dyn StoredFile,
     path: &'f Path,
     length: u64,
     /// The bytes that were read last, and where they lie.
@@ -20,7 +20,7 @@ struct Window<'f, T> {
     at: u64,
 }
 
-impl<T: StoredFile> Window<'_, T> {
+impl Window<'_> {
     /// The bytes from `offset` on: `len`, or those up to the end of the file.
     fn get(&mut self, offset: u64, len: u64) -> Result<&[u8], DiskError> {
         let len = len.min(self.length.saturating_sub(offset));
@@ -46,8 +46,8 @@ impl<T: StoredFile> Window<'_, T> {
 }
 
 /// The records of a file, in order.
-pub(crate) struct Records<'f, T> {
-    window: Window<'f, T>,
+pub(crate) struct Records<'f> {
+    window: Window<'f>,
     owner: Owner,
     offset: u64,
     chain: Chain,
@@ -64,10 +64,10 @@ pub(crate) struct Rest {
     pub(crate) records: u64,
 }
 
-impl<'f, T: StoredFile> Records<'f, T> {
+impl<'f> Records<'f> {
     /// The records of `file` from `offset` on, which follow `chain`.
     pub(crate) fn new(
-        file: &'f T,
+        file: &'f dyn StoredFile,
         path: &'f Path,
         owner: Owner,
         offset: u64,
@@ -182,7 +182,7 @@ fn sums_of(bytes: &[u8], (owner, offset): (Owner, u64)) -> Vec<u64> {
 
 /// Writes the bytes from `from` to `to` anew, and syncs them. A process that was killed may not
 /// have synced them; and if a sync has failed, another one alone keeps nothing.
-pub(crate) fn renew<T: StoredFile>(file: &T, path: &Path, from: u64, to: u64) -> Result<(), DiskError> {
+pub(crate) fn renew(file: &dyn StoredFile, path: &Path, from: u64, to: u64) -> Result<(), DiskError> {
     let (mut at, mut bytes) = (from, Vec::new());
     while at < to {
         bytes.resize(PIECE.min(to - at) as usize, 0);

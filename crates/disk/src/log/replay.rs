@@ -9,6 +9,7 @@ use crate::ends::{self, Noted};
 use crate::{DiskError, list_files};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use terrace_medium::files::{Files, Purpose};
 
 /// A record of a log.
@@ -126,8 +127,8 @@ enum Stop {
 /// # Errors
 /// A segment is damaged, missing, of another store or of a later format; it cannot be read; or
 /// `each` failed.
-pub fn replay<F: Files>(
-    files: &F,
+pub fn replay(
+    files: &Arc<dyn Files>,
     directory: &Path,
     store: u64,
     each: &mut dyn FnMut(Record<'_>) -> Result<bool, DiskError>,
@@ -182,8 +183,8 @@ pub(super) fn missing(directory: &Path, number: u64) -> DiskError {
 }
 
 /// The segments in the directory, with their heads.
-fn list<F: Files>(
-    files: &F,
+fn list(
+    files: &Arc<dyn Files>,
     directory: &Path,
     (store, known): (u64, &Noted),
 ) -> Result<Vec<Listed>, DiskError> {
@@ -195,7 +196,7 @@ fn list<F: Files>(
     let listed = numbers.into_iter().map(|number| {
         let path = path_of(directory, number);
         let file = files.open(&path, Purpose::Read).map_err(DiskError::io("open", &path))?;
-        let head = read_head(&file, &path, MAGIC, Owner { store, file: number })?;
+        let head = read_head(&*file, &path, MAGIC, Owner { store, file: number })?;
         Ok(Listed { number, path, head })
     });
     let listed: Vec<Listed> = listed.collect::<Result<_, DiskError>>()?;
@@ -214,9 +215,9 @@ fn list<F: Files>(
 
 impl Replayed {
     /// Reads the records of a segment.
-    fn read<F: Files>(
+    fn read(
         &mut self,
-        files: &F,
+        files: &Arc<dyn Files>,
         (store, noted): (u64, Position),
         segment: &Listed,
         next: Option<&Listed>,
@@ -228,7 +229,7 @@ impl Replayed {
         let path = &segment.path;
         let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
         let owner = Owner { store, file: segment.number };
-        let mut records = Records::new(&file, path, owner, HEAD, head.after)?;
+        let mut records = Records::new(&*file, path, owner, HEAD, head.after)?;
         let mut begun = Begun::new(segment.number, head.base);
         self.durable = self.durable.max(head.durable);
         let limit = next.and_then(|next| next.head).map(|next| next.before.end);
@@ -265,9 +266,9 @@ impl Replayed {
 
     /// Tells whether what lies behind the last record, at `offset` of the first of `segments`, is a
     /// torn tail or damage.
-    fn look_behind<F: Files>(
+    fn look_behind(
         &mut self,
-        files: &F,
+        files: &Arc<dyn Files>,
         store: u64,
         segments: &[Listed],
         (offset, known_end): (u64, Position),
@@ -301,9 +302,9 @@ impl Replayed {
     }
 }
 
-fn rest<F: Files>(files: &F, store: u64, segment: &Listed, from: u64) -> Result<Rest, DiskError> {
+fn rest(files: &Arc<dyn Files>, store: u64, segment: &Listed, from: u64) -> Result<Rest, DiskError> {
     let path = &segment.path;
     let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
     let owner = Owner { store, file: segment.number };
-    Records::new(&file, path, owner, from, Chain::default())?.rest()
+    Records::new(&*file, path, owner, from, Chain::default())?.rest()
 }

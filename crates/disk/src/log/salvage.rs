@@ -8,6 +8,7 @@ use super::segment::{MAGIC, number_of, path_of};
 use crate::ends::{self, Noted};
 use crate::{DiskError, Position, list_files};
 use std::path::Path;
+use std::sync::Arc;
 use terrace_medium::files::{Files, Purpose};
 
 const DAMAGED: &str = "a part of the log is not valid";
@@ -18,8 +19,8 @@ const DAMAGED: &str = "a part of the log is not valid";
 ///
 /// The record behind a damaged header is proved by the sum of that header, if either the sum or all
 /// else of the header is sound.
-pub fn salvage_log<F: Files>(
-    files: &F,
+pub fn salvage_log(
+    files: &Arc<dyn Files>,
     directory: &Path,
     store: u64,
     each: &mut dyn FnMut(Result<Record<'_>, DiskError>),
@@ -64,33 +65,33 @@ pub fn salvage_log<F: Files>(
 }
 
 /// Where the segment before this one ended, as far as the head of this one tells.
-fn end_before<F: Files>(files: &F, directory: &Path, store: u64, number: u64) -> Option<Chain> {
+fn end_before(files: &Arc<dyn Files>, directory: &Path, store: u64, number: u64) -> Option<Chain> {
     let path = path_of(directory, number);
     let file = files.open(&path, Purpose::Read).ok()?;
-    Some(read_head(&file, &path, MAGIC, Owner { store, file: number }).ok()??.before)
+    Some(read_head(&*file, &path, MAGIC, Owner { store, file: number }).ok()??.before)
 }
 
 /// Reads a segment that ends at `limit`, if that is known: what lies behind was dropped, and others
 /// have its numbers. Returns the position behind the last sound record, 0 if the segment does not
 /// tell it, and the offset there.
-fn salvage_segment<F: Files>(
-    files: &F,
+fn salvage_segment(
+    files: &Arc<dyn Files>,
     path: &Path,
     owner: Owner,
     limit: Option<Chain>,
     each: &mut dyn FnMut(Result<Record<'_>, DiskError>),
 ) -> Result<(Position, u64), DiskError> {
     let file = files.open(path, Purpose::Read).map_err(DiskError::io("open", path))?;
-    let head = read_head(&file, path, MAGIC, owner)?;
+    let head = read_head(&*file, path, MAGIC, owner)?;
     let chain = head.map_or(Chain::default(), |head| head.after);
-    let mut records = Records::new(&file, path, owner, HEAD, chain)?;
+    let mut records = Records::new(&*file, path, owner, HEAD, chain)?;
     // Where the damage begins that the next sound record will lie behind.
     let mut damage = head.is_none().then_some(0);
     let mut last = HEAD;
     let end = |offset| (head.map_or(0, |head| head.after.end - HEAD + offset), offset);
     // Without a head, the sum of its last record tells where it ends.
     let offset = limit.and_then(|limit| limit.end.checked_sub(head?.base));
-    let is_over = |records: &Records<'_, F::File>| match offset {
+    let is_over = |records: &Records<'_>| match offset {
         Some(offset) => records.offset() >= offset,
         None => limit.is_some_and(|limit| limit.sum == records.chain().sum),
     };

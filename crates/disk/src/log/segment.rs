@@ -11,15 +11,15 @@ use terrace_medium::files::{Files, Purpose, StoredFile};
 pub(super) const MAGIC: [u8; 8] = *b"terrlog\0";
 
 /// An open segment.
-pub(super) struct Segment<T> {
+pub(super) struct Segment {
     pub(super) number: u64,
     pub(super) path: PathBuf,
-    pub(super) file: T,
+    pub(super) file: Box<dyn StoredFile>,
 }
 
 /// A segment that no record was put into.
-pub(super) struct Spare<T> {
-    pub(super) segment: Arc<Segment<T>>,
+pub(super) struct Spare {
+    pub(super) segment: Arc<Segment>,
     /// Bytes that are known to be allocated.
     pub(super) size: u64,
 }
@@ -76,13 +76,13 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 
 /// Makes an empty segment that has storage for `bytes` bytes, and survives a power loss as such. It
 /// is a new file, or `old`.
-pub(super) fn make<F: Files>(
-    files: &F,
+pub(super) fn make(
+    files: &Arc<dyn Files>,
     directory: &Path,
     number: u64,
-    old: Option<Arc<Segment<F::File>>>,
+    old: Option<Arc<Segment>>,
     bytes: u64,
-) -> Result<Spare<F::File>, Failure> {
+) -> Result<Spare, Failure> {
     let (path, is_new) = (path_of(directory, number), old.is_none());
     let segment = match old {
         Some(segment) => segment,
@@ -92,7 +92,7 @@ pub(super) fn make<F: Files>(
         }
     };
     // The length must be durable before any record, and the name: no later sync makes it so.
-    let allocated = allocate(files, directory, (&segment.file, &path), bytes);
+    let allocated = allocate(files, directory, (&*segment.file, &path), bytes);
     let settled = allocated.map_err(Failure::passing).and_then(|()| {
         segment.file.sync().map_err(DiskError::room("sync", &path)).map_err(|error| match error {
             // Some file systems find out only now that they have no room. Nothing is lost by that.
@@ -118,10 +118,10 @@ pub(super) fn make<F: Files>(
 ///
 /// # Errors
 /// There is no room, or the file system refuses.
-pub(crate) fn allocate<F: Files>(
-    files: &F,
+pub(crate) fn allocate(
+    files: &Arc<dyn Files>,
     directory: &Path,
-    (file, path): (&F::File, &Path),
+    (file, path): (&dyn StoredFile, &Path),
     bytes: u64,
 ) -> Result<(), DiskError> {
     let held = file.length().map_err(DiskError::io("read the length of", path))?;
@@ -133,11 +133,11 @@ pub(crate) fn allocate<F: Files>(
 }
 
 /// Opens a segment that does not count, and empties it.
-pub(super) fn empty<F: Files>(
-    files: &F,
+pub(super) fn empty(
+    files: &Arc<dyn Files>,
     directory: &Path,
     number: u64,
-) -> Result<Arc<Segment<F::File>>, DiskError> {
+) -> Result<Arc<Segment>, DiskError> {
     let path = path_of(directory, number);
     let file = files.open(&path, Purpose::Write).map_err(DiskError::io("open", &path))?;
     file.set_length(0).map_err(DiskError::io("cut", &path))?;
@@ -148,7 +148,7 @@ pub(super) fn empty<F: Files>(
 ///
 /// # Errors
 /// It cannot be created.
-pub fn create<F: Files>(files: &F, path: &Path) -> Result<F::File, DiskError> {
+pub fn create(files: &Arc<dyn Files>, path: &Path) -> Result<Box<dyn StoredFile>, DiskError> {
     let create = || match files.create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             files.remove(path)?;
@@ -160,7 +160,7 @@ pub fn create<F: Files>(files: &F, path: &Path) -> Result<F::File, DiskError> {
 }
 
 /// Removes a segment, durably. An earlier attempt may have removed it, and not synced that.
-pub(super) fn remove<F: Files>(files: &F, directory: &Path, number: u64) -> Result<(), Failure> {
+pub(super) fn remove(files: &Arc<dyn Files>, directory: &Path, number: u64) -> Result<(), Failure> {
     let path = path_of(directory, number);
     match files.remove(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -171,7 +171,7 @@ pub(super) fn remove<F: Files>(files: &F, directory: &Path, number: u64) -> Resu
 
 /// Makes the names in the directory durable. Without a descriptor for that nothing was synced, so
 /// no sync has failed, and a later one may do it.
-fn sync_directory<F: Files>(files: &F, directory: &Path) -> Result<(), Failure> {
+fn sync_directory(files: &Arc<dyn Files>, directory: &Path) -> Result<(), Failure> {
     let synced = files.sync_directory(directory).map_err(DiskError::io("sync", directory));
     synced.map_err(|error| match error.lacks_descriptors() {
         Some(_) => Failure::passing(error),

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes that go to one segment with one write.
-pub(super) struct Chunk<T> {
-    pub(super) segment: Arc<Segment<T>>,
+pub(super) struct Chunk {
+    pub(super) segment: Arc<Segment>,
     pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
     /// The chain before its first byte.
@@ -24,27 +24,27 @@ pub(super) struct Chunk<T> {
 }
 
 /// The segment that takes records.
-struct Current<T> {
-    segment: Arc<Segment<T>>,
+struct Current {
+    segment: Arc<Segment>,
     base: Position,
     size: u64,
 }
 
-pub(super) struct State<T> {
+pub(super) struct State {
     store: u64,
     /// Segments with records, the oldest first.
     pub(super) begun: VecDeque<Begun>,
-    pub(super) spare: VecDeque<Spare<T>>,
+    pub(super) spare: VecDeque<Spare>,
     /// The number of the last segment that was begun.
     pub(super) number: u64,
     /// `None` if the next record begins a segment.
-    current: Option<Current<T>>,
+    current: Option<Current>,
     chain: Chain,
-    pub(super) pending: Vec<Chunk<T>>,
+    pub(super) pending: Vec<Chunk>,
     /// A buffer for the next chunk.
     pub(super) buffer: Vec<u8>,
     /// Segments that were written to since their last sync.
-    pub(super) unsynced: Vec<Arc<Segment<T>>>,
+    pub(super) unsynced: Vec<Arc<Segment>>,
     /// Positions never go back, not even if records are taken out.
     appended: Position,
     pub(super) written: Position,
@@ -67,7 +67,7 @@ pub(super) struct State<T> {
     full: Option<DiskError>,
 }
 
-impl<T> State<T> {
+impl State {
     /// A log whose records end at `chain`, all of them durable.
     pub(super) fn new(store: u64, begun: VecDeque<Begun>, number: u64, chain: Chain) -> Self {
         let end = chain.end;
@@ -132,14 +132,14 @@ impl<T> State<T> {
 
     /// Whether the current segment has room for a record of `bytes` bytes, and an end behind it.
     pub(super) fn fits(&self, bytes: u64) -> bool {
-        let offset = |current: &Current<T>| self.chain.end - current.base;
+        let offset = |current: &Current| self.chain.end - current.base;
         self.current.as_ref().is_some_and(|current| offset(current) + bytes + HEADER <= current.size)
     }
 
     /// Whether it is time for the next segment: a sixteenth of the current one is used, or there is
     /// none. A segment takes long to make, and writers that need it wait.
     pub(super) fn wants_next(&self) -> bool {
-        let used = |current: &Current<T>| (self.chain.end - current.base) * 16;
+        let used = |current: &Current| (self.chain.end - current.base) * 16;
         self.current.as_ref().is_none_or(|current| used(current) >= current.size)
     }
 
@@ -170,7 +170,7 @@ impl<T> State<T> {
     /// there is no such.
     pub(super) fn go_on(&mut self, bytes: u64) -> bool {
         let next = self.number + 1;
-        let is_next = |spare: &Spare<T>| spare.segment.number == next && spare.size >= bytes;
+        let is_next = |spare: &Spare| spare.segment.number == next && spare.size >= bytes;
         if !self.spare.front().is_some_and(is_next) {
             return false;
         }
@@ -209,13 +209,13 @@ impl<T> State<T> {
 
     /// The current segment, and the offset behind an end record put there now. `None` if it has no
     /// record.
-    pub(super) fn open_end(&self) -> Option<(Arc<Segment<T>>, u64)> {
+    pub(super) fn open_end(&self) -> Option<(Arc<Segment>, u64)> {
         let current = self.current.as_ref().filter(|current| self.chain.end > current.base + HEAD)?;
         Some((current.segment.clone(), self.chain.end - current.base + HEADER))
     }
 
     /// Notes that `chunk` was written.
-    pub(super) fn wrote(&mut self, chunk: &Chunk<T>) {
+    pub(super) fn wrote(&mut self, chunk: &Chunk) {
         self.written = chunk.end;
         if !self.unsynced.iter().any(|segment| segment.number == chunk.segment.number) {
             self.unsynced.push(chunk.segment.clone());
@@ -224,7 +224,7 @@ impl<T> State<T> {
 
     /// Takes out everything that is not written: `failed`, whose file was cut to where it began,
     /// and what was appended behind it.
-    pub(super) fn take_out(&mut self, failed: &[Chunk<T>], error: DiskError) {
+    pub(super) fn take_out(&mut self, failed: &[Chunk], error: DiskError) {
         let pending = std::mem::take(&mut self.pending);
         for chunk in failed.iter().chain(&pending).filter(|chunk| chunk.offset == 0) {
             // Its size is not known any more, so it is allocated again.
@@ -246,7 +246,7 @@ impl<T> State<T> {
     }
 
     /// Adds a spare segment in its place.
-    pub(super) fn add_spare(&mut self, spare: Spare<T>) {
+    pub(super) fn add_spare(&mut self, spare: Spare) {
         let place = self.spare.partition_point(|other| other.segment.number < spare.segment.number);
         self.spare.insert(place, spare);
     }

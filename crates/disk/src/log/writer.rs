@@ -8,9 +8,9 @@ use super::segment::{self, Failure};
 use super::state::{Chunk, State};
 use crate::{DiskError, Ends, Place, Reserve};
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use terrace_medium::files::{Files, StoredFile};
+use terrace_medium::files::Files;
 
 /// Bytes of the largest buffer that is used again.
 const BUFFER_MAX: usize = 4 << 20;
@@ -49,16 +49,16 @@ const SHORTER: u64 = 64;
 ///
 /// A record is durable against the end of the process once [`Log::write`] has returned, and against
 /// a loss of power once [`Log::sync`] has. One thread writes or syncs for all that wait.
-pub struct Log<F: Files> {
-    pub(super) files: F,
+pub struct Log {
+    pub(super) files: Arc<dyn Files>,
     pub(super) directory: PathBuf,
     pub(super) store: u64,
     pub(super) options: LogOptions,
     /// Where it is noted how far the log went.
-    pub(super) ends: Ends<F>,
+    pub(super) ends: Ends,
     /// Asked before a segment is made.
-    place: Option<Place<F>>,
-    pub(super) state: Mutex<State<F::File>>,
+    place: Option<Place>,
+    pub(super) state: Mutex<State>,
     /// Signalled when a thread has made a segment, has written, or has synced.
     made: Condvar,
     wrote: Condvar,
@@ -68,18 +68,18 @@ pub struct Log<F: Files> {
     /// Held while segments are removed.
     pub(super) releasing: Mutex<()>,
     /// Room for records that make room, and for the work behind them.
-    pub(super) reserve: Reserve<F>,
+    pub(super) reserve: Reserve,
 }
 
-pub(super) type Guard<'l, F> = MutexGuard<'l, State<<F as Files>::File>>;
+pub(super) type Guard<'l> = MutexGuard<'l, State>;
 
-impl<F: Files> Log<F> {
+impl Log {
     pub(super) fn with_state(
-        files: F,
+        files: Arc<dyn Files>,
         directory: PathBuf,
         store: u64,
         options: LogOptions,
-        state: State<F::File>,
+        state: State,
     ) -> Self {
         let (made, wrote, synced, gathered) = Default::default();
         let (state, releasing) = (Mutex::new(state), Mutex::new(()));
@@ -104,13 +104,13 @@ impl<F: Files> Log<F> {
 
     /// The same log, which notes in `ends` how far it went.
     #[must_use]
-    pub fn with_ends(self, ends: Ends<F>) -> Self {
+    pub fn with_ends(self, ends: Ends) -> Self {
         Self { ends, ..self }
     }
 
     /// The same log, which makes no segment where the directory is another one than `place`.
     #[must_use]
-    pub fn within(self, place: &Place<F>) -> Self {
+    pub fn within(self, place: &Place) -> Self {
         Self { place: Some(place.clone()), ..self }
     }
 
@@ -124,11 +124,11 @@ impl<F: Files> Log<F> {
     }
 
     /// The room that is kept for records that make room.
-    pub fn reserve(&self) -> &Reserve<F> {
+    pub fn reserve(&self) -> &Reserve {
         &self.reserve
     }
 
-    pub(super) fn lock(&self) -> Guard<'_, F> {
+    pub(super) fn lock(&self) -> Guard<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -304,7 +304,7 @@ impl<F: Files> Log<F> {
 
     /// Makes the next segment with at least `bytes` bytes, or waits for a thread that makes one.
     /// The caller looks again whether it has what it needs.
-    pub(super) fn make<'l>(&'l self, mut state: Guard<'l, F>, bytes: u64) -> Result<Guard<'l, F>, DiskError> {
+    pub(super) fn make<'l>(&'l self, mut state: Guard<'l>, bytes: u64) -> Result<Guard<'l>, DiskError> {
         if state.is_making {
             return Ok(self.made.wait(state).unwrap_or_else(PoisonError::into_inner));
         }
@@ -338,7 +338,7 @@ impl<F: Files> Log<F> {
 
     /// Waits until as many threads wait for this sync as the one before has released: they come
     /// again soon, one after the other. Gives up once none has come for a while.
-    fn gather<'l>(&'l self, mut state: Guard<'l, F>) -> Guard<'l, F> {
+    fn gather<'l>(&'l self, mut state: Guard<'l>) -> Guard<'l> {
         let mut before = 0;
         while before < state.waiting && state.waiting < state.released {
             before = state.waiting;
@@ -350,11 +350,7 @@ impl<F: Files> Log<F> {
     }
 
     /// As [`Log::write`], with the state locked before and after.
-    fn write_up_to<'l>(
-        &'l self,
-        mut state: Guard<'l, F>,
-        to: Position,
-    ) -> (Guard<'l, F>, Result<(), DiskError>) {
+    fn write_up_to<'l>(&'l self, mut state: Guard<'l>, to: Position) -> (Guard<'l>, Result<(), DiskError>) {
         loop {
             let result = state.check(to);
             if result.is_err() || state.written >= to {
@@ -369,13 +365,13 @@ impl<F: Files> Log<F> {
     }
 
     /// Writes everything that is pending.
-    fn write_pending<'l>(&'l self, mut state: Guard<'l, F>) -> Guard<'l, F> {
+    fn write_pending<'l>(&'l self, mut state: Guard<'l>) -> Guard<'l> {
         state.is_writing = true;
         let mut chunks = std::mem::take(&mut state.pending);
         assert!(!chunks.is_empty(), "what is appended is written or pending");
         let last = state.number;
         drop(state);
-        let write = |chunk: &Chunk<F::File>| chunk.segment.file.write_all_at(&chunk.bytes, chunk.offset);
+        let write = |chunk: &Chunk| chunk.segment.file.write_all_at(&chunk.bytes, chunk.offset);
         let failed = chunks.iter().enumerate().find_map(|(nth, chunk)| Some((nth, write(chunk).err()?)));
         let written = failed.as_ref().map_or(chunks.len(), |(nth, _)| *nth);
         let failed = failed.map(|(nth, error)| {
@@ -388,7 +384,7 @@ impl<F: Files> Log<F> {
             self.ends.note(|noted| (noted.segment, noted.written) = (last.segment.number, last.end));
         }
         // No more goes to these: their pages need not stay in memory until their sync.
-        let is_over = |chunk: &&Chunk<F::File>| chunk.segment.number < last;
+        let is_over = |chunk: &&Chunk| chunk.segment.number < last;
         chunks[..written].iter().filter(is_over).for_each(|chunk| chunk.segment.file.expect_small_writes(0));
         let mut state = self.lock();
         chunks[..written].iter().for_each(|chunk| state.wrote(chunk));
@@ -410,10 +406,10 @@ impl<F: Files> Log<F> {
     }
 
     /// Syncs everything that is written.
-    fn sync_written<'l>(&'l self, mut state: Guard<'l, F>) -> Guard<'l, F> {
+    fn sync_written<'l>(&'l self, mut state: Guard<'l>) -> Guard<'l> {
         let (to, segments) = (state.written, std::mem::take(&mut state.unsynced));
         drop(state);
-        let sync = |segment: &segment::Segment<F::File>| {
+        let sync = |segment: &segment::Segment| {
             segment.file.sync_data().map_err(DiskError::io("sync", &segment.path))
         };
         let result = segments.iter().try_for_each(|segment| sync(segment));
@@ -438,7 +434,7 @@ impl<F: Files> Log<F> {
 }
 
 /// Cuts a segment to where a chunk began, so that nothing of the chunk is ever found.
-fn cut<T: StoredFile>(chunk: &Chunk<T>) -> Result<(), DiskError> {
+fn cut(chunk: &Chunk) -> Result<(), DiskError> {
     let path = &chunk.segment.path;
     chunk.segment.file.set_length(chunk.offset).map_err(DiskError::io("cut", path))?;
     chunk.segment.file.sync().map_err(DiskError::io("sync", path))

@@ -9,14 +9,13 @@ use crate::item::Item;
 use crate::source::Source;
 use std::ops::Deref;
 use std::sync::Arc;
-use terrace_medium::files::StoredFile;
 
 /// Bytes that a cursor for a merge reads at a time.
 const AHEAD: u64 = 256 << 10;
 
 /// A place in a table: at an item, or at an end. After an error it is at an end.
-pub struct TableCursor<'t, F> {
-    table: Table<'t, F>,
+pub struct TableCursor<'t> {
+    table: Table<'t>,
     /// The partition, its number, and the number of the block in it.
     partition: Option<(Arc<Partition>, usize)>,
     /// The number of the partition that was entered last, even if it could not be read.
@@ -27,15 +26,15 @@ pub struct TableCursor<'t, F> {
     ahead: Option<Ahead>,
 }
 
-enum Table<'t, F> {
-    Borrowed(&'t TableReader<F>),
-    Shared(Arc<TableReader<F>>),
+enum Table<'t> {
+    Borrowed(&'t TableReader),
+    Shared(Arc<TableReader>),
 }
 
-impl<F> Deref for Table<'_, F> {
-    type Target = TableReader<F>;
+impl Deref for Table<'_> {
+    type Target = TableReader;
 
-    fn deref(&self) -> &TableReader<F> {
+    fn deref(&self) -> &TableReader {
         match self {
             Self::Borrowed(table) => table,
             Self::Shared(table) => table,
@@ -65,25 +64,25 @@ enum Begin<'k> {
     At(&'k [u8], u64),
 }
 
-impl<F: StoredFile> TableReader<F> {
+impl TableReader {
     /// A cursor, at an end.
-    pub fn cursor(&self) -> TableCursor<'_, F> {
+    pub fn cursor(&self) -> TableCursor<'_> {
         TableCursor::new(Table::Borrowed(self), None)
     }
 
     /// A cursor that keeps the table, at an end.
-    pub fn shared_cursor(self: &Arc<Self>) -> TableCursor<'static, F> {
+    pub fn shared_cursor(self: &Arc<Self>) -> TableCursor<'static> {
         TableCursor::new(Table::Shared(self.clone()), None)
     }
 
     /// A cursor for a caller that reads the whole table forward, at an end. It keeps the table,
     /// reads far ahead, and leaves the cache to others.
-    pub fn cursor_for_merge(self: &Arc<Self>) -> TableCursor<'static, F> {
+    pub fn cursor_for_merge(self: &Arc<Self>) -> TableCursor<'static> {
         TableCursor::new(Table::Shared(self.clone()), Some(Ahead::default()))
     }
 }
 
-impl<F: StoredFile> Source for TableCursor<'_, F> {
+impl Source for TableCursor<'_> {
     #[inline]
     fn item(&self) -> Option<Item<'_>> {
         self.items.as_ref().and_then(BlockCursor::item)
@@ -129,8 +128,8 @@ impl<F: StoredFile> Source for TableCursor<'_, F> {
     }
 }
 
-impl<'t, F: StoredFile> TableCursor<'t, F> {
-    fn new(table: Table<'t, F>, ahead: Option<Ahead>) -> Self {
+impl<'t> TableCursor<'t> {
+    fn new(table: Table<'t>, ahead: Option<Ahead>) -> Self {
         Self { table, partition: None, entered: 0, block: 0, items: None, ahead }
     }
 

@@ -56,9 +56,9 @@ fn path() -> &'static Path {
     Path::new("7.table")
 }
 
-fn pieces(file: Memory) -> Pieces<Memory> {
+fn pieces(file: Memory) -> Pieces {
     let length = file.length().unwrap();
-    Pieces { file, path: path().into(), table: 7, length }
+    Pieces { file: Box::new(file), path: path().into(), table: 7, length }
 }
 
 /// A table of several partitions, each of several blocks.
@@ -78,7 +78,7 @@ fn table(options: TableOptions) -> Memory {
 /// Where the pieces of a sound table lie.
 fn places(file: &Memory) -> Vec<Place> {
     let pieces = pieces(file.clone());
-    let foot = Foot::read(&pieces.file, path(), pieces.length).unwrap();
+    let foot = Foot::read(&*pieces.file, path(), pieces.length).unwrap();
     let top = Children::read(&mut Reader(&pieces.read(foot.top).unwrap())).unwrap();
     let partitions: Vec<Place> = (0..top.len()).filter_map(|nth| top.place(nth)).collect();
     let mut places = vec![foot.top, foot.properties_place()];
@@ -91,7 +91,7 @@ fn places(file: &Memory) -> Vec<Place> {
 
 /// Reads a table in each way until its end or an error. Returns how many steps that took.
 fn read_in_each_way(file: Memory) -> usize {
-    let Ok(table) = TableReader::open(file, path(), &TableCache::new(1 << 20)) else { return 0 };
+    let Ok(table) = TableReader::open(Box::new(file), path(), &TableCache::new(1 << 20)) else { return 0 };
     let (table, mut steps) = (Arc::new(table), 0);
     for n in 0..60u64 {
         let _ = table.get(&n.to_be_bytes(), 800);

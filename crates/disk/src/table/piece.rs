@@ -54,15 +54,15 @@ pub(super) fn seal(out: &mut Vec<u8>, start: usize, table: u64, offset: u64) {
 }
 
 /// The pieces of a table in its file.
-pub(super) struct Pieces<F> {
-    pub(super) file: F,
+pub(super) struct Pieces {
+    pub(super) file: Box<dyn StoredFile>,
     pub(super) path: PathBuf,
     pub(super) table: u64,
     /// Bytes of the file.
     pub(super) length: u64,
 }
 
-impl<F: StoredFile> Pieces<F> {
+impl Pieces {
     pub(super) fn corrupt(&self, offset: u64, what: &'static str) -> DiskError {
         DiskError::corrupt(&self.path, offset, what)
     }
@@ -154,7 +154,7 @@ impl Foot {
     }
 
     /// Reads the foot of a file of `length` bytes.
-    pub(super) fn read(file: &impl StoredFile, path: &Path, length: u64) -> Result<Self, DiskError> {
+    pub(super) fn read(file: &dyn StoredFile, path: &Path, length: u64) -> Result<Self, DiskError> {
         let corrupt = |what| DiskError::corrupt(path, length.saturating_sub(FOOT as u64), what);
         let at =
             length.checked_sub(FOOT as u64).ok_or_else(|| corrupt("the file is too short for a table"))?;

@@ -59,9 +59,9 @@ impl TableCache {
 }
 
 /// An open table.
-pub struct TableReader<F> {
+pub struct TableReader {
     store: u64,
-    pieces: Pieces<F>,
+    pieces: Pieces,
     top: Children,
     properties: Properties,
     cache: Arc<TableCache>,
@@ -79,14 +79,14 @@ impl Found {
     }
 }
 
-impl<F: StoredFile> TableReader<F> {
+impl TableReader {
     /// Opens the table in `file`, which lies at `path`. Reads its end only.
     ///
     /// # Errors
     /// The file cannot be read, or is no sound table, or of a later format.
-    pub fn open(file: F, path: &Path, cache: &Arc<TableCache>) -> Result<Self, DiskError> {
+    pub fn open(file: Box<dyn StoredFile>, path: &Path, cache: &Arc<TableCache>) -> Result<Self, DiskError> {
         let length = file.length().map_err(DiskError::io("read", path))?;
-        let foot = Foot::read(&file, path, length)?;
+        let foot = Foot::read(&*file, path, length)?;
         let pieces = Pieces { file, path: path.into(), table: foot.table, length };
         let corrupt = |place: Place, what| pieces.corrupt(place.offset, what);
         let (top, properties) = (pieces.read(foot.top)?, pieces.read(foot.properties_place())?);
@@ -148,7 +148,7 @@ impl<F: StoredFile> TableReader<F> {
         &self.top
     }
 
-    pub(super) fn pieces(&self) -> &Pieces<F> {
+    pub(super) fn pieces(&self) -> &Pieces {
         &self.pieces
     }
 

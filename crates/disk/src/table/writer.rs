@@ -39,8 +39,8 @@ impl Default for TableOptions {
 }
 
 /// Writes a table to an empty file.
-pub struct TableWriter<'f, F> {
-    file: Written<'f, F>,
+pub struct TableWriter<'f> {
+    file: Written<'f>,
     path: PathBuf,
     table: u64,
     options: TableOptions,
@@ -60,34 +60,34 @@ pub struct TableWriter<'f, F> {
 }
 
 /// The file of a table.
-enum Written<'f, F> {
-    Borrowed(&'f F),
-    Shared(Arc<F>),
+enum Written<'f> {
+    Borrowed(&'f dyn StoredFile),
+    Shared(Arc<dyn StoredFile>),
 }
 
-impl<F> Written<'_, F> {
-    fn file(&self) -> &F {
+impl Written<'_> {
+    fn file(&self) -> &dyn StoredFile {
         match self {
-            Self::Borrowed(file) => file,
-            Self::Shared(file) => file,
+            Self::Borrowed(file) => *file,
+            Self::Shared(file) => &**file,
         }
     }
 }
 
-impl<F: StoredFile> TableWriter<'static, F> {
+impl TableWriter<'static> {
     /// As [`TableWriter::new`], with a file that is shared.
-    pub fn shared(file: &Arc<F>, path: &Path, table: u64, options: TableOptions) -> Self {
+    pub fn shared(file: &Arc<dyn StoredFile>, path: &Path, table: u64, options: TableOptions) -> Self {
         Self::with(Written::Shared(Arc::clone(file)), path, table, options)
     }
 }
 
-impl<'f, F: StoredFile> TableWriter<'f, F> {
+impl<'f> TableWriter<'f> {
     /// A writer of the table with the number `table` to `file`, which lies at `path`.
-    pub fn new(file: &'f F, path: &Path, table: u64, options: TableOptions) -> Self {
+    pub fn new(file: &'f dyn StoredFile, path: &Path, table: u64, options: TableOptions) -> Self {
         Self::with(Written::Borrowed(file), path, table, options)
     }
 
-    fn with(file: Written<'f, F>, path: &Path, table: u64, options: TableOptions) -> Self {
+    fn with(file: Written<'f>, path: &Path, table: u64, options: TableOptions) -> Self {
         Self {
             file,
             path: path.into(),

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use terrace_disk::{Directory, DiskError, Identity};
-use terrace_medium::files::{Files, StoredFile, SystemFiles};
-use terrace_testkit::simfs::{Fault, Faulty, SimFs};
+use terrace_medium::files::{Files, SystemFiles};
+use terrace_testkit::simfs::{Fault, Faulty, Handle, SimFs};
 
 fn identity() -> Identity {
     Identity::new("wip", 0x1234_5678_9abc_def0)
@@ -22,8 +22,8 @@ fn store() -> &'static Path {
 }
 
 /// What an engine creates: files, durable when it returns.
-fn fill<F: Files>(files: &F, directory: &Path) -> Result<(), DiskError> {
-    let path = directory.join("MANIFEST-000001");
+fn fill(files: &impl Handle, directory: &Path) -> Result<(), DiskError> {
+    let (path, files) = (directory.join("MANIFEST-000001"), files.handle());
     let write = || {
         let file = files.create(&path)?;
         file.write_all_at(b"first", 0)?;
@@ -33,12 +33,12 @@ fn fill<F: Files>(files: &F, directory: &Path) -> Result<(), DiskError> {
     write().map_err(|error| DiskError::Io { action: "write", path: path.clone(), error: error.into() })
 }
 
-fn create<F: Files>(files: &F) -> Result<Directory<F>, DiskError> {
-    Directory::create(files, store(), &identity(), |directory| fill(files, directory))
+fn create(files: &impl Handle) -> Result<Directory, DiskError> {
+    Directory::create(&files.handle(), store(), &identity(), |directory| fill(files, directory))
 }
 
-fn open<F: Files>(files: &F) -> Result<Directory<F>, DiskError> {
-    Directory::open(files, store(), "wip", false)
+fn open(files: &impl Handle) -> Result<Directory, DiskError> {
+    Directory::open(&files.handle(), store(), "wip", false)
 }
 
 fn says<T>(result: Result<T, DiskError>) -> String {
@@ -66,10 +66,10 @@ fn second_opening_names_the_process() {
     let pid = std::process::id();
     let expected = format!("process {pid} has the store at /store open; stop it first");
     assert_eq!(says(open(&files)), expected);
-    assert_eq!(says(Directory::open(&files, store(), "wip", true)), expected);
+    assert_eq!(says(Directory::open(&files.handle(), store(), "wip", true)), expected);
     drop(first);
     drop(open(&files).unwrap());
-    let reader = Directory::open(&files, store(), "wip", true).unwrap();
+    let reader = Directory::open(&files.handle(), store(), "wip", true).unwrap();
     assert_eq!(says(open(&files)), expected);
     drop(reader);
     open(&files).unwrap();
@@ -85,7 +85,7 @@ fn wrong_place_is_told_apart() {
     let files = disk();
     files.create_directory(store()).unwrap();
     assert_eq!(says(open(&files)), "no store at /store: the directory has no file TERRACE");
-    let nested = Directory::create(&files, Path::new("/a/b"), &identity(), |_| Ok(()));
+    let nested = Directory::create(&files.handle(), Path::new("/a/b"), &identity(), |_| Ok(()));
     assert!(says(nested).starts_with("cannot create /a/b: "));
 }
 
@@ -158,15 +158,15 @@ fn store_whose_name_may_vanish_is_not_opened() {
 #[test]
 fn interrupted_creation_is_told() {
     let files = disk();
-    let failed = Directory::create(&files, store(), &identity(), |directory| {
+    let failed = Directory::create(&files.handle(), store(), &identity(), |directory| {
         fill(&files, directory)?;
         Err(DiskError::ReadOnly { path: directory.into() })
     });
     assert!(failed.is_err());
     assert_eq!(says(open(&files)), "no store at /store: its creation was interrupted; create it again");
-    assert!(!Directory::exists(&files, store()).unwrap());
+    assert!(!Directory::exists(&files.handle(), store()).unwrap());
     drop(create(&files).unwrap());
-    assert!(Directory::exists(&files, store()).unwrap());
+    assert!(Directory::exists(&files.handle(), store()).unwrap());
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn changed_identity_is_an_error() {
 fn other_engine_is_named() {
     let files = disk();
     drop(create(&files).unwrap());
-    let error = Directory::open(&files, store(), "tiered", false);
+    let error = Directory::open(&files.handle(), store(), "tiered", false);
     assert_eq!(says(error), "the store at /store belongs to the engine wip; open it with that");
 }
 
@@ -203,7 +203,7 @@ fn unfinished_files_are_removed_at_open() {
         files.put(&path(name), b"half");
     }
     let names = files.names();
-    drop(Directory::open(&files, store(), "wip", true).unwrap());
+    drop(Directory::open(&files.handle(), store(), "wip", true).unwrap());
     assert_eq!(files.names(), names, "a reader changes nothing");
     drop(open(&files).unwrap());
     let expected = ["LOCK", "MANIFEST-000001", "TERRACE"].map(path);
@@ -214,15 +214,20 @@ fn unfinished_files_are_removed_at_open() {
 fn directory_works_on_the_systems_files() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store");
-    let create =
-        || Directory::create(&SystemFiles, &path, &identity(), |directory| fill(&SystemFiles, directory));
+    let create = || {
+        Directory::create(&SystemFiles.handle(), &path, &identity(), |directory| {
+            fill(&SystemFiles, directory)
+        })
+    };
     let first = create().unwrap();
-    let open = || Directory::open(&SystemFiles, &path, "wip", false);
+    let open = || Directory::open(&SystemFiles.handle(), &path, "wip", false);
     assert!(says(open()).contains(&std::process::id().to_string()));
     drop(first);
     assert!(matches!(create(), Err(DiskError::Exists { .. })));
     open().unwrap();
     let file = place.path().join("file");
     std::fs::write(&file, b"").unwrap();
-    assert!(says(Directory::open(&SystemFiles, &file, "wip", false)).contains("it is not a directory"));
+    assert!(
+        says(Directory::open(&SystemFiles.handle(), &file, "wip", false)).contains("it is not a directory")
+    );
 }

@@ -1,11 +1,12 @@
 //! A file system whose syncs of data wait at a gate and are counted. It remembers all syncs.
 
+use std::any::Any;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
+use terrace_medium::files::{FileLock, Files, Purpose, Replace, StoredFile};
 
 #[derive(Default)]
 struct Gate {
@@ -26,14 +27,14 @@ pub(crate) enum SyncOf {
 }
 
 #[derive(Clone)]
-pub(crate) struct Gated<F> {
-    below: F,
+pub(crate) struct Gated {
+    below: Arc<dyn Files>,
     gate: Arc<Gate>,
 }
 
-impl<F: Files> Gated<F> {
-    pub(crate) fn new(below: F) -> Self {
-        Self { below, gate: Arc::default() }
+impl Gated {
+    pub(crate) fn new(below: impl Into<Arc<dyn Files>>) -> Self {
+        Self { below: below.into(), gate: Arc::default() }
     }
 
     pub(crate) fn close(&self) {
@@ -64,17 +65,17 @@ impl<F: Files> Gated<F> {
         drop(self.gate.changed.wait_while(state, |state| state.1 < count).unwrap());
     }
 
-    fn wrap(&self, below: F::File) -> GatedFile<F::File> {
-        GatedFile { below, gate: self.gate.clone() }
+    fn wrap(&self, below: Box<dyn StoredFile>) -> Box<dyn StoredFile> {
+        Box::new(GatedFile { below, gate: self.gate.clone() })
     }
 }
 
-pub(crate) struct GatedFile<T> {
-    below: T,
+struct GatedFile {
+    below: Box<dyn StoredFile>,
     gate: Arc<Gate>,
 }
 
-impl<T: StoredFile> StoredFile for GatedFile<T> {
+impl StoredFile for GatedFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.below.read_at(buffer, at)
     }
@@ -105,20 +106,24 @@ impl<T: StoredFile> StoredFile for GatedFile<T> {
     }
 }
 
-impl<F: Files> Files for Gated<F> {
-    type File = GatedFile<F::File>;
-    type Lock = F::Lock;
+impl From<Gated> for Arc<dyn Files> {
+    fn from(files: Gated) -> Self {
+        Arc::new(files)
+    }
+}
 
-    fn create(&self, path: &Path) -> io::Result<Self::File> {
+impl Files for Gated {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
         self.below.create(path).map(|file| self.wrap(file))
     }
-    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>> {
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Box<dyn StoredFile>>> {
         Ok(self.below.create_unnamed(directory)?.map(|file| self.wrap(file)))
     }
-    fn name(&self, file: &Self::File, path: &Path) -> io::Result<()> {
-        self.below.name(&file.below, path)
+    fn name(&self, file: &dyn StoredFile, path: &Path) -> io::Result<()> {
+        let file = (file as &dyn Any).downcast_ref::<GatedFile>().expect("a file of this file system");
+        self.below.name(&*file.below, path)
     }
-    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Self::File> {
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Box<dyn StoredFile>> {
         self.below.open(path, purpose).map(|file| self.wrap(file))
     }
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
@@ -136,7 +141,7 @@ impl<F: Files> Files for Gated<F> {
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.below.link(from, to)
     }
-    fn lock(&self, path: &Path) -> io::Result<Option<Self::Lock>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<FileLock>> {
         self.below.lock(path)
     }
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {

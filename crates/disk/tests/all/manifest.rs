@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use terrace_disk::{DiskError, EDIT_MAX, Manifest};
 use terrace_medium::files::Files;
-use terrace_testkit::simfs::{Fault, Faulty, SimFs};
+use terrace_testkit::simfs::{Fault, Faulty, Handle, SimFs};
 
 const STORE: u64 = 77;
 
@@ -28,26 +28,26 @@ fn edits(of: std::ops::RangeInclusive<u64>) -> Vec<Vec<u8>> {
     of.map(edit).collect()
 }
 
-fn open<F: Files>(files: &F) -> Result<(Vec<Vec<u8>>, Manifest<F>), DiskError> {
+fn open(files: &impl Handle) -> Result<(Vec<Vec<u8>>, Manifest), DiskError> {
     let mut found = Vec::new();
-    let manifest = Manifest::open(files, directory(), STORE, &mut |edit| {
+    let manifest = Manifest::open(&files.handle(), directory(), STORE, &mut |edit| {
         found.push(edit.to_vec());
         Ok(())
     })?;
     Ok((found, manifest))
 }
 
-fn read<F: Files>(files: &F) -> Result<Vec<Vec<u8>>, DiskError> {
+fn read(files: &impl Handle) -> Result<Vec<Vec<u8>>, DiskError> {
     let mut found = Vec::new();
-    Manifest::read(files, directory(), STORE, &mut |edit| {
+    Manifest::read(&files.handle(), directory(), STORE, &mut |edit| {
         found.push(edit.to_vec());
         Ok(())
     })?;
     Ok(found)
 }
 
-fn create<F: Files>(files: &F, count: u64) -> Result<Manifest<F>, DiskError> {
-    Manifest::create(files, directory(), STORE, &edits(1..=count))
+fn create(files: &impl Handle, count: u64) -> Result<Manifest, DiskError> {
+    Manifest::create(&files.handle(), directory(), STORE, &edits(1..=count))
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn edits_are_read_in_order() {
 fn long_edit_is_kept() {
     let files = disk();
     let long = vec![7; EDIT_MAX];
-    let mut manifest = Manifest::create(&files, directory(), STORE, &[]).unwrap();
+    let mut manifest = Manifest::create(&files.handle(), directory(), STORE, &[]).unwrap();
     manifest.append(&long).unwrap();
     manifest.append(b"short").unwrap();
     let found = read(&files).unwrap();
@@ -85,7 +85,7 @@ fn manifest_in_the_place_of_another_is_refused() {
     let files = disk();
     create(&files, 1).unwrap();
     assert!(matches!(create(&files, 1), Err(DiskError::Occupied { .. })));
-    let error = Manifest::open(&files, directory(), STORE + 1, &mut |_| Ok(())).err().unwrap();
+    let error = Manifest::open(&files.handle(), directory(), STORE + 1, &mut |_| Ok(())).err().unwrap();
     assert_eq!(
         error.to_string(),
         "/store/MANIFEST-000001 is a part of another store; put back the file that belongs there"
@@ -198,7 +198,7 @@ struct Outcome {
     maybe: Vec<Vec<Vec<u8>>>,
 }
 
-fn run<F: Files>(files: &F) -> Option<Outcome> {
+fn run(files: &impl Handle) -> Option<Outcome> {
     let mut manifest = create(files, 2).ok()?;
     let (mut known, mut maybe, mut latched) = (edits(1..=2), Vec::new(), None);
     for nth in 3..12 {

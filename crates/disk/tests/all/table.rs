@@ -9,7 +9,7 @@ use std::sync::Arc;
 use terrace_disk::{
     DiskError, FilterKind, Item, Properties, Source, TableCache, TableOptions, TableReader, TableWriter,
 };
-use terrace_medium::files::{Files, Purpose, StoredFile, SystemFile, SystemFiles};
+use terrace_medium::files::{Files, Purpose, SystemFiles};
 
 pub(crate) struct Made {
     _directory: tempfile::TempDir,
@@ -27,13 +27,13 @@ pub(crate) fn write(model: &Model, options: TableOptions) -> Made {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("7.table");
     let file = SystemFiles.create(&path).unwrap();
-    let mut writer = TableWriter::new(&file, &path, 7, options);
+    let mut writer = TableWriter::new(&*file, &path, 7, options);
     items(model).iter().for_each(|item| writer.add(item).unwrap());
     let properties = writer.finish().unwrap();
     Made { _directory: directory, path, properties }
 }
 
-pub(crate) fn open(made: &Made, cache: &Arc<TableCache>) -> Result<TableReader<SystemFile>, DiskError> {
+pub(crate) fn open(made: &Made, cache: &Arc<TableCache>) -> Result<TableReader, DiskError> {
     TableReader::open(SystemFiles.open(&made.path, Purpose::Read).unwrap(), &made.path, cache)
 }
 
@@ -144,7 +144,7 @@ fn table_in_the_place_of_another_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("8.table");
         let file = SystemFiles.create(&path).unwrap();
-        let mut writer = TableWriter::new(&file, &path, 8, small(false, true));
+        let mut writer = TableWriter::new(&*file, &path, 8, small(false, true));
         items(&numbered(300)).iter().for_each(|item| writer.add(item).unwrap());
         writer.finish().unwrap();
         std::fs::read(&path).unwrap()
@@ -177,7 +177,7 @@ fn item_out_of_order_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table");
     let file = SystemFiles.create(&path).unwrap();
-    let mut writer = TableWriter::new(&file, &path, 1, TableOptions::default());
+    let mut writer = TableWriter::new(&*file, &path, 1, TableOptions::default());
     writer.add(&Item::put(b"key", 5, b"")).unwrap();
     let _ = writer.add(&Item::put(b"key", 5, b""));
 }

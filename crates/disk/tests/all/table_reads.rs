@@ -7,10 +7,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use terrace_disk::{FilterKind, Source, TableCache, TableOptions, TableReader};
-use terrace_medium::files::{Files, Purpose, StoredFile, SystemFile, SystemFiles};
+use terrace_medium::files::{Files, Purpose, StoredFile, SystemFiles};
 
 /// A file that counts reads and bytes read.
-struct Counted(SystemFile, Arc<(AtomicU64, AtomicU64)>);
+struct Counted(Box<dyn StoredFile>, Arc<(AtomicU64, AtomicU64)>);
 
 impl StoredFile for Counted {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
@@ -39,7 +39,7 @@ impl StoredFile for Counted {
 }
 
 struct Table {
-    reader: Arc<TableReader<Counted>>,
+    reader: Arc<TableReader>,
     counts: Arc<(AtomicU64, AtomicU64)>,
     model: Model,
     _made: crate::table::Made,
@@ -53,7 +53,7 @@ impl Table {
         let made = write(&model, TableOptions { compress: false, filter, ..TableOptions::default() });
         let counts = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
         let file = Counted(SystemFiles.open(&made.path, Purpose::Read).unwrap(), counts.clone());
-        let reader = Arc::new(TableReader::open(file, &made.path, cache).unwrap());
+        let reader = Arc::new(TableReader::open(Box::new(file), &made.path, cache).unwrap());
         Self { reader, counts, model, _made: made }
     }
 

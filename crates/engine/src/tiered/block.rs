@@ -187,7 +187,7 @@ pub(super) fn path_of(directory: &Path, number: u64, generation: u64) -> PathBuf
 }
 
 /// The foot of the block at `path`, if it is sound.
-pub(super) fn foot_of<F: Files>(files: &F, path: &Path) -> Option<Foot> {
+pub(super) fn foot_of(files: &Arc<dyn Files>, path: &Path) -> Option<Foot> {
     let file = files.open(path, Purpose::Read).ok()?;
     let at = file.length().ok()?.checked_sub(FOOT as u64)?;
     let mut bytes = vec![0; FOOT];
@@ -204,8 +204,8 @@ pub(super) fn numbers_of(name: &str) -> Option<(u64, u64)> {
 }
 
 /// Writes a block.
-pub(super) struct BlockWriter<'f, T> {
-    file: &'f T,
+pub(super) struct BlockWriter<'f> {
+    file: &'f dyn StoredFile,
     path: &'f Path,
     foot: Foot,
     buffer: Vec<u8>,
@@ -215,8 +215,13 @@ pub(super) struct BlockWriter<'f, T> {
     large: Vec<u64>,
 }
 
-impl<'f, T: StoredFile> BlockWriter<'f, T> {
-    pub(super) fn new(file: &'f T, path: &'f Path, store: u64, (number, generation): Name) -> Self {
+impl<'f> BlockWriter<'f> {
+    pub(super) fn new(
+        file: &'f dyn StoredFile,
+        path: &'f Path,
+        store: u64,
+        (number, generation): Name,
+    ) -> Self {
         let foot = Foot {
             store,
             number,
@@ -340,11 +345,11 @@ thread_local! {
 }
 
 /// A block on the tier.
-pub(super) struct Block<F: Files> {
+pub(super) struct Block {
     /// Another one each time that a block is opened.
     opened: u64,
-    files: F,
-    file: Arc<F::File>,
+    files: Arc<dyn Files>,
+    file: Arc<dyn StoredFile>,
     path: PathBuf,
     pub(super) foot: Foot,
     fences: Box<[u32]>,
@@ -361,10 +366,10 @@ pub(super) struct Block<F: Files> {
     pub(super) removed: Mutex<Vec<u32>>,
 }
 
-impl<F: Files> Block<F> {
+impl Block {
     /// Opens a block, and reads its fences.
     pub(super) fn open(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
         (number, generation): Name,
@@ -397,7 +402,7 @@ impl<F: Files> Block<F> {
         Ok(Self {
             opened: OPENED.fetch_add(1, Relaxed),
             files: files.clone(),
-            file: Arc::new(file),
+            file: file.into(),
             path,
             foot,
             fences,
@@ -664,7 +669,7 @@ impl<F: Files> Block<F> {
     }
 }
 
-impl<F: Files> Drop for Block<F> {
+impl Drop for Block {
     fn drop(&mut self) {
         if self.is_removed.load(Relaxed) {
             // The next open removes what is left here.
@@ -693,8 +698,8 @@ fn mention_in(bytes: &[u8]) -> Option<Mention> {
 }
 
 /// The entries of a block, read from front to back once, and compared with their checksum.
-pub(super) struct EntryReader<F: Files> {
-    block: Held<F>,
+pub(super) struct EntryReader {
+    block: Held,
     sum: Xxh3,
     /// Bytes that are read at a time.
     piece: usize,
@@ -706,16 +711,16 @@ pub(super) struct EntryReader<F: Files> {
     last_hash: u64,
 }
 
-impl<F: Files> EntryReader<F> {
+impl EntryReader {
     /// Reads `piece` bytes at a time.
-    pub(super) fn new(block: Held<F>, piece: u64) -> Self {
+    pub(super) fn new(block: Held, piece: u64) -> Self {
         let mut sum = Xxh3::with_seed(block.foot.number);
         block.fences.iter().for_each(|fence| sum.update(&fence.to_le_bytes()));
         let (piece, left) = (piece as usize / ENTRY * ENTRY, block.foot.records);
         Self { block, sum, piece, bytes: Vec::new(), at: 0, left, last_hash: 0 }
     }
 
-    pub(super) fn block(&self) -> &Block<F> {
+    pub(super) fn block(&self) -> &Block {
         &self.block
     }
 
@@ -769,7 +774,7 @@ impl<F: Files> EntryReader<F> {
 }
 
 /// Blocks by their numbers.
-pub(super) type Blocks<F> = [arc_swap::ArcSwapOption<Block<F>>];
+pub(super) type Blocks = [arc_swap::ArcSwapOption<Block>];
 
 /// A block that may be read after it was removed from the store.
-pub(super) type Held<F> = Arc<Block<F>>;
+pub(super) type Held = Arc<Block>;

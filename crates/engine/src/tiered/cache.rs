@@ -22,8 +22,6 @@ use super::store::{Here, Memory, Tiered};
 use crate::WriteError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 
 /// Bytes of the longest record that is copied.
 const COPY_MAX: usize = 8 << 10;
@@ -130,9 +128,9 @@ impl Division {
     }
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     /// Copies a record that was read from the tier, if that is worth it now.
-    pub(super) fn copy_in(&self, here: &Here<'_, M>, address: u64, bytes: &[u8]) {
+    pub(super) fn copy_in(&self, here: &Here<'_>, address: u64, bytes: &[u8]) {
         if bytes.len() > COPY_MAX || self.settings.read_only {
             return;
         }
@@ -162,7 +160,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Pages that copies leave free: the spare ones, or few while nothing is written.
-    fn left_free(&self, space: &Space<M>) -> usize {
+    fn left_free(&self, space: &Space) -> usize {
         match self.division.is_written.load(Relaxed) {
             true => space.spare_pages(),
             false => (space.pages().1 / 64).max(2),
@@ -171,7 +169,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Pages that writes have at least: three blocks, since a block that is sealed before it is
     /// full is a small one. While nothing is written, those that copies leave free.
-    fn writes_least(&self, space: &Space<M>) -> usize {
+    fn writes_least(&self, space: &Space) -> usize {
         match self.division.is_written.load(Relaxed) {
             true => (3 * space.block_pages()).min(space.pages().1 / 2),
             false => self.left_free(space),
@@ -179,13 +177,13 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Pages that the cache may have.
-    pub(super) fn copies_most(&self, space: &Space<M>) -> usize {
+    pub(super) fn copies_most(&self, space: &Space) -> usize {
         let beside = space.pages().1.saturating_sub(self.writes_least(space));
         self.division.target.load(Relaxed).min(beside)
     }
 
     /// Drops the oldest page of copies. Returns whether there was one.
-    pub(super) fn drop_copies(&self, memory: &Memory<M>, touched: Touched) -> Result<bool, WriteError> {
+    pub(super) fn drop_copies(&self, memory: &Memory, touched: Touched) -> Result<bool, WriteError> {
         let Some(page) = memory.space.oldest_copies() else { return Ok(false) };
         let copies: Vec<(u64, RecordAt)> = {
             let here = Here::enter(memory)?;
@@ -212,7 +210,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Copies a copy to the newest page, if there is room, and points the index there. Called with
     /// the stripe of its key locked.
-    fn copy_again(&self, here: &Here<'_, M>, (address, original): (u64, u64), copy: RecordAt) -> bool {
+    fn copy_again(&self, here: &Here<'_>, (address, original): (u64, u64), copy: RecordAt) -> bool {
         let (mut bytes, mut is_there) = (Vec::new(), false);
         copy.copy_to(&here.guard, &mut bytes);
         let record = Record::read(&bytes).expect("a copy is whole");
@@ -232,7 +230,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Keeps the cache to its share, and thinks that over now and then.
-    pub(super) fn divide(&self, memory: &Memory<M>) -> Result<bool, WriteError> {
+    pub(super) fn divide(&self, memory: &Memory) -> Result<bool, WriteError> {
         let space = &memory.space;
         let [writes, copies, cold] = self.division.sums();
         let seen = writes + copies + cold;

@@ -15,8 +15,6 @@ use crate::{ReadError, Version, WriteError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{Content, LOG_PAYLOAD_MAX, Need, cold};
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 
 /// A write of a batch.
 struct Step<'a> {
@@ -42,7 +40,7 @@ fn last_of_each(drafts: Vec<Draft<'_>>) -> Vec<Draft<'_>> {
     }
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     pub(super) fn commit_all(
         &self,
         writes: &[Write<'_>],
@@ -86,7 +84,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// The place of the first expectation that is not met.
-    fn unmet(&self, here: &Here<'_, M>, expected: &[Expected<'_>]) -> Result<Option<usize>, Stuck> {
+    fn unmet(&self, here: &Here<'_>, expected: &[Expected<'_>]) -> Result<Option<usize>, Stuck> {
         for (nth, (key, version)) in expected.iter().enumerate() {
             if !self.locked_version(here, key)?.meets(version) {
                 return Ok(Some(nth));
@@ -95,7 +93,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         Ok(None)
     }
 
-    fn locked_version(&self, here: &Here<'_, M>, key: &[u8]) -> Result<Version, ReadError> {
+    fn locked_version(&self, here: &Here<'_>, key: &[u8]) -> Result<Version, ReadError> {
         let removals = self.removals.of(key);
         if key.len() > crate::KEY_MAX {
             return Ok(self.version_of(removals, None));
@@ -107,7 +105,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// The values of the keys whose expiry changes.
     fn values_to_keep(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         writes: &[Write<'_>],
         expected: &[Expected<'_>],
     ) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
@@ -124,7 +122,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Writes the records of a batch, which nobody sees yet.
-    fn stage_all<'a>(&self, here: &Here<'_, M>, drafts: Vec<Draft<'a>>) -> Result<Vec<Step<'a>>, Stuck> {
+    fn stage_all<'a>(&self, here: &Here<'_>, drafts: Vec<Draft<'a>>) -> Result<Vec<Step<'a>>, Stuck> {
         self.check_fits(here, &drafts)?;
         self.check_room(need_of(&drafts))?;
         let mut olds = Vec::with_capacity(drafts.len());
@@ -149,7 +147,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Refuses a batch whose records have no room in DRAM at once, even if nothing else was there.
-    fn check_fits(&self, here: &Here<'_, M>, drafts: &[Draft<'_>]) -> Result<(), WriteError> {
+    fn check_fits(&self, here: &Here<'_>, drafts: &[Draft<'_>]) -> Result<(), WriteError> {
         let size = |draft: &Draft<'_>| match draft.content {
             Content::Put { value, .. } if value.len() >= self.large_from() => 0,
             _ => New::small(*draft).shape(draft.key.len()).size() as u64,
@@ -161,7 +159,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     fn stage_step<'a>(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         draft: Draft<'a>,
         (probe, old): (Probe, Option<Old>),
         seq: u64,
@@ -173,7 +171,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Gives up what a step has prepared: nobody has seen it.
-    fn unstage(&self, here: &Here<'_, M>, step: &Step<'_>) {
+    fn unstage(&self, here: &Here<'_>, step: &Step<'_>) {
         self.waste(here, &step.room);
         self.unprepare(&step.new);
     }
@@ -181,7 +179,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Makes the records of a batch the keys' own, at one instant.
     fn publish(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         locked: &super::stripes::Locked<'_>,
         steps: Vec<Step<'_>>,
     ) -> Result<u64, Stuck> {

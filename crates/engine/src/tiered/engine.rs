@@ -14,14 +14,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use terrace_disk::{DiskError, Tail, cold};
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 use terrace_pool::Forked;
 
 /// Keys that are read together.
 const GROUP: usize = 64;
 
-impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
+impl Engine for Tiered {
     fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         self.get_value(key)
     }
@@ -234,7 +232,7 @@ impl<F: Files, M: MappedMedium + 'static> Engine for Tiered<F, M> {
     }
 }
 
-impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
+impl OnDisk for Tiered {
     fn flush(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
         cold::waiting(|| self.seal_all())
@@ -304,7 +302,7 @@ impl<F: Files, M: MappedMedium + 'static> OnDisk for Tiered<F, M> {
     }
 }
 
-impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
+impl Tiered {
     fn most_of_files(&self) -> Durability {
         if self.files.outlasts_power() { Durability::Power } else { Durability::Process }
     }
@@ -457,7 +455,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
 }
 
 /// Figures of the index in DRAM.
-pub(super) fn figures_of_index<M: MappedMedium>(memory: &Memory<M>) -> IndexFigures {
+pub(super) fn figures_of_index(memory: &Memory) -> IndexFigures {
     let guard = memory.space.pool.pin();
     let stats = memory.index.stats(&guard);
     IndexFigures {

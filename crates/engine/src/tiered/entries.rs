@@ -7,7 +7,6 @@
 use super::block::{EntryReader, Held, Mention};
 use std::collections::BTreeMap;
 use terrace_disk::DiskError;
-use terrace_medium::files::Files;
 
 /// Bytes of memory for an entry, about, while the newest are found.
 const FOUND_BYTES: u64 = 64;
@@ -55,8 +54,8 @@ impl Found {
 }
 
 /// The entries of all blocks.
-pub(super) struct Entries<F: Files> {
-    readers: Vec<EntryReader<F>>,
+pub(super) struct Entries {
+    readers: Vec<EntryReader>,
     parts: Box<dyn ExactSizeIterator<Item = (u64, u64)>>,
     /// A part that was read ahead.
     first: Option<Vec<Found>>,
@@ -66,12 +65,12 @@ pub(super) struct Entries<F: Files> {
     pub(super) dead: BTreeMap<u64, u64>,
 }
 
-impl<F: Files> Entries<F> {
+impl Entries {
     /// The entries of these blocks, whose parts take `memory` bytes, about.
-    pub(super) fn of(blocks: &[Held<F>], cleared_at: u64, memory: u64) -> Self {
+    pub(super) fn of(blocks: &[Held], cleared_at: u64, memory: u64) -> Self {
         let records = blocks.iter().map(|block| block.foot.records).sum();
         let piece = (memory / 2 / (blocks.len() as u64).max(1)).clamp(PIECE.0, PIECE.1);
-        let reader = |block: &Held<F>| EntryReader::new(block.clone(), piece);
+        let reader = |block: &Held| EntryReader::new(block.clone(), piece);
         let (readers, dead) = (blocks.iter().map(reader).collect(), BTreeMap::new());
         Self { readers, parts: Box::new(hash_parts(records, memory)), first: None, cleared_at, dead }
     }

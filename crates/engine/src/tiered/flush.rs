@@ -23,8 +23,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use terrace_disk::{DiskError, Manifest, Need};
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 
 /// Times that a write looks for room while others flush or take what was freed. Each waits for a
 /// few milliseconds.
@@ -51,7 +49,7 @@ impl Tries {
     }
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     /// Makes room for a write that found none, or waits for the thread that makes some. Refuses the
     /// write at once where nothing is left to make or to wait for.
     pub(super) fn make_room(&self, why: NoRoom, wanted: usize, tries: &mut Tries) -> Result<(), WriteError> {
@@ -120,7 +118,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Seals a block, in the room that is kept for that if there is no other, and notes what that
     /// lacked.
-    fn seal_oldest(&self, memory: &Arc<Memory<M>>, block: &Arc<Resident>) -> Result<(), WriteError> {
+    fn seal_oldest(&self, memory: &Arc<Memory>, block: &Arc<Resident>) -> Result<(), WriteError> {
         let sealed = self.with_reserve(|| self.seal(memory, block));
         self.note_room(&self.unsealed, &sealed);
         sealed
@@ -301,7 +299,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// caller is the thread that flushes, and has locked all stripes.
     pub(super) fn seal_at_once(
         &self,
-        manifest: &mut Option<Manifest<F>>,
+        manifest: &mut Option<Manifest>,
         all: &Locked<'_>,
     ) -> Result<(), WriteError> {
         let memory = self.memory.load_full();
@@ -316,7 +314,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Writes a block to the tier. Called by one thread at a time.
-    fn seal(&self, memory: &Arc<Memory<M>>, resident: &Arc<Resident>) -> Result<(), WriteError> {
+    fn seal(&self, memory: &Arc<Memory>, resident: &Arc<Resident>) -> Result<(), WriteError> {
         let Some(clean) = self.begin_seal(memory, resident)? else { return Ok(()) };
         self.stripes.pass_all();
         let written = self.write_block(memory, resident, (clean, None))?;
@@ -324,7 +322,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Closes a block. Returns the number below which it will be clean; `None` if it is sealed.
-    fn begin_seal(&self, memory: &Memory<M>, resident: &Resident) -> Result<Option<u64>, WriteError> {
+    fn begin_seal(&self, memory: &Memory, resident: &Resident) -> Result<Option<u64>, WriteError> {
         self.standing.check_writable()?;
         if resident.is_sealed.load(Acquire) {
             // A second try: only what came behind that has failed.
@@ -339,9 +337,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Notes a block that was written, unless nothing of it had to be.
     fn end_seal(
         &self,
-        manifest: &mut Option<Manifest<F>>,
-        (memory, resident): (&Arc<Memory<M>>, &Resident),
-        written: Option<Arc<Block<F>>>,
+        manifest: &mut Option<Manifest>,
+        (memory, resident): (&Arc<Memory>, &Resident),
+        written: Option<Arc<Block>>,
         clean: u64,
     ) -> Result<(), WriteError> {
         assert!(Arc::ptr_eq(memory, &self.memory.load()), "a store is not cleared while it is flushed");
@@ -402,10 +400,10 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Writes the live records of a closed block to a file. `None` if there are none.
     fn write_block(
         &self,
-        memory: &Arc<Memory<M>>,
+        memory: &Arc<Memory>,
         resident: &Resident,
         (clean, all): (u64, Option<&Locked<'_>>),
-    ) -> Result<Option<Arc<Block<F>>>, WriteError> {
+    ) -> Result<Option<Arc<Block>>, WriteError> {
         // A record that dies from now on is counted, though it may be left out.
         memory.space.dead(resident.number).store(0, Relaxed);
         let name = (resident.number, self.next_file.fetch_add(1, Relaxed));
@@ -425,7 +423,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Returns whether there were some.
     fn write_records(
         &self,
-        memory: &Arc<Memory<M>>,
+        memory: &Arc<Memory>,
         resident: &Resident,
         (name, clean): (Name, u64),
         all: Option<&Locked<'_>>,
@@ -433,7 +431,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let path = path_of(self.path(), name.0, name.1);
         self.standing.check_place(&self.directory)?;
         let file = terrace_disk::create_file(&self.files, &path)?;
-        let mut writer = BlockWriter::new(&file, &path, self.id(), name);
+        let mut writer = BlockWriter::new(&*file, &path, self.id(), name);
         let (mut bytes, map) = (Vec::new(), memory.space.map);
         let records = memory.space.records_of(&memory.space.pool.try_pin()?, resident);
         // In pieces, so that no guard is held for long.
@@ -472,7 +470,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// `all` are the locks of all stripes, if this thread has them.
     fn is_live(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         address: u64,
         record: RecordAt,
         all: Option<&Locked<'_>>,
@@ -492,7 +490,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// that back, does not count.
     pub(super) fn names(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &[u8],
         is_one: impl Fn(u64) -> bool,
     ) -> Result<bool, ReadError> {
@@ -503,7 +501,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// to change it, or to take that back.
     pub(super) fn settled<T>(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &[u8],
         tell: impl Fn(Option<u64>) -> T,
         is_enough: impl Fn(&T) -> bool,
@@ -530,11 +528,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
-    pub(super) fn write_edit(
-        &self,
-        manifest: &mut Option<Manifest<F>>,
-        edit: &Edit,
-    ) -> Result<(), WriteError> {
+    pub(super) fn write_edit(&self, manifest: &mut Option<Manifest>, edit: &Edit) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
         self.standing.check_writable()?;
         self.standing.check_place(&self.directory)?;

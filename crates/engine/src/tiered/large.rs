@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use terrace_disk::{Content, DiskError, cold};
-use terrace_medium::MappedMedium;
-use terrace_medium::files::{Files, Purpose, StoredFile};
+use terrace_medium::files::{Files, Purpose};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Files that may wait for a sync, of each of which a descriptor is taken.
@@ -32,7 +31,7 @@ pub(super) fn number_of(name: &str) -> Option<u64> {
     (digits.len() >= 12 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     /// Bytes from which on a value is large.
     pub(super) fn large_from(&self) -> usize {
         (self.memory().space.page_bytes() / 4).min(256 << 10)
@@ -54,7 +53,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         match write() {
             Ok(file) => {
                 let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
-                unsynced.push((number, Arc::new(file)));
+                unsynced.push((number, file.into()));
                 Ok(LargeValue { number, sum: xxh3_64_with_seed(value, number) })
             }
             Err(error) => {
@@ -85,7 +84,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let file = self.files.open(&path, Purpose::Write).map_err(DiskError::room("open", &path))?;
         file.write_all_at(value, 0).map_err(DiskError::room("write", &path))?;
         let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
-        unsynced.push((large.number, Arc::new(file)));
+        unsynced.push((large.number, file.into()));
         Ok(())
     }
 
@@ -101,7 +100,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// locked all stripes.
     pub(super) fn doom(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &[u8],
         (large, seq): (LargeValue, u64),
         all: Option<&Locked<'_>>,
@@ -174,8 +173,8 @@ pub(super) fn reference_in(draft: &Draft<'_>, log: &Path) -> Result<Option<(Larg
 }
 
 /// Reads a large value of so many bytes; `None` if there is no such file.
-pub(super) fn read<F: Files>(
-    files: &F,
+pub(super) fn read(
+    files: &Arc<dyn Files>,
     directory: &Path,
     large: LargeValue,
     len: usize,

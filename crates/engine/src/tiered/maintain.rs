@@ -15,8 +15,6 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{Directory, DiskError, Ends, Manifest, Need, cold};
 use terrace_index::Place;
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 
 /// Words of the index that a step of the sweep looks at.
 const SWEPT: usize = 1024;
@@ -25,7 +23,7 @@ const LOOKS: u64 = 8;
 /// Findings that a report has at most.
 const FINDINGS_MAX: usize = 1000;
 
-impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
+impl Tiered {
     /// Removes some entries that have expired: those in DRAM as the sweep goes through the index,
     /// those of a block when some of it are due.
     pub(super) fn step_sweep(&self) -> Result<Rest, WriteError> {
@@ -60,7 +58,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         Ok(expired)
     }
 
-    fn sweep_block(&self, block: &Held<F>, now: u64) -> Result<Rest, WriteError> {
+    fn sweep_block(&self, block: &Held, now: u64) -> Result<Rest, WriteError> {
         let (mut expired, mut next) = (Vec::new(), u64::MAX);
         let read = block.for_each(&mut |_, bytes| {
             let Some(record) = bytes.ok().and_then(Record::read) else { return };
@@ -101,7 +99,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// Reads every record of every block, and compares it with its checksum.
     pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let mut report = Report::default();
-        let blocks: Vec<Held<F>> = self.all_blocks().collect();
+        let blocks: Vec<Held> = self.all_blocks().collect();
         let all: u64 = blocks.iter().map(|block| block.foot.records).sum();
         let note = |report: &mut Report, error: &DiskError, affected: Option<&[u8]>| {
             if report.findings.len() < FINDINGS_MAX {
@@ -236,7 +234,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let synced = self.with_large_synced(|| self.log.sync(cut.end))?;
         synced.map_err(|error| self.standing.failed(error))?;
         let identity = self.directory.identity().clone();
-        let blocks: Vec<Held<F>> = self.all_blocks().collect();
+        let blocks: Vec<Held> = self.all_blocks().collect();
         let whole = self.whole();
         let mut link =
             |from: &Path, to: &Path| self.files.link(from, to).map_err(DiskError::room("link", from));

@@ -36,7 +36,7 @@ use terrace_disk::{
     list_files, replay,
 };
 use terrace_index::{PointIndex, Stored, Swapped};
-use terrace_medium::MappedMedium;
+use terrace_medium::Dram;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
 
@@ -49,7 +49,7 @@ const GROUP: usize = 64;
 const INDEX_BYTES: u64 = 16;
 
 /// Makes an anonymous pool for DRAM.
-pub type MakePool<M> = Box<dyn Fn() -> Result<Pool<M>, terrace_pool::OpenError> + Send + Sync>;
+pub type MakePool = Box<dyn Fn() -> Result<Pool<Dram>, terrace_pool::OpenError> + Send + Sync>;
 
 /// Warnings of an open, at most.
 const WARNINGS_MAX: usize = 10;
@@ -81,12 +81,12 @@ fn fail(failed: &mut Option<TieredError>, path: &Path, error: TieredError) -> Di
     DiskError::corrupt(path, 0, "the log cannot be replayed")
 }
 
-fn read_plan<F: Files>(
-    files: &F,
+fn read_plan(
+    files: &Arc<dyn Files>,
     path: &Path,
     store: u64,
     is_read_only: bool,
-) -> Result<(Plan, Option<Manifest<F>>), DiskError> {
+) -> Result<(Plan, Option<Manifest>), DiskError> {
     let mut plan = Plan::default();
     let mut each = |bytes: &[u8]| {
         let added = Edit::read(bytes).ok_or("an edit is none").and_then(|edit| plan.add(edit));
@@ -173,20 +173,21 @@ fn probe_of(found: &Found) -> [u8; 16] {
     probe
 }
 
-impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
+impl Tiered {
     /// Creates an empty store in the directory at `path`, over the index `I` in pools from `make`.
     ///
     /// # Errors
     /// There is one already, or something else, or it cannot be created.
     pub fn create<I>(
-        files: F,
+        files: impl Into<Arc<dyn Files>>,
         path: &Path,
         settings: Settings,
-        make: MakePool<M>,
+        make: MakePool,
     ) -> Result<Self, TieredError>
     where
-        I: PointIndex<Medium = M, Kind = super::Kind> + Stored<Medium = M> + 'static,
+        I: PointIndex<Medium = Dram, Kind = super::Kind> + Stored<Medium = Dram> + 'static,
     {
+        let files = files.into();
         let identity = Identity::new(NAME, settings.chance | 1);
         let first =
             Edit { cleared: Some(1), block_shift: settings.shares.block_bytes().ilog2(), ..Edit::default() };
@@ -201,7 +202,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     ///
     /// # Errors
     /// The file system does not tell.
-    pub fn exists(files: &F, path: &Path) -> Result<bool, DiskError> {
+    pub fn exists(files: &Arc<dyn Files>, path: &Path) -> Result<bool, DiskError> {
         Directory::exists(files, path)
     }
 
@@ -210,14 +211,15 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
     /// # Errors
     /// There is none, another process has it open, a file is damaged, or DRAM does not suffice.
     pub fn open<I>(
-        files: F,
+        files: impl Into<Arc<dyn Files>>,
         path: &Path,
         mut settings: Settings,
-        make: MakePool<M>,
+        make: MakePool,
     ) -> Result<Self, TieredError>
     where
-        I: PointIndex<Medium = M, Kind = super::Kind> + Stored<Medium = M> + 'static,
+        I: PointIndex<Medium = Dram, Kind = super::Kind> + Stored<Medium = Dram> + 'static,
     {
+        let files = files.into();
         if !files.outlasts_power() {
             settings.durability = settings.durability.min(Durability::Process);
         }
@@ -230,9 +232,9 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         }
         // Addresses stay as they are, whatever DRAM there is.
         let shares = settings.shares.with_block(1 << plan.block_shift);
-        let make: Make<M> = Box::new(move |keys| {
+        let make: Make = Box::new(move |keys| {
             let pool = make().map_err(TieredError::Pool)?;
-            Ok(memory_with::<M, I>(pool, shares, keys)?)
+            Ok(memory_with::<I>(pool, shares, keys)?)
         });
         let opened = open_blocks(&files, (path, store), &plan)?;
         let mut entries = Entries::of(&opened, plan.cleared_at, (2 * shares.block_bytes()).max(1 << 20));
@@ -246,7 +248,7 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
         let opened = opened.iter();
         // What a crash has lost had numbers, too. They must not come again: blocks are clean up to
         // them.
-        let last_of = |block: &Held<F>| block.foot.last_seq.max(block.foot.clean_seq.saturating_sub(1));
+        let last_of = |block: &Held| block.foot.last_seq.max(block.foot.clean_seq.saturating_sub(1));
         let last_seq = opened.clone().map(last_of).max().unwrap_or(0).max(plan.cleared_at);
         let last_file = opened.map(|block| block.foot.generation).max().unwrap_or(0);
         // Room to seal a block and to rewrite another one, and for the log's records of removals.
@@ -310,11 +312,11 @@ impl<F: Files, M: MappedMedium + 'static> Tiered<F, M> {
 }
 
 /// Opens the blocks of a plan.
-fn open_blocks<F: Files>(
-    files: &F,
+fn open_blocks(
+    files: &Arc<dyn Files>,
     (path, store): (&Path, u64),
     plan: &Plan,
-) -> Result<Vec<Held<F>>, DiskError> {
+) -> Result<Vec<Held>, DiskError> {
     let open = |(&name, &sum)| {
         let block = Block::open(files, path, store, name)?;
         block.check_sum(sum)?;
@@ -324,12 +326,8 @@ fn open_blocks<F: Files>(
 }
 
 /// Blocks by their numbers.
-fn place_blocks<F: Files, M: MappedMedium>(
-    path: &Path,
-    opened: &[Held<F>],
-    memory: &Memory<M>,
-) -> Result<Arc<Blocks<F>>, DiskError> {
-    let mut blocks: Vec<Option<Held<F>>> = (0..memory.space.blocks()).map(|_| None).collect();
+fn place_blocks(path: &Path, opened: &[Held], memory: &Memory) -> Result<Arc<Blocks>, DiskError> {
+    let mut blocks: Vec<Option<Held>> = (0..memory.space.blocks()).map(|_| None).collect();
     for block in opened {
         let number = block.foot.number;
         let place = blocks.get_mut(number as usize).filter(|place| place.is_none() && number > 0);
@@ -341,7 +339,7 @@ fn place_blocks<F: Files, M: MappedMedium>(
     Ok(blocks.into_iter().map(ArcSwapOption::from).collect())
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     /// The error of an open whose index has no room.
     fn needs_dram(&self) -> TieredError {
         let of_blocks: u64 = self.all_blocks().map(|block| block.foot.records - block.foot.tombstones).sum();
@@ -352,7 +350,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Recovers while pages leave room for the index of the blocks: without it the log would fill
     /// DRAM, and each key that comes behind would look for memory for the index, and find none.
-    fn recover(&mut self, plan: &Plan, entries: Entries<F>) -> Result<(), TieredError> {
+    fn recover(&mut self, plan: &Plan, entries: Entries) -> Result<(), TieredError> {
         let memory = self.memory.load_full();
         let records: u64 = self.all_blocks().map(|block| block.foot.records).sum();
         let has = super::engine::figures_of_index(&memory).bytes;
@@ -387,7 +385,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Returns how many bytes of writes the log has.
-    fn recover_all(&mut self, plan: &Plan, entries: Entries<F>) -> Result<u64, TieredError> {
+    fn recover_all(&mut self, plan: &Plan, entries: Entries) -> Result<u64, TieredError> {
         let unnamed = unnamed::blocks(&self.files, (self.path(), self.id()), plan)?;
         // Then whatever was written is there.
         let keeps_all = !self.files.outlasts_power();
@@ -412,7 +410,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let replayed = replay(&self.files, self.path(), self.id(), &mut each);
         failed.map_or(Ok(()), Err)?;
         let replayed = replayed?;
-        let named: Vec<Held<F>> = self.all_blocks().collect();
+        let named: Vec<Held> = self.all_blocks().collect();
         let memory = (2 * self.memory().space.block_bytes()).max(1 << 20);
         let seqs = (found.seqs, plan.cleared_at);
         unnamed::check(&self.files, self.path(), (&named, &unnamed), seqs, memory)?;
@@ -615,7 +613,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Puts the newest records of all blocks into the index. Returns the numbers of large values.
-    fn take_entries(&self, mut entries: Entries<F>) -> Result<Vec<u64>, TieredError> {
+    fn take_entries(&self, mut entries: Entries) -> Result<Vec<u64>, TieredError> {
         let memory = self.memory.load_full();
         let of_blocks =
             self.all_blocks().filter(|block| block.foot.last_seq >= self.cleared_at.load(Relaxed));
@@ -637,7 +635,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Takes some keys, whose places in the index are asked for together. Few are there already.
-    fn take_group(&self, here: &Here<'_, M>, group: &[Found]) -> Result<(), WriteError> {
+    fn take_group(&self, here: &Here<'_>, group: &[Found]) -> Result<(), WriteError> {
         let probes: Vec<[u8; 16]> = group.iter().map(probe_of).collect();
         let keys: Vec<&[u8]> = probes.iter().map(|probe| &probe[..]).collect();
         let mut is_there = [false; GROUP];
@@ -666,7 +664,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Takes the newest version of a key among those of the blocks, unless DRAM has a newer one.
-    fn take_newest(&self, here: &Here<'_, M>, newest: &Found) -> Result<(), WriteError> {
+    fn take_newest(&self, here: &Here<'_>, newest: &Found) -> Result<(), WriteError> {
         let probe = probe_of(newest);
         let own = here.space().map.address(newest.block.into(), newest.offset.into());
         let dead = here.space().dead(newest.block.into());

@@ -20,7 +20,6 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use terrace_disk::cold;
 use terrace_index::{Bytes, RecordKeys};
 use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 use terrace_pool::Guard;
 
 /// The kind of keys that the index of such a store has: probes.
@@ -127,20 +126,20 @@ pub(super) trait ReadCold: Send + Sync {
 }
 
 /// The reader of a memory of a store.
-pub(super) struct Reader<F: Files> {
-    pub(super) blocks: Arc<Blocks<F>>,
+pub(super) struct Reader {
+    pub(super) blocks: Arc<Blocks>,
     /// Records that the readers of the store have read.
     pub(super) reads: Arc<AtomicU64>,
     /// Whether a record could not be read: of the memory.
     pub(super) has_failed: Arc<AtomicBool>,
 }
 
-impl<F: Files> ReadCold for Reader<F> {
+impl ReadCold for Reader {
     fn probe_at(&self, map: Map, address: u64) -> Option<Box<[u8]>> {
         self.reads.fetch_add(1, Relaxed);
         let block = self.blocks.get(map.block_of(address) as usize).and_then(|block| block.load_full());
         // The index has changed already, so that the write cannot be put off any more.
-        let find = |block: Held<F>| cold::waiting(|| block.find(map.offset_of(address)).ok().flatten());
+        let find = |block: Held| cold::waiting(|| block.find(map.offset_of(address)).ok().flatten());
         let bytes = block.and_then(find);
         let probe = bytes.as_deref().and_then(Record::read).map(|record| record.probe.into());
         if probe.is_none() {

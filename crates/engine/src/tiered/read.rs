@@ -10,8 +10,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_disk::DiskError;
 use terrace_disk::cold::ColdReads;
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of a key whose probe needs no memory of its own.
@@ -78,7 +76,7 @@ impl Missed {
     }
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     #[inline]
     pub(super) fn probe(&self, key: &[u8]) -> Probe {
         Probe::of(xxh3_64_with_seed(key, self.id()), key)
@@ -93,7 +91,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// What the index has for a probe. Reads the cold records that may be the key's. Of a damaged
     /// one, the entries of its block tell the key.
-    pub(super) fn look_up(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Word, ReadError> {
+    pub(super) fn look_up(&self, here: &Here<'_>, probe: &[u8]) -> Result<Word, ReadError> {
         let (mut read, mut missed) = (None, Missed::default());
         for looks in 0..LOOKS_MAX {
             let word = here.index().get(&here.guard, probe);
@@ -132,7 +130,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// The damage, if the entries do not tell.
     fn note_damaged(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &[u8],
         met: u64,
         damage: DiskError,
@@ -157,7 +155,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Whether the store has still this memory.
-    fn is_present(&self, here: &Here<'_, M>) -> bool {
+    fn is_present(&self, here: &Here<'_>) -> bool {
         std::ptr::eq(here.memory, &**self.memory())
     }
 
@@ -209,7 +207,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// The record at an address, wherever it is. `None` if it has changed meanwhile.
     pub(super) fn copy(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         address: u64,
         read: Option<(u64, Vec<u8>)>,
     ) -> Result<Option<Copied>, ReadError> {
@@ -223,7 +221,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// The bytes of a record on the tier, which may have been read.
     fn cold_bytes(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         address: u64,
         read: Option<(u64, Vec<u8>)>,
     ) -> Result<Option<Vec<u8>>, ReadError> {

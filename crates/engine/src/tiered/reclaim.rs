@@ -23,8 +23,6 @@ use super::store::{Here, Memory, Tiered};
 use crate::{Durability, ReadError, Rest, WriteError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, MutexGuard, PoisonError};
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 
 /// Parts of a block that are alive, below which it is gathered with others.
 const SPARSE: u64 = 16;
@@ -70,7 +68,7 @@ enum Present {
     Nothing,
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     /// Rewrites a block, or gathers some, if there is one worth it.
     pub(super) fn step_reclaim(&self) -> Result<Rest, WriteError> {
         let Ok(reorganising) = self.reorganising.try_lock() else { return Ok(Rest::Idle) };
@@ -94,15 +92,15 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     fn reclaim_one(&self, _reorganising: &MutexGuard<'_, ()>) -> Result<Rest, WriteError> {
         let memory = self.memory.load_full();
-        let dead = |block: &Held<F>| memory.space.dead(block.foot.number).load(Relaxed);
-        let mut sparse: Vec<Held<F>> = Vec::new();
-        let mut worst: Option<(u64, Held<F>)> = None;
+        let dead = |block: &Held| memory.space.dead(block.foot.number).load(Relaxed);
+        let mut sparse: Vec<Held> = Vec::new();
+        let mut worst: Option<(u64, Held)> = None;
         // Where room is short, less of a block has to be dead, and none waits for others.
         let is_short = !self.log.reserve().is_kept();
         let worth = if is_short { 8 } else { 2 };
         let unsealed = memory.space.first_unsealed_seq();
         let is_ready =
-            |block: &Held<F>| !block.is_damaged.load(Relaxed) && block.waits_for.load(Relaxed) <= unsealed;
+            |block: &Held| !block.is_damaged.load(Relaxed) && block.waits_for.load(Relaxed) <= unsealed;
         for block in self.all_blocks().filter(is_ready) {
             let (dead, bytes) = (dead(&block), block.foot.bytes.max(1));
             let is_sparse = bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes();
@@ -133,7 +131,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     pub(super) fn reclaim_all(&self) -> Result<(), WriteError> {
         let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = self.memory.load_full();
-        let blocks: Vec<Held<F>> = self.all_blocks().collect();
+        let blocks: Vec<Held> = self.all_blocks().collect();
         let (sparse, full): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| {
             let dead = memory.space.dead(block.foot.number).load(Relaxed);
             block.foot.bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes()
@@ -148,7 +146,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Gathers some blocks. If more of them is of use than was counted, they are rewritten: then
     /// all is counted. Tombstones count as dead, though some have to stay.
-    fn gather_or_rewrite(&self, memory: &Arc<Memory<M>>, blocks: &[Held<F>]) -> Result<(), WriteError> {
+    fn gather_or_rewrite(&self, memory: &Arc<Memory>, blocks: &[Held]) -> Result<(), WriteError> {
         if self.with_reserve(|| self.gather(memory, blocks))? {
             return Ok(());
         }
@@ -163,7 +161,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Writes the live records of a block to a new file, in which they have the same addresses.
-    fn rewrite(&self, memory: &Arc<Memory<M>>, block: &Held<F>) -> Result<(), WriteError> {
+    fn rewrite(&self, memory: &Arc<Memory>, block: &Held) -> Result<(), WriteError> {
         let number = block.foot.number;
         let dead = memory.space.dead(number).swap(0, Relaxed);
         let name = (number, self.next_file.fetch_add(1, Relaxed));
@@ -192,7 +190,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// Puts the live records of some blocks into a new one, and ends them. Returns whether they fit
     /// there.
-    fn gather(&self, memory: &Arc<Memory<M>>, blocks: &[Held<F>]) -> Result<bool, WriteError> {
+    fn gather(&self, memory: &Arc<Memory>, blocks: &[Held]) -> Result<bool, WriteError> {
         let Some(number) = memory.space.take_number() else { return Ok(true) };
         let name = (number, self.next_file.fetch_add(1, Relaxed));
         let names: Vec<Name> = blocks.iter().map(|block| block.name()).collect();
@@ -238,7 +236,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Tells the index where records are now.
-    fn move_words(&self, memory: &Arc<Memory<M>>, moves: Moves) -> Result<(), WriteError> {
+    fn move_words(&self, memory: &Arc<Memory>, moves: Moves) -> Result<(), WriteError> {
         for (probe, from, to) in moves.into_iter().filter(|(_, from, to)| from != to) {
             let _stripe = self.stripes.lock(super::record::hash_in(&probe));
             let here = Here::enter(memory)?;
@@ -261,8 +259,8 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// at the same addresses if `keeps_places`.
     fn write_survivors(
         &self,
-        memory: &Arc<Memory<M>>,
-        blocks: &[Held<F>],
+        memory: &Arc<Memory>,
+        blocks: &[Held],
         name: Name,
         keeps_places: bool,
     ) -> Result<Survivors, WriteError> {
@@ -274,7 +272,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         let path = path_of(self.path(), name.0, name.1);
         self.standing.check_place(&self.directory)?;
         let file = terrace_disk::create_file(&self.files, &path)?;
-        let mut writer = BlockWriter::new(&file, &path, self.id(), name);
+        let mut writer = BlockWriter::new(&*file, &path, self.id(), name);
         let mut survivors =
             Survivors { moves: Moves::new(), fit: true, removed: Vec::new(), kept: 0, waits_for: 0 };
         let (mut next, mut first_kept) = (0, u64::MAX);
@@ -345,7 +343,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Whether a record of a block is still of use.
     fn fate_of(
         &self,
-        memory: &Arc<Memory<M>>,
+        memory: &Arc<Memory>,
         address: u64,
         record: &Record<'_>,
         clean_up_to: u64,
@@ -379,7 +377,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Dooms the large value of a dead record, if it has one.
-    fn doom_record(&self, memory: &Arc<Memory<M>>, record: &Record<'_>) -> Result<(), WriteError> {
+    fn doom_record(&self, memory: &Arc<Memory>, record: &Record<'_>) -> Result<(), WriteError> {
         let is_present = record.seq >= self.cleared_at.load(Relaxed);
         match LargeValue::read(record.inline).filter(|_| record.shape.kind == Kind::Large && is_present) {
             Some(large) => Ok(self.doom(&Here::enter(memory)?, record.probe, (large, record.seq), None)?),
@@ -390,7 +388,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Notes a new file in the place of some blocks, unless it has nothing.
     fn finish_rewrite(
         &self,
-        memory: &Arc<Memory<M>>,
+        memory: &Arc<Memory>,
         name: Name,
         survivors: &Survivors,
         removed: &[Name],
@@ -425,7 +423,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 }
 
 /// The address of the record that the one at an address is a copy of, if it is one.
-fn original<M: MappedMedium>(here: &Here<'_, M>, address: u64) -> Option<u64> {
+fn original(here: &Here<'_>, address: u64) -> Option<u64> {
     let record = here.record(address).filter(|record| record.is_copy())?;
     Some(record.original(&here.guard))
 }

@@ -31,13 +31,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const RECORD_BYTES: u64 = 64;
 
 /// A file with records of the store.
-struct Source<F: Files> {
-    file: F::File,
+struct Source {
+    file: Box<dyn StoredFile>,
     path: PathBuf,
     /// Bytes that may have records.
     length: u64,
     /// The block, if its entries are sound.
-    block: Option<Block<F>>,
+    block: Option<Block>,
     /// Where damage begins.
     damage: Vec<u64>,
     /// Records that the entries tell, and that were lost.
@@ -110,12 +110,12 @@ enum Value<'a> {
 }
 
 /// A salvage under way.
-struct Reading<'s, F: Files> {
-    files: &'s F,
+struct Reading<'s> {
+    files: &'s Arc<dyn Files>,
     path: &'s Path,
     store: u64,
     cleared_at: u64,
-    sources: Vec<Source<F>>,
+    sources: Vec<Source>,
     findings: Vec<Finding>,
     /// Large values that are lost: their keys, and why.
     large: Vec<(Vec<u8>, DiskError)>,
@@ -126,8 +126,8 @@ struct Reading<'s, F: Files> {
 ///
 /// # Errors
 /// There is no store, or another process has it open.
-pub fn salvage<F: Files>(
-    files: &F,
+pub fn salvage(
+    files: &Arc<dyn Files>,
     path: &Path,
     memory: u64,
     each: &mut Salvage<'_>,
@@ -167,7 +167,7 @@ pub fn salvage<F: Files>(
 }
 
 /// The store that most files are of.
-fn store_of<F: Files>(files: &F, path: &Path, names: &[&str], said: Option<u64>) -> u64 {
+fn store_of(files: &Arc<dyn Files>, path: &Path, names: &[&str], said: Option<u64>) -> u64 {
     let blocks = names.iter().filter(|name| block::numbers_of(name).is_some());
     let of_blocks = blocks.filter_map(|name| Some(block::foot_of(files, &path.join(name))?.store));
     let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
@@ -179,8 +179,8 @@ fn store_of<F: Files>(files: &F, path: &Path, names: &[&str], said: Option<u64>)
 }
 
 /// The manifest as far as it can be read, and whether that is all of it.
-fn read_plan<F: Files>(
-    files: &F,
+fn read_plan(
+    files: &Arc<dyn Files>,
     (path, store): (&Path, u64),
     memory: u64,
     findings: &mut Vec<Finding>,
@@ -208,8 +208,8 @@ fn read_plan<F: Files>(
 }
 
 /// Fails if blocks show that the manifest has lost its end.
-fn check_end<F: Files>(
-    files: &F,
+fn check_end(
+    files: &Arc<dyn Files>,
     (path, store): (&Path, u64),
     plan: &Plan,
     memory: u64,
@@ -236,7 +236,7 @@ fn shown(key: &[u8]) -> String {
     key.escape_ascii().take(64).map(char::from).collect()
 }
 
-impl<F: Files> Reading<'_, F> {
+impl Reading<'_> {
     /// Opens these blocks, or of each number the newest one that is sound.
     fn open_blocks(&mut self, blocks: &BTreeMap<Name, u64>, all: bool) {
         let mut sound = None;
@@ -281,7 +281,7 @@ impl<F: Files> Reading<'_, F> {
 
     /// How many records there are, about.
     fn records(&self, names: &[&str]) -> u64 {
-        let of_source = |source: &Source<F>| {
+        let of_source = |source: &Source| {
             source.block.as_ref().map_or(source.length / RECORD_BYTES, |block| block.foot.records)
         };
         let length = |name: &&str| {
@@ -301,7 +301,7 @@ impl<F: Files> Reading<'_, F> {
     ) {
         let is_within = |hash: u64, seq: u64| bounds.0 <= hash && hash <= bounds.1 && seq >= self.cleared_at;
         for (nth, source) in self.sources.iter().enumerate() {
-            sound::visit(&source.file, source.length, self.store, &mut |part| match part {
+            sound::visit(&*source.file, source.length, self.store, &mut |part| match part {
                 Part::Damage(at) => damage(Damage::Block(nth, at)),
                 Part::Record(record) if is_within(record.hash(), record.seq) => {
                     each((record.hash(), second_hash(record.key())), version_in(&record));

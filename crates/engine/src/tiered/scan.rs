@@ -8,8 +8,6 @@ use crate::{Cursor, Entry, ReadError};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, cold};
 use terrace_index::Place;
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 
 /// A record's probe, and what it has unless it is being written.
 type Found = (Box<[u8]>, Option<Copied>);
@@ -21,7 +19,7 @@ const PIECE: usize = 64;
 /// Times that a piece is read whose records move meanwhile, before they are kept from moving.
 const TRIES_MAX: u32 = 16;
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     pub(super) fn scan_from(
         &self,
         cursor: &Cursor,
@@ -113,7 +111,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// The probe of the record at an address, and what it has unless it is being written. `None` if
     /// there is none any more.
-    fn record_at(&self, here: &Here<'_, M>, address: u64) -> Result<Option<Found>, ReadError> {
+    fn record_at(&self, here: &Here<'_>, address: u64) -> Result<Option<Found>, ReadError> {
         if let Some(record) = here.record(address) {
             let probe = record.probe(&here.guard).expect("a record in DRAM");
             let copied = record.read(&here.guard);

@@ -36,14 +36,14 @@ pub(super) fn record_in(bytes: &[u8], store: u64) -> Option<Record<'_>> {
 }
 
 /// A file that is read from its beginning to its end, in pieces.
-struct Window<'f, T> {
-    file: &'f T,
+struct Window<'f> {
+    file: &'f dyn StoredFile,
     length: u64,
     bytes: Vec<u8>,
     at: u64,
 }
 
-impl<T: StoredFile> Window<'_, T> {
+impl Window<'_> {
     /// The bytes from `at` on: those of the longest record, or all that there are.
     fn from(&mut self, at: u64) -> &[u8] {
         let held = self.at + self.bytes.len() as u64;
@@ -69,7 +69,7 @@ impl<T: StoredFile> Window<'_, T> {
 
 /// Visits all sound records of a store in the first `length` bytes of a file, and the damage
 /// between them.
-pub(super) fn visit<T: StoredFile>(file: &T, length: u64, store: u64, each: &mut dyn FnMut(Part<'_>)) {
+pub(super) fn visit(file: &dyn StoredFile, length: u64, store: u64, each: &mut dyn FnMut(Part<'_>)) {
     let mut window = Window { file, length, bytes: Vec::new(), at: 0 };
     let (mut at, mut damage) = (0, None);
     while at < length {

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_medium::{MappedMedium, Offset, Word};
+use terrace_medium::{Dram, MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Pool, PoolFull};
 
 /// Flag of a block that takes no changes in place.
@@ -337,8 +337,8 @@ struct Numbers {
 }
 
 /// The space of a store, and its pages in DRAM.
-pub(super) struct Space<M: MappedMedium> {
-    pub(super) pool: Pool<M>,
+pub(super) struct Space {
+    pub(super) pool: Pool<Dram>,
     pub(super) map: Map,
     blocks: u64,
     seats: Box<[Mutex<Option<OpenPage>>]>,
@@ -390,13 +390,13 @@ impl Shares {
     }
 }
 
-impl<M: MappedMedium> Space<M> {
+impl Space {
     /// # Errors
     /// The pool is too small.
     ///
     /// # Panics
     /// If the shares are no powers of two.
-    pub(super) fn new(pool: Pool<M>, shares: Shares, reader: u64) -> Result<Self, PoolFull> {
+    pub(super) fn new(pool: Pool<Dram>, shares: Shares, reader: u64) -> Result<Self, PoolFull> {
         let Shares { page_bytes, block_pages, seats } = shares;
         assert!(page_bytes.is_power_of_two() && block_pages.is_power_of_two(), "powers of two");
         let (page_shift, block_shift) = (page_bytes.ilog2(), shares.block_bytes().ilog2());
@@ -499,7 +499,7 @@ impl<M: MappedMedium> Space<M> {
     }
 
     /// Takes room for a record of so many bytes, whose number the log does not have yet.
-    pub(super) fn take(&self, guard: &Guard<'_, M>, bytes: usize, seq: u64) -> Result<Room, NoRoom> {
+    pub(super) fn take(&self, guard: &Guard<'_, Dram>, bytes: usize, seq: u64) -> Result<Room, NoRoom> {
         assert!(bytes <= self.page_bytes() && bytes.is_multiple_of(8), "a record fits into a page");
         let mut seat = self.seat();
         loop {
@@ -534,7 +534,7 @@ impl<M: MappedMedium> Space<M> {
         }
     }
 
-    fn take_page(&self, guard: &Guard<'_, M>) -> Result<OpenPage, NoRoom> {
+    fn take_page(&self, guard: &Guard<'_, Dram>) -> Result<OpenPage, NoRoom> {
         let mut residents = self.residents();
         let (used, limit) = self.pages();
         if used.is_multiple_of(16) {
@@ -579,7 +579,7 @@ impl<M: MappedMedium> Space<M> {
     /// has it filled. No page is dropped meanwhile: a page in the list has whole copies only.
     pub(super) fn copy_with(
         &self,
-        guard: &Guard<'_, M>,
+        guard: &Guard<'_, Dram>,
         (bytes, original): (usize, u64),
         most: usize,
         fill: impl FnOnce(&Room),
@@ -621,7 +621,7 @@ impl<M: MappedMedium> Space<M> {
     }
 
     /// The copies in a page that takes no more, and their addresses.
-    pub(super) fn copies_in(&self, guard: &Guard<'_, M>, page: &CopyPage) -> Vec<(u64, RecordAt)> {
+    pub(super) fn copies_in(&self, guard: &Guard<'_, Dram>, page: &CopyPage) -> Vec<(u64, RecordAt)> {
         let CopyPage(page) = page;
         let (mut copies, mut offset) = (Vec::new(), 8);
         while offset < page.used {
@@ -634,7 +634,7 @@ impl<M: MappedMedium> Space<M> {
     }
 
     /// Frees a page of copies that no word of the index names any more.
-    pub(super) fn free_copies(&self, guard: &Guard<'_, M>, page: CopyPage) {
+    pub(super) fn free_copies(&self, guard: &Guard<'_, Dram>, page: CopyPage) {
         let CopyPage(OpenPage { block, nth, at, .. }) = page;
         self.word(block.table + 8 * nth as u64).store(self.pool.medium(), 0, Release);
         block.pages[nth].at.store(0, Relaxed);
@@ -653,7 +653,7 @@ impl<M: MappedMedium> Space<M> {
         self.pool.region().at(Offset::<Word>::new(at))
     }
 
-    fn begin_block(&self, guard: &Guard<'_, M>, flags: u64) -> Result<Arc<Resident>, NoRoom> {
+    fn begin_block(&self, guard: &Guard<'_, Dram>, flags: u64) -> Result<Arc<Resident>, NoRoom> {
         let number = self.take_number().ok_or(NoRoom::Numbers)?;
         let table =
             zeroed(guard, self.block_pages()).inspect_err(|_| self.numbers().free.push_front((number, 0)))?;
@@ -738,7 +738,7 @@ impl<M: MappedMedium> Space<M> {
     }
 
     /// The addresses of all records of a closed block, in order.
-    pub(super) fn records_of(&self, guard: &Guard<'_, M>, block: &Resident) -> Vec<(u64, RecordAt)> {
+    pub(super) fn records_of(&self, guard: &Guard<'_, Dram>, block: &Resident) -> Vec<(u64, RecordAt)> {
         let mut records = Vec::new();
         for (nth, page) in block.pages.iter().enumerate() {
             let (at, used) = (page.at.load(Acquire), page.used.load(Acquire));
@@ -754,14 +754,14 @@ impl<M: MappedMedium> Space<M> {
     }
 
     /// Frees the pages of the oldest sealed block, so many at most. Returns how many.
-    pub(super) fn free_pages(&self, guard: &Guard<'_, M>, most: usize) -> usize {
+    pub(super) fn free_pages(&self, guard: &Guard<'_, Dram>, most: usize) -> usize {
         let mut residents = self.residents();
         let oldest = residents.iter().position(|block| block.is_sealed.load(Acquire));
         oldest.map_or(0, |place| self.free_pages_at(guard, &mut residents, place, most))
     }
 
     /// Ends a block that no word of the index names any more: frees its pages and its number.
-    pub(super) fn end_block(&self, guard: &Guard<'_, M>, number: u64) {
+    pub(super) fn end_block(&self, guard: &Guard<'_, Dram>, number: u64) {
         let mut residents = self.residents();
         if let Some(place) = residents.iter().position(|block| block.number == number) {
             self.free_pages_at(guard, &mut residents, place, usize::MAX);
@@ -772,7 +772,7 @@ impl<M: MappedMedium> Space<M> {
     /// Frees pages of the block at a place, and takes it out of the list with its last one.
     fn free_pages_at(
         &self,
-        guard: &Guard<'_, M>,
+        guard: &Guard<'_, Dram>,
         residents: &mut VecDeque<Arc<Resident>>,
         place: usize,
         most: usize,

@@ -29,8 +29,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use terrace_disk::{Directory, DiskError, Log, Manifest, Position, Tail};
 use terrace_index::{Place, PointIndex, Stored};
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
+use terrace_medium::Dram;
+use terrace_medium::files::{Files, StoredFile};
 use terrace_pool::{Forked, Guard, Pool};
 
 /// How a store is opened.
@@ -77,18 +77,18 @@ impl Settings {
 }
 
 /// A store over DRAM and a slower tier, after HeterMM.
-pub struct Tiered<F: Files, M: MappedMedium> {
-    pub(super) files: F,
-    pub(super) directory: Directory<F>,
+pub struct Tiered {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) directory: Directory,
     pub(super) settings: Settings,
-    pub(super) memory: ArcSwap<Memory<M>>,
+    pub(super) memory: ArcSwap<Memory>,
     /// Makes the memory of an empty store.
-    pub(super) make: Make<M>,
-    pub(super) blocks: Arc<Blocks<F>>,
+    pub(super) make: Make,
+    pub(super) blocks: Arc<Blocks>,
     /// Records that indexes have read when they grew.
     pub(super) index_reads: Arc<AtomicU64>,
     pub(super) stripes: Stripes,
-    pub(super) log: Log<F>,
+    pub(super) log: Log,
     /// Where the log ended when the store was opened, and what was torn behind that.
     pub(super) log_start: Position,
     pub(super) tail: Option<Tail>,
@@ -101,7 +101,7 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     pub(super) is_recovering: AtomicBool,
     /// Whether a store without a log has let go of that of before.
     pub(super) has_left_log: AtomicBool,
-    pub(super) manifest: Mutex<Option<Manifest<F>>>,
+    pub(super) manifest: Mutex<Option<Manifest>>,
     pub(super) removals: Removals,
     pub(super) watches: Arc<Watches>,
     /// Held by the thread that flushes, and by the one that reorganises.
@@ -135,7 +135,7 @@ pub struct Tiered<F: Files, M: MappedMedium> {
     /// Where the sweep goes on.
     pub(super) swept: Mutex<Place>,
     /// Files of large values that were written since the last sync of the log, by their numbers.
-    pub(super) unsynced: RwLock<Vec<(u64, Arc<F::File>)>>,
+    pub(super) unsynced: RwLock<Vec<(u64, Arc<dyn StoredFile>)>>,
     pub(super) standing: Standing,
     pub(super) synced_at: AtomicU64,
     pub(super) chance: AtomicU64,
@@ -145,18 +145,18 @@ pub struct Tiered<F: Files, M: MappedMedium> {
 }
 
 /// What a store has in DRAM: another one after it was cleared.
-pub(super) struct Memory<M: MappedMedium> {
-    pub(super) index: Box<dyn Table<M>>,
-    pub(super) space: Space<M>,
+pub(super) struct Memory {
+    pub(super) index: Box<dyn Table<Dram>>,
+    pub(super) space: Space,
     /// Whether its index has missed a record when it grew.
     pub(super) has_failed: Arc<AtomicBool>,
     /// Reads its cold records for the index.
     reader: OnceLock<Arc<dyn ReadCold>>,
 }
 
-impl<M: MappedMedium> Memory<M> {
+impl Memory {
     /// Has its index read cold records in `blocks`, and count them in `reads`.
-    pub(super) fn read_from<F: Files>(&self, blocks: &Arc<Blocks<F>>, reads: &Arc<AtomicU64>) {
+    pub(super) fn read_from(&self, blocks: &Arc<Blocks>, reads: &Arc<AtomicU64>) {
         let (blocks, reads) = (Arc::clone(blocks), Arc::clone(reads));
         let reader: Arc<dyn ReadCold> =
             Arc::new(Reader { blocks, reads, has_failed: Arc::clone(&self.has_failed) });
@@ -171,35 +171,35 @@ impl<M: MappedMedium> Memory<M> {
 }
 
 /// Makes an empty memory, whose index has room for so many keys.
-pub(super) type Make<M> = Box<dyn Fn(u64) -> Result<Memory<M>, TieredError> + Send + Sync>;
+pub(super) type Make = Box<dyn Fn(u64) -> Result<Memory, TieredError> + Send + Sync>;
 
 /// A thread's stay in a memory: nothing that it sees is reused meanwhile.
-pub(super) struct Here<'m, M: MappedMedium> {
-    pub(super) memory: &'m Memory<M>,
-    pub(super) guard: Guard<'m, M>,
+pub(super) struct Here<'m> {
+    pub(super) memory: &'m Memory,
+    pub(super) guard: Guard<'m, Dram>,
     pub(super) search: Search,
 }
 
-impl<'m, M: MappedMedium> Here<'m, M> {
+impl<'m> Here<'m> {
     #[inline(always)]
-    pub(super) fn enter(memory: &'m Memory<M>) -> Result<Self, Forked> {
+    pub(super) fn enter(memory: &'m Memory) -> Result<Self, Forked> {
         let guard = memory.space.pool.try_pin()?;
         Ok(Self { memory, guard, search: Search::begin(memory.space.map) })
     }
 
     /// The same for probes that consist of the two hashes of a key.
-    pub(super) fn enter_by_hashes(memory: &'m Memory<M>) -> Result<Self, Forked> {
+    pub(super) fn enter_by_hashes(memory: &'m Memory) -> Result<Self, Forked> {
         let guard = memory.space.pool.try_pin()?;
         Ok(Self { memory, guard, search: Search::by_hashes(memory.space.map) })
     }
 
     #[inline(always)]
-    pub(super) fn index(&self) -> &'m dyn Table<M> {
+    pub(super) fn index(&self) -> &'m dyn Table<Dram> {
         &*self.memory.index
     }
 
     #[inline(always)]
-    pub(super) fn space(&self) -> &'m Space<M> {
+    pub(super) fn space(&self) -> &'m Space {
         &self.memory.space
     }
 
@@ -235,7 +235,7 @@ pub(super) struct Counters {
     pub(super) skipped: AtomicU64,
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     pub(super) fn id(&self) -> u64 {
         self.directory.identity().store
     }
@@ -246,7 +246,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     /// The memory that the store has now. Writers ask for it with their stripes locked.
     #[inline(always)]
-    pub(super) fn memory(&self) -> arc_swap::Guard<Arc<Memory<M>>> {
+    pub(super) fn memory(&self) -> arc_swap::Guard<Arc<Memory>> {
         self.memory.load()
     }
 
@@ -259,17 +259,17 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         crate::wip::mix(self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed))
     }
 
-    pub(super) fn manifest(&self) -> MutexGuard<'_, Option<Manifest<F>>> {
+    pub(super) fn manifest(&self) -> MutexGuard<'_, Option<Manifest>> {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The block with this number on the tier.
-    pub(super) fn block(&self, number: u64) -> Option<Held<F>> {
+    pub(super) fn block(&self, number: u64) -> Option<Held> {
         self.blocks.get(number as usize)?.load_full()
     }
 
     /// All blocks on the tier.
-    pub(super) fn all_blocks(&self) -> impl Iterator<Item = Held<F>> + '_ {
+    pub(super) fn all_blocks(&self) -> impl Iterator<Item = Held> + '_ {
         let end = self.memory().space.numbers_end() as usize;
         self.blocks[..end].iter().filter_map(|block| block.load_full())
     }
@@ -326,10 +326,9 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 }
 
 /// A memory with an index of the kind `I`, for about so many keys.
-pub(super) fn memory_with<M, I>(pool: Pool<M>, shares: Shares, keys: u64) -> Result<Memory<M>, OpenError>
+pub(super) fn memory_with<I>(pool: Pool<Dram>, shares: Shares, keys: u64) -> Result<Memory, OpenError>
 where
-    M: MappedMedium,
-    I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
+    I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
 {
     // At most half of the memory.
     let index = I::create(&pool, "tiered", keys.min(pool.size() / 32))?;

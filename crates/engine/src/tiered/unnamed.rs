@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_disk::{DiskError, Record};
-use terrace_medium::files::{Files, Purpose, StoredFile};
+use terrace_medium::files::{Files, Purpose};
 
 /// The lowest and the highest number that the log has, if it has any.
 pub(super) type Logged = Option<(u64, u64)>;
@@ -36,11 +36,11 @@ enum Lack {
 }
 
 /// The sound blocks in the directory of a store that none of its manifest's edits names.
-pub(super) fn blocks<F: Files>(
-    files: &F,
+pub(super) fn blocks(
+    files: &Arc<dyn Files>,
     (path, store): (&Path, u64),
     plan: &Plan,
-) -> Result<Vec<Held<F>>, DiskError> {
+) -> Result<Vec<Held>, DiskError> {
     let names = files.list(path).map_err(DiskError::room("list", path))?;
     let names = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
     let unnamed = names.filter(|name| !plan.blocks.contains_key(name) && !plan.gone.contains(name));
@@ -54,16 +54,16 @@ pub(super) fn blocks<F: Files>(
 }
 
 /// Fails if some of these blocks show that the manifest has lost edits.
-pub(super) fn check<F: Files>(
-    files: &F,
+pub(super) fn check(
+    files: &Arc<dyn Files>,
     path: &Path,
-    (named, unnamed): (&[Held<F>], &[Held<F>]),
+    (named, unnamed): (&[Held], &[Held]),
     (logged, cleared_at): (Logged, u64),
     memory: u64,
 ) -> Result<(), DiskError> {
     let is_logged = |seq: u64| logged.is_some_and(|(first, last)| first <= seq && seq <= last);
-    let is_in_doubt = |block: &Held<F>| !is_logged(block.foot.first_seq) || !is_logged(block.foot.last_seq);
-    let doubted: Vec<&Held<F>> = unnamed.iter().filter(|block| is_in_doubt(block)).collect();
+    let is_in_doubt = |block: &Held| !is_logged(block.foot.first_seq) || !is_logged(block.foot.last_seq);
+    let doubted: Vec<&Held> = unnamed.iter().filter(|block| is_in_doubt(block)).collect();
     if doubted.is_empty() {
         return Ok(());
     }
@@ -100,7 +100,7 @@ pub(super) fn check<F: Files>(
 }
 
 /// The manifest that counts, and its length.
-fn manifest_in<F: Files>(files: &F, path: &Path) -> Result<(PathBuf, u64), DiskError> {
+fn manifest_in(files: &Arc<dyn Files>, path: &Path) -> Result<(PathBuf, u64), DiskError> {
     let names = files.list(path).map_err(DiskError::room("list", path))?;
     let manifests =
         names.iter().filter_map(|name| name.to_str()).filter(|name| name.starts_with("MANIFEST-"));

@@ -25,8 +25,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
 use terrace_disk::{Content, Need, cold};
 use terrace_index::Swapped;
-use terrace_medium::MappedMedium;
-use terrace_medium::files::Files;
 
 /// Bytes of the longest value that is changed in place: readers copy it meanwhile.
 const IN_PLACE_MAX: usize = 4096;
@@ -109,7 +107,7 @@ fn record_bytes(out: &mut Vec<u8>, shape: Shape, seq: u64, probe: &[u8], new: &N
 }
 
 /// Stores a version of a key in the place of an earlier one, under the lock of its stripe.
-pub(super) fn store_in_place<M: MappedMedium>(here: &Here<'_, M>, at: RecordAt, record: &Record<'_>) {
+pub(super) fn store_in_place(here: &Here<'_>, at: RecordAt, record: &Record<'_>) {
     BYTES.with_borrow_mut(|(bytes, _)| {
         bytes.clear();
         record.put(bytes);
@@ -118,9 +116,9 @@ pub(super) fn store_in_place<M: MappedMedium>(here: &Here<'_, M>, at: RecordAt, 
     at.unlock(&here.guard, record.seq);
 }
 
-impl<F: Files, M: MappedMedium> Tiered<F, M> {
+impl Tiered {
     /// What a key has, under the lock of its stripe.
-    pub(super) fn old(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
+    pub(super) fn old(&self, here: &Here<'_>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
         let (word, read) = self.look_up(here, probe)?;
         let Some(address) = word else { return Ok(None) };
         let record = here.record(address);
@@ -130,7 +128,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// The same for a write that needs no value of it: a damaged record is replaced like any other.
-    pub(super) fn old_to_replace(&self, here: &Here<'_, M>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
+    pub(super) fn old_to_replace(&self, here: &Here<'_>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
         let damage = match self.old(here, probe) {
             Err(damage @ ReadError::Corrupt { .. }) => damage,
             old => return old,
@@ -178,7 +176,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Changes the index's word of a key, under the lock of its stripe.
     pub(super) fn swap(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &[u8],
         (from, to): (Option<u64>, Option<u64>),
     ) -> Result<(), WriteError> {
@@ -206,7 +204,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// waits for.
     pub(super) fn write_locked(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &Probe,
         old: Option<&Old>,
         new: &New<'_>,
@@ -226,7 +224,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// The record of `old` if it can be changed to `new` in place.
     pub(super) fn in_place(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         old: &Old,
         new: &New<'_>,
         shape: Shape,
@@ -247,7 +245,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
 
     fn write_in_place(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &Probe,
         (old, record): (&Old, RecordAt),
         (seq, new): (u64, &New<'_>),
@@ -276,7 +274,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Writes a record to a new place.
     fn write_anew(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         probe: &Probe,
         old: Option<&Old>,
         (seq, shape): (u64, Shape),
@@ -314,7 +312,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     /// Takes room for a record and fills it. It is locked for readers.
     pub(super) fn stage(
         &self,
-        here: &Here<'_, M>,
+        here: &Here<'_>,
         (seq, shape): (u64, Shape),
         probe: &[u8],
         new: &New<'_>,
@@ -332,14 +330,14 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
     }
 
     /// Gives up a record that nobody has seen. A flush leaves it out.
-    pub(super) fn waste(&self, here: &Here<'_, M>, room: &Room) {
+    pub(super) fn waste(&self, here: &Here<'_>, room: &Room) {
         // It stays locked, so that it is no tombstone either.
         let bytes = room.record.room(&here.guard) as u64;
         here.space().dead(here.space().map.block_of(room.address)).fetch_add(bytes, Relaxed);
     }
 
     /// Counts a record as dead.
-    pub(super) fn bury(&self, here: &Here<'_, M>, old: &Old) {
+    pub(super) fn bury(&self, here: &Here<'_>, old: &Old) {
         let mut address = old.address;
         if let Some(record) = old.record.filter(|record| record.is_copy()) {
             address = record.original(&here.guard);
@@ -466,7 +464,7 @@ impl<F: Files, M: MappedMedium> Tiered<F, M> {
         &self,
         need: Need,
         mut write: impl FnMut() -> Result<T, Stuck>,
-        left: &mut Vec<(Arc<Memory<M>>, u64)>,
+        left: &mut Vec<(Arc<Memory>, u64)>,
     ) -> Result<T, WriteError> {
         let mut tries = Tries::of(need);
         loop {

@@ -11,13 +11,12 @@ use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::{Directory, DiskError, Ends, Manifest, Source};
-use terrace_medium::files::Files;
 
 /// Findings that a report has at most.
 const FINDINGS_MAX: usize = 1000;
 
-impl<F: Files> Wip<F> {
-    fn all_tables(&self) -> Vec<Arc<Table<F>>> {
+impl Wip {
+    fn all_tables(&self) -> Vec<Arc<Table>> {
         let state = self.state.load();
         let tables = state.all().flat_map(|bucket| bucket.tables());
         let mut tables: Vec<_> = tables.map(|(_, table)| Arc::clone(table)).collect();
@@ -133,11 +132,7 @@ impl<F: Files> Wip<F> {
     }
 }
 
-fn read_table<F: Files>(
-    table: &Arc<Table<F>>,
-    records: &mut u64,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), DiskError> {
+fn read_table(table: &Arc<Table>, records: &mut u64, progress: &mut dyn FnMut(u64)) -> Result<(), DiskError> {
     let mut items = table.reader().cursor_for_merge();
     items.seek_first()?;
     while items.item().is_some() {

@@ -17,13 +17,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::Tail;
-use terrace_medium::files::Files;
 use terrace_pool::Forked;
 
 /// Bytes of keys and values that an open reads from the log within some 10 ms.
 const REPLAYED_FAST: u64 = 1 << 20;
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Entries of several keys at one sequence number.
     fn get_each(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
         if let Err(forked) = self.standing.check_process() {
@@ -50,7 +49,7 @@ impl<F: Files> Wip<F> {
     }
 }
 
-impl<F: Files> Engine for Wip<F> {
+impl Engine for Wip {
     fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         self.get_value(key)
     }
@@ -226,7 +225,7 @@ impl<F: Files> Engine for Wip<F> {
     }
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Prepares the log, and keeps it short.
     fn step_log(&self) -> Result<Rest, WriteError> {
         if !self.standing.is_stopped() {
@@ -292,14 +291,14 @@ impl<F: Files> Wip<F> {
     }
 }
 
-impl<F: Files> Ordered for Wip<F> {
+impl Ordered for Wip {
     fn range(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         direction: Direction,
     ) -> Result<Box<dyn RangeCursor + '_>, ReadError> {
-        let range: Range<'_, F> = self.range_between(from, to, direction);
+        let range: Range<'_> = self.range_between(from, to, direction);
         Ok(Box::new(range))
     }
 
@@ -314,7 +313,7 @@ impl<F: Files> Ordered for Wip<F> {
     }
 }
 
-impl<F: Files> OnDisk for Wip<F> {
+impl OnDisk for Wip {
     fn flush(&self) -> Result<(), WriteError> {
         self.standing.check_writable()?;
         self.flush_all()
@@ -379,7 +378,7 @@ impl<F: Files> OnDisk for Wip<F> {
     }
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// The lowest key of each bucket, and the bytes of its tables. For measurements.
     #[doc(hidden)]
     pub fn buckets(&self) -> Vec<(Vec<u8>, u64)> {

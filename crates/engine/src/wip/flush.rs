@@ -10,11 +10,10 @@ use crate::WriteError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_disk::{DiskError, Kept, TableWriter};
-use terrace_medium::files::{Files, StoredFile};
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Flushes the oldest frozen MemTable of a bucket, or of a parent.
-    pub(super) fn flush(&self, bucket: &Arc<Bucket<F>>, is_parent: bool) -> Result<(), WriteError> {
+    pub(super) fn flush(&self, bucket: &Arc<Bucket>, is_parent: bool) -> Result<(), WriteError> {
         let Some(memtable) = bucket.frozen.first() else { return Ok(()) };
         let number = self.structure.number();
         let flushed = self.write_flush(bucket, number).and_then(|written| {
@@ -44,7 +43,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// Writes the table. `None` if no item is left.
-    fn write_flush(&self, bucket: &Bucket<F>, number: u64) -> Result<Option<Written>, WriteError> {
+    fn write_flush(&self, bucket: &Bucket, number: u64) -> Result<Option<Written>, WriteError> {
         let memtable = Arc::clone(&bucket.frozen[0]);
         let snapshots = self.snapshots.in_use(&self.visible);
         let is_last = bucket.tables().next().is_none() && bucket.parent.is_none();
@@ -58,7 +57,7 @@ impl<F: Files> Wip<F> {
         let path = table::path_of(self.path(), number);
         let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
         let mut writer =
-            TableWriter::new(&file, &path, number, table::options_of(0, self.settings.compress, self.id()));
+            TableWriter::new(&*file, &path, number, table::options_of(0, self.settings.compress, self.id()));
         while let Some(item) = items.item() {
             writer.add(&item)?;
             items.next()?;
@@ -73,7 +72,7 @@ impl<F: Files> Wip<F> {
     /// Puts the table in the place of the MemTable. Returns whether it is in use.
     fn install_flush(
         &self,
-        bucket: &Bucket<F>,
+        bucket: &Bucket,
         is_parent: bool,
         written: Option<Written>,
     ) -> Result<bool, WriteError> {
@@ -100,7 +99,7 @@ impl<F: Files> Wip<F> {
         };
         self.write_edit(&mut manifest, &edit)?;
         self.structure.change(&self.state, |state| {
-            let flush = |old: &Bucket<F>| {
+            let flush = |old: &Bucket| {
                 let mut new = Bucket::clone(old);
                 new.frozen.retain(|other| !Arc::ptr_eq(other, memtable));
                 new.passed = new.passed.max(memtable.last_seq());
@@ -139,7 +138,7 @@ impl<F: Files> Wip<F> {
             return;
         }
         let mut writer = self.writer();
-        let state: Arc<State<F>> = self.state.load_full();
+        let state: Arc<State> = self.state.load_full();
         let oldest = state.buckets.iter().filter(|bucket| bucket.frozen.is_empty());
         let oldest = oldest.min_by_key(|bucket| bucket.active.first_seq().unwrap_or(u64::MAX));
         let Some(bucket) = oldest.filter(|bucket| !bucket.active.is_empty()) else { return };

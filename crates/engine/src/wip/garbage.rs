@@ -12,7 +12,6 @@
 
 use super::state::Bucket;
 use terrace_disk::{Properties, Sketch};
-use terrace_medium::files::Files;
 
 /// Where a sketch cannot tell a sum from a union: its error, twice and a little more.
 const SURE: f64 = 0.88;
@@ -36,7 +35,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    pub(super) fn of<F: Files>(bucket: &Bucket<F>) -> Self {
+    pub(super) fn of(bucket: &Bucket) -> Self {
         let mut keys = Sketch::default();
         let (mut items, mut tombstones, mut sparse_blocks) = (0, 0, 0);
         for (_, table) in bucket.tables() {

@@ -25,7 +25,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use terrace_disk::{Lent, Need};
-use terrace_medium::files::Files;
 
 /// Tables of a level from which on reads can bring its compaction forward (thesis 2.3.7).
 const MIN_COUNT: usize = 4;
@@ -41,8 +40,8 @@ const PACE: u64 = 64 << 10;
 const READ_WEIGHT: f64 = 10.0;
 
 /// The jobs of a store.
-pub(super) struct Jobs<F: Files> {
-    state: Mutex<Known<F>>,
+pub(super) struct Jobs {
+    state: Mutex<Known>,
     /// Something has changed: there may be work, or room.
     changed: Condvar,
     /// What has become of the last flush, and of the last merge.
@@ -50,9 +49,9 @@ pub(super) struct Jobs<F: Files> {
     pub(super) merges: Retry,
 }
 
-struct Known<F: Files> {
+struct Known {
     /// Merges that no thread works on at the moment.
-    waiting: VecDeque<Merging<F>>,
+    waiting: VecDeque<Merging>,
     /// Buckets that have a merge or a division, and buckets that are being flushed.
     merging: BTreeSet<u64>,
     flushing: BTreeSet<u64>,
@@ -66,7 +65,7 @@ struct Known<F: Files> {
     lent: Option<Lent>,
 }
 
-impl<F: Files> Known<F> {
+impl Known {
     /// Gives the room back once no merge is under way, or one has failed in spite of it.
     fn end_loan(&mut self, has_failed: bool) {
         if has_failed || self.merging.is_empty() {
@@ -80,7 +79,7 @@ impl<F: Files> Known<F> {
     }
 }
 
-impl<F: Files> Default for Jobs<F> {
+impl Default for Jobs {
     fn default() -> Self {
         let known = Known {
             waiting: VecDeque::new(),
@@ -96,8 +95,8 @@ impl<F: Files> Default for Jobs<F> {
     }
 }
 
-impl<F: Files> Jobs<F> {
-    fn known(&self) -> MutexGuard<'_, Known<F>> {
+impl Jobs {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +141,7 @@ impl<F: Files> Jobs<F> {
     }
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// [`Wip::step_flush`], unless that has failed a moment ago.
     pub(super) fn retry_flush(&self) -> Result<Rest, WriteError> {
         match self.jobs.flushes.too_early(self.settings.clock.now_ms()) {
@@ -179,7 +178,7 @@ impl<F: Files> Wip<F> {
 
     /// The bucket with the largest frozen MemTable that no thread flushes, and whether it is a
     /// parent.
-    fn take_flush(&self) -> Option<(Arc<Bucket<F>>, bool)> {
+    fn take_flush(&self) -> Option<(Arc<Bucket>, bool)> {
         let mut known = self.jobs.known();
         let state = self.state.load();
         let parents = state.buckets.iter().filter_map(|bucket| bucket.parent.as_ref());
@@ -259,7 +258,7 @@ impl<F: Files> Wip<F> {
 
     /// A merge that was begun, or another one. Those that were begun take turns, and small ones may
     /// join them at any time.
-    fn take_merge(&self) -> Result<Option<Merging<F>>, WriteError> {
+    fn take_merge(&self) -> Result<Option<Merging>, WriteError> {
         if let Some(full) = self.full_bucket() {
             let begun = self.begin_split(&full);
             self.jobs.known().merging.remove(&full.id);
@@ -291,10 +290,10 @@ impl<F: Files> Wip<F> {
     /// A merge of all tables of the bucket that has most of what `is_worth` looks for.
     fn next_whole(
         &self,
-        state: &State<F>,
-        known: &Known<F>,
+        state: &State,
+        known: &Known,
         is_worth: impl Fn(&Content, f64) -> bool,
-    ) -> Option<Merging<F>> {
+    ) -> Option<Merging> {
         let free = state.buckets.iter().filter(|bucket| bucket.parent.is_none() && known.is_free(bucket.id));
         let now = self.settings.clock.now_ms();
         let bucket = free.into_iter().find(|bucket| is_worth(&bucket.content(), bucket.expired(now)))?;
@@ -302,14 +301,14 @@ impl<F: Files> Wip<F> {
     }
 
     /// A merge that makes room, when no other is due.
-    fn next_collection(&self, state: &State<F>, known: &mut Known<F>) -> Option<Merging<F>> {
+    fn next_collection(&self, state: &State, known: &mut Known) -> Option<Merging> {
         // Where room is short, less garbage is worth a merge.
         let is_idle = self.is_quiet(known) || !self.log.reserve().is_kept();
         self.next_whole(state, known, |content, expired| content.is_worth(expired, is_idle))
     }
 
     /// Whether nobody has written for a while.
-    fn is_quiet(&self, known: &mut Known<F>) -> bool {
+    fn is_quiet(&self, known: &mut Known) -> bool {
         let (now, written) = (self.settings.clock.now_ms(), self.visible.load(Relaxed));
         if known.quiet.0 != written || now < known.quiet.1 {
             known.quiet = (written, now);
@@ -318,7 +317,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// A bucket that is to be split, noted as one that has a job.
-    fn full_bucket(&self) -> Option<Arc<Bucket<F>>> {
+    fn full_bucket(&self) -> Option<Arc<Bucket>> {
         let mut known = self.jobs.known();
         let state = self.state.load();
         let limit = self.settings.bucket_bytes();
@@ -331,7 +330,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// The division of a parent whose MemTables have been flushed.
-    fn next_division(&self, state: &State<F>, known: &Known<F>) -> Option<Merging<F>> {
+    fn next_division(&self, state: &State, known: &Known) -> Option<Merging> {
         let parents = state.buckets.iter().filter_map(|bucket| bucket.parent.as_ref());
         let ready = parents.filter(|parent| parent.frozen.is_empty() && parent.active.is_empty());
         let parent = ready.into_iter().find(|parent| known.is_free(parent.id))?;
@@ -343,24 +342,24 @@ impl<F: Files> Wip<F> {
     }
 
     /// The merge of the level that is most worth it.
-    fn next_merge(&self, state: &State<F>, known: &Known<F>) -> Option<Merging<F>> {
+    fn next_merge(&self, state: &State, known: &Known) -> Option<Merging> {
         let free = state.buckets.iter().filter(|bucket| known.is_free(bucket.id));
         let levels = free.flat_map(|bucket| (0..LEVELS).map(move |level| (bucket, level)));
-        let eligible: Vec<Candidate<'_, F>> = levels
+        let eligible: Vec<Candidate<'_>> = levels
             .filter_map(|(bucket, level)| Candidate::new(bucket, level))
             .filter(|candidate| candidate.count >= self.least_tables(candidate))
             .collect();
-        let mean = |of: fn(&Candidate<'_, F>) -> f64| {
+        let mean = |of: fn(&Candidate<'_>) -> f64| {
             eligible.iter().map(of).sum::<f64>() / eligible.len().max(1) as f64
         };
         let (reads, counts) = (mean(|one| one.reads), mean(|one| one.count as f64));
-        let worth = |one: &Candidate<'_, F>| one.worth(reads, counts);
+        let worth = |one: &Candidate<'_>| one.worth(reads, counts);
         let best = eligible.iter().max_by(|one, other| worth(one).total_cmp(&worth(other)))?;
         Some(Merging::of_level(best.bucket, best.level))
     }
 
     /// The tables from which on a level is merged.
-    fn least_tables(&self, candidate: &Candidate<'_, F>) -> usize {
+    fn least_tables(&self, candidate: &Candidate<'_>) -> usize {
         let fanout = self.settings.fanout as usize;
         match candidate.level + 1 < LEVELS {
             true if self.settings.read_aware && candidate.reads > 0.0 => MIN_COUNT.min(fanout),
@@ -454,15 +453,15 @@ impl<F: Files> Wip<F> {
 }
 
 /// A level that may be merged.
-struct Candidate<'s, F: Files> {
-    bucket: &'s Arc<Bucket<F>>,
+struct Candidate<'s> {
+    bucket: &'s Arc<Bucket>,
     level: usize,
     count: usize,
     reads: f64,
 }
 
-impl<'s, F: Files> Candidate<'s, F> {
-    fn new(bucket: &'s Arc<Bucket<F>>, level: usize) -> Option<Self> {
+impl<'s> Candidate<'s> {
+    fn new(bucket: &'s Arc<Bucket>, level: usize) -> Option<Self> {
         let count = bucket.levels[level].tables.len();
         let reads = bucket.levels[level].reads.load(Relaxed) as f64;
         (count > 1).then_some(Self { bucket, level, count, reads })

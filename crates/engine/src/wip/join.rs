@@ -17,15 +17,14 @@ use super::store::Wip;
 use crate::WriteError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::files::Files;
 
 /// A joined bucket has at most this part of the bytes of a full one.
 const PART: u64 = 16;
 
 /// Neighbours.
-type Pair<F> = [Arc<Bucket<F>>; 2];
+type Pair = [Arc<Bucket>; 2];
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Joins the first neighbours that are worth it. Returns whether it has changed something.
     pub(super) fn join_some(&self) -> Result<bool, WriteError> {
         let Some([low, high]) = self.claim_pair() else { return Ok(false) };
@@ -36,12 +35,11 @@ impl<F: Files> Wip<F> {
     }
 
     /// Neighbours that are to be joined, noted as such that have a job.
-    fn claim_pair(&self) -> Option<Pair<F>> {
+    fn claim_pair(&self) -> Option<Pair> {
         let state = self.state.load();
         let limit = self.settings.bucket_bytes() / PART;
-        let is_small = |bucket: &Bucket<F>| {
-            bucket.parent.is_none() && bucket.frozen.is_empty() && bucket.bytes() <= limit
-        };
+        let is_small =
+            |bucket: &Bucket| bucket.parent.is_none() && bucket.frozen.is_empty() && bucket.bytes() <= limit;
         let mut pairs = state.buckets.windows(2).filter(|pair| {
             pair.iter().all(|bucket| is_small(bucket))
                 && pair.iter().map(|bucket| bucket.bytes()).sum::<u64>() <= limit
@@ -52,12 +50,12 @@ impl<F: Files> Wip<F> {
         Some([Arc::clone(low), Arc::clone(high)])
     }
 
-    fn join(&self, low: &Arc<Bucket<F>>, high: &Arc<Bucket<F>>) -> Result<bool, WriteError> {
+    fn join(&self, low: &Arc<Bucket>, high: &Arc<Bucket>) -> Result<bool, WriteError> {
         let mut manifest = self.structure.lock();
         // No write may come to one of them while the edit is written.
         let mut writer = self.writer();
         let state = self.state.load_full();
-        let present = |bucket: &Arc<Bucket<F>>| {
+        let present = |bucket: &Arc<Bucket>| {
             let nth = state.position(bucket.id)?;
             Some(&state.buckets[nth]).filter(|bucket| bucket.frozen.is_empty())
         };
@@ -79,7 +77,7 @@ impl<F: Files> Wip<F> {
         Ok(true)
     }
 
-    fn joined(&self, low: &Bucket<F>, high: &Bucket<F>, id: u64, flushed: u64) -> Bucket<F> {
+    fn joined(&self, low: &Bucket, high: &Bucket, id: u64, flushed: u64) -> Bucket {
         let mut joined = Bucket::new(id, &low.low, self.new_memtable(), flushed);
         joined.passed = low.passed.max(high.passed);
         for bucket in [low, high] {
@@ -92,7 +90,7 @@ impl<F: Files> Wip<F> {
 }
 
 /// The edit that puts one bucket in the place of two.
-fn joining<F: Files>(low: &Bucket<F>, high: &Bucket<F>, id: u64, flushed: u64) -> Edit {
+fn joining(low: &Bucket, high: &Bucket, id: u64, flushed: u64) -> Edit {
     let mut edit = Edit {
         buckets: vec![NewBucket { id, low: low.low.to_vec(), parent: None }],
         ended: vec![low.id, high.id],
@@ -108,7 +106,7 @@ fn joining<F: Files>(low: &Bucket<F>, high: &Bucket<F>, id: u64, flushed: u64) -
 }
 
 /// The state with `joined` in the place of the bucket `low` and the one behind it.
-fn with_joined<F: Files>(state: &State<F>, low: u64, joined: Bucket<F>) -> State<F> {
+fn with_joined(state: &State, low: u64, joined: Bucket) -> State {
     let nth = state.position(low).expect("no other thread removes it: it has a job");
     let mut buckets = state.buckets.clone();
     buckets.splice(nth..nth + 2, [Arc::new(joined)]);

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 use terrace_disk::{DiskError, Item, Source, TableCursor};
-use terrace_medium::files::Files;
 
 /// Damage that was passed.
 #[derive(Clone, Debug)]
@@ -19,13 +18,13 @@ pub(super) struct Damage {
 pub(super) type Damages = Rc<RefCell<Vec<Damage>>>;
 
 /// A place among the items of a table that passes damage, and notes it.
-pub(super) struct Lossy<F: Files> {
-    items: TableCursor<'static, F::File>,
+pub(super) struct Lossy {
+    items: TableCursor<'static>,
     damages: Damages,
 }
 
-impl<F: Files> Lossy<F> {
-    pub(super) fn new(items: TableCursor<'static, F::File>, damages: &Damages) -> Self {
+impl Lossy {
+    pub(super) fn new(items: TableCursor<'static>, damages: &Damages) -> Self {
         Self { items, damages: Rc::clone(damages) }
     }
 
@@ -43,7 +42,7 @@ impl<F: Files> Lossy<F> {
     }
 }
 
-impl<F: Files> Source for Lossy<F> {
+impl Source for Lossy {
     #[inline]
     fn item(&self) -> Option<Item<'_>> {
         self.items.item()

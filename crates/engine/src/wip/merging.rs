@@ -10,27 +10,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, Kept, Merge, TableCursor, TableWriter};
-use terrace_medium::files::{Files, StoredFile};
+use terrace_medium::files::StoredFile;
 
 /// Bytes that a step reads, about.
 const STEP: u64 = 1 << 20;
 
-type Cursor<F> = TableCursor<'static, <F as Files>::File>;
+type Cursor = TableCursor<'static>;
 
 /// The items of a merge.
-type Items<F> = Kept<Merge<Cursor<F>>>;
+type Items = Kept<Merge<Cursor>>;
 
 /// A table and the bucket that it comes to.
-pub(super) type Placed<F> = (u64, Arc<Table<F>>);
+pub(super) type Placed = (u64, Arc<Table>);
 
 /// A merge that was begun.
-pub(super) struct Merging<F: Files> {
-    bucket: Arc<Bucket<F>>,
+pub(super) struct Merging {
+    bucket: Arc<Bucket>,
     what: What,
-    inputs: Vec<Arc<Table<F>>>,
+    inputs: Vec<Arc<Table>>,
     /// `None` before the first step.
-    items: Option<Items<F>>,
-    output: Option<Output<F>>,
+    items: Option<Items>,
+    output: Option<Output>,
     outputs: Vec<Written>,
 }
 
@@ -44,11 +44,11 @@ enum What {
 }
 
 /// A table that is being written.
-struct Output<F: Files> {
+struct Output {
     number: u64,
     path: PathBuf,
-    file: Arc<F::File>,
-    writer: TableWriter<'static, F::File>,
+    file: Arc<dyn StoredFile>,
+    writer: TableWriter<'static>,
     /// The bucket that it comes to, and that bucket's place among the children.
     bucket: u64,
     nth: usize,
@@ -61,23 +61,23 @@ pub(super) struct Written {
     pub(super) bucket: u64,
 }
 
-impl<F: Files> Merging<F> {
-    pub(super) fn of_level(bucket: &Arc<Bucket<F>>, level: usize) -> Self {
+impl Merging {
+    pub(super) fn of_level(bucket: &Arc<Bucket>, level: usize) -> Self {
         let inputs = bucket.levels[level].tables.clone();
         Self::new(bucket, What::Level(level), inputs)
     }
 
-    pub(super) fn whole(bucket: &Arc<Bucket<F>>) -> Self {
+    pub(super) fn whole(bucket: &Arc<Bucket>) -> Self {
         let inputs = bucket.tables().map(|(_, table)| Arc::clone(table)).collect();
         Self::new(bucket, What::Whole, inputs)
     }
 
-    pub(super) fn division(parent: &Arc<Bucket<F>>, children: Vec<(u64, Arc<[u8]>)>) -> Self {
+    pub(super) fn division(parent: &Arc<Bucket>, children: Vec<(u64, Arc<[u8]>)>) -> Self {
         let inputs = parent.tables().map(|(_, table)| Arc::clone(table)).collect();
         Self::new(parent, What::Division(children), inputs)
     }
 
-    fn new(bucket: &Arc<Bucket<F>>, what: What, inputs: Vec<Arc<Table<F>>>) -> Self {
+    fn new(bucket: &Arc<Bucket>, what: What, inputs: Vec<Arc<Table>>) -> Self {
         Self { bucket: Arc::clone(bucket), what, inputs, items: None, output: None, outputs: Vec::new() }
     }
 
@@ -130,9 +130,9 @@ impl<F: Files> Merging<F> {
     }
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Goes on with a merge. Returns whether it is done. After an error its tables are removed.
-    pub(super) fn go_on(&self, merging: &mut Merging<F>) -> Result<bool, WriteError> {
+    pub(super) fn go_on(&self, merging: &mut Merging) -> Result<bool, WriteError> {
         let done = self.merge_some(merging);
         if !matches!(done, Ok(false)) {
             // Those that are in use by now are spared.
@@ -141,7 +141,7 @@ impl<F: Files> Wip<F> {
         done
     }
 
-    fn merge_some(&self, merging: &mut Merging<F>) -> Result<bool, WriteError> {
+    fn merge_some(&self, merging: &mut Merging) -> Result<bool, WriteError> {
         self.standing.check_writable()?;
         if merging.items.is_none() {
             merging.items = Some(self.begin_merge(merging)?);
@@ -173,7 +173,7 @@ impl<F: Files> Wip<F> {
         Ok(false)
     }
 
-    fn begin_merge(&self, merging: &Merging<F>) -> Result<Items<F>, WriteError> {
+    fn begin_merge(&self, merging: &Merging) -> Result<Items, WriteError> {
         let cursors = merging.inputs.iter().map(|table| table.reader().cursor_for_merge());
         let merge = Merge::new(cursors.collect());
         let snapshots = self.snapshots.in_use(&self.visible);
@@ -182,18 +182,18 @@ impl<F: Files> Wip<F> {
         Ok(kept)
     }
 
-    fn begin_output(&self, bucket: u64, nth: usize, level: usize) -> Result<Output<F>, WriteError> {
+    fn begin_output(&self, bucket: u64, nth: usize, level: usize) -> Result<Output, WriteError> {
         let number = self.structure.number();
         self.standing.check_place(&self.directory)?;
         let path = table::path_of(self.path(), number);
         let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
         let options = table::options_of(level, self.settings.compress, self.id());
-        let file = Arc::new(file);
+        let file = Arc::from(file);
         let writer = TableWriter::shared(&file, &path, number, options);
         Ok(Output { number, path, file, writer, bucket, nth })
     }
 
-    fn end_output(&self, merging: &mut Merging<F>) -> Result<(), WriteError> {
+    fn end_output(&self, merging: &mut Merging) -> Result<(), WriteError> {
         let Some(output) = merging.output.take() else { return Ok(()) };
         let Output { number, path, file, writer, bucket, .. } = output;
         // Noted first, so that it is removed if something fails.
@@ -207,7 +207,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// Puts the written tables in the place of the merged ones.
-    fn install(&self, merging: &mut Merging<F>) -> Result<(), WriteError> {
+    fn install(&self, merging: &mut Merging) -> Result<(), WriteError> {
         let tables = self.open_tables(&merging.outputs)?;
         let level = merging.level();
         // All other merges take all tables of the level that they write to. What may have come in
@@ -240,7 +240,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// Opens tables that were written, once their names are durable.
-    pub(super) fn open_tables(&self, written: &[Written]) -> Result<Vec<Placed<F>>, WriteError> {
+    pub(super) fn open_tables(&self, written: &[Written]) -> Result<Vec<Placed>, WriteError> {
         if written.is_empty() {
             return Ok(Vec::new());
         }
@@ -253,7 +253,7 @@ impl<F: Files> Wip<F> {
         written.iter().map(open).collect()
     }
 
-    fn is_present(&self, merging: &Merging<F>) -> bool {
+    fn is_present(&self, merging: &Merging) -> bool {
         let state = self.state.load();
         match merging.what {
             What::Level(_) | What::Whole => state.position(merging.bucket.id).is_some(),
@@ -262,7 +262,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// Removes the tables that were written and did not come into use.
-    fn remove_unused(&self, merging: &mut Merging<F>) {
+    fn remove_unused(&self, merging: &mut Merging) {
         let begun = merging.output.take().map(|output| output.number);
         for number in merging.outputs.drain(..).map(|written| written.number).chain(begun) {
             self.discard(number);
@@ -270,21 +270,21 @@ impl<F: Files> Wip<F> {
     }
 }
 
-pub(super) fn added<F: Files>(bucket: u64, level: usize, table: &Table<F>, is_oldest: bool) -> Added {
+pub(super) fn added(bucket: u64, level: usize, table: &Table, is_oldest: bool) -> Added {
     Added { bucket, level, number: table.number, bytes: table.bytes(), is_oldest }
 }
 
 /// The state with the outputs in the place of the inputs.
-fn replaced<F: Files>(
-    state: &State<F>,
-    merging: &Merging<F>,
+fn replaced(
+    state: &State,
+    merging: &Merging,
     from: RangeInclusive<usize>,
     to: usize,
-    tables: &[Placed<F>],
-) -> State<F> {
+    tables: &[Placed],
+) -> State {
     let nth = state.position(merging.bucket.id).expect("no other thread removes it: it has a job");
     let mut bucket = Bucket::clone(&state.buckets[nth]);
-    let is_input = |table: &Arc<Table<F>>| merging.inputs.iter().any(|input| input.number == table.number);
+    let is_input = |table: &Arc<Table>| merging.inputs.iter().any(|input| input.number == table.number);
     for level in &mut bucket.levels[from] {
         level.tables.retain(|table| !is_input(table));
         level.reads.store(0, Relaxed);
@@ -295,9 +295,9 @@ fn replaced<F: Files>(
 }
 
 /// The state without the parent, with the outputs as the oldest tables of its children.
-fn divided<F: Files>(state: &State<F>, merging: &Merging<F>, level: usize, tables: &[Placed<F>]) -> State<F> {
+fn divided(state: &State, merging: &Merging, level: usize, tables: &[Placed]) -> State {
     let is_child =
-        |bucket: &Bucket<F>| bucket.parent.as_ref().is_some_and(|parent| parent.id == merging.bucket.id);
+        |bucket: &Bucket| bucket.parent.as_ref().is_some_and(|parent| parent.id == merging.bucket.id);
     let buckets = state.buckets.iter().map(|bucket| {
         if !is_child(bucket) {
             return Arc::clone(bucket);

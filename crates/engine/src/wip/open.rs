@@ -83,12 +83,12 @@ impl Plan {
 }
 
 /// Reads the manifest into a plan.
-fn read_plan<F: Files>(
-    files: &F,
+fn read_plan(
+    files: &Arc<dyn Files>,
     path: &Path,
     store: u64,
     is_read_only: bool,
-) -> Result<(Plan, Option<Manifest<F>>), DiskError> {
+) -> Result<(Plan, Option<Manifest>), DiskError> {
     let mut plan = Plan::default();
     let mut each = |bytes: &[u8]| {
         let added = Edit::read(bytes).ok_or("it is none").and_then(|edit| plan.add(edit));
@@ -98,12 +98,17 @@ fn read_plan<F: Files>(
     Ok((plan, manifest))
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Creates an empty store in the directory at `path`.
     ///
     /// # Errors
     /// There is one already, or something else, or it cannot be created.
-    pub fn create(files: F, path: &Path, settings: Settings) -> Result<Self, DiskError> {
+    pub fn create(
+        files: impl Into<Arc<dyn Files>>,
+        path: &Path,
+        settings: Settings,
+    ) -> Result<Self, DiskError> {
+        let files = files.into();
         let identity = Identity::new(NAME, settings.chance | 1);
         let first = Edit {
             cleared: Some(1),
@@ -118,7 +123,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// Whether there is a store in the directory at `path`.
-    pub fn exists(files: &F, path: &Path) -> Result<bool, DiskError> {
+    pub fn exists(files: &Arc<dyn Files>, path: &Path) -> Result<bool, DiskError> {
         Directory::exists(files, path)
     }
 
@@ -126,7 +131,15 @@ impl<F: Files> Wip<F> {
     ///
     /// # Errors
     /// There is none, another process has it open, or a file is damaged.
-    pub fn open(files: F, path: &Path, settings: Settings) -> Result<Self, DiskError> {
+    pub fn open(
+        files: impl Into<Arc<dyn Files>>,
+        path: &Path,
+        settings: Settings,
+    ) -> Result<Self, DiskError> {
+        Self::open_on(files.into(), path, settings)
+    }
+
+    fn open_on(files: Arc<dyn Files>, path: &Path, settings: Settings) -> Result<Self, DiskError> {
         let directory = Directory::open(&files, path, NAME, settings.read_only)?;
         let store = directory.identity().store;
         let (plan, mut manifest) = read_plan(&files, path, store, settings.read_only)?;
@@ -174,7 +187,7 @@ impl<F: Files> Wip<F> {
     }
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Takes what the log has, and begins to write to it.
     fn start(&mut self) -> Result<(), DiskError> {
         let (replayed, first_left) = self.refill()?;
@@ -191,7 +204,7 @@ impl<F: Files> Wip<F> {
 }
 
 /// Removes tables that no edit names: a crash has left them.
-fn remove_leftovers<F: Files>(files: &F, path: &Path, plan: &Plan) -> Result<(), DiskError> {
+fn remove_leftovers(files: &Arc<dyn Files>, path: &Path, plan: &Plan) -> Result<(), DiskError> {
     let known: BTreeSet<u64> = plan.tables().collect();
     let left = |name: &str| table::number_of(name).filter(|number| !known.contains(number));
     for number in list_files(files, path, left)? {
@@ -202,16 +215,16 @@ fn remove_leftovers<F: Files>(files: &F, path: &Path, plan: &Plan) -> Result<(),
 }
 
 /// The state that the plan describes, with empty MemTables.
-fn state_of<F: Files>(
-    files: &F,
+fn state_of(
+    files: &Arc<dyn Files>,
     (path, store): (&Path, u64),
     plan: &Plan,
     settings: &Settings,
     cache: &Arc<TableCache>,
     chance: &AtomicU64,
-) -> Result<State<F>, DiskError> {
+) -> Result<State, DiskError> {
     let corrupt = |what| DiskError::Corrupt { path: path.into(), offset: 0, what };
-    let mut built: BTreeMap<u64, Arc<Bucket<F>>> = BTreeMap::new();
+    let mut built: BTreeMap<u64, Arc<Bucket>> = BTreeMap::new();
     let is_parent = |id: u64| plan.buckets.values().any(|bucket| bucket.parent == Some(id));
     // Parents have lower numbers than their children.
     for (&id, planned) in &plan.buckets {
@@ -240,7 +253,7 @@ fn state_of<F: Files>(
 
 /// The highest sequence number that tables have, or that a bucket counts as flushed. After a crash
 /// the log may lack some of them; a new item with such a number would count as flushed, too.
-fn last_seq<F: Files>(state: &State<F>) -> u64 {
+fn last_seq(state: &State) -> u64 {
     let tables = state.all().flat_map(|bucket| bucket.tables());
     let in_tables = tables.map(|(_, table)| table.properties().seqs.1);
     let flushed = state.all().map(|bucket| bucket.flushed.saturating_sub(1));

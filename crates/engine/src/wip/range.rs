@@ -12,15 +12,14 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, Item, Merge, Source, Visible};
-use terrace_medium::files::Files;
 
 /// Keys that a removal of a range removes at one instant.
 const REMOVALS: usize = 256;
 
 /// Items of a MemTable or of a table.
-pub(super) enum Items<F: Files> {
+pub(super) enum Items {
     Memory(MemCursor),
-    Table(Lossy<F>),
+    Table(Lossy),
 }
 
 macro_rules! either {
@@ -32,7 +31,7 @@ macro_rules! either {
     };
 }
 
-impl<F: Files> Source for Items<F> {
+impl Source for Items {
     fn item(&self) -> Option<Item<'_>> {
         either!(self, items => items.item())
     }
@@ -63,11 +62,11 @@ impl<F: Files> Source for Items<F> {
 }
 
 /// The entries of a bucket at a sequence number.
-type Entries<F> = Visible<Merge<Items<F>>>;
+type Entries = Visible<Merge<Items>>;
 
 /// A place in a range of the store.
-pub(super) struct Range<'s, F: Files> {
-    store: &'s Wip<F>,
+pub(super) struct Range<'s> {
+    store: &'s Wip,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     direction: Direction,
@@ -77,26 +76,20 @@ pub(super) struct Range<'s, F: Files> {
     shows_unsure: bool,
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     pub(super) fn range_between(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         direction: Direction,
-    ) -> Range<'_, F> {
+    ) -> Range<'_> {
         let owned = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
         let (from, to) = (owned(from), owned(to));
         Range { store: self, from, to, direction, position: None, is_over: false, shows_unsure: false }
     }
 
     /// The entries of a bucket and of its parent.
-    fn entries_of(
-        &self,
-        bucket: &Arc<Bucket<F>>,
-        end: Option<&[u8]>,
-        seq: u64,
-        damages: &Damages,
-    ) -> Entries<F> {
+    fn entries_of(&self, bucket: &Arc<Bucket>, end: Option<&[u8]>, seq: u64, damages: &Damages) -> Entries {
         let mut sources = Vec::new();
         for bucket in std::iter::once(bucket).chain(&bucket.parent) {
             for memtable in bucket.memtables().filter(|memtable| !memtable.is_empty()) {
@@ -185,7 +178,7 @@ impl<F: Files> Wip<F> {
     }
 }
 
-impl<F: Files> Range<'_, F> {
+impl Range<'_> {
     /// The ends of what is left.
     fn rest<'r>(&'r self, position: Option<&'r [u8]>) -> (Bound<&'r [u8]>, Bound<&'r [u8]>) {
         fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
@@ -223,7 +216,7 @@ impl<F: Files> Range<'_, F> {
     /// Visits one bucket after the other. Returns whether more may be left.
     fn visit_buckets(
         &self,
-        (state, seq): (&State<F>, u64),
+        (state, seq): (&State, u64),
         last: &mut Option<Vec<u8>>,
         seen: &mut Seen,
         at_most: usize,
@@ -273,7 +266,7 @@ impl<F: Files> Range<'_, F> {
     /// Goes to the first entry of a bucket within the ends, in the range's direction.
     fn enter(
         &self,
-        entries: &mut Entries<F>,
+        entries: &mut Entries,
         (from, to): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Result<(), ReadError> {
         match (self.direction, from, to) {
@@ -320,7 +313,7 @@ fn next_key(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-impl<F: Files> RangeCursor for Range<'_, F> {
+impl RangeCursor for Range<'_> {
     fn visit(
         &mut self,
         at_most: usize,
@@ -344,7 +337,7 @@ impl<F: Files> RangeCursor for Range<'_, F> {
 }
 
 /// The bucket in which a range begins or ends.
-fn bucket_at<F: Files>(state: &State<F>, end: Bound<&[u8]>, unbounded: usize) -> usize {
+fn bucket_at(state: &State, end: Bound<&[u8]>, unbounded: usize) -> usize {
     match end {
         Bound::Included(key) | Bound::Excluded(key) => state.bucket_of(key),
         Bound::Unbounded => unbounded,

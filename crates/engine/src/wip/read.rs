@@ -7,7 +7,6 @@ use crate::entry::Live;
 use crate::{ReadError, Value, Version};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_disk::{Content, Found};
-use terrace_medium::files::Files;
 
 /// A version of a key.
 pub(super) enum Hit {
@@ -52,9 +51,9 @@ impl Hit {
     }
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// The newest version of `key` up to the sequence number `seq`.
-    pub(super) fn find(&self, state: &State<F>, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
+    pub(super) fn find(&self, state: &State, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
         self.standing.check_process()?;
         let bucket = state.bucket(key);
         match self.find_in(bucket, key, seq)? {
@@ -64,7 +63,7 @@ impl<F: Files> Wip<F> {
         }
     }
 
-    fn find_in(&self, bucket: &Bucket<F>, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
+    fn find_in(&self, bucket: &Bucket, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
         if let Some(item) = bucket.memtables().find_map(|memtable| memtable.get(key, seq)) {
             return Ok(Some(Hit::Memory(item)));
         }

@@ -9,9 +9,8 @@ use crate::Rest;
 use crate::draft::read_drafts;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, Item, Record, Replayed, replay};
-use terrace_medium::files::Files;
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Adds the items of the log that no table has, as long as MemTables have room for them.
     /// Returns what was replayed, and the number of the first item that had no room.
     pub(super) fn refill(&self) -> Result<(Replayed, Option<u64>), DiskError> {

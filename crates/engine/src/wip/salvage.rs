@@ -26,12 +26,16 @@ use terrace_medium::files::{Files, Purpose};
 /// Bytes of memory for pieces of tables.
 const CACHE: u64 = 8 << 20;
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Visits every entry of the store at `path` that its checksums prove, and every damage.
     ///
     /// # Errors
     /// There is no store, or another process has it open.
-    pub fn salvage_from(files: &F, path: &Path, each: &mut Salvage<'_>) -> Result<(), DiskError> {
+    pub fn salvage_from(
+        files: &Arc<dyn Files>,
+        path: &Path,
+        each: &mut Salvage<'_>,
+    ) -> Result<(), DiskError> {
         let mut findings = Vec::new();
         let directory = match Directory::open(files, path, NAME, true) {
             Err(error @ DiskError::Corrupt { .. }) => {
@@ -60,7 +64,7 @@ impl<F: Files> Wip<F> {
 }
 
 /// Hands the newest version of each key to `each`.
-fn visit<F: Files>(sources: Vec<Items<F>>, cleared_at: u64, each: &mut Salvage<'_>) -> Result<(), DiskError> {
+fn visit(sources: Vec<Items>, cleared_at: u64, each: &mut Salvage<'_>) -> Result<(), DiskError> {
     let mut entries = Visible::new(Merge::new(sources), u64::MAX);
     entries.seek_first()?;
     while let Some(entry) = entries.entry() {
@@ -74,7 +78,7 @@ fn visit<F: Files>(sources: Vec<Items<F>>, cleared_at: u64, each: &mut Salvage<'
 }
 
 /// The manifest as far as it can be read, and whether that is all of it.
-fn read_plan<F: Files>(files: &F, path: &Path, store: u64, findings: &mut Vec<Finding>) -> (Plan, bool) {
+fn read_plan(files: &Arc<dyn Files>, path: &Path, store: u64, findings: &mut Vec<Finding>) -> (Plan, bool) {
     let mut plan = Plan::default();
     let read = Manifest::read(files, path, store, &mut |bytes: &[u8]| {
         let added = Edit::read(bytes).ok_or("it is no edit of this engine").and_then(|edit| plan.add(edit));
@@ -93,13 +97,13 @@ fn read_plan<F: Files>(files: &F, path: &Path, store: u64, findings: &mut Vec<Fi
 }
 
 /// Cursors for the tables of the plan, or for all in the directory.
-fn open_tables<F: Files>(
-    files: &F,
+fn open_tables(
+    files: &Arc<dyn Files>,
     (path, store): (&Path, u64),
     plan: Option<&Plan>,
     damages: &Damages,
     findings: &mut Vec<Finding>,
-) -> Result<Vec<Items<F>>, DiskError> {
+) -> Result<Vec<Items>, DiskError> {
     let cache = TableCache::new(CACHE);
     let found: BTreeSet<u64> = list_files(files, path, table::number_of)?.into_iter().collect();
     let wanted = plan.map_or(found, |plan| plan.tables().collect());
@@ -125,8 +129,8 @@ fn open_tables<F: Files>(
 }
 
 /// The items of the log, in MemTables. The log tells of a clear, too: then `cleared_at` grows.
-fn read_log<F: Files>(
-    files: &F,
+fn read_log(
+    files: &Arc<dyn Files>,
     path: &Path,
     store: u64,
     cleared_at: &mut u64,

@@ -18,11 +18,10 @@ use super::store::Wip;
 use crate::WriteError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::files::Files;
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Splits a bucket. Called by the thread that has its job.
-    pub(super) fn begin_split(&self, full: &Arc<Bucket<F>>) -> Result<(), WriteError> {
+    pub(super) fn begin_split(&self, full: &Arc<Bucket>) -> Result<(), WriteError> {
         let splitters = self.splitters(full);
         if splitters.is_empty() {
             // All keys are the same, or the samples are.
@@ -44,7 +43,7 @@ impl<F: Files> Wip<F> {
         Ok(())
     }
 
-    fn split_state(&self, state: &State<F>, id: u64, new: &[NewBucket]) -> State<F> {
+    fn split_state(&self, state: &State, id: u64, new: &[NewBucket]) -> State {
         let nth = state.position(id).expect("no other thread removes it: it has a job");
         let mut parent = Bucket::clone(&state.buckets[nth]);
         if !parent.active.is_empty() {
@@ -66,7 +65,7 @@ impl<F: Files> Wip<F> {
 
     /// Keys that divide a bucket's data evenly: of all samples, weighted by the bytes that each
     /// stands for.
-    fn splitters(&self, bucket: &Bucket<F>) -> Vec<Vec<u8>> {
+    fn splitters(&self, bucket: &Bucket) -> Vec<Vec<u8>> {
         let mut samples: Vec<(&[u8], u64)> = Vec::new();
         for (_, table) in bucket.tables() {
             let properties = table.properties();

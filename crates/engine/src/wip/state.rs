@@ -10,39 +10,38 @@ use super::memtable::MemTable;
 use super::table::Table;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use terrace_medium::files::Files;
 
 /// Levels of a bucket (the paper's L_max).
 pub(super) const LEVELS: usize = 3;
 
 /// A level: tables whose keys overlap, the oldest first. Everything in it is newer than everything
 /// in the next level.
-pub(super) struct Level<F: Files> {
-    pub(super) tables: Vec<Arc<Table<F>>>,
+pub(super) struct Level {
+    pub(super) tables: Vec<Arc<Table>>,
     /// Gets that read a table of this level since its last compaction (thesis 2.3.7).
     pub(super) reads: Arc<AtomicU64>,
 }
 
-impl<F: Files> Level<F> {
+impl Level {
     pub(super) fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes()).sum()
     }
 }
 
-impl<F: Files> Clone for Level<F> {
+impl Clone for Level {
     fn clone(&self) -> Self {
         Self { tables: self.tables.clone(), reads: Arc::clone(&self.reads) }
     }
 }
 
-impl<F: Files> Default for Level<F> {
+impl Default for Level {
     fn default() -> Self {
         Self { tables: Vec::new(), reads: Arc::default() }
     }
 }
 
 /// A bucket: the keys from `low` up to the next bucket's.
-pub(super) struct Bucket<F: Files> {
+pub(super) struct Bucket {
     pub(super) id: u64,
     pub(super) low: Arc<[u8]>,
     pub(super) active: Arc<MemTable>,
@@ -55,15 +54,15 @@ pub(super) struct Bucket<F: Files> {
     pub(super) passed: u64,
     /// The oldest first.
     pub(super) frozen: Vec<Arc<MemTable>>,
-    pub(super) levels: [Level<F>; LEVELS],
+    pub(super) levels: [Level; LEVELS],
     /// The bucket that was split into this one and its siblings, until its items have been divided.
     /// Everything in it is older.
-    pub(super) parent: Option<Arc<Bucket<F>>>,
+    pub(super) parent: Option<Arc<Bucket>>,
     /// Computed when it is asked for.
     content: OnceLock<Content>,
 }
 
-impl<F: Files> Clone for Bucket<F> {
+impl Clone for Bucket {
     fn clone(&self) -> Self {
         Self {
             id: self.id,
@@ -81,7 +80,7 @@ impl<F: Files> Clone for Bucket<F> {
     }
 }
 
-impl<F: Files> Bucket<F> {
+impl Bucket {
     /// An empty bucket, with a MemTable and the bytes at which it is frozen. It has no items below
     /// `flushed`.
     pub(super) fn new(id: u64, low: &[u8], (active, freeze_at): (MemTable, u64), flushed: u64) -> Self {
@@ -119,7 +118,7 @@ impl<F: Files> Bucket<F> {
     }
 
     /// All tables, the newest first, with their levels.
-    pub(super) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<Table<F>>)> {
+    pub(super) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
         let levels = self.levels.iter().enumerate();
         levels.flat_map(|(nth, level)| level.tables.iter().rev().map(move |table| (nth, table)))
     }
@@ -141,18 +140,18 @@ impl<F: Files> Bucket<F> {
 }
 
 /// All buckets, by their lowest keys.
-pub(super) struct State<F: Files> {
-    pub(super) buckets: Vec<Arc<Bucket<F>>>,
+pub(super) struct State {
+    pub(super) buckets: Vec<Arc<Bucket>>,
     /// The first eight bytes of each bucket's lowest key, for a fast search.
     heads: Vec<u64>,
     /// Bytes of MemTables that are to be flushed.
     pub(super) frozen_bytes: u64,
 }
 
-impl<F: Files> State<F> {
+impl State {
     /// # Panics
     /// If there is no bucket, or they are not in order, or keys come before the first.
-    pub(super) fn new(buckets: Vec<Arc<Bucket<F>>>) -> Self {
+    pub(super) fn new(buckets: Vec<Arc<Bucket>>) -> Self {
         assert!(
             buckets.first().is_some_and(|first| first.low.is_empty()),
             "the first bucket has the lowest keys"
@@ -162,7 +161,7 @@ impl<F: Files> State<F> {
         Self::with_heads(buckets, heads)
     }
 
-    fn with_heads(buckets: Vec<Arc<Bucket<F>>>, heads: Vec<u64>) -> Self {
+    fn with_heads(buckets: Vec<Arc<Bucket>>, heads: Vec<u64>) -> Self {
         let mut state = Self { buckets, heads, frozen_bytes: 0 };
         state.frozen_bytes = state.all().flat_map(|bucket| &bucket.frozen).map(|table| table.memory()).sum();
         state
@@ -182,7 +181,7 @@ impl<F: Files> State<F> {
 
     /// The bucket of `key`.
     #[inline]
-    pub(super) fn bucket(&self, key: &[u8]) -> &Arc<Bucket<F>> {
+    pub(super) fn bucket(&self, key: &[u8]) -> &Arc<Bucket> {
         &self.buckets[self.bucket_of(key)]
     }
 
@@ -192,7 +191,7 @@ impl<F: Files> State<F> {
     }
 
     /// The same with another bucket in the place of that with the same id.
-    pub(super) fn with(&self, bucket: Bucket<F>) -> Self {
+    pub(super) fn with(&self, bucket: Bucket) -> Self {
         let nth = self.position(bucket.id).expect("a bucket of this state");
         let mut buckets = self.buckets.clone();
         buckets[nth] = Arc::new(bucket);
@@ -205,7 +204,7 @@ impl<F: Files> State<F> {
     }
 
     /// All buckets, and each parent once.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Bucket<F>>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Bucket>> {
         let mut last = None;
         // Siblings lie side by side.
         let parents = self.parents().filter(move |parent| last.replace(parent.id) != Some(parent.id));
@@ -213,13 +212,13 @@ impl<F: Files> State<F> {
     }
 
     /// The parents of buckets, each as often as it has children.
-    pub(super) fn parents(&self) -> impl Iterator<Item = &Arc<Bucket<F>>> {
+    pub(super) fn parents(&self) -> impl Iterator<Item = &Arc<Bucket>> {
         self.buckets.iter().filter_map(|bucket| bucket.parent.as_ref())
     }
 
     /// The same with what `change` makes of the bucket, or of the parent, with this id.
-    pub(super) fn map(&self, id: u64, change: impl Fn(&Bucket<F>) -> Arc<Bucket<F>>) -> Self {
-        let mut parent: Option<Arc<Bucket<F>>> = None;
+    pub(super) fn map(&self, id: u64, change: impl Fn(&Bucket) -> Arc<Bucket>) -> Self {
+        let mut parent: Option<Arc<Bucket>> = None;
         let buckets = self.buckets.iter().map(|bucket| {
             if bucket.id == id {
                 return change(bucket);
@@ -257,15 +256,12 @@ fn head(key: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_medium::files::SystemFiles;
 
     #[test]
     fn keys_belong_to_the_last_bucket_not_above_them() {
         let lows: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"abcdefgh", b"abcdefgh\0", b"abcdefghi", b"b"];
-        let buckets = lows
-            .iter()
-            .zip(0..)
-            .map(|(low, id)| Arc::new(Bucket::<SystemFiles>::new(id, low, (MemTable::new(1), 1), 0)));
+        let buckets =
+            lows.iter().zip(0..).map(|(low, id)| Arc::new(Bucket::new(id, low, (MemTable::new(1), 1), 0)));
         let state = State::new(buckets.collect());
         let keys: [(&[u8], usize); 12] = [
             (b"", 0),

@@ -94,18 +94,18 @@ pub(super) struct Writer {
 }
 
 /// An ordered store on a disk, after WipDB (thesis ch. 2).
-pub struct Wip<F: Files> {
-    pub(super) files: F,
-    pub(super) directory: Directory<F>,
+pub struct Wip {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) directory: Directory,
     pub(super) settings: Settings,
     pub(super) cache: Arc<TableCache>,
-    pub(super) log: Log<F>,
+    pub(super) log: Log,
     /// The end of the last record that was appended to the log.
     pub(super) appended: AtomicU64,
     /// Where the log ended when the store was opened, and what was torn behind that.
     pub(super) log_start: Position,
     pub(super) tail: Option<Tail>,
-    pub(super) state: ArcSwap<State<F>>,
+    pub(super) state: ArcSwap<State>,
     /// The number of the last write that readers see.
     pub(super) visible: AtomicU64,
     /// Everything with a lower number is gone.
@@ -113,8 +113,8 @@ pub struct Wip<F: Files> {
     pub(super) snapshots: Snapshots,
     pub(super) removals: Removals,
     pub(super) watches: Arc<Watches>,
-    pub(super) jobs: Jobs<F>,
-    pub(super) structure: Structure<F>,
+    pub(super) jobs: Jobs,
+    pub(super) structure: Structure,
     pub(super) writer: Mutex<Writer>,
     pub(super) standing: Standing,
     /// When the log was last synced by [`Durability::Interval`], in unix milliseconds.
@@ -152,7 +152,7 @@ pub(super) struct Counters {
     pub(super) skipped: AtomicU64,
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// The number of the store, which all its files name.
     pub(super) fn id(&self) -> u64 {
         self.directory.identity().store

@@ -11,25 +11,24 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::Manifest;
-use terrace_medium::files::Files;
 
 /// Bytes of the manifest from which on it is written anew, if that makes it less than half as long.
 const MANIFEST_BYTES: u64 = 1 << 20;
 
 /// The manifest and the lock of the state.
-pub(super) struct Structure<F: Files> {
+pub(super) struct Structure {
     /// `None` if the store is open read-only.
-    manifest: Mutex<Option<Manifest<F>>>,
+    manifest: Mutex<Option<Manifest>>,
     change: Mutex<()>,
     /// The next number of a table or a bucket.
     next_number: AtomicU64,
 }
 
 /// The manifest, locked.
-pub(super) type Locked<'s, F> = MutexGuard<'s, Option<Manifest<F>>>;
+pub(super) type Locked<'s> = MutexGuard<'s, Option<Manifest>>;
 
-impl<F: Files> Structure<F> {
-    pub(super) fn new(manifest: Option<Manifest<F>>, next_number: u64) -> Self {
+impl Structure {
+    pub(super) fn new(manifest: Option<Manifest>, next_number: u64) -> Self {
         Self { manifest: Mutex::new(manifest), change: Mutex::default(), next_number: next_number.into() }
     }
 
@@ -38,16 +37,12 @@ impl<F: Files> Structure<F> {
         self.next_number.fetch_add(1, Relaxed)
     }
 
-    pub(super) fn lock(&self) -> Locked<'_, F> {
+    pub(super) fn lock(&self) -> Locked<'_> {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes the state that `change` makes of the present one, unless it makes none.
-    pub(super) fn change(
-        &self,
-        state: &ArcSwap<State<F>>,
-        change: impl FnOnce(&State<F>) -> Option<State<F>>,
-    ) {
+    pub(super) fn change(&self, state: &ArcSwap<State>, change: impl FnOnce(&State) -> Option<State>) {
         let _locked = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(new) = change(&state.load()) {
             state.store(Arc::new(new));
@@ -55,9 +50,9 @@ impl<F: Files> Structure<F> {
     }
 }
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
-    pub(super) fn write_edit(&self, manifest: &mut Locked<'_, F>, edit: &Edit) -> Result<(), WriteError> {
+    pub(super) fn write_edit(&self, manifest: &mut Locked<'_>, edit: &Edit) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
         self.standing.check_writable()?;
         self.standing.check_place(&self.directory)?;

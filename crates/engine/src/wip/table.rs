@@ -7,20 +7,20 @@ use terrace_disk::{DiskError, FilterKind, Properties, TableCache, TableOptions, 
 use terrace_medium::files::{Files, Purpose};
 
 /// A table.
-pub(super) struct Table<F: Files> {
+pub(super) struct Table {
     pub(super) number: u64,
-    reader: Arc<TableReader<F::File>>,
+    reader: Arc<TableReader>,
     bytes: u64,
-    files: F,
+    files: Arc<dyn Files>,
     path: PathBuf,
     /// Whether the store has removed it.
     is_removed: AtomicBool,
 }
 
-impl<F: Files> Table<F> {
+impl Table {
     /// Opens the table with this number.
     pub(super) fn open(
-        files: &F,
+        files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
         number: u64,
@@ -58,7 +58,7 @@ impl<F: Files> Table<F> {
         self.reader.properties()
     }
 
-    pub(super) fn reader(&self) -> &Arc<TableReader<F::File>> {
+    pub(super) fn reader(&self) -> &Arc<TableReader> {
         &self.reader
     }
 
@@ -76,7 +76,7 @@ impl<F: Files> Table<F> {
     }
 }
 
-impl<F: Files> Drop for Table<F> {
+impl Drop for Table {
     fn drop(&mut self) {
         if self.is_removed.load(Relaxed) {
             // The next open removes what is left here.

@@ -22,19 +22,18 @@ use arc_swap::Guard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_disk::{Content, Item, LOG_PAYLOAD_MAX};
-use terrace_medium::files::Files;
 
 /// The state that the store has, under the writer's lock.
-type Present<F> = Guard<Arc<State<F>>>;
+type Present = Guard<Arc<State>>;
 
-impl<F: Files> Wip<F> {
+impl Wip {
     /// Makes all writes at one instant if `admit` says so; returns what it said. Each key at most
     /// once.
     pub(super) fn apply(
         &self,
         drafts: &[Draft<'_>],
         how: Durably,
-        admit: impl FnOnce(&State<F>) -> bool,
+        admit: impl FnOnce(&State) -> bool,
     ) -> Result<bool, WriteError> {
         // First of all: in the child of a fork, another thread may hold a lock for ever.
         self.standing.check_writable()?;
@@ -83,7 +82,7 @@ impl<F: Files> Wip<F> {
     }
 
     /// Adds items to MemTables, and makes them visible.
-    fn add(&self, writer: &mut Writer, mut state: Present<F>, first: u64, drafts: &[Draft<'_>]) {
+    fn add(&self, writer: &mut Writer, mut state: Present, first: u64, drafts: &[Draft<'_>]) {
         // What expires goes without another write, and once it is dropped, without a trace.
         let goes = |draft: &&Draft<'_>| match draft.content {
             Content::Tombstone => true,
@@ -108,7 +107,7 @@ impl<F: Files> Wip<F> {
 
     /// Adds an item to the MemTable of its bucket, which is frozen first if it has no room. `state`
     /// is the present state, and stays so: what is frozen takes no more items.
-    pub(super) fn add_item(&self, writer: &mut Writer, state: &mut Present<F>, item: &Item<'_>) {
+    pub(super) fn add_item(&self, writer: &mut Writer, state: &mut Present, item: &Item<'_>) {
         if state.bucket(item.key).active.add(item) {
             return;
         }
@@ -122,7 +121,7 @@ impl<F: Files> Wip<F> {
     /// writer's lock. May say no for a key that has not: then the caller tries again.
     pub(super) fn are_unchanged<'k>(
         &self,
-        state: &State<F>,
+        state: &State,
         since: u64,
         mut keys: impl Iterator<Item = &'k [u8]>,
     ) -> bool {
@@ -151,7 +150,7 @@ impl<F: Files> Wip<F> {
                 self.standing.check_writable()?;
                 return Ok(false);
             }
-            let admit = |state: &State<F>| self.are_unchanged(state, since, [key].into_iter());
+            let admit = |state: &State| self.are_unchanged(state, since, [key].into_iter());
             if self.apply(&[Draft::removal(key)], how, admit)? {
                 return Ok(true);
             }
@@ -170,7 +169,7 @@ impl<F: Files> Wip<F> {
                     present.push(Draft::removal(key));
                 }
             }
-            let admit = |state: &State<F>| self.are_unchanged(state, since, distinct.iter().copied());
+            let admit = |state: &State| self.are_unchanged(state, since, distinct.iter().copied());
             if self.apply(&present, how, admit)? {
                 return Ok(present.len() as u64);
             }
@@ -204,7 +203,7 @@ impl<F: Files> Wip<F> {
                 Change::Remove if live.is_some() => Content::Tombstone,
                 Change::Remove | Change::Keep => return Ok(()),
             };
-            let admit = |state: &State<F>| self.are_unchanged(state, since, [key].into_iter());
+            let admit = |state: &State| self.are_unchanged(state, since, [key].into_iter());
             if self.apply(&[Draft::new(key, content)], how, admit)? {
                 return Ok(());
             }
@@ -231,7 +230,7 @@ impl<F: Files> Wip<F> {
             let kept = self.values_to_keep(writes, expected)?;
             let mut kept = kept.iter();
             let drafts: Vec<Draft<'_>> = writes.iter().filter_map(|write| draft(write, &mut kept)).collect();
-            let admit = |state: &State<F>| {
+            let admit = |state: &State| {
                 let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
                 let keys = expected.iter().map(|(key, _)| *key).chain(expiring.map(|write| write.key));
                 self.are_unchanged(state, since, keys)

@@ -55,7 +55,7 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 /// Does a step to the store and to the map. It is acknowledged then.
-fn step<S: Subject>(store: &S::Store<SimFs>, model: &mut Model, step: &Step) {
+fn step<S: Subject>(store: &S::Store, model: &mut Model, step: &Step) {
     step.run(store).unwrap();
     step.apply(model);
 }
@@ -187,7 +187,7 @@ fn damage_of_any_file_of_tiered_is_named() {
 
 /// Puts until a write is refused, with background work between. Returns what was acknowledged, and
 /// the refusal.
-fn put_until_refused<S: Subject>(store: &S::Store<SimFs>, works: bool) -> (Model, String) {
+fn put_until_refused<S: Subject>(store: &S::Store, works: bool) -> (Model, String) {
     let mut model = Model::new();
     for number in 0..10_000 {
         let put = Step::Put(key(number), vec![7; 100]);

@@ -1,6 +1,7 @@
 //! The places of stores on files in tests: a simulated disk, and a pool.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 use terrace_medium::files::Files;
 use terrace_medium::{MappedMedium, Pmem, Shm};
@@ -10,7 +11,7 @@ use terrace_tier::PoolFiles;
 
 /// A place for a store.
 pub(crate) trait Place {
-    type Files: Files;
+    type Files: Files + Into<Arc<dyn Files>>;
     /// Whether a crash takes nothing that a call has written.
     const KEEPS_ALL: bool;
     /// An empty one, with the directory `/data`.

@@ -17,7 +17,7 @@ pub(crate) struct Rig<S: Subject, P: Place = Disk> {
     place: P,
     clock: Arc<ManualClock>,
     durability: Durability,
-    store: Option<Arc<S::Store<P::Files>>>,
+    store: Option<Arc<S::Store>>,
     draws: Draws,
     model: Model,
     /// The model after each write since the last one that is known to be durable.
@@ -35,12 +35,12 @@ impl<S: Subject, P: Place> Rig<S, P> {
         Self { place, clock, durability, store, draws, model, since, must_not_wait: false }
     }
 
-    pub(crate) fn store(&self) -> &S::Store<P::Files> {
+    pub(crate) fn store(&self) -> &S::Store {
         self.store.as_deref().expect("an open store")
     }
 
     /// Runs an operation, which waits for cold reads only if the thread may.
-    fn run<T>(&self, mut operation: impl FnMut(&S::Store<P::Files>) -> T) -> T {
+    fn run<T>(&self, mut operation: impl FnMut(&S::Store) -> T) -> T {
         match self.must_not_wait {
             true => run_aside(|| operation(self.store())),
             false => operation(self.store()),
@@ -168,7 +168,7 @@ impl<S: Subject, P: Place> Rig<S, P> {
         let extra: Vec<_> = found.keys().filter(|key| !model.contains_key(*key)).collect();
         assert!(found == *model, "the store differs from the map: {lost:.2?} differ, {extra:?} are too many");
         let key = self.key();
-        let get = |store: &S::Store<P::Files>| {
+        let get = |store: &S::Store| {
             store.get(&key).map(|found| found.map(|value| (value.to_vec(), value.expires_at())))
         };
         let found = self.run(get).unwrap();

@@ -19,14 +19,14 @@ use terrace_pool::Pool;
 /// An engine, and how it is opened in tests.
 pub(crate) trait Subject: 'static {
     /// Its store.
-    type Store<F: Files>: Engine + OnDisk + 'static;
+    type Store: Engine + OnDisk + 'static;
     /// How it is opened.
     type Settings: Clone;
     /// Its background work that histories have.
     const CHORES: &[Chore];
 
     /// Does what else may happen beside.
-    fn disturb<F: Files>(_: &Self::Store<F>, _: &mut Draws) {}
+    fn disturb(_: &Self::Store, _: &mut Draws) {}
 
     /// Settings with small parts, so that a short history has all kinds of background work.
     fn small(durability: Durability, clock: &Arc<ManualClock>) -> Self::Settings;
@@ -34,9 +34,17 @@ pub(crate) trait Subject: 'static {
     /// Settings with the smallest parts, so that a few writes cause that.
     fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> Self::Settings;
 
-    fn create<F: Files>(files: F, path: &str, settings: Self::Settings) -> Result<Self::Store<F>, DiskError>;
+    fn create(
+        files: impl Into<Arc<dyn Files>>,
+        path: &str,
+        settings: Self::Settings,
+    ) -> Result<Self::Store, DiskError>;
 
-    fn open<F: Files>(files: F, path: &str, settings: Self::Settings) -> Result<Self::Store<F>, DiskError>;
+    fn open(
+        files: impl Into<Arc<dyn Files>>,
+        path: &str,
+        settings: Self::Settings,
+    ) -> Result<Self::Store, DiskError>;
 }
 
 /// The disk engine.
@@ -49,7 +57,7 @@ pub(crate) type OfTiered = OfTieredWith<Turbo<Dram, Kind>>;
 pub(crate) struct OfTieredWith<I>(std::marker::PhantomData<I>);
 
 impl Subject for OfWip {
-    type Store<F: Files> = Wip<F>;
+    type Store = Wip;
     type Settings = Settings;
     const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log];
 
@@ -61,11 +69,11 @@ impl Subject for OfWip {
         Settings { clock: clock.clone(), ..wip_moments::tiny(durability) }
     }
 
-    fn create<F: Files>(files: F, path: &str, settings: Settings) -> Result<Wip<F>, DiskError> {
+    fn create(files: impl Into<Arc<dyn Files>>, path: &str, settings: Settings) -> Result<Wip, DiskError> {
         Wip::create(files, Path::new(path), settings)
     }
 
-    fn open<F: Files>(files: F, path: &str, settings: Settings) -> Result<Wip<F>, DiskError> {
+    fn open(files: impl Into<Arc<dyn Files>>, path: &str, settings: Settings) -> Result<Wip, DiskError> {
         Wip::open(files, Path::new(path), settings)
     }
 }
@@ -74,11 +82,11 @@ impl<I> Subject for OfTieredWith<I>
 where
     I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
 {
-    type Store<F: Files> = Tiered<F, Dram>;
+    type Store = Tiered;
     type Settings = tiered::Settings;
     const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain, Chore::Sweep];
 
-    fn disturb<F: Files>(store: &Tiered<F, Dram>, draws: &mut Draws) {
+    fn disturb(store: &Tiered, draws: &mut Draws) {
         match draws.roll(8) {
             0 => OnDisk::flush(store).unwrap(),
             1 => store.evict(),
@@ -96,19 +104,19 @@ where
         crate::tiered::settings(durability, clock)
     }
 
-    fn create<F: Files>(
-        files: F,
+    fn create(
+        files: impl Into<Arc<dyn Files>>,
         path: &str,
         settings: tiered::Settings,
-    ) -> Result<Tiered<F, Dram>, DiskError> {
+    ) -> Result<Tiered, DiskError> {
         Tiered::create::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
 
-    fn open<F: Files>(
-        files: F,
+    fn open(
+        files: impl Into<Arc<dyn Files>>,
         path: &str,
         settings: tiered::Settings,
-    ) -> Result<Tiered<F, Dram>, DiskError> {
+    ) -> Result<Tiered, DiskError> {
         Tiered::open::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
 }
@@ -122,11 +130,11 @@ thread_local! {
 }
 
 impl Subject for OfTieredChanging {
-    type Store<F: Files> = Tiered<F, Dram>;
+    type Store = Tiered;
     type Settings = tiered::Settings;
     const CHORES: &[Chore] = OfTiered::CHORES;
 
-    fn disturb<F: Files>(store: &Tiered<F, Dram>, draws: &mut Draws) {
+    fn disturb(store: &Tiered, draws: &mut Draws) {
         OfTiered::disturb(store, draws);
     }
 
@@ -139,20 +147,20 @@ impl Subject for OfTieredChanging {
         Self::small(durability, clock)
     }
 
-    fn create<F: Files>(
-        files: F,
+    fn create(
+        files: impl Into<Arc<dyn Files>>,
         path: &str,
         settings: tiered::Settings,
-    ) -> Result<Tiered<F, Dram>, DiskError> {
+    ) -> Result<Tiered, DiskError> {
         OPENS.set(0);
         OfTiered::create(files, path, settings)
     }
 
-    fn open<F: Files>(
-        files: F,
+    fn open(
+        files: impl Into<Arc<dyn Files>>,
         path: &str,
         mut settings: tiered::Settings,
-    ) -> Result<Tiered<F, Dram>, DiskError> {
+    ) -> Result<Tiered, DiskError> {
         let nth = OPENS.replace(OPENS.get() + 1);
         let dram = [300 << 10, 2 << 20, 512 << 10][nth % 3];
         settings.log_bytes = [1 << 20, 16 << 10][nth / 3 % 2];
@@ -164,7 +172,7 @@ impl Subject for OfTieredChanging {
     }
 }
 
-fn pools() -> tiered::MakePool<Dram> {
+fn pools() -> tiered::MakePool {
     Box::new(|| Pool::anonymous(1 << 20))
 }
 

@@ -32,11 +32,11 @@ pub(crate) fn settings(durability: Durability, clock: &Arc<ManualClock>) -> Sett
     settings
 }
 
-pub(crate) fn create(files: &SimFs, settings: Settings) -> Tiered<SimFs, Dram> {
+pub(crate) fn create(files: &SimFs, settings: Settings) -> Tiered {
     OfTiered::create(files.clone(), PATH, settings).unwrap()
 }
 
-pub(crate) fn open(files: &SimFs, settings: Settings) -> Tiered<SimFs, Dram> {
+pub(crate) fn open(files: &SimFs, settings: Settings) -> Tiered {
     OfTiered::open(files.clone(), PATH, settings).unwrap()
 }
 
@@ -66,7 +66,7 @@ fn histories_of_a_thread_that_must_not_wait_match_a_map() {
 }
 
 /// A store whose keys `0..count` lie on the tier alone, with values that tell the key.
-fn with_cold_keys(files: &SimFs, clock: &Arc<ManualClock>, count: u32) -> Tiered<SimFs, Dram> {
+fn with_cold_keys(files: &SimFs, clock: &Arc<ManualClock>, count: u32) -> Tiered {
     let store = create(files, settings(Durability::Process, clock));
     for key in 0..count {
         let key = key.to_le_bytes();
@@ -80,7 +80,7 @@ fn with_cold_keys(files: &SimFs, clock: &Arc<ManualClock>, count: u32) -> Tiered
 /// Reads many cold keys at once, with gaps, from files of the system and from simulated ones.
 #[test]
 fn cold_keys_are_read_together() {
-    fn check<F: Files>(files: F, path: &str) {
+    fn check(files: impl Into<Arc<dyn Files>>, path: &str) {
         let clock = Arc::new(ManualClock::at(1000));
         let store = OfTiered::create(files, path, settings(Durability::Process, &clock)).unwrap();
         let key = |nth: u32| nth.wrapping_mul(0x9E37_79B1).to_le_bytes();
@@ -214,7 +214,7 @@ where
             store.evict();
         }
     }
-    let check = |store: &Tiered<SimFs, Dram>| {
+    let check = |store: &Tiered| {
         assert_eq!(store.len().get(), u64::from(count));
         (0..count).for_each(|number| {
             let found = store.get(&number.to_le_bytes()).unwrap();
@@ -277,7 +277,7 @@ fn deaths_are_counted_once_and_in_the_right_block() {
     let put = |key: &[u8], value: &[u8]| {
         store.put(Put { key, value, expires_at: None }, Durably::Later).unwrap();
     };
-    let dead = |store: &Tiered<SimFs, Dram>| store.stats().tier.unwrap().dead_bytes;
+    let dead = |store: &Tiered| store.stats().tier.unwrap().dead_bytes;
     // Three words of a header, a hash, a key, and thirteen words of a value.
     let record = 8 * (3 + 1 + 1 + 13);
     [b"a", b"b", b"c"].into_iter().for_each(|key| put(key, &[1; 100]));
@@ -299,7 +299,7 @@ fn deaths_are_counted_once_and_in_the_right_block() {
 }
 
 /// Hits in copies, and reads of the tier, of gets of these keys.
-fn seen_by_gets(store: &Tiered<SimFs, Dram>, keys: impl Iterator<Item = u32>) -> [u64; 2] {
+fn seen_by_gets(store: &Tiered, keys: impl Iterator<Item = u32>) -> [u64; 2] {
     let seen = || store.stats().tier.map(|tier| [tier.copy_hits, tier.cold_reads]).unwrap();
     let before = seen();
     keys.for_each(|key| assert_eq!(*store.get(&key.to_le_bytes()).unwrap().unwrap(), key.to_le_bytes()));
@@ -328,7 +328,7 @@ fn cache_has_the_pages_of_writes_while_there_are_none() {
     let mut settings = Settings::with_dram(8 << 20, Arc::clone(&clock) as Arc<_>, 12_345);
     settings.shares = Shares { page_bytes: 16 << 10, block_pages: 32, seats: 2 };
     settings.durability = Durability::None;
-    let pools: MakePool<Dram> = Box::new(|| Pool::anonymous(8 << 20));
+    let pools: MakePool = Box::new(|| Pool::anonymous(8 << 20));
     let store = Tiered::create::<Turbo<Dram, Kind>>(files, Path::new(PATH), settings, pools).unwrap();
     let count = 150_000u32;
     let flush = || while store.step(Chore::Flush, &|| false) == Rest::More {};
@@ -380,9 +380,9 @@ fn block_whose_records_expire_one_by_one_is_swept_rarely() {
 }
 
 /// Opens a store in a pool of so many bytes.
-fn open_in(files: &SimFs, bytes: u64) -> Result<Tiered<SimFs, Dram>, TieredError> {
+fn open_in(files: &SimFs, bytes: u64) -> Result<Tiered, TieredError> {
     let settings = settings(Durability::Process, &Arc::new(ManualClock::at(1000)));
-    let pools: MakePool<Dram> = Box::new(move || Pool::anonymous(bytes));
+    let pools: MakePool = Box::new(move || Pool::anonymous(bytes));
     Tiered::open::<Turbo<Dram, Kind>>(files.clone(), Path::new(PATH), settings, pools)
 }
 
@@ -391,7 +391,7 @@ fn open_in(files: &SimFs, bytes: u64) -> Result<Tiered<SimFs, Dram>, TieredError
 fn dram_that_is_too_small_is_told_with_a_forecast() {
     let (files, clock) = (SimFs::new(["/data"]), Arc::new(ManualClock::at(1000)));
     let store = create(&files, settings(Durability::Process, &clock));
-    let put = |store: &Tiered<SimFs, Dram>, number: u64| {
+    let put = |store: &Tiered, number: u64| {
         let key = number.to_le_bytes();
         store.put(Put { key: &key, value: b"", expires_at: None }, Durably::Later)
     };

@@ -13,9 +13,8 @@ use terrace_engine::{
     Change, Cursor, Durability, Durably, Engine, Finding, OnDisk, Put, ReadError, Write, WriteError,
     WriteKind,
 };
-use terrace_medium::Dram;
-use terrace_medium::files::{Files, Purpose, StoredFile};
-use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+use terrace_medium::files::{Files, Purpose};
+use terrace_testkit::simfs::{CallKind, Faulty, Handle, SimFs};
 
 /// Bytes of memory for what a salvage notes: little, so that it reads the files several times.
 const MEMORY: u64 = 64 << 10;
@@ -34,7 +33,7 @@ fn put(store: &impl Engine, key: &[u8], value: &[u8]) {
 
 /// A store with blocks, large values, tombstones, and records that only the log has.
 struct Filled {
-    store: Tiered<SimFs, Dram>,
+    store: Tiered,
     files: SimFs,
     model: Model,
 }
@@ -84,7 +83,7 @@ fn filled() -> (SimFs, Model) {
 
 pub(crate) fn salvaged(files: &SimFs) -> (Model, Vec<Finding>) {
     let (mut found, mut findings) = (Model::new(), Vec::new());
-    let visited = salvage(files, Path::new(PATH), MEMORY, &mut |entry| match entry {
+    let visited = salvage(&files.handle(), Path::new(PATH), MEMORY, &mut |entry| match entry {
         Ok((key, entry)) => {
             let before = found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
             assert_eq!(before, None, "{key:?} is visited twice");
@@ -123,7 +122,7 @@ fn name_of(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-fn try_open(files: &SimFs) -> Result<Tiered<SimFs, Dram>, String> {
+fn try_open(files: &SimFs) -> Result<Tiered, String> {
     OfTiered::open(files.fork(), PATH, of()).map_err(|error| error.to_string())
 }
 
@@ -466,11 +465,11 @@ fn removed_key_stays_away_though_its_tombstone_is_damaged() {
 fn damaged_record_is_replaced_by_writes_and_counted() {
     let (files, path) = flushed(&[(b"some key", Some(&[7; 100]))]);
     let files = flip(&files, &path, b"some key");
-    let fails = |store: &Tiered<SimFs, Dram>| {
+    let fails = |store: &Tiered| {
         let error = store.get(b"some key").expect_err("a damaged record").to_string();
         assert!(error.contains(name_of(&path)) && error.contains("offset 0x8"), "{error}");
     };
-    type Step = fn(&Tiered<SimFs, Dram>) -> Result<(), WriteError>;
+    type Step = fn(&Tiered) -> Result<(), WriteError>;
     let steps: [(Step, Option<&[u8]>); 5] = [
         (
             |store| store.put(Put { key: b"some key", value: b"new", expires_at: None }, Durably::Store),
@@ -494,7 +493,7 @@ fn damaged_record_is_replaced_by_writes_and_counted() {
         let changed = store.modify(b"some key", &mut |_| Change::Remove, Durably::Store);
         assert!(matches!(changed, Err(WriteError::Corrupt { .. })), "{nth}: {changed:?}");
         step(&store).unwrap_or_else(|error| panic!("{nth}: {error}"));
-        let check = |store: &Tiered<SimFs, Dram>| {
+        let check = |store: &Tiered| {
             assert_eq!(store.get(b"some key").unwrap().as_deref(), left, "{nth}");
             assert_eq!(store.len().get(), u64::from(left.is_some()), "{nth}");
             assert_eq!(contents(store).unwrap().len(), usize::from(left.is_some()), "{nth}");
@@ -724,7 +723,7 @@ fn blocks_that_a_crash_leaves_do_not_stop_an_open() {
 #[test]
 fn older_block_of_the_same_name_is_told() {
     let files = SimFs::new(["/data"]);
-    let write = |first: u32, store: Tiered<SimFs, Dram>| {
+    let write = |first: u32, store: Tiered| {
         (first..first + 14).for_each(|key| put(&store, &key.to_le_bytes(), &[1; 900]));
         OnDisk::flush(&store).unwrap();
     };

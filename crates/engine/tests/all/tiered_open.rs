@@ -31,12 +31,12 @@ fn with_short_log(durability: Durability) -> Settings {
     settings(durability, &clock())
 }
 
-fn open_in<F: Files>(files: F, dram: u64, settings: Settings) -> Result<Tiered<F, Dram>, TieredError> {
+fn open_in(files: impl Into<Arc<dyn Files>>, dram: u64, settings: Settings) -> Result<Tiered, TieredError> {
     let pools = Box::new(move || Pool::anonymous(dram));
     Tiered::open::<Turbo<Dram, Kind>>(files, Path::new(PATH), settings, pools)
 }
 
-fn create_in(files: &SimFs, settings: Settings) -> Tiered<SimFs, Dram> {
+fn create_in(files: &SimFs, settings: Settings) -> Tiered {
     drop(create(files, settings.clone()));
     open_in(files.clone(), MUCH, settings).unwrap()
 }
@@ -144,7 +144,7 @@ fn removed_keys_stay_away_after_an_open_that_seals() {
 }
 
 /// A store without a log, in which `seal` was done and then `change`, and which was killed.
-fn killed_without_log(seal: impl Fn(&Tiered<SimFs, Dram>), change: impl Fn(&Tiered<SimFs, Dram>)) -> SimFs {
+fn killed_without_log(seal: impl Fn(&Tiered), change: impl Fn(&Tiered)) -> SimFs {
     let (files, settings) = (SimFs::new(["/data"]), of(Durability::None));
     let store = create_in(&files, settings.clone());
     seal(&store);
@@ -246,7 +246,7 @@ fn merge_all(store: &impl Engine) {
     while store.step(Chore::Merge, &|| false) == Rest::More {}
 }
 
-type Leave = fn(&Tiered<SimFs, Dram>, &[u8]);
+type Leave = fn(&Tiered, &[u8]);
 
 /// How the keys of [`with_two_versions`] leave a store without a log.
 const LEAVING: [(&str, Option<u64>, Leave); 4] = [

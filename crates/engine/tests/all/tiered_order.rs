@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use terrace_engine::tiered::{Settings, Tiered};
 use terrace_engine::{Chore, Durability, Durably, Engine, OnDisk, Put, Rest, Write, WriteKind};
-use terrace_medium::Dram;
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
 
-type Store = Tiered<Faulty<SimFs>, Dram>;
+type Store = Tiered;
 /// What is done before the next call of a kind on a file with such a name, once.
 type Hooks = Arc<Mutex<Vec<(CallKind, &'static str, Box<dyn FnOnce() + Send>)>>>;
 
@@ -57,7 +56,7 @@ impl Hooked {
     }
 
     /// Opens what power failures may leave.
-    fn after_crashes(&self, check: impl Fn(&Tiered<SimFs, Dram>)) {
+    fn after_crashes(&self, check: impl Fn(&Tiered)) {
         let random = (0..40).map(|seed| {
             let left = self.disk.fork();
             left.crash(seed);
@@ -167,7 +166,7 @@ fn block_keeps_what_a_failing_batch_replaces() {
 fn tombstone_outlives_a_crash_that_loses_numbers() {
     let files = SimFs::new(["/data"]);
     let of = || settings(Durability::None, &clock());
-    let step = |store: &Tiered<SimFs, Dram>| assert_eq!(store.step(Chore::Merge, &|| false), Rest::More);
+    let step = |store: &Tiered| assert_eq!(store.step(Chore::Merge, &|| false), Rest::More);
     let store = OfTiered::create(files.clone(), PATH, of()).unwrap();
     put(&store, b"key", b"value", Durably::Later);
     (0..5).for_each(|nth| put(&store, &[nth], &[nth; 600], Durably::Later));

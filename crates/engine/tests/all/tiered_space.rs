@@ -21,7 +21,7 @@ use terrace_medium::files::{Files, SystemFiles};
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
 
 /// A store whose file system runs what a test has put there.
-type Watched = Tiered<Faulty<SimFs>, Dram>;
+type Watched = Tiered;
 
 fn try_put(store: &impl Engine, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
     store.put(Put { key, value, expires_at: None }, Durably::Store)
@@ -144,7 +144,7 @@ fn store_without_log_keeps_its_reserve_again() {
 }
 
 /// A killed store of which the log alone has many large values.
-fn with_large_values(count: u32) -> (SimFs, Tiered<SimFs, Dram>) {
+fn with_large_values(count: u32) -> (SimFs, Tiered) {
     let files = SimFs::new(["/data"]);
     let store = create(&files, with_long_log(Durability::Process));
     (0..count).for_each(|key| put(&store, &key.to_le_bytes(), &[key as u8; 3000]));

@@ -10,7 +10,6 @@ use terrace_engine::tiered::Tiered;
 use terrace_engine::{
     Change, Chore, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteKind,
 };
-use terrace_medium::Dram;
 use terrace_testkit::simfs::SimFs;
 use terrace_testkit::{Interval, final_states};
 
@@ -271,7 +270,7 @@ fn call(store: &impl Engine, key: &[u8], draw: u64, fresh: u64) -> Answer {
 }
 
 /// Moves records between DRAM, copies and files all the time.
-fn move_records(store: &Tiered<SimFs, Dram>, turn: u64) {
+fn move_records(store: &Tiered, turn: u64) {
     match turn % 6 {
         0 => OnDisk::flush(store).unwrap(),
         1 => store.evict(),

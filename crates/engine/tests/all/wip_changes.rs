@@ -36,7 +36,7 @@ impl Clock for Interrupting {
     }
 }
 
-type Store = Arc<Wip<SimFs>>;
+type Store = Arc<Wip>;
 
 /// A store whose MemTables have so many bytes.
 fn store_of(memtable_bytes: u64) -> (Store, Arc<Interrupting>) {

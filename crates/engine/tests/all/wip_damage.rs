@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_engine::wip::Wip;
 use terrace_engine::{Cursor, Durability, Durably, Engine, OnDisk, Ordered, Put, ReadError, WriteError};
-use terrace_testkit::simfs::SimFs;
+use terrace_testkit::simfs::{Handle, SimFs};
 
 /// A store that was closed, with some tables and a log, and its entries.
 fn filled() -> (SimFs, Model) {
@@ -30,7 +30,7 @@ fn filled() -> (SimFs, Model) {
 
 fn salvaged(files: &SimFs) -> (Model, usize) {
     let (mut found, mut findings) = (Model::new(), 0);
-    let visited = Wip::salvage_from(files, Path::new(PATH), &mut |entry| match entry {
+    let visited = Wip::salvage_from(&files.handle(), Path::new(PATH), &mut |entry| match entry {
         Ok((key, entry)) => _ = found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at)),
         Err(_) => findings += 1,
     });
@@ -132,7 +132,7 @@ fn scan_passes_a_damaged_block_and_says_so() {
 }
 
 /// A store with a damaged block in its largest table.
-fn with_damaged_block() -> (Wip<SimFs>, Model) {
+fn with_damaged_block() -> (Wip, Model) {
     let (files, model) = filled();
     let tables = part(&files, ".table");
     let largest = tables.iter().max_by_key(|name| files.content(name).unwrap().len()).unwrap();
@@ -142,7 +142,7 @@ fn with_damaged_block() -> (Wip<SimFs>, Model) {
     (open(files, PATH).unwrap(), model)
 }
 
-fn is_hidden(store: &Wip<SimFs>, key: &[u8]) -> bool {
+fn is_hidden(store: &Wip, key: &[u8]) -> bool {
     matches!(store.get(key), Err(ReadError::Corrupt { .. }))
 }
 
@@ -168,7 +168,7 @@ fn range_removal_goes_on_behind_damage_and_tells_it() {
 
 /// Replaces the content of a file.
 fn overwrite(files: &SimFs, path: &Path, bytes: &[u8]) {
-    use terrace_medium::files::{Files, Purpose, StoredFile};
+    use terrace_medium::files::{Files, Purpose};
     files.open(path, Purpose::Write).unwrap().write_all_at(bytes, 0).unwrap();
 }
 

@@ -11,11 +11,11 @@ use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{
     Chore, Direction, Durability, Durably, Engine, OnDisk, Ordered, Put, ReadError, Rest, WriteError,
 };
-use terrace_medium::files::{Files, Purpose};
+use terrace_medium::files::{Files, Purpose, StoredFile};
 use terrace_testkit::simfs::{Faulty, SimFs};
 
-type Limited = Faulty<SimFs>;
-type Store = Wip<BoundedFiles<Limited>>;
+type Limited = Faulty;
+type Store = Wip;
 
 /// Files that a store has open beside those of its tables, at most: lock, manifest, log, what is
 /// being written.
@@ -95,7 +95,7 @@ fn reader_goes_on_in_tables_that_were_removed() {
 }
 
 /// Others take descriptors until none is left but those that the store has.
-fn take_all(files: &Limited) -> Vec<<Limited as Files>::File> {
+fn take_all(files: &Limited) -> Vec<Box<dyn StoredFile>> {
     let path = Path::new(PATH).join("CURRENT");
     std::iter::from_fn(|| files.open(&path, Purpose::Read).ok()).collect()
 }

@@ -195,7 +195,7 @@ fn try_emptied<S: Subject>() {
     const STEPS: [Chore; 4] = [Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain];
     let clock = clock();
     let settings = || S::small(Durability::Power, &clock);
-    let work = |store: &S::Store<SimFs>| {
+    let work = |store: &S::Store| {
         // What has failed is tried again after a while.
         clock.advance(60_000);
         for chore in STEPS {
@@ -208,7 +208,7 @@ fn try_emptied<S: Subject>() {
     let store = S::create(files.clone(), PATH, settings()).unwrap();
     files.set_capacity(600 << 10);
     let key = |number: u64| number.to_be_bytes().to_vec();
-    let put = |store: &S::Store<SimFs>, number: u64| {
+    let put = |store: &S::Store, number: u64| {
         store.put(
             Put { key: &key(number), value: &random_bytes(number, 300), expires_at: None },
             Durably::Store,
@@ -272,7 +272,7 @@ fn try_full<S: Subject>() {
     let store = S::create(files.clone(), PATH, usual::<S>()).unwrap();
     files.set_capacity(300 << 10);
     let mut model = Model::new();
-    let mut put = |store: &S::Store<SimFs>, number: u64| {
+    let mut put = |store: &S::Store, number: u64| {
         let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 500]);
         let put = store.put(Put { key: &key, value: &value, expires_at: None }, Durably::Store);
         if put.is_ok() {

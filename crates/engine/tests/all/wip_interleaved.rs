@@ -32,7 +32,7 @@ struct Known {
 
 /// A store beside a map.
 struct Actor {
-    store: OnceLock<Arc<Wip<Faulty<SimFs>>>>,
+    store: OnceLock<Arc<Wip>>,
     now: AtomicU64,
     draws: Mutex<Draws>,
     model: Mutex<BTreeMap<Vec<u8>, Known>>,
@@ -94,7 +94,7 @@ impl Actor {
         Settings { clock, memtable_bytes: 8 << 10, memory: 16 << 20, ..tiny(Durability::Process) }
     }
 
-    fn store(&self) -> &Wip<Faulty<SimFs>> {
+    fn store(&self) -> &Wip {
         self.store.get().expect("a store")
     }
 

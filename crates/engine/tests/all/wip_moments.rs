@@ -71,10 +71,10 @@ struct Watch {
 /// A history that is under way.
 pub(crate) struct History<S: Subject> {
     disk: SimFs,
-    files: Faulty<SimFs>,
+    files: Faulty,
     clock: Arc<ManualClock>,
     durability: Durability,
-    store: Option<S::Store<Faulty<SimFs>>>,
+    store: Option<S::Store>,
     /// The models that a crash may leave: from the last durable one on.
     since: Vec<Arc<Model>>,
     watch: Arc<Mutex<Watch>>,
@@ -92,7 +92,10 @@ pub(crate) fn tiny(durability: Durability) -> Settings {
 }
 
 /// Opens the store at `path` after a crash.
-pub(crate) fn reopen<S: Subject, F: Files>(files: F, path: &str) -> Result<S::Store<F>, DiskError> {
+pub(crate) fn reopen<S: Subject>(
+    files: impl Into<Arc<dyn Files>>,
+    path: &str,
+) -> Result<S::Store, DiskError> {
     S::open(files, path, S::tiny(Durability::Power, &clock()))
 }
 
@@ -103,7 +106,7 @@ pub(crate) fn wrong<S: Subject>(
     check: fn(&dyn Engine) -> Option<String>,
 ) -> Option<String> {
     let wrong_at = |(path, allowed): (&String, &Vec<Option<Arc<Model>>>)| {
-        let what = match reopen::<S, _>(left.clone(), path) {
+        let what = match reopen::<S>(left.clone(), path) {
             Err(DiskError::NoStore { .. }) if allowed.contains(&None) => {
                 // It can be created, whatever an interrupted creation has left.
                 let created = S::create(left.clone(), path, S::tiny(Durability::Power, &clock()));

@@ -102,12 +102,12 @@ impl Step {
 }
 
 /// Creates the store that the tests use.
-pub(crate) fn create<F: Files>(files: F) -> Result<Wip<F>, DiskError> {
+pub(crate) fn create(files: impl Into<Arc<dyn Files>>) -> Result<Wip, DiskError> {
     Wip::create(files, Path::new(PATH), of(Durability::Power))
 }
 
 /// Opens the store at `path`.
-pub(crate) fn open<F: Files>(files: F, path: &str) -> Result<Wip<F>, DiskError> {
+pub(crate) fn open(files: impl Into<Arc<dyn Files>>, path: &str) -> Result<Wip, DiskError> {
     Wip::open(files, Path::new(path), of(Durability::Power))
 }
 

@@ -10,12 +10,12 @@ use terrace_testkit::simfs::SimFs;
 
 const KEYS: u64 = 20_000;
 
-fn store() -> (Wip<SimFs>, Arc<ManualClock>) {
+fn store() -> (Wip, Arc<ManualClock>) {
     let (_, store, clock) = store_in();
     (store, clock)
 }
 
-fn store_in() -> (SimFs, Wip<SimFs>, Arc<ManualClock>) {
+fn store_in() -> (SimFs, Wip, Arc<ManualClock>) {
     let files = SimFs::new(["/data"]);
     let clock = Arc::new(ManualClock::at(1000));
     let mut settings = of(Durability::Process);
@@ -33,17 +33,17 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-fn put(store: &Wip<SimFs>, number: u64, round: u8) {
+fn put(store: &Wip, number: u64, round: u8) {
     store.put(Put { key: &key(number), value: &[round; 100], expires_at: None }, Durably::Later).unwrap();
 }
 
-fn work(store: &Wip<SimFs>) {
+fn work(store: &Wip) {
     while store.step(Chore::Flush, &|| false) == Rest::More {}
     while store.step(Chore::Merge, &|| false) == Rest::More {}
 }
 
 /// Lets so many seconds pass without a write.
-fn idle(store: &Wip<SimFs>, clock: &ManualClock, seconds: u64) {
+fn idle(store: &Wip, clock: &ManualClock, seconds: u64) {
     for _ in 0..seconds {
         work(store);
         clock.advance(1000);
@@ -51,7 +51,7 @@ fn idle(store: &Wip<SimFs>, clock: &ManualClock, seconds: u64) {
 }
 
 /// Tables take at most so many times the bytes of the live records.
-fn assert_space(store: &Wip<SimFs>, live: u64, most: f64) {
+fn assert_space(store: &Wip, live: u64, most: f64) {
     let space = store.stats().disk.unwrap().table_bytes as f64 / (live * 116) as f64;
     assert!(space <= most, "{space:.2} times the live data");
 }
@@ -133,7 +133,7 @@ fn small_neighbours_are_joined_when_idle() {
     let disk = store.stats().disk.unwrap();
     assert_eq!(disk.buckets, 1);
     assert!(disk.joins >= many - 1, "{} joins of {many} buckets", disk.joins);
-    let check = |store: &Wip<SimFs>| {
+    let check = |store: &Wip| {
         for number in 0..8 * KEYS {
             assert_eq!(store.get(&key(number)).unwrap().is_some(), is_kept(number), "{number}");
         }
@@ -218,7 +218,7 @@ fn deleted_keys_side_by_side_go_before_the_rest() {
 }
 
 /// A range from the key `from` on finds `expected` first, and reads few blocks for it.
-fn assert_seek(store: &Wip<SimFs>, from: u64, expected: u64) {
+fn assert_seek(store: &Wip, from: u64, expected: u64) {
     let before = store.stats().disk.unwrap().blocks_read;
     let mut found = Vec::new();
     let mut range = terrace_engine::Ordered::range(

@@ -76,7 +76,7 @@ fn look_at<S: Subject>(start: Start, durability: Durability, acts: &[Act], state
 
 /// Lets power fail again at each call of the opening after a crash. Returns how often.
 fn crash_again<S: Subject>(left: &SimFs, seed: u64) -> usize {
-    let Ok(store) = reopen::<S, _>(left.fork(), PATH) else { return 0 };
+    let Ok(store) = reopen::<S>(left.fork(), PATH) else { return 0 };
     let found = contents(&store).expect("a sound store");
     let count: Arc<Mutex<usize>> = Arc::default();
     let counted = count.clone();
@@ -112,7 +112,7 @@ fn full() -> Start {
     acts.push(Act::Close);
     History::<OfWip>::begin(Start::Empty(disk.clone()), Durability::Power, Box::new(|_| true)).run(&acts);
     disk.crash(1);
-    let store = reopen::<OfWip, _>(disk.fork(), PATH).expect("a store");
+    let store = reopen::<OfWip>(disk.fork(), PATH).expect("a store");
     let found = contents(&store).expect("a sound store");
     Start::Crashed(disk, found)
 }
@@ -235,7 +235,7 @@ fn writes_to_a_joined_bucket_survive_two_crashes() {
     let settings = Settings { clock: clock.clone(), ..tiny(Durability::Process) };
     let store = Wip::create(disk.clone(), Path::new(PATH), settings.clone()).unwrap();
     let key = |number: u64| format!("key {number:03}").into_bytes();
-    let put = |store: &Wip<SimFs>, number: u64, how: Durably| {
+    let put = |store: &Wip, number: u64, how: Durably| {
         store.put(Put { key: &key(number), value: &[1; 900], expires_at: None }, how).unwrap();
     };
     (0..200).for_each(|number| put(&store, number, Durably::Later));

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use terrace_disk::codec::put_varint;
 use terrace_disk::{Directory, Manifest};
 use terrace_engine::{Chore, Durability};
-use terrace_testkit::simfs::{Call, CallKind, SimFs};
+use terrace_testkit::simfs::{Call, CallKind, Handle, SimFs};
 
 /// Moments that are looked at after a sync that is left out, at most.
 const MOMENTS: usize = 60;
@@ -386,7 +386,7 @@ fn after_kills<S: Subject>(of: &Scenario, change: &str) -> Vec<Scenario> {
     of.run::<S>(|_| {}, Box::new(look));
     let kills = std::mem::take(&mut *kills.lock().unwrap_or_else(PoisonError::into_inner));
     let begun = kills.into_iter().filter(|(kind, _)| kind.starts_with(change)).filter_map(|(_, left)| {
-        let found = contents(&reopen::<S, _>(left.fork(), PATH).ok()?).ok()?;
+        let found = contents(&reopen::<S>(left.fork(), PATH).ok()?).ok()?;
         let acts = vec![put(150, 7), Act::Do(Step::Flush), put(151, 7)];
         let start = Start::Killed(left, found);
         Some(Scenario { name: "after a kill", durability: of.durability, start, acts })
@@ -399,8 +399,8 @@ fn long_manifest<S: Synced>() -> Scenario {
     let disk = SimFs::new(["/data"]);
     drop(S::create(disk.clone(), PATH, S::small(Durability::Power, &clock())).expect("an empty disk"));
     let path = Path::new(PATH);
-    let store = Directory::open(&disk, path, S::NAME, true).expect("a store").identity().store;
-    let mut manifest = Manifest::open(&disk, path, store, &mut |_| Ok(())).expect("a manifest");
+    let store = Directory::open(&disk.handle(), path, S::NAME, true).expect("a store").identity().store;
+    let mut manifest = Manifest::open(&disk.handle(), path, store, &mut |_| Ok(())).expect("a manifest");
     S::long_edits().iter().for_each(|edit| manifest.append(edit).expect("a sound disk"));
     let acts = [put(1, 9), Act::Do(Step::Flush), put(2, 9), Act::Do(Step::Flush), put(3, 9)];
     let start = Start::Crashed(disk, Model::new());

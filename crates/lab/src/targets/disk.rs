@@ -26,8 +26,6 @@ use terrace_testkit::crash::{Effect, Key, Mix, Op, Plan, RandomSource, Reply, Su
 use terrace_testkit::simfs::{CallKind, Faulty};
 use terrace_tier::PoolFiles;
 
-type Store<M> = Wip<Faulty<PoolFiles<M>>>;
-
 /// The engine.
 pub struct DiskEngine;
 
@@ -88,8 +86,8 @@ enum Between {
 }
 
 /// What all threads share.
-struct Shared<M: MappedMedium> {
-    store: OnceLock<Store<M>>,
+struct Shared {
+    store: OnceLock<Wip>,
     keys: Arc<Vec<Vec<u8>>>,
     dice: Mutex<RandomSource>,
     now: AtomicU64,
@@ -97,9 +95,9 @@ struct Shared<M: MappedMedium> {
 }
 
 /// A clock that an operation may meet.
-struct Watch<M: MappedMedium>(Weak<Shared<M>>);
+struct Watch(Weak<Shared>);
 
-impl<M: MappedMedium> Clock for Watch<M> {
+impl Clock for Watch {
     fn now_ms(&self) -> u64 {
         let Some(shared) = self.0.upgrade() else { return 0 };
         shared.meet(Place::Clock);
@@ -107,8 +105,8 @@ impl<M: MappedMedium> Clock for Watch<M> {
     }
 }
 
-impl<M: MappedMedium> Shared<M> {
-    fn store(&self) -> &Store<M> {
+impl Shared {
+    fn store(&self) -> &Wip {
         self.store.get().expect("set by the open")
     }
 
@@ -137,7 +135,7 @@ impl<M: MappedMedium> Shared<M> {
         *self.between() = Between::Done(done);
     }
 
-    fn on_files(&self) -> OnFiles<'_, Store<M>> {
+    fn on_files(&self) -> OnFiles<'_, Wip> {
         OnFiles { store: self.store(), keys: &self.keys, length }
     }
 
@@ -286,7 +284,7 @@ impl<M: MappedMedium> Shared<M> {
 
 /// A store under test.
 pub struct DiskUnderTest<M: MappedMedium> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<Shared>,
     files: PoolFiles<M>,
 }
 
@@ -302,12 +300,12 @@ impl<M: MappedMedium> DiskUnderTest<M> {
             between: Mutex::default(),
         });
         let weak = Arc::downgrade(&shared);
-        let watched = Faulty::watched(files.clone(), move |call| {
+        let watched: Arc<dyn Files> = Arc::new(Faulty::watched(files.clone(), move |call| {
             let is_table = call.path.extension().is_some_and(|end| end == "table");
             if call.kind == CallKind::Name && is_table {
                 weak.upgrade().iter().for_each(|shared| shared.meet(Place::Table));
             }
-        });
+        }));
         let settings = settings(plan.seed, Arc::new(Watch(Arc::downgrade(&shared))));
         let opened = match Wip::exists(&watched, top).map_err(|error| error.to_string())? {
             true => Wip::open(watched, top, settings),

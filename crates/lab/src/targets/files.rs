@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
+use terrace_medium::files::{Files, Purpose, Replace};
 use terrace_pool::Pool;
 use terrace_testkit::crash::{Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 use terrace_tier::PoolFiles;

@@ -24,8 +24,6 @@ use terrace_testkit::crash::{Key, Mix, Op, Plan, RandomSource, Reply, Subject, T
 use terrace_testkit::simfs::{CallKind, Faulty};
 use terrace_tier::PoolFiles;
 
-type Store<M> = Tiered<Faulty<PoolFiles<M>>, Dram>;
-
 /// The engine.
 pub struct TieredEngine;
 
@@ -176,7 +174,7 @@ impl Opening {
         settings
     }
 
-    fn pool(&self) -> tiered::MakePool<Dram> {
+    fn pool(&self) -> tiered::MakePool {
         let (size, geometry) = (self.dram, Geometry { thread_slots: 2, ..Geometry::tiny() });
         Box::new(move || {
             PoolOptions::anonymous().size(size as u64).geometry(geometry).reproducible().create()
@@ -185,12 +183,12 @@ impl Opening {
 }
 
 /// Clears the store while the file of a large value is written.
-struct Beside<M: MappedMedium> {
-    store: OnceLock<Weak<Store<M>>>,
+struct Beside {
+    store: OnceLock<Weak<Tiered>>,
     is_due: AtomicBool,
 }
 
-impl<M: MappedMedium> Beside<M> {
+impl Beside {
     fn meet(&self, kind: CallKind, path: &Path) {
         let is_large = path.extension().is_some_and(|end| end == "large");
         if kind == CallKind::Write
@@ -206,8 +204,8 @@ impl<M: MappedMedium> Beside<M> {
 
 /// A store and the keys of its run.
 pub struct TieredUnderTest<M: MappedMedium> {
-    store: Arc<Store<M>>,
-    beside: Arc<Beside<M>>,
+    store: Arc<Tiered>,
+    beside: Arc<Beside>,
     files: PoolFiles<M>,
     durability: Durability,
     keys: Arc<Vec<Vec<u8>>>,
@@ -219,8 +217,9 @@ impl<M: MappedMedium> TieredUnderTest<M> {
         let files = files_in(pool)?;
         let beside = Arc::new(Beside { store: OnceLock::new(), is_due: AtomicBool::new(false) });
         let met = Arc::clone(&beside);
-        let watched = Faulty::watched(files.clone(), move |call| met.meet(call.kind, call.path));
-        let exists = Store::<M>::exists(&watched, top).map_err(|error| error.to_string())?;
+        let watched: Arc<dyn Files> =
+            Arc::new(Faulty::watched(files.clone(), move |call| met.meet(call.kind, call.path)));
+        let exists = Tiered::exists(&watched, top).map_err(|error| error.to_string())?;
         let count = if exists { files.list(top).map_err(|error| error.to_string())?.len() } else { 0 };
         let opening = Opening::of(plan.seed, count);
         let (settings, make) = (opening.settings(plan.seed), opening.pool());
@@ -233,7 +232,7 @@ impl<M: MappedMedium> TieredUnderTest<M> {
         Ok(Self { store, beside, files, durability: opening.durability, keys: plan.names() })
     }
 
-    fn on_files(&self) -> OnFiles<'_, Store<M>> {
+    fn on_files(&self) -> OnFiles<'_, Tiered> {
         OnFiles { store: &self.store, keys: &self.keys, length }
     }
 

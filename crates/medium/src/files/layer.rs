@@ -12,6 +12,7 @@
 //!   succeeds: the kernel may have dropped the bytes that it could not write, and reads may show
 //!   them all the same until the power loss.
 
+use std::any::Any;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
@@ -43,7 +44,7 @@ pub enum Replace {
 }
 
 /// An open file.
-pub trait StoredFile: Send + Sync {
+pub trait StoredFile: Any + Send + Sync {
     /// Reads bytes from `at` on into `buffer` and returns how many; 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
     /// Writes bytes at `at` and returns how many.
@@ -127,22 +128,20 @@ pub trait StoredFile: Send + Sync {
     }
 }
 
-/// A file system. This is a handle; its clones refer to the same file system.
-pub trait Files: Clone + Send + Sync + 'static {
-    /// An open file.
-    type File: StoredFile + 'static;
-    /// A lock on a file, held until it is dropped.
-    type Lock: Send + Sync + 'static;
+/// A lock on a file, held until it is dropped.
+pub type FileLock = Box<dyn Any + Send + Sync>;
 
+/// A file system. Files that it has opened are given to no other one.
+pub trait Files: Send + Sync + 'static {
     /// Creates an empty file at `path`, accessible to its owner only. Fails with `AlreadyExists`.
-    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoredFile>>;
     /// Creates an empty file without a name in `directory`; it vanishes when closed. `None` if the
     /// file system does not support that.
-    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>>;
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Box<dyn StoredFile>>>;
     /// Gives a file without a name the name `path`. Fails with `AlreadyExists`.
-    fn name(&self, file: &Self::File, path: &Path) -> io::Result<()>;
+    fn name(&self, file: &dyn StoredFile, path: &Path) -> io::Result<()>;
     /// Opens the file at `path`.
-    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Self::File>;
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Box<dyn StoredFile>>;
     /// Opens `path` for reading from its beginning: a file, or a pipe or device that can be read
     /// once. With its length, if known.
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)>;
@@ -162,7 +161,7 @@ pub trait Files: Clone + Send + Sync + 'static {
     /// process and in others, until the returned lock is dropped or this process ends, however it
     /// ends. `None` if another holder has the lock. The caller must be allowed to write to the
     /// file. The lock does not prevent reads, writes, renames or the removal of the file.
-    fn lock(&self, path: &Path) -> io::Result<Option<Self::Lock>>;
+    fn lock(&self, path: &Path) -> io::Result<Option<FileLock>>;
     /// How many bytes an ordinary user can still write to the file system of `directory`. An
     /// estimate: others write too, and the file system needs some bytes for itself.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;

@@ -7,7 +7,7 @@ mod publish;
 mod ring;
 mod system;
 
-pub use layer::{DIRECT_BLOCK, Files, Purpose, Replace, StoredFile, directory_of};
+pub use layer::{DIRECT_BLOCK, FileLock, Files, Purpose, Replace, StoredFile, directory_of};
 pub use mapped::mapped_at;
 pub use publish::{Appender, Unpublished};
 pub use ring::{AlignedBytes, Done, Ring};

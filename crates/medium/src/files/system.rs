@@ -1,7 +1,7 @@
 //! The operating system's file system.
 
 use super::mapped::Mapped;
-use super::{Files, Purpose, Replace, StoredFile, direct};
+use super::{FileLock, Files, Purpose, Replace, StoredFile, direct};
 use crate::{MapError, Mapping};
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::fs::{fadvise, linkat, renameat_with, statvfs};
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,36 +129,43 @@ impl StoredFile for SystemFile {
     }
 }
 
-impl Files for SystemFiles {
-    type File = SystemFile;
-    type Lock = SystemLock;
+impl From<SystemFiles> for Arc<dyn Files> {
+    fn from(files: SystemFiles) -> Self {
+        Arc::new(files)
+    }
+}
 
-    fn create(&self, path: &Path) -> io::Result<SystemFile> {
+impl Files for SystemFiles {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
         let mut options = OpenOptions::new();
-        Ok(options.read(true).write(true).create_new(true).mode(0o600).open(path)?.into())
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        Ok(Box::new(SystemFile::from(file)))
     }
 
-    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<SystemFile>> {
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Box<dyn StoredFile>>> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
             // Naming an unnamed file needs /proc.
-            Ok(file) if Path::new("/proc/self/fd").exists() => Ok(Some(File::from(file).into())),
+            Ok(file) if Path::new("/proc/self/fd").exists() => {
+                Ok(Some(Box::new(SystemFile::from(File::from(file)))))
+            }
             Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn name(&self, file: &SystemFile, path: &Path) -> io::Result<()> {
-        let unnamed = format!("/proc/self/fd/{}", file.file.as_raw_fd());
+    fn name(&self, file: &dyn StoredFile, path: &Path) -> io::Result<()> {
+        let file = file.as_system().expect("a file of this file system");
+        let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
         Ok(linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<SystemFile> {
-        match purpose {
-            Purpose::Read => Ok(File::open(path)?.into()),
-            Purpose::ReadDirect => SystemFile::open_direct(path),
-            Purpose::Write => Ok(OpenOptions::new().read(true).write(true).open(path)?.into()),
-        }
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Box<dyn StoredFile>> {
+        Ok(Box::new(match purpose {
+            Purpose::Read => SystemFile::from(File::open(path)?),
+            Purpose::ReadDirect => SystemFile::open_direct(path)?,
+            Purpose::Write => OpenOptions::new().read(true).write(true).open(path)?.into(),
+        }))
     }
 
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
@@ -191,12 +198,12 @@ impl Files for SystemFiles {
         fs::hard_link(from, to)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<SystemLock>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<FileLock>> {
         // A handle of its own: handles that are copies of each other share a lock. Network file
         // systems grant an exclusive lock only to a handle that may write.
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(SystemLock { file, taken_by: std::process::id() })),
+            Ok(()) => Ok(Some(Box::new(SystemLock { file, taken_by: std::process::id() }))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }

@@ -8,7 +8,7 @@ use seccompiler::{
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
-use terrace_medium::files::{Files, StoredFile, SystemFiles};
+use terrace_medium::files::{Files, SystemFiles};
 use terrace_medium::{MappedMedium, Mapping, Protection, Shm};
 use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolOptions};
 

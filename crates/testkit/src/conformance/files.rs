@@ -3,11 +3,11 @@
 use crate::crash::RandomSource;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile, Unpublished};
+use terrace_medium::files::{Files, Purpose, Replace, Unpublished};
 
 /// The suite that every file system passes. `directory` returns an empty directory each time.
 /// Panics on the first failure.
-pub fn files<F: Files>(files: &F, mut directory: impl FnMut() -> std::path::PathBuf) {
+pub fn files(files: &dyn Files, mut directory: impl FnMut() -> std::path::PathBuf) {
     names_are_given_once(files, &directory());
     renames_replace_only_on_request(files, &directory());
     directories_hold_names(files, &directory());
@@ -28,11 +28,11 @@ fn kind<T>(done: io::Result<T>) -> Option<ErrorKind> {
     done.err().map(|error| error.kind())
 }
 
-fn put(files: &impl Files, path: &Path, bytes: &[u8]) {
+fn put(files: &dyn Files, path: &Path, bytes: &[u8]) {
     files.create(path).unwrap().write_all_at(bytes, 0).unwrap();
 }
 
-fn content(files: &impl Files, path: &Path) -> Vec<u8> {
+fn content(files: &dyn Files, path: &Path) -> Vec<u8> {
     let (mut stream, length) = files.stream(path).unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
@@ -40,14 +40,14 @@ fn content(files: &impl Files, path: &Path) -> Vec<u8> {
     bytes
 }
 
-fn names(files: &impl Files, directory: &Path) -> Vec<String> {
+fn names(files: &dyn Files, directory: &Path) -> Vec<String> {
     let names = files.list(directory).unwrap().into_iter();
     let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
     names.sort_unstable();
     names
 }
 
-fn names_are_given_once(files: &impl Files, d: &Path) {
+fn names_are_given_once(files: &dyn Files, d: &Path) {
     let (a, none) = (d.join("a"), d.join("none"));
     assert!(!files.is_taken(&a).unwrap());
     put(files, &a, b"bytes");
@@ -66,7 +66,7 @@ fn names_are_given_once(files: &impl Files, d: &Path) {
     files.sync_directory(d).unwrap();
 }
 
-fn renames_replace_only_on_request(files: &impl Files, d: &Path) {
+fn renames_replace_only_on_request(files: &dyn Files, d: &Path) {
     let (a, b) = (d.join("a"), d.join("b"));
     put(files, &a, b"a");
     put(files, &b, b"b");
@@ -79,7 +79,7 @@ fn renames_replace_only_on_request(files: &impl Files, d: &Path) {
     assert_eq!((names(files, d), content(files, &a)), (vec!["a".into()], b"a".to_vec()));
 }
 
-fn directories_hold_names(files: &impl Files, d: &Path) {
+fn directories_hold_names(files: &dyn Files, d: &Path) {
     let (one, two) = (d.join("one"), d.join("two"));
     files.create_directory(&one).unwrap();
     files.create_directory(&two).unwrap();
@@ -103,7 +103,7 @@ fn directories_hold_names(files: &impl Files, d: &Path) {
     assert!(files.free_bytes(d).unwrap() > 0);
 }
 
-fn directories_move_as_a_whole(files: &impl Files, d: &Path) {
+fn directories_move_as_a_whole(files: &dyn Files, d: &Path) {
     let (one, two, file) = (d.join("one"), d.join("two"), d.join("file"));
     files.create_directory(&one).unwrap();
     put(files, &one.join("in"), b"bytes");
@@ -119,7 +119,7 @@ fn directories_move_as_a_whole(files: &impl Files, d: &Path) {
     assert_eq!(content(files, &two.join("in")), b"bytes");
 }
 
-fn links_are_names_of_one_file(files: &impl Files, d: &Path) {
+fn links_are_names_of_one_file(files: &dyn Files, d: &Path) {
     let (a, b) = (d.join("a"), d.join("b"));
     put(files, &a, b"one");
     files.link(&a, &b).unwrap();
@@ -132,7 +132,7 @@ fn links_are_names_of_one_file(files: &impl Files, d: &Path) {
     assert_eq!((names(files, d), content(files, &b)), (vec!["b".into()], b"two".to_vec()));
 }
 
-fn removed_file_lasts_until_it_is_closed(files: &impl Files, d: &Path) {
+fn removed_file_lasts_until_it_is_closed(files: &dyn Files, d: &Path) {
     let (a, b) = (d.join("a"), d.join("b"));
     put(files, &a, &[7; 10_000]);
     let file = files.open(&a, Purpose::ReadDirect).unwrap();
@@ -148,7 +148,7 @@ fn removed_file_lasts_until_it_is_closed(files: &impl Files, d: &Path) {
     assert_eq!(content(files, &b), b"new");
 }
 
-fn handles_do_what_they_are_for(files: &impl Files, d: &Path) {
+fn handles_do_what_they_are_for(files: &dyn Files, d: &Path) {
     let a = d.join("a");
     put(files, &a, b"bytes");
     for purpose in [Purpose::Read, Purpose::ReadDirect] {
@@ -166,7 +166,7 @@ fn handles_do_what_they_are_for(files: &impl Files, d: &Path) {
     assert_eq!((&one, &other), (b"es", b"byt"));
 }
 
-fn gaps_and_new_lengths_are_zeros(files: &impl Files, d: &Path) {
+fn gaps_and_new_lengths_are_zeros(files: &dyn Files, d: &Path) {
     let file = files.create(&d.join("a")).unwrap();
     let all = || {
         let mut bytes = vec![1; file.length().unwrap() as usize];
@@ -187,7 +187,7 @@ fn gaps_and_new_lengths_are_zeros(files: &impl Files, d: &Path) {
     assert_eq!(all(), []);
 }
 
-fn published_file_appears(files: &impl Files, d: &Path) {
+fn published_file_appears(files: &dyn Files, d: &Path) {
     let path = d.join("a");
     let file = Unpublished::new(files, &path, 7).unwrap();
     file.file().write_all_at(b"bytes", 0).unwrap();
@@ -198,7 +198,7 @@ fn published_file_appears(files: &impl Files, d: &Path) {
     assert_eq!(names(files, d), ["a"]);
 }
 
-fn lock_excludes_others(files: &impl Files, d: &Path) {
+fn lock_excludes_others(files: &dyn Files, d: &Path) {
     let (a, b) = (d.join("a"), d.join("b"));
     put(files, &a, b"");
     put(files, &b, b"");
@@ -211,7 +211,7 @@ fn lock_excludes_others(files: &impl Files, d: &Path) {
 }
 
 /// Writes and lengths of any size, beside a vector.
-fn bytes_match_a_vector(files: &impl Files, d: &Path, seed: u64) {
+fn bytes_match_a_vector(files: &dyn Files, d: &Path, seed: u64) {
     let (path, mut dice, mut model) = (d.join("a"), RandomSource::new(seed), Vec::<u8>::new());
     let mut file = files.create(&path).unwrap();
     for turn in 0..60u64 {
@@ -244,7 +244,7 @@ fn bytes_match_a_vector(files: &impl Files, d: &Path, seed: u64) {
 }
 
 /// Names that come, move and go, beside a map.
-fn names_match_a_map(files: &impl Files, d: &Path, seed: u64) {
+fn names_match_a_map(files: &dyn Files, d: &Path, seed: u64) {
     let (mut dice, mut model) = (RandomSource::new(seed), std::collections::BTreeMap::new());
     for turn in 0..300u64 {
         let [name, other] =

@@ -1,12 +1,13 @@
 //! A file system with injected failures, and one whose calls are watched.
 
 use super::states::draws;
+use std::any::Any;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
+use terrace_medium::files::{FileLock, Files, Purpose, Replace, StoredFile};
 
 /// The error of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +111,8 @@ impl Plan {
 
 /// A wrapper of another file system that fails the nth call, and makes reads and writes short.
 #[derive(Clone)]
-pub struct Faulty<F> {
-    below: F,
+pub struct Faulty {
+    below: Arc<dyn Files>,
     plan: Arc<Plan>,
     /// Whether unnamed files are passed on to the file system below.
     unnamed: bool,
@@ -119,27 +120,30 @@ pub struct Faulty<F> {
     boot: bool,
 }
 
-impl<F: Files> Faulty<F> {
+impl Faulty {
     /// Counts calls and forwards all of them.
-    pub fn counting(below: F) -> Self {
-        Self::with(below, None)
+    pub fn counting(below: impl Into<Arc<dyn Files>>) -> Self {
+        Self::with(below.into(), None)
     }
 
     /// Fails call number `nth`, from 0 on, but not those after it.
-    pub fn failing(below: F, nth: u64, fault: Fault) -> Self {
-        Self::with(below, Some((nth, fault)))
+    pub fn failing(below: impl Into<Arc<dyn Files>>, nth: u64, fault: Fault) -> Self {
+        Self::with(below.into(), Some((nth, fault)))
     }
 
     /// Hands each call to `watcher` before it is done.
-    pub fn watched(below: F, watcher: impl Fn(Call<'_>) + Send + Sync + 'static) -> Self {
+    pub fn watched(
+        below: impl Into<Arc<dyn Files>>,
+        watcher: impl Fn(Call<'_>) + Send + Sync + 'static,
+    ) -> Self {
         let plan = Plan { watcher: Some(Box::new(watcher)), ..Plan::failing(None) };
-        Self { below, plan: Arc::new(plan), unnamed: true, boot: true }
+        Self { below: below.into(), plan: Arc::new(plan), unnamed: true, boot: true }
     }
 
     /// Fails each call that needs a file descriptor while `most` files are open.
-    pub fn limited(below: F, most: usize) -> Self {
+    pub fn limited(below: impl Into<Arc<dyn Files>>, most: usize) -> Self {
         let plan = Plan { most_open: most, ..Plan::failing(None) };
-        Self { below, plan: Arc::new(plan), unnamed: true, boot: true }
+        Self { below: below.into(), plan: Arc::new(plan), unnamed: true, boot: true }
     }
 
     /// Number of open files.
@@ -164,7 +168,7 @@ impl<F: Files> Faulty<F> {
         Self { boot: false, ..self }
     }
 
-    fn with(below: F, fails: Option<(u64, Fault)>) -> Self {
+    fn with(below: Arc<dyn Files>, fails: Option<(u64, Fault)>) -> Self {
         Self { below, plan: Arc::new(Plan::failing(fails)), unnamed: true, boot: true }
     }
 
@@ -173,21 +177,23 @@ impl<F: Files> Faulty<F> {
         self.plan.calls.load(Relaxed)
     }
 
-    fn wrap(&self, file: F::File, path: &Path) -> FaultyFile<F::File> {
-        FaultyFile { below: file, plan: self.plan.clone(), path: path.into(), _open: self.plan.open.clone() }
+    fn wrap(&self, below: Box<dyn StoredFile>, path: &Path) -> Box<dyn StoredFile> {
+        Box::new(FaultyFile {
+            below,
+            plan: self.plan.clone(),
+            path: path.into(),
+            _open: self.plan.open.clone(),
+        })
     }
 }
 
-impl<F: Files> Files for Faulty<F> {
-    type File = FaultyFile<F::File>;
-    type Lock = F::Lock;
-
-    fn create(&self, path: &Path) -> io::Result<Self::File> {
+impl Files for Faulty {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
         self.plan.call(CallKind::Name, path)?;
         self.plan.descriptor()?;
         self.below.create(path).map(|file| self.wrap(file, path))
     }
-    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>> {
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Box<dyn StoredFile>>> {
         self.plan.call(CallKind::Read, directory)?;
         self.plan.descriptor()?;
         if !self.unnamed {
@@ -195,11 +201,12 @@ impl<F: Files> Files for Faulty<F> {
         }
         Ok(self.below.create_unnamed(directory)?.map(|file| self.wrap(file, directory)))
     }
-    fn name(&self, file: &Self::File, path: &Path) -> io::Result<()> {
+    fn name(&self, file: &dyn StoredFile, path: &Path) -> io::Result<()> {
         self.plan.call(CallKind::Name, path)?;
-        self.below.name(&file.below, path)
+        let file = (file as &dyn Any).downcast_ref::<FaultyFile>().expect("a file of this file system");
+        self.below.name(&*file.below, path)
     }
-    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Self::File> {
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Box<dyn StoredFile>> {
         self.plan.call(CallKind::Read, path)?;
         self.plan.descriptor()?;
         self.below.open(path, purpose).map(|file| self.wrap(file, path))
@@ -226,7 +233,7 @@ impl<F: Files> Files for Faulty<F> {
         self.plan.call(CallKind::Name, to)?;
         self.below.link(from, to)
     }
-    fn lock(&self, path: &Path) -> io::Result<Option<Self::Lock>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<FileLock>> {
         self.plan.call(CallKind::Read, path)?;
         self.below.lock(path)
     }
@@ -272,15 +279,21 @@ impl<F: Files> Files for Faulty<F> {
     }
 }
 
+impl From<Faulty> for Arc<dyn Files> {
+    fn from(files: Faulty) -> Self {
+        Arc::new(files)
+    }
+}
+
 /// An open file of a [`Faulty`] file system.
-pub struct FaultyFile<T> {
-    below: T,
+struct FaultyFile {
+    below: Box<dyn StoredFile>,
     plan: Arc<Plan>,
     path: Box<Path>,
     _open: Arc<()>,
 }
 
-impl<T: StoredFile> StoredFile for FaultyFile<T> {
+impl StoredFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.plan.call(CallKind::Read, &self.path)?;
         let part = self.plan.part(buffer.len());

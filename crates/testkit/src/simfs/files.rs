@@ -3,11 +3,12 @@
 use super::content::Content;
 use super::disk::{Disk, Node, NodeId, SyncFault};
 use super::states::draws;
+use std::any::Any;
 use std::ffi::OsString;
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
+use terrace_medium::files::{FileLock, Files, Purpose, Replace, StoredFile};
 
 /// A file system in memory. Clones are handles to the same one.
 ///
@@ -139,28 +140,32 @@ impl SimFs {
     }
 }
 
-impl Files for SimFs {
-    type File = SimFile;
-    type Lock = SimLock;
+impl From<SimFs> for Arc<dyn Files> {
+    fn from(files: SimFs) -> Self {
+        Arc::new(files)
+    }
+}
 
-    fn create(&self, path: &Path) -> io::Result<SimFile> {
+impl Files for SimFs {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
         let mut disk = self.disk();
         let entry = disk.free_entry(path)?;
         let id = disk.make();
         disk.give_name(entry, id);
-        Ok(self.open_id(&disk, id, Purpose::Write))
+        Ok(Box::new(self.open_id(&disk, id, Purpose::Write)))
     }
 
-    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<SimFile>> {
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Box<dyn StoredFile>>> {
         let mut disk = self.disk();
         disk.find_directory(directory)?;
         Ok(self.unnamed.then(|| {
             let id = disk.make();
-            self.open_id(&disk, id, Purpose::Write)
+            Box::new(self.open_id(&disk, id, Purpose::Write)) as Box<dyn StoredFile>
         }))
     }
 
-    fn name(&self, file: &SimFile, path: &Path) -> io::Result<()> {
+    fn name(&self, file: &dyn StoredFile, path: &Path) -> io::Result<()> {
+        let file = (file as &dyn Any).downcast_ref::<SimFile>().expect("a file of this file system");
         file.read(|_| ())?;
         let mut disk = self.disk();
         let entry = disk.free_entry(path)?;
@@ -168,10 +173,10 @@ impl Files for SimFs {
         Ok(())
     }
 
-    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<SimFile> {
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Box<dyn StoredFile>> {
         let disk = self.disk();
         let id = disk.find_file(path)?;
-        Ok(self.open_id(&disk, id, purpose))
+        Ok(Box::new(self.open_id(&disk, id, purpose)))
     }
 
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
@@ -212,7 +217,7 @@ impl Files for SimFs {
         Ok(())
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<SimLock>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<FileLock>> {
         let mut disk = self.disk();
         let id = disk.find_file(path)?;
         let node = disk.files.get_mut(&id).ok_or(ErrorKind::NotFound)?;
@@ -221,7 +226,7 @@ impl Files for SimFs {
         }
         let held = Arc::new(());
         node.lock = Arc::downgrade(&held);
-        Ok(Some(SimLock { _held: held }))
+        Ok(Some(Box::new(SimLock { _held: held })))
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {

@@ -25,5 +25,18 @@ mod faulty;
 mod files;
 mod states;
 
-pub use faulty::{Call, CallKind, Fault, Faulty, FaultyFile};
+pub use faulty::{Call, CallKind, Fault, Faulty};
 pub use files::{SimFile, SimFs, SimLock};
+
+use std::sync::Arc;
+use terrace_medium::files::Files;
+
+/// A file system of a test. Its clones are the same one.
+pub trait Handle: Clone + Into<Arc<dyn Files>> {
+    /// The file system, as a store takes it.
+    fn handle(&self) -> Arc<dyn Files> {
+        self.clone().into()
+    }
+}
+
+impl<T: Clone + Into<Arc<dyn Files>>> Handle for T {}

@@ -5,19 +5,19 @@ use terrace_medium::files::{Files, SystemFiles};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::simfs::{Fault, Faulty};
 
-fn check(make: impl Fn(Faulty<SystemFiles>) -> Faulty<SystemFiles>) {
+fn check(make: impl Fn(Faulty) -> Faulty) {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("new.pool");
     let options = PoolOptions::at(&path).size(1 << 20);
     let names = || SystemFiles.list(directory.path()).unwrap();
     let counting = make(Faulty::counting(SystemFiles));
-    drop(options.create_through::<Shm, _>(&counting).unwrap());
+    drop(options.create_through::<Shm>(&counting).unwrap());
     SystemFiles.remove(&path).unwrap();
     let calls = counting.calls();
     assert!(calls >= 5, "{calls}");
     for (nth, fault) in (0..calls).flat_map(|nth| Fault::ALL.map(|fault| (nth, fault))) {
         let faulty = Faulty::failing(SystemFiles, nth, fault);
-        let Err(error) = options.create_through::<Shm, _>(&make(faulty)) else {
+        let Err(error) = options.create_through::<Shm>(&make(faulty)) else {
             panic!("call {nth}: created anyway")
         };
         assert!(error.to_string().contains("new.pool"), "call {nth}: {error}");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile, SystemFiles, Unpublished};
+use terrace_medium::files::{Files, Purpose, Replace, SystemFiles, Unpublished};
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
 
 const SEEDS: u64 = 300;
@@ -115,7 +115,7 @@ fn short_reads_and_writes_are_completed() {
     assert!(files.calls() > 10, "{}", files.calls());
 }
 
-type Call = fn(&Faulty<SimFs>) -> io::Result<()>;
+type Call = fn(&Faulty) -> io::Result<()>;
 
 #[test]
 fn faulty_calls_are_forwarded_or_fail() {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
+use terrace_medium::files::{Files, Purpose, Replace};
 use terrace_testkit::simfs::SimFs;
 
 fn path(name: &str) -> &Path {

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use terrace_medium::files::{Files, Purpose, StoredFile, Unpublished};
-use terrace_testkit::simfs::{CallKind, Faulty, SimFile, SimFs};
+use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
 
 const PAGE: usize = 4096;
 
@@ -20,7 +20,7 @@ fn disk() -> SimFs {
 }
 
 /// A file of `pages` durable pages of ones.
-fn file(files: &SimFs, pages: usize) -> SimFile {
+fn file(files: &SimFs, pages: usize) -> Box<dyn StoredFile> {
     files.put(path("/d/a"), &vec![1; pages * PAGE]);
     files.open(path("/d/a"), Purpose::Write).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use terrace_medium::Pmem;
-use terrace_medium::files::{Files, StoredFile};
+use terrace_medium::files::Files;
 use terrace_pool::Pool;
 use terrace_testkit::{Counting, Counts};
 use terrace_tier::PoolFiles;

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use terrace_medium::Shm;
-use terrace_medium::files::{Files, StoredFile};
+use terrace_medium::files::Files;
 use terrace_pool::PoolOptions;
 use terrace_tier::PoolFiles;
 

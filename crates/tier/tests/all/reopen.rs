@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
+use terrace_medium::files::{Files, Purpose, Replace};
 use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_pool::PoolOptions;
 use terrace_tier::PoolFiles;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use terrace_medium::files::{Files, Purpose, StoredFile};
+use terrace_medium::files::{Files, Purpose};
 use terrace_medium::{Dram, Pmem};
 use terrace_pool::Pool;
 use terrace_tier::PoolFiles;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::gated::{Gated, SyncOf};
-use terrace_testkit::simfs::{Fault, Faulty};
+use terrace_testkit::simfs::{Fault, Faulty, Handle};
 
 /// Appends, writes and syncs in any order, with crashes.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ fn may_lose(files: &SimFs, needed: std::ops::Range<u64>) -> bool {
 
 /// A history that ends early if a call fails or a power loss would lose something. Returns whether
 /// it would.
-fn loses<F: Files>(below: &SimFs, files: &F) -> bool {
+fn loses(below: &SimFs, files: &impl Handle) -> bool {
     let (mut released, mut synced) = (1, 1);
     let mut live = |life: u64| -> Result<bool, DiskError> {
         let (_, log) = open_with(files, 1200)?;

@@ -41,7 +41,7 @@ fn check(files: &SimFs, all: &[Known], synced: usize, says_tail: bool) {
     assert!(records.len() >= synced, "{} of {synced} records that were synced", records.len());
     assert!(!says_tail || records.len() == all.len() || replayed.tail.is_some());
     let options = LogOptions { segment_bytes: 700, reserve_bytes: 0 };
-    let log = Log::open(files, directory(), STORE, options, &replayed, false).unwrap();
+    let log = Log::open(&files.handle(), directory(), STORE, options, &replayed, false).unwrap();
     let more = known(77, 300);
     append(&log, &more).unwrap();
     log.sync(log.end()).unwrap();
@@ -142,7 +142,7 @@ fn segment_of_another_place_is_an_error() {
     files.put(&segment(2), &one);
     let says = read(&files).unwrap_err().to_string();
     assert!(says.contains("the name of another file"), "{says}");
-    let error = replay(&sample().0, directory(), STORE + 1, &mut |_| Ok(true)).unwrap_err();
+    let error = replay(&sample().0.handle(), directory(), STORE + 1, &mut |_| Ok(true)).unwrap_err();
     assert!(matches!(error, DiskError::Foreign { .. }), "{error}");
     let mut newer = one;
     newer[8] = 9;

@@ -3,23 +3,22 @@
 use super::*;
 use terrace_disk::Ends;
 use terrace_medium::files::Purpose;
-use terrace_medium::files::StoredFile;
-use terrace_testkit::simfs::{Fault, Faulty};
+use terrace_testkit::simfs::{Fault, Faulty, Handle};
 
 const RECORDS: u64 = 60;
 
 /// Opens the log, which notes its ends.
-fn open_noting<F: Files>(files: &F) -> Result<Log<F>, DiskError> {
+fn open_noting(files: &impl Handle) -> Result<Log, DiskError> {
     let replayed = read(files)?.1;
     let options = LogOptions { segment_bytes: SEGMENT, reserve_bytes: 0 };
-    let log = Log::unopened(files, directory(), STORE, options);
-    let log = log.with_ends(Ends::open(files, directory(), STORE)?);
+    let log = Log::unopened(&files.handle(), directory(), STORE, options);
+    let log = log.with_ends(Ends::open(&files.handle(), directory(), STORE)?);
     log.start(&replayed, false)?;
     Ok(log)
 }
 
 /// A log with so many records that were written, and notes of its ends.
-fn written() -> (SimFs, Log<SimFs>) {
+fn written() -> (SimFs, Log) {
     let files = disk();
     let log = open_noting(&files).unwrap();
     (1..=RECORDS).for_each(|seq| _ = append(&log, &known(seq, 100)).unwrap());
@@ -142,18 +141,18 @@ fn damaged_notes_are_as_good_as_none() {
         let files = files.fork();
         set(&files, &path, damage);
         assert_eq!(read(&files).unwrap().0.len() as u64, RECORDS);
-        drop(Ends::open(&files, directory(), STORE).unwrap());
+        drop(Ends::open(&files.handle(), directory(), STORE).unwrap());
         assert_eq!(files.open(&path, Purpose::Read).unwrap().length().unwrap(), 192);
     }
     // Another store's.
-    drop(Ends::open(&files, directory(), STORE + 1).unwrap());
+    drop(Ends::open(&files.handle(), directory(), STORE + 1).unwrap());
     assert_eq!(read(&files).unwrap().0.len() as u64, RECORDS);
 }
 
 /// What a salvage finds, and the number of damages.
 fn salvaged(files: &SimFs) -> (Vec<Known>, usize) {
     let (mut records, mut errors) = (Vec::new(), 0);
-    terrace_disk::salvage_log(files, directory(), STORE, &mut |record| match record {
+    terrace_disk::salvage_log(&files.handle(), directory(), STORE, &mut |record| match record {
         Ok(record) => records.push((record.first_seq, record.count, record.payload.to_vec())),
         Err(_) => errors += 1,
     });
@@ -241,7 +240,7 @@ fn segments_to(files: &SimFs) -> u64 {
 
 #[test]
 fn segment_stays_until_its_removal_is_noted() {
-    let run = |files: &Faulty<SimFs>| -> Result<(), DiskError> {
+    let run = |files: &Faulty| -> Result<(), DiskError> {
         let log = open_noting(files)?;
         for seq in 1..=RECORDS {
             append(&log, &known(seq, 100))?;

@@ -3,11 +3,11 @@
 use super::*;
 use crate::gated::Gated;
 use terrace_medium::files::Purpose;
-use terrace_testkit::simfs::{Fault, Faulty};
+use terrace_testkit::simfs::{Fault, Faulty, Handle};
 
 /// Runs a history in which any call may fail. Returns what was acknowledged, what was refused for
 /// lack of room, and the error that ended the log.
-fn run<F: Files>(files: &F) -> (Vec<Known>, Vec<Known>, Option<DiskError>) {
+fn run(files: &impl Handle) -> (Vec<Known>, Vec<Known>, Option<DiskError>) {
     let (mut kept, mut refused) = (Vec::new(), Vec::new());
     let log = match open_with(files, 1200) {
         Ok((_, log)) => log,

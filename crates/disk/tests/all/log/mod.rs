@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use terrace_disk::{DiskError, Log, LogOptions, Need, Replayed, replay};
 use terrace_medium::files::Files;
-use terrace_testkit::simfs::SimFs;
+use terrace_testkit::simfs::{Handle, SimFs};
 
 pub(crate) const STORE: u64 = 0x7e88_ace0;
 const SEGMENT: u64 = 4096;
@@ -30,9 +30,9 @@ fn segment(number: u64) -> PathBuf {
     directory().join(format!("{number:010}.log"))
 }
 
-fn read<F: Files>(files: &F) -> Result<(Vec<Known>, Replayed), DiskError> {
+fn read(files: &impl Handle) -> Result<(Vec<Known>, Replayed), DiskError> {
     let mut records = Vec::new();
-    let replayed = replay(files, directory(), STORE, &mut |record| {
+    let replayed = replay(&files.handle(), directory(), STORE, &mut |record| {
         records.push((record.first_seq, record.count, record.payload.to_vec()));
         Ok(true)
     })?;
@@ -40,14 +40,14 @@ fn read<F: Files>(files: &F) -> Result<(Vec<Known>, Replayed), DiskError> {
     Ok((records, replayed))
 }
 
-fn open_with<F: Files>(files: &F, segment_bytes: u64) -> Result<(Vec<Known>, Log<F>), DiskError> {
+fn open_with(files: &impl Handle, segment_bytes: u64) -> Result<(Vec<Known>, Log), DiskError> {
     let (records, replayed) = read(files)?;
     let options = LogOptions { segment_bytes, reserve_bytes: 0 };
-    let log = Log::open(files, directory(), STORE, options, &replayed, false)?;
+    let log = Log::open(&files.handle(), directory(), STORE, options, &replayed, false)?;
     Ok((records, log))
 }
 
-fn open<F: Files>(files: &F) -> Result<(Vec<Known>, Log<F>), DiskError> {
+fn open(files: &impl Handle) -> Result<(Vec<Known>, Log), DiskError> {
     open_with(files, SEGMENT)
 }
 
@@ -56,7 +56,7 @@ fn known(seq: u64, len: usize) -> Known {
     (seq, 1, (0..len).map(|nth| (seq * 31 + nth as u64) as u8 | 1).collect())
 }
 
-fn append<F: Files>(log: &Log<F>, record: &Known) -> Result<u64, DiskError> {
+fn append(log: &Log, record: &Known) -> Result<u64, DiskError> {
     let (one, other) = record.2.split_at(record.2.len() / 3);
     log.append((record.0, record.1.into()), &[one, other], Need::Room)
 }
@@ -151,9 +151,9 @@ fn full_disk_takes_records_that_make_room_only() {
     let options = LogOptions { segment_bytes: 16 << 10, reserve_bytes: 16 << 10 };
     let open = || {
         let (records, replayed) = read(&files).unwrap();
-        (records, Log::open(&files, directory(), STORE, options, &replayed, false).unwrap())
+        (records, Log::open(&files.handle(), directory(), STORE, options, &replayed, false).unwrap())
     };
-    let add = |log: &Log<SimFs>, seq: u64, need| log.append((seq, 1), &[&[7; 1000]], need);
+    let add = |log: &Log, seq: u64, need| log.append((seq, 1), &[&[7; 1000]], need);
     let (_, log) = open();
     let refused = (1..).find(|&seq| add(&log, seq, Need::Room).is_err()).expect("the disk runs full");
     log.write(log.end()).unwrap();
@@ -162,7 +162,7 @@ fn full_disk_takes_records_that_make_room_only() {
     let last = refused + 10;
     (refused..=last).for_each(|seq| _ = add(&log, seq, Need::Reserve).expect("room was kept"));
     log.write(log.end()).unwrap();
-    let is_full = |log: &Log<SimFs>| matches!(add(log, last + 1, Need::Room), Err(DiskError::Full { .. }));
+    let is_full = |log: &Log| matches!(add(log, last + 1, Need::Room), Err(DiskError::Full { .. }));
     assert!(is_full(&log) && !log.prepare().unwrap(), "the room is not kept, so nothing else is taken");
     drop(log);
     let (records, log) = open();
@@ -219,10 +219,10 @@ fn bytes_before(files: &SimFs, replayed: &Replayed) -> u64 {
     u64::from_le_bytes(head[32..40].try_into().unwrap())
 }
 
-fn open_read_only(files: &SimFs) -> (Vec<Known>, Log<SimFs>) {
+fn open_read_only(files: &SimFs) -> (Vec<Known>, Log) {
     let (records, replayed) = read(files).unwrap();
     let options = LogOptions { segment_bytes: SEGMENT, reserve_bytes: 0 };
-    (records, Log::open(files, directory(), STORE, options, &replayed, true).unwrap())
+    (records, Log::open(&files.handle(), directory(), STORE, options, &replayed, true).unwrap())
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn room_of_the_reserve_stays_with_a_job_that_has_it() {
     files.set_capacity(64 << 10);
     let options = LogOptions { segment_bytes: 16 << 10, reserve_bytes: 16 << 10 };
     let replayed = read(&files).unwrap().1;
-    let log = Log::open(&files, directory(), STORE, options, &replayed, false).unwrap();
+    let log = Log::open(&files.handle(), directory(), STORE, options, &replayed, false).unwrap();
     let lent = log.reserve().let_go().unwrap().expect("it was kept");
     assert!(log.reserve().let_go().unwrap().is_none(), "there is no more");
     // The room is free, but the job needs it.
@@ -298,10 +298,10 @@ fn reserve_fits_what_is_needed() {
     let options = LogOptions { segment_bytes: 16 << 10, reserve_bytes: 16 << 10 };
     let open = || {
         let replayed = read(&files).unwrap().1;
-        Log::open(&files, directory(), STORE, options, &replayed, false).unwrap()
+        Log::open(&files.handle(), directory(), STORE, options, &replayed, false).unwrap()
     };
     let log = open();
-    let fit = |log: &Log<SimFs>, bytes: u64| {
+    let fit = |log: &Log, bytes: u64| {
         log.reserve().fit(bytes).unwrap();
         reserved(&files)
     };
