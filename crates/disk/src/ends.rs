@@ -123,6 +123,7 @@ fn noted_in(
 }
 
 /// The file, open for writing, or nothing. Clones are handles of the same one.
+#[derive(Clone, Default)]
 pub struct Ends(Option<Arc<Shared>>);
 
 struct Shared {
@@ -130,18 +131,6 @@ struct Shared {
     path: PathBuf,
     store: u64,
     noted: Mutex<Noted>,
-}
-
-impl Clone for Ends {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl Default for Ends {
-    fn default() -> Self {
-        Self(None)
-    }
 }
 
 impl Ends {

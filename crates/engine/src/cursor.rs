@@ -55,7 +55,8 @@ impl Cursor {
         Self(Place::After(key.into()))
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    /// The place in the index.
+    pub fn place(&self) -> &Place {
         &self.0
     }
 }

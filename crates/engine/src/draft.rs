@@ -15,11 +15,13 @@ use terrace_disk::{Content, DiskError, Log, Need};
 
 /// A write of one key.
 #[derive(Clone, Copy)]
-pub(crate) struct Draft<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) content: Content<'a>,
+pub struct Draft<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What it gets.
+    pub content: Content<'a>,
     /// Whether the value is none, but tells where the value lies.
-    pub(crate) is_reference: bool,
+    pub is_reference: bool,
 }
 
 impl<'a> From<Put<'a>> for Draft<'a> {
@@ -29,16 +31,18 @@ impl<'a> From<Put<'a>> for Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(crate) fn new(key: &'a [u8], content: Content<'a>) -> Self {
+    /// A draft of this content, with its value in place.
+    pub fn new(key: &'a [u8], content: Content<'a>) -> Self {
         Self { key, content, is_reference: false }
     }
 
-    pub(crate) fn removal(key: &'a [u8]) -> Self {
+    /// A draft that removes a key.
+    pub fn removal(key: &'a [u8]) -> Self {
         Self::new(key, Content::Tombstone)
     }
 
     /// Bytes of its key and value.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let value = if let Content::Put { value, .. } = self.content { value.len() } else { 0 };
         self.key.len() + value
     }
@@ -46,7 +50,7 @@ impl<'a> Draft<'a> {
 
 /// Appends a record with these writes to the log, and returns the position behind it. `heads` is
 /// kept for its memory. Where there is no room, removals get what is kept for them.
-pub(crate) fn append_drafts(
+pub fn append_drafts(
     log: &Log,
     heads: &mut Vec<u8>,
     first: u64,
@@ -71,17 +75,14 @@ pub(crate) fn append_drafts(
 }
 
 /// What a write may do where there is no room: removals make some.
-pub(crate) fn need_of(drafts: &[Draft<'_>]) -> Need {
+pub fn need_of(drafts: &[Draft<'_>]) -> Need {
     let is_removal = drafts.iter().all(|draft| matches!(draft.content, Content::Tombstone));
     if is_removal { Need::Reserve } else { Need::Room }
 }
 
 /// The draft of a write of a commit; `kept` has the values of the keys whose expiry changes. `None`
 /// if such a key is absent.
-pub(crate) fn draft<'a>(
-    write: &Write<'a>,
-    kept: &mut std::slice::Iter<'a, Option<Vec<u8>>>,
-) -> Option<Draft<'a>> {
+pub fn draft<'a>(write: &Write<'a>, kept: &mut std::slice::Iter<'a, Option<Vec<u8>>>) -> Option<Draft<'a>> {
     let content = match write.what {
         WriteKind::Put { value, expires_at } => Content::Put { value, expires_at },
         WriteKind::Remove => Content::Tombstone,
@@ -94,7 +95,7 @@ pub(crate) fn draft<'a>(
 }
 
 /// Bytes of an item in the log beside its key and value, at most.
-pub(crate) const HEAD_MAX: usize = 24;
+pub const HEAD_MAX: usize = 24;
 const EXPIRES: u8 = 1;
 const TOMBSTONE: u8 = 2;
 const REFERENCE: u8 = 4;
@@ -115,7 +116,7 @@ fn put_head(out: &mut Vec<u8>, draft: &Draft<'_>) {
 
 /// The items of a record of the log, without their sequence numbers; `None` where the bytes are no
 /// such record.
-pub(crate) fn read_drafts(bytes: &[u8]) -> impl Iterator<Item = Option<Draft<'_>>> {
+pub fn read_drafts(bytes: &[u8]) -> impl Iterator<Item = Option<Draft<'_>>> {
     let mut reader = terrace_disk::codec::Reader(bytes);
     let mut is_over = false;
     std::iter::from_fn(move || {

@@ -75,7 +75,6 @@ pub trait WatchHandle: Send {
 /// A kind of background work. An engine offers some kinds; threads of the store, or a test, do them
 /// step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Chore {
     /// Reclaims the memory that a crash left unreachable.
     Collect,

@@ -10,9 +10,9 @@ use terrace_pool::PinnedBytes;
 pub struct Token {
     /// A checksum of the entry. Stamps wrap around after billions of writes; the checksum then
     /// still tells different entries apart.
-    pub(crate) sum: u64,
+    pub sum: u64,
     /// The number of the write.
-    pub(crate) stamp: u32,
+    pub stamp: u32,
 }
 
 impl Token {
@@ -39,17 +39,19 @@ impl From<u64> for Token {
 /// added and removed in between does not meet it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    pub(crate) token: Option<Token>,
-    pub(crate) absence: Option<Absence>,
+    #[doc(hidden)]
+    pub token: Option<Token>,
+    #[doc(hidden)]
+    pub absence: Option<Absence>,
 }
 
 /// What changes when a key that has no entry gets one and loses it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Absence {
+pub struct Absence {
     /// Removals so far of the keys that share a counter with this one.
-    pub(crate) removals: u64,
+    pub removals: u64,
     /// The token of an entry that has expired and was not removed yet.
-    pub(crate) expired: Option<Token>,
+    pub expired: Option<Token>,
 }
 
 impl Version {
@@ -95,18 +97,23 @@ pub struct Entry<'a> {
 }
 
 /// A version of a key that has a value, and was copied.
-pub(crate) struct Live {
-    pub(crate) seq: u64,
-    pub(crate) value: Vec<u8>,
-    pub(crate) expires_at: Option<u64>,
+pub struct Live {
+    /// The number of its write.
+    pub seq: u64,
+    /// The value.
+    pub value: Vec<u8>,
+    /// Unix milliseconds at which it expires, if it does.
+    pub expires_at: Option<u64>,
 }
 
 impl Live {
-    pub(crate) fn entry(&self) -> Entry<'_> {
+    /// The entry that a reader sees.
+    pub fn entry(&self) -> Entry<'_> {
         Entry { value: &self.value, expires_at: self.expires_at, token: self.seq.into() }
     }
 
-    pub(crate) fn into_value<'a>(self) -> Value<'a> {
+    /// The same as a value.
+    pub fn into_value<'a>(self) -> Value<'a> {
         Value { bytes: Bytes::Owned(self.value), expires_at: self.expires_at, token: self.seq.into() }
     }
 }
@@ -146,14 +153,21 @@ pub enum Change {
 /// frees can be reused: drop it soon, and copy what you keep for longer. It stays with the thread
 /// that read it.
 pub struct Value<'a> {
-    pub(crate) bytes: Bytes<'a>,
-    pub(crate) expires_at: Option<u64>,
-    pub(crate) token: Token,
+    #[doc(hidden)]
+    pub bytes: Bytes<'a>,
+    #[doc(hidden)]
+    pub expires_at: Option<u64>,
+    #[doc(hidden)]
+    pub token: Token,
 }
 
-pub(crate) enum Bytes<'a> {
+/// The bytes of a [`Value`].
+pub enum Bytes<'a> {
+    /// Of a record in a pool.
     Pinned(PinnedBytes<'a>),
+    /// Of something that outlives the value.
     Borrowed(&'a [u8]),
+    /// A copy.
     Owned(Vec<u8>),
     /// From a byte on.
     Shared(Arc<[u8]>, usize),

@@ -1,11 +1,12 @@
 //! Errors of operations on a store.
 
-use crate::direct::{KEY_MAX, VALUE_MAX};
 use crate::{Cursor, Durability, Place};
+use crate::{KEY_MAX, VALUE_MAX};
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use terrace_disk::DiskError;
 use terrace_index::{ChangeError, Damage, StoreError};
 use terrace_pool::{Bytes, Forked, PoolFull};
 
@@ -218,7 +219,7 @@ impl ReadError {
 
 impl WriteError {
     /// Whether a file system or a quota had no room.
-    pub(crate) fn lacks_room(&self) -> bool {
+    pub fn lacks_room(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Self::Io { kind: StorageFull | QuotaExceeded, .. })
     }
@@ -281,7 +282,7 @@ impl From<ChangeError> for WriteError {
 }
 
 /// Bytes of DRAM that a key takes where the index has half of it, at most.
-pub(crate) const DRAM_PER_KEY: u64 = 32;
+pub const DRAM_PER_KEY: u64 = 32;
 
 const INVALID_CURSOR: &str = "invalid cursor: begin the scan again from the start";
 
@@ -477,6 +478,32 @@ impl From<terrace_pool::WatchError> for WatchError {
         match error {
             terrace_pool::WatchError::TooMany(count) => Self::TooMany(count),
             _ => Self::Forked,
+        }
+    }
+}
+
+impl From<DiskError> for ReadError {
+    fn from(error: DiskError) -> Self {
+        let lacks = error.lacks_descriptors();
+        match (error, lacks) {
+            (DiskError::Io { path, .. }, Some(what)) => Self::Descriptors { file: path.into(), what },
+            (DiskError::Io { path, error, .. } | DiskError::Full { path, error }, _) => {
+                Self::Io { file: path.into(), offset: 0, kind: error.kind() }
+            }
+            (error, _) => {
+                let (place, what) = crate::place_of(&error);
+                Self::Corrupt { place, what }
+            }
+        }
+    }
+}
+
+impl From<DiskError> for WriteError {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::ReadOnly { .. } => Self::ReadOnly,
+            DiskError::Moved { .. } => Self::Stopped(error.to_string()),
+            error => ReadError::from(error).into(),
         }
     }
 }

@@ -57,7 +57,6 @@ impl fmt::Display for Remedy {
 
 /// Damage in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Finding {
     /// Where it is.
     pub place: Place,
@@ -96,5 +95,45 @@ impl From<terrace_pool::Finding> for Finding {
             terrace_pool::Remedy::Dropped => Remedy::Dropped,
         };
         Self { place, what, expected, found, bytes, affected, remedy }
+    }
+}
+
+/// Where an error of a file lies, and what it says.
+pub fn place_of(error: &terrace_disk::DiskError) -> (Place, &'static str) {
+    let (file, offset, what) = match error {
+        terrace_disk::DiskError::Corrupt { path, offset, what } => (path.as_path(), *offset, *what),
+        terrace_disk::DiskError::Io { path, .. } | terrace_disk::DiskError::Full { path, .. } => {
+            (path.as_path(), 0, "it cannot be read")
+        }
+        terrace_disk::DiskError::Newer { path, .. } => {
+            (path.as_path(), 0, "it is of a later version of Terrace")
+        }
+        terrace_disk::DiskError::Foreign { path } => (path.as_path(), 0, "it is a part of another store"),
+        _ => (Path::new(""), 0, "the store cannot be used"),
+    };
+    (Place::File { file: file.into(), offset }, what)
+}
+
+/// The finding for an error of a file that is a `what`. `keys` are those that it affects.
+pub fn finding(
+    error: &terrace_disk::DiskError,
+    what: &'static str,
+    keys: Option<&(Vec<u8>, Vec<u8>)>,
+) -> Finding {
+    let shown = |key: &[u8]| key.escape_ascii().take(64).map(char::from).collect::<String>();
+    Finding {
+        place: place_of(error).0,
+        what,
+        expected: "what was written".into(),
+        found: error.to_string(),
+        bytes: 0,
+        affected: keys.map(|(low, high)| {
+            format!(
+                "the keys from `{}` to `{}`: they may be missing, or be older versions",
+                shown(low),
+                shown(high)
+            )
+        }),
+        remedy: Remedy::Dropped,
     }
 }

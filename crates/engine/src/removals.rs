@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const STRIPES: usize = 4096;
 
 /// The counts.
-pub(crate) struct Removals(Box<[AtomicU64]>);
+pub struct Removals(Box<[AtomicU64]>);
 
 impl Default for Removals {
     fn default() -> Self {
@@ -22,19 +22,19 @@ impl Removals {
     }
 
     /// The count that `key` shares. Read it before a read that may find the key absent.
-    pub(crate) fn of(&self, key: &[u8]) -> u64 {
+    pub fn of(&self, key: &[u8]) -> u64 {
         // ORDER: Acquire: later reads happen after this one.
         self.stripe(key).load(Acquire)
     }
 
     /// Counts a removal that is about to become visible.
-    pub(crate) fn count(&self, key: &[u8]) {
+    pub fn count(&self, key: &[u8]) {
         // ORDER: Release: a thread that sees the key removed sees this count.
         self.stripe(key).fetch_add(1, Release);
     }
 
     /// Counts removals of all keys.
-    pub(crate) fn count_all(&self) {
+    pub fn count_all(&self) {
         self.0.iter().for_each(|count| _ = count.fetch_add(1, Release));
     }
 }

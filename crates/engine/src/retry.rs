@@ -13,7 +13,7 @@ const LAST_MS: u64 = 30_000;
 
 /// What has become of the last attempt of one kind of work.
 #[derive(Default)]
-pub(crate) struct Retry(Mutex<Known>);
+pub struct Retry(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
@@ -43,7 +43,7 @@ impl Retry {
     }
 
     /// Notes a failure at this time.
-    pub(crate) fn fail(&self, now_ms: u64, error: &WriteError) {
+    pub fn fail(&self, now_ms: u64, error: &WriteError) {
         let mut known = self.known();
         known.failures += 1;
         let times = known.last.as_ref().map_or(1, |last| last.times.saturating_add(1));
@@ -51,12 +51,12 @@ impl Retry {
     }
 
     /// Notes that work was done, or that there is none.
-    pub(crate) fn succeed(&self) {
+    pub fn succeed(&self) {
         self.known().last = None;
     }
 
     /// The error of the last attempt if it is too early for another one.
-    pub(crate) fn too_early(&self, now_ms: u64) -> Option<WriteError> {
+    pub fn too_early(&self, now_ms: u64) -> Option<WriteError> {
         let known = self.known();
         let last = known.last.as_ref()?;
         // A clock that was set back is no reason to wait.
@@ -65,12 +65,12 @@ impl Retry {
     }
 
     /// The error of the last attempt, if it has failed.
-    pub(crate) fn error(&self) -> Option<WriteError> {
+    pub fn error(&self) -> Option<WriteError> {
         self.known().last.as_ref().map(|last| last.error.clone())
     }
 
     /// Makes an attempt, unless the last one has failed a moment ago.
-    pub(crate) fn attempt(
+    pub fn attempt(
         &self,
         now_ms: u64,
         job: impl FnOnce() -> Result<Rest, WriteError>,
@@ -82,7 +82,7 @@ impl Retry {
     }
 
     /// Failures since the store was opened.
-    pub(crate) fn failures(&self) -> u64 {
+    pub fn failures(&self) -> u64 {
         self.known().failures
     }
 }

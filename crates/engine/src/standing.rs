@@ -8,7 +8,7 @@ use terrace_disk::{Directory, DiskError, Lent, Reserve};
 use terrace_pool::{Forked, Opener};
 
 /// The standing of an open store.
-pub(crate) struct Standing {
+pub struct Standing {
     /// The process that has opened the store: a child of it would write to the same files.
     opener: Opener,
     is_read_only: bool,
@@ -20,17 +20,18 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Of a store that this process opens now.
-    pub(crate) fn new(is_read_only: bool, durability: Durability) -> Self {
+    pub fn new(is_read_only: bool, durability: Durability) -> Self {
         let (opener, durability) = (Opener::here(), AtomicUsize::new(durability as usize));
         Self { opener, is_read_only, stopped: OnceLock::new(), durability }
     }
 
     /// Refuses everything in a child of the process that has opened the store.
-    pub(crate) fn check_process(&self) -> Result<(), Forked> {
+    pub fn check_process(&self) -> Result<(), Forked> {
         self.opener.check()
     }
 
-    pub(crate) fn check_writable(&self) -> Result<(), WriteError> {
+    /// Refuses a write if the store takes none.
+    pub fn check_writable(&self) -> Result<(), WriteError> {
         self.opener.check()?;
         match self.stopped.get() {
             _ if self.is_read_only => Err(WriteError::ReadOnly),
@@ -40,18 +41,19 @@ impl Standing {
     }
 
     /// Makes every later write fail, for this reason.
-    pub(crate) fn stop(&self, why: String) {
+    pub fn stop(&self, why: String) {
         let _ = self.stopped.set(why);
     }
 
-    pub(crate) fn is_stopped(&self) -> bool {
+    /// Whether every write fails.
+    pub fn is_stopped(&self) -> bool {
         self.stopped.get().is_some()
     }
 
     /// The error of the log or the manifest. It stops all writes, unless there was only no room, or
     /// no file could be opened: then nothing has changed, and writes go on once one can. (If
     /// something has, the log and the manifest refuse by themselves to go on.)
-    pub(crate) fn failed(&self, error: DiskError) -> WriteError {
+    pub fn failed(&self, error: DiskError) -> WriteError {
         if !matches!(error, DiskError::Full { .. }) && error.lacks_descriptors().is_none() {
             self.stop(error.to_string());
         }
@@ -60,13 +62,13 @@ impl Standing {
 
     /// Stops all writes if the store's directory is another one now: before a file is made or
     /// removed by its name.
-    pub(crate) fn check_place(&self, directory: &Directory) -> Result<(), WriteError> {
+    pub fn check_place(&self, directory: &Directory) -> Result<(), WriteError> {
         directory.place().check().map_err(|error| self.failed(error))
     }
 
     /// Refuses a path for a checkpoint among the store's own files: it might have the name of one.
     /// Makes the folder that is there for checkpoints, if the path lies in it.
-    pub(crate) fn check_copy(directory: &Directory, to: &Path) -> Result<(), WriteError> {
+    pub fn check_copy(directory: &Directory, to: &Path) -> Result<(), WriteError> {
         if !directory.has_place_for(to) {
             return Ok(directory.make_folder_for(to)?);
         }
@@ -78,7 +80,7 @@ impl Standing {
     }
 
     /// The room that is kept for jobs which make room, for one that met this error.
-    pub(crate) fn reserve_for(&self, reserve: &Reserve, error: &WriteError) -> Option<Lent> {
+    pub fn reserve_for(&self, reserve: &Reserve, error: &WriteError) -> Option<Lent> {
         // An error that stops the store is told as it is.
         let may_help = error.lacks_room() && !self.is_stopped();
         may_help.then(|| reserve.let_go().ok())??
@@ -86,7 +88,7 @@ impl Standing {
 
     /// Runs a job that makes room, and again in the room that is kept for such, if it finds no
     /// other.
-    pub(crate) fn with_reserve<T>(
+    pub fn with_reserve<T>(
         &self,
         reserve: &Reserve,
         mut job: impl FnMut() -> Result<T, WriteError>,
@@ -101,16 +103,17 @@ impl Standing {
     }
 
     /// What a write survives when it returns.
-    pub(crate) fn promises(&self) -> Durability {
+    pub fn promises(&self) -> Durability {
         Durability::ALL[self.durability.load(Relaxed)]
     }
 
-    pub(crate) fn set_durability(&self, durability: Durability) {
+    /// Promises this from now on.
+    pub fn set_durability(&self, durability: Durability) {
         self.durability.store(durability as usize, Relaxed);
     }
 
     /// What `how` promises beyond visibility; `None` for nothing yet.
-    pub(crate) fn promised(&self, how: Durably) -> Option<Durability> {
+    pub fn promised(&self, how: Durably) -> Option<Durability> {
         match how {
             Durably::Later => None,
             Durably::Store => Some(self.promises()),
@@ -121,7 +124,7 @@ impl Standing {
 }
 
 /// Refuses a key or a value that no store takes.
-pub(crate) fn check_sizes(key: &[u8], value: usize) -> Result<(), WriteError> {
+pub fn check_sizes(key: &[u8], value: usize) -> Result<(), WriteError> {
     match () {
         () if key.len() > crate::KEY_MAX => Err(WriteError::KeyTooLong),
         () if value > crate::VALUE_MAX => Err(WriteError::ValueTooLong),

@@ -6,7 +6,6 @@ use terrace_pool::Start;
 
 /// Statistics of a store. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Stats {
     /// Keys, with expired ones that were not removed yet.
     pub records: u64,
@@ -37,7 +36,6 @@ pub struct Stats {
 /// Statistics of a store over DRAM and a slower tier. Sizes in bytes; counts since the store was
 /// opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct TierStats {
     /// Bytes of DRAM that the store may use, and of the index in it.
     pub dram_bytes: u64,
@@ -90,7 +88,6 @@ pub struct TierStats {
 
 /// Statistics of a store in files. Sizes in bytes; counts since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct DiskStats {
     /// Ranges of keys with tables of their own.
     pub buckets: u64,
@@ -137,7 +134,6 @@ pub struct DiskStats {
 
 /// A figure of [`TierStats`]: for programs that show all of them.
 #[derive(Clone, Copy)]
-#[non_exhaustive]
 pub struct TierFigure {
     /// Its name.
     pub name: &'static str,
@@ -199,7 +195,6 @@ impl TierStats {
 
 /// Statistics of the pool of a store. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct PoolStats {
     /// The whole pool.
     pub size_bytes: u64,
@@ -253,7 +248,6 @@ impl Default for PoolStats {
 
 /// Statistics of the index of a store. Sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct IndexFigures {
     /// Its name.
     pub name: &'static str,
@@ -273,7 +267,6 @@ pub struct IndexFigures {
 
 /// Write-backs and fences of a write. The allocator adds some, once in a few hundred writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Costs {
     /// Fences of a put. Puts that are made together share them.
     pub fences_per_put: u32,
@@ -307,7 +300,7 @@ impl Costs {
 
     /// As [`Costs::POWER`], for an index that takes `fences_per_insert` fences to add a key, each
     /// after a write-back. In a batch, each new key adds the fences beyond the first.
-    pub(crate) fn power(fences_per_insert: u32) -> Self {
+    pub fn power(fences_per_insert: u32) -> Self {
         let more = fences_per_insert.saturating_sub(1);
         let Self { fences_per_put, write_backs_per_put, .. } = Self::POWER;
         let (fences_per_put, write_backs_per_put) = (fences_per_put + more, write_backs_per_put + more);
@@ -356,7 +349,6 @@ impl Stats {
 
 /// The result of a check of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Report {
     /// Records that were read and compared with their checksums.
     pub records: u64,

@@ -13,7 +13,8 @@ use terrace_pool::{Finding, Guard, Marker};
 
 /// An index of byte keys in a pool on `M`. Each method calls the method of [`PointIndex`] or
 /// [`Stored`] with its name.
-pub(crate) trait Table<M: MappedMedium>: Send + Sync {
+#[allow(missing_docs, clippy::len_without_is_empty, reason = "each calls the method with its name")]
+pub trait Table<M: MappedMedium>: Send + Sync {
     fn name(&self) -> &'static str;
     fn fences_per_insert(&self) -> u32;
     fn get(&self, guard: &Guard<'_, M>, key: &[u8]) -> Option<u64>;
@@ -55,7 +56,8 @@ pub(crate) trait Table<M: MappedMedium>: Send + Sync {
 }
 
 /// An index by order. Its method calls that of [`RangeIndex`] with its name.
-pub(crate) trait Ranges<M: MappedMedium> {
+#[allow(missing_docs, reason = "it calls the method with its name")]
+pub trait Ranges<M: MappedMedium> {
     fn range(
         &self,
         guard: &Guard<'_, M>,
@@ -85,10 +87,11 @@ where
 }
 
 /// An index as a [`Table`].
-pub(crate) struct Indexed<M, I> {
-    pub(crate) index: I,
+pub struct Indexed<M, I> {
+    /// The index.
+    pub index: I,
     /// How its ranges are found; there is no such conversion for any `I`.
-    pub(crate) ranges: fn(&I) -> Option<&dyn Ranges<M>>,
+    pub ranges: fn(&I) -> Option<&dyn Ranges<M>>,
 }
 
 impl<M: MappedMedium, I> Table<M> for Indexed<M, I>

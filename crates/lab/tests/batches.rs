@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
-use terrace_engine::direct::{Direct, Kind, Settings};
+use terrace_direct::{Direct, Kind, Settings};
 use terrace_engine::{Durability, Durably, Engine, ManualClock, Put, Write, WriteKind};
 use terrace_index::hash::{Clht, Turbo};
 use terrace_index::{CacheBounds, PointIndex, Stored};

@@ -6,13 +6,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::{BoundedFiles, Directory, DiskError};
-use terrace_engine::tiered::{self, Tiered, TieredError};
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Engine as AnyEngine, OnDisk, Salvage};
 use terrace_index::{PointIndex, Stored, hash};
 use terrace_medium::files::{Files, SystemFiles};
 use terrace_medium::{Dram, MappedMedium};
 use terrace_tier::PoolFiles;
+use terrace_tiered::{Tiered, TieredError};
+use terrace_wip::{Settings, Wip};
 
 /// Bounds of the tables that a store keeps open for reads.
 const OPEN_TABLES_MIN: u64 = 16;
@@ -96,13 +96,21 @@ impl Options {
         creates: bool,
     ) -> Result<Arc<dyn AnyEngine>, OpenError> {
         match self.index_of_tiers() {
-            Index::Clht => self.tiered_with::<hash::Clht<Dram, tiered::Kind>>(files, room, path, creates),
+            Index::Clht => {
+                self.tiered_with::<hash::Clht<Dram, terrace_tiered::Kind>>(files, room, path, creates)
+            }
             #[cfg(feature = "turbo")]
-            Index::Turbo => self.tiered_with::<hash::Turbo<Dram, tiered::Kind>>(files, room, path, creates),
+            Index::Turbo => {
+                self.tiered_with::<hash::Turbo<Dram, terrace_tiered::Kind>>(files, room, path, creates)
+            }
             #[cfg(feature = "rewo")]
-            Index::Rewo => self.tiered_with::<hash::Rewo<Dram, tiered::Kind>>(files, room, path, creates),
+            Index::Rewo => {
+                self.tiered_with::<hash::Rewo<Dram, terrace_tiered::Kind>>(files, room, path, creates)
+            }
             #[cfg(feature = "level")]
-            Index::Level => self.tiered_with::<hash::Level<Dram, tiered::Kind>>(files, room, path, creates),
+            Index::Level => {
+                self.tiered_with::<hash::Level<Dram, terrace_tiered::Kind>>(files, room, path, creates)
+            }
             Index::Art => Err(OpenError::IndexOfTiers(Index::Art)),
             #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
             index => Err(index.not_built()),
@@ -117,7 +125,7 @@ impl Options {
         creates: bool,
     ) -> Result<Arc<dyn AnyEngine>, OpenError>
     where
-        I: PointIndex<Medium = Dram, Kind = tiered::Kind> + Stored<Medium = Dram> + 'static,
+        I: PointIndex<Medium = Dram, Kind = terrace_tiered::Kind> + Stored<Medium = Dram> + 'static,
     {
         let dram = self.memory.as_bytes();
         if dram < DRAM_MIN {
@@ -125,12 +133,13 @@ impl Options {
             return Err(OpenError::Dram { dram, what });
         }
         // Blocks and log of a tier that is not much larger than the DRAM fit into the tier.
-        let mut settings = tiered::Settings::with_dram(dram.min(room / 4), Arc::clone(&self.clock), chance());
+        let mut settings =
+            terrace_tiered::Settings::with_dram(dram.min(room / 4), Arc::clone(&self.clock), chance());
         settings.durability = self.durability;
         settings.read_only = self.read_only;
         settings.interval_ms = self.interval_ms();
         let huge_pages = self.huge_pages;
-        let pool: tiered::MakePool = Box::new(move || {
+        let pool: terrace_tiered::MakePool = Box::new(move || {
             terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
         });
         let opened = match creates {
@@ -195,7 +204,7 @@ pub(crate) fn salvage(
     each: &mut Salvage<'_>,
 ) -> Result<(), OpenError> {
     Ok(match engine {
-        Engine::Tiered => terrace_engine::tiered::salvage(&system(), path, memory.as_bytes(), each),
+        Engine::Tiered => terrace_tiered::salvage(&system(), path, memory.as_bytes(), each),
         _ => Wip::salvage_from(&system(), path, each),
     }?)
 }

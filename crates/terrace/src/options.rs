@@ -6,8 +6,8 @@ use crate::{ByteSize, Clock, Durability, OpenError, Salvaged, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_direct::{Direct, Key, Settings};
 use terrace_engine::Engine as AnyEngine;
-use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, hash};
 #[cfg(feature = "art")]
 use terrace_index::{RangeIndex, ordered};
@@ -627,7 +627,7 @@ impl Options {
             clock: self.clock.clone(),
         };
         // The pool of an existing store names its index.
-        match direct::index_in(&pool).map_or(Some(index), |name| Index::named(&name)) {
+        match terrace_direct::index_in(&pool).map_or(Some(index), |name| Index::named(&name)) {
             #[cfg(feature = "turbo")]
             Some(Index::Turbo) => self.direct::<hash::Turbo<M, Bytes<Key>>, M>(pool, settings),
             #[cfg(feature = "rewo")]
@@ -646,7 +646,7 @@ impl Options {
     fn direct<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn AnyEngine>, OpenError>
     where
         M: MappedMedium,
-        I: PointIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
+        I: PointIndex<Medium = M, Kind = terrace_direct::Kind> + Stored<Medium = M> + 'static,
     {
         let engine = Direct::open::<I>(pool, settings).map_err(|error| self.contents(&error))?;
         Ok(Arc::new(engine))
@@ -656,7 +656,7 @@ impl Options {
     fn direct_ordered<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn AnyEngine>, OpenError>
     where
         M: MappedMedium,
-        I: RangeIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
+        I: RangeIndex<Medium = M, Kind = terrace_direct::Kind> + Stored<Medium = M> + 'static,
     {
         let engine = Direct::open_ordered::<I>(pool, settings).map_err(|error| self.contents(&error))?;
         Ok(Arc::new(engine))

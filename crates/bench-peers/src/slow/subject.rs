@@ -3,7 +3,7 @@
 use super::Outcome;
 use std::sync::Arc;
 use terrace_bench::{Random, spread};
-use terrace_engine::direct::{self, Direct, Settings};
+use terrace_direct::{Direct, Settings};
 use terrace_engine::{Durability, Durably, Engine, ManualClock, Put};
 use terrace_index::{Bytes, CacheBounds, Inserted, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{MappedMedium, Mapping};
@@ -58,9 +58,10 @@ impl Kind {
         let pool = PoolOptions::anonymous().hash_seed(1).create_on(medium(mapping))?;
         let subject: Box<dyn Subject> = match self {
             Self::Index => Box::new(Index(Clht::create(&pool, "index", records)?)),
-            Self::Store => {
-                Box::new(Store(Direct::open::<Clht<M, Bytes<direct::Key>>>(pool.clone(), settings(records))?))
-            }
+            Self::Store => Box::new(Store(Direct::open::<Clht<M, Bytes<terrace_direct::Key>>>(
+                pool.clone(),
+                settings(records),
+            )?)),
         };
         Ok(On { pool, subject })
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use terrace::{ByteSize, Engine, Store};
 use terrace_bench::{Bound, Choice, Kind, Random, Workload, Zipfian, process_resident_bytes};
-use terrace_medium::files::{Files, Purpose, StoredFile, SystemFiles};
+use terrace_medium::files::{Files, Purpose, SystemFiles};
 
 const TABLE: Table = Table::beside(
     "Resident memory of a process with a store, the most of all looks, one a millisecond",

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use terrace_bench::{Bound, Random};
 use terrace_engine::ManualClock;
-use terrace_engine::wip::{Settings, Wip};
 use terrace_medium::files::SystemFiles;
+use terrace_wip::{Settings, Wip};
 
 const FIGURES: [(&str, f64, f64); 3] = [
     ("put, keys shift, p99", 99.0, f64::INFINITY),

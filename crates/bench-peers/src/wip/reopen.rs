@@ -11,9 +11,9 @@ use std::time::Instant;
 use terrace::{ByteSize, Store};
 use terrace_bench::{Bound, Random};
 use terrace_engine::ManualClock;
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Durably, Engine, Put};
 use terrace_medium::files::SystemFiles;
+use terrace_wip::{Settings, Wip};
 
 const REPLAY: &str = "replay of the log, MB/s";
 

@@ -15,27 +15,28 @@ pub(super) struct Disk(pub(super) DiskStats);
 impl Disk {
     /// Of a server's metrics; `None` if its store lies in a pool.
     pub(super) fn of_server(count: impl Fn(&str) -> Option<u64>) -> Option<Disk> {
-        let mut stats = DiskStats::default();
-        stats.tables = [count("disk_tables_0")?, count("disk_tables_1")?, count("disk_tables_2")?];
-        stats.buckets = count("disk_buckets")?;
-        stats.table_bytes = count("disk_table_bytes")?;
-        stats.log_bytes = count("disk_log_bytes")?;
-        stats.memtable_bytes = count("disk_memtable_bytes")?;
-        stats.cache_bytes = count("disk_cache_bytes")?;
-        stats.blocks_read = count("disk_blocks_read_total")?;
-        stats.written_bytes = count("disk_written_bytes_total")?;
-        stats.log_bytes_written = count("disk_log_written_bytes_total")?;
-        stats.table_bytes_written = count("disk_table_written_bytes_total")?;
-        stats.flushes = count("disk_flushes_total")?;
-        stats.compactions = count("disk_compactions_total")?;
-        stats.splits = count("disk_splits_total")?;
-        stats.joins = count("disk_joins_total")?;
-        stats.snapshots = count("disk_snapshots")?;
-        stats.failures = count("disk_failures_total")?;
-        stats.is_failing = count("disk_failing")?;
-        stats.stalls = count("disk_stalls_total")?;
-        stats.delays = count("disk_delays_total")?;
-        stats.stalled_ms = count("disk_stalled_ms_total")?;
+        let stats = DiskStats {
+            tables: [count("disk_tables_0")?, count("disk_tables_1")?, count("disk_tables_2")?],
+            buckets: count("disk_buckets")?,
+            table_bytes: count("disk_table_bytes")?,
+            log_bytes: count("disk_log_bytes")?,
+            memtable_bytes: count("disk_memtable_bytes")?,
+            cache_bytes: count("disk_cache_bytes")?,
+            blocks_read: count("disk_blocks_read_total")?,
+            written_bytes: count("disk_written_bytes_total")?,
+            log_bytes_written: count("disk_log_written_bytes_total")?,
+            table_bytes_written: count("disk_table_written_bytes_total")?,
+            flushes: count("disk_flushes_total")?,
+            compactions: count("disk_compactions_total")?,
+            splits: count("disk_splits_total")?,
+            joins: count("disk_joins_total")?,
+            snapshots: count("disk_snapshots")?,
+            failures: count("disk_failures_total")?,
+            is_failing: count("disk_failing")?,
+            stalls: count("disk_stalls_total")?,
+            delays: count("disk_delays_total")?,
+            stalled_ms: count("disk_stalled_ms_total")?,
+        };
         Some(Disk(stats))
     }
 

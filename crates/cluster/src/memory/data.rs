@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace::Store;
-use terrace_engine::direct::{self, Direct, Key, Settings};
+use terrace_direct::{Direct, Key, Settings};
 use terrace_engine::{
     Cursor, Durability, Durably, Engine, ManualClock, Put, ReadError, Write, WriteError, WriteKind,
 };
@@ -190,8 +190,8 @@ impl Data {
         if grows {
             grow(&pool, size);
         }
-        let wanted = Clht::<Shm, direct::Kind>::NAME;
-        if let Some(other) = direct::index_in(&pool).filter(|name| name != wanted) {
+        let wanted = Clht::<Shm, terrace_direct::Kind>::NAME;
+        if let Some(other) = terrace_direct::index_in(&pool).filter(|name| name != wanted) {
             return Err(failed(format!("its index is {other}, and only {wanted} can be read one-sided")));
         }
         let settings = Settings {
@@ -208,7 +208,7 @@ impl Data {
         let store = Store::over(engine.clone()).map_err(|error| failed(error.to_string()))?;
         let keys = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         let (frontier, waiting, has_skipped) = Default::default();
-        let address = direct::remote::address_in(&pool).map_err(|error| failed(error.to_string()))?;
+        let address = terrace_direct::remote::address_in(&pool).map_err(|error| failed(error.to_string()))?;
         let seed = address.ok_or_else(|| failed("it has no index".into()))?.seed;
         let counting = Counting { seed, is_done: AtomicBool::new(false), frontier, waiting, has_skipped };
         let (clearing, refused) = Default::default();
@@ -244,7 +244,7 @@ impl Data {
 
     /// What a serving node has to know to look up keys.
     pub(crate) fn address(&self) -> Result<[u64; 4], String> {
-        let address = direct::remote::address_in(&self.pool).map_err(|error| error.to_string())?;
+        let address = terrace_direct::remote::address_in(&self.pool).map_err(|error| error.to_string())?;
         let address = address.ok_or("the pool has no index")?;
         Ok([address.root, address.seed, address.start, address.end])
     }

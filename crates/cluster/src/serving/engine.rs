@@ -339,9 +339,7 @@ impl Engine for Serving {
 
     /// The records are checked where they are: `terrace check` on the memory node's pool.
     fn check_records(&self, _: &mut dyn FnMut(u64, u64)) -> Report {
-        let mut report = Report::default();
-        report.concurrent = true;
-        report
+        Report { concurrent: true, ..Report::default() }
     }
 
     fn keeps_entries(&self) -> bool {

@@ -6,7 +6,7 @@ use super::read::Key;
 use super::session::Session;
 use crate::message::Untold;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_engine::direct::remote::{Get, Reading, read};
+use terrace_direct::remote::{Get, Reading, read};
 use terrace_engine::{Place, ReadError, Value};
 use terrace_index::hash::remote::Answer;
 

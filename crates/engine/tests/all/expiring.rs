@@ -5,10 +5,10 @@ use crate::subject::{OfTiered, OfWip, Subject};
 use crate::wip::PATH;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use terrace_engine::direct::{Direct, Key};
+use terrace_direct::{Direct, Key, Settings};
 use terrace_engine::{Change, Clock, Durability, Durably, Engine, ManualClock, Put};
-use terrace_index::Bytes;
 use terrace_index::hash::Clht;
+use terrace_index::{Bytes, CacheBounds};
 use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions};
 
@@ -60,12 +60,24 @@ fn check(clock: &Arc<Replacing>, store: Arc<dyn Engine>) {
     assert!(present, "get_many");
 }
 
+/// A store in a pool, with this clock.
+fn in_a_pool(clock: Arc<dyn Clock>) -> Direct<Shm> {
+    let settings = Settings {
+        expected_keys: 1000,
+        index_cache: CacheBounds::default(),
+        verify_reads: true,
+        read_only: false,
+        durability: Durability::Process,
+        clock,
+    };
+    let pool: Pool<Shm> = PoolOptions::anonymous().size(16 << 20).create().unwrap();
+    Direct::open::<Clht<_, Bytes<Key>>>(pool, settings).unwrap()
+}
+
 #[test]
 fn replaced_key_is_present_in_a_pool() {
     let clock = Arc::new(Replacing::default());
-    let pool: Pool<Shm> = PoolOptions::anonymous().size(16 << 20).create().unwrap();
-    let settings = terrace_engine::direct::Settings { clock: clock.clone(), ..crate::costs::settings(1000) };
-    check(&clock, Arc::new(Direct::open::<Clht<_, Bytes<Key>>>(pool, settings).unwrap()));
+    check(&clock, Arc::new(in_a_pool(clock.clone())));
 }
 
 #[test]
@@ -139,9 +151,7 @@ fn persists_or_not(clock: &Arc<Passing>, store: &dyn Engine) {
 #[test]
 fn commit_persists_or_not_in_a_pool() {
     let clock = Arc::new(Passing::default());
-    let pool: Pool<Shm> = PoolOptions::anonymous().size(16 << 20).create().unwrap();
-    let settings = terrace_engine::direct::Settings { clock: clock.clone(), ..crate::costs::settings(1000) };
-    persists_or_not(&clock, &Direct::open::<Clht<_, Bytes<Key>>>(pool, settings).unwrap());
+    persists_or_not(&clock, &in_a_pool(clock.clone()));
 }
 
 #[test]

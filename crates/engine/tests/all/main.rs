@@ -1,15 +1,9 @@
-//! Tests of the engine, in one program, so that what they have in common is compiled once.
+//! Tests of the engines on files, in one program, so that what they share is compiled once.
 
-mod costs;
 mod damage;
-mod evict;
 mod expiring;
-mod grown;
-mod limits;
 mod place;
-mod remote;
 mod rig;
-mod room;
 mod subject;
 mod tiered;
 mod tiered_damage;
@@ -29,4 +23,3 @@ mod wip_space;
 mod wip_split;
 mod wip_states;
 mod wip_syncs;
-mod words;

@@ -7,14 +7,14 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::DiskError;
-use terrace_engine::tiered::{self, Kind, Tiered, TieredError};
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Chore, Durability, Engine, ManualClock, OnDisk};
 use terrace_index::hash::Turbo;
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
+use terrace_tiered::{Kind, Tiered, TieredError};
+use terrace_wip::{Settings, Wip};
 
 /// An engine, and how it is opened in tests.
 pub(crate) trait Subject: 'static {
@@ -83,7 +83,7 @@ where
     I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
 {
     type Store = Tiered;
-    type Settings = tiered::Settings;
+    type Settings = terrace_tiered::Settings;
     const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log, Chore::Maintain, Chore::Sweep];
 
     fn disturb(store: &Tiered, draws: &mut Draws) {
@@ -96,18 +96,18 @@ where
     }
 
     /// Its smallest parts are those of every test.
-    fn small(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+    fn small(durability: Durability, clock: &Arc<ManualClock>) -> terrace_tiered::Settings {
         crate::tiered::settings(durability, clock)
     }
 
-    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> terrace_tiered::Settings {
         crate::tiered::settings(durability, clock)
     }
 
     fn create(
         files: impl Into<Arc<dyn Files>>,
         path: &str,
-        settings: tiered::Settings,
+        settings: terrace_tiered::Settings,
     ) -> Result<Tiered, DiskError> {
         Tiered::create::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
@@ -115,7 +115,7 @@ where
     fn open(
         files: impl Into<Arc<dyn Files>>,
         path: &str,
-        settings: tiered::Settings,
+        settings: terrace_tiered::Settings,
     ) -> Result<Tiered, DiskError> {
         Tiered::open::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
     }
@@ -131,26 +131,26 @@ thread_local! {
 
 impl Subject for OfTieredChanging {
     type Store = Tiered;
-    type Settings = tiered::Settings;
+    type Settings = terrace_tiered::Settings;
     const CHORES: &[Chore] = OfTiered::CHORES;
 
     fn disturb(store: &Tiered, draws: &mut Draws) {
         OfTiered::disturb(store, draws);
     }
 
-    fn small(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+    fn small(durability: Durability, clock: &Arc<ManualClock>) -> terrace_tiered::Settings {
         // Long logs: an open with less DRAM has to flush.
-        tiered::Settings { log_bytes: 1 << 20, ..OfTiered::small(durability, clock) }
+        terrace_tiered::Settings { log_bytes: 1 << 20, ..OfTiered::small(durability, clock) }
     }
 
-    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> tiered::Settings {
+    fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> terrace_tiered::Settings {
         Self::small(durability, clock)
     }
 
     fn create(
         files: impl Into<Arc<dyn Files>>,
         path: &str,
-        settings: tiered::Settings,
+        settings: terrace_tiered::Settings,
     ) -> Result<Tiered, DiskError> {
         OPENS.set(0);
         OfTiered::create(files, path, settings)
@@ -159,7 +159,7 @@ impl Subject for OfTieredChanging {
     fn open(
         files: impl Into<Arc<dyn Files>>,
         path: &str,
-        mut settings: tiered::Settings,
+        mut settings: terrace_tiered::Settings,
     ) -> Result<Tiered, DiskError> {
         let nth = OPENS.replace(OPENS.get() + 1);
         let dram = [300 << 10, 2 << 20, 512 << 10][nth % 3];
@@ -172,7 +172,7 @@ impl Subject for OfTieredChanging {
     }
 }
 
-fn pools() -> tiered::MakePool {
+fn pools() -> terrace_tiered::MakePool {
     Box::new(|| Pool::anonymous(1 << 20))
 }
 

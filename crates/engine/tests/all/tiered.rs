@@ -9,7 +9,6 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::cold::ColdReads;
-use terrace_engine::tiered::{Kind, MakePool, Settings, Shares, Tiered, TieredError};
 use terrace_engine::{
     Change, Chore, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Rest, Write, WriteError,
     WriteKind,
@@ -20,6 +19,7 @@ use terrace_medium::Dram;
 use terrace_medium::files::{Files, SystemFiles};
 use terrace_pool::Pool;
 use terrace_testkit::simfs::SimFs;
+use terrace_tiered::{Kind, MakePool, Settings, Shares, Tiered, TieredError};
 
 /// A store with tiny parts, so that a short history has blocks that are sealed and rewritten.
 pub(crate) fn settings(durability: Durability, clock: &Arc<ManualClock>) -> Settings {

@@ -8,13 +8,13 @@ use crate::wip_script::contents;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use terrace_engine::tiered::{Settings, Tiered, salvage};
 use terrace_engine::{
     Change, Cursor, Durability, Durably, Engine, Finding, OnDisk, Put, ReadError, Write, WriteError,
     WriteKind,
 };
 use terrace_medium::files::{Files, Purpose};
 use terrace_testkit::simfs::{CallKind, Faulty, Handle, SimFs};
+use terrace_tiered::{Settings, Tiered, salvage};
 
 /// Bytes of memory for what a salvage notes: little, so that it reads the files several times.
 const MEMORY: u64 = 64 << 10;

@@ -7,7 +7,6 @@ use crate::wip::{Model, PATH};
 use crate::wip_script::contents;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use terrace_engine::tiered::{Kind, Settings, Tiered, TieredError};
 use terrace_engine::{
     Change, Chore, Durability, Durably, Engine, ManualClock, OnDisk, Put, Rest, Write, WriteKind,
 };
@@ -16,6 +15,7 @@ use terrace_medium::Dram;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+use terrace_tiered::{Kind, Settings, Tiered, TieredError};
 
 /// Bytes of DRAM that suffice for the logs of these tests, and that do not.
 const MUCH: u64 = 4 << 20;

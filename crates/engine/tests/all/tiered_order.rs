@@ -8,9 +8,9 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use terrace_engine::tiered::{Settings, Tiered};
 use terrace_engine::{Chore, Durability, Durably, Engine, OnDisk, Put, Rest, Write, WriteKind};
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+use terrace_tiered::{Settings, Tiered};
 
 type Store = Tiered;
 /// What is done before the next call of a kind on a file with such a name, once.

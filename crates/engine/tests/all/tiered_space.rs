@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use terrace_disk::BoundedFiles;
-use terrace_engine::tiered::{Kind, Settings, Tiered};
 use terrace_engine::{
     Change, Chore, Durability, Durably, Engine, Entry, OnDisk, Put, Rest, Write, WriteError, WriteKind,
 };
@@ -19,6 +18,7 @@ use terrace_index::hash::Level;
 use terrace_medium::Dram;
 use terrace_medium::files::{Files, SystemFiles};
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+use terrace_tiered::{Kind, Settings, Tiered};
 
 /// A store whose file system runs what a test has put there.
 type Watched = Tiered;

@@ -6,12 +6,12 @@ use crate::wip_script::contents;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
-use terrace_engine::tiered::Tiered;
 use terrace_engine::{
     Change, Chore, Durability, Durably, Engine, Entry, ManualClock, OnDisk, Put, Write, WriteKind,
 };
 use terrace_testkit::simfs::SimFs;
 use terrace_testkit::{Interval, final_states};
+use terrace_tiered::Tiered;
 
 const KEYS: u64 = 3000;
 const WRITERS: u64 = 2;

@@ -7,9 +7,9 @@ use crate::subject::OfWip;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, Put, Rest};
 use terrace_testkit::simfs::SimFs;
+use terrace_wip::{Settings, Wip};
 
 pub(crate) type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 

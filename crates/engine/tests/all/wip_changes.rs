@@ -6,11 +6,11 @@ use crate::wip_moments::tiny;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{
     Change, Chore, Clock, Commit, Durability, Durably, Engine, OnDisk, Put, Rest, Write, WriteKind,
 };
 use terrace_testkit::simfs::SimFs;
+use terrace_wip::{Settings, Wip};
 
 /// A clock that does something when it is next asked.
 struct Interrupting {

@@ -6,9 +6,9 @@ use crate::wip_script::{contents, create, open};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use terrace_engine::wip::Wip;
 use terrace_engine::{Cursor, Durability, Durably, Engine, OnDisk, Ordered, Put, ReadError, WriteError};
 use terrace_testkit::simfs::{Handle, SimFs};
+use terrace_wip::Wip;
 
 /// A store that was closed, with some tables and a log, and its entries.
 fn filled() -> (SimFs, Model) {

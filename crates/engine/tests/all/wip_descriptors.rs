@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use terrace_disk::BoundedFiles;
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{
     Chore, Direction, Durability, Durably, Engine, OnDisk, Ordered, Put, ReadError, Rest, WriteError,
 };
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use terrace_testkit::simfs::{Faulty, SimFs};
+use terrace_wip::{Settings, Wip};
 
 type Limited = Faulty;
 type Store = Wip;

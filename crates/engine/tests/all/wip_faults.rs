@@ -5,7 +5,6 @@ use crate::wip::{Model, PATH};
 use crate::wip_script::{Step, contents, history};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use terrace_engine::tiered;
 use terrace_engine::{Chore, Durability, Durably, Engine, Put, Rest, Write, WriteError, WriteKind};
 use terrace_medium::files::Files;
 use terrace_testkit::simfs::{Fault, Faulty, SimFs};
@@ -110,7 +109,7 @@ fn try_sealing_with_a_fault(nth: u64, fault: Fault) -> bool {
     // The log lets go of what is sealed, segment by segment.
     let of = || {
         let small = OfTiered::small(Durability::Power, &clock());
-        tiered::Settings { log_bytes: 0, segment_bytes: 4 << 10, ..small }
+        terrace_tiered::Settings { log_bytes: 0, segment_bytes: 4 << 10, ..small }
     };
     let files = SimFs::new(["/data"]);
     drop(OfTiered::create(files.clone(), PATH, of()).unwrap());

@@ -11,11 +11,11 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{
     Change, Chore, Clock, Commit, Cursor, Durability, Durably, Engine, OnDisk, Put, Rest, Write, WriteKind,
 };
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+use terrace_wip::{Settings, Wip};
 
 /// Operations within operations.
 const DEPTH: u32 = 3;

@@ -6,10 +6,10 @@ use crate::wip_script::{Step, contents, of};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::DiskError;
-use terrace_engine::wip::Settings;
 use terrace_engine::{Chore, Durability, Engine, ManualClock, OnDisk, Rest};
 use terrace_medium::files::Files;
 use terrace_testkit::simfs::{Call, CallKind, Faulty, SimFs};
+use terrace_wip::Settings;
 
 /// A part of a history.
 #[derive(Clone, Debug)]

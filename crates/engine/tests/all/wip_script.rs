@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_disk::DiskError;
-use terrace_engine::wip::Wip;
 use terrace_engine::{
     Chore, Cursor, Durability, Durably, Engine, ManualClock, OnDisk, Put, ReadError, Rest, Write, WriteError,
     WriteKind,
 };
 use terrace_medium::files::Files;
+use terrace_wip::Wip;
 
 /// A step of a history.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub(crate) fn open(files: impl Into<Arc<dyn Files>>, path: &str) -> Result<Wip, 
     Wip::open(files, Path::new(path), of(Durability::Power))
 }
 
-pub(crate) fn of(durability: Durability) -> terrace_engine::wip::Settings {
+pub(crate) fn of(durability: Durability) -> terrace_wip::Settings {
     settings(durability, &Arc::new(ManualClock::at(1000)))
 }
 

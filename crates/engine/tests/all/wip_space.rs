@@ -4,9 +4,9 @@ use crate::wip::{Draws, PATH};
 use crate::wip_script::of;
 use std::path::Path;
 use std::sync::Arc;
-use terrace_engine::wip::Wip;
 use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, Put, Rest};
 use terrace_testkit::simfs::SimFs;
+use terrace_wip::Wip;
 
 const KEYS: u64 = 20_000;
 

@@ -5,9 +5,9 @@ use crate::wip_moments::tiny;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use terrace_engine::wip::Wip;
 use terrace_engine::{Chore, Durability, Durably, Engine, OnDisk, Put, Rest};
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
+use terrace_wip::Wip;
 
 #[test]
 fn removed_keys_stay_removed_while_a_bucket_is_split() {

@@ -12,9 +12,9 @@ use crate::wip_script::{Step, contents, history};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, OnDisk, Put, Rest};
 use terrace_testkit::simfs::SimFs;
+use terrace_wip::{Settings, Wip};
 
 /// States that are looked at before each call of a short history, at most.
 const STATES: usize = 24;

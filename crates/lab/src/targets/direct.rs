@@ -1,9 +1,9 @@
-//! `engine::direct`, a complete store: records, expiry, swaps, batches.
+//! `direct`, a complete store: records, expiry, swaps, batches.
 
 use super::expiring::{self, Time};
 use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared};
 use std::sync::Arc;
-use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
+use terrace_direct::{Direct, Key as EngineKey, Settings};
 use terrace_engine::{
     Change, Clock, Commit, Cursor, Durability, Durably, Engine, Entry, Pooled, Put, Token, Write, WriteError,
     WriteKind,

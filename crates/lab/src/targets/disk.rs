@@ -1,4 +1,4 @@
-//! `engine::wip`, the ordered store on a disk, over the files of a pool: jobs step by step, in any
+//! `wip`, the ordered store on a disk, over the files of a pool: jobs step by step, in any
 //! order, and writes that are suspended wherever another thread may come between.
 //!
 //! One thread does everything, so a seed gives the same history each time. Some operations of a
@@ -15,7 +15,6 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use terrace_engine::wip::{Settings, Wip};
 use terrace_engine::{
     Chore, Clock, Commit, Durability, Durably, Engine, OnDisk, Rest, Write, WriteError, WriteKind,
 };
@@ -25,6 +24,7 @@ use terrace_pool::Pool;
 use terrace_testkit::crash::{Effect, Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 use terrace_testkit::simfs::{CallKind, Faulty};
 use terrace_tier::PoolFiles;
+use terrace_wip::{Settings, Wip};
 
 /// The engine.
 pub struct DiskEngine;

@@ -1,4 +1,4 @@
-//! `engine::tiered` over DRAM and the files of a pool: the crash loses DRAM, and what the pool had
+//! `tiered` over DRAM and the files of a pool: the crash loses DRAM, and what the pool had
 //! not been told to keep.
 //!
 //! Settings differ from run to run, and from one open to the next ([`Opening`]). An open with
@@ -14,7 +14,6 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use terrace_engine::tiered::{self, Settings, Shares, Tiered};
 use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, OnDisk, Rest, WriteError};
 use terrace_index::hash::Turbo;
 use terrace_medium::files::Files;
@@ -23,6 +22,7 @@ use terrace_pool::{Geometry, Pool, PoolOptions};
 use terrace_testkit::crash::{Key, Mix, Op, Plan, RandomSource, Reply, Subject, Target, Version};
 use terrace_testkit::simfs::{CallKind, Faulty};
 use terrace_tier::PoolFiles;
+use terrace_tiered::{Settings, Shares, Tiered};
 
 /// The engine.
 pub struct TieredEngine;
@@ -174,7 +174,7 @@ impl Opening {
         settings
     }
 
-    fn pool(&self) -> tiered::MakePool {
+    fn pool(&self) -> terrace_tiered::MakePool {
         let (size, geometry) = (self.dram, Geometry { thread_slots: 2, ..Geometry::tiny() });
         Box::new(move || {
             PoolOptions::anonymous().size(size as u64).geometry(geometry).reproducible().create()
@@ -224,8 +224,8 @@ impl<M: MappedMedium> TieredUnderTest<M> {
         let opening = Opening::of(plan.seed, count);
         let (settings, make) = (opening.settings(plan.seed), opening.pool());
         let opened = match exists {
-            true => Tiered::open::<Turbo<Dram, tiered::Kind>>(watched, top, settings, make),
-            false => Tiered::create::<Turbo<Dram, tiered::Kind>>(watched, top, settings, make),
+            true => Tiered::open::<Turbo<Dram, terrace_tiered::Kind>>(watched, top, settings, make),
+            false => Tiered::create::<Turbo<Dram, terrace_tiered::Kind>>(watched, top, settings, make),
         };
         let store = Arc::new(opened.map_err(|error| error.to_string())?);
         let _ = beside.store.set(Arc::downgrade(&store));

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use terrace::Store;
+use terrace_direct::{Direct, Key, Settings};
 use terrace_engine::{
     Change, Chore, Clock, CloseError, Commit, Count, Cursor, Durability, Durably, Engine, Entry,
     EntryCallback, Expected, ManualClock, Put, ReadError, Report, Rest, Salvage, Stats, Ticket, Token, Value,
     Version, WatchError, WatchHandle, Write, WriteError,
-    direct::{Direct, Key, Settings},
 };
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::Shm;

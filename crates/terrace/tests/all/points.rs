@@ -110,7 +110,7 @@ fn kill_at_any_line_keeps_acknowledged_writes_on_pmem() {
 #[test]
 fn stopped_writer_holds_its_pool_and_continues() {
     let engine: Vec<Point> =
-        points::<Shm>().into_iter().filter(|point| point.file.contains("engine")).collect();
+        points::<Shm>().into_iter().filter(|point| point.file.contains("direct/src")).collect();
     for point in engine.iter().step_by(3) {
         let site = Site::new(Medium::Shm, ByteSize::mib(16));
         let victim = start("shm", &site.path, point, PointAction::Stop);

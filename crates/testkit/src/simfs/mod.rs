@@ -1,7 +1,7 @@
 //! An in-memory file system that keeps after a crash no more than a real one guarantees, and a
 //! wrapper that injects failing calls.
 //!
-//! - [`SimFs`] is a [`Files`](terrace_medium::files::Files): the visible names and bytes, and the
+//! - [`SimFs`] is a [`Files`]: the visible names and bytes, and the
 //!   durable ones. [`SimFs::crash`] simulates a power failure. Each unsynced sector of 512 bytes,
 //!   or each page of 4 KiB, is kept or lost; so is each unsynced change of names, in any
 //!   combination. [`SimFs::crash_states`] lists all such states of a short history, as copies;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 use terrace_cluster::message::ToServing;
 use terrace_cluster::slot::{SLOTS, SlotRange};
-use terrace_engine::direct::remote;
+use terrace_direct::remote;
 use terrace_fabric::{Fabric, LibfabricConnection, Operation, Output, Place, RegionKey, perform};
 use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
 

@@ -1,0 +1,338 @@
+//! The store: its parts, and its locks.
+//!
+//! # Locks
+//! In this order: that of the thread that reorganises, that of the one that flushes, the
+//! manifest's, stripes in the order of their places, a seat's, the residents', that of unsynced
+//! large values. The log has its own below all. The manifest's is held for the sync of an edit.
+//! Nobody waits for room, or for the disk, with a stripe locked, but to read a cold record that
+//! came into the way.
+
+use super::block::{Blocks, Held};
+use super::cache::Division;
+use super::edit::Name;
+use super::open::TieredError;
+use super::probe::{Kind, ReadCold, Reader, Search, note_reader, reader_number};
+use super::record::LargeValue;
+use super::shortage::Shortage;
+use super::space::{RecordAt, Shares, Space};
+use super::stripes::Stripes;
+use arc_swap::ArcSwap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+use terrace_disk::{Directory, DiskError, Log, Manifest, Position, Tail};
+use terrace_engine::Removals;
+use terrace_engine::Retry;
+use terrace_engine::Standing;
+use terrace_engine::Watches;
+use terrace_engine::{Clock, Durability, OpenError, WriteError};
+use terrace_engine::{Indexed, Table};
+use terrace_index::{Place, PointIndex, Stored};
+use terrace_medium::Dram;
+use terrace_medium::files::{Files, StoredFile};
+use terrace_pool::{Forked, Guard, Pool};
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Settings {
+    /// How DRAM is divided.
+    pub shares: Shares,
+    /// Stripes of keys' locks: a power of two.
+    pub stripes: usize,
+    /// Keys that the index has room for at first.
+    pub expected_keys: u64,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Bytes of log from which on the blocks that keep its tail go to the tier.
+    pub log_bytes: u64,
+    /// What a write survives when it returns, at first.
+    pub durability: Durability,
+    /// With [`Durability::Interval`], milliseconds after which the log is synced.
+    pub interval_ms: u64,
+    /// Whether nothing is changed.
+    pub read_only: bool,
+    /// Tells what has expired.
+    pub clock: Arc<dyn Clock>,
+    /// A number that nobody can guess, another one each time.
+    pub chance: u64,
+}
+
+impl Settings {
+    /// Settings for so many bytes of DRAM.
+    pub fn with_dram(dram: u64, clock: Arc<dyn Clock>, chance: u64) -> Self {
+        Self {
+            shares: Shares::of(dram),
+            stripes: 2048,
+            expected_keys: 0,
+            segment_bytes: (dram / 8).clamp(1 << 20, 64 << 20),
+            log_bytes: (dram / 2).clamp(8 << 20, 4 << 30),
+            durability: Durability::Process,
+            interval_ms: 1000,
+            read_only: false,
+            clock,
+            chance,
+        }
+    }
+}
+
+/// A store over DRAM and a slower tier, after HeterMM.
+pub struct Tiered {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) directory: Directory,
+    pub(super) settings: Settings,
+    pub(super) memory: ArcSwap<Memory>,
+    /// Makes the memory of an empty store.
+    pub(super) make: Make,
+    pub(super) blocks: Arc<Blocks>,
+    /// Records that indexes have read when they grew.
+    pub(super) index_reads: Arc<AtomicU64>,
+    pub(super) stripes: Stripes,
+    pub(super) log: Log,
+    /// Where the log ended when the store was opened, and what was torn behind that.
+    pub(super) log_start: Position,
+    pub(super) tail: Option<Tail>,
+    pub(super) next_seq: AtomicU64,
+    /// The number of the next write when a thread last had nothing to do.
+    pub(super) seen_seq: AtomicU64,
+    /// Everything with a lower number is gone.
+    pub(super) cleared_at: AtomicU64,
+    /// Whether the open has not ended: DRAM does not have yet what the log and the tier have.
+    pub(super) is_recovering: AtomicBool,
+    /// Whether a store without a log has let go of that of before.
+    pub(super) has_left_log: AtomicBool,
+    pub(super) manifest: Mutex<Option<Manifest>>,
+    pub(super) removals: Removals,
+    pub(super) watches: Arc<Watches>,
+    /// Held by the thread that flushes, and by the one that reorganises.
+    pub(super) flushing: Mutex<()>,
+    /// What has become of the background's flushes, and of its rewrites.
+    pub(super) flushes: Retry,
+    pub(super) rewrites: Retry,
+    pub(super) reorganising: Mutex<()>,
+    /// What the last flush lacked, the last rewrite for a removal, and the last record of the log.
+    pub(super) unsealed: Shortage,
+    pub(super) unreclaimed: Shortage,
+    pub(super) unlogged: Shortage,
+    /// Signalled when pages have become free.
+    pub(super) freed: Condvar,
+    pub(super) freed_lock: Mutex<()>,
+    /// The number of the next file: the generation of a block, or a large value.
+    pub(super) next_file: AtomicU64,
+    /// Large values that no live record names, and the numbers of their writes. They go once the
+    /// log has these no more: until then an open looks for them.
+    pub(super) doomed: Mutex<Vec<(LargeValue, u64)>>,
+    /// Bytes of those that have come since the log began a segment for them, and the number below
+    /// which records are to be sealed for that.
+    pub(super) doomed_bytes: AtomicU64,
+    pub(super) seal_below: AtomicU64,
+    /// Files of blocks that did not come into use. They may still be there, or come back when power
+    /// fails.
+    pub(super) strays: Mutex<Vec<Name>>,
+    pub(super) division: Division,
+    /// Looks at records when the division was thought over last.
+    pub(super) divided_at: AtomicU64,
+    /// Where the sweep goes on.
+    pub(super) swept: Mutex<Place>,
+    /// Files of large values that were written since the last sync of the log, by their numbers.
+    pub(super) unsynced: RwLock<Vec<(u64, Arc<dyn StoredFile>)>>,
+    pub(super) standing: Standing,
+    pub(super) synced_at: AtomicU64,
+    pub(super) chance: AtomicU64,
+    pub(super) counters: Counters,
+    /// What the open has found damaged or lost.
+    pub(super) warnings: Vec<String>,
+}
+
+/// What a store has in DRAM: another one after it was cleared.
+pub(super) struct Memory {
+    pub(super) index: Box<dyn Table<Dram>>,
+    pub(super) space: Space,
+    /// Whether its index has missed a record when it grew.
+    pub(super) has_failed: Arc<AtomicBool>,
+    /// Reads its cold records for the index.
+    reader: OnceLock<Arc<dyn ReadCold>>,
+}
+
+impl Memory {
+    /// Has its index read cold records in `blocks`, and count them in `reads`.
+    pub(super) fn read_from(&self, blocks: &Arc<Blocks>, reads: &Arc<AtomicU64>) {
+        let (blocks, reads) = (Arc::clone(blocks), Arc::clone(reads));
+        let reader: Arc<dyn ReadCold> =
+            Arc::new(Reader { blocks, reads, has_failed: Arc::clone(&self.has_failed) });
+        note_reader(self.space.map.reader(), &reader);
+        assert!(self.reader.set(reader).is_ok(), "a memory has one reader");
+    }
+
+    /// The error of a write that finds no room since the index has all of it.
+    pub(super) fn is_full(&self) -> WriteError {
+        WriteError::DramFull { keys: self.index.len(), dram: self.space.pool.size() }
+    }
+}
+
+/// Makes an empty memory, whose index has room for so many keys.
+pub(super) type Make = Box<dyn Fn(u64) -> Result<Memory, TieredError> + Send + Sync>;
+
+/// A thread's stay in a memory: nothing that it sees is reused meanwhile.
+pub(super) struct Here<'m> {
+    pub(super) memory: &'m Memory,
+    pub(super) guard: Guard<'m, Dram>,
+    pub(super) search: Search,
+}
+
+impl<'m> Here<'m> {
+    #[inline(always)]
+    pub(super) fn enter(memory: &'m Memory) -> Result<Self, Forked> {
+        let guard = memory.space.pool.try_pin()?;
+        Ok(Self { memory, guard, search: Search::begin(memory.space.map) })
+    }
+
+    /// The same for probes that consist of the two hashes of a key.
+    pub(super) fn enter_by_hashes(memory: &'m Memory) -> Result<Self, Forked> {
+        let guard = memory.space.pool.try_pin()?;
+        Ok(Self { memory, guard, search: Search::by_hashes(memory.space.map) })
+    }
+
+    #[inline(always)]
+    pub(super) fn index(&self) -> &'m dyn Table<Dram> {
+        &*self.memory.index
+    }
+
+    #[inline(always)]
+    pub(super) fn space(&self) -> &'m Space {
+        &self.memory.space
+    }
+
+    /// The record at an address, if it lies in DRAM.
+    #[inline(always)]
+    pub(super) fn record(&self, address: u64) -> Option<RecordAt> {
+        RecordAt::find(&self.guard, self.memory.space.map, address)
+    }
+}
+
+/// Numbers since the store was opened.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Bytes of keys and values that were written by users.
+    pub(super) written: AtomicU64,
+    /// Bytes of keys and values that live records have, about.
+    pub(super) data: AtomicU64,
+    /// Live records with an expiry, about.
+    pub(super) expiring: AtomicU64,
+    pub(super) expired: AtomicU64,
+    /// Reads of the tier.
+    pub(super) cold_reads: AtomicU64,
+    /// Writes in place and to new places.
+    pub(super) in_place: AtomicU64,
+    pub(super) appended: AtomicU64,
+    /// Bytes that flushes and rewrites wrote to the tier.
+    pub(super) flushed_bytes: AtomicU64,
+    pub(super) rewritten_bytes: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) rewrites: AtomicU64,
+    pub(super) stalls: AtomicU64,
+    pub(super) stalled_ms: AtomicU64,
+    pub(super) skipped: AtomicU64,
+}
+
+impl Tiered {
+    pub(super) fn id(&self) -> u64 {
+        self.directory.identity().store
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The memory that the store has now. Writers ask for it with their stripes locked.
+    #[inline(always)]
+    pub(super) fn memory(&self) -> arc_swap::Guard<Arc<Memory>> {
+        self.memory.load()
+    }
+
+    pub(super) fn has_expired(&self, expires_at: Option<u64>) -> bool {
+        expires_at.is_some_and(|at| self.settings.clock.has_come(at))
+    }
+
+    /// A number that nobody can guess.
+    pub(super) fn draw(&self) -> u64 {
+        terrace_engine::mix(self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed))
+    }
+
+    pub(super) fn manifest(&self) -> MutexGuard<'_, Option<Manifest>> {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The block with this number on the tier.
+    pub(super) fn block(&self, number: u64) -> Option<Held> {
+        self.blocks.get(number as usize)?.load_full()
+    }
+
+    /// All blocks on the tier.
+    pub(super) fn all_blocks(&self) -> impl Iterator<Item = Held> + '_ {
+        let end = self.memory().space.numbers_end() as usize;
+        self.blocks[..end].iter().filter_map(|block| block.load_full())
+    }
+
+    /// Makes every write so far durable.
+    pub(super) fn sync_log(&self) -> Result<(), WriteError> {
+        if self.settings.durability == Durability::None {
+            return self.sync_large();
+        }
+        let synced = self.with_large_synced(|| self.log.sync(self.log.end()))?;
+        synced.map_err(|error| self.standing.failed(error))
+    }
+
+    /// Syncs the files of large values that the log may name.
+    pub(super) fn sync_large(&self) -> Result<(), WriteError> {
+        self.with_large_synced(|| ())
+    }
+
+    /// Syncs the files of large values that the log may name, and runs `sync`, which may make any
+    /// record of the log durable. No large value comes into the log meanwhile; other threads may
+    /// sync it, so that writers that wait for their records share a sync.
+    pub(super) fn with_large_synced<T>(&self, sync: impl FnOnce() -> T) -> Result<T, WriteError> {
+        loop {
+            let unsynced = self.unsynced.read().unwrap_or_else(PoisonError::into_inner);
+            if !unsynced.is_empty() {
+                drop(unsynced);
+                self.sync_large_files()?;
+                continue;
+            }
+            return Ok(sync());
+        }
+    }
+
+    fn sync_large_files(&self) -> Result<(), WriteError> {
+        let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let room = |error| self.standing.failed(DiskError::room("sync", self.path())(error));
+        unsynced
+            .iter()
+            .try_for_each(|(_, file)| terrace_medium::files::StoredFile::sync(&**file))
+            .map_err(room)?;
+        self.files.sync_directory(self.path()).map_err(room)?;
+        unsynced.clear();
+        Ok(())
+    }
+
+    /// Waits until pages were freed, for `time` at most.
+    pub(super) fn wait_for_pages(&self, time: Duration) {
+        let lock = self.freed_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.freed.wait_timeout(lock, time);
+    }
+}
+
+/// A memory with an index of the kind `I`, for about so many keys.
+pub(super) fn memory_with<I>(pool: Pool<Dram>, shares: Shares, keys: u64) -> Result<Memory, OpenError>
+where
+    I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
+{
+    // At most half of the memory.
+    let index = I::create(&pool, "tiered", keys.min(pool.size() / 32))?;
+    let index = Box::new(Indexed { index, ranges: |_: &I| None });
+    let space = Space::new(pool, shares, reader_number())?;
+    Ok(Memory { index, space, has_failed: Arc::default(), reader: OnceLock::new() })
+}

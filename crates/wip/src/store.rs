@@ -1,0 +1,198 @@
+//! The store: its parts, its locks, and what the [`Engine`] trait asks of it.
+//!
+//! # Locks
+//! In this order: the manifest's, the writer's, the structure's. The manifest's is held for the
+//! sync of an edit and for the change of the state that follows from it, so edits and states have
+//! one order. The writer's is held for no sync, but when the store is cleared or buckets are
+//! joined. The structure's is held for a change of the state alone.
+
+use super::jobs::Jobs;
+use super::memtable::MemTable;
+use super::snapshots::Snapshots;
+use super::state::{Bucket, State};
+use super::structure::Structure;
+use arc_swap::ArcSwap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use terrace_disk::{Directory, Log, Position, TableCache, Tail};
+use terrace_engine::Removals;
+use terrace_engine::Standing;
+use terrace_engine::Watches;
+use terrace_engine::{Clock, Durability};
+use terrace_medium::files::Files;
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Settings {
+    /// Bytes of memory for MemTables and the block cache together.
+    pub memory: u64,
+    /// Bytes at which a MemTable is frozen, at most; drawn from half of it up for each.
+    pub memtable_bytes: u64,
+    /// Tables of a level that are merged into one of the next (the paper's T).
+    pub fanout: u64,
+    /// Buckets that a full one is split into (the paper's N).
+    pub split_into: usize,
+    /// Whether levels that are read often are compacted first (thesis 2.3.7).
+    pub read_aware: bool,
+    /// Whether blocks are compressed by LZ4.
+    pub compress: bool,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Bytes of log from which on the MemTables that keep its tail are flushed.
+    pub log_bytes: u64,
+    /// What a write survives when it returns, at first.
+    pub durability: Durability,
+    /// With [`Durability::Interval`], milliseconds after which the log is synced.
+    pub interval_ms: u64,
+    /// Whether nothing is changed.
+    pub read_only: bool,
+    /// Tells what has expired.
+    pub clock: Arc<dyn Clock>,
+    /// A number that nobody can guess, another one each time.
+    pub chance: u64,
+}
+
+impl Settings {
+    /// Settings for so many bytes of memory.
+    pub fn with_memory(memory: u64, clock: Arc<dyn Clock>, chance: u64) -> Self {
+        Self {
+            memory,
+            memtable_bytes: (memory / 48).clamp(64 << 10, 2 << 20),
+            fanout: 8,
+            split_into: 8,
+            read_aware: true,
+            compress: true,
+            segment_bytes: 64 << 20,
+            log_bytes: memory.clamp(128 << 20, 2 << 30),
+            durability: Durability::Process,
+            interval_ms: 1000,
+            read_only: false,
+            clock,
+            chance,
+        }
+    }
+
+    /// Bytes that a store keeps for removals and jobs, at first: a segment's worth of flushes.
+    pub(super) fn reserve_bytes(&self) -> u64 {
+        self.segment_bytes.min(self.log_bytes / 2)
+    }
+
+    /// Bytes of tables of a full bucket: of each level, as many tables as are merged into one of
+    /// the next (thesis 2.3.5).
+    pub(super) fn bucket_bytes(&self) -> u64 {
+        let of_level = |level| self.memtable_bytes * self.fanout.pow(level + 1);
+        (0..super::state::LEVELS as u32).map(of_level).sum()
+    }
+}
+
+/// What the writer keeps.
+pub(super) struct Writer {
+    pub(super) next_seq: u64,
+    /// What comes before values in the log; kept for its memory.
+    pub(super) heads: Vec<u8>,
+}
+
+/// An ordered store on a disk, after WipDB (thesis ch. 2).
+pub struct Wip {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) directory: Directory,
+    pub(super) settings: Settings,
+    pub(super) cache: Arc<TableCache>,
+    pub(super) log: Log,
+    /// The end of the last record that was appended to the log.
+    pub(super) appended: AtomicU64,
+    /// Where the log ended when the store was opened, and what was torn behind that.
+    pub(super) log_start: Position,
+    pub(super) tail: Option<Tail>,
+    pub(super) state: ArcSwap<State>,
+    /// The number of the last write that readers see.
+    pub(super) visible: AtomicU64,
+    /// Everything with a lower number is gone.
+    pub(super) cleared_at: AtomicU64,
+    pub(super) snapshots: Snapshots,
+    pub(super) removals: Removals,
+    pub(super) watches: Arc<Watches>,
+    pub(super) jobs: Jobs,
+    pub(super) structure: Structure,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) standing: Standing,
+    /// When the log was last synced by [`Durability::Interval`], in unix milliseconds.
+    pub(super) synced_at: AtomicU64,
+    /// The last number that was drawn.
+    pub(super) chance: AtomicU64,
+    /// Bytes of writes that came since the last delay, weighted by the debt.
+    pub(super) owed: AtomicU64,
+    /// While the store is opened, the number below which all items lie in tables and MemTables.
+    pub(super) refilled: AtomicU64,
+    pub(super) counters: Counters,
+}
+
+/// Numbers since the store was opened.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Bytes of keys and values that were written by users.
+    pub(super) written: AtomicU64,
+    /// Writes that waited for flushes or merges, and for how many milliseconds.
+    pub(super) stalls: AtomicU64,
+    pub(super) stalled_ms: AtomicU64,
+    /// Writes that were delayed by a millisecond, as flushes fell behind.
+    pub(super) delays: AtomicU64,
+    /// Bytes that flushes and merges wrote to tables since the store was created, and before it was
+    /// opened.
+    pub(super) tables: AtomicU64,
+    pub(super) tables_before: u64,
+    /// Bytes of items that merges have read.
+    pub(super) merged: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) compactions: AtomicU64,
+    pub(super) splits: AtomicU64,
+    pub(super) joins: AtomicU64,
+    /// Records that scans and ranges have left out because of damage, each time they met it.
+    pub(super) skipped: AtomicU64,
+}
+
+impl Wip {
+    /// The number of the store, which all its files name.
+    pub(super) fn id(&self) -> u64 {
+        self.directory.identity().store
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that nobody can guess.
+    pub(super) fn draw(&self) -> u64 {
+        let drawn = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        terrace_engine::mix(drawn)
+    }
+
+    /// An empty MemTable, and the bytes at which it is frozen.
+    pub(super) fn new_memtable(&self) -> (MemTable, u64) {
+        let half = self.settings.memtable_bytes / 2;
+        (MemTable::new(self.draw()), half + self.draw() % (half + 1))
+    }
+
+    /// Freezes the active MemTable of a bucket, and gives it an empty one. Called under the
+    /// writer's lock.
+    pub(super) fn freeze(&self, _: &mut Writer, id: u64) {
+        let (fresh, freeze_at) = self.new_memtable();
+        self.structure.change(&self.state, |state| {
+            let nth = state.position(id)?;
+            let mut bucket = Bucket::clone(&state.buckets[nth]);
+            if bucket.active.is_empty() {
+                return None;
+            }
+            let full = std::mem::replace(&mut bucket.active, Arc::new(fresh));
+            bucket.frozen.push(full);
+            bucket.freeze_at = freeze_at;
+            Some(state.with(bucket))
+        });
+        self.jobs.announce();
+    }
+}
