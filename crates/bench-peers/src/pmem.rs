@@ -6,9 +6,10 @@ use crate::plan::{Plan, say};
 use std::collections::HashMap;
 use std::time::Instant;
 use terrace_bench::{Bound, Measure, Probe, Random, Row, Section, spread};
+use terrace_conformance as conformance;
 use terrace_index::{Inserted, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{MapError, MappedMedium, Pmem};
-use terrace_testkit::{Counting, conformance};
+use terrace_testkit::Counting;
 
 const NAME: &str = "pmem";
 

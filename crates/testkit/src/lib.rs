@@ -1,5 +1,5 @@
-//! Test support for Terrace: media that count and record, models, and a conformance suite for each
-//! trait.
+//! Test support for Terrace: media that count and record, models, and what crashes and schedules
+//! explore. The conformance suites are a crate of their own above this one.
 //!
 //! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
 //! - [`Recording`] records an ordered trace of all changes to any medium below it, for replay.
@@ -18,11 +18,9 @@
 //!   acknowledged.
 //! - [`free_ports`] finds ports for servers that die and start again.
 //! - [`Reference`] is a simple, evidently correct ordered index, with faults if a test wants some.
-//! - [`conformance`] contains the suites: one call runs all tests on an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
 mod company;
-pub mod conformance;
 mod counting;
 pub mod crash;
 mod jittery;

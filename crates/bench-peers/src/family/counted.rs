@@ -3,9 +3,10 @@
 use super::{LevelHash, Outcome, RewoHash, TurboHash, add, figure, pool, wants};
 use crate::plan::Plan;
 use terrace_bench::{Bound, Section, spread};
+use terrace_conformance as conformance;
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::{Dram, Pmem};
-use terrace_testkit::{Counting, conformance};
+use terrace_testkit::Counting;
 
 /// Keys whose changes are counted one by one.
 const KEYS: u64 = 30_000;

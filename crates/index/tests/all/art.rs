@@ -4,13 +4,13 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::Relaxed;
+use terrace_conformance::{costs_of_inserts, never_flushes};
 use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{
     Bytes, ChangeError, Direction, Inserted, Place, PointIndex, RangeIndex, Stored, Swapped, U64,
 };
 use terrace_medium::{Dram, MappedMedium, Offset, Pmem, Shm, Word};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{costs_of_inserts, never_flushes};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
 
 type Strings = Bytes<TestRecord>;

@@ -1,12 +1,10 @@
 //! Tests: P-ART passes the suites for indexes and for ordered indexes, on every medium and for both
 //! kinds of keys.
 
+use terrace_conformance::{NAME, Setup, point_index, point_index_races, range_index, range_index_races};
 use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::conformance::{
-    NAME, Setup, point_index, point_index_races, range_index, range_index_races,
-};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
 fn art<M: MappedMedium, K: OrderedKind>(setup: Setup) -> Art<M, K> {

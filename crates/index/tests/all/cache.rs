@@ -4,11 +4,11 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use terrace_conformance::spread as key;
 use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, CacheStats, Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Guard, Pool, PoolOptions};
-use terrace_testkit::conformance::spread as key;
 use terrace_testkit::{Counting, Counts, Jittery, TestKeys, TestRecord};
 
 fn pool<M: MappedMedium>() -> Pool<M> {

@@ -3,10 +3,10 @@
 //! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no
 //! parts beyond those of the medium and of the keys.
 
+use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Clht, ClhtShape};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
 fn clht<M: MappedMedium, K: ClhtShape>(setup: Setup) -> Clht<M, K> {

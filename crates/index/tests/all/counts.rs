@@ -1,11 +1,9 @@
 //! Tests: P-CLHT's accesses to its medium, counted.
 
+use terrace_conformance::{costs_of_inserts, costs_of_single_changes, gets_only_read, never_flushes};
 use terrace_index::{Stored, U64, hash::Clht};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{
-    costs_of_inserts, costs_of_single_changes, gets_only_read, never_flushes,
-};
 use terrace_testkit::{Counting, Counts};
 
 fn clht<M: MappedMedium>(capacity: u64) -> Clht<Counting<M>, U64> {

@@ -3,14 +3,14 @@
 #![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
 
 use std::sync::atomic::Ordering::Relaxed;
+use terrace_conformance::{
+    costs_of_inserts, costs_of_single_changes, gets_only_read, loads_before_growth, most_lines,
+    never_flushes, spread as key,
+};
 use terrace_index::hash::Level;
 use terrace_index::{Bytes, IndexStats, Inserted, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{
-    costs_of_inserts, costs_of_single_changes, gets_only_read, loads_before_growth, most_lines,
-    never_flushes, spread as key,
-};
 use terrace_testkit::{Counting, Counts, TestRecord};
 
 const SLOTS: u64 = 7;

@@ -2,13 +2,13 @@
 #![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
 
 use std::sync::atomic::Ordering::Relaxed;
+use terrace_conformance::{
+    costs_of_inserts, costs_of_single_changes, gets_only_read, most_lines, never_flushes, spread as key,
+};
 use terrace_index::hash::Rewo;
 use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{
-    costs_of_inserts, costs_of_single_changes, gets_only_read, most_lines, never_flushes, spread as key,
-};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
 
 const SEED: u64 = 11;

@@ -1,12 +1,12 @@
 //! Tests: every index is closed and opened again, on every medium and with both kinds of keys; and
 //! takes every integer as a key and as a word.
 
+use terrace_conformance::{NAME, integers, stored};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
-use terrace_testkit::conformance::{NAME, integers, stored};
 use terrace_testkit::{Counting, TestRecord};
 
 type Strings = Bytes<TestRecord>;

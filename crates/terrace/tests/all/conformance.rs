@@ -1,9 +1,9 @@
 //! Tests: every medium and index passes the suite for stores.
 
 use terrace::{Durability, Index, Options};
+use terrace_conformance::{Site, exact_store, ordered_store, store};
 use terrace_medium::{Pmem, Shm};
 use terrace_testkit::Counting;
-use terrace_testkit::conformance::{Site, exact_store, ordered_store, store};
 
 #[test]
 fn in_memory_of_the_process() {

@@ -1,10 +1,8 @@
 //! Tests of the test kit, in one program, so that what they have in common is compiled once.
 
 mod counting;
-mod files;
 mod pool_files;
 mod ports;
-mod range_index;
 mod recording;
 mod simfs;
 mod simfs_names;

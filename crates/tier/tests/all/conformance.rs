@@ -1,10 +1,10 @@
 //! Tests: files in a pool pass the suite of all file systems, and give everything back.
 
 use std::path::{Path, PathBuf};
+use terrace_conformance::files;
 use terrace_medium::files::Files;
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Geometry, Pool};
-use terrace_testkit::conformance::files;
 use terrace_tier::PoolFiles;
 
 /// Runs the suite in one pool, and empties it.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use terrace::ManualClock;
-use terrace_testkit::conformance::Site;
+use terrace_conformance::Site;
 
 fn cluster() -> Cluster {
     Cluster::new(Arc::new(ManualClock::at(Site::STARTED))).start(1)

@@ -3,7 +3,7 @@
 use super::{Cluster, wait_until};
 use std::sync::Arc;
 use terrace::ManualClock;
-use terrace_testkit::conformance::Site;
+use terrace_conformance::Site;
 
 const KEYS: u32 = 20_000;
 

@@ -4,9 +4,9 @@ use super::{Cluster, wait_until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace::{ManualClock, PutOptions, ReadError, Store, WriteError};
+use terrace_conformance::Site;
 use terrace_protocol::slot;
 use terrace_server::routing::Place;
-use terrace_testkit::conformance::Site;
 
 fn cluster(nodes: usize) -> Cluster {
     Cluster::new(Arc::new(ManualClock::at(Site::STARTED))).start(nodes)

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use terrace::{ManualClock, Store};
-use terrace_testkit::conformance::Site;
+use terrace_conformance::Site;
 
 const A_MOMENT: Duration = Duration::from_millis(1);
 

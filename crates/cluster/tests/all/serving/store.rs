@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace::{Change, ManualClock, PutOptions, ReadError, Store, WriteError};
+use terrace_conformance::{Site, store};
 use terrace_engine::{Chore, Durably, Write, WriteKind};
 use terrace_protocol::slot;
-use terrace_testkit::conformance::{Site, store};
 
 type Engine = Arc<dyn terrace_engine::Engine>;
 

@@ -4,7 +4,7 @@ use super::Cluster;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace::{ManualClock, Store, WriteError};
-use terrace_testkit::conformance::Site;
+use terrace_conformance::Site;
 
 const KEYS: u32 = 30_000;
 

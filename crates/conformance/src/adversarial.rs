@@ -3,8 +3,8 @@
 use super::erased::AnyIndex;
 use super::families::{Family, families};
 use super::subject::{Make, Setup, Subject};
-use crate::KeySort;
 use std::collections::BTreeMap;
+use terrace_testkit::KeySort;
 
 /// Keys whose hashes share their top 14 bits (so one bucket of any table in a test), and the ends
 /// of the range.

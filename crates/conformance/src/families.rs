@@ -1,7 +1,7 @@
 //! Families of keys that are hard for an ordered index: what a node is, and where a search parts,
 //! follows from the bytes that keys share.
 
-use crate::{KeySort, TestKey};
+use terrace_testkit::{KeySort, TestKey};
 
 /// Keys that are hard for one reason, in ascending order, each once.
 pub(super) struct Family {

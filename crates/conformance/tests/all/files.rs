@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
+use terrace_conformance::files;
 use terrace_medium::files::{Files, SystemFiles};
-use terrace_testkit::conformance::files;
 use terrace_testkit::simfs::SimFs;
 
 /// New directories, one after the other.

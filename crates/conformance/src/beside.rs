@@ -3,9 +3,9 @@
 use super::concurrent::run_together;
 use super::families::{Family, families};
 use super::range::{BOTH, EVERYTHING, Make, Ordered, Range, contains, in_order};
-use crate::KeySort;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use terrace_index::{Direction, Place};
+use terrace_testkit::KeySort;
 
 const WRITERS: u64 = 2;
 const READERS: u64 = 2;

@@ -2,10 +2,10 @@
 
 use super::erased::{AnyIndex, Pinned};
 use super::subject::Index;
-use crate::TestKey::Integer;
-use crate::{Counting, Counts, KeySort, TestKeys};
 use terrace_index::{IndexStats, Inserted, PointIndex, U64};
 use terrace_medium::{MappedMedium, Medium};
+use terrace_testkit::TestKey::Integer;
+use terrace_testkit::{Counting, Counts, KeySort, TestKeys};
 
 /// The lowest and the highest cost of one change of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Runs the suite for ordered indexes on the reference, and on references with faults, which it
 //! must find.
 
+use terrace_conformance::{Setup, range_index};
 use terrace_index::{Bytes, U64};
 use terrace_medium::Dram;
-use terrace_testkit::conformance::{Setup, range_index};
 use terrace_testkit::{Reference, TestRecord};
 
 fn integers(setup: Setup) -> Reference<Dram, U64> {

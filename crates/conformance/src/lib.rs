@@ -1,4 +1,9 @@
 //! The conformance suites: one for each trait, run on every implementation.
+//!
+//! [`point_index`], [`range_index`] and [`stored`] test indexes, [`files`] tests file systems, and
+//! [`store`] tests whole stores of any engine (feature `store`). Each is compiled here once: a
+//! subject reaches it behind a trait object.
+#![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
 mod adversarial;
 mod beside;
@@ -13,6 +18,7 @@ mod model;
 mod place;
 mod range;
 mod sizes;
+#[cfg(feature = "store")]
 mod store;
 mod stored;
 mod subject;
@@ -22,15 +28,16 @@ pub use counted::{
     never_flushes, spread,
 };
 pub use files::files;
+#[cfg(feature = "store")]
 pub use store::{Site, exact_store, ordered_store, store};
 pub use subject::{NAME, Setup};
 
-use crate::{KeySort, TestKeys};
 use erased::Of;
 use std::sync::Arc;
 use subject::{Index, Make};
 use terrace_index::{PointIndex, RangeIndex, U64};
 use terrace_pool::Pool;
+use terrace_testkit::{KeySort, TestKeys};
 
 /// The whole suite for maps from single keys. `make` creates an empty index called [`NAME`] in a
 /// pool of its own, according to the [`Setup`]. Panics on the first failure.
@@ -38,7 +45,7 @@ use terrace_pool::Pool;
 /// ```no_run
 /// # use terrace_index::{Stored, U64, hash::Clht}; use terrace_medium::Dram;
 /// # use terrace_pool::Pool;
-/// use terrace_testkit::conformance::{NAME, point_index};
+/// use terrace_conformance::{NAME, point_index};
 /// point_index(|setup| {
 ///     let pool = Pool::<Dram>::anonymous(setup.pool_bytes).unwrap();
 ///     Clht::<Dram, U64>::create(&pool, NAME, setup.capacity).unwrap()
@@ -100,7 +107,8 @@ where
 ///
 /// ```no_run
 /// # use terrace_index::{Bytes, U64, hash::{Clht, Turbo}}; use terrace_medium::Shm;
-/// use terrace_testkit::{TestRecord, conformance::stored};
+/// use terrace_conformance::stored;
+/// use terrace_testkit::TestRecord;
 /// stored::<Clht<Shm, U64>, Clht<Shm, Bytes<TestRecord>>, Turbo<Shm, U64>>();
 /// ```
 pub fn stored<I, OtherKeys, OtherIndex>()

@@ -4,12 +4,12 @@ use super::erased::{AnyIndex, AnyOrdered};
 use super::families::{Family, families};
 use super::model::check_family;
 use super::subject::{Setup, Subject};
-use crate::{KeySort, TestKey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use terrace_index::{Direction, Place};
+use terrace_testkit::{KeySort, TestKey};
 
 /// Makes an empty ordered index, according to the setup.
 pub(super) type Make<'m> = &'m dyn Fn(Setup) -> Arc<dyn AnyOrdered>;

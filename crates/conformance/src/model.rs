@@ -2,7 +2,6 @@
 
 use super::families::{Family, families};
 use super::subject::{Make, NAME, Setup, Subject};
-use crate::KeySort;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -10,6 +9,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use terrace_index::{Deferred, Swapped};
+use terrace_testkit::KeySort;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {

@@ -1,10 +1,10 @@
 //! Several threads on one store.
 
 use super::{Site, assert_sound, contents};
-use crate::crash::RandomSource;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use terrace::{CURSOR_LIMIT, Change, Cursor, Put, Store, WriteError};
+use terrace_testkit::crash::RandomSource;
 
 const THREADS: usize = 4;
 

@@ -1,12 +1,12 @@
 //! An index under test, with keys identified by number and words by version.
 
 use super::erased::{AnyIndex, Pinned};
-use crate::TestKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_index::{ChangeError, Inserted, Place, PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Pool, PoolOptions};
+use terrace_testkit::TestKey;
 
 /// The name of the index in all suites.
 pub const NAME: &str = "conformance";

@@ -5,7 +5,6 @@
 
 use super::place::{End, PoolFile};
 use super::subject::{Index, NAME};
-use crate::{KeySort, TestKey, TestKeys};
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
@@ -16,6 +15,7 @@ use terrace_index::{
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, Pool};
+use terrace_testkit::{KeySort, TestKey, TestKeys};
 
 /// An index. Each method calls the method of `PointIndex` or `Stored` with its name, unless it
 /// says otherwise.

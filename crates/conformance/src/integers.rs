@@ -4,10 +4,10 @@
 use super::erased::{AnyIndex, Pinned};
 use super::place::{End, PoolFile};
 use super::subject::NAME;
-use crate::TestKey::Integer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_index::{Deferred, Inserted, Swapped};
+use terrace_testkit::TestKey::Integer;
 
 /// The ends of the range, single bits set, single bits clear, and their neighbours: these include
 /// pointer tags, lengths and flags.

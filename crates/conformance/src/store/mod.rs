@@ -16,7 +16,7 @@ use terrace::Store;
 /// each time. Panics on the first failure.
 ///
 /// ```no_run
-/// use terrace_testkit::conformance::{Site, store};
+/// use terrace_conformance::{Site, store};
 /// store(Site::shm);
 /// ```
 pub fn store(make: impl Fn() -> Site) {

@@ -1,9 +1,9 @@
 //! The suite for file systems.
 
-use crate::crash::RandomSource;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use terrace_medium::files::{Files, Purpose, Replace, Unpublished};
+use terrace_testkit::crash::RandomSource;
 
 /// The suite that every file system passes. `directory` returns an empty directory each time.
 /// Panics on the first failure.

@@ -2,9 +2,9 @@
 
 use super::concurrent::run_together;
 use super::subject::{Make, Setup, Subject};
-use crate::{Call, Operation, linearizable};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use terrace_testkit::{Call, Operation, linearizable};
 
 const KEYS: u64 = 3;
 const ROUNDS: u64 = 150;
