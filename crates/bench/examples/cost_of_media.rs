@@ -1,5 +1,5 @@
 //! A program whose instructions are counted: a hash table's access pattern on plain atomics and on
-//! each medium, and the hash tables and stores themselves. `crates/bench/cost-of-media` runs it
+//! each medium, and the hash tables themselves. `crates/bench/cost-of-media` runs it
 //! under callgrind and in a disassembler.
 //!
 //! `cost_of_media CASE` does each operation of CASE many times, always within a call of `counted`,
@@ -8,9 +8,9 @@
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use terrace_bench::instructions::{count, from_a_page_on};
 use terrace_bench::spread;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{PointIndex, Stored, U64};
@@ -110,22 +110,6 @@ fn main() -> ExitCode {
     from_a_page_on(&|| run(case))
 }
 
-/// Calls `work` with a stack that begins at a page.
-///
-/// Environment and arguments lie above the stack and move it by multiples of 16 bytes. The C
-/// library's memcpy takes more instructions with some addresses than with others. So the same
-/// operation would take a few more in one environment than in another, or on a medium with a longer
-/// name.
-#[inline(never)]
-fn from_a_page_on(work: &dyn Fn() -> ExitCode) -> ExitCode {
-    #[repr(align(4096))]
-    struct Page([u8; 4096]);
-    let page = black_box(Page([0; 4096]));
-    let code = work();
-    black_box(&page.0);
-    code
-}
-
 fn run(case: &str) -> ExitCode {
     match case {
         "atomics" => {
@@ -149,27 +133,9 @@ fn run(case: &str) -> ExitCode {
         "level_dram" => index::<Level<Dram, U64>>(),
         "level_shm" => index::<Level<Shm, U64>>(),
         "level_pmem" => index::<Level<Pmem, U64>>(),
-        "store_alone" => store(false),
-        "store_shared" => store(true),
         _ => return ExitCode::from(2),
     }
     ExitCode::SUCCESS
-}
-
-/// Calls `work`. Callgrind knows this function by its name and counts nothing else.
-#[inline(never)]
-fn counted(work: &dyn Fn()) {
-    work();
-}
-
-/// Does `operation` with each number below `times`.
-fn count(name: &str, times: u64, operation: impl Fn(u64)) {
-    counted(&|| {
-        for number in 0..times {
-            operation(number);
-        }
-    });
-    writeln!(std::io::stdout(), "{name} {times}").expect("somebody reads it");
 }
 
 fn pattern<M: MappedMedium>(
@@ -199,20 +165,4 @@ where
     count("get", TIMES, |i| _ = black_box(index.get(&guard, &key(i))));
     count("update", TIMES, |i| _ = black_box(index.update(&guard, &key(i), i)));
     count("remove", TIMES, |i| _ = black_box(index.remove(&guard, &key(i))));
-}
-
-/// A whole store, in an exclusive or a shared pool, without background work.
-fn store(shared: bool) {
-    const KEYS: u64 = 50_000;
-    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-    let options = terrace::Store::options()
-        .path(directory.path().join("pool"))
-        .size(terrace::ByteSize::mib(64))
-        .max_size(terrace::ByteSize::mib(64));
-    let options = options.expected_keys(KEYS).huge_pages(false).expiry_thread(false).shared(shared);
-    let store = options.create().expect("room");
-    let key = |i: u64| spread(i % KEYS).to_le_bytes();
-    (0..KEYS).for_each(|i| store.put(key(i), [7; 64]).expect("room"));
-    count("get", TIMES, |i| drop(black_box(store.get(black_box(&key(i))))));
-    count("put", TIMES, |i| drop(black_box(store.put(black_box(&key(i)), [8; 64]))));
 }

@@ -11,6 +11,7 @@
 mod baselines;
 mod choice;
 mod drive;
+pub mod instructions;
 mod keys;
 mod limits;
 mod machine;
