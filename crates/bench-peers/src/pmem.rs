@@ -9,7 +9,7 @@ use terrace_bench::{Bound, Measure, Probe, Random, Row, Section, spread};
 use terrace_conformance as conformance;
 use terrace_index::{Inserted, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{MapError, MappedMedium, Pmem};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 const NAME: &str = "pmem";
 
@@ -30,7 +30,7 @@ fn counts(plan: &Plan) -> Section {
     };
     if plan.wants(NAME, "counts") {
         say("pmem counts");
-        let map = Ours::<Counting<Pmem>>::new(KEYS / 10, KEYS / 10);
+        let map = Ours::<TappedPmem>::new(KEYS / 10, KEYS / 10);
         let costs = conformance::costs_of_single_changes(&map.index, KEYS / 10);
         for (what, (_, most)) in
             [("insert", costs.insert), ("update", costs.update), ("remove", costs.remove)]
@@ -38,7 +38,7 @@ fn counts(plan: &Plan) -> Section {
             row(&format!("{what}: write-backs"), most.write_backs as f64, 1.0);
             row(&format!("{what}: fences"), most.fences as f64, 1.0);
         }
-        let map = Ours::<Counting<Pmem>>::new(0, KEYS);
+        let map = Ours::<TappedPmem>::new(0, KEYS);
         let all = conformance::costs_of_inserts(&map.index, KEYS);
         row("insert from nothing: write-backs", all.write_backs as f64 / KEYS as f64, 1.3);
         row("insert from nothing: fences", all.fences as f64 / KEYS as f64, 1.3);
@@ -120,9 +120,9 @@ struct Needs {
 }
 
 /// Counts them over an index as full as the timed one.
-fn needs<I>(filled: &Filled<Counting<Pmem>, I>, change: Change) -> Needs
+fn needs<I>(filled: &Filled<TappedPmem, I>, change: Change) -> Needs
 where
-    I: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>>,
+    I: PointIndex<Medium = TappedPmem, Kind = U64> + Stored<Medium = TappedPmem>,
 {
     let medium = filled.index().pool().medium();
     filled.run(change, 1, |apply, keys| {
@@ -159,7 +159,7 @@ fn times(plan: &Plan) -> Result<Section, MapError> {
     }
     say("pmem times");
     let (probe, filled) = (Probe::new(plan.limits())?, Filled::<Pmem>::new(keys));
-    let counted = Filled::<Counting<Pmem>>::new(keys / 8);
+    let counted = Filled::<TappedPmem>::new(keys / 8);
     for (name, change) in changes {
         if plan.wants(NAME, name) {
             let needs = needs(&counted, change);
@@ -198,8 +198,8 @@ fn beside_bound<I: PointIndex<Medium = Pmem, Kind = U64> + Stored<Medium = Pmem>
 pub(crate) fn insert_beside_bound<I, C>(plan: &Plan, name: &str, keys: u64, probe: &Probe) -> Row
 where
     I: PointIndex<Medium = Pmem, Kind = U64> + Stored<Medium = Pmem>,
-    C: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>>,
+    C: PointIndex<Medium = TappedPmem, Kind = U64> + Stored<Medium = TappedPmem>,
 {
-    let needs = needs(&Filled::<Counting<Pmem>, C>::new(keys / 8), Change::Insert);
+    let needs = needs(&Filled::<TappedPmem, C>::new(keys / 8), Change::Insert);
     beside_bound(plan, name, (&Filled::<Pmem, I>::new(keys), Change::Insert), probe, needs)
 }

@@ -1,11 +1,10 @@
-//! The cost of calls, as measured by [`Counting`].
+//! The cost of calls, as measured by [`Tapped`].
 
 use super::erased::{AnyIndex, Pinned};
 use super::subject::Index;
 use terrace_index::{IndexStats, Inserted, PointIndex, U64};
-use terrace_medium::{MappedMedium, Medium};
 use terrace_testkit::TestKey::Integer;
-use terrace_testkit::{Counting, Counts, KeySort, TestKeys};
+use terrace_testkit::{Counts, KeySort, Tapped, TestKeys};
 
 /// The lowest and the highest cost of one change of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,46 +20,46 @@ pub struct Costs {
 /// Inserts, updates and removes `keys` keys one by one, and returns the lowest and highest
 /// write-backs and fences of each kind. Changes that made the index allocate (a resize, an overflow
 /// bucket) are left out; [`costs_of_inserts`] amortises them.
-pub fn costs_of_single_changes<B: MappedMedium, I>(index: &I, keys: u64) -> Costs
+pub fn costs_of_single_changes<const V: bool, I>(index: &I, keys: u64) -> Costs
 where
-    I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+    I: Index + PointIndex<Medium = Tapped<V>, Kind = U64>,
 {
     Counted::of(index).single_changes(keys)
 }
 
 /// Inserts a key, or removes it if the flag is false, one by one. Returns the highest number of
 /// lines that one of these changes read or wrote.
-pub fn most_lines<B: MappedMedium, I>(index: &I, mut changes: impl Iterator<Item = (u64, bool)>) -> u64
+pub fn most_lines<const V: bool, I>(index: &I, mut changes: impl Iterator<Item = (u64, bool)>) -> u64
 where
-    I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+    I: Index + PointIndex<Medium = Tapped<V>, Kind = U64>,
 {
     Counted::of(index).most_lines(&mut changes)
 }
 
 /// Inserts `keys` keys into `index` and returns the total cost, growth included.
-pub fn costs_of_inserts<B: MappedMedium, I>(index: &I, keys: u64) -> Counts
+pub fn costs_of_inserts<const V: bool, I>(index: &I, keys: u64) -> Counts
 where
-    I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+    I: Index + PointIndex<Medium = Tapped<V>, Kind = U64>,
 {
     Counted::of(index).inserts(keys)
 }
 
 /// Inserts `keys` keys, and checks that gets of these and of as many absent ones only read. Panics
 /// if not.
-pub fn gets_only_read<B: MappedMedium, I>(index: &I, keys: u64)
+pub fn gets_only_read<const V: bool, I>(index: &I, keys: u64)
 where
-    I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+    I: Index + PointIndex<Medium = Tapped<V>, Kind = U64>,
 {
     Counted::of(index).gets_only_read(keys);
 }
 
 /// Checks that inserts and removals of `keys` keys write nothing back and never fence, on a medium
 /// that needs neither. Panics if not.
-pub fn never_flushes<B: MappedMedium, I>(index: &I, keys: u64)
+pub fn never_flushes<const V: bool, I>(index: &I, keys: u64)
 where
-    I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+    I: Index + PointIndex<Medium = Tapped<V>, Kind = U64>,
 {
-    const { assert!(!B::VOLATILE_CACHE, "a medium that needs no write-backs") };
+    const { assert!(!V, "a medium that needs no write-backs") };
     Counted::of(index).never_flushes(keys);
 }
 
@@ -74,16 +73,16 @@ trait Counter {
     fn count(&self, work: &mut dyn FnMut()) -> Counts;
 }
 
-impl<B: Medium> Counter for Counting<B> {
+impl<const V: bool> Counter for Tapped<V> {
     fn count(&self, work: &mut dyn FnMut()) -> Counts {
         self.during(work).0
     }
 }
 
 impl<'i> Counted<'i> {
-    fn of<B: MappedMedium, I>(index: &'i I) -> Self
+    fn of<const V: bool, I>(index: &'i I) -> Self
     where
-        I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+        I: Index + PointIndex<Medium = Tapped<V>, Kind = U64>,
     {
         Self { index, medium: PointIndex::pool(index).medium() }
     }

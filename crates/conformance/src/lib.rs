@@ -37,7 +37,7 @@ use std::sync::Arc;
 use subject::{Index, Make};
 use terrace_index::{PointIndex, RangeIndex, U64};
 use terrace_pool::Pool;
-use terrace_testkit::{KeySort, TestKeys};
+use terrace_testkit::{KeySort, TestKeys, jittery};
 
 /// The whole suite for maps from single keys. `make` creates an empty index called [`NAME`] in a
 /// pool of its own, according to the [`Setup`]. Panics on the first failure.
@@ -93,12 +93,13 @@ fn all_of_ranges(sort: KeySort, make: range::Make<'_>) {
     beside::ranges_beside_writers(sort, make);
 }
 
-/// The concurrent part of [`range_index`], for a [`Jittery`](crate::Jittery) medium.
+/// The concurrent part of [`range_index`]. A [`Tapped`](terrace_testkit::Tapped) medium is made
+/// [`jittery`].
 pub fn range_index_races<I: Index + RangeIndex>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
-    beside::ranges_beside_writers(I::Kind::SORT, &|setup| Arc::new(make(setup)));
+    beside::ranges_beside_writers(I::Kind::SORT, &|setup| Arc::new(jittery(|| make(setup))));
 }
 
 /// The suite for indexes that are closed and reopened by name, in a pool in a file. `OtherKeys` is
@@ -137,13 +138,13 @@ pub fn integers<I: Index + PointIndex<Kind = U64>>(make: impl Fn(&Pool<<I as Poi
     integers::are_all_keys_and_words(&|place| Arc::new(make(&place.create())));
 }
 
-/// The concurrent part of [`point_index`], for a [`Jittery`](crate::Jittery) medium, on which the
-/// whole suite would take long.
+/// The concurrent part of [`point_index`]. A [`Tapped`](terrace_testkit::Tapped) medium is made
+/// [`jittery`], so the whole suite would take long.
 pub fn point_index_races<I: Index>(make: impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
-    races_of_points(&|setup| Arc::new(make(setup)));
+    races_of_points(&|setup| Arc::new(jittery(|| make(setup))));
 }
 
 fn races_of_points(make: Make<'_>) {

@@ -13,7 +13,7 @@ use terrace_engine::{Change, Commit, Durably, Engine, Put, ReadError, Write, Wri
 use terrace_index::Deferred;
 use terrace_medium::{Dram, Pmem, Shm};
 use terrace_pool::{Guard, Lock, Pool, PoolOptions};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 const LONG: [u8; 9000] = [7; 9000];
 
@@ -296,9 +296,9 @@ fn snapshot_of_stopped_store_reports_damage() {
     assert_eq!(found, [Ok(Some(b"value".to_vec())), Ok(None), Ok(Some(b"value".to_vec()))]);
 }
 
-type Counted = Store<Counting<Pmem>>;
+type Counted = Store<TappedPmem>;
 
-fn counted() -> (Counted, Pool<Counting<Pmem>>) {
+fn counted() -> (Counted, Pool<TappedPmem>) {
     let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
     (small::open(Pool::clone(&pool), settings()).unwrap(), pool)
 }

@@ -411,10 +411,11 @@ fn add_crashes<T: Target>(
     policy: &Policy,
     seed: u64,
 ) -> Result<Scenario, Violation> {
-    let ran = match fault_profile.power_loss.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache)
-    {
-        true => run_unchecked::<T, true>(scheduler, zeroed::<T, true>(), scenario, policy, seed)?,
-        false => run_unchecked::<T, false>(scheduler, zeroed::<T, false>(), scenario, policy, seed)?,
+    let cache = fault_profile.power_loss.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache);
+    let ran = if T::WITHOUT_CACHE && !cache {
+        run_unchecked::<T, false>(scheduler, zeroed::<T, false>(), scenario, policy, seed)?
+    } else {
+        run_unchecked::<T, true>(scheduler, zeroed::<T, true>(), scenario, policy, seed)?
     };
     match (ran.wrong.clone(), fault_profile.crashes) {
         (Some(wrong), _) => Err(wrong),
@@ -465,9 +466,10 @@ fn run_without_power_loss<T: Target>(
     if fault_profile.is_weak {
         return run_weak::<T>(scheduler, None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
     }
-    match has_volatile_cache(scenario) {
-        true => run_plain::<T, true>(scheduler, zeroed::<T, true>(), scenario, policy, seed),
-        false => run_plain::<T, false>(scheduler, zeroed::<T, false>(), scenario, policy, seed),
+    if T::WITHOUT_CACHE && !has_volatile_cache(scenario) {
+        run_plain::<T, false>(scheduler, zeroed::<T, false>(), scenario, policy, seed)
+    } else {
+        run_plain::<T, true>(scheduler, zeroed::<T, true>(), scenario, policy, seed)
     }
 }
 
@@ -524,9 +526,10 @@ fn run_weak<T: Target>(
     policy: &Policy,
     seed: u64,
 ) -> (RunResult, UsedOrderings) {
-    match has_volatile_cache(scenario) {
-        true => run_weak_on::<T, true>(scheduler, missing, reach, scenario, policy, seed),
-        false => run_weak_on::<T, false>(scheduler, missing, reach, scenario, policy, seed),
+    if T::WITHOUT_CACHE && !has_volatile_cache(scenario) {
+        run_weak_on::<T, false>(scheduler, missing, reach, scenario, policy, seed)
+    } else {
+        run_weak_on::<T, true>(scheduler, missing, reach, scenario, policy, seed)
     }
 }
 

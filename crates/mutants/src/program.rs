@@ -49,7 +49,7 @@ pub mod __mutant {
 "#;
 
 /// The arguments of cargo that build the lab.
-pub(crate) const LAB: [&str; 5] = ["build", "--profile", "lab", "--package", "terrace-lab"];
+pub(crate) const LAB: [&str; 3] = ["build", "--package", "terrace-lab"];
 
 /// A test program, and the directory in which it must be started.
 #[derive(Clone)]

@@ -21,7 +21,8 @@ use std::time::Duration;
 use terrace::{ByteSize, CloseError, Index, Store};
 use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::process::{AtPoint, Ended, Journal, Point, PointAction, Victim, acknowledge, task};
+use terrace_testkit::process::{Ended, Journal, Point, PointAction, Victim, acknowledge, points_of, task};
+use terrace_testkit::{TappedPmem, TappedShm, stopping};
 use watched::watched;
 use writes::{Whole, fill_journal, op};
 
@@ -36,23 +37,27 @@ const WATCHES: usize = 15;
 /// A medium of a shared pool.
 trait Under: MappedMedium {
     const MEDIUM: Medium;
+    /// The medium that can kill or stop this process at a point.
+    type Stopping: MappedMedium;
 
     fn options(path: &Path) -> terrace::Options {
         shared(path, Self::MEDIUM).expiry_thread(false).expected_keys(1)
     }
 
-    /// Opens the same store on a medium that can kill or stop this process at a point.
+    /// Opens the same store on [`Under::Stopping`].
     fn open_at_point(path: &Path) -> Store {
-        Self::options(path).open_or_create_on::<AtPoint<Self>>().unwrap()
+        stopping(|| Self::options(path).open_or_create_on::<Self::Stopping>()).unwrap()
     }
 }
 
 impl Under for Shm {
     const MEDIUM: Medium = Medium::Shm;
+    type Stopping = TappedShm;
 }
 
 impl Under for Pmem {
     const MEDIUM: Medium = Medium::Pmem;
+    type Stopping = TappedPmem;
 }
 
 /// Writes to the shared pool at `path`. Calls `returned` after each operation.
@@ -254,7 +259,7 @@ fn assert_all_reached<'p>(names: &[&str], points: impl IntoIterator<Item = &'p P
 
 fn points_in<M: Under>(index: Index, draws: &mut Draws) -> Vec<Point> {
     let shared = Shared::<M>::new(index);
-    pick_times(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), draws)
+    pick_times(points_of(|| write::<M>(&shared.site.path, |_| {})), draws)
 }
 
 #[test]
@@ -371,7 +376,7 @@ fn kill_during_recovery_of<M: Under>(first: &First, at: &Point) {
     let list = || {
         let shared = Shared::<M>::with_idle_participant(Index::Clht);
         dead(&shared);
-        AtPoint::<M>::points(|| recover::<M>(&shared.site.path))
+        points_of(|| recover::<M>(&shared.site.path))
     };
     // A background thread of the store may pass more points, if it runs before the end.
     let (mut points, again) = (list(), list());
@@ -409,7 +414,7 @@ fn expire<M: Under>(path: &Path) {
 fn stopped_process_with_lock_is_named_by_close() {
     let shared = Shared::<Shm>::with_idle_participant(Index::Clht);
     let path = &shared.site.path;
-    let points = AtPoint::<Shm>::points(|| expire::<Shm>(path));
+    let points = points_of(|| expire::<Shm>(path));
     // The point at which the entry is put into its bucket.
     let at = points.into_iter().find(|point| point.name == Some("clht.slot")).unwrap();
     let victim = start::<Shm>("expire", path, &at, PointAction::Stop);

@@ -1,12 +1,12 @@
 //! Test support for Terrace: media that count and record, models, and what crashes and schedules
 //! explore. The conformance suites are a crate of their own above this one.
 //!
-//! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
+//! - [`Tapped`] is the medium of tests: it counts write-backs, fences, bytes, lines and media blocks,
+//!   makes races more likely ([`jittery`]), or kills its process at a chosen line ([`stopping`]).
 //! - [`Recording`] records an ordered trace of all changes to any medium below it, for replay.
 //! - [`Layered`] is a single type for stacks of media.
 //! - [`Slow`] delays any medium below it according to a [`Profile`]: Optane, CXL memory,
 //!   phase-change memory.
-//! - [`Jittery`] makes races on any medium below it more likely.
 //! - [`torn_read`] reads a pool's bytes as a reader elsewhere does, and [`Tearing`] tears words.
 //! - [`linearizable`] checks a history of operations on one key.
 //! - [`schedule`] runs threads in many interleavings, each from a seed, and checks their answers.
@@ -21,9 +21,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
 mod company;
-mod counting;
 pub mod crash;
-mod jittery;
 mod layered;
 pub mod linearizability;
 mod points;
@@ -35,13 +33,12 @@ mod reference;
 pub mod schedule;
 pub mod simfs;
 mod slow;
+mod tapped;
 mod threads;
 mod torn;
 mod trace;
 
 pub use company::{GroupLiveness, ProcessGroup};
-pub use counting::{Counting, Counts, Touched};
-pub use jittery::Jittery;
 pub use layered::{CallObserver, Layered};
 pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
 pub use ports::free_ports;
@@ -49,6 +46,7 @@ pub use recording::Recording;
 pub use records::{KeySort, TestKey, TestKeys, TestRecord};
 pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
+pub use tapped::{Counts, Tapped, TappedPmem, TappedShm, Touched, jittery, stopping};
 pub use threads::in_other_thread;
 pub use torn::{Tearing, torn_read};
 pub use trace::{Event, Piece, Role, Trace, What};

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use terrace_bench::{Bound, Measure, Probe, Random, Row, Section, spread};
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::{Dram, Pmem};
-use terrace_testkit::Counting;
+use terrace_testkit::{TappedPmem, TappedShm};
 
 const WITHIN: f64 = 1.5;
 const GETS: [&str; 4] = ["bound: Turbo", "bound: CLHT", "bound: Level", "bound: Rewo"];
@@ -33,7 +33,7 @@ pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     );
     let mut section = Section::new(&title, "ns an insert", &["bound"]);
     let [turbo, clht, level, rewo] = INSERTS;
-    type Counted = Counting<Pmem>;
+    type Counted = TappedPmem;
     if wants(plan, turbo) {
         let row = insert_beside_bound::<TurboHash<Pmem>, TurboHash<Counted>>(plan, turbo, keys, &probe);
         section.rows.push(row);
@@ -63,20 +63,16 @@ fn gets(plan: &Plan, keys: u64, probe: &Probe) -> Outcome<Section> {
     let [turbo, clht, level, rewo] = GETS;
     let rows = &mut section.rows;
     if wants(plan, turbo) {
-        rows.extend(rows_beside_bound::<TurboHash<Dram>, TurboHash<Counting<Dram>>>(
-            plan, turbo, keys, probe,
-        ));
+        rows.extend(rows_beside_bound::<TurboHash<Dram>, TurboHash<TappedShm>>(plan, turbo, keys, probe));
     }
     if wants(plan, clht) {
-        rows.extend(rows_beside_bound::<ClhtHash<Dram>, ClhtHash<Counting<Dram>>>(plan, clht, keys, probe));
+        rows.extend(rows_beside_bound::<ClhtHash<Dram>, ClhtHash<TappedShm>>(plan, clht, keys, probe));
     }
     if wants(plan, level) {
-        rows.extend(rows_beside_bound::<LevelHash<Dram>, LevelHash<Counting<Dram>>>(
-            plan, level, keys, probe,
-        ));
+        rows.extend(rows_beside_bound::<LevelHash<Dram>, LevelHash<TappedShm>>(plan, level, keys, probe));
     }
     if wants(plan, rewo) {
-        rows.extend(rows_beside_bound::<RewoHash<Dram>, RewoHash<Counting<Dram>>>(plan, rewo, keys, probe));
+        rows.extend(rows_beside_bound::<RewoHash<Dram>, RewoHash<TappedShm>>(plan, rewo, keys, probe));
     }
     Ok(section)
 }
@@ -85,7 +81,7 @@ fn gets(plan: &Plan, keys: u64, probe: &Probe) -> Outcome<Section> {
 fn rows_beside_bound<I, C>(plan: &Plan, name: &str, keys: u64, probe: &Probe) -> [Row; 2]
 where
     I: PointIndex<Medium = Dram, Kind = U64> + Stored<Medium = Dram>,
-    C: PointIndex<Medium = Counting<Dram>, Kind = U64> + Stored<Medium = Counting<Dram>>,
+    C: PointIndex<Medium = TappedShm, Kind = U64> + Stored<Medium = TappedShm>,
 {
     let missed = uncached_lines::<C>(keys / 8);
     let map: Ours<Dram, I> = filled_map(keys);
@@ -107,13 +103,13 @@ where
 /// Lines that a get of one of `keys` keys reads and that no cache holds.
 fn uncached_lines<I>(keys: u64) -> f64
 where
-    I: PointIndex<Medium = Counting<Dram>, Kind = U64> + Stored<Medium = Counting<Dram>>,
+    I: PointIndex<Medium = TappedShm, Kind = U64> + Stored<Medium = TappedShm>,
 {
     const SAMPLE: usize = 4000;
     // So many gets read a line of the table once or twice, and root and directory, which caches
     // hold, more often.
     const RARE: u32 = 4;
-    let map = Ours::<Counting<Dram>, I>::new(keys, keys);
+    let map = Ours::<TappedShm, I>::new(keys, keys);
     (0..keys).for_each(|n| add(&map.index, spread(n), n));
     let (medium, mut random) = (map.index.pool().medium(), Random::new(3));
     let mut lines = HashMap::<u64, u32>::new();

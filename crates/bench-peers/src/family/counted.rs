@@ -5,8 +5,7 @@ use crate::plan::Plan;
 use terrace_bench::{Bound, Section, spread};
 use terrace_conformance as conformance;
 use terrace_index::{PointIndex, Stored, U64};
-use terrace_medium::{Dram, Pmem};
-use terrace_testkit::Counting;
+use terrace_testkit::{TappedPmem, TappedShm};
 
 /// Keys whose changes are counted one by one.
 const KEYS: u64 = 30_000;
@@ -38,7 +37,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
 /// `most`: the fences that an insert and an update may cost.
 fn changes<I>(section: &mut Section, name: &str, make: impl Fn() -> Outcome<I>, most: [f64; 2]) -> Outcome<()>
 where
-    I: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>> + 'static,
+    I: PointIndex<Medium = TappedPmem, Kind = U64> + Stored<Medium = TappedPmem> + 'static,
 {
     let costs = conformance::costs_of_single_changes(&make()?, KEYS);
     let [insert, update] = most.map(|most| Some(Bound::AtMost(most)));
@@ -62,7 +61,7 @@ where
 
 fn absent<I>(section: &mut Section, name: &str, index: &I, most: f64)
 where
-    I: PointIndex<Medium = Counting<Dram>, Kind = U64> + Stored<Medium = Counting<Dram>> + 'static,
+    I: PointIndex<Medium = TappedShm, Kind = U64> + Stored<Medium = TappedShm> + 'static,
 {
     (0..FILLED).for_each(|n| add(index, spread(n), n));
     let guard = index.pool().pin();

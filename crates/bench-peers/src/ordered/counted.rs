@@ -10,11 +10,11 @@ use std::borrow::Borrow;
 use std::ops::Range;
 use terrace_bench::{Bound, FastFair, IntegerKeys, OrderedBaseline, Row, Section, StringKeys, Woart};
 use terrace_index::PointIndex;
-use terrace_medium::{MappedMedium, Mapping, Pmem};
+use terrace_medium::{MappedMedium, Mapping};
 use terrace_pool::PoolOptions;
-use terrace_testkit::{Counting, Counts};
+use terrace_testkit::{Counts, TappedPmem};
 
-type Counted = Counting<Pmem>;
+type Counted = TappedPmem;
 
 /// Keys that are added one by one.
 const SINGLE: u64 = 50_000;
@@ -88,7 +88,7 @@ fn art<K: Keys>(keys: u64) -> Outcome<ArtMap<K, Counted>> {
 }
 
 fn baseline<K: Keys, B: Removing<K>>(keys: u64) -> Outcome<Theirs<K, Counted, B>> {
-    Theirs::new(keys, |mapping: Mapping| Counted::over(Pmem::new(mapping)))
+    Theirs::new(keys, |mapping: Mapping| Counted::new(mapping))
 }
 
 /// Write-backs and fences a change.

@@ -14,8 +14,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use terrace::Store;
 use terrace_bench::{Bound, Row, Section, median};
-use terrace_medium::Shm;
-use terrace_testkit::process::{AtPoint, Point, PointAction, Victim};
+use terrace_testkit::process::{Point, PointAction, Victim, points_of};
+use terrace_testkit::{TappedShm, stopping};
 
 /// The work of a neighbour that will be killed.
 pub(super) const HOLDS: &str = "holds";
@@ -55,10 +55,10 @@ fn rows(records: u64, deaths: u64) -> Outcome<[Row; 3]> {
 fn inside_a_put() -> Outcome<Point> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let path = directory.path().join("point.pool");
-    let store = options(&path, 1).expiry_thread(false).open_or_create_on::<AtPoint<Shm>>()?;
+    let store = stopping(|| options(&path, 1).expiry_thread(false).open_or_create_on::<TappedShm>())?;
     store.put(key(0), value(0))?;
     let mut put = Ok(());
-    let points = AtPoint::<Shm>::points(|| put = store.put(key(0), value(1)));
+    let points = points_of(|| put = store.put(key(0), value(1)));
     put?;
     let mut in_the_bucket = points.into_iter().filter(|point| point.file.contains("index/src/hash/clht"));
     match (in_the_bucket.next(), in_the_bucket.next()) {
@@ -71,7 +71,7 @@ fn inside_a_put() -> Outcome<Point> {
 
 /// Runs a holder, which stops in the middle of its first put.
 pub(super) fn hold(path: &Path, records: u64) -> Outcome<()> {
-    let store = options(path, records).open_or_create_on::<AtPoint<Shm>>()?;
+    let store = stopping(|| options(path, records).open_or_create_on::<TappedShm>())?;
     // It has used the store, so it owns memory that recovery must take back.
     read_some(&store, records, 1);
     store.put(key(0), value(0))?;

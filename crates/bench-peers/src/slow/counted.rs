@@ -7,7 +7,7 @@ use super::{NAME, Outcome, profiles};
 use crate::plan::say;
 use terrace_bench::{Bound, Row, Section};
 use terrace_medium::{MappedMedium, Pmem};
-use terrace_testkit::{Counting, Counts, Profile, Slow, Traffic};
+use terrace_testkit::{Counts, Profile, Slow, TappedPmem, Traffic};
 
 /// The total cost of a work's operations under a profile.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub(super) fn sections(kind: Kind, works: &[Work], size: Size) -> Outcome<Vec<Se
 
 /// Each work under `profile`.
 fn costs(kind: Kind, works: &[Work], size: Size, profile: Profile) -> Outcome<Vec<Cost>> {
-    let medium = |mapping| Counting::over(Slow::counted(Pmem::new(mapping), profile));
+    let medium = |mapping| TappedPmem::over_slow(Slow::counted(Pmem::new(mapping), profile));
     let on = kind.on(size.most(), medium)?;
     fill(&*on.subject, size);
     let cost = |&work: &Work| {
@@ -38,7 +38,7 @@ fn costs(kind: Kind, works: &[Work], size: Size, profile: Profile) -> Outcome<Ve
         work.run(&*on.subject, size, 1, |run| run.all());
         work.run(&*on.subject, size, 2, |run| {
             let medium = on.pool.medium();
-            let (counts, (traffic, waited_ns, ())) = medium.during(|| medium.below().during(|| run.all()));
+            let (counts, (traffic, waited_ns, ())) = medium.during(|| medium.slow().during(|| run.all()));
             Cost { counts, traffic, waited_ns }
         })
     };

@@ -13,7 +13,7 @@ use terrace_index::hash::{Clht, Turbo};
 use terrace_index::{Decision, Deferred, Fencing, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Mapping, Pmem};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counting, Profile, Slow};
+use terrace_testkit::{Profile, Slow, TappedPmem};
 
 const TABLE: Table = Table {
     title: "TIPS on a model of Optane, counted: a million records of 8 + 64 bytes (or as the row says), one thread, all keys in its table in DRAM, replays of 4,096 entries counted in",
@@ -31,11 +31,11 @@ const MIXES: [u8; 3] = [50, 95, 100];
 const LOGGED: u64 = 4096;
 
 /// Persistent memory, and DRAM, as the model has them.
-type Slowed = Counting<Slow<Pmem>>;
+type Slowed = TappedPmem;
 type Near = Slow<Dram>;
 
 fn slowed(mapping: Mapping) -> Slowed {
-    Counting::over(Slow::counted(Pmem::new(mapping), Profile::OPTANE_100))
+    TappedPmem::over_slow(Slow::counted(Pmem::new(mapping), Profile::OPTANE_100))
 }
 
 pub(super) fn measure(plan: &Plan, _: &Place, tables: &mut Tables) -> Outcome<()> {
@@ -137,7 +137,7 @@ where
         let (counts, (more, (ns, puts))) = far.during(|| {
             pool.during(|| {
                 let (_, a, (_, b, (_, c, puts))) =
-                    near.medium().during(|| far.below().during(|| pool.below().during(work)));
+                    near.medium().during(|| far.slow().during(|| pool.slow().during(work)));
                 (a + b + c, puts)
             })
         });

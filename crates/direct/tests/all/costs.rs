@@ -12,13 +12,13 @@ use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Offset, Pmem, Shm, Word};
 use terrace_pool::{Geometry, Liveness, Lock, Pool, PoolOptions};
-use terrace_testkit::{Counting, Counts};
+use terrace_testkit::{Counts, Tapped, TappedShm};
 
 const KEYS: u64 = 2000;
 
-struct Counted<M: MappedMedium> {
-    pool: Pool<Counting<M>>,
-    store: Direct<Counting<M>>,
+struct Counted<const V: bool> {
+    pool: Pool<Tapped<V>>,
+    store: Direct<Tapped<V>>,
 }
 
 fn key(n: u64) -> [u8; 16] {
@@ -44,10 +44,10 @@ pub(crate) fn settings(expected_keys: u64) -> Settings {
     }
 }
 
-impl<M: MappedMedium> Counted<M> {
+impl<const V: bool> Counted<V> {
     /// A store with `KEYS` keys and an index large enough for ten times as many.
     fn new() -> Self {
-        let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
+        let pool: Pool<Tapped<V>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
         let store = Direct::open::<Clht<_, Bytes<Key>>>(pool.clone(), settings(20_000)).unwrap();
         (0..KEYS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
         Self { pool, store }
@@ -68,7 +68,7 @@ const STATED: Costs = Costs::POWER;
 
 #[test]
 fn put_costs_record_slot_and_two_fences() {
-    let counted = Counted::<Pmem>::new();
+    let counted = Counted::<true>::new();
     let (write_backs, fences) =
         counted.costs(|| (0..KEYS).for_each(|n| counted.store.put(put(&key(n)), Durably::Store).unwrap()));
     // Now and then the allocator persists a hint.
@@ -81,7 +81,7 @@ fn put_costs_record_slot_and_two_fences() {
 
 #[test]
 fn puts_together_share_two_fences() {
-    let counted = Counted::<Pmem>::new();
+    let counted = Counted::<true>::new();
     let keys: Vec<[u8; 16]> = (0..64).map(key).collect();
     let puts: Vec<Put<'_>> = keys.iter().map(|key| put(key)).collect();
     let (write_backs, fences) = counted
@@ -93,7 +93,7 @@ fn puts_together_share_two_fences() {
 
 #[test]
 fn puts_together_share_their_fences_up_to_a_mebibyte() {
-    let counted = Counted::<Pmem>::new();
+    let counted = Counted::<true>::new();
     let (keys, value) = ((0..6).map(key).collect::<Vec<_>>(), vec![7; 600 << 10]);
     let puts: Vec<Put<'_>> = keys.iter().map(|key| Put { key, value: &value, expires_at: None }).collect();
     let (_, fences) = counted
@@ -104,7 +104,7 @@ fn puts_together_share_their_fences_up_to_a_mebibyte() {
 
 #[test]
 fn removal_costs_one_fence_and_read_nothing() {
-    let counted = Counted::<Pmem>::new();
+    let counted = Counted::<true>::new();
     let read = |n| assert!(counted.store.get(&key(n)).unwrap().is_some() == (n < KEYS));
     assert_eq!(counted.costs(|| (0..2 * KEYS).for_each(read)), (0, 0));
     let remove = |n| assert!(counted.store.remove(&key(n), Durably::Store).unwrap());
@@ -115,7 +115,7 @@ fn removal_costs_one_fence_and_read_nothing() {
 
 #[test]
 fn batch_costs_six_fences_and_two_for_each_further_64_keys() {
-    let counted = Counted::<Pmem>::new();
+    let counted = Counted::<true>::new();
     let keys: Vec<[u8; 16]> = (0..500).map(key).collect();
     let what = WriteKind::Put { value: &VALUE, expires_at: None };
     let writes: Vec<Write<'_>> = keys.iter().map(|key| Write { key, what }).collect();
@@ -132,11 +132,11 @@ fn batch_costs_six_fences_and_two_for_each_further_64_keys() {
 }
 
 /// The costs of new values for 500 keys, put one by one and in one batch.
-fn costs_of_500<M: MappedMedium, I>() -> [Counts; 2]
+fn costs_of_500<const V: bool, I>() -> [Counts; 2]
 where
-    I: PointIndex<Medium = Counting<M>, Kind = Bytes<Key>> + Stored<Medium = Counting<M>> + 'static,
+    I: PointIndex<Medium = Tapped<V>, Kind = Bytes<Key>> + Stored<Medium = Tapped<V>> + 'static,
 {
-    let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
+    let pool: Pool<Tapped<V>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
     let store = Direct::open::<I>(pool.clone(), settings(20_000)).unwrap();
     (0..KEYS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
     let keys: Vec<[u8; 16]> = (0..KEYS).step_by(4).map(key).collect();
@@ -152,12 +152,12 @@ where
 
 #[test]
 fn batch_of_500_costs_no_more_than_500_puts() {
-    fn check<M: MappedMedium, I>()
+    fn check<const V: bool, I>()
     where
-        I: PointIndex<Medium = Counting<M>, Kind = Bytes<Key>> + Stored<Medium = Counting<M>> + 'static,
+        I: PointIndex<Medium = Tapped<V>, Kind = Bytes<Key>> + Stored<Medium = Tapped<V>> + 'static,
     {
-        let [puts, batch] = costs_of_500::<M, I>();
-        let what = format!("{} {}: {puts:?} {batch:?}", I::NAME, M::VOLATILE_CACHE);
+        let [puts, batch] = costs_of_500::<V, I>();
+        let what = format!("{} {}: {puts:?} {batch:?}", I::NAME, V);
         // TurboHash has few shards, so keys of a piece share them.
         assert!(4 * batch.fences <= puts.fences, "{what}");
         assert!(batch.lines_read <= puts.lines_read, "{what}");
@@ -168,22 +168,22 @@ fn batch_of_500_costs_no_more_than_500_puts() {
         // a bucket that two keys share.
         assert!(batch.write_backs <= puts.write_backs + 4 * 500, "{what}");
     }
-    check::<Pmem, Clht<_, Bytes<Key>>>();
-    check::<Pmem, Turbo<_, Bytes<Key>>>();
-    check::<Pmem, Rewo<_, Bytes<Key>>>();
-    check::<Pmem, Level<_, Bytes<Key>>>();
-    check::<Pmem, Art<_, Bytes<Key>>>();
-    check::<Shm, Clht<_, Bytes<Key>>>();
-    check::<Shm, Turbo<_, Bytes<Key>>>();
-    check::<Shm, Rewo<_, Bytes<Key>>>();
-    check::<Shm, Level<_, Bytes<Key>>>();
-    check::<Shm, Art<_, Bytes<Key>>>();
+    check::<true, Clht<_, Bytes<Key>>>();
+    check::<true, Turbo<_, Bytes<Key>>>();
+    check::<true, Rewo<_, Bytes<Key>>>();
+    check::<true, Level<_, Bytes<Key>>>();
+    check::<true, Art<_, Bytes<Key>>>();
+    check::<false, Clht<_, Bytes<Key>>>();
+    check::<false, Turbo<_, Bytes<Key>>>();
+    check::<false, Rewo<_, Bytes<Key>>>();
+    check::<false, Level<_, Bytes<Key>>>();
+    check::<false, Art<_, Bytes<Key>>>();
 }
 
 #[test]
 fn no_flush_without_a_volatile_cache() {
-    fn run<M: MappedMedium>() {
-        let counted = Counted::<M>::new();
+    fn run<const V: bool>() {
+        let counted = Counted::<V>::new();
         let work = || {
             (0..100).for_each(|n| counted.store.put(put(&key(n)), Durably::Store).unwrap());
             let writes = [key(1), key(2)];
@@ -193,19 +193,19 @@ fn no_flush_without_a_volatile_cache() {
         assert_eq!(counted.costs(work), (0, 0));
         assert_eq!(counted.store.stats().costs, Costs::PROCESS);
     }
-    run::<Dram>();
-    run::<Shm>();
+    run::<false>();
+    run::<false>();
 }
 
 /// Only a slot's own thread writes its line, so other threads' reads do not contend for it.
 fn assert_readers_store_to_own_slot_only<I>()
 where
-    I: PointIndex<Medium = Counting<Shm>, Kind = Bytes<Key>> + Stored<Medium = Counting<Shm>> + 'static,
+    I: PointIndex<Medium = TappedShm, Kind = Bytes<Key>> + Stored<Medium = TappedShm> + 'static,
 {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(directory.path().join("pool")).size(16 << 20).hash_seed(5).shared(true);
     let [writer, reader] = [(); 2].map(|()| {
-        let pool: Pool<Counting<Shm>> = options.open_or_create().unwrap();
+        let pool: Pool<TappedShm> = options.open_or_create().unwrap();
         (pool.clone(), Direct::open::<I>(pool, settings(KEYS)).unwrap())
     });
     (0..KEYS).for_each(|n| writer.1.put(put(&key(n)), Durably::Store).unwrap());
@@ -234,11 +234,11 @@ where
 
 #[test]
 fn shared_reads_store_to_own_slot_only() {
-    assert_readers_store_to_own_slot_only::<Clht<Counting<Shm>, Bytes<Key>>>();
-    assert_readers_store_to_own_slot_only::<Turbo<Counting<Shm>, Bytes<Key>>>();
-    assert_readers_store_to_own_slot_only::<Rewo<Counting<Shm>, Bytes<Key>>>();
-    assert_readers_store_to_own_slot_only::<Level<Counting<Shm>, Bytes<Key>>>();
-    assert_readers_store_to_own_slot_only::<Art<Counting<Shm>, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Clht<TappedShm, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Turbo<TappedShm, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Rewo<TappedShm, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Level<TappedShm, Bytes<Key>>>();
+    assert_readers_store_to_own_slot_only::<Art<TappedShm, Bytes<Key>>>();
 }
 
 /// Liveness for a process without others, on this machine or on another one.
@@ -265,8 +265,8 @@ impl Liveness for NoOthers {
 
 /// Write-backs and fences of taking and freeing `locks` locks, all held at a time. Other
 /// participants are processes of this machine (`is_here`) or other hosts.
-fn cost_of_locks<M: MappedMedium>(locks: usize, is_here: bool) -> (u64, u64) {
-    let medium = Counting::over(M::new(Mapping::anonymous(1 << 20, 0).unwrap()));
+fn cost_of_locks<const V: bool>(locks: usize, is_here: bool) -> (u64, u64) {
+    let medium = Tapped::<V>::new(Mapping::anonymous(1 << 20, 0).unwrap());
     let pool = PoolOptions::anonymous().create_shared_on(medium, Arc::new(NoOthers { is_here })).unwrap();
     let guard = pool.pin();
     let at = guard.alloc(8 * locks).unwrap().persist().into_offset();
@@ -284,9 +284,9 @@ fn cost_of_locks<M: MappedMedium>(locks: usize, is_here: bool) -> (u64, u64) {
 fn lock_intent_is_persisted_among_hosts_only() {
     for locks in [1, 16, 20] {
         // More than 16 need a second slot.
-        assert_eq!(cost_of_locks::<Pmem>(locks, false), (2 * locks as u64, locks as u64));
-        assert_eq!(cost_of_locks::<Pmem>(locks, true), (0, 0));
-        assert_eq!(cost_of_locks::<Shm>(locks, false), (0, 0));
+        assert_eq!(cost_of_locks::<true>(locks, false), (2 * locks as u64, locks as u64));
+        assert_eq!(cost_of_locks::<true>(locks, true), (0, 0));
+        assert_eq!(cost_of_locks::<false>(locks, false), (0, 0));
     }
 }
 

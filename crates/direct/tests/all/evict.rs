@@ -13,7 +13,7 @@ use terrace_index::ordered::Art;
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 const ALL: [First; 4] = [First::LeastRecent, First::LeastFrequent, First::Random, First::NextToExpire];
 
@@ -467,7 +467,7 @@ fn write_at_the_limit_removes_what_has_expired() {
 #[test]
 fn recorded_get_touches_no_line_more() {
     let gets = |first: Option<First>| {
-        let pool: Pool<Counting<Pmem>> =
+        let pool: Pool<TappedPmem> =
             PoolOptions::anonymous().size(16 << 20).hash_seed(5).assume_persistent(true).create().unwrap();
         let clock = Arc::new(ManualClock::at(1 << 40));
         let store = Direct::open::<Clht<_, Kind>>(pool.clone(), settings(clock.clone(), 20_000)).unwrap();

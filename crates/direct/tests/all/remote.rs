@@ -14,7 +14,7 @@ use terrace_index::hash::remote::{Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, Turbo};
 use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Jittery, Tearing, torn_read};
+use terrace_testkit::{TappedShm, Tearing, jittery, torn_read};
 
 /// Enough for most records of these tests.
 const GUESS: usize = 256;
@@ -257,8 +257,8 @@ const GETS: u64 = 2000;
 const WAVES_MAX: u64 = 400;
 
 struct Race {
-    pool: Pool<Jittery<Dram>>,
-    store: Direct<Jittery<Dram>>,
+    pool: Pool<TappedShm>,
+    store: Direct<TappedShm>,
     versions: Vec<Versions>,
     /// Gets that were answered, and those that had to ask.
     gets: [AtomicU64; 2],
@@ -281,7 +281,7 @@ fn version_of(number: u64, bytes: &[u8]) -> u64 {
 
 impl Race {
     fn new() -> Self {
-        let pool = pool();
+        let pool = jittery(pool);
         let store = open(&pool);
         let versions = (0..LASTING).map(|_| Versions::default()).collect();
         (0..LASTING).for_each(|number| put(&store, &key(number), &value(number, 0), None));

@@ -6,7 +6,7 @@ use super::{Clht, Level, Rewo, Turbo};
 use crate::{Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 const NAME: &str = "index";
 /// Enough that some keys are not where a search begins, and that no resize is near.
@@ -91,7 +91,7 @@ fn answers_survive_power_loss() {
 
 fn check_reads_persist_nothing<I>()
 where
-    I: PointIndex<Kind = U64, Medium = Counting<Pmem>> + Stored<Medium = Counting<Pmem>>,
+    I: PointIndex<Kind = U64, Medium = TappedPmem> + Stored<Medium = TappedPmem>,
 {
     let pool = pool(1 << 20);
     let index: I = filled(&pool);
@@ -191,7 +191,7 @@ fn scan_returns_about_as_many_words_as_asked() {
 /// Checks the collector's walk over a durable table: it costs one fence, for what the root names.
 fn check_walk_costs<I>()
 where
-    I: PointIndex<Kind = U64, Medium = Counting<Pmem>> + Stored<Medium = Counting<Pmem>>,
+    I: PointIndex<Kind = U64, Medium = TappedPmem> + Stored<Medium = TappedPmem>,
 {
     let pool = pool(1 << 20);
     let index: I = filled(&pool);

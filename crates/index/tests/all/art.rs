@@ -11,7 +11,7 @@ use terrace_index::{
 };
 use terrace_medium::{Dram, MappedMedium, Offset, Pmem, Shm, Word};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
+use terrace_testkit::{Counts, Tapped, TappedPmem, TappedShm, TestKeys, TestRecord};
 
 type Strings = Bytes<TestRecord>;
 
@@ -35,8 +35,8 @@ fn flushes(counts: Counts) -> (u64, u64) {
 
 /// The write-backs and fences of `change` for each of the keys, where no node is made or replaced:
 /// the most of nearly all of them, and how many. A few take a new slab of the pool.
-fn most_flushes<M: MappedMedium, K: OrderedKind>(
-    index: &Art<Counting<M>, K>,
+fn most_flushes<const V: bool, K: OrderedKind>(
+    index: &Art<Tapped<V>, K>,
     keys: u64,
     change: &dyn Fn(u64),
 ) -> ((u64, u64), u64) {
@@ -57,7 +57,7 @@ fn most_flushes<M: MappedMedium, K: OrderedKind>(
 #[test]
 fn change_of_an_integer_costs_its_lines() {
     const KEYS: u64 = 20_000;
-    let index = art::<Counting<Pmem>, U64>(64 << 20);
+    let index = art::<TappedPmem, U64>(64 << 20);
     let guard = index.pool().pin();
     let insert = |key: u64| _ = index.insert(&guard, &spread(key), key).unwrap();
     let (most, times) = most_flushes(&index, KEYS, &insert);
@@ -72,7 +72,7 @@ fn change_of_an_integer_costs_its_lines() {
 #[test]
 fn change_of_a_byte_string_costs_one_line() {
     const KEYS: u64 = 5000;
-    let index = art::<Counting<Pmem>, Strings>(64 << 20);
+    let index = art::<TappedPmem, Strings>(64 << 20);
     let guard = index.pool().pin();
     let keys: Vec<_> = (0..KEYS).map(|n| Strings::key(spread(n))).collect();
     let records = |version: u64| -> Vec<u64> {
@@ -93,7 +93,7 @@ fn change_of_a_byte_string_costs_one_line() {
 #[test]
 fn million_inserts_cost_at_most_2_7_write_backs_each() {
     const KEYS: u64 = 1_000_000;
-    let index = art::<Counting<Pmem>, U64>(256 << 20);
+    let index = art::<TappedPmem, U64>(256 << 20);
     let guard = index.pool().pin();
     let insert = |key: u64| assert_eq!(index.insert(&guard, &spread(key), key).unwrap(), Inserted::New);
     let (counts, ()) = index.pool().medium().during(|| (0..KEYS).for_each(insert));
@@ -109,7 +109,7 @@ fn million_inserts_cost_at_most_2_7_write_backs_each() {
 
 #[test]
 fn gets_and_ranges_only_read() {
-    let index = art::<Counting<Pmem>, U64>(64 << 20);
+    let index = art::<TappedPmem, U64>(64 << 20);
     costs_of_inserts(&index, 10_000);
     let guard = index.pool().pin();
     let (counts, ()) = index.pool().medium().during(|| {
@@ -125,14 +125,14 @@ fn gets_and_ranges_only_read() {
 
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    never_flushes(&art::<Counting<Dram>, U64>(64 << 20), 100_000);
-    never_flushes(&art::<Counting<Shm>, U64>(64 << 20), 100_000);
+    never_flushes(&art::<TappedShm, U64>(64 << 20), 100_000);
+    never_flushes(&art::<TappedShm, U64>(64 << 20), 100_000);
 }
 
 /// A get reads a line of each node, a line of a leaf, and the root's.
 #[test]
 fn get_reads_one_line_a_node() {
-    let index = art::<Counting<Dram>, U64>(64 << 20);
+    let index = art::<TappedShm, U64>(64 << 20);
     let guard = index.pool().pin();
     // Three levels of nodes of kind 256, and nothing below.
     (0..1 << 16).for_each(|key| _ = index.insert(&guard, &(key << 40), key).unwrap());
@@ -142,7 +142,7 @@ fn get_reads_one_line_a_node() {
 
 #[test]
 fn changes_deferred_are_fenced_once() {
-    let index = art::<Counting<Pmem>, Strings>(64 << 20);
+    let index = art::<TappedPmem, Strings>(64 << 20);
     let guard = index.pool().pin();
     let words: Vec<_> =
         (0..100).map(|n| (Strings::key(n), Strings::word(&guard, &Strings::key(n), n, 1).unwrap())).collect();

@@ -5,7 +5,7 @@ use terrace_conformance::{NAME, Setup, point_index, point_index_races, range_ind
 use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::{Counting, Jittery, TestRecord};
+use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn art<M: MappedMedium, K: OrderedKind>(setup: Setup) -> Art<M, K> {
     Art::create(&setup.pool(), NAME, setup.capacity).expect("room for a root")
@@ -18,7 +18,7 @@ fn on_dram() {
 
 #[test]
 fn on_counted_pmem() {
-    point_index(art::<Counting<Pmem>, U64>);
+    point_index(art::<TappedPmem, U64>);
 }
 
 #[test]
@@ -53,20 +53,20 @@ fn ranges_of_byte_strings_on_pmem() {
 
 #[test]
 fn races_on_dram() {
-    point_index_races(art::<Jittery<Dram>, U64>);
+    point_index_races(art::<TappedShm, U64>);
 }
 
 #[test]
 fn races_of_byte_strings_on_pmem() {
-    point_index_races(art::<Jittery<Pmem>, Bytes<TestRecord>>);
+    point_index_races(art::<TappedPmem, Bytes<TestRecord>>);
 }
 
 #[test]
 fn races_of_ranges_on_dram() {
-    range_index_races(art::<Jittery<Dram>, U64>);
+    range_index_races(art::<TappedShm, U64>);
 }
 
 #[test]
 fn races_of_ranges_of_byte_strings_on_pmem() {
-    range_index_races(art::<Jittery<Pmem>, Bytes<TestRecord>>);
+    range_index_races(art::<TappedPmem, Bytes<TestRecord>>);
 }

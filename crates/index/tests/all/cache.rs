@@ -9,7 +9,7 @@ use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, CacheStats, Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Guard, Pool, PoolOptions};
-use terrace_testkit::{Counting, Counts, Jittery, TestKeys, TestRecord};
+use terrace_testkit::{Counts, Tapped, TappedPmem, TappedShm, TestKeys, TestRecord, jittery};
 
 fn pool<M: MappedMedium>() -> Pool<M> {
     PoolOptions::anonymous().size(64 << 20).hash_seed(11).create().expect("memory for a pool")
@@ -24,7 +24,7 @@ fn cache_stats(index: &impl PointIndex) -> CacheStats {
 }
 
 /// The cost of searches, and how many of them the cache answered.
-fn search<M: MappedMedium>(index: &Rewo<Counting<M>, U64>, keys: std::ops::Range<u64>) -> (Counts, u64) {
+fn search<const V: bool>(index: &Rewo<Tapped<V>, U64>, keys: std::ops::Range<u64>) -> (Counts, u64) {
     let (guard, hits) = (index.pool().pin(), cache_stats(index).hits);
     let searches = || keys.clone().for_each(|n| _ = index.get(&guard, &key(n)));
     let counts = index.pool().medium().during(searches).0;
@@ -33,7 +33,7 @@ fn search<M: MappedMedium>(index: &Rewo<Counting<M>, U64>, keys: std::ops::Range
 
 #[test]
 fn hit_in_a_complete_cache_reads_no_line() {
-    let index = cached::<Counting<Pmem>>(1 << 20, 1 << 20);
+    let index = cached::<TappedPmem>(1 << 20, 1 << 20);
     let guard = index.pool().pin();
     (0..3000).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     let (counts, hits) = search(&index, 0..6000);
@@ -49,7 +49,7 @@ fn hit_in_a_complete_cache_reads_no_line() {
 
 #[test]
 fn least_recently_used_key_is_replaced() {
-    let index = cached::<Counting<Pmem>>(128, 128);
+    let index = cached::<TappedPmem>(128, 128);
     let guard = index.pool().pin();
     (0..100).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     let hits = |n: u64| search(&index, n..n + 1).1;
@@ -63,7 +63,7 @@ fn least_recently_used_key_is_replaced() {
 
 #[test]
 fn get_many_fills_the_current_cache() {
-    let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
+    let index = cached::<TappedPmem>(1 << 16, 1 << 16);
     let guard = index.pool().pin();
     (0..100).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     index.resize_cache(1 << 15);
@@ -77,7 +77,7 @@ fn get_many_fills_the_current_cache() {
 
 #[test]
 fn changes_are_visible_at_once_and_cached_when_durable() {
-    let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
+    let index = cached::<TappedPmem>(1 << 16, 1 << 16);
     let guard = index.pool().pin();
     for n in 0..50 {
         assert_eq!(index.upsert(&guard, &key(n), n), Ok(None));
@@ -96,7 +96,7 @@ fn changes_are_visible_at_once_and_cached_when_durable() {
 
 #[test]
 fn deferred_change_is_persisted_before_it_is_cached() {
-    let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
+    let index = cached::<TappedPmem>(1 << 16, 1 << 16);
     let guard = index.pool().pin();
     let mut deferred = Deferred::default();
     for n in 0..3 {
@@ -146,7 +146,7 @@ fn no_bounds_make_no_cache() {
 
 #[test]
 fn cached_byte_strings_are_compared_by_record() {
-    let pool = pool::<Counting<Pmem>>();
+    let pool = pool::<TappedPmem>();
     type Kind = Bytes<TestRecord>;
     let bounds = CacheBounds { min: 1 << 16, max: 1 << 16 };
     let index = Rewo::<_, Kind>::create(&pool, "rewo", 1000).unwrap().with_cache(bounds);
@@ -214,7 +214,7 @@ where
     use std::borrow::Borrow;
     const KEYS: u64 = 24;
     const ROUNDS: u64 = 1500;
-    let pool = pool::<M>();
+    let pool = jittery(pool::<M>);
     let index = Rewo::<M, K>::with_shape(&pool, "rewo", 4, 1).unwrap();
     let index = index.with_cache(CacheBounds { min: 256, max: 256 });
     let keys: Vec<K::Owned> = (0..KEYS).map(K::key).collect();
@@ -276,7 +276,7 @@ where
 
 #[test]
 fn cached_reads_are_never_stale() {
-    check_never_stale::<Jittery<Dram>, U64>();
-    check_never_stale::<Jittery<Pmem>, U64>();
-    check_never_stale::<Jittery<Pmem>, Bytes<TestRecord>>();
+    check_never_stale::<TappedShm, U64>();
+    check_never_stale::<TappedPmem, U64>();
+    check_never_stale::<TappedPmem, Bytes<TestRecord>>();
 }

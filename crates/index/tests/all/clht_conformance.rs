@@ -7,7 +7,7 @@ use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Clht, ClhtShape};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::{Counting, Jittery, TestRecord};
+use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn clht<M: MappedMedium, K: ClhtShape>(setup: Setup) -> Clht<M, K> {
     Clht::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
@@ -20,7 +20,7 @@ fn on_dram() {
 
 #[test]
 fn on_counted_pmem() {
-    point_index(clht::<Counting<Pmem>, U64>);
+    point_index(clht::<TappedPmem, U64>);
 }
 
 #[test]
@@ -35,10 +35,10 @@ fn byte_strings_on_pmem() {
 
 #[test]
 fn races_on_dram() {
-    point_index_races(clht::<Jittery<Dram>, U64>);
+    point_index_races(clht::<TappedShm, U64>);
 }
 
 #[test]
 fn races_of_byte_strings_on_pmem() {
-    point_index_races(clht::<Jittery<Pmem>, Bytes<TestRecord>>);
+    point_index_races(clht::<TappedPmem, Bytes<TestRecord>>);
 }

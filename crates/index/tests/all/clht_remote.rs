@@ -8,10 +8,10 @@ use terrace_index::hash::remote::{Answer, Read, Reads, Remote};
 use terrace_index::{Bytes, KeyKind, PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_pool::PoolOptions;
-use terrace_testkit::{Jittery, Tearing, TestKeys, TestRecord, torn_read};
+use terrace_testkit::{TappedShm, Tearing, TestKeys, TestRecord, jittery, torn_read};
 
 type Strings = Bytes<TestRecord>;
-type Medium = Jittery<Dram>;
+type Medium = TappedShm;
 type Index = Clht<Medium, Strings>;
 
 /// Keys that are always present; each has a writer of its own half.
@@ -43,7 +43,8 @@ struct Race {
 
 impl Race {
     fn new() -> Self {
-        let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(11).create().expect("memory for a pool");
+        let pool = jittery(|| PoolOptions::anonymous().size(16 << 20).hash_seed(11).create());
+        let pool = pool.expect("memory for a pool");
         let index = Index::create(&pool, "remote", 0).expect("room for a table");
         let versions = (0..LASTING).map(|_| Versions::default()).collect();
         let race = Self { index, versions, reads: Default::default(), is_over: AtomicBool::new(false) };

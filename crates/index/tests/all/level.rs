@@ -11,7 +11,7 @@ use terrace_index::hash::Level;
 use terrace_index::{Bytes, IndexStats, Inserted, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counting, Counts, TestRecord};
+use terrace_testkit::{Counts, Tapped, TappedShm, TestRecord};
 
 const SLOTS: u64 = 7;
 
@@ -19,7 +19,7 @@ fn pool<M: MappedMedium>() -> Pool<M> {
     PoolOptions::anonymous().size(256 << 20).hash_seed(11).create().expect("memory for a pool")
 }
 
-fn level<M: MappedMedium>(capacity: u64) -> Level<Counting<M>, U64> {
+fn level<const V: bool>(capacity: u64) -> Level<Tapped<V>, U64> {
     Level::create(&pool(), "level", capacity).expect("room for a table")
 }
 
@@ -29,7 +29,7 @@ fn cost(write_backs: u64, fences: u64) -> Counts {
 
 #[test]
 fn insert_costs_two_fences_and_other_changes_one() {
-    let index = level::<Pmem>(50_000);
+    let index = level::<true>(50_000);
     assert!(index.stats(&index.pool().pin()).slots as f64 * 0.6 > 30_000.0);
     let costs = costs_of_single_changes(&index, 30_000);
     // In a bucket's first line, which has the meta word, one fence is enough.
@@ -40,7 +40,7 @@ fn insert_costs_two_fences_and_other_changes_one() {
 
 #[test]
 fn change_writes_one_block() {
-    let index = level::<Pmem>(50_000);
+    let index = level::<true>(50_000);
     let guard = index.pool().pin();
     for key in (0..30_000).map(key) {
         let (counts, inserted) = index.pool().medium().during(|| index.insert(&guard, &key, key));
@@ -54,7 +54,7 @@ fn change_writes_one_block() {
 
 #[test]
 fn insert_moves_at_most_one_key() {
-    let index = level::<Pmem>(0);
+    let index = level::<true>(0);
     let guard = index.pool().pin();
     let (mut moving, mut most) = (0, 0);
     for key in (0..40_000).map(key) {
@@ -74,7 +74,7 @@ fn insert_moves_at_most_one_key() {
 #[test]
 fn million_inserts_cost_at_most_2_5_fences_each() {
     const KEYS: u64 = 1_000_000;
-    let index = level::<Pmem>(0);
+    let index = level::<true>(0);
     let counts = costs_of_inserts(&index, KEYS);
     let each = |count: u64| count as f64 / KEYS as f64;
     let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
@@ -86,13 +86,13 @@ fn million_inserts_cost_at_most_2_5_fences_each() {
 
 #[test]
 fn gets_of_present_and_absent_keys_only_read() {
-    gets_only_read(&level::<Pmem>(10_000), 10_000);
+    gets_only_read(&level::<true>(10_000), 10_000);
 }
 
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    never_flushes(&level::<Dram>(0), 100_000);
-    never_flushes(&level::<Shm>(0), 100_000);
+    never_flushes(&level::<false>(0), 100_000);
+    never_flushes(&level::<false>(0), 100_000);
 }
 
 fn assert_full(what: &str, loads: &[f64]) {
@@ -115,7 +115,7 @@ fn table_grows_at_nine_tenths_load() {
 
 #[test]
 fn writes_complete_a_resize_without_losing_keys() {
-    let index = level::<Dram>(5000);
+    let index = level::<false>(5000);
     let guard = index.pool().pin();
     let (mut n, mut during) = (0, 0);
     while index.stats(&guard).resizes < 3 {
@@ -136,7 +136,7 @@ fn writes_complete_a_resize_without_losing_keys() {
 #[test]
 fn write_does_a_bounded_piece_of_a_resize() {
     const KEYS: u64 = 200_000;
-    let index = level::<Dram>(0);
+    let index = level::<false>(0);
     let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
     let shrinking = most_lines(&index, (0..KEYS).map(|n| (key(n), false)));
     println!("at most {growing} lines while it grows, {shrinking} while it shrinks");
@@ -407,7 +407,7 @@ fn duplicate_left_by_a_crash_is_one_key() {
 }
 
 /// Mean number of lines that a get of a present key reads.
-fn lines_a_get(index: &Level<Counting<Dram>, U64>, keys: u64) -> f64 {
+fn lines_a_get(index: &Level<TappedShm, U64>, keys: u64) -> f64 {
     let guard = index.pool().pin();
     let gets = || (0..keys).for_each(|n| assert_eq!(index.get(&guard, &key(n)), Some(n)));
     index.pool().medium().during(gets).0.lines_read as f64 / keys as f64
@@ -416,7 +416,7 @@ fn lines_a_get(index: &Level<Counting<Dram>, U64>, keys: u64) -> f64 {
 #[test]
 fn search_visits_the_fuller_level_first() {
     const BALANCE: usize = 7;
-    let index = level::<Dram>(0);
+    let index = level::<false>(0);
     let (guard, mut keys) = (index.pool().pin(), 0);
     let insert = |keys: &mut u64| {
         assert_eq!(index.insert(&guard, &key(*keys), *keys), Ok(Inserted::New));
@@ -453,7 +453,7 @@ fn lies_in<M: MappedMedium>(pool: &Pool<M>, at: u64, key: u64) -> bool {
 
 #[test]
 fn bottom_level_key_moves_up_for_an_insert() {
-    let index = level::<Pmem>(0);
+    let index = level::<true>(0);
     let (pool, guard) = (index.pool(), index.pool().pin());
     // Two buckets above one. Both positions of each key are in the same upper bucket, so no key can
     // move to the other side.

@@ -7,7 +7,7 @@ use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Level, LevelShape};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::{Counting, Jittery, TestRecord};
+use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn level<M: MappedMedium, K: LevelShape>(setup: Setup) -> Level<M, K> {
     Level::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
@@ -20,7 +20,7 @@ fn on_dram() {
 
 #[test]
 fn on_counted_pmem() {
-    point_index(level::<Counting<Pmem>, U64>);
+    point_index(level::<TappedPmem, U64>);
 }
 
 #[test]
@@ -35,10 +35,10 @@ fn byte_strings_on_pmem() {
 
 #[test]
 fn races_on_dram() {
-    point_index_races(level::<Jittery<Dram>, U64>);
+    point_index_races(level::<TappedShm, U64>);
 }
 
 #[test]
 fn races_of_byte_strings_on_pmem() {
-    point_index_races(level::<Jittery<Pmem>, Bytes<TestRecord>>);
+    point_index_races(level::<TappedPmem, Bytes<TestRecord>>);
 }

@@ -9,7 +9,7 @@ use terrace_index::hash::Rewo;
 use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
+use terrace_testkit::{Counts, Tapped, TestKeys, TestRecord};
 
 const SEED: u64 = 11;
 
@@ -17,7 +17,7 @@ fn pool<M: MappedMedium>() -> Pool<M> {
     PoolOptions::anonymous().size(256 << 20).hash_seed(SEED).create().expect("memory for a pool")
 }
 
-fn rewo<M: MappedMedium>(buckets_log2: u32) -> Rewo<Counting<M>, U64> {
+fn rewo<const V: bool>(buckets_log2: u32) -> Rewo<Tapped<V>, U64> {
     Rewo::with_shape(&pool(), "rewo", 10, buckets_log2).expect("room for a table")
 }
 
@@ -28,7 +28,7 @@ fn cost(write_backs: u64, fences: u64) -> Counts {
 #[test]
 fn insert_costs_two_fences_and_other_changes_one() {
     const KEYS: u64 = 4096 * 14 * 3 / 4;
-    let costs = costs_of_single_changes(&rewo::<Pmem>(12), KEYS);
+    let costs = costs_of_single_changes(&rewo::<true>(12), KEYS);
     // In a bucket's first line, which has the meta word, one fence is enough.
     assert_eq!(costs.insert, (cost(1, 1), cost(2, 2)), "inserts");
     assert_eq!(costs.update, (cost(1, 1), cost(1, 1)), "updates");
@@ -37,7 +37,7 @@ fn insert_costs_two_fences_and_other_changes_one() {
 
 #[test]
 fn eviction_costs_three_fences_at_most_twice() {
-    let index = rewo::<Pmem>(8);
+    let index = rewo::<true>(8);
     let guard = index.pool().pin();
     let mut by_fences = [0u64; 16];
     for n in 0.. {
@@ -63,7 +63,7 @@ fn eviction_costs_three_fences_at_most_twice() {
 #[test]
 fn million_inserts_from_nothing() {
     const KEYS: u64 = 1_000_000;
-    let index = rewo::<Pmem>(6);
+    let index = rewo::<true>(6);
     let counts = costs_of_inserts(&index, KEYS);
     let each = |count: u64| count as f64 / KEYS as f64;
     let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
@@ -73,19 +73,19 @@ fn million_inserts_from_nothing() {
 
 #[test]
 fn gets_of_present_and_absent_keys_only_read() {
-    gets_only_read(&rewo::<Pmem>(10), 10_000);
+    gets_only_read(&rewo::<true>(10), 10_000);
 }
 
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    never_flushes(&rewo::<Dram>(0), 100_000);
-    never_flushes(&rewo::<Shm>(0), 100_000);
+    never_flushes(&rewo::<false>(0), 100_000);
+    never_flushes(&rewo::<false>(0), 100_000);
 }
 
 #[test]
 fn write_does_a_bounded_piece_of_a_resize() {
     const KEYS: u64 = 300_000;
-    let index = rewo::<Dram>(0);
+    let index = rewo::<false>(0);
     let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
     let most = index.stats(&index.pool().pin());
     let shrinking = most_lines(&index, (0..KEYS).map(|n| (key(n), false)));
@@ -99,7 +99,7 @@ fn write_does_a_bounded_piece_of_a_resize() {
 /// Finding that there is no room takes a search of the whole pool.
 #[test]
 fn full_pool_is_not_searched_by_every_insert() {
-    let index = rewo::<Dram>(8);
+    let index = rewo::<false>(8);
     let guard = index.pool().pin();
     let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK << 8).ok()).collect();
     let costs: Vec<u64> = (0..)
@@ -158,7 +158,7 @@ fn tables_grow_at_92_percent_load() {
 #[test]
 fn absent_get_reads_at_most_two_buckets() {
     const KEYS: u64 = 1024 * 14 * 4 / 5;
-    let index = rewo::<Dram>(10);
+    let index = rewo::<false>(10);
     let guard = index.pool().pin();
     (0..KEYS).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     let stats = index.stats(&guard);

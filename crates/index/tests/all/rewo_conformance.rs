@@ -8,7 +8,7 @@ use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::{Counting, Jittery, TestRecord};
+use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn rewo<M: MappedMedium, K: RewoShape>(setup: Setup) -> Rewo<M, K> {
     Rewo::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
@@ -33,7 +33,7 @@ fn on_dram() {
 
 #[test]
 fn on_counted_pmem() {
-    point_index(smallest::<Counting<Pmem>, U64>);
+    point_index(smallest::<TappedPmem, U64>);
 }
 
 #[test]
@@ -48,12 +48,12 @@ fn byte_strings_on_pmem() {
 
 #[test]
 fn races_on_pmem() {
-    point_index_races(smallest::<Jittery<Pmem>, U64>);
+    point_index_races(smallest::<TappedPmem, U64>);
 }
 
 #[test]
 fn races_of_byte_strings_on_dram() {
-    point_index_races(smallest::<Jittery<Dram>, Bytes<TestRecord>>);
+    point_index_races(smallest::<TappedShm, Bytes<TestRecord>>);
 }
 
 #[test]
@@ -68,10 +68,10 @@ fn under_a_small_cache() {
 
 #[test]
 fn races_under_a_large_cache() {
-    point_index_races(|setup| cached::<Jittery<Pmem>, U64>(setup, 64 << 10));
+    point_index_races(|setup| cached::<TappedPmem, U64>(setup, 64 << 10));
 }
 
 #[test]
 fn races_under_a_small_cache() {
-    point_index_races(|setup| cached::<Jittery<Pmem>, U64>(setup, 128));
+    point_index_races(|setup| cached::<TappedPmem, U64>(setup, 128));
 }

@@ -7,7 +7,7 @@ use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
-use terrace_testkit::{Counting, TestRecord};
+use terrace_testkit::{TappedPmem, TestRecord};
 
 type Strings = Bytes<TestRecord>;
 
@@ -41,7 +41,7 @@ fn art_is_reopened() {
     art::<Dram>();
     art::<Shm>();
     art::<Pmem>();
-    art::<Counting<Pmem>>();
+    art::<TappedPmem>();
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn clht_is_reopened() {
     clht::<Dram>();
     clht::<Shm>();
     clht::<Pmem>();
-    clht::<Counting<Pmem>>();
+    clht::<TappedPmem>();
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn turbohash_is_reopened() {
     turbo::<Dram>();
     turbo::<Shm>();
     turbo::<Pmem>();
-    turbo::<Counting<Pmem>>();
+    turbo::<TappedPmem>();
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn rewo_hash_is_reopened() {
     rewo::<Dram>();
     rewo::<Shm>();
     rewo::<Pmem>();
-    rewo::<Counting<Pmem>>();
+    rewo::<TappedPmem>();
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn level_hashing_is_reopened() {
     level::<Dram>();
     level::<Shm>();
     level::<Pmem>();
-    level::<Counting<Pmem>>();
+    level::<TappedPmem>();
 }
 
 fn create<I: Stored>(pool: &Pool<I::Medium>) -> I {
@@ -100,7 +100,7 @@ fn every_integer_is_a_key_and_a_word() {
     check_every_integer::<Dram>();
     check_every_integer::<Shm>();
     check_every_integer::<Pmem>();
-    check_every_integer::<Counting<Pmem>>();
+    check_every_integer::<TappedPmem>();
 }
 
 /// Checks that a table in memory that is full of ones starts empty, and names all memory that it

@@ -11,13 +11,13 @@ use terrace_index::hash::Turbo;
 use terrace_index::{Bytes, Inserted, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counting, Counts, TestRecord};
+use terrace_testkit::{Counts, Tapped, TestRecord};
 
 fn pool<M: MappedMedium>() -> Pool<M> {
     PoolOptions::anonymous().size(256 << 20).hash_seed(11).create().expect("memory for a pool")
 }
 
-fn turbo<M: MappedMedium>(shards_log2: u32, capacity: u64) -> Turbo<Counting<M>, U64> {
+fn turbo<const V: bool>(shards_log2: u32, capacity: u64) -> Turbo<Tapped<V>, U64> {
     Turbo::with_shards(&pool(), "turbo", shards_log2, capacity).expect("room for a table")
 }
 
@@ -27,7 +27,7 @@ fn cost(write_backs: u64, fences: u64) -> Counts {
 
 #[test]
 fn insert_costs_two_fences_and_other_changes_one() {
-    let index = turbo::<Pmem>(4, 50_000);
+    let index = turbo::<true>(4, 50_000);
     let costs = costs_of_single_changes(&index, 50_000);
     // In a bucket's first line, which has the meta word, one fence is enough.
     assert_eq!(costs.insert, (cost(1, 1), cost(2, 2)), "inserts");
@@ -41,7 +41,7 @@ fn insert_costs_two_fences_and_other_changes_one() {
 fn write_touches_at_most_a_shard_and_its_successor() {
     const KEYS: u64 = 300_000;
     // 4,700 keys a shard at the end, like ten million keys in a pool of two gibibytes.
-    let index = turbo::<Dram>(6, 0);
+    let index = turbo::<false>(6, 0);
     let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
     let shard = index.stats(&index.pool().pin()).bytes / 64 / 64;
     let shrinking = most_lines(&index, (0..KEYS).map(|n| (key(n), false)));
@@ -51,7 +51,7 @@ fn write_touches_at_most_a_shard_and_its_successor() {
 
 #[test]
 fn change_writes_one_block_except_for_overflow_bits() {
-    let index = turbo::<Pmem>(4, 50_000);
+    let index = turbo::<true>(4, 50_000);
     let guard = index.pool().pin();
     let (mut more, mut passing) = (0, 0);
     for key in (0..50_000).map(key) {
@@ -75,7 +75,7 @@ fn change_writes_one_block_except_for_overflow_bits() {
 #[test]
 fn million_inserts_cost_at_most_2_25_fences_each() {
     const KEYS: u64 = 1_000_000;
-    let index = turbo::<Pmem>(10, 0);
+    let index = turbo::<true>(10, 0);
     let counts = costs_of_inserts(&index, KEYS);
     let each = |count: u64| count as f64 / KEYS as f64;
     let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
@@ -87,13 +87,13 @@ fn million_inserts_cost_at_most_2_25_fences_each() {
 
 #[test]
 fn gets_of_present_and_absent_keys_only_read() {
-    gets_only_read(&turbo::<Pmem>(2, 10_000), 10_000);
+    gets_only_read(&turbo::<true>(2, 10_000), 10_000);
 }
 
 #[test]
 fn dram_and_shm_never_flush_or_fence() {
-    never_flushes(&turbo::<Dram>(4, 0), 100_000);
-    never_flushes(&turbo::<Shm>(4, 0), 100_000);
+    never_flushes(&turbo::<false>(4, 0), 100_000);
+    never_flushes(&turbo::<false>(4, 0), 100_000);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn shard_grows_at_85_percent_load() {
 }
 
 /// Mean number of buckets that a search for an absent key reads.
-fn absent_path<M: MappedMedium>(index: &Turbo<Counting<M>, U64>, absent: std::ops::Range<u64>) -> f64 {
+fn absent_path<const V: bool>(index: &Turbo<Tapped<V>, U64>, absent: std::ops::Range<u64>) -> f64 {
     let (guard, searches) = (index.pool().pin(), absent.end - absent.start);
     let reading = || absent.for_each(|n| assert_eq!(index.get(&guard, &key(n)), None));
     // The place of the shard is among the blocks that count as cached.
@@ -120,7 +120,7 @@ fn absent_path<M: MappedMedium>(index: &Turbo<Counting<M>, U64>, absent: std::op
 #[test]
 fn absent_get_reads_at_most_1_4_buckets() {
     const KEYS: u64 = 1024 * 14 * 4 / 5;
-    let index = turbo::<Dram>(0, KEYS - 100);
+    let index = turbo::<false>(0, KEYS - 100);
     let guard = index.pool().pin();
     (0..KEYS).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     let stats = index.stats(&guard);
@@ -133,7 +133,7 @@ fn absent_get_reads_at_most_1_4_buckets() {
 #[test]
 fn deleted_slots_are_collected_when_paths_are_long() {
     const KEYS: u64 = 1024 * 14 * 3 / 4;
-    let index = turbo::<Dram>(0, KEYS);
+    let index = turbo::<false>(0, KEYS);
     let guard = index.pool().pin();
     // Keys are inserted and removed, so none of the old ones stays. Without collection every slot
     // would be deleted in the end, and every path as long as the shard.

@@ -7,7 +7,7 @@ use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Turbo, TurboShape};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_testkit::{Counting, Jittery, TestRecord};
+use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn turbo<M: MappedMedium, K: TurboShape>(setup: Setup) -> Turbo<M, K> {
     Turbo::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
@@ -25,7 +25,7 @@ fn on_dram() {
 
 #[test]
 fn one_shard_on_counted_pmem() {
-    point_index(one_shard::<Counting<Pmem>, U64>);
+    point_index(one_shard::<TappedPmem, U64>);
 }
 
 #[test]
@@ -40,10 +40,10 @@ fn byte_strings_in_one_shard_on_shm() {
 
 #[test]
 fn races_on_pmem() {
-    point_index_races(one_shard::<Jittery<Pmem>, U64>);
+    point_index_races(one_shard::<TappedPmem, U64>);
 }
 
 #[test]
 fn races_of_byte_strings_on_dram() {
-    point_index_races(one_shard::<Jittery<Dram>, Bytes<TestRecord>>);
+    point_index_races(one_shard::<TappedShm, Bytes<TestRecord>>);
 }

@@ -68,6 +68,7 @@ impl Target for ClhtBytes {
 impl Target for ClhtRemote {
     const NAME: &'static str = "clht-remote";
     const BYTES: (usize, usize) = ClhtBytes::BYTES;
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Clht<M, Bytes<TestRecord>>, true>;
 
     fn plan(seed: u64) -> Plan {
@@ -78,6 +79,7 @@ impl Target for ClhtRemote {
 impl Target for TurboU64 {
     const NAME: &'static str = "turbo";
     const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Turbo<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
@@ -88,6 +90,7 @@ impl Target for TurboU64 {
 impl Target for TurboBytes {
     const NAME: &'static str = "turbo-bytes";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Turbo<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
@@ -98,6 +101,7 @@ impl Target for TurboBytes {
 impl Target for RewoU64 {
     const NAME: &'static str = "rewo";
     const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Rewo<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
@@ -108,6 +112,7 @@ impl Target for RewoU64 {
 impl Target for RewoBytes {
     const NAME: &'static str = "rewo-bytes";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Rewo<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
@@ -118,6 +123,7 @@ impl Target for RewoBytes {
 impl Target for LevelU64 {
     const NAME: &'static str = "level";
     const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Level<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
@@ -128,6 +134,7 @@ impl Target for LevelU64 {
 impl Target for LevelBytes {
     const NAME: &'static str = "level-bytes";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Level<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
@@ -138,6 +145,7 @@ impl Target for LevelBytes {
 impl Target for ArtU64 {
     const NAME: &'static str = "art";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Art<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
@@ -148,6 +156,7 @@ impl Target for ArtU64 {
 impl Target for ArtBytes {
     const NAME: &'static str = "art-bytes";
     const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Art<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {

@@ -3,7 +3,7 @@
 use terrace::{Durability, Index, Options};
 use terrace_conformance::{Site, exact_store, ordered_store, store};
 use terrace_medium::{Pmem, Shm};
-use terrace_testkit::Counting;
+use terrace_testkit::{TappedPmem, TappedShm};
 
 #[test]
 fn in_memory_of_the_process() {
@@ -22,8 +22,8 @@ fn on_pmem() {
 
 #[test]
 fn on_counted_media() {
-    exact_store(Site::on::<Counting<Shm>>);
-    exact_store(Site::on::<Counting<Pmem>>);
+    exact_store(Site::on::<TappedShm>);
+    exact_store(Site::on::<TappedPmem>);
 }
 
 #[test]
@@ -104,5 +104,5 @@ fn over_dram_and_a_pool_with_clht() {
 
 #[test]
 fn over_dram_and_counted_persistent_memory() {
-    store(Site::tiered_on::<Counting<Pmem>>);
+    store(Site::tiered_on::<TappedPmem>);
 }

@@ -9,7 +9,8 @@ use crate::writes::{fill_journal, op};
 use std::path::Path;
 use terrace::{ByteSize, Store};
 use terrace_medium::{MappedMedium, Pmem, Shm};
-use terrace_testkit::process::{AtPoint, Journal, Point, PointAction, Victim, acknowledge, task};
+use terrace_testkit::process::{Journal, Point, PointAction, Victim, acknowledge, points_of, task};
+use terrace_testkit::{TappedPmem, TappedShm, stopping};
 
 const OPERATIONS: u64 = 120;
 const SEED: u64 = 5;
@@ -25,7 +26,7 @@ fn options(path: &Path) -> terrace::Options {
 
 /// Opens or creates the pool at `path` and writes to it. Calls `returned` after each operation.
 fn write<M: MappedMedium>(path: &Path, mut returned: impl FnMut(u64)) {
-    let store = options(path).assume_persistent(true).open_or_create_on::<AtPoint<M>>().unwrap();
+    let store = stopping(|| options(path).assume_persistent(true).open_or_create_on::<M>()).unwrap();
     let mut draws = Draws(SEED);
     for n in 1..=OPERATIONS {
         op(0, &mut draws).run(&store);
@@ -40,8 +41,8 @@ fn victim() {
     let Some(task) = task() else { return };
     let (medium, path) = task.split_once(' ').unwrap();
     match medium {
-        "pmem" => write::<Pmem>(path.as_ref(), |n| acknowledge(0, n)),
-        _ => write::<Shm>(path.as_ref(), |n| acknowledge(0, n)),
+        "pmem" => write::<TappedPmem>(path.as_ref(), |n| acknowledge(0, n)),
+        _ => write::<TappedShm>(path.as_ref(), |n| acknowledge(0, n)),
     }
 }
 
@@ -78,7 +79,7 @@ fn assert_valid(medium: Medium, path: &Path, point: &Point, returned: u64) {
 fn points<M: MappedMedium>() -> Vec<Point> {
     let site = Site::new(Medium::Shm, ByteSize::mib(16));
     let mut draws = Draws(3);
-    let points = AtPoint::<M>::points(|| write::<M>(&site.path, |_| {}));
+    let points = points_of(|| write::<M>(&site.path, |_| {}));
     points.into_iter().map(|point| Point { nth: 1 + draws.below(point.nth), ..point }).collect()
 }
 
@@ -99,18 +100,18 @@ fn kill_at_each<M: MappedMedium>(medium: Medium, name: &str) {
 
 #[test]
 fn kill_at_any_line_keeps_acknowledged_writes() {
-    kill_at_each::<Shm>(Medium::Shm, "shm");
+    kill_at_each::<TappedShm>(Medium::Shm, "shm");
 }
 
 #[test]
 fn kill_at_any_line_keeps_acknowledged_writes_on_pmem() {
-    kill_at_each::<Pmem>(Medium::Pmem, "pmem");
+    kill_at_each::<TappedPmem>(Medium::Pmem, "pmem");
 }
 
 #[test]
 fn stopped_writer_holds_its_pool_and_continues() {
     let engine: Vec<Point> =
-        points::<Shm>().into_iter().filter(|point| point.file.contains("direct/src")).collect();
+        points::<TappedShm>().into_iter().filter(|point| point.file.contains("direct/src")).collect();
     for point in engine.iter().step_by(3) {
         let site = Site::new(Medium::Shm, ByteSize::mib(16));
         let victim = start("shm", &site.path, point, PointAction::Stop);

@@ -120,18 +120,21 @@ impl<'l> Lab<'l> {
 impl Lab<'_> {
     /// Executes and explores the run of `plan`.
     pub fn run<T: Target>(&self, plan: &Plan) -> Outcome {
-        if self.profile.has_volatile_cache() {
-            self.run_on::<T, true>(plan)
-        } else {
+        if T::WITHOUT_CACHE && !self.profile.has_volatile_cache() {
             self.run_on::<T, false>(plan)
+        } else {
+            self.run_on::<T, true>(plan)
         }
     }
 
     /// The trace of the run of `plan`, for inspection.
     pub fn record<T: Target>(&self, plan: &Plan) -> Result<History, Violation> {
-        let record = || match self.profile.has_volatile_cache() {
-            true => record::<T, true>(plan),
-            false => record::<T, false>(plan),
+        let record = || {
+            if T::WITHOUT_CACHE && !self.profile.has_volatile_cache() {
+                record::<T, false>(plan)
+            } else {
+                record::<T, true>(plan)
+            }
         };
         let mut history = catch_panic(record)?;
         if let Some(fault) = &self.fault {
@@ -145,9 +148,10 @@ impl Lab<'_> {
     pub fn faults<T: Target>(&self, plan: &Plan) -> [BTreeSet<Fault>; 2] {
         disable_sleep();
         let Ok(history) = self.record::<T>(plan) else { return Default::default() };
-        let recovered = match self.profile.has_volatile_cache() {
-            true => self.faults_of_recoveries::<T, true>(plan, &history),
-            false => self.faults_of_recoveries::<T, false>(plan, &history),
+        let recovered = if T::WITHOUT_CACHE && !self.profile.has_volatile_cache() {
+            self.faults_of_recoveries::<T, false>(plan, &history)
+        } else {
+            self.faults_of_recoveries::<T, true>(plan, &history)
         };
         [Fault::of(&history.trace), recovered]
     }

@@ -175,6 +175,9 @@ pub trait Target: 'static {
     /// Maximum number of writer threads in runs that crowd on few keys; at most 3, as one of the
     /// four threads reads.
     const WRITERS: u64 = 2;
+    /// Whether it also runs as code without write-backs, on memory whose caches survive. Otherwise
+    /// it is compiled once, with write-backs, which such memory ignores.
+    const WITHOUT_CACHE: bool = true;
     /// The store on a given medium.
     type Subject<M: MappedMedium>: Subject<M>;
     /// The plan of the run with this seed.

@@ -5,13 +5,12 @@
 //!   killed (SIGKILL), stopped and resumed (SIGSTOP, SIGCONT).
 //! - [`Journal`] records which operations were begun and acknowledged, and checks whether they
 //!   explain the content of the store.
-//! - [`AtPoint`] is a medium that kills or stops its own process at the nth store of a line of the
-//!   source. Production code does not depend on it.
+//! - [`Point`] is the nth store of a line of the source, where a medium made within
+//!   [`stopping`](crate::stopping) kills or stops its own process.
 
 mod journal;
-mod point;
 mod victim;
 
+pub use crate::tapped::{Point, PointAction, points_of};
 pub use journal::{Contents, Disagreement, Journal, Operation, State};
-pub use point::{AtPoint, Point, PointAction};
 pub use victim::{Acknowledged, Ended, Victim, acknowledge, task};

@@ -97,10 +97,10 @@ impl CrashSettings<'_> {
         policy: &Policy,
         seed: u64,
     ) -> CrashOutcome {
-        if self.profile.has_volatile_cache() {
-            self.run_on::<T, true>(scheduler, scenario, policy, seed)
-        } else {
+        if T::WITHOUT_CACHE && !self.profile.has_volatile_cache() {
             self.run_on::<T, false>(scheduler, scenario, policy, seed)
+        } else {
+            self.run_on::<T, true>(scheduler, scenario, policy, seed)
         }
     }
 
@@ -113,9 +113,10 @@ impl CrashSettings<'_> {
         seed: u64,
     ) -> BTreeSet<Fault> {
         let scenario = Scenario { moment: None, ..scenario.clone() };
-        let recorded = match self.profile.has_volatile_cache() {
-            true => record::<T, true>(scheduler, &scenario, None, policy, seed),
-            false => record::<T, false>(scheduler, &scenario, None, policy, seed),
+        let recorded = if T::WITHOUT_CACHE && !self.profile.has_volatile_cache() {
+            record::<T, false>(scheduler, &scenario, None, policy, seed)
+        } else {
+            record::<T, true>(scheduler, &scenario, None, policy, seed)
         };
         recorded.map_or_else(|_| BTreeSet::new(), |recorded| Fault::of(&recorded.trace))
     }

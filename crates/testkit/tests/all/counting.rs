@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Dram, MappedMedium, Mapping, Medium, Offset, Pmem, Region, Word};
-use terrace_testkit::{Counting, Counts};
+use terrace_testkit::{Counts, Tapped};
 
-fn region<M: MappedMedium>() -> Region<Counting<M>> {
-    Region::new(Counting::new(Mapping::anonymous(1 << 20, 1 << 20).unwrap()))
+fn region<const V: bool>() -> Region<Tapped<V>> {
+    Region::new(Tapped::new(Mapping::anonymous(1 << 20, 1 << 20).unwrap()))
 }
 
 fn word<M: Medium>(region: &Region<M>, at: u64) -> &Word {
@@ -16,13 +16,13 @@ fn load<M: Medium>(region: &Region<M>, at: u64) -> u64 {
     word(region, at).load(region.medium(), Relaxed)
 }
 
-fn during<M: MappedMedium>(region: &Region<Counting<M>>, work: impl FnOnce()) -> Counts {
+fn during<const V: bool>(region: &Region<Tapped<V>>, work: impl FnOnce()) -> Counts {
     region.medium().during(work).0
 }
 
 #[test]
 fn persist_costs_a_write_back_and_a_fence_on_pmem_only() {
-    let (pmem, dram) = (region::<Pmem>(), region::<Dram>());
+    let (pmem, dram) = (region::<true>(), region::<false>());
     let counts = during(&pmem, || {
         word(&pmem, 4096).store(pmem.medium(), 1, Relaxed);
         pmem.persist(word(&pmem, 4096));
@@ -46,7 +46,7 @@ fn persist_costs_a_write_back_and_a_fence_on_pmem_only() {
 
 #[test]
 fn block_counts_once_until_a_fence_or_another_block() {
-    let pmem = region::<Pmem>();
+    let pmem = region::<true>();
     let blocks = |lines: &[u64]| {
         let work = || lines.iter().for_each(|line| pmem.write_back(word(&pmem, line * 64)));
         during(&pmem, work).blocks_written
@@ -63,7 +63,7 @@ fn block_counts_once_until_a_fence_or_another_block() {
 
 #[test]
 fn line_counts_once_while_among_the_last_eight() {
-    let dram = region::<Dram>();
+    let dram = region::<false>();
     let read = |lines: &[u64]| {
         let counts = during(&dram, || {
             lines.iter().for_each(|line| _ = load(&dram, line * 64 + 8));
@@ -78,7 +78,7 @@ fn line_counts_once_while_among_the_last_eight() {
 
 #[test]
 fn streamed_lines_count_their_bytes_lines_and_blocks() {
-    let pmem = region::<Pmem>();
+    let pmem = region::<true>();
     let counts = during(&pmem, || {
         pmem.stream_lines(128, &[[7; 8]; 4]);
         pmem.fence();
@@ -89,7 +89,7 @@ fn streamed_lines_count_their_bytes_lines_and_blocks() {
 
 #[test]
 fn failed_swap_reads_but_does_not_write() {
-    let dram = region::<Dram>();
+    let dram = region::<false>();
     let swap = |expected, new| {
         during(&dram, || {
             let _ = word(&dram, 0).compare_exchange(dram.medium(), expected, new, Relaxed, Relaxed);
@@ -103,7 +103,7 @@ fn failed_swap_reads_but_does_not_write() {
 
 #[test]
 fn touched_lines_are_exact() {
-    let dram = region::<Dram>();
+    let dram = region::<false>();
     let (touched, ()) = dram.medium().touched(|| {
         for _ in 0..2 {
             (0..100).for_each(|line| _ = load(&dram, line * 64));
@@ -117,7 +117,7 @@ fn touched_lines_are_exact() {
 
 #[test]
 fn threads_lose_no_count() {
-    let pmem = region::<Pmem>();
+    let pmem = region::<true>();
     let counts = during(&pmem, || {
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -4,13 +4,12 @@ use std::path::Path;
 use terrace_medium::Pmem;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
-use terrace_testkit::{Counting, Counts};
+use terrace_testkit::{Counts, TappedPmem};
 use terrace_tier::PoolFiles;
 
 #[test]
 fn calls_write_only_the_lines_they_touch() {
-    let files =
-        PoolFiles::create(Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap(), Path::new("/")).unwrap();
+    let files = PoolFiles::create(Pool::<TappedPmem>::anonymous(16 << 20).unwrap(), Path::new("/")).unwrap();
     let file = files.create(Path::new("/a")).unwrap();
     file.allocate(1 << 20).unwrap();
     let pool = files.pool().clone();

@@ -8,7 +8,7 @@ use super::*;
 use crate::{Random, spread};
 use std::collections::BTreeMap;
 use terrace_medium::{Dram, MappedMedium, Pmem};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 pub(super) fn space<M: MappedMedium>(bytes: u64) -> Arc<Space<M>> {
     Arc::new(Space::anonymous(bytes, M::new).expect("memory"))
@@ -73,8 +73,8 @@ fn load_factors_are_those_of_the_paper() {
 }
 
 /// The most fences that an insert, an update and a removal of `keys` keys cost.
-fn fences<B: Baseline<Counting<Pmem>>>(slots: u64, keys: u64) -> [u64; 3] {
-    let space = space::<Counting<Pmem>>(32 << 20);
+fn fences<B: Baseline<TappedPmem>>(slots: u64, keys: u64) -> [u64; 3] {
+    let space = space::<TappedPmem>(32 << 20);
     let mut table = B::create(space.clone(), slots).expect("room for a table");
     let mut most = |change: &mut dyn FnMut(&mut B, u64) -> bool| {
         let counts = (0..keys).map(|n| space.medium().during(|| assert!(change(&mut table, n))).0.fences);

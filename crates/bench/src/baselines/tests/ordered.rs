@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_medium::{Dram, MappedMedium, Pmem};
-use terrace_testkit::{Counting, Jittery};
+use terrace_testkit::{TappedPmem, TappedShm, jittery};
 
 /// A kind of keys with a key for each number.
 trait NumberedKeys: KeyForm {
@@ -171,9 +171,9 @@ fn full_memory_refuses_keys_and_keeps_the_others() {
 }
 
 /// Write-backs and fences of a random insert, the mean of many.
-fn costs<K: KeyForm, T: OrderedBaseline<Counting<Pmem>, K>>(key: impl Fn(u64) -> K::Owned) -> [f64; 2] {
+fn costs<K: KeyForm, T: OrderedBaseline<TappedPmem, K>>(key: impl Fn(u64) -> K::Owned) -> [f64; 2] {
     const KEYS: u64 = 100_000;
-    let space = space::<Counting<Pmem>>(128 << 20);
+    let space = space::<TappedPmem>(128 << 20);
     let tree = T::create(space.clone()).expect("room for a tree");
     let keys: Vec<K::Owned> = (0..KEYS).map(key).collect();
     let insert = |key: &K::Owned| assert_eq!(tree.insert(key.borrow(), 1), Ok(true));
@@ -202,13 +202,13 @@ fn inserts_cost_the_documented_write_backs_and_fences() {
 }
 
 /// Threads change keys of their own; others read keys that are always there, and scan.
-fn check_threads<K: NumberedKeys, T: OrderedBaseline<Jittery<Dram>, K>>(
+fn check_threads<K: NumberedKeys, T: OrderedBaseline<TappedShm, K>>(
     remove: impl Fn(&T, &K::Key) -> Option<Option<u64>> + Sync,
 ) {
     const NUMBERS: u64 = 3000;
     const CHANGES: u64 = 15_000;
     const OWNERS: u64 = 3;
-    let (tree, is_over) = (tree::<K, T, Jittery<Dram>>(), AtomicBool::new(false));
+    let (tree, is_over) = (jittery(tree::<K, T, TappedShm>), AtomicBool::new(false));
     let mut keys: Vec<K::Owned> = (0..NUMBERS).map(K::numbered).collect();
     keys.sort_by_key(K::in_model);
     keys.dedup_by_key(|key| K::in_model(key));

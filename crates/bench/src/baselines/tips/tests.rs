@@ -6,7 +6,7 @@ use crate::{Random, spread};
 use terrace_index::{Decision, Deferred, Fencing, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{Dram, Pmem};
 use terrace_pool::Pool;
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 /// P-CLHT in a pool of its own.
 struct OfClht(Clht<Dram, U64>);
@@ -34,7 +34,7 @@ impl Converted for OfClht {
     }
 }
 
-type Counted = Tips<Dram, Counting<Pmem>, OfClht>;
+type Counted = Tips<Dram, TappedPmem, OfClht>;
 
 fn tips(cached: u64, logged: u64) -> Counted {
     let sizes = TipsSizes { value_words: 8, cached, logged };

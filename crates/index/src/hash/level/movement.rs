@@ -204,7 +204,7 @@ mod tests {
     use crate::key::WordRecords;
     use crate::{Bytes, PointIndex, Stored, U64};
     use terrace_medium::{Dram, Pmem};
-    use terrace_testkit::Counting;
+    use terrace_testkit::TappedPmem;
 
     /// A table of sixteen buckets above eight.
     fn table<K: BucketShape>() -> Level<Dram, K> {
@@ -344,8 +344,8 @@ mod tests {
 
     #[test]
     fn unfenced_third_unit_is_persisted() {
-        let pool = pool::<Counting<Pmem>>(1 << 20);
-        let table = Level::<Counting<Pmem>, U64>::create(&pool, "table", 120).unwrap();
+        let pool = pool::<TappedPmem>(1 << 20);
+        let table = Level::<TappedPmem, U64>::create(&pool, "table", 120).unwrap();
         let (guard, view) = (pool.pin(), table.view());
         let side = table.side(&view, 0);
         let fences = || pool.medium().during(|| drop(table.try_lock_third(&guard, &view, &side))).0.fences;

@@ -133,7 +133,7 @@ mod tests {
     use crate::{PointIndex, Stored, U64};
     use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
-    use terrace_testkit::Counting;
+    use terrace_testkit::{TappedPmem, TappedShm};
 
     /// Fills a table of 64 buckets until it has a spare. Returns its number of keys.
     fn filled<M: MappedMedium>(pool: &Pool<M>) -> (Rewo<M, U64>, u64) {
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn clearing_a_piece_costs_one_fence() {
-        let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
+        let pool = Pool::<TappedPmem>::anonymous(16 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         map.take_spare(&pool.pin(), map.view(), 6).unwrap();
         let clear = |buckets| {
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn spare_is_not_allocated_twice_in_a_full_pool() {
-        let pool = Pool::<Counting<Dram>>::anonymous(1 << 20).unwrap();
+        let pool = Pool::<TappedShm>::anonymous(1 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
         let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK << 6).ok()).collect();

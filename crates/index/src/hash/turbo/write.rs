@@ -418,7 +418,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
-    use terrace_testkit::Counting;
+    use terrace_testkit::{TappedPmem, TappedShm};
 
     type Index<M> = Turbo<M, U64>;
 
@@ -495,7 +495,7 @@ mod tests {
 
     #[test]
     fn overflow_bit_is_stored_once_a_class() {
-        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let pool = pool::<TappedPmem>(1 << 20);
         let index = shard(&pool, 40, 4);
         insert(&index, keys_of(&index, 0).take(14));
         let class = |key: &u64| overflow_bit::<U64>(U64::hash(key, index.seed) as u8);
@@ -622,7 +622,7 @@ mod tests {
 
     #[test]
     fn home_is_read_once_if_it_decides() {
-        let pool = pool::<Counting<Dram>>(1 << 20);
+        let pool = pool::<TappedShm>(1 << 20);
         let index = shard(&pool, 1, 1);
         insert(&index, 0..9);
         let guard = pool.pin();

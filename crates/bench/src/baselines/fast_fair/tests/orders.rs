@@ -5,9 +5,9 @@ use crate::baselines::tests::space;
 use crate::run_on;
 use std::sync::Arc;
 use terrace_medium::{Dram, MappedMedium};
-use terrace_testkit::Jittery;
 use terrace_testkit::crash::RandomSource;
 use terrace_testkit::schedule::{Job, Policy, Scheduled, Scheduler};
+use terrace_testkit::{TappedShm, jittery};
 
 type Tree = FastFair<Scheduled<Dram>>;
 
@@ -89,7 +89,7 @@ fn readers_find_steady_keys_in_every_order() {
 #[test]
 fn threads_append_to_one_end() {
     const KEYS: u64 = 20_000;
-    let tree = FastFair::<Jittery<Dram>>::create(space(4 << 20)).expect("room for a tree");
+    let tree = FastFair::<TappedShm>::create(jittery(|| space(4 << 20))).expect("room for a tree");
     run_on(3, |thread| {
         for key in (thread as u64..KEYS).step_by(3) {
             assert_eq!(tree.insert(&key, key), Ok(true));

@@ -9,7 +9,7 @@ use crate::key::WordRecords;
 use crate::{Bytes, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Pmem, Shm};
 use terrace_pool::Pool;
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 type Index<M> = Clht<M, U64>;
 
@@ -88,7 +88,7 @@ fn move_locks_and_marks_eight_buckets() {
 
 #[test]
 fn group_moves_with_two_fences() {
-    let pool = pool::<Counting<Pmem>>(1 << 20);
+    let pool = pool::<TappedPmem>(1 << 20);
     let (index, from, to) = growing(&pool, 4);
     let (guard, medium) = (pool.pin(), pool.medium());
     let (counts, _) = medium.during(|| index.migrate(&guard, from, to, 0).map(|_| ()).unwrap());

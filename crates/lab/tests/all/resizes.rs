@@ -11,7 +11,7 @@ use terrace_testkit::crash::{Memory, Op, Plan, Profile, Subject, Target};
 /// Size of a Rewo-Hash bucket in bytes.
 const BLOCK: u64 = 256;
 
-type Store<T> = <T as Target>::Subject<Memory<false>>;
+type Store<T> = <T as Target>::Subject<Memory<true>>;
 
 /// The plans of the first runs of a target.
 fn plans<T: Target>(runs: u64) -> impl Iterator<Item = Plan> {

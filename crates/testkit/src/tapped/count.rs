@@ -1,4 +1,4 @@
-//! A medium that counts accesses to another.
+//! A tap that counts accesses.
 //!
 //! Each thread counts in its own stripe, so counting slows threads down but does not make them
 //! contend. The counts are exact for threads that have been joined, and for the calling thread.
@@ -7,10 +7,8 @@ use crate::threads;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Sub;
-use std::panic::Location;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use terrace_medium::{Access, BLOCK, LINE, MappedMedium, Mapping, Medium};
+use terrace_medium::{Access, BLOCK, LINE};
 
 /// The number of accesses to a medium.
 ///
@@ -181,7 +179,7 @@ impl Stripe {
 
 const STRIPES: usize = 1024;
 
-/// The lines touched by one call of [`Counting::touched`], each once.
+/// The lines touched by one call of [`Tapped::touched`](crate::Tapped::touched), each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     /// Lines read, as offsets over 64.
@@ -207,25 +205,21 @@ thread_local! {
     static TOUCHED: RefCell<Option<Touched>> = const { RefCell::new(None) };
 }
 
-/// Counts accesses to the medium below. See [`Counts`].
-pub struct Counting<M> {
-    below: M,
+/// Counts accesses to a medium. See [`Counts`].
+pub(super) struct Counter {
+    /// The address of the medium's first byte.
+    base: usize,
     stripes: Box<[Stripe]>,
 }
 
-impl<M: Medium> Counting<M> {
-    /// Counts accesses to `below`.
-    pub fn over(below: M) -> Self {
-        Self { below, stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
+impl Counter {
+    /// Counts accesses to a medium that begins at this address.
+    pub(super) fn new(base: usize) -> Self {
+        Self { base, stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
     }
 
-    /// The medium whose accesses are counted.
-    pub fn below(&self) -> &M {
-        &self.below
-    }
-
-    /// The counts of all threads since the beginning or the last [`Counting::reset`].
-    pub fn counts(&self) -> Counts {
+    /// The counts of all threads since the beginning or the last [`Counter::reset`].
+    pub(super) fn counts(&self) -> Counts {
         let mut sums = [0; FIELDS];
         for stripe in &self.stripes {
             for (sum, count) in sums.iter_mut().zip(&stripe.counts) {
@@ -236,7 +230,7 @@ impl<M: Medium> Counting<M> {
     }
 
     /// Resets all counts. No other thread may use the medium meanwhile.
-    pub fn reset(&self) {
+    pub(super) fn reset(&self) {
         for stripe in &self.stripes {
             stripe.counts.iter().for_each(|count| count.store(0, Relaxed));
             stripe.forget();
@@ -245,18 +239,11 @@ impl<M: Medium> Counting<M> {
 
     /// The counts of `work`, if no other thread uses the medium meanwhile. Lines read before count
     /// as not read.
-    pub fn during<R>(&self, work: impl FnOnce() -> R) -> (Counts, R) {
+    pub(super) fn during<R>(&self, work: impl FnOnce() -> R) -> (Counts, R) {
         self.own_stripe().forget();
         let before = self.counts();
         let result = work();
         (self.counts() - before, result)
-    }
-
-    /// The lines that `work` touches on this thread, on any counting medium. Slow.
-    pub fn touched<R>(&self, work: impl FnOnce() -> R) -> (Touched, R) {
-        TOUCHED.set(Some(Touched::default()));
-        let result = work();
-        (TOUCHED.take().unwrap_or_default(), result)
     }
 
     fn own_stripe(&self) -> &Stripe {
@@ -265,7 +252,7 @@ impl<M: Medium> Counting<M> {
 
     /// The lines that contain `len` bytes at `at`.
     fn lines(&self, at: *const u8, len: usize) -> std::ops::Range<u64> {
-        let start = (at.addr() - self.below.base().addr().get()) as u64;
+        let start = (at.addr() - self.base) as u64;
         let end = if len == 0 { start } else { (start + len as u64).next_multiple_of(LINE as u64) };
         start / LINE as u64..end / LINE as u64
     }
@@ -292,48 +279,20 @@ impl<M: Medium> Counting<M> {
             TOUCHED.with_borrow_mut(|touched| touched.as_mut().map(|t| t.lines_written.insert(line)));
         }
     }
-}
 
-impl<M: MappedMedium> MappedMedium for Counting<M> {
-    fn new(mapping: Mapping) -> Self {
-        Self::over(M::new(mapping))
-    }
-    fn mapping(&self) -> &Mapping {
-        self.below.mapping()
-    }
-}
-
-// SAFETY: base and length are those of the medium below, which promises the same.
-unsafe impl<M: Medium> Medium for Counting<M> {
-    const VOLATILE_CACHE: bool = M::VOLATILE_CACHE;
-
-    fn base(&self) -> NonNull<u8> {
-        self.below.base()
-    }
-
-    fn len(&self) -> usize {
-        self.below.len()
-    }
-
-    fn write_back(&self, at: *const u8) {
+    pub(super) fn write_back(&self, at: *const u8) {
         let stripe = self.own_stripe();
         stripe.add(WRITE_BACKS, 1);
         stripe.write_block(self.lines(at, 1).start * LINE as u64 / BLOCK as u64);
-        self.below.write_back(at);
     }
 
-    fn fence(&self) {
+    pub(super) fn fence(&self) {
         let stripe = self.own_stripe();
         stripe.add(FENCES, 1);
         stripe.block_written.store(0, Relaxed);
-        self.below.fence();
     }
 
-    fn before_access(&self, access: Access, at: *const u8) {
-        self.below.before_access(access, at);
-    }
-
-    fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
+    pub(super) fn accessed(&self, access: Access, at: *const u8) {
         let stripe = self.own_stripe();
         match access {
             Access::Load => {
@@ -362,14 +321,12 @@ unsafe impl<M: Medium> Medium for Counting<M> {
             }
             Access::Read(len) => self.read(stripe, at, len),
         }
-        self.below.accessed(access, at, site);
     }
+}
 
-    fn persisted_at(&self, site: &'static Location<'static>) {
-        self.below.persisted_at(site);
-    }
-
-    fn prefetched(&self, at: *const u8) {
-        self.below.prefetched(at);
-    }
+/// The lines that `work` touches on this thread, on any medium that counts. Slow.
+pub(super) fn touched<R>(work: impl FnOnce() -> R) -> (Touched, R) {
+    TOUCHED.set(Some(Touched::default()));
+    let result = work();
+    (TOUCHED.take().unwrap_or_default(), result)
 }

@@ -1,0 +1,11 @@
+//! Tests of the lab, in one program: each file that names a store would compile it again.
+
+mod batches;
+mod crash;
+mod deaths;
+mod orders;
+mod resizes;
+mod revived;
+mod schedules;
+mod seeds;
+mod trees;
