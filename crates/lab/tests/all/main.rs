@@ -3,7 +3,6 @@
 mod batches;
 mod crash;
 mod deaths;
-mod orders;
 mod resizes;
 mod revived;
 mod schedules;

@@ -75,9 +75,9 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// The place of its last access to a word; a read of bytes has none of its own.
-    fn site(&self) -> Site {
-        self.order.map_or((Location::caller(), None), |order| order.1)
+    /// The name of its last access to a word; a read of bytes has none of its own.
+    fn point(&self) -> Option<&'static str> {
+        self.order.and_then(|order| order.1.1)
     }
 }
 
@@ -369,8 +369,7 @@ impl Model {
         let first_sound = it.seen.with_all.view.of(number);
         let mut places = it.seen.in_run().view.of(number)..first_sound;
         let oldest = places.find(|&at| !values[at as usize + 1].is_exchange)?;
-        let (site, point) = it.site();
-        Some(Choice { word, site, point, oldest, first_sound, last: first_sound, differs: true })
+        Some(Choice { word, point: it.point(), oldest, first_sound, last: first_sound })
     }
 
     /// Whether a store may take its place between this value and the next one.
@@ -398,9 +397,6 @@ impl Model {
     pub(super) fn choice(&self, me: u64, number: usize, word: u64) -> Choice {
         let it = &self.threads[&me];
         let [oldest, first_sound] = [it.seen.in_run(), &it.seen.with_all].map(|seen| seen.view.of(number));
-        let of = |at: Number| self.values[number][at as usize].value;
-        let differs = (oldest..first_sound).any(|at| of(at) != of(first_sound));
-        let (site, point) = it.site();
-        Choice { word, site, point, oldest, first_sound, last: self.last(number), differs }
+        Choice { word, point: it.point(), oldest, first_sound, last: self.last(number) }
     }
 }

@@ -1,8 +1,6 @@
 //! How many of the stale values that a thread may load it actually loads.
 
 use crate::crash::RandomSource;
-use std::collections::HashMap;
-use std::panic::Location;
 
 /// The number of a value in the history of a word.
 pub(super) type Number = u32;
@@ -37,11 +35,6 @@ pub enum Aim {
         /// Whether only values are loaded that all orderings together would rule out.
         only_missing: bool,
     },
-    /// Of loads that all orderings together would rule out: those of these words, one bit each,
-    /// numbered as they occur.
-    Words(u64),
-    /// Of loads that all orderings together would rule out: those at one place in the source.
-    Place(&'static Location<'static>),
     /// All possible loads, while a script makes the thread see stale values: see
     /// [`Breakpoint`](super::Breakpoint).
     Cued,
@@ -83,15 +76,12 @@ impl Reach {
 #[derive(Default)]
 pub(super) struct Chooser {
     dice: RandomSource,
-    words: HashMap<u64, u32>,
 }
 
 /// The values that a load may return.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     pub(super) word: u64,
-    /// Its place in the source.
-    pub(super) site: &'static Location<'static>,
     pub(super) point: Option<&'static str>,
     /// The oldest possible value.
     pub(super) oldest: Number,
@@ -99,33 +89,20 @@ pub(super) struct Choice {
     pub(super) first_sound: Number,
     /// The current value of the word.
     pub(super) last: Number,
-    /// Whether one of the values before `first_sound` is different.
-    pub(super) differs: bool,
 }
 
 impl Chooser {
     pub(super) fn new(seed: u64) -> Self {
-        Self { dice: RandomSource::new(seed), ..Self::default() }
+        Self { dice: RandomSource::new(seed) }
     }
 
     /// The stale value that a load returns, if any.
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
-        let Choice { word, site, oldest, first_sound, last, differs, .. } = choice;
+        let Choice { word, oldest, first_sound, last, .. } = choice;
         let beyond = match reach.aim {
             Aim::None | Aim::Cued => return None,
             Aim::Drawn { only_missing: false, .. } => last,
             Aim::Drawn { .. } => first_sound,
-            Aim::Words(_) | Aim::Place(_) if !differs => return None,
-            Aim::Place(place) if place != site => return None,
-            Aim::Place(_) => first_sound,
-            Aim::Words(words) => {
-                let next = self.words.len() as u32;
-                let place = *self.words.entry(word).or_insert(next);
-                if words >> place.min(63) & 1 == 0 {
-                    return None;
-                }
-                first_sound
-            }
         };
         if oldest >= beyond {
             return None;
@@ -145,40 +122,12 @@ impl Chooser {
 mod tests {
     use super::*;
 
-    fn choice() -> Choice {
-        let site = Location::caller();
-        Choice { word: 5, site, point: None, oldest: 2, first_sound: 4, last: 7, differs: true }
-    }
-
     #[test]
-    fn aim_selects_words() {
-        let shown = |aim, words: &[u64]| {
-            let mut chooser = Chooser::new(1);
-            let reach = Reach::at(aim, true);
-            words.iter().map(|&word| chooser.choose(&reach, Choice { word, ..choice() })).collect::<Vec<_>>()
-        };
-        assert_eq!(shown(Aim::None, &[5, 6]), [None, None]);
-        assert_eq!(shown(Aim::Words(0b10), &[5, 6, 5, 6]), [None, Some(2), None, Some(2)]);
-    }
-
-    #[test]
-    fn aim_selects_places() {
-        let (here, there) = (choice().site, Location::caller());
-        let shown = |aim| {
-            let mut chooser = Chooser::new(1);
-            let each = [here, there, here, here].map(|site| Choice { site, ..choice() });
-            each.map(|choice| chooser.choose(&Reach::at(aim, true), choice).is_some())
-        };
-        assert_eq!(shown(Aim::Place(here)), [true, false, true, true]);
-        assert_eq!(shown(Aim::Place(there)), [false, true, false, false]);
-    }
-
-    #[test]
-    fn values_stale_with_all_orderings_are_no_difference() {
+    fn values_stale_with_all_orderings_are_drawn_only_if_wanted() {
         let mut chooser = Chooser::new(1);
-        let same = Choice { oldest: 4, differs: false, ..choice() };
-        assert_eq!(chooser.choose(&Reach::at(Aim::Words(u64::MAX), true), same), None);
-        let any = Aim::Drawn { one_in: 1, by_word: false, only_missing: false };
-        assert_eq!(chooser.choose(&Reach::at(any, true), same), Some(4));
+        let same = Choice { word: 5, point: None, oldest: 4, first_sound: 4, last: 7 };
+        let drawn = |only_missing| Reach::at(Aim::Drawn { one_in: 1, by_word: false, only_missing }, true);
+        assert_eq!(chooser.choose(&drawn(true), same), None);
+        assert_eq!(chooser.choose(&drawn(false), same), Some(4));
     }
 }

@@ -7,7 +7,6 @@
 
 use super::seen::Ordered;
 use super::worlds::Variants;
-use std::panic::Location;
 
 /// A store that may be delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +16,6 @@ pub(super) struct LateStore {
     pub(super) word: u64,
     /// The number of the value.
     pub(super) value: u32,
-    /// Its place in the source.
-    pub(super) site: &'static Location<'static>,
 }
 
 /// The latest stores of a thread.
@@ -75,7 +72,7 @@ mod tests {
     use super::*;
 
     fn late(number: usize) -> LateStore {
-        LateStore { number, word: number as u64, value: 1, site: Location::caller() }
+        LateStore { number, word: number as u64, value: 1 }
     }
 
     fn late_in(tail: &PendingStores) -> Vec<usize> {

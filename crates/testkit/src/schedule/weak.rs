@@ -218,9 +218,9 @@ impl<M: CallObserver> Weakened<M> {
     /// choice says.
     fn lose_late_stores(&self, state: &mut State, dead: u64) {
         for (late, before) in state.model.late(dead) {
-            let LateStore { number, word, value, site } = late;
+            let LateStore { number, word, value } = late;
             let differs = self.word(word).load(Relaxed) != before;
-            let choice = Choice { word, site, point: None, oldest: 0, first_sound: 1, last: value, differs };
+            let choice = Choice { word, point: None, oldest: 0, first_sound: 1, last: value };
             let is_late = match self.reach.aim {
                 Aim::Cued => differs,
                 _ => state.chooser.choose(&self.reach, choice).is_some(),
@@ -388,8 +388,8 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
                 let is_exchange = access == Access::Rmw;
                 state.model.stored(me, number, value, is_exchange, &ordered);
                 if !is_exchange {
-                    let late = LateStore { number, word, value: state.model.last(number), site };
-                    state.model.thread(me).tail.add(late);
+                    let value = state.model.last(number);
+                    state.model.thread(me).tail.add(LateStore { number, word, value });
                 }
             } else if let Some(&number) = state.model.words.get(&word) {
                 // Everything after it begins with a barrier.

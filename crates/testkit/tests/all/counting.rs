@@ -1,7 +1,7 @@
 //! Tests of the counting medium.
 
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::{Dram, MappedMedium, Mapping, Medium, Offset, Pmem, Region, Word};
+use terrace_medium::{MappedMedium, Mapping, Medium, Offset, Region, Word};
 use terrace_testkit::{Counts, Tapped};
 
 fn region<const V: bool>() -> Region<Tapped<V>> {

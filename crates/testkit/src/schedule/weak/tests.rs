@@ -191,7 +191,8 @@ fn global_barrier_acts_in_every_thread() {
 /// weakened.
 fn left_by_dead(scheduler: &Scheduler, missing: Option<Weakening>, seed: u64) -> (Weakenings, [u64; 2]) {
     let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
-    let reach = Reach { aim: Aim::Words(u64::MAX), ..Reach::of_run(seed) };
+    let aim = Aim::Drawn { one_in: 1, by_word: false, only_missing: true };
+    let reach = Reach { aim, ..Reach::of_run(seed) };
     let below = Weakened::over(memory, missing, reach, 0);
     let passed = below.passed();
     let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
