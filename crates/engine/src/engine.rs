@@ -171,9 +171,12 @@ pub trait Engine: Send + Sync {
     /// Waits until everything that `ticket` covers is durable as the store promises.
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError>;
 
-    /// Waits until all writes that are visible now are durable as the store promises. Fails if one
-    /// that was visible after `since` was given out may be lost. Only a ticket from before the
-    /// writes tells: an engine may go on after a loss, without what it has lost.
+    /// Waits until all writes that are visible now are durable as the store promises.
+    ///
+    /// # Errors
+    /// Fails if a write that became visible after `since` may be lost. Take the ticket before the
+    /// writes: after a loss the engine may continue without them, and a later ticket would not show
+    /// it.
     fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
         let _ = since;
         self.settle(self.ticket())

@@ -35,7 +35,7 @@ impl Line {
     /// loaded on its own, with Acquire, as [`Word::load`] does.
     ///
     /// Branchless, and as few instructions as the processor allows. Instructions that wait for a
-    /// cache miss limit how many misses overlap (see `docs/performance.md`).
+    /// cache miss limit how many misses overlap (see `docs/lessons.md`).
     #[inline(always)]
     #[track_caller]
     pub fn equal<const FIRST: usize, const COUNT: usize>(&self, medium: &impl Medium, value: u64) -> u64 {
