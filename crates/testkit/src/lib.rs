@@ -1,8 +1,8 @@
 //! Test support for Terrace: media that count and record, models, and the explorers of crashes and
 //! schedules. The conformance suites are a crate of their own above this one.
 //!
-//! - [`Tapped`] is the medium of tests: it counts write-backs, fences, bytes, lines and blocks, makes
-//!   races more likely ([`jittery`]), or kills its process at a chosen line ([`stopping`]).
+//! - [`Tapped`] is the medium of tests: it counts write-backs, fences, bytes, lines and blocks,
+//!   makes races more likely ([`jittery`]), or kills its process at a chosen line ([`stopping`]).
 //! - [`Recording`] records an ordered trace of all changes to any medium below it, for replay.
 //! - [`Layered`] is a single type for stacks of media.
 //! - [`Slow`] delays any medium below it according to a [`Profile`]: Optane, CXL memory,
