@@ -6,7 +6,7 @@
 //! * a change of one key is an allocation, a copy, one fence, and one compare-and-swap of the
 //!   index's word, which commits it;
 //! * a change of several keys is the same under a descriptor whose status word commits all of them
-//!   (`batch.rs`).
+//!   (`batch`).
 //!
 //! # Invariants
 //! 1. A record that the index points to was durable before the index's word was stored.
@@ -17,43 +17,15 @@
 //! 4. Records with a batch word other than 0 may be linked only while the engine's root names an
 //!    active batch.
 
-mod absence;
 mod batch;
-mod check;
-mod chores;
-mod collect;
-mod commit;
-mod compact;
-mod counters;
-mod descriptor;
-mod evict;
-mod expiry;
-mod flight;
-mod key;
-#[cfg(test)]
-mod one_instant;
-mod plan;
-mod range;
+mod engine;
 mod read;
 mod record;
-mod recover;
 pub mod remote;
-mod remove;
-mod remove_range;
-mod room;
-mod root;
-mod scan;
 #[cfg(test)]
-mod small;
-mod snapshot;
-mod stage;
-mod store;
-#[cfg(test)]
-mod stray;
-mod view;
-#[cfg(test)]
-mod waits;
+mod tests;
+mod upkeep;
 mod write;
 
-pub use key::Key;
-pub use store::{Direct, Kind, Settings, index_in};
+pub use engine::{Direct, Kind, Settings, index_in};
+pub use record::key::Key;

@@ -1,8 +1,8 @@
 //! A get of one key: the search in the index, and then the record. The caller does the reads.
 
-use super::super::Kind;
-use super::super::record::{HEADER, INLINE_MAX};
 use super::{Reading, read};
+use crate::Kind;
+use crate::record::format::{HEADER, INLINE_MAX};
 use terrace_engine::Bytes;
 use terrace_engine::KEY_MAX;
 use terrace_engine::{Entry, Value};

@@ -1,0 +1,433 @@
+//! Ranges of a store whose index keeps the keys in order.
+//!
+//! A range reads piece by piece: up to 256 records under a guard. Between two pieces it holds only
+//! the key behind which it goes on, so it delays no writer and its memory is bounded.
+//!
+//! Records lie anywhere in the pool, so each is a cache miss. The words that the index finds pass
+//! through a ring of 16: a record's line is fetched when its word comes in, and read when its word
+//! goes out, 16 records later. So the misses of 16 records overlap.
+//!
+//! A piece ends behind a sound record: the next one could not begin behind a key that cannot be
+//! read or believed. The records of a piece must come in order. In a damaged index they may not,
+//! and a range that trusted them could begin again and again at the same key.
+
+use crate::engine::Direct;
+use crate::read::scan::Skipped;
+use crate::record::view::{Record, corrupt};
+use std::collections::VecDeque;
+use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_engine::Ranges;
+use terrace_engine::{Cursor, Entry, RangeCursor, ReadError};
+use terrace_index::Direction;
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
+
+/// Records that are visited under one guard.
+const PIECE: usize = 256;
+/// Records that are fetched ahead.
+const AHEAD: usize = 16;
+
+/// The damage of an index that has a key in the wrong place.
+pub(crate) const DISORDER: &str = "the index does not have its keys in order";
+
+/// What a caller does with each entry.
+type Each<'f> = dyn FnMut(&[u8], Entry<'_>) -> ControlFlow<()> + 'f;
+
+/// A place in a range of a store.
+pub(crate) struct Range<'s, M: MappedMedium> {
+    engine: &'s Direct<M>,
+    index: &'s dyn Ranges<M>,
+    from: Bound<Box<[u8]>>,
+    to: Bound<Box<[u8]>>,
+    direction: Direction,
+    /// The last key that was visited.
+    position: Option<Vec<u8>>,
+    at_end: bool,
+}
+
+/// The bound with a copy of its key.
+fn owned(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
+    bound.map(Box::from)
+}
+
+/// The bound with its key borrowed.
+pub(crate) fn borrowed(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
+    bound.as_ref().map(|key| &**key)
+}
+
+impl<'s, M: MappedMedium> Range<'s, M> {
+    pub(crate) fn new(
+        engine: &'s Direct<M>,
+        index: &'s dyn Ranges<M>,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Self {
+        Self { engine, index, from: owned(from), to: owned(to), direction, position: None, at_end: false }
+    }
+
+    /// What is left of the range.
+    fn rest(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        let (from, to) = (borrowed(&self.from), borrowed(&self.to));
+        match (&self.position, self.direction) {
+            (None, _) => (from, to),
+            (Some(key), Direction::Forward) => (Bound::Excluded(key), to),
+            (Some(key), Direction::Backward) => (from, Bound::Excluded(key)),
+        }
+    }
+
+    /// Visits up to `at_most` entries under one guard. Returns how many it has visited, and whether
+    /// `each` has ended the visit.
+    fn visit_piece(
+        &mut self,
+        at_most: usize,
+        each: &mut Each<'_>,
+        skipped: &mut Skipped,
+    ) -> Result<(usize, bool), ReadError> {
+        let guard = self.engine.pool().try_pin()?;
+        let (from, to) = self.rest();
+        let mut piece = Piece::new(self, &guard, at_most, skipped, each);
+        self.index.range(&guard, from, to, self.direction, at_most, &mut |word| piece.take(word));
+        if piece.ended.is_none() {
+            let _ = piece.show_all();
+        }
+        let (shown, ended) = (piece.shown, piece.ended);
+        let position = piece.last.map(<[u8]>::to_vec);
+        (self.position, self.at_end) = (position, ended.is_none());
+        match ended {
+            Some(Ended::Disorder(word)) => Err(corrupt(word, DISORDER)),
+            ended => Ok((shown, matches!(ended, Some(Ended::Break)))),
+        }
+    }
+}
+
+/// Why a piece has ended before the range has.
+#[derive(Clone, Copy)]
+enum Ended {
+    /// It has as many records as it may have.
+    Full,
+    /// The caller has enough.
+    Break,
+    /// The record of this word is in the wrong place.
+    Disorder(u64),
+}
+
+/// A piece of a range while it is read. `'p` lasts as long as its guard.
+struct Piece<'p, 'f, M: MappedMedium> {
+    engine: &'p Direct<M>,
+    guard: &'p Guard<'p, M>,
+    direction: Direction,
+    /// Words whose records are being fetched, the next one first.
+    ahead: VecDeque<u64>,
+    /// Records that it may still take.
+    left: usize,
+    /// The last key that was visited.
+    last: Option<&'p [u8]>,
+    /// Whether that is the key of the last record.
+    is_last_sound: bool,
+    shown: usize,
+    ended: Option<Ended>,
+    skipped: &'f mut Skipped,
+    each: &'f mut Each<'f>,
+}
+
+impl<'p, 'f, M: MappedMedium> Piece<'p, 'f, M> {
+    fn new(
+        range: &'p Range<'_, M>,
+        guard: &'p Guard<'p, M>,
+        at_most: usize,
+        skipped: &'f mut Skipped,
+        each: &'f mut Each<'f>,
+    ) -> Self {
+        Self {
+            engine: range.engine,
+            guard,
+            direction: range.direction,
+            ahead: VecDeque::with_capacity(AHEAD),
+            left: at_most,
+            last: range.position.as_deref(),
+            is_last_sound: true,
+            shown: 0,
+            ended: None,
+            skipped,
+            each,
+        }
+    }
+}
+
+impl<M: MappedMedium> Piece<'_, '_, M> {
+    /// Takes a word from the index.
+    fn take(&mut self, word: u64) -> ControlFlow<()> {
+        self.guard.pool().region().prefetch(word);
+        if self.ahead.len() == AHEAD {
+            self.show_next()?;
+        }
+        self.ahead.push_back(word);
+        self.left = self.left.saturating_sub(1);
+        if self.left > 0 {
+            return ControlFlow::Continue(());
+        }
+        self.show_all()?;
+        if !self.is_last_sound {
+            return ControlFlow::Continue(());
+        }
+        self.ended = Some(Ended::Full);
+        ControlFlow::Break(())
+    }
+
+    fn show_all(&mut self) -> ControlFlow<()> {
+        while !self.ahead.is_empty() {
+            self.show_next()?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Shows the next record's entry, unless it has expired or is damaged.
+    fn show_next(&mut self) -> ControlFlow<()> {
+        let Some(word) = self.ahead.pop_front() else { return ControlFlow::Continue(()) };
+        let read = self.read(word);
+        self.is_last_sound = read.is_ok();
+        let (key, entry) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.skipped.add(error);
+                return ControlFlow::Continue(());
+            }
+        };
+        if self.last.is_some_and(|last| !is_behind(key, last, self.direction)) {
+            self.ended = Some(Ended::Disorder(word));
+            return ControlFlow::Break(());
+        }
+        self.last = Some(key);
+        let Some(entry) = entry else { return ControlFlow::Continue(()) };
+        self.shown += 1;
+        let flow = (self.each)(key, entry);
+        if flow.is_break() {
+            self.ended = Some(Ended::Break);
+        }
+        flow
+    }
+}
+
+impl<'p, M: MappedMedium> Piece<'p, '_, M> {
+    /// The key of a record, and its entry if it has one now.
+    fn read(&self, word: u64) -> Result<(&'p [u8], Option<Entry<'p>>), ReadError> {
+        match self.engine.live_record(self.guard, word)? {
+            Some(record) => Ok((record.body.key, Some(self.engine.entry(self.guard, &record)?))),
+            None => Ok((Record::at(self.guard, word)?.body.key, None)),
+        }
+    }
+}
+
+/// Whether `key` comes after `last` in this direction.
+fn is_behind(key: &[u8], last: &[u8], direction: Direction) -> bool {
+    match direction {
+        Direction::Forward => key > last,
+        Direction::Backward => key < last,
+    }
+}
+
+impl<M: MappedMedium> RangeCursor for Range<'_, M> {
+    fn visit(&mut self, at_most: usize, each: &mut Each<'_>) -> Result<bool, ReadError> {
+        let (mut left, mut skipped) = (at_most, Skipped::default());
+        while left > 0 && !self.at_end {
+            match self.visit_piece(left.min(PIECE), each, &mut skipped) {
+                Ok((_, true)) => break,
+                Ok((shown, false)) => left -= shown,
+                Err(error) => {
+                    self.at_end = true;
+                    return Err(error);
+                }
+            }
+        }
+        skipped.add_damage(self.engine.index.damage());
+        self.engine.skipped.fetch_add(skipped.records, Relaxed);
+        let next = match &self.position {
+            Some(key) if !self.at_end => Cursor::after(key),
+            None if !self.at_end => Cursor::START,
+            _ => Cursor::END,
+        };
+        skipped.at(next).map(|next| !next.is_end())
+    }
+
+    fn position(&self) -> Option<&[u8]> {
+        self.position.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::fixtures::{self, Store, ordered_store};
+    use std::collections::BTreeMap;
+    use terrace_engine::{Commit, Durably, Engine, Ordered, Write, WriteKind};
+    use terrace_index::Swapped;
+
+    const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
+
+    fn key(n: usize) -> [u8; 2] {
+        (n as u16).to_be_bytes()
+    }
+
+    /// A store with these keys.
+    fn filled(keys: std::ops::Range<usize>) -> Store {
+        let (store, _) = ordered_store();
+        keys.for_each(|n| store.put_entry(&key(n), b"value", None));
+        store
+    }
+
+    /// The keys of a range, read by visits of `at_most` entries, and how many records are skipped.
+    fn read(range: &mut dyn RangeCursor, at_most: usize) -> (Vec<Vec<u8>>, u64) {
+        let (mut keys, mut skipped) = (Vec::new(), 0);
+        loop {
+            let before = keys.len();
+            let visited = range.visit(at_most, &mut |key, _| {
+                keys.push(key.to_vec());
+                ControlFlow::Continue(())
+            });
+            assert!(keys.len() - before <= at_most);
+            match visited {
+                Ok(true) => assert_eq!(
+                    (keys.len() - before, range.position()),
+                    (at_most, keys.last().map(Vec::as_slice))
+                ),
+                Ok(false) => return (keys, skipped),
+                Err(ReadError::Skipped { records, next, .. }) => {
+                    skipped += records;
+                    if next.is_end() {
+                        return (keys, skipped);
+                    }
+                    assert_eq!(next.key(), range.position());
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn all(store: &Store, direction: Direction, at_most: usize) -> (Vec<Vec<u8>>, u64) {
+        read(&mut *store.range(Bound::Unbounded, Bound::Unbounded, direction).unwrap(), at_most)
+    }
+
+    #[test]
+    fn range_visits_bounds_of_every_kind_in_order() {
+        let store = filled(0..700);
+        let model: BTreeMap<Vec<u8>, ()> = (0..700).map(|n| (key(n).to_vec(), ())).collect();
+        let long = vec![0; terrace_engine::KEY_MAX + 1];
+        let ends = [&key(3)[..], &key(650), &key(700), &[1], &[], &long];
+        let bounds = || ends.into_iter().flat_map(|end| [Bound::Included(end), Bound::Excluded(end)]);
+        let bounds = || bounds().chain([Bound::Unbounded]);
+        for (from, to) in bounds().flat_map(|from| bounds().map(move |to| (from, to))) {
+            let within =
+                model.keys().filter(|key| std::ops::RangeBounds::contains(&(from, to), key.as_slice()));
+            let mut expected: Vec<Vec<u8>> = within.cloned().collect();
+            for direction in BOTH {
+                let mut range = store.range(from, to, direction).unwrap();
+                assert_eq!(read(&mut *range, 256), (expected.clone(), 0), "{from:?} to {to:?}");
+                expected.reverse();
+            }
+        }
+    }
+
+    #[test]
+    fn range_visits_each_key_once_in_pieces() {
+        let store = filled(0..3 * PIECE);
+        for at_most in [1, AHEAD - 1, AHEAD, PIECE - 1, PIECE, PIECE + 1, usize::MAX] {
+            let expected: Vec<Vec<u8>> = (0..3 * PIECE).map(|n| key(n).to_vec()).collect();
+            assert!(all(&store, Direction::Forward, at_most).0.iter().eq(&expected), "{at_most}");
+            assert!(all(&store, Direction::Backward, at_most).0.iter().rev().eq(&expected), "{at_most}");
+        }
+    }
+
+    #[test]
+    fn visit_ends_where_its_caller_breaks() {
+        let store = filled(0..100);
+        let mut range = store.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward).unwrap();
+        assert_eq!(range.visit(0, &mut |_, _| panic!()), Ok(true));
+        assert_eq!(range.position(), None);
+        for n in 0..100 {
+            let visited = range.visit(50, &mut |found, entry| {
+                assert_eq!((found, entry.value), (&key(n)[..], &b"value"[..]));
+                ControlFlow::Break(())
+            });
+            assert_eq!((visited, range.position()), (Ok(true), Some(&key(n)[..])));
+        }
+        assert_eq!(range.visit(50, &mut |_, _| panic!()), Ok(false));
+        assert_eq!(range.visit(50, &mut |_, _| panic!()), Ok(false));
+    }
+
+    #[test]
+    fn range_leaves_out_expired_entries() {
+        let (store, clock) = ordered_store();
+        (0..1000).for_each(|n| store.put_entry(&key(n), b"value", (n % 100 != 0).then_some(2000)));
+        clock.advance(5000);
+        for direction in BOTH {
+            let (keys, skipped) = all(&store, direction, 3);
+            assert_eq!((keys.len(), skipped), (10, 0));
+        }
+        assert_eq!(store.len().get(), 1000);
+    }
+
+    /// Records that cannot be read, and records with wrong bytes, at the end of a piece and in the
+    /// middle: a piece ends behind a sound one.
+    #[test]
+    fn range_skips_and_counts_damaged_records_once() {
+        let store = filled(0..1000);
+        let damaged: Vec<usize> = (0..30).chain(200..300).chain([500]).chain(990..1000).collect();
+        for &n in &damaged {
+            let at = store.record_offset(&key(n));
+            // Its shape, or a byte behind the key.
+            store.damage(if n % 2 == 0 { at } else { at + 16 });
+        }
+        let sound: Vec<Vec<u8>> =
+            (0..1000).filter(|n| !damaged.contains(n)).map(|n| key(n).to_vec()).collect();
+        for at_most in [1, 7, PIECE, usize::MAX] {
+            let (mut found, skipped) = all(&store, Direction::Forward, at_most);
+            assert!(found.iter().eq(&sound) && skipped == damaged.len() as u64, "{at_most}: {skipped}");
+            found = all(&store, Direction::Backward, at_most).0;
+            assert!(found.iter().rev().eq(&sound), "{at_most}");
+        }
+        assert_eq!(store.stats().damaged_records_skipped, 8 * damaged.len() as u64);
+    }
+
+    #[test]
+    fn range_ends_at_a_key_in_the_wrong_place() {
+        let store = filled(0..100);
+        let guard = store.pool().pin();
+        let (word, other) = (store.record_offset(&key(50)), store.record_offset(&key(20)));
+        let swapped = store.index.compare_and_swap(&guard, &key(50), Some(word), Some(other));
+        assert_eq!(swapped, Ok(Swapped::Done));
+        drop(guard);
+        let mut range = store.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward).unwrap();
+        let mut seen = 0;
+        let mut count = |_: &[u8], _: Entry<'_>| {
+            seen += 1;
+            ControlFlow::Continue(())
+        };
+        assert_eq!(range.visit(usize::MAX, &mut count), Err(corrupt(other, DISORDER)));
+        assert_eq!(range.visit(usize::MAX, &mut count), Ok(false));
+        assert_eq!(seen, 50);
+    }
+
+    #[test]
+    fn range_shows_batches_whole() {
+        let store = filled(0..10);
+        let writes = [(3, WriteKind::Remove), (20, WriteKind::Put { value: b"new", expires_at: None })];
+        let keys = writes.map(|(n, what)| (key(n), what));
+        let writes: Vec<Write<'_>> = keys.iter().map(|(key, what)| Write { key, what: *what }).collect();
+        assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
+        let expected = (0..10).filter(|n| *n != 3).chain([20]).map(|n| key(n).to_vec());
+        assert!(all(&store, Direction::Forward, 4).0.into_iter().eq(expected));
+    }
+
+    #[test]
+    fn store_over_a_hash_has_no_ranges() {
+        let (store, _) = fixtures::store();
+        assert!(Engine::ordered(&store).is_none() && Engine::ordered(&filled(0..1)).is_some());
+        let refused = store.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward).err();
+        assert_eq!(refused, Some(ReadError::Unordered { index: "clht" }));
+        assert!(refused.unwrap().to_string().contains("an ordered index (`art`)"));
+        let refused = store.remove_range(Bound::Unbounded, Bound::Unbounded, 1, Durably::Store);
+        assert_eq!(refused, Err(terrace_engine::WriteError::Unordered { index: "clht" }));
+    }
+}

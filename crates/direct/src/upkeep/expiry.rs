@@ -1,0 +1,359 @@
+//! Removal of expired entries.
+//!
+//! Readers never see an expired entry, so removing it only frees its memory. A sweep reads the
+//! records of a piece of the index, in the order of the scan, and removes the expired ones. How
+//! many it reads follows from what it finds: the whole budget where a tenth has expired, down to a
+//! sixteenth of it where next to nothing has, and a handful where no entry has an expiry.
+
+use crate::engine::Direct;
+use crate::read::scan::REMOVALS;
+use crate::record::format::Role;
+use crate::record::view::Record;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
+use terrace_index::Place;
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
+
+/// Records read where no entry is known to expire. Not 0: the count may be off after a crash.
+const IDLE: usize = 16;
+/// The budget is halved this often at most.
+const SLOWEST: u64 = 4;
+
+impl<M: MappedMedium> Direct<M> {
+    pub(crate) fn sweep(&self, budget: usize) -> u64 {
+        if self.check_writable().is_err() || budget == 0 {
+            return 0;
+        }
+        let (medium, slowness) = (self.pool().medium(), self.root.sweep_slowness());
+        let pace = slowness.load(medium, Relaxed).min(SLOWEST);
+        let looks = match self.root.tally(&self.pool().pin()).expiring {
+            0 => budget.min(IDLE),
+            _ => (budget >> pace).max(1),
+        };
+        let (mut left, mut seen, mut removed) = (looks, 0, 0);
+        loop {
+            let (more, gone, at_end) = self.sweep_piece(left);
+            (left, seen, removed) = (left.saturating_sub(more), seen + more, removed + gone);
+            if left == 0 || at_end {
+                break;
+            }
+        }
+        slowness.store(medium, next_pace(pace, seen, removed), Relaxed);
+        removed as u64
+    }
+
+    /// Reads the next records, as many as can be removed under one pin. Returns how many it read
+    /// and how many it removed, and whether this was the end of the index.
+    fn sweep_piece(&self, at_most: usize) -> (usize, usize, bool) {
+        let guard = self.pool().pin();
+        let (mut due, mut seen) = (Vec::new(), 0);
+        let next = self.index.scan(&guard, &self.sweep_place(), at_most.min(REMOVALS), &mut |word| {
+            seen += 1;
+            if self.is_due(&guard, word) {
+                due.push(word);
+            }
+        });
+        let at_end = next.is_end();
+        self.set_sweep_place(next);
+        let mut removed = 0;
+        for word in due {
+            removed += usize::from(self.remove_due(&guard, word));
+            if guard.is_limbo_full() {
+                // The rest is left to the next pass.
+                break;
+            }
+        }
+        if removed > 0 {
+            self.root.count_expired(&guard, removed as u64);
+        }
+        (seen, removed, at_end)
+    }
+
+    /// Where the sweep continues. A place behind a key has no room in the pool's root, so the
+    /// process keeps it; the next process that does the background work begins again.
+    fn sweep_place(&self) -> Place {
+        match self.index.ordered() {
+            Some(_) => self.swept().clone(),
+            None => Place::Hash(self.root.sweep_position().load(self.pool().medium(), Relaxed)),
+        }
+    }
+
+    fn set_sweep_place(&self, next: Place) {
+        let position = match next {
+            Place::Hash(position) => position,
+            _ => 0,
+        };
+        match self.index.ordered() {
+            Some(_) => *self.swept() = if next.is_end() { Place::Start } else { next },
+            None => self.root.sweep_position().store(self.pool().medium(), position, Relaxed),
+        }
+    }
+
+    fn swept(&self) -> MutexGuard<'_, Place> {
+        self.swept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Continues a pass over all records, if one may find something, until it has removed records
+    /// of `bytes` bytes, or taken so many steps. Returns whether it has removed any.
+    pub(crate) fn sweep_for(&self, bytes: u64, steps: usize, pass: &mut Pass) -> bool {
+        let (written, records, expiring) = {
+            let guard = self.pool().pin();
+            (self.root.written(&guard), self.index.len(), self.root.tally(&guard).expiring)
+        };
+        if pass.place == Place::Start {
+            if expiring == 0 || !pass.is_due(self.settings.clock.coarse_ms(), written, records) {
+                return false;
+            }
+            *pass = Pass { place: Place::Start, next: u64::MAX, written };
+        }
+        let mut removed = 0;
+        for _ in 0..steps {
+            removed += self.sweep_step(pass);
+            if pass.place == Place::Start || removed >= bytes {
+                break;
+            }
+        }
+        removed > 0
+    }
+
+    /// Continues a pass, as far as one pin allows. Returns the bytes of the records that it has
+    /// removed.
+    fn sweep_step(&self, pass: &mut Pass) -> u64 {
+        let guard = self.pool().pin();
+        let (now, mut due, mut earliest) = (self.settings.clock.coarse_ms(), Vec::new(), u64::MAX);
+        let next = self.index.scan(&guard, &pass.place, REMOVALS, &mut |word| {
+            let expires_at = Record::at(&guard, word).ok().and_then(|record| record.body.expires_at);
+            match expires_at {
+                Some(at) if at <= now => due.push(word),
+                at => earliest = earliest.min(at.unwrap_or(u64::MAX)),
+            }
+        });
+        let (mut removed, mut bytes) = (0, 0);
+        for word in due {
+            let size = Record::at(&guard, word).map_or(0, |it| it.shape.size() + it.shape.value_len) as u64;
+            if !self.is_claimed(&guard, word) && self.remove_due(&guard, word) {
+                (removed, bytes) = (removed + 1, bytes + size);
+            }
+            if guard.is_limbo_full() {
+                // The next step starts at the same place and finds the rest again.
+                self.root.count_expired(&guard, removed);
+                return bytes;
+            }
+        }
+        self.root.count_expired(&guard, removed);
+        pass.place = if next.is_end() { Place::Start } else { next };
+        pass.next = pass.next.min(earliest);
+        bytes
+    }
+
+    /// Removes records that a reader has met and that have expired, unless the store is read-only.
+    pub(crate) fn remove_met(&self, words: &[u64]) {
+        if self.check_writable().is_err() {
+            return;
+        }
+        let mut words = words.iter();
+        while !words.as_slice().is_empty() {
+            let (guard, mut removed) = (self.pool().pin(), 0);
+            for &word in words.by_ref().take(REMOVALS) {
+                let is_due = Record::at(&guard, word).is_ok_and(|record| self.is_over(&record))
+                    && !self.is_claimed(&guard, word);
+                removed += u64::from(is_due && self.remove_due(&guard, word));
+                if guard.is_limbo_full() {
+                    break;
+                }
+            }
+            self.root.count_expired(&guard, removed);
+        }
+    }
+
+    fn is_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
+        // A claimed key is left to the next pass.
+        Record::at(guard, word).is_ok_and(|record| record.shape.role == Role::Stray || self.is_over(&record))
+            && !self.is_claimed(guard, word)
+    }
+
+    /// Whether a record has expired for all threads: a thread at a stopped instant removes nothing
+    /// that others still see.
+    fn is_over(&self, record: &Record<'_>) -> bool {
+        record.body.expires_at.is_some_and(|at| at <= self.settings.clock.coarse_ms())
+    }
+
+    /// Removes an expired record, unless it is damaged: its expiry may be wrong.
+    fn remove_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
+        match Record::at(guard, word) {
+            Ok(record) if record.verify().is_ok() => {
+                matches!(self.unlink(guard, record.body.key, word), Ok(true))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A pass over all records for those that have expired.
+#[derive(Default)]
+pub(crate) struct Pass {
+    /// Where it continues; the start if it has finished.
+    place: Place,
+    /// The earliest expiry among the records it has visited that had not expired.
+    next: u64,
+    /// Number of records that had been written when it began.
+    written: u64,
+}
+
+impl Pass {
+    /// Whether another pass may find something: a record that was visited has expired by now, or
+    /// many have been written since.
+    fn is_due(&self, now: u64, written: u64, records: u64) -> bool {
+        now >= self.next || written.wrapping_sub(self.written) > records / 16
+    }
+}
+
+/// The next pace: faster where a tenth was due, slower where less than a hundredth was.
+fn next_pace(pace: u64, seen: usize, due: usize) -> u64 {
+    match due {
+        due if due * 10 >= seen => pace.saturating_sub(2),
+        due if due * 100 < seen => (pace + 1).min(SLOWEST),
+        _ => pace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use crate::record::counters::Tally;
+    use crate::tests::fixtures::{self, CountingClock, Store, count_clock_reads, settings, store};
+    use std::sync::Arc;
+    use terrace_engine::{Engine, Pooled};
+    use terrace_pool::Pool;
+
+    #[test]
+    fn pace_follows_share_of_expired() {
+        for (pace, due, next) in
+            [(4, 100, 2), (0, 1000, 0), (1, 100, 0), (2, 99, 2), (2, 10, 2), (2, 9, 3), (4, 0, 4)]
+        {
+            assert_eq!(next_pace(pace, 1000, due), next, "{due} of 1000 at {pace}");
+        }
+    }
+
+    /// More entries than a chain of the index has; a sweep reads a chain to its end.
+    const CHAIN: u64 = 16;
+
+    /// A store of a thousand entries that expire later.
+    fn thousand() -> (Store, Arc<CountingClock>) {
+        let clock = Arc::new(CountingClock::default());
+        let settings = Settings { clock: clock.clone(), ..settings() };
+        let store = fixtures::open(Pool::anonymous(4 << 20).unwrap(), settings).unwrap();
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5000)));
+        (store, clock)
+    }
+
+    #[test]
+    fn sweep_slows_down_where_nothing_is_due() {
+        let (store, clock) = thousand();
+        for budget in [160, 80, 40, 20, 10, 10] {
+            let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(160), 0));
+            assert!((budget..budget + CHAIN).contains(&looks), "{looks} looks for {budget}");
+        }
+        assert!(
+            (1..1 + CHAIN).contains(&count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1), 0)))
+        );
+        assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(0), 0)), 0);
+    }
+
+    #[test]
+    fn sweep_reads_its_budget_and_a_chain_at_most() {
+        let clock = Arc::new(CountingClock::default());
+        // Many chains with few entries each.
+        let settings = Settings { clock: clock.clone(), expected_keys: 100_000, ..settings() };
+        let pool = terrace_pool::PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
+        let store = fixtures::open(pool, settings).unwrap();
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5000)));
+        for budget in [1, 7, 8, 9, 10, 17] {
+            store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
+            let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(budget), 0));
+            assert!((budget as u64..budget as u64 + 3).contains(&looks), "{looks} looks for {budget}");
+        }
+    }
+
+    #[test]
+    fn sweep_stops_at_end_and_in_stopped_store() {
+        let (store, clock) = thousand();
+        store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
+        assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1 << 20), 0)), 1000);
+        store.stop("a test".into());
+        assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1000), 0)), 0);
+    }
+
+    #[test]
+    fn sweep_reads_a_few_where_nothing_expires() {
+        let (store, clock) = thousand();
+        let guard = store.pool().pin();
+        // As after a loss of power.
+        let counts = store.root.start_recount(&guard);
+        store.root.finish_recount(&guard, counts, Tally::default());
+        let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1000), 0));
+        assert!((16..16 + CHAIN).contains(&looks), "{looks}");
+        assert!(
+            (3..3 + CHAIN).contains(&count_clock_reads(&clock, || assert_eq!(store.sweep_expired(3), 0)))
+        );
+    }
+
+    #[test]
+    fn sweep_removes_all_expired_and_nothing_else() {
+        let (store, clock) = store();
+        (0..1000u32).for_each(|n| {
+            store.put_entry(&n.to_le_bytes(), b"value", [None, Some(2000), Some(5000)][n as usize % 3])
+        });
+        clock.advance(1000);
+        let mut gone = 0;
+        (0..100).for_each(|_| gone += store.sweep_expired(100));
+        assert_eq!((gone, store.len().get(), store.stats().expired), (333, 667, 333));
+        assert!((0..1000u32).all(|n| store.get(&n.to_le_bytes()).unwrap().is_some() == (n % 3 != 1)));
+    }
+
+    /// An index by order continues behind keys, which the process keeps.
+    #[test]
+    fn sweep_goes_through_an_ordered_store() {
+        let (store, clock) = fixtures::ordered_store();
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", (n % 3 == 1).then_some(2000)));
+        clock.advance(5000);
+        store.root.sweep_position().store(store.pool().medium(), u64::MAX, Relaxed);
+        let gone: u64 = (0..100).map(|_| store.sweep_expired(100)).sum();
+        assert_eq!((gone, store.len().get()), (333, 667));
+        assert_eq!(store.root.sweep_position().load(store.pool().medium(), Relaxed), u64::MAX);
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", Some(6000)));
+        clock.advance(5000);
+        let mut pass = Pass::default();
+        assert!(store.sweep_for(u64::MAX, usize::MAX, &mut pass) && store.is_empty());
+    }
+
+    /// What a refused write waits for.
+    #[test]
+    fn bounded_pass_goes_on_where_it_ended() {
+        let (store, clock) = store();
+        (0..1000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(2000)));
+        clock.advance(5000);
+        let (mut pass, mut left, mut calls) = (Pass::default(), 1000, 0);
+        while left > 0 {
+            store.sweep_for(u64::MAX, 1, &mut pass);
+            let gone = left - store.len().get();
+            assert!((1..REMOVALS as u64 + CHAIN).contains(&gone), "{gone} of {left}");
+            (left, calls) = (left - gone, calls + 1);
+        }
+        assert!(calls >= 1000 / (REMOVALS as u64 + CHAIN));
+    }
+
+    #[test]
+    fn sweep_keeps_record_with_damaged_expiry() {
+        let (store, clock) = store();
+        [&b"whole"[..], b"damaged"].iter().for_each(|key| store.put_entry(key, b"value", Some(2000)));
+        // Its expiry, which precedes the key.
+        store.damage(store.record_offset(b"damaged") + 16);
+        clock.advance(1 << 40);
+        (0..10).for_each(|_| _ = store.sweep_expired(100));
+        assert_eq!((store.len().get(), store.stats().expired), (1, 1));
+        assert!(store.get(b"damaged").is_err());
+    }
+}
