@@ -16,16 +16,37 @@
 //!    it over.
 //! 4. Records with a batch word other than 0 may be linked only while the engine's root names an
 //!    active batch.
+//!
+//! # Parts
+//! Each part owns the one below it, or borrows it, and knows nothing of those above.
+//!
+//! ```text
+//!   Direct       engine.rs  the engine's traits; open.rs opens it
+//!   Writes       write/     one call of a user: waits, makes room, tries again
+//!   Upkeep       upkeep/    expiry, compaction, room, eviction; borrows the slots
+//!   Batches      batch/     several keys at one instant
+//!   Slots        slot.rs    one change of one key
+//!   Reads        read/      which record counts for a reader
+//!   Claims       batch/     the keys of a running batch, and the end of a dead thread's batch
+//!   Records      record/    pool, index and root block; the bytes of a record
+//! ```
+//! Collection borrows the records alone, and the checks borrow the reads. `remote` reads records
+//! out of copied bytes of a pool.
 
 mod batch;
 mod engine;
+mod open;
 mod read;
 mod record;
 pub mod remote;
+mod slot;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod write;
 
-pub use engine::{Direct, Kind, Settings, index_in};
-pub use record::key::Key;
+pub use engine::Direct;
+pub use open::index_in;
+pub use record::key::{Key, Kind};
+pub use record::records::Settings;

@@ -1,65 +1,58 @@
 //! Commits: one key directly, several as a batch.
 
 use crate::batch::descriptor::Descriptor;
-use crate::batch::flight::{Replaced, RunningBatch};
-use crate::batch::plan::{AbortReason, BatchStep, plan};
-use crate::engine::Direct;
+use crate::batch::flight::{Replaced, RunningBatch, TOGETHER, expect};
+use crate::batch::plan::{AbortReason, BatchStep};
+use crate::read::get::Reads;
 use crate::record::format::Role;
+use crate::record::records::Records;
 use crate::record::stage::{Draft, New, Source, Staged};
-use crate::record::view::Record;
-use terrace_engine::{Commit, Expected, Write, WriteKind};
+use crate::slot::Slots;
+use terrace_engine::{Expected, WriteKind};
 use terrace_engine::{ReadError, Version, WriteError};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Backoff, Guard, Lock};
+use terrace_pool::{Backoff, Guard, Lock, Pool};
 
-impl<M: MappedMedium> Direct<M> {
-    pub(crate) fn commit_all(
-        &self,
-        writes: &[Write<'_>],
-        expected: &[Expected<'_>],
-    ) -> Result<Commit, WriteError> {
-        for write in writes {
-            let len = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
-            self.check_write(write.key, len)?;
-        }
-        let steps = match plan(writes, expected, self.pool().hash_seed()) {
-            Ok(steps) => steps,
-            Err(nth) => return Ok(Commit::Changed(nth)),
-        };
-        self.retry_after_reclaim(|| self.try_commit(&steps, writes.is_empty(), expected))
+/// Batches of a store. It owns the slots, on which it stands, and how many keys are published
+/// together. A batch takes no more than one try: writes, above it, make room and try again.
+pub(crate) struct Batches<M: MappedMedium> {
+    pub(crate) slots: Slots<M>,
+    /// Keys of a batch that are published together.
+    pub(crate) piece: usize,
+}
+
+impl<M: MappedMedium> Batches<M> {
+    pub(crate) fn new(slots: Slots<M>) -> Self {
+        Self { slots, piece: TOGETHER }
     }
 
-    fn try_commit(
-        &self,
-        steps: &[BatchStep<'_>],
-        reads_only: bool,
-        expected: &[Expected<'_>],
-    ) -> Result<Commit, WriteError> {
-        let done = match steps {
-            _ if reads_only => self.confirm(expected),
-            [step] if !step.expects_absence() => self.commit_one(step),
-            _ => self.commit_many(steps, |_| {}),
-        };
-        match done {
-            Ok(()) => Ok(Commit::Done),
-            Err(AbortReason::Changed(nth)) => Ok(Commit::Changed(nth)),
-            Err(AbortReason::Failed(error)) => Err(error),
-            Err(AbortReason::Moved) => unreachable!("a batch whose values were moved is prepared again"),
-        }
+    #[inline(always)]
+    pub(crate) fn reads(&self) -> &Reads<M> {
+        &self.slots.reads
+    }
+
+    #[inline(always)]
+    pub(crate) fn records(&self) -> &Records<M> {
+        self.slots.records()
+    }
+
+    #[inline(always)]
+    pub(crate) fn pool(&self) -> &Pool<M> {
+        self.records().pool()
     }
 
     /// Checks a commit that writes nothing. A key that still has its entry had it at every instant
     /// of this call; so has a key that was absent and has been absent all along. For an expectation
     /// of mere absence, no earlier state is known: such a key is read twice, and all other keys
     /// after its first read. So everything was as expected between the two.
-    fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), AbortReason> {
+    pub(crate) fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), AbortReason> {
         let guard = self.pool().try_pin()?;
         let mut backoff = Backoff::new();
         loop {
             let mut since = Vec::with_capacity(expected.len());
             for (nth, &(key, version)) in expected.iter().enumerate() {
                 let is_known = version.token.is_some() || version.absence.is_some();
-                let seen = if is_known { version } else { self.find_version(&guard, key)? };
+                let seen = if is_known { version } else { self.reads().find_version(&guard, key)? };
                 if seen.token != version.token {
                     return Err(AbortReason::Changed(nth));
                 }
@@ -82,7 +75,7 @@ impl<M: MappedMedium> Direct<M> {
         since: &[Version],
     ) -> Result<Option<usize>, ReadError> {
         for (nth, (&(key, _), since)) in expected.iter().zip(since).enumerate() {
-            if !self.has_stayed_unchanged(key, since, self.find_version(guard, key)?) {
+            if !self.reads().has_stayed_unchanged(key, since, self.reads().find_version(guard, key)?) {
                 return Ok(Some(nth));
             }
         }
@@ -90,20 +83,22 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     /// Commits a single key, which needs no descriptor.
-    fn commit_one(&self, step: &BatchStep<'_>) -> Result<(), AbortReason> {
+    pub(crate) fn commit_one(&self, step: &BatchStep<'_>) -> Result<(), AbortReason> {
         let guard = self.pool().try_pin()?;
         loop {
-            let seen = self.wait_unclaimed_word(&guard, step.key)?;
-            let live = self.expect(&guard, seen, step.expectation())?;
+            let seen = self.slots.claims().wait_unclaimed_word(&guard, step.key)?;
+            let live = expect(self.reads(), &guard, seen, step.expectation())?;
             let done = match (step.what, seen) {
                 (None, _) | (Some(WriteKind::Remove), None) => true,
-                (Some(WriteKind::Remove), Some(word)) => self.unlink(&guard, step.key, word)?,
-                (Some(WriteKind::Put { value, expires_at }), _) => {
-                    self.replace(&guard, seen, &Draft::single(step.key, Source::Bytes(value), expires_at))?
-                }
+                (Some(WriteKind::Remove), Some(word)) => self.slots.unlink(&guard, step.key, word)?,
+                (Some(WriteKind::Put { value, expires_at }), _) => self.slots.replace(
+                    &guard,
+                    seen,
+                    &Draft::single(step.key, Source::Bytes(value), expires_at),
+                )?,
                 (Some(WriteKind::Expire(at)), _) => match live {
                     Some(record) => {
-                        self.replace(&guard, seen, &Draft::single(step.key, Source::of(&record), at))?
+                        self.slots.replace(&guard, seen, &Draft::single(step.key, Source::of(&record), at))?
                     }
                     None => true,
                 },
@@ -111,28 +106,6 @@ impl<M: MappedMedium> Direct<M> {
             if done {
                 return Ok(());
             }
-        }
-    }
-
-    /// The record that readers see at `word`, if it meets the expectation. (A damaged record may be
-    /// replaced unless something is expected of it.)
-    pub(crate) fn expect<'g>(
-        &self,
-        guard: &'g Guard<'_, M>,
-        word: Option<u64>,
-        expected: Option<(usize, Version)>,
-    ) -> Result<Option<Record<'g>>, AbortReason> {
-        let live = match word {
-            Some(word) => self.live_record(guard, word),
-            None => Ok(None),
-        };
-        match (live, expected) {
-            (Ok(live), Some((nth, version))) if live.map(|record| record.token()) != version.token => {
-                Err(AbortReason::Changed(nth))
-            }
-            (Ok(live), _) => Ok(live),
-            (Err(_), None) => Ok(None),
-            (Err(error), Some(_)) => Err(error.into()),
         }
     }
 
@@ -158,8 +131,8 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<(), AbortReason> {
         let guard = self.pool().try_pin()?;
         let mut running = self.prepare(&guard, steps)?;
-        let lock = Lock::of(self.root.lock()).acquire(&guard);
-        self.finish_orphan_batch_locked();
+        let lock = Lock::of(self.records().root.lock()).acquire(&guard);
+        self.slots.claims().finish_orphan_batch_locked();
         let published = running.publish();
         match published {
             Ok(()) => {
@@ -176,7 +149,7 @@ impl<M: MappedMedium> Direct<M> {
         // A concurrent collection frees blocks that are neither linked nor retired, unless the
         // thread that holds them is pinned all the while.
         let _pinned = self.pool().is_shared().then_some(guard);
-        self.retire_blocks(&remains);
+        self.records().retire_blocks(&remains);
         published
     }
 
@@ -188,17 +161,17 @@ impl<M: MappedMedium> Direct<M> {
         steps: &[BatchStep<'_>],
         mut each: impl FnMut(usize, Option<u64>),
     ) -> Result<(), WriteError> {
-        self.check_writable()?;
+        self.records().check_writable()?;
         let mut running = self.prepare(guard, steps).map_err(failed)?;
-        let lock = Lock::of(self.root.lock()).acquire(guard);
-        self.finish_orphan_batch_locked();
+        let lock = Lock::of(self.records().root.lock()).acquire(guard);
+        self.slots.claims().finish_orphan_batch_locked();
         let published = running.publish();
         if published.is_ok() {
             running.old_records.iter().enumerate().for_each(|(index, &old)| each(index, old));
         }
         running.abort();
         lock.release();
-        self.retire_blocks(&running.remains());
+        self.records().retire_blocks(&running.remains());
         published.map_err(failed)
     }
 
@@ -226,7 +199,8 @@ impl<M: MappedMedium> Direct<M> {
         }
         let (old_records, replaced) = (Vec::with_capacity(steps.len()), Replaced::with_room_for(steps.len()));
         Ok(RunningBatch {
-            engine: self,
+            reads: self.reads(),
+            piece: self.piece,
             guard,
             steps,
             descriptor,
@@ -250,7 +224,12 @@ impl<M: MappedMedium> Direct<M> {
             Some(WriteKind::Remove) => (Role::Tombstone, none, None),
             Some(WriteKind::Put { value, expires_at }) => (Role::Put, Source::Bytes(value), expires_at),
             Some(WriteKind::Expire(at)) => {
-                match self.expect(guard, self.index.get(guard, step.key), step.expectation())? {
+                match expect(
+                    self.reads(),
+                    guard,
+                    self.records().index.get(guard, step.key),
+                    step.expectation(),
+                )? {
                     // The expectation ensures that the record still has its extent when the new one
                     // is published.
                     Some(record) if step.expected.is_some() => (Role::Put, Source::of(&record), at),
@@ -259,10 +238,10 @@ impl<M: MappedMedium> Direct<M> {
             }
         };
         let used = match role {
-            Role::Put => self.use_of_new_key(guard, step.key),
+            Role::Put => self.reads().use_of_new_key(guard, step.key),
             _ => None,
         };
-        Ok(self.stage(guard, &Draft { key: step.key, value, expires_at, role, batch, used })?)
+        Ok(self.records().stage(guard, &Draft { key: step.key, value, expires_at, role, batch, used })?)
     }
 }
 

@@ -3,16 +3,14 @@
 
 use crate::batch::descriptor::{Descriptor, Status};
 use crate::batch::plan::{AbortReason, BatchStep};
-use crate::engine::Direct;
-use crate::read::scan::REMOVALS;
+use crate::read::get::Reads;
 use crate::record::counters::CounterChange;
 use crate::record::format::Role;
 use crate::record::stage::{Block, New, blocks_of};
 use crate::record::view::Record;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Release;
-use terrace_engine::WriteKind;
-use terrace_index::{ChangeError, Deferred, Swapped};
+use terrace_engine::{Version, WriteKind};
+use terrace_index::{Deferred, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -21,7 +19,9 @@ pub(crate) const TOGETHER: usize = 64;
 
 /// A running batch.
 pub(crate) struct RunningBatch<'s, 'g, M: MappedMedium> {
-    pub(crate) engine: &'s Direct<M>,
+    pub(crate) reads: &'s Reads<M>,
+    /// Keys that are published together.
+    pub(crate) piece: usize,
     pub(crate) guard: &'g Guard<'g, M>,
     pub(crate) steps: &'s [BatchStep<'s>],
     pub(crate) descriptor: Descriptor<'g, M>,
@@ -67,22 +67,23 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
     /// Announces the batch and puts the new records into the slots, piece by piece; records the old
     /// records of a piece before. The caller holds the lock of batches.
     pub(crate) fn publish(&mut self) -> Result<(), AbortReason> {
-        let engine = self.engine;
-        engine.check_writable()?;
-        let first = 0..self.steps.len().min(engine.piece);
+        assert!(self.finished && self.published == 0, "a batch is published once");
+        let records = self.reads.records();
+        records.check_writable()?;
+        let first = 0..self.steps.len().min(self.piece);
         self.look_up_old_records(first.clone());
         self.descriptor.write_back();
         // PERSIST: (1) records, descriptor and the first old records, before the root names them.
-        engine.pool().region().fence();
+        records.pool().region().fence();
         self.finished = false;
         // PERSIST: (2) from here on, recovery finds the batch.
-        engine.root.set_active(self.descriptor.offset());
+        records.root.set_active(self.descriptor.offset());
         self.publish_piece(first)?;
         self.publish_rest()
     }
 
     fn publish_rest(&mut self) -> Result<(), AbortReason> {
-        let keys = self.engine.piece;
+        let keys = self.piece;
         for from in (keys..self.steps.len()).step_by(keys) {
             let piece = from..self.steps.len().min(from.saturating_add(keys));
             self.look_up_old_records(piece.clone());
@@ -90,7 +91,7 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
             // PERSIST: the old records, before the slots name the new ones, so that recovery can
             // restore them. Until then no slot names a record of this piece, and its entries' old
             // records are not used.
-            self.engine.pool().region().fence();
+            self.reads.pool().region().fence();
             self.publish_piece(piece)?;
         }
         Ok(())
@@ -100,7 +101,7 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
     /// the piece is published.
     fn look_up_old_records(&mut self, piece: Range<usize>) {
         let keys: Vec<&[u8]> = self.steps[piece.clone()].iter().map(|step| step.key).collect();
-        self.engine.index.get_many(self.guard, &keys, &mut |_, old| self.old_records.push(old));
+        self.reads.records().index.get_many(self.guard, &keys, &mut |_, old| self.old_records.push(old));
         piece.for_each(|index| self.descriptor.set_old(index, self.old_records[index]));
     }
 
@@ -109,7 +110,7 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
         let done = piece.into_iter().try_for_each(|index| self.publish_one(index, &mut deferred));
         // PERSIST: (3) all slots, before the commit. Per piece: in a large batch many keys share a
         // bucket, and the second key of a bucket waits for a fence of its own.
-        self.engine.index.persist_deferred(self.guard, deferred);
+        self.reads.records().index.persist_deferred(self.guard, deferred);
         done
     }
 
@@ -118,12 +119,12 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
         loop {
             let old = self.old_records[index];
             if step.expected.is_some() {
-                let live = self.engine.expect(self.guard, old, step.expectation())?;
+                let live = expect(self.reads, self.guard, old, step.expectation())?;
                 if takes_over_moved_value(new, live.as_ref()) {
                     return Err(AbortReason::Moved);
                 }
             }
-            match self.engine.index.compare_and_swap_deferred(
+            match self.reads.records().index.compare_and_swap_deferred(
                 self.guard,
                 step.key,
                 old,
@@ -149,7 +150,7 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
         let step = &self.steps[index];
         match step.expectation().and_then(|(nth, version)| Some((nth, version.absence?))) {
             Some((nth, absence))
-                if !self.engine.has_stayed_absent(self.guard, absence, step.key, self.old_records[index]) =>
+                if !self.reads.has_stayed_absent(self.guard, absence, step.key, self.old_records[index]) =>
             {
                 Err(AbortReason::Changed(nth))
             }
@@ -170,12 +171,13 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
 
     /// Commits and finalizes the batch. Every slot is durable.
     pub(crate) fn commit(&mut self) {
+        assert_eq!(self.published, self.steps.len(), "a batch is committed once all of it is published");
         let changed = self.changed_steps().filter(|step| matches!(step.what, Some(WriteKind::Remove)));
-        changed.for_each(|step| self.engine.count_removal(step.key));
+        changed.for_each(|step| self.reads.records().root.count_removal(step.key));
         self.descriptor.set_status(Status::Committed);
         // PERSIST: (4) the commit.
         self.descriptor.persist_status();
-        self.engine.finalize_entries(self.guard, &self.descriptor, Status::Committed);
+        self.reads.claims.finalize_entries(self.guard, &self.descriptor, Status::Committed);
         self.finish();
     }
 
@@ -183,22 +185,23 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
     pub(crate) fn abort(&mut self) {
         self.descriptor.set_status(Status::Aborted);
         if !self.finished {
-            self.engine.finalize_entries(self.guard, &self.descriptor, Status::Aborted);
+            self.reads.claims.finalize_entries(self.guard, &self.descriptor, Status::Aborted);
             self.finish();
         }
     }
 
     pub(crate) fn finish(&mut self) {
         // PERSIST: (6) after `finalize_entries` has fenced.
-        self.engine.root.set_active(0);
+        self.reads.records().root.set_active(0);
         self.finished = true;
     }
 
     /// The blocks that are unused now that the batch has finished. Frees blocks that no other
     /// thread has seen at once.
     pub(crate) fn remains(mut self) -> Vec<Block> {
+        assert!(self.finished, "the blocks of a running batch are in use");
         let mut blocks = if self.descriptor.status() == Some(Status::Committed) {
-            self.engine.root.count(self.guard, self.replaced.change);
+            self.reads.records().root.count(self.guard, self.replaced.change);
             std::mem::take(&mut self.replaced.blocks)
         } else {
             let (seen, unseen) = self.new_records.split_at(self.published);
@@ -210,20 +213,25 @@ impl<M: MappedMedium> RunningBatch<'_, '_, M> {
     }
 }
 
-impl<M: MappedMedium> Direct<M> {
-    /// Retires unlinked blocks, a few per pin: when the pool is full, there may be no memory to
-    /// record more of them in limbo.
-    pub(crate) fn retire_blocks(&self, blocks: &[Block]) {
-        let mut blocks = blocks.iter();
-        while !blocks.as_slice().is_empty() {
-            let guard = self.pool().pin();
-            for &(offset, size) in blocks.by_ref().take(REMOVALS) {
-                guard.retire(offset, size);
-                if guard.is_limbo_full() {
-                    break;
-                }
-            }
+/// The record that readers see at `word`, if it meets the expectation. (A damaged record may be
+/// replaced unless something is expected of it.)
+pub(crate) fn expect<'g, M: MappedMedium>(
+    reads: &Reads<M>,
+    guard: &'g Guard<'_, M>,
+    word: Option<u64>,
+    expected: Option<(usize, Version)>,
+) -> Result<Option<Record<'g>>, AbortReason> {
+    let live = match word {
+        Some(word) => reads.live_record(guard, word),
+        None => Ok(None),
+    };
+    match (live, expected) {
+        (Ok(live), Some((nth, version))) if live.map(|record| record.token()) != version.token => {
+            Err(AbortReason::Changed(nth))
         }
+        (Ok(live), _) => Ok(live),
+        (Err(_), None) => Ok(None),
+        (Err(error), Some(_)) => Err(error.into()),
     }
 }
 
@@ -236,56 +244,7 @@ fn takes_over_moved_value(new: &New, live: Option<&Record<'_>>) -> bool {
 impl<M: MappedMedium> Drop for RunningBatch<'_, '_, M> {
     fn drop(&mut self) {
         if !self.finished {
-            self.engine.disable_writes("a batch was interrupted by a failure of this program");
-        }
-    }
-}
-
-impl<M: MappedMedium> Direct<M> {
-    /// Brings every slot and record of a decided batch into the state that `status` requires, and
-    /// fences. Idempotent.
-    pub(crate) fn finalize_entries(
-        &self,
-        guard: &Guard<'_, M>,
-        descriptor: &Descriptor<'_, M>,
-        status: Status,
-    ) {
-        let mut deferred = Deferred::default();
-        for index in 0..descriptor.count() {
-            let (new, old) = descriptor.entry(index);
-            // A record that cannot be read is in no slot under a key that can be looked up.
-            let Ok(record) = Record::at(guard, new) else { continue };
-            let becomes = match (status, record.shape.role) {
-                (Status::Committed, Role::Put | Role::Single) => {
-                    self.clear_batch_word(guard, &record);
-                    continue;
-                }
-                (Status::Committed, Role::Tombstone) => None,
-                _ => old,
-            };
-            // Neither takes memory. A slot with another record was finalized before; a slot that
-            // damage hides is reported by the reads that meet it.
-            let _: Result<Swapped, ChangeError> = self.index.compare_and_swap_deferred(
-                guard,
-                record.body.key,
-                Some(new),
-                becomes,
-                &mut deferred,
-            );
-        }
-        // PERSIST: (5) before the root names no batch.
-        self.pool().region().fence();
-        self.index.persist_deferred(guard, deferred);
-    }
-
-    fn clear_batch_word(&self, guard: &Guard<'_, M>, record: &Record<'_>) {
-        let region = guard.pool().region();
-        if let Some(word) = record.batch_word().and_then(|at| region.get(at)) {
-            // ORDER: Release: a thread that finds the record finalized need not read the status,
-            // which is durable by now.
-            word.store(region.medium().point("batch.finalize"), 0, Release);
-            // PERSIST: fenced by the caller.
-            region.write_back(word);
+            self.reads.records().disable_writes("a batch was interrupted by a failure of this program");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! steps; each number is a fence on a medium with a volatile cache.
 //!
 //! * **Stage**: write the new records, each with the role of the key in the batch
-//!   ([`Role`]) and a batch word that names its entry of the descriptor. Write the descriptor,
-//!   open, with each key's new record (1).
+//!   ([`Role`](crate::record::format::Role)) and a batch word that names its entry of the
+//!   descriptor. Write the descriptor, open, with each key's new record (1).
 //! * **Announce**: the root names the descriptor (2).
 //! * **Publish**, in pieces of 64 keys: record the old records of a piece in the descriptor (one
 //!   more fence; for the first piece, (1) does). Then swap each slot from the old record to the new
@@ -38,81 +38,17 @@
 //! (6). If the thread dies while others run, one of them finishes the batch. The new records exist
 //! until then, because no thread replaces them. An old record exists for as long as its slot names
 //! the new one; otherwise it is not needed.
+//!
+//! # Reading order
+//! `descriptor` (the status that decides a batch), `claim` (keys that a running batch has claimed)
+//! and `recover` (the end of a batch, also of a dead thread's); reads stand on these three. Above
+//! the reads: `plan` (one step a key), `flight` (a running batch), `commit` (all of it in order)
+//! and `frozen` (reads while writers are stopped).
 
+pub(crate) mod claim;
 pub(crate) mod commit;
 pub(crate) mod descriptor;
 pub(crate) mod flight;
+pub(crate) mod frozen;
 pub(crate) mod plan;
 pub(crate) mod recover;
-
-use self::descriptor::{Descriptor, Pending, Status, pending};
-use crate::engine::Direct;
-use crate::record::format::{Role, Shape};
-use crate::record::view::Record;
-use std::sync::atomic::Ordering::Relaxed;
-use terrace_engine::{ReadError, WriteError};
-use terrace_medium::{MappedMedium, Offset, Word};
-use terrace_pool::{Backoff, Guard, Lock};
-
-impl<M: MappedMedium> Direct<M> {
-    pub(crate) fn pending(
-        &self,
-        guard: &Guard<'_, M>,
-        record: &Record<'_>,
-    ) -> Result<Option<Pending>, ReadError> {
-        pending(guard, record)
-    }
-
-    /// Whether an unfinished batch has claimed the key with this word.
-    #[inline(always)]
-    pub(crate) fn is_claimed(&self, guard: &Guard<'_, M>, word: u64) -> bool {
-        let region = guard.pool().region();
-        // ORDER: Relaxed: the index has loaded the word for it with Acquire.
-        let shape = region.get(Offset::<Word>::new(word)).map(|shape| shape.load(region.medium(), Relaxed));
-        match shape.and_then(Shape::decode) {
-            Some(Shape { role: Role::Single, .. }) | None => false,
-            Some(_) => self.is_unfinalized(guard, word) || self.is_named(guard, word),
-        }
-    }
-
-    /// Whether the running batch names this record. Finalized or not, the record must stay where it
-    /// is until the batch has finished: the batch's thread may die and then no longer be pinned,
-    /// and the thread that finishes the batch must find the records that it names.
-    #[cold]
-    fn is_named(&self, guard: &Guard<'_, M>, word: u64) -> bool {
-        let lock = Lock::of(self.root.lock());
-        let at = match self.root.active() {
-            0 if M::VOLATILE_CACHE && Lock::may_be_unfenced(lock.load_word(guard.pool().medium())) => {
-                self.root.written_back_active()
-            }
-            at => at,
-        };
-        let descriptor = (at != 0).then(|| Descriptor::find(guard.pool().region(), at)).flatten();
-        // A finalized record does not belong to an undecided batch. For a long batch, this spares
-        // each concurrent writer a search through all entries.
-        let descriptor = descriptor.filter(|batch| batch.status() != Some(Status::Open));
-        descriptor.is_some_and(|batch| (0..batch.count()).any(|index| batch.entry(index).0 == word))
-    }
-
-    #[cold]
-    fn is_unfinalized(&self, guard: &Guard<'_, M>, word: u64) -> bool {
-        // A record that claims to belong to a batch that does not exist is not claimed: it may be
-        // replaced.
-        Record::at(guard, word).is_ok_and(|record| matches!(pending(guard, &record), Ok(Some(_))))
-    }
-
-    /// Waits until no batch claims `key`, and returns its word.
-    #[cold]
-    pub(crate) fn wait_unclaimed(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, WriteError> {
-        let mut backoff = Backoff::new();
-        loop {
-            match self.index.get(guard, key) {
-                Some(word) if self.is_claimed(guard, word) => self.check_writable()?,
-                word => return Ok(word),
-            }
-            if backoff.spin() && self.pool().is_shared() {
-                self.finish_orphan_batch(guard);
-            }
-        }
-    }
-}

@@ -1,20 +1,23 @@
 //! Recovery: finishes the batch that a crash interrupted, at the next open or after a process died
 //! while others run. All other recovery of the engine takes constant time.
 
+use crate::batch::claim::Claims;
 use crate::batch::descriptor::{Descriptor, Status};
-use crate::engine::Direct;
+use crate::record::format::Role;
 use crate::record::view::Record;
+use std::sync::atomic::Ordering::Release;
 use terrace_engine::OpenError;
+use terrace_index::{ChangeError, Deferred, Swapped};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock};
 
-impl<M: MappedMedium> Direct<M> {
+impl<M: MappedMedium> Claims<M> {
     /// Recovers what dead processes of this store held: see
     /// [`Pool::recover_dead`](terrace_pool::Pool::recover_dead). Returns the number of dead
     /// processes.
     pub(crate) fn recover_dead(&self) -> u32 {
         let dead = self.pool().recover_dead();
-        if self.check_writable().is_ok() && self.root.active() != 0 {
+        if self.records.check_writable().is_ok() && self.records.root.active() != 0 {
             self.finish_orphan_batch(&self.pool().pin());
         }
         dead
@@ -23,7 +26,7 @@ impl<M: MappedMedium> Direct<M> {
     /// Finishes the batch of a thread that died, if there is one. Does not wait.
     #[cold]
     pub(crate) fn finish_orphan_batch(&self, guard: &Guard<'_, M>) {
-        let lock = Lock::of(self.root.lock());
+        let lock = Lock::of(self.records.root.lock());
         match lock.try_acquire(guard) {
             Some(locked) => {
                 // Without a batch: the thread that finished it may have died before its fence.
@@ -40,14 +43,15 @@ impl<M: MappedMedium> Direct<M> {
     /// has no owner. Returns whether there was one.
     #[inline(always)]
     pub(crate) fn finish_orphan_batch_locked(&self) -> bool {
-        if self.root.active() == 0 {
+        if self.records.root.active() == 0 {
             return false;
         }
         match self.finish_batch() {
             // No root reaches its blocks from now on.
             Ok(_) => self.pool().request_collection(),
             Err(error) => {
-                self.disable_writes(&format!("the batch of a dead process cannot be finished: {error}"));
+                self.records
+                    .disable_writes(&format!("the batch of a dead process cannot be finished: {error}"));
             }
         }
         true
@@ -62,7 +66,7 @@ impl<M: MappedMedium> Direct<M> {
     /// tells writers and the collector, which would reuse the batch's blocks, that its end may be
     /// lost.
     pub(crate) fn finish_batch(&self) -> Result<Option<bool>, OpenError> {
-        let at = self.root.active();
+        let at = self.records.root.active();
         if at == 0 {
             return Ok(None);
         }
@@ -81,15 +85,64 @@ impl<M: MappedMedium> Direct<M> {
             record.map_err(|_| OpenError::Damaged { offset, what })
         };
         for (new, old) in (0..descriptor.count()).map(|index| descriptor.entry(index)) {
-            let is_there = self.index.get(&guard, sound(new)?.body.key) == Some(new);
+            let is_there = self.records.index.get(&guard, sound(new)?.body.key) == Some(new);
             // An old record that is in its slot, or was replaced there since, is not checked.
             if let Some(old) = old.filter(|_| is_there && status != Status::Committed) {
                 sound(old)?;
             }
         }
         self.finalize_entries(&guard, &descriptor, status);
-        self.root.set_active(0);
+        self.records.root.set_active(0);
         Ok(Some(status == Status::Committed))
+    }
+}
+
+impl<M: MappedMedium> Claims<M> {
+    /// Brings every slot and record of a decided batch into the state that `status` requires, and
+    /// fences. Idempotent.
+    pub(crate) fn finalize_entries(
+        &self,
+        guard: &Guard<'_, M>,
+        descriptor: &Descriptor<'_, M>,
+        status: Status,
+    ) {
+        let mut deferred = Deferred::default();
+        for index in 0..descriptor.count() {
+            let (new, old) = descriptor.entry(index);
+            // A record that cannot be read is in no slot under a key that can be looked up.
+            let Ok(record) = Record::at(guard, new) else { continue };
+            let becomes = match (status, record.shape.role) {
+                (Status::Committed, Role::Put | Role::Single) => {
+                    self.clear_batch_word(guard, &record);
+                    continue;
+                }
+                (Status::Committed, Role::Tombstone) => None,
+                _ => old,
+            };
+            // Neither takes memory. A slot with another record was finalized before; a slot that
+            // damage hides is reported by the reads that meet it.
+            let _: Result<Swapped, ChangeError> = self.records.index.compare_and_swap_deferred(
+                guard,
+                record.body.key,
+                Some(new),
+                becomes,
+                &mut deferred,
+            );
+        }
+        // PERSIST: (5) before the root names no batch.
+        self.pool().region().fence();
+        self.records.index.persist_deferred(guard, deferred);
+    }
+
+    fn clear_batch_word(&self, guard: &Guard<'_, M>, record: &Record<'_>) {
+        let region = guard.pool().region();
+        if let Some(word) = record.batch_word().and_then(|at| region.get(at)) {
+            // ORDER: Release: a thread that finds the record finalized need not read the status,
+            // which is durable by now.
+            word.store(region.medium().point("batch.finalize"), 0, Release);
+            // PERSIST: fenced by the caller.
+            region.write_back(word);
+        }
     }
 }
 

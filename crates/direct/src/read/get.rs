@@ -1,16 +1,41 @@
 //! Reads of single keys.
 
-use crate::batch::descriptor::Status;
-use crate::engine::Direct;
+use crate::batch::claim::Claims;
+use crate::batch::descriptor::{Status, pending};
 use crate::record::format::Role;
+use crate::record::records::Records;
 use crate::record::view::{Record, corrupt};
+use std::sync::atomic::AtomicU64;
 use terrace_engine::Bytes;
 use terrace_engine::EntryCallback;
 use terrace_engine::{Entry, ReadError, Token, Value};
 use terrace_medium::MappedMedium;
-use terrace_pool::Guard;
+use terrace_pool::{Guard, Pool};
 
-impl<M: MappedMedium> Direct<M> {
+/// Reads of a store. It owns the claims, on which it stands, and the count of what scans have
+/// skipped. A read finds a word in the index, and then the record that counts there: claims tell
+/// it only whether that is decided.
+pub(crate) struct Reads<M: MappedMedium> {
+    pub(crate) claims: Claims<M>,
+    /// Damaged records that scans have skipped.
+    pub(crate) skipped: AtomicU64,
+}
+
+impl<M: MappedMedium> Reads<M> {
+    pub(crate) fn new(claims: Claims<M>) -> Self {
+        Self { claims, skipped: AtomicU64::new(0) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn records(&self) -> &Records<M> {
+        &self.claims.records
+    }
+
+    #[inline(always)]
+    pub(crate) fn pool(&self) -> &Pool<M> {
+        self.records().pool()
+    }
+
     /// The record that a reader sees now where the index has this word; `None` if it has expired.
     #[inline(always)]
     pub(crate) fn live_record<'g>(
@@ -18,10 +43,10 @@ impl<M: MappedMedium> Direct<M> {
         guard: &'g Guard<'_, M>,
         word: u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
-        self.live_record_unless(guard, word, |at| self.settings.clock.has_come(at))
+        self.live_record_unless(guard, word, |at| self.records().settings.clock.has_come(at))
     }
 
-    /// As [`Direct::live_record`], where `has_come` decides whether a time has come. Calls it only
+    /// As [`Reads::live_record`], where `has_come` decides whether a time has come. Calls it only
     /// for a record that expires.
     #[inline(always)]
     pub(crate) fn live_record_unless<'g>(
@@ -55,7 +80,7 @@ impl<M: MappedMedium> Direct<M> {
     /// match.
     #[cold]
     pub(crate) fn expired<'g>(&self, record: &Record<'_>) -> Result<Option<Record<'g>>, ReadError> {
-        if self.settings.verify_reads {
+        if self.records().settings.verify_reads {
             record.verify()?;
         }
         Ok(None)
@@ -72,18 +97,13 @@ impl<M: MappedMedium> Direct<M> {
         if record.shape.role == Role::Stray {
             return record.verify().map(|()| None);
         }
-        let Some(pending) = self.pending(guard, &record)? else { return Ok(Some(record)) };
+        let Some(pending) = pending(guard, &record)? else { return Ok(Some(record)) };
         let old = || pending.old.map(|old| Record::at(guard, old)).transpose();
         match (pending.status, record.shape.role) {
             (Status::Committed, Role::Put) => Ok(Some(record)),
             (Status::Committed, Role::Tombstone) => Ok(None),
             _ => old(),
         }
-    }
-
-    #[inline(always)]
-    pub(crate) fn has_expired(&self, record: &Record<'_>) -> bool {
-        record.body.expires_at.is_some_and(|at| self.settings.clock.has_come(at))
     }
 
     /// The value of a record that a reader sees, with its offset.
@@ -93,10 +113,10 @@ impl<M: MappedMedium> Direct<M> {
         guard: &'g Guard<'_, M>,
         record: &Record<'g>,
     ) -> Result<(u64, &'g [u8]), ReadError> {
-        if self.settings.verify_reads {
+        if self.records().settings.verify_reads {
             record.verify()?;
         }
-        record.value(guard, self.settings.verify_reads)
+        record.value(guard, self.records().settings.verify_reads)
     }
 
     #[inline(always)]
@@ -112,7 +132,7 @@ impl<M: MappedMedium> Direct<M> {
     /// The word of `key`. An error if damage to a record or to the index may be why there is none.
     #[inline(always)]
     pub(crate) fn word(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, ReadError> {
-        self.index.get_sound(guard, key).map_err(|damage| corrupt(damage.offset, damage.what))
+        self.records().index.get_sound(guard, key).map_err(|damage| corrupt(damage.offset, damage.what))
     }
 
     /// The record of `key` that a reader sees.
@@ -175,7 +195,7 @@ impl<M: MappedMedium> Direct<M> {
             Ok(guard) => guard,
             Err(forked) => return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into()))),
         };
-        self.index.get_many(&guard, keys, &mut |nth, word| {
+        self.records().index.get_many(&guard, keys, &mut |nth, word| {
             each(nth, self.found(&guard, keys[nth], word).and_then(|record| self.entry_of(&guard, record)));
         });
     }
@@ -218,7 +238,7 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Option<Token>, ReadError> {
         let live = word.map_or(Ok(None), |word| self.live_record(guard, word))?;
         let Some(record) = live else { return Ok(None) };
-        if self.settings.verify_reads {
+        if self.records().settings.verify_reads {
             record.verify()?;
         }
         Ok(Some(record.token()))

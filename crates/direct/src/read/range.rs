@@ -11,7 +11,7 @@
 //! read or believed. The records of a piece must come in order. In a damaged index they may not,
 //! and a range that trusted them could begin again and again at the same key.
 
-use crate::engine::Direct;
+use crate::read::get::Reads;
 use crate::read::scan::Skipped;
 use crate::record::view::{Record, corrupt};
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ type Each<'f> = dyn FnMut(&[u8], Entry<'_>) -> ControlFlow<()> + 'f;
 
 /// A place in a range of a store.
 pub(crate) struct Range<'s, M: MappedMedium> {
-    engine: &'s Direct<M>,
+    reads: &'s Reads<M>,
     index: &'s dyn Ranges<M>,
     from: Bound<Box<[u8]>>,
     to: Bound<Box<[u8]>>,
@@ -58,13 +58,13 @@ pub(crate) fn borrowed(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
 
 impl<'s, M: MappedMedium> Range<'s, M> {
     pub(crate) fn new(
-        engine: &'s Direct<M>,
+        reads: &'s Reads<M>,
         index: &'s dyn Ranges<M>,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         direction: Direction,
     ) -> Self {
-        Self { engine, index, from: owned(from), to: owned(to), direction, position: None, at_end: false }
+        Self { reads, index, from: owned(from), to: owned(to), direction, position: None, at_end: false }
     }
 
     /// What is left of the range.
@@ -85,7 +85,7 @@ impl<'s, M: MappedMedium> Range<'s, M> {
         each: &mut Each<'_>,
         skipped: &mut Skipped,
     ) -> Result<(usize, bool), ReadError> {
-        let guard = self.engine.pool().try_pin()?;
+        let guard = self.reads.pool().try_pin()?;
         let (from, to) = self.rest();
         let mut piece = Piece::new(self, &guard, at_most, skipped, each);
         self.index.range(&guard, from, to, self.direction, at_most, &mut |word| piece.take(word));
@@ -115,7 +115,7 @@ enum Ended {
 
 /// A piece of a range while it is read. `'p` lasts as long as its guard.
 struct Piece<'p, 'f, M: MappedMedium> {
-    engine: &'p Direct<M>,
+    reads: &'p Reads<M>,
     guard: &'p Guard<'p, M>,
     direction: Direction,
     /// Words whose records are being fetched, the next one first.
@@ -141,7 +141,7 @@ impl<'p, 'f, M: MappedMedium> Piece<'p, 'f, M> {
         each: &'f mut Each<'f>,
     ) -> Self {
         Self {
-            engine: range.engine,
+            reads: range.reads,
             guard,
             direction: range.direction,
             ahead: VecDeque::with_capacity(AHEAD),
@@ -213,8 +213,8 @@ impl<M: MappedMedium> Piece<'_, '_, M> {
 impl<'p, M: MappedMedium> Piece<'p, '_, M> {
     /// The key of a record, and its entry if it has one now.
     fn read(&self, word: u64) -> Result<(&'p [u8], Option<Entry<'p>>), ReadError> {
-        match self.engine.live_record(self.guard, word)? {
-            Some(record) => Ok((record.body.key, Some(self.engine.entry(self.guard, &record)?))),
+        match self.reads.live_record(self.guard, word)? {
+            Some(record) => Ok((record.body.key, Some(self.reads.entry(self.guard, &record)?))),
             None => Ok((Record::at(self.guard, word)?.body.key, None)),
         }
     }
@@ -241,8 +241,8 @@ impl<M: MappedMedium> RangeCursor for Range<'_, M> {
                 }
             }
         }
-        skipped.add_damage(self.engine.index.damage());
-        self.engine.skipped.fetch_add(skipped.records, Relaxed);
+        skipped.add_damage(self.reads.records().index.damage());
+        self.reads.skipped.fetch_add(skipped.records, Relaxed);
         let next = match &self.position {
             Some(key) if !self.at_end => Cursor::after(key),
             None if !self.at_end => Cursor::START,

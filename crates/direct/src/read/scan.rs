@@ -1,19 +1,15 @@
 //! Scans over all keys.
 
-use crate::engine::Direct;
+use crate::read::get::Reads;
 use crate::record::view::{Record, corrupt};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_engine::{Cursor, Entry, ReadError, WriteError};
+use terrace_engine::{Cursor, Entry, ReadError};
 use terrace_index::{Damage, Place};
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
 /// Records that are visited under one pin; more would keep freed memory waiting for long.
 const PIECE: usize = 1024;
-/// Records that are removed under one pin. When the pool is full, there may be no memory to record
-/// more of them in limbo, nor the buckets that an index retires when it shrinks.
-pub(crate) const REMOVALS: usize = 8;
-
 /// Expired records that the search for a random key removes at most.
 const EXPIRED_MOST: usize = PIECE;
 /// Records that it visits under one pin at most. There are so many only where they have expired.
@@ -61,7 +57,7 @@ impl Skipped {
     }
 }
 
-impl<M: MappedMedium> Direct<M> {
+impl<M: MappedMedium> Reads<M> {
     /// Visits a piece of the index with at least `at_least` records, and calls `each` with each
     /// record's word and the record that a reader sees.
     fn scan_piece<'g>(
@@ -72,7 +68,7 @@ impl<M: MappedMedium> Direct<M> {
         mut each: impl FnMut(u64, Result<Option<Record<'g>>, ReadError>),
     ) -> (Place, usize) {
         let mut visited = 0;
-        let next = self.index.scan(guard, from, at_least, &mut |word| {
+        let next = self.records().index.scan(guard, from, at_least, &mut |word| {
             visited += 1;
             each(word, self.live_record(guard, word));
         });
@@ -99,8 +95,8 @@ impl<M: MappedMedium> Direct<M> {
             });
             (place, left) = (next, left.saturating_sub(visited));
             if place.is_end() || left == 0 {
-                if self.index.ordered().is_some() {
-                    skipped.add_damage(self.index.damage());
+                if self.records().index.ordered().is_some() {
+                    skipped.add_damage(self.records().index.damage());
                 }
                 self.skipped.fetch_add(skipped.records, Relaxed);
                 return skipped.at(place.into());
@@ -110,22 +106,22 @@ impl<M: MappedMedium> Direct<M> {
 
     /// The place of a cursor, if this store's index has such places.
     fn place_of(&self, cursor: &Cursor) -> Result<Place, ReadError> {
-        match (cursor.place(), self.index.ordered()) {
+        match (cursor.place(), self.records().index.ordered()) {
             (Place::Hash(_), Some(_)) | (Place::After(_), None) => Err(ReadError::InvalidCursor),
             (place, _) => Ok(place.clone()),
         }
     }
 
-    /// A key from behind a random place. Removes some of the expired records that it meets, so that
-    /// not every search meets them. Damage is an error only if no key is found.
-    pub(crate) fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
-        if self.index.len() == 0 {
+    /// A key from behind a random place. Has `remove` remove some of the expired records that it
+    /// meets, so that not every search meets them. Damage is an error only if no key is found.
+    pub(crate) fn random_key(&self, remove: impl Fn(&[u64])) -> Result<Option<Vec<u8>>, ReadError> {
+        if self.records().index.len() == 0 {
             return Ok(None);
         }
-        let start = self.index.random_place(&self.pool().try_pin()?, self.random_u64());
+        let start = self.records().index.random_place(&self.pool().try_pin()?, self.records().random_u64());
         let mut walk = RandomWalk { piece: 1, removable: EXPIRED_MOST, damage: None };
-        let found = match self.random_key_between(&start, &Place::End, &mut walk)? {
-            None => self.random_key_between(&Place::Start, &start, &mut walk)?,
+        let found = match self.random_key_between(&start, &Place::End, &mut walk, &remove)? {
+            None => self.random_key_between(&Place::Start, &start, &mut walk, &remove)?,
             found => found,
         };
         match (found, walk.damage) {
@@ -139,10 +135,11 @@ impl<M: MappedMedium> Direct<M> {
         from: &Place,
         to: &Place,
         walk: &mut RandomWalk,
+        remove: &impl Fn(&[u64]),
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let mut place = from.clone();
         while place < *to {
-            let (next, found) = self.random_key_in_piece(&place, walk)?;
+            let (next, found) = self.random_key_in_piece(&place, walk, remove)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -158,6 +155,7 @@ impl<M: MappedMedium> Direct<M> {
         &self,
         from: &Place,
         walk: &mut RandomWalk,
+        remove: &impl Fn(&[u64]),
     ) -> Result<(Place, Option<Vec<u8>>), ReadError> {
         let (mut key, mut live, mut expired) = (None, 0, Vec::new());
         let guard = self.pool().try_pin()?;
@@ -168,7 +166,7 @@ impl<M: MappedMedium> Direct<M> {
                 Ok(Some(record)) => {
                     live += 1;
                     // Each of them with the same probability.
-                    if self.random_u64().is_multiple_of(live) {
+                    if self.records().random_u64().is_multiple_of(live) {
                         key = Some(record.body.key);
                     }
                 }
@@ -180,39 +178,8 @@ impl<M: MappedMedium> Direct<M> {
         let key = key.map(<[u8]>::to_vec);
         drop(guard);
         walk.removable -= expired.len();
-        self.remove_met(&expired);
+        remove(&expired);
         Ok((next, key))
-    }
-
-    /// Removes every key that is present throughout. Frees no block that it did not unlink.
-    pub(crate) fn clear_all(&self) -> Result<(), WriteError> {
-        self.check_writable()?;
-        let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * REMOVALS));
-        let mut first_error = Ok(());
-        loop {
-            let guard = self.pool().try_pin()?;
-            let next = self.index.scan(&guard, &place, REMOVALS, &mut |word| words.push(word));
-            let is_cut_short = words.drain(..).any(|word| {
-                let removed = self.remove_word(&guard, word);
-                let should_end = removed.is_ok() && guard.is_limbo_full();
-                first_error = std::mem::replace(&mut first_error, Ok(())).and(removed);
-                should_end
-            });
-            if is_cut_short {
-                // The next scan finds the rest again, under another pin.
-                continue;
-            }
-            place = next;
-            if place.is_end() {
-                return first_error;
-            }
-        }
-    }
-
-    /// Removes the key whose word this was a moment ago.
-    fn remove_word(&self, guard: &Guard<'_, M>, word: u64) -> Result<(), WriteError> {
-        let key = Record::at(guard, word)?.body.key;
-        self.remove_found(guard, key).map(drop)
     }
 }
 

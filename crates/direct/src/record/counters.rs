@@ -3,14 +3,11 @@
 //! They are not persisted. A killed process may leave them slightly off, and a power failure may
 //! leave any value, so the collector counts again.
 
-use crate::record::layout::Root;
+use crate::record::layout::{Root, STRIPES};
 use crate::record::view::{Record, RecordFacts};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
-
-/// Lines of counters.
-pub(crate) const STRIPES: u64 = 16;
 
 const DATA: usize = 0;
 const EXPIRING: usize = 1;

@@ -3,12 +3,15 @@
 use crate::record::format::Shape;
 use crate::record::view::Record;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::RecordKeys;
+use terrace_index::{Bytes, RecordKeys};
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::Guard;
 
 /// The index's words are offsets of records.
 pub struct Key;
+
+/// The kind of keys that the engine's index has.
+pub type Kind = Bytes<Key>;
 
 impl RecordKeys for Key {
     #[inline(always)]

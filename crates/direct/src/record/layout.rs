@@ -5,16 +5,17 @@
 //!             | sweeper | 0 ... |
 //!   line 1    | bytes of data, base | expiring, base | 0 ... |
 //!   lines 2.. | a stripe each: bytes of data | expiring | stamps | expired | 0 ... |
-//!   then      | counts of removals, 8 a line (see `read::absence`)
+//!   then      | counts of removals, 8 a line (see `removals`)
 //! ```
 //! Only the active batch has to be durable. The rest are hints and statistics.
 
-use crate::read::absence;
-use crate::record::counters::STRIPES;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_engine::OpenError;
 use terrace_medium::{Line, MappedMedium, Offset, Word};
-use terrace_pool::Pool;
+use terrace_pool::{Geometry, Pool};
+
+/// Lines of counters.
+pub(crate) const STRIPES: u64 = 16;
 
 const LINES: usize = 2 + STRIPES as usize;
 const NAME: &str = "engine";
@@ -22,6 +23,13 @@ const KIND: &str = "direct";
 /// Name of the index's root.
 pub(crate) const INDEX: &str = "keys";
 const FORMAT: u64 = u64::from_le_bytes(*b"direct 2");
+
+/// Lines that count removals: more in larger pools, at most 32 KiB. They follow from the geometry,
+/// so damage cannot yield more than there are.
+fn removal_lines(geometry: &Geometry) -> usize {
+    let log2 = 3 + geometry.slab_log2.saturating_sub(12) * 3 / 2;
+    1 << log2.min(9)
+}
 
 /// The root block of a store.
 pub(crate) struct Root<M: MappedMedium> {
@@ -33,7 +41,7 @@ impl<M: MappedMedium> Root<M> {
     /// Creates a root block and names it in the pool.
     pub(crate) fn create(pool: &Pool<M>) -> Result<Self, OpenError> {
         let guard = pool.pin();
-        let mut lines = vec![[0; 8]; LINES + absence::lines(&pool.layout().geometry)];
+        let mut lines = vec![[0; 8]; LINES + removal_lines(&pool.layout().geometry)];
         let fresh = guard.alloc(lines.len() * 64)?;
         lines[0][2] = FORMAT;
         fresh.stream_lines(0, &lines);
@@ -58,6 +66,11 @@ impl<M: MappedMedium> Root<M> {
             return Err(damaged("the store's root is of an unknown format"));
         }
         Ok(Some(root))
+    }
+
+    #[inline(always)]
+    pub(crate) fn medium(&self) -> &M {
+        self.pool.medium()
     }
 
     #[inline(always)]
@@ -117,7 +130,7 @@ impl<M: MappedMedium> Root<M> {
     }
 
     pub(crate) fn removal_lines(&self) -> usize {
-        absence::lines(&self.pool.layout().geometry)
+        removal_lines(&self.pool.layout().geometry)
     }
 
     pub(crate) fn removal_line(&self, line: usize, index: usize) -> &Word {

@@ -1,12 +1,15 @@
 //! New records before they are linked.
 
-use crate::engine::Direct;
 use crate::record::format::{ExternalValue, HEADER, Role, Shape, UseIn, checksum, seal, value_checksum};
+use crate::record::records::Records;
 use crate::record::view::{Record, RecordFacts};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_engine::{KEY_MAX, VALUE_MAX, WriteError};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Fresh, Guard, PoolFull};
+
+/// Records that are removed under one pin. When the pool is full, there may be no memory to record
+/// more of them in limbo, nor the buckets that an index retires when it shrinks.
+pub(crate) const REMOVALS: usize = 8;
 
 /// The source of a new record's value.
 #[derive(Clone, Copy)]
@@ -51,6 +54,20 @@ impl<'a> Draft<'a> {
     /// A record that no batch writes.
     pub(crate) fn single(key: &'a [u8], value: Source<'a>, expires_at: Option<u64>) -> Self {
         Self { key, value, expires_at, role: Role::Single, batch: 0, used: None }
+    }
+
+    #[inline(always)]
+    fn shape(&self) -> Shape {
+        Shape {
+            key_len: self.key.len(),
+            value_len: self.value.len(),
+            expires: self.expires_at.is_some(),
+            role: self.role,
+            use_in: match self.used {
+                Some(_) => Shape::place_of_use(self.role, self.key.len(), self.value.len()),
+                None => UseIn::Nothing,
+            },
+        }
     }
 }
 
@@ -114,7 +131,7 @@ impl<M: MappedMedium> Staged<'_, M> {
     }
 }
 
-impl<M: MappedMedium> Direct<M> {
+impl<M: MappedMedium> Records<M> {
     /// Writes a record into new memory and starts writing it back.
     pub(crate) fn stage<'g>(
         &self,
@@ -122,7 +139,7 @@ impl<M: MappedMedium> Direct<M> {
         draft: &Draft<'_>,
     ) -> Result<Staged<'g, M>, PoolFull> {
         let bytes = (draft.key.len() + draft.value.len() + HEADER) as u64;
-        if matches!(draft.role, Role::Single | Role::Put) && !self.evictor.may_write(bytes) {
+        if matches!(draft.role, Role::Single | Role::Put) && !self.limit.may_write(bytes) {
             let (wanted, size) = (bytes, guard.pool().size());
             return Err(PoolFull { wanted, size, longest: None, waiting_bytes: 0, collecting: false });
         }
@@ -151,16 +168,7 @@ impl<M: MappedMedium> Direct<M> {
         draft: &Draft<'_>,
         stamp: impl FnOnce() -> u32,
     ) -> Result<Staged<'g, M>, PoolFull> {
-        let shape = Shape {
-            key_len: draft.key.len(),
-            value_len: draft.value.len(),
-            expires: draft.expires_at.is_some(),
-            role: draft.role,
-            use_in: match draft.used {
-                Some(_) => Shape::place_of_use(draft.role, draft.key.len(), draft.value.len()),
-                None => UseIn::Nothing,
-            },
-        };
+        let shape = draft.shape();
         assert!(shape.is_possible(), "a record cannot have {shape:?}");
         let extent = self.stage_extent(guard, shape, &draft.value)?;
         let head = guard.alloc(shape.size())?;
@@ -172,13 +180,7 @@ impl<M: MappedMedium> Direct<M> {
             (None, Source::Bytes(_)) => None,
         };
         write_record(guard.pool().medium(), &head, shape, draft, external);
-        let body = guard.bytes(head.offset() + shape.body_at() as u64, shape.size() - shape.body_at());
-        let (word, stamp) = (shape.encode(), stamp());
-        let sum = checksum(word, stamp, body.expect("a new block lies in the pool"));
-        head.write(0, &shape.encode_with(draft.used.unwrap_or(0)).to_le_bytes());
-        head.write(8, &seal(sum, stamp).to_le_bytes());
-        // PERSIST: started here; the caller's fence comes before the record is linked.
-        head.write_back();
+        write_head(guard, &head, shape, draft.used.unwrap_or(0), stamp());
         Ok(Staged {
             head,
             extent,
@@ -217,16 +219,19 @@ impl<M: MappedMedium> Direct<M> {
         blocks_of(record, successor).for_each(|(offset, size)| guard.retire(offset, size));
     }
 
-    /// Checks the limits of a key and a value, and whether the store accepts writes. Each write
-    /// checks this before it stages a record.
-    pub(crate) fn check_write(&self, key: &[u8], value_len: usize) -> Result<(), WriteError> {
-        if key.len() > KEY_MAX {
-            return Err(WriteError::KeyTooLong);
+    /// Retires unlinked blocks, a few per pin: when the pool is full, there may be no memory to
+    /// record more of them in limbo.
+    pub(crate) fn retire_blocks(&self, blocks: &[Block]) {
+        let mut blocks = blocks.iter();
+        while !blocks.as_slice().is_empty() {
+            let guard = self.pool().pin();
+            for &(offset, size) in blocks.by_ref().take(REMOVALS) {
+                guard.retire(offset, size);
+                if guard.is_limbo_full() {
+                    break;
+                }
+            }
         }
-        if value_len > VALUE_MAX {
-            return Err(WriteError::ValueTooLong);
-        }
-        self.check_writable()
     }
 }
 
@@ -244,6 +249,23 @@ pub(crate) fn blocks_of(record: &Record<'_>, other: Option<RecordFacts>) -> impl
         .filter(|&extent| believed && shared != Some(extent))
         .map(|extent| (extent, record.shape.value_len));
     head.into_iter().chain(own)
+}
+
+/// Writes words 0 and 1, which prove the rest of the record, and starts to write it back.
+#[inline(always)]
+fn write_head<M: MappedMedium>(
+    guard: &Guard<'_, M>,
+    head: &Fresh<'_, M>,
+    shape: Shape,
+    used: u32,
+    stamp: u32,
+) {
+    let body = guard.bytes(head.offset() + shape.body_at() as u64, shape.size() - shape.body_at());
+    let sum = checksum(shape.encode(), stamp, body.expect("a new block lies in the pool"));
+    head.write(0, &shape.encode_with(used).to_le_bytes());
+    head.write(8, &seal(sum, stamp).to_le_bytes());
+    // PERSIST: started here; the caller's fence comes before the record is linked.
+    head.write_back();
 }
 
 /// Writes everything except words 0 and 1.

@@ -1,10 +1,12 @@
 //! For tests: small stores in memory of this process.
 
+use crate::batch::commit::Batches;
+use crate::record::layout::Root;
 use crate::{Direct, Key, Settings};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use terrace_engine::{Clock, Durability, Durably, Engine, ManualClock, OpenError, Put};
+use terrace_engine::{Clock, Durability, Durably, Engine, ManualClock, OpenError, Put, Table};
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::{Dram, MappedMedium, Offset, Word};
 use terrace_pool::Pool;
@@ -90,7 +92,7 @@ impl Store {
 
     /// The offset of the record of `key`.
     pub(crate) fn record_offset(&self, key: &[u8]) -> u64 {
-        self.index.get(&self.pool().pin(), key).unwrap()
+        self.index().get(&self.pool().pin(), key).unwrap()
     }
 
     /// A word of the pool, without any check.
@@ -102,5 +104,20 @@ impl Store {
     pub(crate) fn damage(&self, at: u64) {
         let (word, medium) = (self.raw(at), self.pool().medium());
         word.store(medium, word.load(medium, Relaxed) ^ 1 << 20, Relaxed);
+    }
+}
+
+/// The parts of a store.
+impl<M: MappedMedium> Direct<M> {
+    pub(crate) fn root(&self) -> &Root<M> {
+        &self.records().root
+    }
+
+    pub(crate) fn index(&self) -> &dyn Table<M> {
+        &*self.records().index
+    }
+
+    pub(crate) fn batches(&self) -> &Batches<M> {
+        &self.writes.batches
     }
 }

@@ -4,8 +4,7 @@
 //! A read of an expiring record reads the clock, and the clock of these tests makes other writes
 //! then: between two reads of a snapshot.
 
-use crate::Key;
-use crate::engine::{Direct, Settings};
+use crate::{Direct, Key, Settings};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_engine::EntryCallback;
@@ -194,10 +193,10 @@ fn snapshot_with_writers_stopped_uses_one_time() {
         clock.now.store(start, Relaxed);
         clock.set(Some(Box::new(|clock| _ = clock.now.fetch_add(1, Relaxed))));
         let guard = store.pool().pin();
-        let seen = store.snapshot_with_writers_stopped(&guard, &keys);
+        let seen = store.batches().snapshot_with_writers_stopped(&guard, &keys);
         clock.set(None);
         clock.now.store(0, Relaxed);
-        let found = values(|each| store.report(&guard, seen, each));
+        let found = values(|each| store.reads().report(&guard, seen, each));
         assert!(found.len() == 3 && found.iter().all(|value| *value == found[0]), "{start}: {found:?}");
     }
 }

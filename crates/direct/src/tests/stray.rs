@@ -17,14 +17,14 @@ fn write_stray(store: &Direct<Dram>, len: usize) -> Vec<u8> {
         Shape { key_len: len, value_len: 0, expires: false, role: Role::Stray, use_in: UseIn::Nothing };
     let guard = store.pool().pin();
     let head = guard.alloc(shape.size()).unwrap();
-    let (word, stamp) = (shape.encode(), store.root.stamp(&guard));
+    let (word, stamp) = (shape.encode(), store.root().stamp(&guard));
     head.write(0, &word.to_le_bytes());
     head.write(8, &seal(checksum(word, stamp, &key), stamp).to_le_bytes());
     head.write(HEADER, &(1u64 << 38 | 64).to_le_bytes());
     head.write(HEADER + 8, &key);
     head.write_back();
     let at = head.persist().into_offset();
-    assert_eq!(store.index.compare_and_swap(&guard, &key, None, Some(at)), Ok(Swapped::Done));
+    assert_eq!(store.index().compare_and_swap(&guard, &key, None, Some(at)), Ok(Swapped::Done));
     key
 }
 
@@ -108,7 +108,7 @@ fn strays_are_skipped_and_removed_in_each_index() {
 #[test]
 fn sweep_removes_strays_but_no_damaged_ones() {
     let (store, strays) = store::<Clht<Dram, Bytes<Key>>>();
-    let damaged = store.index.get(&store.pool().pin(), &strays[0]).unwrap();
+    let damaged = store.index().get(&store.pool().pin(), &strays[0]).unwrap();
     store.damage(damaged + 64);
     (0..10).for_each(|_| _ = store.sweep_expired(100));
     let mut keys = 0;

@@ -9,6 +9,7 @@ use crate::tests::fixtures::{self, Store, settings, store, with_hook_on_wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::EntryCallback;
+use terrace_engine::Pooled;
 use terrace_engine::{Change, Commit, Durably, Engine, Put, ReadError, Write, WriteError, WriteKind};
 use terrace_index::Deferred;
 use terrace_medium::{Dram, Pmem, Shm};
@@ -26,7 +27,7 @@ fn prepared<'s>(
     guard: &'s Guard<'s, Dram>,
     steps: &'s [BatchStep<'s>],
 ) -> RunningBatch<'s, 's, Dram> {
-    store.prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"))
+    store.batches().prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"))
 }
 
 /// Publishes a batch and leaves it, as if its thread had died. Returns its descriptor.
@@ -46,10 +47,12 @@ fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
 /// Calls of the hook after which a waiting thread has not only yielded but slept.
 const A_WHILE: u32 = 20;
 
-#[test]
-fn writer_waits_for_batch_of_its_key() {
-    type Do = fn(&Store);
-    let ways: [(Do, Option<&[u8]>); 6] = [
+/// A write of the key "a".
+type Do = fn(&Store);
+
+/// Writes of each kind, and the value after each; "!" is appended to the value before.
+fn ways() -> [(Do, Option<&'static [u8]>); 6] {
+    [
         (|store| store.put_entry(b"a", b"later", None), Some(b"later")),
         (
             |store| {
@@ -77,10 +80,14 @@ fn writer_waits_for_batch_of_its_key() {
             Some(b"later"),
         ),
         (|store| store.clear(Durably::Store).unwrap(), None),
-    ];
+    ]
+}
+
+#[test]
+fn writer_waits_for_batch_of_its_key() {
     for status in [Status::Open, Status::Committed] {
         let stands: &[u8] = if status == Status::Committed { b"batch" } else { b"before" };
-        for (nth, (write, after)) in ways.iter().enumerate() {
+        for (nth, (write, after)) in ways().into_iter().enumerate() {
             let store = Arc::new(store().0);
             store.put_entry(b"a", b"before", None);
             let at = left_behind(&store, &[step(b"a", b"batch"), step(b"b", b"batch")], status);
@@ -88,8 +95,11 @@ fn writer_waits_for_batch_of_its_key() {
             let other = store.clone();
             let hook = move |calls| {
                 if calls == A_WHILE {
-                    assert_eq!(other.root.active(), at, "a live thread of this process owns it");
-                    assert_eq!(other.finish_batch().unwrap(), Some(status == Status::Committed));
+                    assert_eq!(other.root().active(), at, "a live thread of this process owns it");
+                    assert_eq!(
+                        other.slots().claims().finish_batch().unwrap(),
+                        Some(status == Status::Committed)
+                    );
                 }
             };
             let ((), calls) = with_hook_on_wait(hook, || write(&store));
@@ -99,7 +109,10 @@ fn writer_waits_for_batch_of_its_key() {
             assert_eq!(value(&store, b"a"), after, "{nth} {status:?}");
         }
     }
-    // A write to another key does not wait.
+}
+
+#[test]
+fn writer_of_another_key_does_not_wait() {
     let store = Arc::new(store().0);
     left_behind(&store, &[step(b"a", b"batch"), step(b"b", b"batch")], Status::Open);
     let ((), calls) = with_hook_on_wait(|_| {}, || store.put_entry(b"c", b"later", None));
@@ -134,7 +147,7 @@ fn waiting_writer_fails_when_store_stops() {
 /// moment.
 fn unfinalized(store: &Store) -> u64 {
     let at = left_behind(store, &[step(b"a", b"batch"), step(b"b", b"batch")], Status::Committed);
-    store.root.set_active(0);
+    store.root().set_active(0);
     assert_eq!(Descriptor::find(store.pool().region(), at).unwrap().status(), Some(Status::Committed));
     store.record_offset(b"a")
 }
@@ -169,7 +182,7 @@ fn check_ignores_record_replaced_meanwhile() {
     let replace = move |calls| {
         if calls == A_WHILE {
             let guard = other.pool().pin();
-            other.index.compare_and_swap(&guard, b"a", Some(place), None).unwrap();
+            other.index().compare_and_swap(&guard, b"a", Some(place), None).unwrap();
         }
     };
     let (report, looks) = with_hook_on_wait(replace, || store.check_records(&mut |_, _| {}));
@@ -190,15 +203,15 @@ fn abort_restores_record_put_before_publish() {
     put(b"old");
     let steps = [step(b"b", b"batch"), step(b"a", b"batch")];
     let guard = store.pool().pin();
-    let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
-    running.old_records = steps.iter().map(|step| store.index.get(&guard, step.key)).collect();
+    let mut running = store.batches().prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+    running.old_records = steps.iter().map(|step| store.index().get(&guard, step.key)).collect();
     running.old_records.iter().enumerate().for_each(|(index, &old)| running.descriptor.set_old(index, old));
-    store.root.set_active(running.descriptor.offset());
+    store.root().set_active(running.descriptor.offset());
     put(b"newer");
-    let now = store.index.get(&guard, b"a");
+    let now = store.index().get(&guard, b"a");
     let mut deferred = Deferred::default();
     assert!((0..2).all(|index| running.publish_one(index, &mut deferred).is_ok()));
-    store.index.persist_deferred(&guard, deferred);
+    store.index().persist_deferred(&guard, deferred);
     assert_eq!((running.old_records[1], running.descriptor.entry(1).1), (now, now));
     std::fs::copy(&path, &copy).unwrap();
     running.abort();
@@ -229,18 +242,18 @@ fn abort_retires_published_and_frees_the_rest() {
     for published in 0..=3 {
         let mut running = prepared(&store, &guard, &steps);
         running.old_records = vec![None; 3];
-        store.root.set_active(running.descriptor.offset());
+        store.root().set_active(running.descriptor.offset());
         running.finished = false;
         let mut deferred = Deferred::default();
         assert!((0..published).all(|index| running.publish_one(index, &mut deferred).is_ok()));
-        store.index.persist_deferred(&guard, deferred);
+        store.index().persist_deferred(&guard, deferred);
         running.abort();
         let descriptor = running.descriptor.offset();
         let new_records: Vec<u64> = running.new_records.iter().map(|new| new.offset).collect();
         let remains = running.remains();
         let waiting: Vec<u64> = remains.iter().map(|block| block.0).collect();
         assert_eq!(waiting, [&new_records[..published], &[descriptor]].concat());
-        store.retire_blocks(&remains);
+        store.records().retire_blocks(&remains);
     }
     drop(guard);
     assert_eq!(store.memory().garbage, 0);
@@ -291,8 +304,8 @@ fn snapshot_of_stopped_store_reports_damage() {
     assert_eq!((sound(0), sound(2), sound(3)), (Some(b"value".to_vec()), Some(b"value".to_vec()), None));
     let guard = store.pool().pin();
     let keys: [&[u8]; 3] = [b"a", b"absent", b"c"];
-    let seen = store.snapshot_with_writers_stopped(&guard, &keys);
-    let found = values(|each| store.report(&guard, seen, each));
+    let seen = store.batches().snapshot_with_writers_stopped(&guard, &keys);
+    let found = values(|each| store.reads().report(&guard, seen, each));
     assert_eq!(found, [Ok(Some(b"value".to_vec())), Ok(None), Ok(Some(b"value".to_vec()))]);
 }
 
@@ -308,7 +321,7 @@ fn read_of_running_batch_persists_its_commit() {
     let (store, pool) = counted();
     let guard = pool.pin();
     let steps = [step(b"a", b"batch"), step(b"b", b"batch"), step(b"c", b"batch")];
-    let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+    let mut running = store.batches().prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
     // The descriptor's head, and three entries.
     let costs = |work: &dyn Fn()| {
         let (counts, ()) = pool.medium().during(work);
@@ -323,7 +336,7 @@ fn read_of_running_batch_persists_its_commit() {
     assert_eq!(costs(&read), (1, 1));
     running.commit();
     assert_eq!(costs(&read), (0, 0));
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
 }
 
 #[test]
@@ -332,19 +345,19 @@ fn changed_old_record_is_persisted_before_the_swap() {
     let guard = pool.pin();
     let costs_of = |is_changed: bool| {
         let steps = [step(b"a", b"batch")];
-        let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
-        running.old_records = vec![store.index.get(&guard, b"a")];
+        let mut running = store.batches().prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+        running.old_records = vec![store.index().get(&guard, b"a")];
         if is_changed {
             store.put(Put { key: b"a", value: b"other", expires_at: None }, Durably::Store).unwrap();
         }
         let mut deferred = Deferred::default();
         let (counts, done) = pool.medium().during(|| running.publish_one(0, &mut deferred));
         assert!(done.is_ok());
-        store.index.persist_deferred(&guard, deferred);
-        store.root.set_active(running.descriptor.offset());
+        store.index().persist_deferred(&guard, deferred);
+        store.root().set_active(running.descriptor.offset());
         running.finished = false;
         running.abort();
-        store.retire_blocks(&running.remains());
+        store.records().retire_blocks(&running.remains());
         (counts.write_backs, counts.fences)
     };
     store.put(Put { key: b"a", value: b"old", expires_at: None }, Durably::Store).unwrap();
@@ -361,7 +374,7 @@ fn replacing_batch_record_persists_its_finish() {
         let writes = [b"a", b"b"].map(|key| Write { key, what });
         assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
     };
-    let lock = Lock::of(store.root.lock());
+    let lock = Lock::of(store.root().lock());
     let cost = |is_durable: bool| {
         again();
         let held = lock.acquire(&guard);

@@ -1,15 +1,16 @@
 //! Checks of everything in the store, and salvage.
 
 use crate::batch::descriptor::pending;
-use crate::engine::Direct;
+use crate::read::get::Reads;
 use crate::record::format::Role;
-use crate::record::view::Record;
+use crate::record::records::Records;
+use crate::record::view::{Record, corrupt};
 use std::ops::Range;
 use terrace_engine::Salvage;
 use terrace_engine::{ReadError, Report};
 use terrace_index::Place;
 use terrace_medium::MappedMedium;
-use terrace_pool::{Backoff, Finding, Guard, Remedy};
+use terrace_pool::{Backoff, Finding, Guard, Pool, Remedy};
 
 /// Findings after which a check reports no more.
 const FINDINGS_MAX: usize = 1000;
@@ -18,7 +19,21 @@ const STRAY: &str = "left by an earlier release under a key that is too long; it
 /// Records between two progress reports.
 const STEP: u64 = 1 << 14;
 
-impl<M: MappedMedium> Direct<M> {
+/// The checks of a store. They borrow the reads, on which they stand.
+#[derive(Clone, Copy)]
+pub(crate) struct Checks<'s, M: MappedMedium> {
+    pub(crate) reads: &'s Reads<M>,
+}
+
+impl<'s, M: MappedMedium> Checks<'s, M> {
+    fn records(&self) -> &'s Records<M> {
+        self.reads.records()
+    }
+
+    fn pool(&self) -> &'s Pool<M> {
+        self.reads.pool()
+    }
+
     pub(crate) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         if !self.pool().other_participants().is_empty() {
             return self.check_concurrently(progress);
@@ -26,10 +41,10 @@ impl<M: MappedMedium> Direct<M> {
         let guard = self.pool().pin();
         let mut findings = self.pool().verify_superblock_and_roots();
         findings.extend(self.pool().verify_memory());
-        findings.extend(self.index.verify(&guard));
-        let (total, mut records) = (self.index.len(), 0);
+        findings.extend(self.records().index.verify(&guard));
+        let (total, mut records) = (self.records().index.len(), 0);
         let mut touched = Touched::new(&findings);
-        self.index.for_each(&guard, &mut |word| {
+        self.records().index.for_each(&guard, &mut |word| {
             if let Ok(record) = Record::at(&guard, word) {
                 touched.add(&record);
             }
@@ -55,24 +70,22 @@ impl<M: MappedMedium> Direct<M> {
         findings: Vec<Finding>,
         concurrent: bool,
     ) -> Report {
-        let (index, roots) = (self.index.stats(guard), self.pool().roots().len() as u64);
+        let (index, roots) = (self.records().index.stats(guard), self.pool().roots().len() as u64);
         let findings = findings.into_iter().map(Into::into).collect();
         let nodes = index.nodes.iter().fold(0u64, |all, &nodes| all.saturating_add(nodes));
         Report { records, buckets: index.buckets, nodes, roots, findings, concurrent }
     }
-}
 
-impl<M: MappedMedium> Direct<M> {
     /// The part of a check that is possible while other processes write: every record. Whether
     /// index and allocator are consistent can be checked only while nothing changes.
     pub(crate) fn check_concurrently(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
-        let (total, mut records, mut place) = (self.index.len(), 0, Place::Start);
+        let (total, mut records, mut place) = (self.records().index.len(), 0, Place::Start);
         let mut findings = Vec::new();
         loop {
             // A new guard for each piece, so that memory retired meanwhile does not wait for the
             // whole check.
             let guard = self.pool().pin();
-            place = self.index.scan(&guard, &place, STEP as usize, &mut |word| {
+            place = self.records().index.scan(&guard, &place, STEP as usize, &mut |word| {
                 records += 1;
                 if let Some(found) =
                     self.stays_unsound(&guard, word).filter(|_| findings.len() < FINDINGS_MAX)
@@ -95,7 +108,7 @@ impl<M: MappedMedium> Direct<M> {
         while let Err(ReadError::Corrupt { place, what }) = self.check_record(guard, word) {
             looks += 1;
             match self.check_bytes(guard, word) {
-                Ok(record) if self.index.get(guard, record.body.key) != Some(word) => return None,
+                Ok(record) if self.records().index.get(guard, record.body.key) != Some(word) => return None,
                 Ok(_) if looks < LOOKS => _ = backoff.rest(),
                 // Wrong bytes never change, so waiting is useless, and their key may be wrong.
                 _ => return Some(finding(guard, word, place.offset(), what)),
@@ -107,11 +120,11 @@ impl<M: MappedMedium> Direct<M> {
     fn check_record(&self, guard: &Guard<'_, M>, word: u64) -> Result<(), ReadError> {
         let record = self.check_bytes(guard, word)?;
         if record.shape.role == Role::Stray {
-            return Err(crate::record::view::corrupt(word, STRAY));
+            return Err(corrupt(word, STRAY));
         }
         match pending(guard, &record)? {
-            Some(pending) if pending.descriptor != self.root.active() => {
-                Err(crate::record::view::corrupt(word, "a record of a finished batch was not finalized"))
+            Some(pending) if pending.descriptor != self.records().root.active() => {
+                Err(corrupt(word, "a record of a finished batch was not finalized"))
             }
             _ => Ok(()),
         }
@@ -124,16 +137,15 @@ impl<M: MappedMedium> Direct<M> {
         record.value(guard, true)?;
         Ok(record)
     }
-}
 
-impl<M: MappedMedium> Direct<M> {
     pub(crate) fn salvage_all(&self, each: &mut Salvage<'_>) {
         let guard = self.pool().pin();
-        self.index.for_each(&guard, &mut |word| {
+        self.records().index.for_each(&guard, &mut |word| {
             // Checks even if reads do not verify.
-            let proved = self.check_record(&guard, word).and_then(|()| self.live_record(&guard, word));
-            let entry = proved
-                .and_then(|live| live.map(|record| Ok((record, self.entry(&guard, &record)?))).transpose());
+            let proved = self.check_record(&guard, word).and_then(|()| self.reads.live_record(&guard, word));
+            let entry = proved.and_then(|live| {
+                live.map(|record| Ok((record, self.reads.entry(&guard, &record)?))).transpose()
+            });
             match entry {
                 Ok(None) => {}
                 Ok(Some((record, entry))) => each(Ok((record.body.key, entry))),
@@ -143,19 +155,14 @@ impl<M: MappedMedium> Direct<M> {
                 Err(_) => {}
             }
         });
-        if let Some(damage) = self.index.damage() {
+        if let Some(damage) = self.records().index.damage() {
             let found = "damage; keys behind it could not be reached";
             each(Err(Finding::new(damage.offset, damage.what, "a sound index", found).into()));
         }
     }
 }
 
-fn finding<M: terrace_medium::MappedMedium>(
-    guard: &Guard<'_, M>,
-    word: u64,
-    offset: u64,
-    what: &'static str,
-) -> Finding {
+fn finding<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, offset: u64, what: &'static str) -> Finding {
     let record = Record::at(guard, word).ok();
     let found = match record {
         Some(_) => what.to_string(),

@@ -1,26 +1,35 @@
 //! Collection after a crash: marks everything that the store can reach.
 
 use crate::batch::descriptor::{Descriptor, pending};
-use crate::engine::Direct;
 use crate::record::counters::Tally;
+use crate::record::records::Records;
 use crate::record::view::Record;
 use terrace_engine::Memory;
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Marker};
+use terrace_pool::{Guard, Marker, Pool};
 
 /// Records between two checks whether to stop.
 const STEP: u64 = 1024;
 
-impl<M: MappedMedium> Direct<M> {
+/// The collection of a store. It borrows the records, which it marks.
+#[derive(Clone, Copy)]
+pub(crate) struct Collection<'s, M: MappedMedium> {
+    pub(crate) records: &'s Records<M>,
+}
+
+impl<'s, M: MappedMedium> Collection<'s, M> {
+    fn pool(&self) -> &'s Pool<M> {
+        self.records.pool()
+    }
+
     /// Marks what is reachable while the store is in use, and lets the pool free the rest. Counts
     /// the data again on the way. Gives up once `should_stop` returns true.
     pub(crate) fn collect(&self, should_stop: &dyn Fn() -> bool) {
         let _ = self.pool().collect_until(should_stop, &mut |marker| self.trace(marker, should_stop));
     }
 
-    /// Offset and size of every block that the store can reach. For tests.
-    #[doc(hidden)]
-    pub fn reachable(&self) -> Vec<(u64, u64)> {
+    /// Offset and size of every block that the store can reach.
+    pub(crate) fn reachable(&self) -> Vec<(u64, u64)> {
         self.pool().reachable(&mut |marker| self.trace(marker, &|| false))
     }
 
@@ -40,13 +49,13 @@ impl<M: MappedMedium> Direct<M> {
 
     fn trace(&self, marker: &mut Marker<'_>, should_stop: &dyn Fn() -> bool) {
         let guard = self.pool().pin();
-        let before = self.root.start_recount(&guard);
+        let before = self.records.root.start_recount(&guard);
         let mut tally = Tally::default();
-        let (root, size) = self.root.block();
+        let (root, size) = self.records.root.block();
         marker.mark(root, size);
         self.mark_batch(&guard, marker);
         let mut records = 0;
-        self.index.trace(&guard, marker, &mut |marker, word| {
+        self.records.index.trace(&guard, marker, &mut |marker, word| {
             records += 1;
             if records % STEP == 0 {
                 self.pool().yield_to_waiters();
@@ -59,14 +68,14 @@ impl<M: MappedMedium> Direct<M> {
             }
         });
         if !marker.has_given_up() {
-            self.root.finish_recount(&guard, before, tally);
+            self.records.root.finish_recount(&guard, before, tally);
         }
     }
 
     /// Marks what the running batch names: its thread may have died, and another thread will finish
     /// the batch. An old record is found in its slot, or through the new record there.
     fn mark_batch(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>) {
-        let at = self.root.durable_active();
+        let at = self.records.root.durable_active();
         let Some(descriptor) = Descriptor::find(self.pool().region(), at) else { return };
         marker.mark(descriptor.offset(), descriptor.size());
         let new_records = (0..descriptor.count()).map(|index| descriptor.entry(index).0);

@@ -22,16 +22,18 @@
 //! unreachable old record. The collector frees either. The next round, of any process, finds slabs
 //! that are being emptied.
 
-use crate::engine::Direct;
-use crate::record::format::{Role, Shape, UseIn};
+use crate::record::format::Shape;
+use crate::record::records::Records;
 use crate::record::view::Record;
+use crate::slot::Slots;
 use crate::upkeep::expiry::Pass;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use terrace_index::{Deferred, Place, Swapped};
 use terrace_medium::{MappedMedium, Offset, Word};
-use terrace_pool::{Backoff, Fresh, Guard, PoolFull, Sparse};
+use terrace_pool::{Backoff, Fresh, Guard, Pool, PoolFull, Sparse};
 
 /// Records that are moved under one pin, and share their fences.
 const TOGETHER: usize = 64;
@@ -53,7 +55,7 @@ const WAITS: u32 = 20;
 pub(crate) struct Compactor {
     state: Mutex<State>,
     /// Counts the times that room was made for a write.
-    pub(crate) gains: AtomicU64,
+    gains: AtomicU64,
 }
 
 #[derive(Default)]
@@ -92,6 +94,19 @@ enum Resident<'g> {
 }
 
 impl Compactor {
+    /// How often room was made for a write.
+    #[inline(always)]
+    pub(crate) fn gains(&self) -> u64 {
+        // ORDER: Acquire: pairs with the Release in `count_gain`.
+        self.gains.load(Acquire)
+    }
+
+    /// Counts that room was made for a write.
+    pub(crate) fn count_gain(&self) {
+        // ORDER: Release: a thread that sees the gain finds the freed memory.
+        self.gains.fetch_add(1, Release);
+    }
+
     /// Waits with a backoff, as for any lock of the pool, so that a test can schedule threads.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let mut backoff = Backoff::new();
@@ -122,10 +137,26 @@ impl State {
     }
 }
 
-impl<M: MappedMedium> Direct<M> {
+/// The moving of records. It borrows the slots, on which it stands, and what the store keeps about
+/// its moves.
+#[derive(Clone, Copy)]
+pub(crate) struct Compaction<'s, M: MappedMedium> {
+    pub(crate) slots: &'s Slots<M>,
+    pub(crate) compactor: &'s Compactor,
+}
+
+impl<'s, M: MappedMedium> Compaction<'s, M> {
+    pub(crate) fn records(&self) -> &'s Records<M> {
+        self.slots.records()
+    }
+
+    pub(crate) fn pool(&self) -> &'s Pool<M> {
+        self.slots.pool()
+    }
+
     /// A background step: see [`Pooled::compact`](terrace_engine::Pooled::compact).
     pub(crate) fn compact_step(&self) -> bool {
-        if self.check_writable().is_err() {
+        if self.records().check_writable().is_err() {
             return false;
         }
         let Ok(mut state) = self.compactor.state.try_lock() else { return false };
@@ -254,9 +285,9 @@ impl<M: MappedMedium> Direct<M> {
         let (mut moves, mut is_stuck) = (Vec::with_capacity(blocks.len()), false);
         for &block in blocks {
             match self.resident(&guard, block) {
-                Resident::Linked(record) if self.has_expired(&record) => {
-                    let removed = self.unlink(&guard, record.body.key, block);
-                    self.root.count_expired(&guard, u64::from(removed == Ok(true)));
+                Resident::Linked(record) if self.records().has_expired(&record) => {
+                    let removed = self.slots.unlink(&guard, record.body.key, block);
+                    self.records().root.count_expired(&guard, u64::from(removed == Ok(true)));
                 }
                 Resident::Linked(record) => match self.copy(&guard, &record, destination) {
                     Ok(copy) => moves.push((record, copy)),
@@ -278,7 +309,7 @@ impl<M: MappedMedium> Direct<M> {
         let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * FEW));
         loop {
             let guard = self.pool().pin();
-            place = self.index.scan(&guard, &place, FEW, &mut |word| words.push(word));
+            place = self.records().index.scan(&guard, &place, FEW, &mut |word| words.push(word));
             for word in words.drain(..) {
                 let Resident::Linked(record) = self.resident(&guard, word) else { continue };
                 if record.shape.has_external_value() {
@@ -298,23 +329,13 @@ impl<M: MappedMedium> Direct<M> {
         if record.verify().is_err() {
             return Resident::Stuck;
         }
-        match self.index.get(guard, record.body.key) == Some(block) && !self.is_claimed(guard, block) {
-            true if self.is_movable(guard, &record) => Resident::Linked(record),
+        match self.records().index.get(guard, record.body.key) == Some(block)
+            && !self.slots.claims().is_claimed(guard, block)
+        {
+            true if self.slots.claims().is_movable(guard, &record) => Resident::Linked(record),
             true => Resident::Stuck,
             false => Resident::Leaving,
         }
-    }
-
-    /// Whether a copy of a record has the same meaning: if a batch wrote it, it is finalized. A
-    /// damaged batch word must not be lost.
-    fn is_movable(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
-        matches!(record.shape.role, Role::Single | Role::Put)
-            && matches!(self.pending(guard, record), Ok(None))
-    }
-
-    /// Whether a record that the index names may be moved now.
-    pub(crate) fn may_move(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
-        self.is_movable(guard, record) && !self.is_claimed(guard, record.offset)
     }
 
     /// A copy of a record, written back and not fenced.
@@ -345,40 +366,6 @@ impl<M: MappedMedium> Direct<M> {
         Ok(copy)
     }
 
-    /// Replaces a sound record by a copy that has a word for its use.
-    pub(crate) fn move_with_use(
-        &self,
-        guard: &Guard<'_, M>,
-        record: &Record<'_>,
-        used: u32,
-    ) -> Result<(), PoolFull> {
-        if self.check_writable().is_err() || !self.may_move(guard, record) {
-            return Ok(());
-        }
-        guard.reserve_retirements(1)?;
-        let shape = Shape { use_in: UseIn::Word, ..record.shape };
-        let copy = guard.alloc(shape.size())?;
-        let ([_, seal], body) = record.parts();
-        copy.write(0, &shape.encode().to_le_bytes());
-        copy.write(8, &seal.to_le_bytes());
-        if record.batch_word().is_some() {
-            // Its batch is finalized.
-            copy.write(16, &[0; 8]);
-        }
-        let place = shape.use_word_at().expect("its use lies in a word");
-        copy.write(place, &u64::from(used).to_le_bytes());
-        copy.write(shape.body_at(), body);
-        // PERSIST: the copy before the index's word.
-        copy.write_back();
-        self.pool().region().fence();
-        let (key, new) = (record.body.key, copy.fenced_later().into_offset());
-        match self.index.compare_and_swap(guard, key, Some(record.offset), Some(new)) {
-            Ok(Swapped::Done) => guard.retire(record.offset, record.shape.size()),
-            _ => guard.free(new, shape.size()),
-        }
-        Ok(())
-    }
-
     /// Replaces records by their copies, and retires the records.
     pub(crate) fn publish_moves(&self, guard: &Guard<'_, M>, moves: Vec<(Record<'_>, Fresh<'_, M>)>) {
         if moves.is_empty() {
@@ -392,15 +379,33 @@ impl<M: MappedMedium> Direct<M> {
         for (record, copy) in moves {
             let (key, new) = (record.body.key, copy.fenced_later().into_offset());
             let (expected, new) = (Some(record.offset), Some(new));
-            match self.index.compare_and_swap_deferred(guard, key, expected, new, &mut deferred) {
+            match self.records().index.compare_and_swap_deferred(guard, key, expected, new, &mut deferred) {
                 Ok(Swapped::Done) => old.push((record.offset, record.shape.size())),
                 _ => guard.free(new.unwrap_or(0), record.shape.size()),
             }
         }
         // PERSIST: the words, before the old records can be reused: until then a crash restores
         // them.
-        self.index.persist_deferred(guard, deferred);
+        self.records().index.persist_deferred(guard, deferred);
         old.into_iter().for_each(|(offset, bytes)| guard.retire(offset, bytes));
+    }
+
+    /// Moves a record with its value.
+    pub(crate) fn move_extent(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> Result<(), PoolFull> {
+        guard.reserve_retirements(2)?;
+        // A value that does not match its checksum stays where it is.
+        let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };
+        let staged = self.records().stage_moved(guard, record, value)?;
+        // PERSIST: record and value before the index's word.
+        self.pool().region().fence();
+        let new = staged.into_offset();
+        let swapped =
+            self.records().index.compare_and_swap(guard, record.body.key, Some(record.offset), Some(new));
+        match swapped {
+            Ok(Swapped::Done) => self.records().retire(guard, record, None),
+            _ => self.records().discard(guard, new, None),
+        }
+        Ok(())
     }
 }
 

@@ -5,29 +5,46 @@
 //! many it reads follows from what it finds: the whole budget where a tenth has expired, down to a
 //! sixteenth of it where next to nothing has, and a handful where no entry has an expiry.
 
-use crate::engine::Direct;
-use crate::read::scan::REMOVALS;
 use crate::record::format::Role;
+use crate::record::records::Records;
+use crate::record::stage::REMOVALS;
 use crate::record::view::Record;
+use crate::slot::Slots;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_index::Place;
 use terrace_medium::MappedMedium;
-use terrace_pool::Guard;
+use terrace_pool::{Guard, Pool};
 
 /// Records read where no entry is known to expire. Not 0: the count may be off after a crash.
 const IDLE: usize = 16;
 /// The budget is halved this often at most.
 const SLOWEST: u64 = 4;
 
-impl<M: MappedMedium> Direct<M> {
+/// The removal of expired entries. It borrows the slots, on which it stands, and the place where
+/// the sweep continues in an index by order.
+#[derive(Clone, Copy)]
+pub(crate) struct Expiry<'s, M: MappedMedium> {
+    pub(crate) slots: &'s Slots<M>,
+    pub(crate) swept: &'s Mutex<Place>,
+}
+
+impl<'s, M: MappedMedium> Expiry<'s, M> {
+    fn records(&self) -> &'s Records<M> {
+        self.slots.records()
+    }
+
+    fn pool(&self) -> &'s Pool<M> {
+        self.slots.pool()
+    }
+
     pub(crate) fn sweep(&self, budget: usize) -> u64 {
-        if self.check_writable().is_err() || budget == 0 {
+        if self.records().check_writable().is_err() || budget == 0 {
             return 0;
         }
-        let (medium, slowness) = (self.pool().medium(), self.root.sweep_slowness());
+        let (medium, slowness) = (self.pool().medium(), self.records().root.sweep_slowness());
         let pace = slowness.load(medium, Relaxed).min(SLOWEST);
-        let looks = match self.root.tally(&self.pool().pin()).expiring {
+        let looks = match self.records().root.tally(&self.pool().pin()).expiring {
             0 => budget.min(IDLE),
             _ => (budget >> pace).max(1),
         };
@@ -48,12 +65,13 @@ impl<M: MappedMedium> Direct<M> {
     fn sweep_piece(&self, at_most: usize) -> (usize, usize, bool) {
         let guard = self.pool().pin();
         let (mut due, mut seen) = (Vec::new(), 0);
-        let next = self.index.scan(&guard, &self.sweep_place(), at_most.min(REMOVALS), &mut |word| {
-            seen += 1;
-            if self.is_due(&guard, word) {
-                due.push(word);
-            }
-        });
+        let next =
+            self.records().index.scan(&guard, &self.sweep_place(), at_most.min(REMOVALS), &mut |word| {
+                seen += 1;
+                if self.is_due(&guard, word) {
+                    due.push(word);
+                }
+            });
         let at_end = next.is_end();
         self.set_sweep_place(next);
         let mut removed = 0;
@@ -65,7 +83,7 @@ impl<M: MappedMedium> Direct<M> {
             }
         }
         if removed > 0 {
-            self.root.count_expired(&guard, removed as u64);
+            self.records().root.count_expired(&guard, removed as u64);
         }
         (seen, removed, at_end)
     }
@@ -73,9 +91,9 @@ impl<M: MappedMedium> Direct<M> {
     /// Where the sweep continues. A place behind a key has no room in the pool's root, so the
     /// process keeps it; the next process that does the background work begins again.
     fn sweep_place(&self) -> Place {
-        match self.index.ordered() {
+        match self.records().index.ordered() {
             Some(_) => self.swept().clone(),
-            None => Place::Hash(self.root.sweep_position().load(self.pool().medium(), Relaxed)),
+            None => Place::Hash(self.records().root.sweep_position().load(self.pool().medium(), Relaxed)),
         }
     }
 
@@ -84,13 +102,13 @@ impl<M: MappedMedium> Direct<M> {
             Place::Hash(position) => position,
             _ => 0,
         };
-        match self.index.ordered() {
+        match self.records().index.ordered() {
             Some(_) => *self.swept() = if next.is_end() { Place::Start } else { next },
-            None => self.root.sweep_position().store(self.pool().medium(), position, Relaxed),
+            None => self.records().root.sweep_position().store(self.pool().medium(), position, Relaxed),
         }
     }
 
-    fn swept(&self) -> MutexGuard<'_, Place> {
+    fn swept(&self) -> MutexGuard<'s, Place> {
         self.swept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,10 +117,14 @@ impl<M: MappedMedium> Direct<M> {
     pub(crate) fn sweep_for(&self, bytes: u64, steps: usize, pass: &mut Pass) -> bool {
         let (written, records, expiring) = {
             let guard = self.pool().pin();
-            (self.root.written(&guard), self.index.len(), self.root.tally(&guard).expiring)
+            (
+                self.records().root.written(&guard),
+                self.records().index.len(),
+                self.records().root.tally(&guard).expiring,
+            )
         };
         if pass.place == Place::Start {
-            if expiring == 0 || !pass.is_due(self.settings.clock.coarse_ms(), written, records) {
+            if expiring == 0 || !pass.is_due(self.records().settings.clock.coarse_ms(), written, records) {
                 return false;
             }
             *pass = Pass { place: Place::Start, next: u64::MAX, written };
@@ -121,8 +143,8 @@ impl<M: MappedMedium> Direct<M> {
     /// removed.
     fn sweep_step(&self, pass: &mut Pass) -> u64 {
         let guard = self.pool().pin();
-        let (now, mut due, mut earliest) = (self.settings.clock.coarse_ms(), Vec::new(), u64::MAX);
-        let next = self.index.scan(&guard, &pass.place, REMOVALS, &mut |word| {
+        let (now, mut due, mut earliest) = (self.records().settings.clock.coarse_ms(), Vec::new(), u64::MAX);
+        let next = self.records().index.scan(&guard, &pass.place, REMOVALS, &mut |word| {
             let expires_at = Record::at(&guard, word).ok().and_then(|record| record.body.expires_at);
             match expires_at {
                 Some(at) if at <= now => due.push(word),
@@ -132,16 +154,16 @@ impl<M: MappedMedium> Direct<M> {
         let (mut removed, mut bytes) = (0, 0);
         for word in due {
             let size = Record::at(&guard, word).map_or(0, |it| it.shape.size() + it.shape.value_len) as u64;
-            if !self.is_claimed(&guard, word) && self.remove_due(&guard, word) {
+            if !self.slots.claims().is_claimed(&guard, word) && self.remove_due(&guard, word) {
                 (removed, bytes) = (removed + 1, bytes + size);
             }
             if guard.is_limbo_full() {
                 // The next step starts at the same place and finds the rest again.
-                self.root.count_expired(&guard, removed);
+                self.records().root.count_expired(&guard, removed);
                 return bytes;
             }
         }
-        self.root.count_expired(&guard, removed);
+        self.records().root.count_expired(&guard, removed);
         pass.place = if next.is_end() { Place::Start } else { next };
         pass.next = pass.next.min(earliest);
         bytes
@@ -149,7 +171,7 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Removes records that a reader has met and that have expired, unless the store is read-only.
     pub(crate) fn remove_met(&self, words: &[u64]) {
-        if self.check_writable().is_err() {
+        if self.records().check_writable().is_err() {
             return;
         }
         let mut words = words.iter();
@@ -157,33 +179,33 @@ impl<M: MappedMedium> Direct<M> {
             let (guard, mut removed) = (self.pool().pin(), 0);
             for &word in words.by_ref().take(REMOVALS) {
                 let is_due = Record::at(&guard, word).is_ok_and(|record| self.is_over(&record))
-                    && !self.is_claimed(&guard, word);
+                    && !self.slots.claims().is_claimed(&guard, word);
                 removed += u64::from(is_due && self.remove_due(&guard, word));
                 if guard.is_limbo_full() {
                     break;
                 }
             }
-            self.root.count_expired(&guard, removed);
+            self.records().root.count_expired(&guard, removed);
         }
     }
 
     fn is_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         // A claimed key is left to the next pass.
         Record::at(guard, word).is_ok_and(|record| record.shape.role == Role::Stray || self.is_over(&record))
-            && !self.is_claimed(guard, word)
+            && !self.slots.claims().is_claimed(guard, word)
     }
 
     /// Whether a record has expired for all threads: a thread at a stopped instant removes nothing
     /// that others still see.
     fn is_over(&self, record: &Record<'_>) -> bool {
-        record.body.expires_at.is_some_and(|at| at <= self.settings.clock.coarse_ms())
+        record.body.expires_at.is_some_and(|at| at <= self.records().settings.clock.coarse_ms())
     }
 
     /// Removes an expired record, unless it is damaged: its expiry may be wrong.
     fn remove_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         match Record::at(guard, word) {
             Ok(record) if record.verify().is_ok() => {
-                matches!(self.unlink(guard, record.body.key, word), Ok(true))
+                matches!(self.slots.unlink(guard, record.body.key, word), Ok(true))
             }
             _ => false,
         }

@@ -1,5 +1,8 @@
-//! Work beside reads and writes: `expiry`, `compact`, `room`, `evict`, `collect`, `check`,
-//! `chores`.
+//! Upkeep: the work beside reads and writes, most of it in the background.
+//!
+//! In reading order: `expiry` (removes what has expired), `compact` (moves records together),
+//! `room` (both, for a write that finds the pool full), `evict` (the same for a cache), `collect`
+//! (frees what is unreachable), `check` (finds damage), and `chores` (all of it in steps).
 
 pub(crate) mod check;
 pub(crate) mod chores;

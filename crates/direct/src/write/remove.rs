@@ -1,18 +1,22 @@
-//! Atomic removal of several keys.
+//! Removal of several keys at one instant, and of all keys.
 
 use crate::batch::flight::RunningBatch;
 use crate::batch::plan::{AbortReason, BatchStep, plan_removals};
-use crate::engine::Direct;
+use crate::record::stage::REMOVALS;
+use crate::record::view::Record;
+use crate::write::single::Writes;
 use terrace_engine::WriteError;
+use terrace_index::Place;
 use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
 
-impl<M: MappedMedium> Direct<M> {
+impl<M: MappedMedium> Writes<M> {
     /// Removes `keys` at one instant and returns how many had an entry. Unlike a transaction it
     /// reads nothing before, so no other writer makes it start over.
     pub(crate) fn remove_together(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
         let steps = plan_removals(keys, self.pool().hash_seed());
         match &*steps {
-            [] => self.check_writable().map(|()| 0),
+            [] => self.records().check_writable().map(|()| 0),
             [step] => self.remove_one(step.key).map(u64::from),
             steps => self.retry_after_reclaim(|| self.try_remove_together(steps)),
         }
@@ -24,7 +28,7 @@ impl<M: MappedMedium> Direct<M> {
             let words = running.old_records.iter().flatten();
             removed = words.filter(|&&word| self.had_entry(running, word)).count() as u64;
         };
-        match self.commit_many(steps, count) {
+        match self.batches.commit_many(steps, count) {
             Ok(()) => Ok(removed),
             Err(AbortReason::Failed(error)) => Err(error),
             Err(AbortReason::Changed(_) | AbortReason::Moved) => unreachable!("nothing is expected"),
@@ -32,9 +36,40 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     /// Whether a record that a batch replaces counts as an entry; the same rule for expired and
-    /// damaged records as in [`Direct::remove_one`].
+    /// damaged records as in [`Writes::remove_one`].
     fn had_entry(&self, running: &RunningBatch<'_, '_, M>, word: u64) -> bool {
-        matches!(self.visible_record(running.guard, word), Ok(Some(record)) if !self.has_expired(&record))
+        matches!(self.reads().visible_record(running.guard, word), Ok(Some(record)) if !self.records().has_expired(&record))
+    }
+
+    /// Removes every key that is present throughout. Frees no block that it did not unlink.
+    pub(crate) fn clear_all(&self) -> Result<(), WriteError> {
+        self.records().check_writable()?;
+        let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * REMOVALS));
+        let mut first_error = Ok(());
+        loop {
+            let guard = self.pool().try_pin()?;
+            let next = self.records().index.scan(&guard, &place, REMOVALS, &mut |word| words.push(word));
+            let is_cut_short = words.drain(..).any(|word| {
+                let removed = self.remove_word(&guard, word);
+                let should_end = removed.is_ok() && guard.is_limbo_full();
+                first_error = std::mem::replace(&mut first_error, Ok(())).and(removed);
+                should_end
+            });
+            if is_cut_short {
+                // The next scan finds the rest again, under another pin.
+                continue;
+            }
+            place = next;
+            if place.is_end() {
+                return first_error;
+            }
+        }
+    }
+
+    /// Removes the key whose word this was a moment ago.
+    fn remove_word(&self, guard: &Guard<'_, M>, word: u64) -> Result<(), WriteError> {
+        let key = Record::at(guard, word)?.body.key;
+        self.slots().remove_found(guard, key).map(drop)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Removal of the keys in a range, a few under each guard.
 
-use crate::engine::Direct;
 use crate::read::range::{DISORDER, borrowed};
-use crate::read::scan::REMOVALS;
+use crate::record::stage::REMOVALS;
 use crate::record::view::{Record, corrupt};
+use crate::write::single::Writes;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 use terrace_engine::{RangeRemoved, ReadError, WriteError};
 use terrace_index::Direction;
@@ -20,7 +20,7 @@ struct Found<'g> {
     damage: Option<ReadError>,
 }
 
-impl<M: MappedMedium> Direct<M> {
+impl<M: MappedMedium> Writes<M> {
     /// See [`Ordered::remove_range`](terrace_engine::Ordered::remove_range).
     pub(crate) fn remove_between(
         &self,
@@ -28,7 +28,7 @@ impl<M: MappedMedium> Direct<M> {
         to: Bound<&[u8]>,
         at_most: u64,
     ) -> Result<RangeRemoved, WriteError> {
-        self.check_writable()?;
+        self.records().check_writable()?;
         let (mut from, mut left, mut removed) = (from.map(Box::from), at_most, 0);
         let mut damage = None;
         loop {
@@ -37,7 +37,7 @@ impl<M: MappedMedium> Direct<M> {
             let mut found = self.next_keys(&guard, borrowed(&from), to, few)?;
             for (nth, key) in found.keys.iter().enumerate() {
                 left -= 1;
-                match self.remove_found(&guard, key) {
+                match self.slots().remove_found(&guard, key) {
                     Ok(was_there) => removed += u64::from(was_there),
                     Err(error @ WriteError::Corrupt { .. }) => _ = damage.get_or_insert(error),
                     Err(error) => return Err(error),
@@ -65,7 +65,7 @@ impl<M: MappedMedium> Direct<M> {
         at_most: usize,
     ) -> Result<Found<'g>, ReadError> {
         let mut found = Found::default();
-        self.ranges()?.range(guard, from, to, Direction::Forward, at_most + 1, &mut |word| {
+        self.records().ranges()?.range(guard, from, to, Direction::Forward, at_most + 1, &mut |word| {
             let key = match Record::at(guard, word) {
                 Ok(record) => record.body.key,
                 Err(error) => {
@@ -85,20 +85,10 @@ impl<M: MappedMedium> Direct<M> {
             found.keys.push(key);
             ControlFlow::Continue(())
         });
-        if let Some(damage) = self.index.damage() {
+        if let Some(damage) = self.records().index.damage() {
             found.damage.get_or_insert(corrupt(damage.offset, damage.what));
         }
         Ok(found)
-    }
-
-    /// Removes a key, whatever its record is by now. Returns whether it had an entry.
-    pub(crate) fn remove_found(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<bool, WriteError> {
-        while let Some(word) = self.wait_unclaimed_word(guard, key)? {
-            if self.unlink(guard, key, word)? {
-                return Ok(self.was_live(guard, word));
-            }
-        }
-        Ok(false)
     }
 }
 

@@ -3,9 +3,11 @@
 use super::*;
 use crate::Settings;
 use crate::batch::descriptor::Status;
+use crate::record::view::Record;
 use crate::tests::fixtures::{self, Store, settings, store};
 use std::path::Path;
 use std::sync::Arc;
+use terrace_engine::{Commit, Write};
 use terrace_engine::{Durably, Engine, ManualClock, Pooled, Put};
 use terrace_index::Deferred;
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
@@ -60,12 +62,12 @@ fn interrupt<M: MappedMedium>(store: &Store<M>, cut: Cut, from: &Path, to: &Path
     };
     let steps = steps();
     let guard = store.pool().pin();
-    let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+    let mut running = store.batches().prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
     copy(Cut::Prepared);
-    running.old_records = steps.iter().map(|step| store.index.get(&guard, step.key)).collect();
+    running.old_records = steps.iter().map(|step| store.index().get(&guard, step.key)).collect();
     running.old_records.iter().enumerate().for_each(|(index, &old)| running.descriptor.set_old(index, old));
     running.descriptor.write_back();
-    store.root.set_active(running.descriptor.offset());
+    store.root().set_active(running.descriptor.offset());
     running.finished = false;
     copy(Cut::Announced);
     let mut deferred = Deferred::default();
@@ -73,20 +75,20 @@ fn interrupt<M: MappedMedium>(store: &Store<M>, cut: Cut, from: &Path, to: &Path
         assert!(running.publish_one(index, &mut deferred).is_ok());
         copy(Cut::Published(index));
     }
-    store.index.persist_deferred(&guard, deferred);
+    store.index().persist_deferred(&guard, deferred);
     if matches!(cut, Cut::Aborted | Cut::Restored) {
         running.descriptor.set_status(Status::Aborted);
         copy(Cut::Aborted);
-        store.finalize_entries(&guard, &running.descriptor, Status::Aborted);
+        store.slots().claims().finalize_entries(&guard, &running.descriptor, Status::Aborted);
         copy(Cut::Restored);
     } else {
         running.descriptor.set_status(Status::Committed);
         copy(Cut::Committed);
-        store.finalize_entries(&guard, &running.descriptor, Status::Committed);
+        store.slots().claims().finalize_entries(&guard, &running.descriptor, Status::Committed);
         copy(Cut::Finalized);
     }
     running.finish();
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
 }
 
 fn assert_state<M: MappedMedium>(store: &Store<M>, happened: bool, cut: Cut) {
@@ -273,7 +275,7 @@ fn key_added_by_batch_and_expired_fails_absence() {
     let what = Some(WriteKind::Put { value: b"1", expires_at: Some(2000) });
     let steps = [BatchStep { key: b"a", what, expected: None }];
     let guard = store.pool().pin();
-    let mut running = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+    let mut running = store.batches().prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
     assert!(running.publish().is_ok());
     let absent = store.version(b"a").unwrap();
     assert_eq!(absent.token(), None);
@@ -281,7 +283,7 @@ fn key_added_by_batch_and_expired_fails_absence() {
     assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
     clock.advance(1000);
     assert_eq!(store.commit(&[], &[(b"a", absent)], Durably::Store), Ok(Commit::Changed(0)));
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
 }
 
 #[test]
@@ -301,9 +303,9 @@ fn finishing_no_batch_keeps_lock_unfenced() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = open::<Pmem>(&directory.path().join("pool"));
     let guard = store.pool().pin();
-    let lock = Lock::of(store.root.lock());
+    let lock = Lock::of(store.root().lock());
     lock.acquire(&guard).release_unfenced();
-    store.finish_orphan_batch(&guard);
+    store.slots().claims().finish_orphan_batch(&guard);
     assert!(Lock::may_be_unfenced(lock.load_word(store.pool().medium())));
 }
 
@@ -313,7 +315,7 @@ fn published<'s>(
     guard: &'s Guard<'s, Dram>,
     steps: &'s [BatchStep<'s>],
 ) -> RunningBatch<'s, 's, Dram> {
-    let mut running = store.prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"));
+    let mut running = store.batches().prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"));
     assert!(running.publish().is_ok());
     running
 }
@@ -345,7 +347,7 @@ fn running_batch_is_reachable_and_not_swept() {
     clock.advance(1000);
     assert_eq!(store.sweep_expired(1000), 0);
     running.commit();
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
     drop(guard);
     assert_eq!(store.sweep_expired(1000), 2);
 }
@@ -358,19 +360,19 @@ fn record_is_claimed_until_its_batch_has_finished() {
     let guard = store.pool().pin();
     let mut running = published(&store, &guard, &steps);
     let word = running.new_records[0].offset;
-    let is_claimed = || store.is_claimed(&guard, word);
+    let is_claimed = || store.slots().claims().is_claimed(&guard, word);
     assert!(is_claimed());
     // By its own batch word.
-    store.root.set_active(0);
+    store.root().set_active(0);
     assert!(is_claimed());
-    store.root.set_active(running.descriptor.offset());
+    store.root().set_active(running.descriptor.offset());
     running.descriptor.set_status(Status::Committed);
-    store.finalize_entries(&guard, &running.descriptor, Status::Committed);
+    store.slots().claims().finalize_entries(&guard, &running.descriptor, Status::Committed);
     // If its thread dies now, another thread must find the record to finish the batch.
     assert!(is_claimed());
     running.finish();
     assert!(!is_claimed());
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
 }
 
 #[test]
@@ -402,7 +404,7 @@ fn batch_leaks_no_block() {
     let keys: [&[u8]; 2] = [b"p", b"q"];
     keys.iter().for_each(|key| store.put_entry(key, &LONG, None));
     let guard = store.pool().pin();
-    store.snapshot_with_writers_stopped(&guard, &keys);
+    store.batches().snapshot_with_writers_stopped(&guard, &keys);
     drop(guard);
     sound("frozen");
 }

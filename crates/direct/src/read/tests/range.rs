@@ -134,7 +134,7 @@ fn range_ends_at_a_key_in_the_wrong_place() {
     let store = filled(0..100);
     let guard = store.pool().pin();
     let (word, other) = (store.record_offset(&key(50)), store.record_offset(&key(20)));
-    let swapped = store.index.compare_and_swap(&guard, &key(50), Some(word), Some(other));
+    let swapped = store.index().compare_and_swap(&guard, &key(50), Some(word), Some(other));
     assert_eq!(swapped, Ok(Swapped::Done));
     drop(guard);
     let mut range = store.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward).unwrap();

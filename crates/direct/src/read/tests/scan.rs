@@ -1,10 +1,13 @@
 //! Tests of `scan`.
 
 use super::*;
+use crate::Direct;
 use crate::Kind;
 use crate::tests::fixtures::{self, CountingClock, Store, count_clock_reads, settings, store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use terrace_engine::Pooled;
+use terrace_engine::WriteError;
 use terrace_engine::{Durably, Engine};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{PointIndex, Stored};

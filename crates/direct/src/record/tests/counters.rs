@@ -14,11 +14,11 @@ fn stamps_are_distinct_across_threads() {
         let stamps = || {
             let guard = store.pool().pin();
             assert_ne!(guard.slot_index() % STRIPES, stripe);
-            (0..1000).map(|_| store.root.stamp(&guard)).collect::<Vec<u32>>()
+            (0..1000).map(|_| store.root().stamp(&guard)).collect::<Vec<u32>>()
         };
         scope.spawn(stamps).join().unwrap()
     });
-    let stamps = (0..1000).map(|_| store.root.stamp(&here)).chain(there);
+    let stamps = (0..1000).map(|_| store.root().stamp(&here)).chain(there);
     assert_eq!(stamps.collect::<BTreeSet<u32>>().len(), 2000);
 }
 
@@ -31,7 +31,7 @@ fn concurrent_threads_count_in_separate_lines() {
         let guard = store.pool().pin();
         barrier.wait();
         // A bit for each thread slot.
-        store.root.count_expired(&guard, 1 << guard.slot_index());
+        store.root().count_expired(&guard, 1 << guard.slot_index());
         barrier.wait();
         guard.slot_index()
     };
@@ -43,7 +43,7 @@ fn concurrent_threads_count_in_separate_lines() {
     assert_eq!(store.stats().expired, slots.iter().map(|slot| 1 << slot).sum::<u64>());
     let medium = store.pool().medium();
     for line in 0..STRIPES {
-        let bits = store.root.word(2 + line, EXPIRED).load(medium, Relaxed);
+        let bits = store.root().word(2 + line, EXPIRED).load(medium, Relaxed);
         assert!((1..=2).contains(&bits.count_ones()), "{bits:#x} in line {line} of {slots:?}");
     }
 }
@@ -93,7 +93,7 @@ fn recount_corrects_counts_after_a_crash() {
     let (store, _) = store();
     (0..50u8).for_each(|n| store.put_entry(&[n], b"123", (n < 10).then_some(5000)));
     let guard = store.pool().pin();
-    let root = &store.root;
+    let root = store.root();
     root.add(&guard, DATA, 200u64.wrapping_neg() - 1);
     root.add(&guard, EXPIRING, 1000);
     assert_eq!(counted(&store), (0, 1010));

@@ -24,7 +24,7 @@ where
     });
     assert!((2000..100_000).all(|n| store.get(&key(n)) == Ok(None)), "{}", I::NAME);
     for n in (0..2000).step_by(100) {
-        let at = store.index.get(&store.pool().pin(), &key(n)).unwrap();
+        let at = store.index().get(&store.pool().pin(), &key(n)).unwrap();
         // Behind the header.
         let (word, medium) = (store.pool().region().at(Offset::<Word>::new(at + 16)), store.pool().medium());
         word.store(medium, word.load(medium, Relaxed) ^ 1 << 20, Relaxed);

@@ -15,7 +15,7 @@ fn open_error(change: impl FnOnce(&Store)) -> String {
 
 #[test]
 fn invalid_root_is_rejected() {
-    let bytes = |store: &Store| store.root.block().1 as u64;
+    let bytes = |store: &Store| store.root().block().1 as u64;
     for short in [8, 64, 1 << 10] {
         // It would not end in the pool.
         let text = open_error(|store| {
@@ -30,7 +30,7 @@ fn invalid_root_is_rejected() {
     });
     assert!(text.contains("of an unknown format"), "{text}");
     let text = open_error(|store| {
-        store.root.word(0, 2).store(store.pool().medium(), FORMAT + 1, Relaxed);
+        store.root().word(0, 2).store(store.pool().medium(), FORMAT + 1, Relaxed);
     });
     assert!(text.contains("of an unknown format"), "{text}");
 }
@@ -38,7 +38,7 @@ fn invalid_root_is_rejected() {
 #[test]
 fn root_words_are_distinct_and_inside_its_block() {
     let (store, _) = store();
-    let root = &store.root;
+    let root = store.root();
     let stripes = (0..STRIPES).flat_map(|stripe| (0..4).map(move |counter| root.word(2 + stripe, counter)));
     let removals =
         (0..root.removal_lines()).flat_map(|line| (0..8).map(move |index| root.removal_line(line, index)));
@@ -51,4 +51,10 @@ fn root_words_are_distinct_and_inside_its_block() {
     assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), places.len());
     let last = places.iter().max().unwrap();
     assert_eq!(last + 8, first + root.block().1, "the block has no unused word");
+}
+
+#[test]
+fn counters_grow_with_the_pool_to_32_kib() {
+    let lines = |slab_log2| removal_lines(&Geometry { slab_log2, ..Geometry::default() });
+    assert_eq!([12, 13, 14, 15, 16, 19].map(lines), [8, 16, 64, 128, 512, 512]);
 }

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::tests::fixtures::store;
+use terrace_engine::Pooled;
 use terrace_engine::{Change, Durably, Engine};
+use terrace_engine::{KEY_MAX, VALUE_MAX, WriteError};
 
 const LONG: [u8; 9000] = [7; 9000];
 
@@ -10,11 +12,14 @@ const LONG: [u8; 9000] = [7; 9000];
 fn longest_key_and_value_can_be_written() {
     let (store, _) = store();
     let key = vec![7; KEY_MAX + 1];
-    assert_eq!(store.check_write(&key[1..], VALUE_MAX), Ok(()));
-    assert_eq!(store.check_write(&key, 0), Err(WriteError::KeyTooLong));
-    assert_eq!(store.check_write(&[key.clone(), key.clone()].concat(), 0), Err(WriteError::KeyTooLong));
-    assert_eq!(store.check_write(b"", VALUE_MAX + 1), Err(WriteError::ValueTooLong));
-    assert_eq!(store.check_write(b"", 2 * VALUE_MAX), Err(WriteError::ValueTooLong));
+    assert_eq!(store.records().check_write(&key[1..], VALUE_MAX), Ok(()));
+    assert_eq!(store.records().check_write(&key, 0), Err(WriteError::KeyTooLong));
+    assert_eq!(
+        store.records().check_write(&[key.clone(), key.clone()].concat(), 0),
+        Err(WriteError::KeyTooLong)
+    );
+    assert_eq!(store.records().check_write(b"", VALUE_MAX + 1), Err(WriteError::ValueTooLong));
+    assert_eq!(store.records().check_write(b"", 2 * VALUE_MAX), Err(WriteError::ValueTooLong));
     assert_eq!(store.check_put(&key, b"value"), Err(WriteError::KeyTooLong));
     store.put_entry(&key[1..], b"value", None);
     assert_eq!(store.get(&key[1..]).unwrap().unwrap(), b"value");

@@ -22,7 +22,7 @@ fn check_reports_progress_and_counts() {
         let report = check(&store, &mut |done, all| reports.push((done, all)));
         assert!(report.is_sound(), "{:?}", report.findings);
         assert_eq!((report.records, report.roots), (40_000, 2));
-        assert_eq!(report.buckets, store.index.stats(&store.pool().pin()).buckets);
+        assert_eq!(report.buckets, store.index().stats(&store.pool().pin()).buckets);
         assert_eq!(reports.last(), Some(&(40_000, 40_000)));
         assert!((3..5).contains(&reports.len()), "{reports:?}");
         // The concurrent check visits whole chains, so a few more each time.
@@ -89,9 +89,9 @@ fn check_reports_unfinalized_record_of_finished_batch() {
     descriptor.set_status(Status::Committed);
     let word = Descriptor::<Dram>::batch_word(descriptor.offset(), 0);
     store.raw(place + 16).store(medium, word, Relaxed);
-    store.root.set_active(descriptor.offset());
+    store.root().set_active(descriptor.offset());
     assert!(BOTH.iter().all(|check| of_records(&check(&store, &mut |_, _| {})).is_empty()));
-    store.root.set_active(0);
+    store.root().set_active(0);
     let report = store.check(&mut |_, _| {});
     let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
     assert!(finding.place.offset() == place && finding.found.contains("was not finalized"), "{finding:?}");

@@ -1,6 +1,7 @@
 //! Tests of `collect`.
 
 use super::*;
+use crate::Direct;
 use crate::tests::fixtures::{self, settings};
 use crate::{Key, Settings};
 use std::cell::Cell;
@@ -64,9 +65,9 @@ fn memory_reports_overlapping_blocks() {
     // Both keys have the same record.
     let (one, two) = (store.record_offset(b"one"), store.record_offset(b"two"));
     let guard = store.pool().pin();
-    store.index.compare_and_swap(&guard, b"one", Some(one), None).unwrap();
+    store.index().compare_and_swap(&guard, b"one", Some(one), None).unwrap();
     store.raw(one).store(store.pool().medium(), 0, Relaxed);
-    assert_eq!(store.index.compare_and_swap(&guard, b"other", None, Some(two)), Ok(Swapped::Done));
+    assert_eq!(store.index().compare_and_swap(&guard, b"other", None, Some(two)), Ok(Swapped::Done));
     drop(guard);
     assert_eq!(store.memory().overlapping, 1);
 }
@@ -78,7 +79,7 @@ fn stopped_trace_changes_nothing() {
     let asked = Cell::new(0);
     let trace = |stop_at: u32, marker: &mut Marker<'_>| {
         asked.set(0);
-        store.trace(marker, &|| {
+        store.collection().trace(marker, &|| {
             asked.set(asked.get() + 1);
             asked.get() == stop_at
         });

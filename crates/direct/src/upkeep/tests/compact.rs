@@ -48,13 +48,13 @@ fn claimed_record_is_not_moved() {
     store.put_entry(b"key", b"value", None);
     let steps = [BatchStep::keep(b"key")];
     let guard = store.pool().pin();
-    let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
+    let Ok(mut running) = store.batches().prepare(&guard, &steps) else { panic!("there is room") };
     assert!(running.publish().is_ok());
     let place = store.record_offset(b"key");
     store.move_all();
     assert_eq!(store.record_offset(b"key"), place);
     running.abort();
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
     drop(guard);
     assert_whole(&store);
 }
@@ -104,12 +104,12 @@ fn batch_takes_over_no_moved_value() {
     store.put_entry(b"key", &LONG, None);
     let steps = expiry(&store);
     let guard = store.pool().pin();
-    let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
+    let Ok(mut running) = store.batches().prepare(&guard, &steps) else { panic!("there is room") };
     store.move_all();
     assert!(matches!(running.publish(), Err(AbortReason::Moved)));
     running.abort();
     assert_eq!(running.descriptor.status(), Some(Status::Aborted));
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
     drop(guard);
     // Prepared again, it succeeds, for the version is the same.
     let writes = steps.each_ref().map(|step| Write { key: step.key, what: step.what.unwrap() });
@@ -127,11 +127,11 @@ fn failed_expiry_frees_no_shared_value() {
     store.put_entry(b"key", &LONG, None);
     let steps = expiry(&store);
     let guard = store.pool().pin();
-    let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
+    let Ok(mut running) = store.batches().prepare(&guard, &steps) else { panic!("there is room") };
     store.put_entry(b"key", b"another", None);
     assert!(matches!(running.publish(), Err(AbortReason::Changed(0))));
     running.abort();
-    store.retire_blocks(&running.remains());
+    store.records().retire_blocks(&running.remains());
     drop(guard);
     while store.pool().reclaim_blocking() {}
     assert_whole(&store);
@@ -194,7 +194,7 @@ fn slab_with_unmovable_block_is_used_again() {
     while store.pool().reclaim_blocking() {}
     let places = |store: &Store| {
         let mut places = Vec::new();
-        store.index.for_each(&store.pool().pin(), &mut |word| places.push(word));
+        store.index().for_each(&store.pool().pin(), &mut |word| places.push(word));
         places.sort_unstable();
         places
     };

@@ -49,7 +49,7 @@ fn sweep_reads_its_budget_and_a_chain_at_most() {
     let store = fixtures::open(pool, settings).unwrap();
     (0..1000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), b"value", Some(5000)));
     for budget in [1, 7, 8, 9, 10, 17] {
-        store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
+        store.root().sweep_slowness().store(store.pool().medium(), 0, Relaxed);
         let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(budget), 0));
         assert!((budget as u64..budget as u64 + 3).contains(&looks), "{looks} looks for {budget}");
     }
@@ -58,7 +58,7 @@ fn sweep_reads_its_budget_and_a_chain_at_most() {
 #[test]
 fn sweep_stops_at_end_and_in_stopped_store() {
     let (store, clock) = thousand();
-    store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
+    store.root().sweep_slowness().store(store.pool().medium(), 0, Relaxed);
     assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1 << 20), 0)), 1000);
     store.stop("a test".into());
     assert_eq!(count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1000), 0)), 0);
@@ -69,8 +69,8 @@ fn sweep_reads_a_few_where_nothing_expires() {
     let (store, clock) = thousand();
     let guard = store.pool().pin();
     // As after a loss of power.
-    let counts = store.root.start_recount(&guard);
-    store.root.finish_recount(&guard, counts, Tally::default());
+    let counts = store.root().start_recount(&guard);
+    store.root().finish_recount(&guard, counts, Tally::default());
     let looks = count_clock_reads(&clock, || assert_eq!(store.sweep_expired(1000), 0));
     assert!((16..16 + CHAIN).contains(&looks), "{looks}");
     assert!((3..3 + CHAIN).contains(&count_clock_reads(&clock, || assert_eq!(store.sweep_expired(3), 0))));
@@ -95,14 +95,17 @@ fn sweep_goes_through_an_ordered_store() {
     let (store, clock) = fixtures::ordered_store();
     (0..1000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", (n % 3 == 1).then_some(2000)));
     clock.advance(5000);
-    store.root.sweep_position().store(store.pool().medium(), u64::MAX, Relaxed);
+    store.root().sweep_position().store(store.pool().medium(), u64::MAX, Relaxed);
     let gone: u64 = (0..100).map(|_| store.sweep_expired(100)).sum();
     assert_eq!((gone, store.len().get()), (333, 667));
-    assert_eq!(store.root.sweep_position().load(store.pool().medium(), Relaxed), u64::MAX);
+    assert_eq!(store.root().sweep_position().load(store.pool().medium(), Relaxed), u64::MAX);
     (0..1000u32).for_each(|n| store.put_entry(&n.to_be_bytes(), b"value", Some(6000)));
     clock.advance(5000);
     let mut pass = Pass::default();
-    assert!(store.sweep_for(u64::MAX, usize::MAX, &mut pass) && store.is_empty());
+    assert!(
+        store.writes.upkeep.expiry(store.slots()).sweep_for(u64::MAX, usize::MAX, &mut pass)
+            && store.is_empty()
+    );
 }
 
 /// What a refused write waits for.
@@ -113,7 +116,7 @@ fn bounded_pass_goes_on_where_it_ended() {
     clock.advance(5000);
     let (mut pass, mut left, mut calls) = (Pass::default(), 1000, 0);
     while left > 0 {
-        store.sweep_for(u64::MAX, 1, &mut pass);
+        store.writes.upkeep.expiry(store.slots()).sweep_for(u64::MAX, 1, &mut pass);
         let gone = left - store.len().get();
         assert!((1..REMOVALS as u64 + CHAIN).contains(&gone), "{gone} of {left}");
         (left, calls) = (left - gone, calls + 1);

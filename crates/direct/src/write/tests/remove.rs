@@ -1,6 +1,7 @@
 //! Tests of `remove`.
 
 use crate::tests::fixtures::{settings, store};
+use terrace_engine::Pooled;
 use terrace_engine::{Durably, Engine, KEY_MAX};
 use terrace_medium::Dram;
 use terrace_pool::{Pool, PoolOptions};

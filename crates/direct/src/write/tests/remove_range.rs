@@ -2,6 +2,7 @@
 
 use crate::tests::fixtures::{Store, ordered_store};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
+use terrace_engine::Pooled;
 use terrace_engine::{Durably, Engine, Ordered, WriteError};
 
 fn key(n: u16) -> [u8; 2] {
@@ -65,7 +66,7 @@ fn remove_range_removes_no_key_outside() {
     (0..100).for_each(|n| store.put_entry(&key(n), b"value", None));
     let (guard, other) = (store.pool().pin(), store.record_offset(&key(70)));
     let word = store.record_offset(&key(7));
-    store.index.compare_and_swap(&guard, &key(7), Some(word), Some(other)).unwrap();
+    store.index().compare_and_swap(&guard, &key(7), Some(word), Some(other)).unwrap();
     drop(guard);
     let refused = store.remove_range(Unbounded, Excluded(&key(50)), u64::MAX, Durably::Store);
     assert!(matches!(refused, Err(WriteError::Corrupt { .. })), "{refused:?}");

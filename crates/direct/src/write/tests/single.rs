@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tests::fixtures::{Store, settings, store};
+use terrace_engine::Pooled;
 use terrace_engine::{Durably, Engine, KEY_MAX};
 use terrace_medium::Shm;
 use terrace_pool::PoolOptions;
@@ -10,7 +11,7 @@ use terrace_pool::PoolOptions;
 /// limbo, and needs a hundred.
 fn tries(store: &Store, waiting: u64) -> u32 {
     let mut tries = 0;
-    let refused: Result<(), _> = store.retry_after_reclaim(|| {
+    let refused: Result<(), _> = store.writes.retry_after_reclaim(|| {
         tries += 1;
         Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting })
     });
@@ -43,7 +44,7 @@ fn full_pool_write_is_retried_while_it_may_help() {
     assert_eq!(tries(&store, 100), 2 + RETRIES_MAX);
     assert_eq!(tries(&store, 1 << 20), 2 + RETRIES_MAX);
     let mut tries = 0;
-    let refused: Result<(), _> = store.retry_after_reclaim(|| {
+    let refused: Result<(), _> = store.writes.retry_after_reclaim(|| {
         tries += 1;
         Err(WriteError::KeyTooLong)
     });
@@ -55,11 +56,11 @@ fn write_is_retried_after_another_one_made_room() {
     let store = full();
     assert_eq!(tries(&store, 0), 2);
     let mut tries = 0;
-    let written = store.retry_after_reclaim(|| {
+    let written = store.writes.retry_after_reclaim(|| {
         tries += 1;
         if tries < 5 {
             // Another thread, before this one asks for room.
-            store.compactor.gains.fetch_add(1, std::sync::atomic::Ordering::Release);
+            store.writes.upkeep.compaction(store.slots()).compactor.count_gain();
             return Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting: 0 });
         }
         Ok(tries)
@@ -117,7 +118,7 @@ fn memory_reclaimed_by_others_is_used() {
     assert!(waiting >= 9000);
 
     let mut tries = 0;
-    let written = store.retry_after_reclaim(|| {
+    let written = store.writes.retry_after_reclaim(|| {
         tries += 1;
         if tries > 1 {
             return Ok(tries);
