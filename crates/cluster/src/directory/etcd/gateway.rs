@@ -3,7 +3,7 @@
 //! Keys and values are base64 in it, and numbers of 64 bits are texts. A member that does not
 //! answer is left for the next one.
 
-use super::{Options, PATIENCE, now};
+use super::options::{Options, User};
 use crate::directory::DirectoryError;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rustls::pki_types::PrivateKeyDer;
@@ -17,6 +17,8 @@ use ureq::http::Uri;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, BodyReader, Timeout};
 
+/// How long a request may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// The longest answer: a map of a thousand nodes has some hundred kilobytes.
 const ANSWER_MAX: u64 = 64 << 20;
 /// gRPC's codes that etcd may answer otherwise a moment later: CANCELLED, UNKNOWN,
@@ -31,19 +33,9 @@ const UNAUTHORIZED: i64 = 7;
 /// gRPC's code for what is not there.
 const NOT_FOUND: i64 = 5;
 
-/// A user of etcd.
-#[derive(Clone)]
-pub struct User {
-    /// The name.
-    pub name: String,
-    /// The password.
-    pub password: String,
-}
-
-impl std::fmt::Debug for User {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "User({:?})", self.name)
-    }
+#[allow(clippy::disallowed_methods, reason = "a bound for an answer that may never come")]
+pub(super) fn now() -> Instant {
+    Instant::now()
 }
 
 /// etcd has not done what it was asked.

@@ -1,7 +1,8 @@
 //! What a process keeps in etcd: keys under one lease, written again whenever etcd has lost them.
 
-use super::gateway::{Failure, Repeat, number, too_late};
-use super::{DirectoryError, Link, PAUSE, Revision, now};
+use super::gateway::{Failure, Repeat, now, number, too_late};
+use super::link::{Link, PAUSE};
+use crate::directory::{DirectoryError, Revision};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
