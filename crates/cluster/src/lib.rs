@@ -16,9 +16,11 @@
 #![forbid(unsafe_code)]
 
 pub mod arbiter;
+mod clock;
 pub mod directory;
 pub mod entry;
 pub mod link;
+mod lock;
 pub mod log;
 pub mod manager;
 pub mod map;

@@ -4,9 +4,10 @@
 //! A pool counts how often it was opened. The log area notes that number, and counts the opens of
 //! memory nodes itself: before the pool, since a memory node may die in between.
 
-use super::area::{Area, CLOSED, USE};
+use super::area::Area;
 use super::data::Data;
 use super::error::MemoryError;
+use super::format::{CLOSED, USE};
 use std::path::Path;
 use terrace_pool::Start;
 

@@ -29,7 +29,7 @@ pub enum MemoryError {
     /// The file is no log area of this release.
     #[error(
         "{log} is no log area of this release: it has version {found}, this release reads {}; use the release that made it",
-        super::area::VERSION
+        super::format::VERSION
     )]
     Version {
         /// Its path.

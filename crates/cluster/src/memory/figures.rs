@@ -1,7 +1,7 @@
 //! What a memory node is at, in numbers for operators.
 
-use super::Stats;
 use super::node::Node;
+use super::stats::Stats;
 use std::sync::{Arc, Weak};
 use terrace_fabric::Fabric;
 use terrace_server::routing::Figure;
@@ -14,7 +14,7 @@ where
     let node: Weak<Node<F>> = Arc::downgrade(node);
     move || {
         node.upgrade()
-            .map(|node| figures(&node.stats(), &node.data.engine.stats(), node.room()))
+            .map(|node| figures(&node.stats(), &node.base.data.engine.stats(), node.room()))
             .unwrap_or_default()
     }
 }

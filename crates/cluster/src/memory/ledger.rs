@@ -1,8 +1,9 @@
 //! The ledger in the log area: sessions, and the owner of each slot.
 
-use super::area::{Area, COUNTERS, LEASE, OWNERS, SESSION_BYTES, SESSIONS, SESSIONS_MAX};
+use super::area::Area;
 use super::error::MemoryError;
-use crate::arbiter::{Incarnation, Ledger};
+use super::format::{COUNTERS, LEASE, OWNERS, SESSION_BYTES, SESSIONS, SESSIONS_MAX};
+use crate::arbiter::{Arbiter, Incarnation, Ledger};
 use crate::slot::{SLOTS, SlotRange};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,9 @@ const FENCED: u64 = 2;
 /// The ledger of an open log area. It has one writer.
 #[derive(Clone)]
 pub(crate) struct AreaLedger(pub(crate) Arc<Area>);
+
+/// The arbiter of a memory node.
+pub(crate) type AreaArbiter = Arbiter<AreaLedger>;
 
 /// Where the parts of a session's row are.
 fn row(nth: u64) -> u64 {
@@ -91,7 +95,9 @@ impl AreaLedger {
 impl Ledger for AreaLedger {
     fn begin_session(&mut self, node: &str) -> Incarnation {
         let (area, row) = (&self.0, self.find(0).expect("the driver looks for room before"));
+        assert!((1..=NAME_MAX).contains(&node.len()), "the driver looks at the name before");
         let session = area.number(COUNTERS);
+        assert!(session > 0, "session 0 stands for no owner");
         area.set(COUNTERS, session + 1);
         area.set(name_len(row), node.len() as u64);
         let mut pieces = node.as_bytes().chunks(PIECE);
@@ -134,6 +140,10 @@ impl Ledger for AreaLedger {
     }
 
     fn set_owner(&mut self, ranges: &[SlotRange], owner: Option<Incarnation>) {
+        debug_assert!(
+            owner.is_none_or(|owner| self.find(owner).is_some()),
+            "the owner of a slot is a session"
+        );
         let slots = ranges.iter().flat_map(|range| range.slots());
         for slot in slots.filter(|slot| *slot < SLOTS) {
             self.0.set(OWNERS + 8 * u64::from(slot), owner.unwrap_or(0));
@@ -148,23 +158,5 @@ impl Ledger for AreaLedger {
         if lease != self.lease() {
             self.0.set(LEASE, u64::try_from(lease.as_nanos()).expect("a lease of a minute at most"));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    #[test]
-    fn longest_lease_survives_a_death() {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let (path, pool) = (directory.path().join("pool.log"), Path::new("pool"));
-        let mut ledger = AreaLedger(Arc::new(Area::create(&path, 7, 4, 5 << 20).unwrap()));
-        assert_eq!(ledger.lease(), Duration::from_nanos(1), "none was noted");
-        ledger.set_lease(Duration::from_secs(60));
-        let again = AreaLedger(Arc::new(Area::open(&path, pool, 7).unwrap()));
-        again.check().unwrap();
-        assert_eq!(again.lease(), Duration::from_secs(60));
     }
 }

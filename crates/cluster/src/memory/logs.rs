@@ -78,7 +78,10 @@ impl Shard {
     pub(crate) fn grant(&self, segment: Segment) {
         self.order.fetch_add(1, Relaxed);
         self.unread.fetch_add(1, Relaxed);
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).push(segment);
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_later = granted.last().is_none_or(|last| last.number < segment.number);
+        assert!(is_later, "segments are numbered in the order of their grants");
+        granted.push(segment);
     }
 
     /// The reader, with all segments that were granted.
@@ -195,7 +198,8 @@ impl Queue {
             return None;
         }
         let (logs, shard) = waiting.shards.pop_front()?;
-        logs.shards[shard].place.store(WORKED_ON, Relaxed);
+        let before = logs.shards[shard].place.swap(WORKED_ON, Relaxed);
+        assert!(before == QUEUED, "a shard is in the queue once, and has one thread");
         Some((logs, shard))
     }
 
@@ -203,6 +207,7 @@ impl Queue {
     pub(crate) fn done(&self, logs: &Arc<Logs>, shard: usize, more: bool) {
         let mut waiting = self.waiting();
         let place = &logs.shards[shard].place;
+        assert!(place.load(Relaxed) >= WORKED_ON, "the thread that has a shard gives it back");
         if more || place.load(Relaxed) == WORKED_ON_AND_WANTED {
             place.store(QUEUED, Relaxed);
             waiting.shards.push_back((logs.clone(), shard));

@@ -72,7 +72,8 @@ pub(crate) fn step(
     };
     work.note(began);
     let freed = work.freed;
-    shard.unread.fetch_sub(freed.len(), Relaxed);
+    let unread = shard.unread.fetch_sub(freed.len(), Relaxed);
+    assert!(unread >= freed.len(), "a segment is read to its end once");
     // ORDER: Release: a node that is told finds the entries in the pool.
     shard.merged.store(reading.known(), Release);
     (outcome, freed)
@@ -142,6 +143,7 @@ impl Work<'_> {
         let Reading { cursor, rows, .. } = &*self.reading;
         let segment = |number: u64| Segment { number, row: rows[&number] };
         let (ended, next) = (segment(number), cursor.place().map(|(next, _)| segment(next)));
+        assert!(next != Some(ended), "a log goes on in another segment");
         match next {
             Some(next) => {
                 segments::begin(self.area, next, cursor.last() + 1, self.reading.known());

@@ -77,7 +77,8 @@ impl Pins {
             let mut state = self.state();
             if state.threads[nth] == Thread::Takes(number) {
                 (state.threads[nth], state.taken[nth]) = (Thread::Holds(number), taken);
-                state.newest = state.newest.max(number);
+                assert!(number > state.newest, "a pin is newer than those that nodes know");
+                state.newest = number;
             }
             self.changed.notify_all();
             let mut state = self.wait(state, |thread| matches!(thread, Thread::Holds(_)), nth);

@@ -1,7 +1,8 @@
 //! Segments of the log area, and the rows that say whose they are.
 
-use super::area::{Area, COUNTERS, SEGMENT_ROW, SEGMENTS};
+use super::area::Area;
 use super::error::MemoryError;
+use super::format::{COUNTERS, SEGMENT_ROW, SEGMENTS};
 use crate::arbiter::Incarnation;
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_medium::MapError;
@@ -123,7 +124,9 @@ impl Segments {
         (shard, order): (u16, u32),
         first_entry: u64,
     ) -> Result<Option<Segment>, MapError> {
+        assert!(owner > 0, "a segment is granted to a session");
         let Some(row) = self.free.first().copied() else { return Ok(None) };
+        debug_assert!(area.number(at(row)) == 0, "a free segment has no number");
         area.allocate(row)?;
         self.free.remove(&row);
         let number = area.number(NEXT);
@@ -145,7 +148,8 @@ impl Segments {
 
     fn free_row(&mut self, area: &Area, row: u64) {
         area.set(at(row), 0);
-        self.free.insert(row);
+        let is_new = self.free.insert(row);
+        assert!(is_new, "a segment is freed once");
     }
 
     /// Whether a segment is one that is granted: its row may be another one's meanwhile.
@@ -156,11 +160,14 @@ impl Segments {
 
 /// Notes the last entry that is merged, of the log that this segment is the current one of.
 pub(crate) fn set_merged(area: &Area, segment: Segment, entry: u64) {
+    debug_assert!(area.number(at(segment.row)) == segment.number, "the segment is still its log's");
+    debug_assert!(area.number(merged(segment.row)) <= entry, "what is merged stays so");
     area.set(merged(segment.row), entry);
 }
 
 /// Notes that a log goes on in this segment with the entry `next`. All up to `entry` is merged.
 pub(crate) fn begin(area: &Area, segment: Segment, next: u64, entry: u64) {
+    debug_assert!(area.number(at(segment.row)) == segment.number, "the segment is still its log's");
     area.set(merged(segment.row), entry);
     area.set(first(segment.row), next);
 }

@@ -1,7 +1,7 @@
 //! Looks from outside whether a pool lacks writes that its log area has.
 
-use super::area::{CLOSED, MAGIC, OWNERS, USE, seal};
-use super::data::log_path;
+use super::area::log_path;
+use super::format::{CLOSED, MAGIC, OWNERS, USE, seal};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
