@@ -4,8 +4,7 @@
 //! here current; an entry of a slot that has left counts as absent, since its slot's generation has
 //! changed.
 
-use super::pending::Copied;
-use super::read::Key;
+use super::key::{Copied, Key};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,8 +1,10 @@
 //! The threads of a serving node: one keeps a link to the memory node and hears it, one renews the
 //! lease, one lets writes arrive before slots leave.
 
-use super::node::{Node, lock, now};
+use super::node::Node;
+use crate::clock::now;
 use crate::link::{self, LinkError, Receiver, Secret, Sender};
+use crate::lock::lock;
 use crate::message::ToServing;
 use crate::slot::SlotRange;
 use std::collections::HashMap;
@@ -204,12 +206,12 @@ fn hear(
     sender: Sender,
     mut receiver: Receiver,
 ) -> (LinkError, bool) {
-    node.tell(Some(&sender), |owner| owner.hello());
+    node.ownership.tell(Some(&sender), |owner| owner.hello());
     let mut had_session = false;
     let error = loop {
         match receiver.receive::<ToServing>() {
             // This node has asked for it.
-            Ok(ToServing::Fenced { .. }) if node.check_writable().is_err() => {}
+            Ok(ToServing::Fenced { .. }) if node.gate().check_writable().is_err() => {}
             Ok(message) => {
                 if !had_session && matches!(message, ToServing::Fenced { .. }) {
                     wishes.tell(false);
@@ -218,7 +220,7 @@ fn hear(
             }
             Err(error) => break error,
         }
-        if !had_session && node.session().is_some() {
+        if !had_session && node.gate().session().is_some() {
             had_session = true;
             wishes.has_session(address);
         }
@@ -228,35 +230,35 @@ fn hear(
         let mut state = lock(&wishes.state);
         state.link = None;
         if state.closed.is_none() {
-            state.closed = node.session().and_then(|session| session.logs.ended());
+            state.closed = node.gate().session().and_then(|session| session.logs.ended());
         }
     }
     wishes.changed.notify_all();
-    node.tell(None, |owner| owner.lost());
+    node.ownership.tell(None, |owner| owner.lost());
     (error, had_session)
 }
 
 fn hear_one(node: &Node, sender: &Sender, message: ToServing) {
     match message {
         ToServing::Got { id, .. } | ToServing::Scanned { id, .. } | ToServing::Counted { id, .. } => {
-            if let Some(session) = node.session() {
+            if let Some(session) = node.gate().session() {
                 session.answered(id, message);
             }
         }
         ToServing::Full { free, size } => {
-            node.session().iter().for_each(|session| session.logs.set_full(Some((free, size))));
+            node.gate().session().iter().for_each(|session| session.logs.set_full(Some((free, size))));
         }
-        ToServing::Space(space) => node.set_space(space),
+        ToServing::Space(space) => node.space.set(space),
         ToServing::Roomy => {
-            node.session().iter().for_each(|session| session.logs.set_full(None));
+            node.gate().session().iter().for_each(|session| session.logs.set_full(None));
         }
         ToServing::Fenced { why } => {
-            node.complain(format!("the memory node has ended the session: {why}"));
-            node.tell(Some(sender), |owner| owner.heard(ToServing::Fenced { why }));
+            node.ownership.complain(format!("the memory node has ended the session: {why}"));
+            node.ownership.tell(Some(sender), |owner| owner.heard(ToServing::Fenced { why }));
             // Another session needs another link.
             sender.close();
         }
-        message => node.tell(Some(sender), |owner| owner.heard(message)),
+        message => node.ownership.tell(Some(sender), |owner| owner.heard(message)),
     }
 }
 
@@ -266,7 +268,7 @@ pub(super) fn tick(node: &Node, wishes: &Wishes) {
     // When the link was there last with a lease, or was not there.
     let mut worked = now();
     while !wishes.is_over.load(Acquire) {
-        if wishes.link().is_none() || node.slots.may_answer(now()) {
+        if wishes.link().is_none() || node.gate().slots.may_answer(now()) {
             worked = now();
         } else if now() > worked + WELCOME_WAIT && wishes.is_moved() {
             // It does not work, and the directory knows another place.
@@ -274,9 +276,9 @@ pub(super) fn tick(node: &Node, wishes: &Wishes) {
             wishes.close_link("the lease is over, and etcd names another address");
         }
         match wishes.link() {
-            Some(link) if node.tick(&link) => {
+            Some(link) if node.ownership.tick(&link) => {
                 since = now();
-                if let Some(session) = node.session().filter(|_| ticks % ASK_EVERY == 0) {
+                if let Some(session) = node.gate().session().filter(|_| ticks % ASK_EVERY == 0) {
                     session.logs.short().into_iter().for_each(|shard| session.ask_for_segment(shard));
                 }
             }
@@ -296,12 +298,12 @@ pub(super) fn tick(node: &Node, wishes: &Wishes) {
 pub(super) fn drain(node: &Arc<Node>, wishes: &Wishes, drains: &mpsc::Receiver<Vec<SlotRange>>) {
     while !wishes.is_over.load(Acquire) {
         let Ok(ranges) = drains.recv_timeout(LOOK_EVERY) else { continue };
-        let Some(session) = node.session() else { continue };
+        let Some(session) = node.gate().session() else { continue };
         session.pending.wait_for_writers();
         // If the session has ended, so has its ownership.
         if session.settle(session.logs.ticket()).is_ok() {
             let durable = session.logs.durable();
-            node.tell(wishes.link().as_ref(), |owner| owner.drained(ranges, durable));
+            node.ownership.tell(wishes.link().as_ref(), |owner| owner.drained(ranges, durable));
         }
     }
 }

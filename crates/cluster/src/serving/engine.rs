@@ -1,9 +1,9 @@
 //! The serving node as an engine, so that the server above it is the one of every store.
 
-use super::node::{Node, lock};
-use super::pending::Copied;
-use super::read::Key;
+use super::key::{Copied, Key};
+use super::node::Node;
 use super::write::check_sizes;
+use crate::lock::lock;
 use crate::message::{Item, Page, ToMemory, ToServing};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -46,13 +46,13 @@ impl Serving {
 
     /// A page of keys of this node's slots.
     fn page(&self, cursor: u64, at_least: u32, values: bool) -> Result<Page, ReadError> {
-        let session = self.node.any_session()?;
+        let session = self.node.gate().any_session()?;
         let unavailable = |error: WriteError| ReadError::Unavailable(error.to_string());
         // The memory node scans once it has merged everything, and a clear takes it a while.
-        let keys = session.pending.keys_since_clear(&self.node.served(), SINCE_CLEAR_MAX);
+        let keys = session.pending.keys_since_clear(&self.node.gate().served(), SINCE_CLEAR_MAX);
         session.settle(session.logs.ticket()).map_err(unavailable)?;
         if let Some(keys) = keys {
-            self.node.confirm_lease()?;
+            self.node.gate().confirm_lease()?;
             let items = keys.iter().map(|copied| item(copied, values)).collect();
             return Ok(Page { items, next: 0, skipped: 0 });
         }
@@ -65,12 +65,12 @@ impl Serving {
     }
 
     fn count(&self) -> Result<u64, ReadError> {
-        let session = self.node.any_session()?;
+        let session = self.node.gate().any_session()?;
         let unavailable = |error: WriteError| ReadError::Unavailable(error.to_string());
         session.settle(session.logs.ticket()).map_err(unavailable)?;
         // The memory node counts once it has merged everything, and a clear takes it a while.
-        if let Some(keys) = session.pending.count_since_clear(&self.node.served()) {
-            self.node.confirm_lease()?;
+        if let Some(keys) = session.pending.count_since_clear(&self.node.gate().served()) {
+            self.node.gate().confirm_lease()?;
             return Ok(keys);
         }
         let durable = session.logs.durable();
@@ -95,22 +95,27 @@ impl Serving {
                 is_expired = entry.is_none();
                 if is_expired { Change::Remove } else { Change::Keep }
             };
-            let done = self.node.modify_one(&item.key, remove, Durably::Later);
+            let done = self.node.writer().modify_one(&item.key, remove, Durably::Later);
             removed += u64::from(done.is_ok() && is_expired);
         }
         self.expired.fetch_add(removed, Relaxed);
         if removed > 0 {
             // Nobody waits for it, but the log must go on.
-            let _ = self.node.settle(self.node.ticket());
+            let sessions = &self.node.gate().sessions;
+            let _ = sessions.settle(sessions.ticket());
         }
         Ok(if next == 0 || removed == 0 { Rest::Idle } else { Rest::More })
     }
 
-    fn each_live(&self, items: Vec<Item>, each: &mut dyn FnMut(&[u8], Entry<'_>)) -> Result<(), ReadError> {
+    pub(super) fn each_live(
+        &self,
+        items: Vec<Item>,
+        each: &mut dyn FnMut(&[u8], Entry<'_>),
+    ) -> Result<(), ReadError> {
         let node = &self.node;
         for Item { key, value, expires_at } in items {
             let at = Key::new(&key);
-            let is_here = node.begin(at.slot).is_ok_and(|view| view.confirm_slots().is_ok());
+            let is_here = node.gate().begin(at.slot).is_ok_and(|view| view.confirm_slots().is_ok());
             if is_here && !expires_at.is_some_and(|at| node.settings.clock.has_come(at)) {
                 // No version of what is in the memory is known here: none that a commit expects.
                 let token = Token::unwritten();
@@ -118,17 +123,17 @@ impl Serving {
             }
         }
         // Without a lease the page fails as a whole: to leave out its keys would pass them over.
-        node.confirm_lease()
+        node.gate().confirm_lease()
     }
 }
 
 impl Engine for Serving {
     fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        self.node.read(key)
+        self.node.reader().read(key)
     }
 
     fn get_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
-        give(self.node.read_many(keys), each);
+        give(self.node.reader().read_many(keys), each);
     }
 
     fn snapshot_many(&self, keys: &[&[u8]], each: &mut EntryCallback<'_>) {
@@ -138,23 +143,23 @@ impl Engine for Serving {
         let versions = |node: &Node| -> Vec<u64> {
             let stamp = |key: &&[u8]| {
                 let key = Key::new(key);
-                node.slots.stamp(key.hash, node.slots.word(key.slot))
+                node.gate().slots.stamp(key.hash, node.gate().slots.word(key.slot))
             };
             keys.iter().map(stamp).collect()
         };
         for _ in 0..TRIES {
             let before = versions(&self.node);
-            let found = self.node.read_many(keys);
+            let found = self.node.reader().read_many(keys);
             if before == versions(&self.node) {
                 return give(found, each);
             }
         }
         // Writers are faster: they wait for once.
-        let found = match self.node.any_session() {
+        let found = match self.node.gate().any_session() {
             Ok(session) => {
                 let hashes: Vec<u64> = keys.iter().map(|key| Key::new(key).hash).collect();
                 let _locks = session.pending.lock(&hashes);
-                self.node.read_many(keys)
+                self.node.reader().read_many(keys)
             }
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -162,30 +167,30 @@ impl Engine for Serving {
     }
 
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
-        Ok(self.node.read_version(key)?.token())
+        Ok(self.node.reader().read_version(key)?.token())
     }
 
     fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
-        self.node.read_version(key)
+        self.node.reader().read_version(key)
     }
 
     fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError> {
-        self.node.put_one(put, how)
+        self.node.writer().put_one(put, how)
     }
 
     fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>> {
         let mut results: Vec<Result<(), WriteError>> = Vec::with_capacity(puts.len());
-        let since = self.node.ticket();
+        let since = self.node.gate().sessions.ticket();
         for put in puts {
             let done = match results.last() {
                 // The caller repeats it, and those behind it: in their order.
                 Some(Err(left @ WriteError::NotOwner { .. })) => Err(left.clone()),
-                _ => self.node.put_one(*put, Durably::Later),
+                _ => self.node.writer().put_one(*put, Durably::Later),
             };
             results.push(done);
         }
         if how != Durably::Later
-            && let Err(error) = self.node.settle_since(since)
+            && let Err(error) = self.node.gate().sessions.settle_since(since)
         {
             results.iter_mut().filter(|done| done.is_ok()).for_each(|done| *done = Err(error.clone()));
         }
@@ -193,15 +198,15 @@ impl Engine for Serving {
     }
 
     fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError> {
-        self.node.delete_one(key, how)
+        self.node.writer().delete_one(key, how)
     }
 
     fn remove(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
-        Ok(self.node.remove_keys(&[key], how)? > 0)
+        Ok(self.node.writer().remove_keys(&[key], how)? > 0)
     }
 
     fn remove_all(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
-        self.node.remove_keys(keys, how)
+        self.node.writer().remove_keys(keys, how)
     }
 
     fn modify(
@@ -210,7 +215,7 @@ impl Engine for Serving {
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
         how: Durably,
     ) -> Result<(), WriteError> {
-        self.node.modify_one(key, change, how)
+        self.node.writer().modify_one(key, change, how)
     }
 
     fn commit(
@@ -219,23 +224,23 @@ impl Engine for Serving {
         expected: &[Expected<'_>],
         how: Durably,
     ) -> Result<Commit, WriteError> {
-        self.node.commit_all(writes, expected, how)
+        self.node.writer().commit_all(writes, expected, how)
     }
 
     fn clear(&self, how: Durably) -> Result<(), WriteError> {
-        self.node.clear_all(how)
+        self.node.writer().clear_all(how)
     }
 
     fn ticket(&self) -> Ticket {
-        Ticket(self.node.ticket())
+        Ticket(self.node.gate().sessions.ticket())
     }
 
     fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
-        self.node.settle(ticket.0)
+        self.node.gate().sessions.settle(ticket.0)
     }
 
     fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
-        self.node.settle_since(since.0)
+        self.node.gate().sessions.settle_since(since.0)
     }
 
     fn durability(&self) -> Durability {
@@ -321,7 +326,7 @@ impl Engine for Serving {
 
     fn stats(&self) -> Stats {
         let mut stats = Stats::new(self.len().get(), 0, 0);
-        let space = self.node.space();
+        let space = self.node.space.get();
         if space.size > 0 {
             let mut pool = PoolStats::default();
             (pool.size_bytes, pool.reserved_bytes) = (space.size, space.size);
@@ -349,11 +354,12 @@ impl Engine for Serving {
     fn salvage(&self, _: &mut Salvage<'_>) {}
 
     fn stop(&self, why: String) {
-        self.node.stop_writes(why);
+        self.node.gate().stop_writes(why);
     }
 
     fn close(self: Arc<Self>) -> Result<(), CloseError> {
-        let settled = self.node.settle(self.node.ticket());
+        let sessions = &self.node.gate().sessions;
+        let settled = sessions.settle(sessions.ticket());
         settled.map_err(|error| CloseError::Failed(Box::new(error)))
     }
 }
@@ -364,39 +370,5 @@ fn give(found: Vec<Result<Option<Value<'static>>, ReadError>>, each: &mut EntryC
             Ok(value) => each(nth, Ok(value.as_ref().map(Value::entry))),
             Err(error) => each(nth, Err(error)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::serving::Settings;
-    use crate::serving::node::now;
-    use std::sync::mpsc;
-    use std::time::Duration;
-    use terrace_engine::ManualClock;
-
-    /// A scan would pass over keys that are there throughout.
-    #[test]
-    fn page_without_a_lease_is_an_error() {
-        let (drains, _drained) = mpsc::channel();
-        let settings = Settings {
-            id: "a".repeat(40),
-            shards: 1,
-            lanes: 2,
-            cache_bytes: 1 << 20,
-            host: "127.0.0.1".into(),
-            fabric_ports: None,
-            clock: Arc::new(ManualClock::at(0)),
-        };
-        let serving = Serving::new(Arc::new(Node::new(settings, drains)));
-        let item = Item { key: b"key".to_vec(), value: Vec::new(), expires_at: None };
-        let mut visited = 0;
-        let mut page = |item: &Item| serving.each_live(vec![item.clone()], &mut |_, _| visited += 1);
-        assert!(matches!(page(&item), Err(ReadError::Unavailable(_))));
-        // A key of a slot that has left is another node's.
-        serving.node.slots.set_lease(now() + Duration::from_secs(3600));
-        assert!(page(&item).is_ok());
-        assert_eq!(visited, 0);
     }
 }

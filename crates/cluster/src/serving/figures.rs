@@ -27,7 +27,7 @@ pub struct Figures {
 impl Node {
     /// What this node has done.
     pub(super) fn figures(&self) -> Figures {
-        let (counts, session) = (&self.counts, self.session());
+        let (counts, session) = (&self.counts, self.gate().session());
         Figures {
             read_rounds: counts.read_rounds.load(Relaxed),
             log_writes: counts.log_writes.load(Relaxed),
@@ -41,15 +41,16 @@ impl Node {
     /// What this node is at, for operators.
     pub(super) fn told(&self) -> Vec<Figure> {
         let figures = self.figures();
-        let count =
-            |state: Slot| (0..SLOTS).filter(|slot| self.slots.word(*slot).state() == state).count() as u64;
+        let count = |state: Slot| {
+            (0..SLOTS).filter(|slot| self.gate().slots.word(*slot).state() == state).count() as u64
+        };
         let (total, now) = (Figure::total, Figure::now);
-        let lease_ms = self.slots.lease_left(super::node::now()).as_millis() as u64;
+        let lease_ms = self.gate().slots.lease_left(crate::clock::now()).as_millis() as u64;
         vec![
             now(
                 "session",
                 "Whether there is a session with the memory node",
-                self.session().is_some().into(),
+                self.gate().session().is_some().into(),
             ),
             now("lease_left_milliseconds", "Until when answers may leave without another renewal", lease_ms),
             now("slots_served", "Slots that this node serves", count(Slot::Served)),
@@ -57,16 +58,20 @@ impl Node {
             total(
                 "slot_arrivals",
                 "Times that a slot has come to be served by this node",
-                self.slots.arrivals(),
+                self.gate().slots.arrivals(),
             ),
             now("unmerged_keys", "Keys with writes that the memory node has not merged", figures.unmerged),
             now("cache_bytes", "Keys and values that are kept here to be read again", figures.cache_bytes),
-            now("room_bytes", "Bytes of the memory node's pool that keys may still take", self.space().room),
+            now(
+                "room_bytes",
+                "Bytes of the memory node's pool that keys may still take",
+                self.space.get().room,
+            ),
             total("lookups", "Keys that were looked up in the memory", figures.look_ups),
             total("read_round_trips", "Round trips of such look-ups", figures.read_rounds),
             total("log_writes", "Writes of log entries to the memory", figures.log_writes),
             total("asked_keys", "Keys about which the memory node was asked", figures.asked),
-            total("sessions_lost", "Sessions that have ended before this node", self.sessions_lost()),
+            total("sessions_lost", "Sessions that have ended before this node", self.gate().sessions.lost()),
         ]
     }
 }

@@ -1,7 +1,7 @@
 //! The logs of a session, and their group commit: one write of the fabric takes whatever all shards
 //! have, while no other is under way.
 
-use super::node::now;
+use crate::clock::now;
 use crate::entry::Entry;
 use crate::log::{Grant, NoSegment, Piece, ShardLog};
 use std::collections::HashMap;
@@ -157,6 +157,7 @@ impl Logs {
         if is_removal {
             shard.removal = lsn;
         }
+        assert!(state.appended >= state.durable, "what has arrived was appended");
         state.appended += 1;
         Ok(Appended { lsn, ticket: state.appended })
     }
@@ -251,6 +252,7 @@ impl Logs {
     /// The write that [`Logs::settle`] gave out has arrived: all up to this ticket.
     pub(super) fn arrived(&self, ticket: u64) {
         let mut state = self.state();
+        assert!((state.durable..=state.appended).contains(&ticket), "writes arrive in their order");
         state.shards.iter_mut().for_each(|shard| shard.log.arrived());
         state.durable = ticket;
         state.is_flushing = false;
@@ -277,6 +279,10 @@ impl Shard {
         let pieces = self.log.take_write().unwrap_or_default();
         let sent: Vec<Sent> =
             pieces.into_iter().map(|piece| (self.keys[&piece.segment], piece)).map(swap).collect();
+        debug_assert!(
+            sent.is_sorted_by_key(|(piece, _)| piece.segment),
+            "segments of a log are numbered in their order"
+        );
         // The last one is the current segment.
         if let Some((last, _)) = sent.last() {
             let last = last.segment;

@@ -15,20 +15,29 @@ mod cache;
 mod control;
 mod engine;
 mod figures;
+mod gate;
+mod key;
 mod logs;
 mod node;
+mod ownership;
 mod pending;
 mod read;
 mod remote;
 mod routing;
 mod session;
+mod sessions;
 mod slots;
+mod space;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use control::OnSession;
 pub use figures::Figures;
-pub use node::{OnSize, Settings};
+pub use node::Settings;
+pub use space::OnSize;
 
+use crate::clock::now;
 use crate::link::Secret;
 use crate::map::{Map, Node as Member};
 use control::Wishes;
@@ -102,19 +111,20 @@ impl ServingNode {
 
     /// Calls back with the size of the memory node's pool, each time that it is told.
     pub fn on_size(&self, listener: OnSize) {
-        self.node.on_size(listener);
+        self.node.space.on_size(listener);
     }
 
     /// There is another map, of this epoch.
     pub fn set_map(&self, epoch: u64, map: &Map) {
         self.known.set(epoch, map, &self.me);
         let mine = map.slots_of(&self.me.id);
-        self.node.tell(self.wishes.link().as_ref(), |owner| owner.map(epoch, mine));
+        self.node.ownership.tell(self.wishes.link().as_ref(), |owner| owner.map(epoch, mine));
     }
 
     /// Slots that it serves now: none while it has no lease.
     pub fn slots(&self) -> usize {
-        if self.node.slots.may_answer(node::now()) { self.node.served().len() } else { 0 }
+        let gate = self.node.gate();
+        if gate.slots.may_answer(now()) { gate.served().len() } else { 0 }
     }
 
     /// What it has done.
@@ -124,11 +134,11 @@ impl ServingNode {
 
     /// Ends the session: what was written arrives, and others may have the slots at once.
     pub fn stop(&mut self) {
-        self.node.stop_writes("this node of the cluster is shutting down".into());
-        if let (Some(session), Some(link)) = (self.node.session(), self.wishes.link()) {
+        self.node.gate().stop_writes("this node of the cluster is shutting down".into());
+        if let (Some(session), Some(link)) = (self.node.gate().session(), self.wishes.link()) {
             // If it fails, the writes fail, and say so.
             let _ = session.settle(session.logs.ticket());
-            self.node.tell(Some(&link), |owner| owner.leave());
+            self.node.ownership.tell(Some(&link), |owner| owner.leave());
             self.wishes.wait_for_end_of_link();
         }
         self.wishes.end();

@@ -4,47 +4,14 @@
 //! to the log. A reader looks here first, then into the cache, then into the memory. An entry goes
 //! once the memory node has said that it is merged.
 
+use super::key::{Copied, Key};
 use super::logs::Appended;
-use super::read::Key;
+use crate::lock::lock;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_engine::{Token, Value};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const STRIPES: usize = 4096;
-
-/// A key with its value and expiry, copied together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Copied {
-    /// The key, then the value.
-    bytes: Arc<[u8]>,
-    key_len: u32,
-    pub(super) expires_at: Option<u64>,
-}
-
-impl Copied {
-    pub(super) fn new(key: &[u8], value: &[u8], expires_at: Option<u64>) -> Self {
-        Self { bytes: [key, value].concat().into(), key_len: key.len() as u32, expires_at }
-    }
-
-    pub(super) fn key(&self) -> &[u8] {
-        &self.bytes[..self.key_len as usize]
-    }
-
-    pub(super) fn value(&self) -> &[u8] {
-        &self.bytes[self.key_len as usize..]
-    }
-
-    /// Bytes of both.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The value, without a copy.
-    pub(super) fn into_value(self, token: Token) -> Value<'static> {
-        Value::shared(self.bytes, self.key_len as usize, self.expires_at, token)
-    }
-}
 
 /// The unmerged writes of a session.
 pub(super) struct Pending {
@@ -95,10 +62,6 @@ struct Written {
 
 /// The lock of a stripe, for a writer.
 pub(super) type Writing<'a> = MutexGuard<'a, ()>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Pending {
     pub(super) fn new(shards: u16) -> Self {
@@ -181,6 +144,10 @@ impl Pending {
         let mut tables: Vec<_> = stripes.iter().map(|stripe| lock(&self.stripes[*stripe].table)).collect();
         let appended = append()?;
         let lsn = appended.lsn;
+        debug_assert!(
+            writes.iter().all(|(key, _)| self.shard_of(key.slot) == usize::from(shard)),
+            "one entry changes keys of one log"
+        );
         // ORDER: pairs with the load in `get`.
         self.shards[usize::from(shard)].count.fetch_add(writes.len(), Release);
         let mut order = lock(&self.order[usize::from(shard)]);
@@ -210,6 +177,7 @@ impl Pending {
         append: impl FnOnce() -> Result<Appended, E>,
         then: impl FnOnce(),
     ) -> Result<Appended, E> {
+        debug_assert!(slots.is_sorted(), "slots are searched");
         let mut tables: Vec<_> = self.stripes.iter().map(|stripe| lock(&stripe.table)).collect();
         let appended = append()?;
         for slot in slots {
@@ -263,7 +231,8 @@ impl Pending {
                 }
             }
             // ORDER: pairs with the load in `get`: the index has what a reader does not find here.
-            self.shards[shard].count.fetch_sub(count, Release);
+            let before = self.shards[shard].count.fetch_sub(count, Release);
+            debug_assert!(before >= count, "writes are counted before they are merged");
         }
     }
 
@@ -298,6 +267,7 @@ impl Pending {
             let merged = self.shards[self.shard_of(*slot)].merged.load(Acquire);
             self.cleared[usize::from(*slot)].load(Acquire) > merged
         };
+        debug_assert!(slots.is_sorted(), "slots are searched");
         if slots.is_empty() || !slots.iter().all(is_cleared) {
             return None;
         }
@@ -309,61 +279,5 @@ impl Pending {
     /// Number of keys with unmerged writes.
     pub(super) fn len(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.count.load(Relaxed)).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KEY: &[u8] = b"key";
-
-    #[test]
-    fn keys_are_counted_while_a_clear_is_not_merged() {
-        let pending = Pending::new(2);
-        let (keys, slots) = (["a", "b", "c"].map(|key| Key::new(key.as_bytes())), [3300, 7365, 15495]);
-        assert_eq!(keys.map(|key| key.slot), [15495, 3300, 7365]);
-        let at = |lsn| move || Ok::<_, ()>(Appended { lsn, ticket: lsn });
-        let put = |key: Key<'_>| Some(Copied::new(key.bytes, b"value", None));
-        let apply = |key: Key<'_>, lsn, entry| {
-            pending.apply(key.slot % 2, &[(key, entry)], at(lsn), || ()).unwrap();
-        };
-        let clear = |slots: &[u16], lsn| _ = pending.clear(slots, at(lsn), || ()).unwrap();
-        keys.into_iter().for_each(|key| apply(key, 1, put(key)));
-        assert_eq!(pending.count_since_clear(&slots), None);
-        clear(&[3300], 2);
-        assert_eq!(pending.count_since_clear(&slots), None);
-        clear(&[7365, 15495], 2);
-        assert_eq!(pending.count_since_clear(&slots), Some(0));
-        apply(keys[0], 3, put(keys[0]));
-        apply(keys[1], 3, put(keys[1]));
-        apply(keys[1], 4, None);
-        assert_eq!(pending.count_since_clear(&slots), Some(1));
-        let keys_since = |most| pending.keys_since_clear(&slots, most);
-        assert_eq!(keys_since(1), Some(vec![Copied::new(b"a", b"value", None)]));
-        assert_eq!(keys_since(0), None);
-        assert_eq!(pending.count_since_clear(&[]), None);
-        pending.merged(&[1, 2]);
-        assert_eq!(pending.count_since_clear(&slots), None, "a clear is merged");
-    }
-
-    /// Looks at a key while it is merged, which was put after its slot had been cleared.
-    #[test]
-    fn key_put_after_a_clear_is_never_absent() {
-        let pending = Pending::new(1);
-        let key = Key::new(KEY);
-        let put = Some(Copied::new(KEY, b"value", None));
-        for round in 0..300 {
-            let (cleared, lsn) = (2 * round + 1, 2 * round + 2);
-            let at = |lsn| move || Ok::<_, ()>(Appended { lsn, ticket: lsn });
-            pending.clear(&[key.slot], at(cleared), || ()).unwrap();
-            pending.apply(0, &[(key, put.clone())], at(lsn), || ()).unwrap();
-            std::thread::scope(|scope| {
-                scope.spawn(|| pending.merged(&[lsn]));
-                while let Some(found) = pending.get(key.hash, key.slot, KEY) {
-                    assert!(found.is_some(), "round {round}");
-                }
-            });
-        }
     }
 }

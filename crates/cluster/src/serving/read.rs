@@ -1,27 +1,11 @@
 //! Reads: unmerged writes, then the cache, then the memory.
 
 use super::cache::Shortcut;
-use super::node::{Node, View};
-use super::pending::Copied;
+use super::gate::{Gate, View};
+use super::key::{Copied, Key};
 use super::remote::{self, Found};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::{Clock, Entry, ManualClock, ReadError, Token, Value, Version};
-use terrace_server::databases::slot_of;
-use xxhash_rust::xxh3::xxh3_64;
-
-/// A key, with what is computed from it once.
-#[derive(Clone, Copy)]
-pub(super) struct Key<'k> {
-    pub(super) bytes: &'k [u8],
-    pub(super) hash: u64,
-    pub(super) slot: u16,
-}
-
-impl<'k> Key<'k> {
-    pub(super) fn new(bytes: &'k [u8]) -> Self {
-        Self { bytes, hash: xxh3_64(bytes), slot: slot_of(bytes) }
-    }
-}
 
 /// What a key has: expired entries are there.
 pub(super) struct Seen {
@@ -58,10 +42,17 @@ pub(super) fn has_expired(copied: &Copied, clock: &dyn Clock) -> bool {
     copied.expires_at.is_some_and(|at| clock.has_come(at))
 }
 
-impl Node {
+/// What reads. Below stands the gate; what a session has is reached by the view of an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'n> {
+    pub(super) gate: &'n Gate,
+    pub(super) clock: &'n dyn Clock,
+}
+
+impl Reader<'_> {
     /// What a key has; to be confirmed before it is answered.
     pub(super) fn see(&self, view: &View<'_>, key: Key<'_>) -> Result<Seen, ReadError> {
-        let stamp = self.slots.stamp(key.hash, view.word(key.slot));
+        let stamp = self.gate.slots.stamp(key.hash, view.word(key.slot));
         if let Some(entry) = self.near(view, key) {
             return Ok(Seen { entry, stamp });
         }
@@ -86,7 +77,7 @@ impl Node {
         let Found { entry, shortcut } = found;
         if let Some(copied) = &entry {
             session.pending.with_table(key.hash, || {
-                if self.slots.stamp(key.hash, self.slots.word(key.slot)) == stamp {
+                if self.gate.slots.stamp(key.hash, self.gate.slots.word(key.slot)) == stamp {
                     session.cache.keep(key, generation, copied.clone(), shortcut);
                 }
             });
@@ -97,18 +88,18 @@ impl Node {
     /// The entry of a key.
     pub(super) fn read(&self, key: &[u8]) -> Result<Option<Value<'static>>, ReadError> {
         let key = Key::new(key);
-        let view = self.begin(key.slot)?;
+        let view = self.gate.begin(key.slot)?;
         let seen = self.see(&view, key)?;
         view.confirm()?;
-        Ok(seen.live(&*self.settings.clock))
+        Ok(seen.live(self.clock))
     }
 
     pub(super) fn read_version(&self, key: &[u8]) -> Result<Version, ReadError> {
         let key = Key::new(key);
-        let view = self.begin(key.slot)?;
+        let view = self.gate.begin(key.slot)?;
         let seen = self.see(&view, key)?;
         view.confirm()?;
-        Ok(seen.version(&*self.settings.clock))
+        Ok(seen.version(self.clock))
     }
 
     /// The entries of several keys, each by itself; those that are not known here are looked up
@@ -116,14 +107,14 @@ impl Node {
     pub(super) fn read_many(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value<'static>>, ReadError>> {
         let mut results: Vec<Result<Option<Value<'static>>, ReadError>> = Vec::with_capacity(keys.len());
         // One instant for all keys.
-        let clock = &ManualClock::at(self.settings.clock.now_ms());
+        let clock = &ManualClock::at(self.clock.now_ms());
         // The keys that are not known here, with their places.
         let mut far = Vec::new();
         for (nth, key) in keys.iter().enumerate() {
             let key = Key::new(key);
-            let result = self.begin(key.slot).and_then(|view| {
+            let result = self.gate.begin(key.slot).and_then(|view| {
                 let word = view.word(key.slot);
-                let stamp = self.slots.stamp(key.hash, word);
+                let stamp = self.gate.slots.stamp(key.hash, word);
                 let Some(entry) = self.near(&view, key) else {
                     far.push((nth, key, stamp, word));
                     return Ok(None);
@@ -134,7 +125,7 @@ impl Node {
             results.push(result);
         }
         // All of them were found before now.
-        if let Err(error) = self.confirm_lease() {
+        if let Err(error) = self.gate.confirm_lease() {
             results
                 .iter_mut()
                 .filter(|result| result.is_ok())
@@ -152,7 +143,7 @@ impl Node {
         results: &mut [Result<Option<Value<'static>>, ReadError>],
         clock: &dyn Clock,
     ) {
-        let session = match self.any_session() {
+        let session = match self.gate.any_session() {
             Ok(session) => session,
             Err(error) => return far.iter().for_each(|(nth, ..)| results[*nth] = Err(error.clone())),
         };
@@ -162,7 +153,7 @@ impl Node {
         let found = remote::look_up(&session, &wanted);
         for ((nth, key, stamp, word), found) in far.iter().zip(found) {
             results[*nth] = found.and_then(|found| {
-                let view = self.begin(key.slot)?;
+                let view = self.gate.begin(key.slot)?;
                 if view.word(key.slot) != *word || view.session().number != session.number {
                     return Err(ReadError::NotOwner { slot: key.slot });
                 }

@@ -1,9 +1,9 @@
 //! Lookups in the memory: many at one time, each step of all of them in one round trip.
 
 use super::cache::Shortcut;
-use super::pending::Copied;
-use super::read::Key;
+use super::key::{Copied, Key};
 use super::session::Session;
+use crate::lock::lock;
 use crate::message::Untold;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_direct::remote::{Get, Reading, read};
@@ -43,7 +43,7 @@ pub(super) fn look_up<'k>(
         return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: key.slot })).collect();
     };
     let search = |key: Key<'k>| {
-        let remote = pin.remote.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let remote = lock(&pin.remote);
         Looking::Searching(Box::new(Get::new(&remote, key.bytes, session.guess.load(Relaxed))))
     };
     let start =
@@ -58,6 +58,7 @@ pub(super) fn look_up<'k>(
             // The session is over. The slots come back with the next one, here or elsewhere.
             return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: key.slot })).collect();
         };
+        assert!(bytes.len() == ranges.len(), "a read gives the bytes of each range");
         let mut bytes = bytes.into_iter();
         for (one, (key, _)) in looking.iter_mut().zip(keys) {
             let parts: Vec<Vec<u8>> = bytes.by_ref().take(one.ranges().count()).collect();
@@ -65,7 +66,7 @@ pub(super) fn look_up<'k>(
                 *one = search(*key);
             }
             if let Looking::Searching(get) = one {
-                let mut remote = pin.remote.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut remote = lock(&pin.remote);
                 remote.learn(get.search());
             }
         }

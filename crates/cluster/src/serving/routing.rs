@@ -3,6 +3,7 @@
 use super::node::Node;
 use crate::map::{Map, Node as Member};
 use crate::owner::Slot;
+use crate::slot::SLOTS;
 use arc_swap::ArcSwap;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::sync::Arc;
@@ -43,7 +44,9 @@ impl View {
         let shape = Arc::new(Shape::new(epoch, shown(me, map), others));
         let place = |owner: &Member| shape.nodes().iter().position(|node| node.id == owner.id);
         let owners = map.owners().into_iter().map(|owner| owner.and_then(place).map(|place| place as u16));
-        Self { owners: owners.collect(), shape }
+        let owners: Vec<_> = owners.collect();
+        assert!(owners.len() == usize::from(SLOTS), "a map says of each slot where it belongs");
+        Self { owners, shape }
     }
 }
 
@@ -63,7 +66,7 @@ fn shown(node: &Member, map: &Map) -> routing::Node {
 
 impl Routing for Known {
     fn place(&self, slot: u16, _: bool) -> Place {
-        match self.node.slots.word(slot).state() {
+        match self.node.gate().slots.word(slot).state() {
             Slot::Served => return Place::Here,
             Slot::Held => return Place::Held,
             Slot::Away => {}
@@ -78,7 +81,7 @@ impl Routing for Known {
     }
 
     fn arrivals(&self) -> u64 {
-        self.node.slots.arrivals()
+        self.node.gate().slots.arrivals()
     }
 
     fn shape(&self) -> Arc<Shape> {

@@ -5,12 +5,13 @@ use super::cache::Cache;
 use super::logs::{Logs, Sent, Settled, unknown};
 use super::pending::Pending;
 use crate::link::Sender;
+use crate::lock::lock;
 use crate::message::{Access, Item, ToMemory, ToServing, Untold};
 use arc_swap::ArcSwapOption;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use terrace_engine::WriteError;
 use terrace_fabric::{
@@ -62,18 +63,10 @@ pub(super) struct Session {
     next_request: AtomicU64,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a session is made of.
-pub(super) struct Parts {
-    pub(super) number: u64,
+/// How sessions reach the memory, and what each of them has: the same for all of a node.
+pub(super) struct Means {
     pub(super) shards: u16,
     pub(super) cache_bytes: u64,
-    /// The last ticket of earlier sessions.
-    pub(super) ticket: u64,
-    pub(super) link: Sender,
     pub(super) counts: Arc<Counts>,
     /// The address of this host in the fabric's network.
     pub(super) host: String,
@@ -82,13 +75,19 @@ pub(super) struct Parts {
 }
 
 impl Session {
-    /// Connects to the memory.
-    pub(super) fn connect(parts: Parts, access: &[u8]) -> Result<Self, String> {
-        let Parts { number, shards, cache_bytes, ticket, link, counts, host, fabric_ports } = parts;
+    /// Connects to the memory, for the session with this number. `ticket` is the last one of
+    /// earlier sessions.
+    pub(super) fn connect(
+        means: &Means,
+        (number, ticket): (u64, u64),
+        link: Sender,
+        access: &[u8],
+    ) -> Result<Self, String> {
+        let Means { shards, cache_bytes, .. } = *means;
         let Some(access) = Access::decode(access) else {
             return Err("the memory node describes its memory in another way; update one of both".into());
         };
-        let fabric = Libfabric::on_ports(&access.provider, &host, fabric_ports);
+        let fabric = Libfabric::on_ports(&access.provider, &means.host, means.fabric_ports);
         let fabric = fabric.map_err(|error| error.to_string())?;
         let connect = |address: &Vec<u8>| fabric.connect(address).map_err(|error| error.to_string());
         let mut connections = access.lanes.iter().map(connect).collect::<Result<Vec<_>, _>>()?.into_iter();
@@ -104,7 +103,7 @@ impl Session {
             cache: Cache::new(cache_bytes),
             address: Address { root, seed, start, end },
             guess: AtomicUsize::new(256),
-            counts,
+            counts: Arc::clone(&means.counts),
             link,
             log_lane: Mutex::new(log_lane),
             lanes: connections.map(Mutex::new).zip(keys).collect(),
@@ -196,6 +195,7 @@ impl Session {
         let new = Pin { number, remote: Mutex::new(Remote::new(self.address)) };
         let mut retiring = lock(&self.retiring);
         retiring.extend(self.pin.swap(Some(Arc::new(new))));
+        debug_assert!(retiring.is_sorted_by_key(|pin| pin.number), "pins retire in their order");
     }
 
     /// The oldest pin that a read may rely on.

@@ -67,6 +67,7 @@ impl Slots {
             self.arrivals.fetch_add(1, Relaxed);
         }
         let generation = word.generation().wrapping_add(1);
+        debug_assert!(self.word(slot) == word, "one thread at a time moves slots");
         // ORDER: pairs with the load in `word`.
         self.words[usize::from(slot)].store(generation << 2 | bits, Release);
         true

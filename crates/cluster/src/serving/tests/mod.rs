@@ -1,0 +1,4 @@
+//! Tests of the parts of a serving node.
+
+mod engine;
+mod pending;
