@@ -136,6 +136,7 @@ impl<L: Ledger> Arbiter<L> {
                 arbiter.ledger.fence(session);
             }
             let lease_until = now + longest.waited();
+            assert!(session > 0, "session 0 stands for no owner");
             let (waits, releases) = Default::default();
             let restored = Session { node, link: None, state: State::Sealing, lease_until, waits, releases };
             arbiter.sessions.insert(session, restored);
@@ -168,6 +169,7 @@ impl<L: Ledger> Arbiter<L> {
     /// The session of a link, while it serves.
     pub fn session_of(&self, link: Link) -> Option<Incarnation> {
         let id = *self.links.get(&link)?;
+        debug_assert!(self.sessions[&id].link == Some(link), "a link and its session name each other");
         (self.sessions[&id].state == State::Serving).then_some(id)
     }
 
@@ -272,10 +274,13 @@ impl<L: Ledger> Arbiter<L> {
             self.end(id, "the node has begun another session");
         }
         let id = self.ledger.begin_session(&node);
+        assert!(id > self.last_restored, "sessions that begin are later than those of before the start");
         let (waits, releases) = Default::default();
         let lease_until = now + self.leases.waited();
+        assert!(lease_until >= now + self.leases.time, "a lease is waited for at least as long as it holds");
         let session = Session { node, link: Some(link), state: State::Opening, lease_until, waits, releases };
-        self.sessions.insert(id, session);
+        let before = self.sessions.insert(id, session);
+        assert!(before.is_none(), "the number of a session is used once");
         self.links.insert(link, id);
         self.effects.push(Effect::Open(id, parts.0, parts.1));
     }
@@ -298,6 +303,7 @@ impl<L: Ledger> Arbiter<L> {
 
     fn renew(&mut self, id: Incarnation, sent: u64, pin: u64, durable: Vec<u64>, now: Duration) {
         let session = self.sessions.get_mut(&id).expect("checked by the caller");
+        debug_assert!(session.state == State::Serving, "sessions that serve renew their leases");
         session.lease_until = now + self.leases.waited();
         self.effects.push(Effect::Progress(id, sent, durable, pin));
     }
@@ -351,6 +357,7 @@ impl<L: Ledger> Arbiter<L> {
         for ((id, epoch), slots) in grants {
             let session = self.sessions.get_mut(&id).expect("listed above");
             slots.iter().for_each(|slot| _ = session.waits.remove(slot));
+            assert!(session.state == State::Serving, "slots are granted to sessions that serve");
             let ranges = SlotRange::of(slots);
             self.ledger.set_owner(&ranges, Some(id));
             self.send(id, ToServing::Granted { epoch, ranges });
@@ -371,6 +378,10 @@ impl<L: Ledger> Arbiter<L> {
     pub fn merged_for(&mut self, id: Incarnation, release: u64) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(ranges) = session.releases.remove(&release) else { return };
+        debug_assert!(
+            ranges.iter().flat_map(|range| range.slots()).all(|slot| self.ledger.owner(slot) == Some(id)),
+            "a slot is its owner's until what was written to it is merged"
+        );
         // Whatever the state: nothing of these slots comes any more, and the node does not answer.
         self.ledger.set_owner(&ranges, None);
         ranges.iter().flat_map(|range| range.slots()).for_each(|slot| _ = session.waits.remove(&slot));
@@ -421,6 +432,7 @@ impl<L: Ledger> Arbiter<L> {
         for id in over {
             self.end(id, "its lease is over");
             if self.sessions[&id].state == State::Sealed {
+                assert!(self.sessions[&id].link.is_none(), "a fenced node is told nothing more");
                 self.ledger.end_session(id);
                 self.sessions.remove(&id);
                 self.effects.push(Effect::Forget(id));
@@ -440,7 +452,8 @@ impl<L: Ledger> Arbiter<L> {
         session.state = State::Closing;
         session.waits.clear();
         if let Some(link) = session.link.take() {
-            self.links.remove(&link);
+            let of_link = self.links.remove(&link);
+            debug_assert!(of_link == Some(id), "a link and its session name each other");
             self.effects.push(Effect::Send(link, ToServing::Fenced { why: why.into() }));
             self.effects.push(Effect::Drop(link));
         }

@@ -147,6 +147,7 @@ impl<'a> Entry<'a> {
             }),
             Self::End => {}
         }
+        assert!(out.len() - start == size, "an entry has as many bytes as it says");
         let sum = sum_of(&out[start..], segment);
         out[start + 16..start + HEADER].copy_from_slice(&sum.to_le_bytes());
     }

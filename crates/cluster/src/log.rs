@@ -107,14 +107,23 @@ impl ShardLog {
         }
     }
 
+    /// Whether the invariants hold.
+    fn is_sound(&self) -> bool {
+        self.durable <= self.sent
+            && self.sent <= self.last
+            && self.pieces.is_empty() == (self.sent == self.last)
+    }
+
     fn put(&mut self, entry: &Entry<'_>, lsn: u64) {
-        let segment = self.segments.front().expect("a segment with room").number;
+        let Grant { number: segment, bytes } = *self.segments.front().expect("a segment with room");
+        assert!(self.offset + entry.size() as u64 <= bytes, "an entry ends in its segment");
         if self.pieces.last().is_none_or(|piece| piece.segment != segment) {
             self.pieces.push(Piece { segment, offset: self.offset, bytes: Vec::new() });
         }
         let piece = self.pieces.last_mut().expect("pushed just above");
         entry.put(lsn, segment, &mut piece.bytes);
         self.offset = piece.offset + piece.bytes.len() as u64;
+        debug_assert!(self.offset <= bytes, "an entry has as many bytes as its size says");
     }
 
     /// What goes to the memory node now: all that was appended, if no write is under way. The
@@ -124,12 +133,16 @@ impl ShardLog {
             return None;
         }
         self.sent = self.last;
-        Some(std::mem::take(&mut self.pieces))
+        let pieces = std::mem::take(&mut self.pieces);
+        assert!(!pieces.is_empty(), "the entries behind `sent` are in the pieces");
+        debug_assert!(self.is_sound(), "durable <= sent <= last, and nothing waits");
+        Some(pieces)
     }
 
     /// Notes that the write under way has arrived.
     pub fn arrived(&mut self) {
         self.durable = self.sent;
+        debug_assert!(self.is_sound(), "durable <= sent <= last");
     }
 
     /// The last entry that was appended.
@@ -155,11 +168,13 @@ pub struct Cursor {
 impl Cursor {
     /// Begins with the entry `next` in the first of these segments.
     pub fn new(next: u64, segments: impl IntoIterator<Item = u64>) -> Self {
+        assert!(next > 0, "the entries of a log count from 1");
         Self { segments: segments.into_iter().collect(), offset: 0, next }
     }
 
     /// Adds a segment behind the others.
     pub fn grant(&mut self, segment: u64) {
+        debug_assert!(!self.segments.contains(&segment), "a log has a segment once");
         self.segments.push_back(segment);
     }
 
@@ -183,6 +198,7 @@ impl Cursor {
     pub fn take<'b>(&mut self, bytes: &'b [u8]) -> Option<Taken<'b>> {
         let segment = *self.segments.front()?;
         let (entry, size) = Entry::read(bytes, self.next, segment)?;
+        assert!(size >= HEADER && size <= bytes.len(), "an entry is within the bytes that were read");
         self.next += 1;
         self.offset += size;
         if entry == Entry::End {

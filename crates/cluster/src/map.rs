@@ -61,6 +61,8 @@ impl Map {
         let owners_of_rest = rest.iter().map(|slot| owners[*slot]).collect();
         let mut deal = Deal { owners: owners_of_rest, nodes: nodes.len(), is_new };
         deal.run();
+        assert!(deal.owners.len() == rest.len(), "slots are dealt, not made");
+        debug_assert!(nodes.is_empty() || deal.owners.iter().all(Option::is_some), "each slot has a node");
         rest.iter().zip(deal.owners).for_each(|(slot, owner)| owners[*slot] = owner);
         let slots_of =
             |node: usize| SlotRange::of((0..SLOTS).filter(|slot| owners[usize::from(*slot)] == Some(node)));

@@ -252,6 +252,7 @@ impl Owner {
 
     /// No write to these slots is under way any more. `durable`: the last entry of each shard.
     pub fn drained(&mut self, ranges: Vec<SlotRange>, durable: Vec<u64>) {
+        debug_assert!(!ranges.is_empty(), "what drains are slots");
         let is_held = slots_of(&ranges).all(|slot| self.slots[slot] == Slot::Held);
         if self.session.is_some() && is_held {
             self.effects.push(Effect::Send(ToMemory::Release { ranges, durable }));
