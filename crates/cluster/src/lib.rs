@@ -30,3 +30,5 @@ pub mod owner;
 #[cfg(feature = "libfabric")]
 pub mod serving;
 pub mod slot;
+#[cfg(test)]
+mod tests;

@@ -153,10 +153,11 @@ impl Manager {
     }
 }
 
-struct Worker {
-    directory: Arc<dyn Directory>,
+/// A manager in its thread.
+pub(crate) struct Worker {
+    pub(crate) directory: Arc<dyn Directory>,
     name: String,
-    claim: Option<Claim>,
+    pub(crate) claim: Option<Claim>,
     decider: Decider,
     /// How long it leaves the next lead that it loses to the other one, and until when it does now.
     leave: Duration,
@@ -164,7 +165,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(directory: Arc<dyn Directory>, name: &str) -> Self {
+    pub(crate) fn new(directory: Arc<dyn Directory>, name: &str) -> Self {
         let (claim, decider, leaves_until) = Default::default();
         Self { directory, name: name.into(), claim, decider, leave: LEAVE, leaves_until }
     }
@@ -190,7 +191,7 @@ impl Worker {
     }
 
     /// Becomes the leader if it may, or notes that it is not any more.
-    fn lead(&mut self, state: &mut State, now: Duration) {
+    pub(crate) fn lead(&mut self, state: &mut State, now: Duration) {
         let leads =
             |claim: &Claim| state.leader.as_ref().is_some_and(|leader| leader.revision == claim.revision);
         if self.claim.as_ref().is_some_and(|claim| !leads(claim)) {
@@ -230,32 +231,5 @@ impl Worker {
             Ok(None) => *state = self.directory.read().unwrap_or_else(|_| state.clone()),
             Err(error) => log::debug!("the map waits: {error}"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::directory::memory::Service;
-
-    #[test]
-    fn managers_of_two_memory_nodes_leave_each_other_the_lead() {
-        let service = Service::default();
-        let [mut one, mut other] =
-            [(); 2].map(|()| Worker::new(Arc::new(service.connect()) as Arc<dyn Directory>, MEMORY));
-        let lead = |worker: &mut Worker, seconds: u64| {
-            let mut state = worker.directory.read().unwrap();
-            worker.lead(&mut state, Duration::from_secs(seconds));
-            worker.claim.is_some()
-        };
-        assert!(lead(&mut one, 0) && lead(&mut other, 0));
-        // As often as it looks, for longer each time.
-        assert!(!lead(&mut one, 0) && !lead(&mut one, 0) && lead(&mut one, 1));
-        assert!(!lead(&mut other, 1) && lead(&mut other, 2));
-        assert!(!lead(&mut one, 2) && !lead(&mut one, 3) && lead(&mut one, 4));
-        // Nobody else has it: it is taken at once.
-        assert!(!lead(&mut other, 4));
-        service.end_leases();
-        assert!(lead(&mut other, 4));
     }
 }
