@@ -7,4 +7,5 @@ mod half;
 mod libfabric;
 #[cfg(feature = "libfabric")]
 mod library;
+mod ports;
 mod sim;

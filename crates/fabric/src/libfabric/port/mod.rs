@@ -20,6 +20,7 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// As many operations as the completion queue has room for.
@@ -81,6 +82,13 @@ pub(super) struct Port(Option<Objects>);
 
 // SAFETY: the objects were made for any thread (FI_THREAD_SAFE); each call here takes the port.
 unsafe impl Send for Port {}
+
+/// The words at these bytes, of which there is one at least, if they are whole ones.
+fn whole_words(memory: &dyn Memory, bytes: Range<usize>) -> Result<&[AtomicU64], Error> {
+    let is_whole = bytes.start.is_multiple_of(8) && bytes.end.is_multiple_of(8);
+    let words = memory.words().get(bytes.start / 8..bytes.end / 8).filter(|words| !words.is_empty());
+    words.filter(|_| is_whole).ok_or(Error::Range)
+}
 
 impl Port {
     pub(super) fn open(info: &Arc<Info>) -> Result<Self, Error> {
@@ -148,9 +156,7 @@ impl Port {
         wanted_key: u64,
     ) -> Result<RegionKey, Error> {
         let objects = self.objects();
-        let whole_words = bytes.start.is_multiple_of(8) && bytes.end.is_multiple_of(8);
-        let words = memory.words().get(bytes.start / 8..bytes.end / 8).filter(|words| !words.is_empty());
-        let words = words.filter(|_| whole_words).ok_or(Error::Range)?;
+        let words = whole_words(&*memory, bytes)?;
         let begin = words.as_ptr().cast_mut().cast();
         let (mut key, mut base) = (0, 0);
         // SAFETY: the words are atomic, so that a peer may store to them any time. The memory lives
