@@ -253,26 +253,16 @@ impl<L: Ledger> Arbiter<L> {
                     format!("the node {node} speaks version {other}, this memory node {WIRE}; update one")
                 }
             };
-            self.effects.push(Effect::Send(link, ToServing::Fenced { why }));
-            return self.effects.push(Effect::Drop(link));
+            return self.refuse(link, why);
         }
         if let Some(rival) = self.rival(link, &node, last) {
             let why = format!(
                 "another process, at {rival}, has a session with the id of this node, {node}: each node needs an id \
                  of its own. If this host's id file is a copy, remove it, or give another --node-id-file"
             );
-            self.effects.push(Effect::Send(link, ToServing::Fenced { why }));
-            return self.effects.push(Effect::Drop(link));
+            return self.refuse(link, why);
         }
-        let of_node = |(id, session): (&Incarnation, &Session)| (session.node == node).then_some(*id);
-        let before: Vec<Incarnation> = self.sessions.iter().filter_map(of_node).collect();
-        for id in before {
-            // Another process may have had the others, and may go on: their leases are waited for.
-            if id == last {
-                self.sessions.get_mut(&id).expect("listed just now").lease_until = now;
-            }
-            self.end(id, "the node has begun another session");
-        }
+        self.end_before(&node, last, now);
         let id = self.ledger.begin_session(&node);
         assert!(id > self.last_restored, "sessions that begin are later than those of before the start");
         let (waits, releases) = Default::default();
@@ -283,6 +273,25 @@ impl<L: Ledger> Arbiter<L> {
         assert!(before.is_none(), "the number of a session is used once");
         self.links.insert(link, id);
         self.effects.push(Effect::Open(id, parts.0, parts.1));
+    }
+
+    /// Gives a node no session, and ends its link.
+    fn refuse(&mut self, link: Link, why: String) {
+        self.effects.push(Effect::Send(link, ToServing::Fenced { why }));
+        self.effects.push(Effect::Drop(link));
+    }
+
+    /// Ends the sessions that a node had before. It answers from `last` no more.
+    fn end_before(&mut self, node: &str, last: Incarnation, now: Duration) {
+        let of_node = |(id, session): (&Incarnation, &Session)| (session.node == node).then_some(*id);
+        let before: Vec<Incarnation> = self.sessions.iter().filter_map(of_node).collect();
+        for id in before {
+            // Another process may have had the others, and may go on: their leases are waited for.
+            if id == last {
+                self.sessions.get_mut(&id).expect("listed just now").lease_until = now;
+            }
+            self.end(id, "the node has begun another session");
+        }
     }
 
     /// The endpoint of a session is open. `access` tells the node how to reach the memory.

@@ -165,35 +165,13 @@ impl Owner {
     pub fn heard(&mut self, message: ToServing) {
         match message {
             ToServing::Welcome { incarnation, lease, access } => {
-                self.session = Some(incarnation);
-                self.last_session = incarnation;
-                self.lease = Duration::from_nanos(lease);
-                self.renewed_at = Duration::ZERO;
-                self.effects.push(Effect::Connect(access));
-                self.acquire();
+                self.begin(incarnation, Duration::from_nanos(lease), access);
             }
             ToServing::Renewed { sent, pin, merged } => {
-                if sent == 0 {
-                    self.hurry();
-                } else {
-                    let until = Duration::from_nanos(sent) + self.lease;
-                    self.lease_until = self.lease_until.max(until);
-                }
+                self.renewed(sent);
                 self.effects.push(Effect::Progress { pin, merged });
             }
-            ToServing::Granted { epoch, ranges } => {
-                // A slot that is held stays so: this was sent before the memory node has heard that
-                // the slot is given back.
-                slots_of(&ranges).for_each(|slot| {
-                    if self.slots[slot] == Slot::Away {
-                        self.slots[slot] = Slot::Served;
-                    }
-                });
-                // The map has changed since it was asked for.
-                if epoch < self.epoch {
-                    self.give_back();
-                }
-            }
+            ToServing::Granted { epoch, ranges } => self.granted(epoch, &ranges),
             ToServing::Wanted { epoch, ranges } if epoch > self.epoch => {
                 // The map that says so is on its way.
                 let _ = ranges;
@@ -215,6 +193,40 @@ impl Owner {
             | ToServing::Roomy
             | ToServing::Space(_) => {}
             ToServing::Fenced { why } => self.start_over(why),
+        }
+    }
+
+    /// There is a session.
+    fn begin(&mut self, session: u64, lease: Duration, access: Vec<u8>) {
+        self.session = Some(session);
+        self.last_session = session;
+        self.lease = lease;
+        self.renewed_at = Duration::ZERO;
+        self.effects.push(Effect::Connect(access));
+        self.acquire();
+    }
+
+    /// The lease holds longer, from when its renewal was sent; 0: a further renewal is wanted.
+    fn renewed(&mut self, sent: u64) {
+        if sent == 0 {
+            return self.hurry();
+        }
+        let until = Duration::from_nanos(sent) + self.lease;
+        self.lease_until = self.lease_until.max(until);
+    }
+
+    /// These slots are this node's, as it has asked by the map of this epoch.
+    fn granted(&mut self, epoch: u64, ranges: &[SlotRange]) {
+        // A slot that is held stays so: this was sent before the memory node has heard that the
+        // slot is given back.
+        slots_of(ranges).for_each(|slot| {
+            if self.slots[slot] == Slot::Away {
+                self.slots[slot] = Slot::Served;
+            }
+        });
+        // The map has changed since it was asked for.
+        if epoch < self.epoch {
+            self.give_back();
         }
     }
 

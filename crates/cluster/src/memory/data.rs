@@ -112,6 +112,24 @@ fn grow(pool: &Pool<Shm>, bytes: u64) {
     }
 }
 
+/// Opens or creates a pool whose index can be read one-sided.
+fn open_pool(path: &Path, size: u64, grows: bool) -> Result<Pool<Shm>, String> {
+    let mut options = PoolOptions::at(path).size(size);
+    if grows {
+        // It has addresses to grow to that size, whatever it has now.
+        options = options.max_size(size);
+    }
+    let pool = options.open_or_create::<Shm>().map_err(|error| error.to_string())?;
+    if grows {
+        grow(&pool, size);
+    }
+    let wanted = Clht::<Shm, terrace_direct::Kind>::NAME;
+    match terrace_direct::index_in(&pool).filter(|name| name != wanted) {
+        Some(other) => Err(format!("its index is {other}, and only {wanted} can be read one-sided")),
+        None => Ok(pool),
+    }
+}
+
 impl Data {
     /// Opens or creates the pool. One that is smaller grows, if it is to.
     pub(crate) fn open(
@@ -120,19 +138,7 @@ impl Data {
         expected_keys: u64,
     ) -> Result<Self, MemoryError> {
         let failed = |what: String| MemoryError::Pool { pool: path.into(), what };
-        let mut options = PoolOptions::at(path).size(size);
-        if grows {
-            // It has addresses to grow to that size, whatever it has now.
-            options = options.max_size(size);
-        }
-        let pool = options.open_or_create::<Shm>().map_err(|error| failed(error.to_string()))?;
-        if grows {
-            grow(&pool, size);
-        }
-        let wanted = Clht::<Shm, terrace_direct::Kind>::NAME;
-        if let Some(other) = terrace_direct::index_in(&pool).filter(|name| name != wanted) {
-            return Err(failed(format!("its index is {other}, and only {wanted} can be read one-sided")));
-        }
+        let pool = open_pool(path, size, grows).map_err(failed)?;
         let settings = Settings {
             expected_keys,
             index_cache: CacheBounds::default(),

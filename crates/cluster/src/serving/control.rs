@@ -134,6 +134,17 @@ impl Wishes {
         }
     }
 
+    /// The link has ended. If it was not closed here before, `why` may tell that a session was.
+    fn link_ended(&self, why: impl FnOnce() -> Option<String>) {
+        let mut state = lock(&self.state);
+        state.link = None;
+        if state.closed.is_none() {
+            state.closed = why();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     pub(super) fn link(&self) -> Option<Sender> {
         lock(&self.state).link.as_ref().map(|(link, _)| link.clone())
     }
@@ -153,6 +164,43 @@ impl Wishes {
     }
 }
 
+/// How a try to reach the memory node has ended.
+struct Tried {
+    /// Why there is no link.
+    why: String,
+    /// Whether there was a session.
+    had_session: bool,
+    /// Time until a later try.
+    pause: Duration,
+    /// Whether soon is in vain: somebody has to mend something first.
+    is_lasting: bool,
+}
+
+/// Makes a link to the memory node, and hears it until it ends.
+fn try_link(node: &Node, wishes: &Wishes, memory: Option<SocketAddr>, secret: &Secret) -> Tried {
+    let failed = |why, is_lasting| Tried {
+        why,
+        had_session: false,
+        pause: if is_lasting { TRY_SELDOM } else { TRY_LATER },
+        is_lasting,
+    };
+    let Some(address) = memory else {
+        return failed("the address of the memory node is not known yet".to_owned(), false);
+    };
+    let (sender, receiver) = match link::dial(address, secret) {
+        Err(error) => return failed(error.to_string(), error.is_lasting()),
+        Ok(link) => link,
+    };
+    wishes.set_link(&sender, address);
+    let (error, had_session) = hear(node, wishes, address, sender, receiver);
+    let why = match lock(&wishes.state).closed.take() {
+        Some(why) => format!("this node has ended the link to the memory node: {why}"),
+        None => format!("the link to the memory node has ended: {error}"),
+    };
+    let pause = if had_session { TRY_LATER } else { TRY_SELDOM };
+    Tried { why, had_session, pause, is_lasting: false }
+}
+
 /// Keeps a link to the memory node until the end.
 pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
     // What was told last of each address.
@@ -160,32 +208,13 @@ pub(super) fn keep_link(node: &Node, wishes: &Wishes, secret: &Secret) {
     let mut tries = 0;
     while !wishes.is_over.load(Acquire) {
         let memory = wishes.next_address(tries);
-        let dialled = memory.map(|address| link::dial(address, secret));
-        let mut pause = TRY_LATER;
-        let why = match dialled {
-            None => "the address of the memory node is not known yet".to_owned(),
-            Some(Err(error)) => {
-                if error.is_lasting() {
-                    (tries, pause) = (FIRST, TRY_SELDOM);
-                }
-                error.to_string()
-            }
-            Some(Ok((sender, receiver))) => {
-                let address = memory.expect("it was dialled");
-                wishes.set_link(&sender, address);
-                let (error, had_session) = hear(node, wishes, address, sender, receiver);
-                if had_session {
-                    told.clear();
-                    tries = 0;
-                } else {
-                    pause = TRY_SELDOM;
-                }
-                match lock(&wishes.state).closed.take() {
-                    Some(why) => format!("this node has ended the link to the memory node: {why}"),
-                    None => format!("the link to the memory node has ended: {error}"),
-                }
-            }
-        };
+        let Tried { why, had_session, pause, is_lasting } = try_link(node, wishes, memory, secret);
+        if had_session {
+            told.clear();
+            tries = 0;
+        } else if is_lasting {
+            tries = FIRST;
+        }
         if wishes.is_over.load(Acquire) {
             break;
         }
@@ -226,14 +255,7 @@ fn hear(
         }
     };
     sender.close();
-    {
-        let mut state = lock(&wishes.state);
-        state.link = None;
-        if state.closed.is_none() {
-            state.closed = node.gate().session().and_then(|session| session.logs.ended());
-        }
-    }
-    wishes.changed.notify_all();
+    wishes.link_ended(|| node.gate().session().and_then(|session| session.logs.ended()));
     node.ownership.tell(None, |owner| owner.lost());
     (error, had_session)
 }

@@ -13,10 +13,12 @@
 
 mod cache;
 mod control;
+mod damage;
 mod engine;
 mod figures;
 mod gate;
 mod key;
+mod lanes;
 mod logs;
 mod node;
 mod ownership;

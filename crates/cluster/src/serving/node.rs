@@ -1,9 +1,9 @@
 //! A serving node's parts together.
 
 use super::gate::Gate;
+use super::lanes::{Counts, Means};
 use super::ownership::Ownership;
 use super::read::Reader;
-use super::session::{Counts, Means};
 use super::space::PoolSpace;
 use super::write::Writer;
 use crate::owner::Owner;

@@ -1,7 +1,8 @@
 //! What moves slots, lease and session: the owner's state machine, and what its effects do.
 
 use super::gate::Gate;
-use super::session::{Means, Session};
+use super::lanes::Means;
+use super::session::Session;
 use crate::clock::now;
 use crate::link::Sender;
 use crate::lock::lock;

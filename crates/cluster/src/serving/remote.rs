@@ -1,8 +1,9 @@
 //! Lookups in the memory: many at one time, each step of all of them in one round trip.
 
 use super::cache::Shortcut;
+use super::damage::Damage;
 use super::key::{Copied, Key};
-use super::session::Session;
+use super::session::{Pin, Session};
 use crate::lock::lock;
 use crate::message::Untold;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,10 +39,9 @@ pub(super) fn look_up<'k>(
     session: &Session,
     keys: &[(Key<'k>, Option<Shortcut>)],
 ) -> Vec<Result<Found, ReadError>> {
-    let Some(pin) = session.pinned() else {
-        // The first lease is on its way.
-        return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: key.slot })).collect();
-    };
+    let moved = || keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: key.slot })).collect();
+    // Without a pin, the first lease is on its way.
+    let Some(pin) = session.pinned() else { return moved() };
     let search = |key: Key<'k>| {
         let remote = lock(&pin.remote);
         Looking::Searching(Box::new(Get::new(&remote, key.bytes, session.guess.load(Relaxed))))
@@ -54,10 +54,8 @@ pub(super) fn look_up<'k>(
         if ranges.is_empty() {
             break;
         }
-        let Ok(bytes) = session.read(&ranges) else {
-            // The session is over. The slots come back with the next one, here or elsewhere.
-            return keys.iter().map(|(key, _)| Err(ReadError::NotOwner { slot: key.slot })).collect();
-        };
+        // An error ends the session. The slots come back with the next one, here or elsewhere.
+        let Ok(bytes) = session.read(&ranges) else { return moved() };
         assert!(bytes.len() == ranges.len(), "a read gives the bytes of each range");
         let mut bytes = bytes.into_iter();
         for (one, (key, _)) in looking.iter_mut().zip(keys) {
@@ -65,10 +63,7 @@ pub(super) fn look_up<'k>(
             if !parts.is_empty() && one.go_on(session, *key, &parts.concat()).is_none() {
                 *one = search(*key);
             }
-            if let Looking::Searching(get) = one {
-                let mut remote = lock(&pin.remote);
-                remote.learn(get.search());
-            }
+            one.teach(&pin);
         }
     }
     let finish = |(one, (key, _)): (Looking<'_>, &(Key<'_>, _))| match one {
@@ -87,6 +82,13 @@ impl Looking<'_> {
             Self::Asking | Self::Done(_) => Vec::new(),
         };
         ranges.into_iter()
+    }
+
+    /// Lets later searches know what this one has found out about the index.
+    fn teach(&self, pin: &Pin) {
+        if let Self::Searching(get) = self {
+            lock(&pin.remote).learn(get.search());
+        }
     }
 
     /// Goes on with the bytes that it needed. `None` if a known place has led to nothing.
@@ -126,17 +128,9 @@ fn copied(key: Key<'_>, value: &Value<'_>) -> Copied {
 
 /// As the memory node's engine says it.
 fn read_error(untold: Untold) -> ReadError {
-    /// What is wrong with a record.
-    const KNOWN: [&str; 3] = [
-        "a record does not match its checksum",
-        "a value does not match its checksum",
-        "the index points to no valid record",
-    ];
     match untold {
         Untold::Damaged { offset, what } => {
-            let known = KNOWN.into_iter().find(|known| *known == what);
-            let what = known.unwrap_or("a record that may be the key's is unsound");
-            ReadError::Corrupt { place: Place::Pool(offset), what }
+            ReadError::Corrupt { place: Place::Pool(offset), what: Damage::of(&what).text() }
         }
         Untold::Other(why) => ReadError::Unavailable(why),
     }

@@ -2,6 +2,7 @@
 //! session all of it goes.
 
 use super::cache::Cache;
+use super::lanes::{Counts, Lanes, Means};
 use super::logs::{Logs, Sent, Settled, unknown};
 use super::pending::Pending;
 use crate::link::Sender;
@@ -11,12 +12,9 @@ use arc_swap::ArcSwapOption;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace_engine::WriteError;
-use terrace_fabric::{
-    Fabric, Libfabric, LibfabricConnection, Operation, Output, Place, Ports, RegionKey, Until, perform,
-};
 use terrace_index::hash::remote::{Address, Remote};
 
 /// How long an operation on the memory, or a request to the memory node, may take. After that the
@@ -29,19 +27,7 @@ pub(super) struct Pin {
     pub(super) remote: Mutex<Remote>,
 }
 
-/// What a session does, counted.
-#[derive(Default)]
-pub(super) struct Counts {
-    /// Round trips of reads, and of writes to logs.
-    pub(super) read_rounds: AtomicU64,
-    pub(super) log_writes: AtomicU64,
-    /// Keys that were looked up in the memory.
-    pub(super) look_ups: AtomicU64,
-    /// Keys about which the memory node was asked.
-    pub(super) asked: AtomicU64,
-}
-
-/// A session.
+/// A session. Below stand its logs, unmerged writes, cache and lanes.
 pub(super) struct Session {
     pub(super) number: u64,
     pub(super) shards: u16,
@@ -53,25 +39,12 @@ pub(super) struct Session {
     pub(super) guess: AtomicUsize,
     pub(super) counts: Arc<Counts>,
     link: Sender,
-    log_lane: Mutex<LibfabricConnection>,
-    lanes: Vec<(Mutex<LibfabricConnection>, RegionKey)>,
-    next_lane: AtomicU64,
+    lanes: Lanes,
     pin: ArcSwapOption<Pin>,
     /// Pins that reads may still rely on, the oldest first.
     retiring: Mutex<Vec<Arc<Pin>>>,
     requests: Mutex<HashMap<u64, SyncSender<ToServing>>>,
     next_request: AtomicU64,
-}
-
-/// How sessions reach the memory, and what each of them has: the same for all of a node.
-pub(super) struct Means {
-    pub(super) shards: u16,
-    pub(super) cache_bytes: u64,
-    pub(super) counts: Arc<Counts>,
-    /// The address of this host in the fabric's network.
-    pub(super) host: String,
-    /// The ports that connections listen on.
-    pub(super) fabric_ports: Option<Ports>,
 }
 
 impl Session {
@@ -87,13 +60,7 @@ impl Session {
         let Some(access) = Access::decode(access) else {
             return Err("the memory node describes its memory in another way; update one of both".into());
         };
-        let fabric = Libfabric::on_ports(&access.provider, &means.host, means.fabric_ports);
-        let fabric = fabric.map_err(|error| error.to_string())?;
-        let connect = |address: &Vec<u8>| fabric.connect(address).map_err(|error| error.to_string());
-        let mut connections = access.lanes.iter().map(connect).collect::<Result<Vec<_>, _>>()?.into_iter();
-        let log_lane = connections.next().filter(|_| access.lanes.len() > 1);
-        let log_lane = log_lane.ok_or("the memory node offers too few connections")?;
-        let keys = access.pool.iter().skip(1).map(|key| RegionKey::from_bytes(*key));
+        let lanes = Lanes::connect(means, &access)?;
         let [root, seed, start, end] = access.index;
         Ok(Self {
             number,
@@ -105,9 +72,7 @@ impl Session {
             guess: AtomicUsize::new(256),
             counts: Arc::clone(&means.counts),
             link,
-            log_lane: Mutex::new(log_lane),
-            lanes: connections.map(Mutex::new).zip(keys).collect(),
-            next_lane: AtomicU64::new(0),
+            lanes,
             pin: ArcSwapOption::empty(),
             retiring: Mutex::default(),
             requests: Mutex::default(),
@@ -125,33 +90,15 @@ impl Session {
 
     /// Reads ranges of the pool, all in one round trip. Returns their bytes.
     pub(super) fn read(&self, ranges: &[(u64, usize)]) -> Result<Vec<Vec<u8>>, String> {
-        let (mut lane, region) = self.lane();
-        let operation = |&(offset, len): &(u64, usize)| Operation::Read {
-            from: Place { region, offset },
-            into: vec![0; len],
-        };
-        let operations = ranges.iter().map(operation).collect();
         self.counts.read_rounds.fetch_add(1, Relaxed);
-        let done = perform(&mut *lane, operations, PATIENCE).map_err(|error| error.to_string());
-        drop(lane);
-        let bytes = done.and_then(|outcomes| outcomes.into_iter().map(buffer).collect());
+        let bytes = self.lanes.read(ranges, PATIENCE);
         bytes.inspect_err(|why| _ = self.fail(&format!("the memory cannot be read: {why}")))
     }
 
-    /// A lane that no other thread uses now, if there is one.
-    fn lane(&self) -> (MutexGuard<'_, LibfabricConnection>, RegionKey) {
-        let first = self.next_lane.fetch_add(1, Relaxed) as usize;
-        let count = self.lanes.len();
-        for nth in 0..count {
-            let (lane, region) = &self.lanes[(first + nth) % count];
-            match lane.try_lock() {
-                Ok(lane) => return (lane, *region),
-                Err(TryLockError::Poisoned(poisoned)) => return (poisoned.into_inner(), *region),
-                Err(TryLockError::WouldBlock) => {}
-            }
-        }
-        let (lane, region) = &self.lanes[first % count];
-        (lock(lane), *region)
+    fn write(&self, writes: Vec<Sent>) -> Result<(), String> {
+        self.counts.log_writes.fetch_add(1, Relaxed);
+        let written = self.lanes.write(writes, PATIENCE);
+        written.inspect_err(|why| _ = self.fail(&format!("the log cannot be written: {why}")))
     }
 
     /// Waits until the entries up to `ticket` have arrived; writes them if no other thread does.
@@ -165,21 +112,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    fn write(&self, writes: Vec<Sent>) -> Result<(), String> {
-        let operation = |(piece, region): Sent| Operation::Write {
-            bytes: piece.bytes,
-            to: Place { region, offset: piece.offset },
-            until: Until::Arrived,
-        };
-        let operations = writes.into_iter().map(operation).collect();
-        self.counts.log_writes.fetch_add(1, Relaxed);
-        let done =
-            perform(&mut *lock(&self.log_lane), operations, PATIENCE).map_err(|error| error.to_string());
-        let all =
-            done.and_then(|outcomes| outcomes.into_iter().try_for_each(|outcome| buffer(outcome).map(drop)));
-        all.inspect_err(|why| _ = self.fail(&format!("the log cannot be written: {why}")))
     }
 
     /// The pin that a read relies on while it has this.
@@ -251,13 +183,5 @@ impl Session {
             ToServing::Got { found, .. } => found,
             _ => Err("the memory node gave the answer to another question".into()),
         }
-    }
-}
-
-fn buffer(outcome: Result<Output, terrace_fabric::Failure>) -> Result<Vec<u8>, String> {
-    match outcome {
-        Ok(Output::Buffer(bytes)) => Ok(bytes),
-        Ok(Output::Before(_)) => Err("the fabric gave the answer to another operation".into()),
-        Err(failure) => Err(failure.to_string()),
     }
 }
