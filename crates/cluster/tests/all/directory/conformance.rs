@@ -262,32 +262,35 @@ pub(super) fn moves_are_not_put_over_others(world: &dyn World) {
     assert_eq!(one.read().unwrap().moves.of, moves.of);
 }
 
+/// Takes the lead, and puts maps until another process has taken it. Returns the revisions of the
+/// claim and of the maps.
+fn lead_and_put(directory: &dyn Directory, name: &str) -> Option<(u64, Vec<u64>)> {
+    let leader = directory.read().unwrap().leader;
+    let claim = directory.lead(name, leader.as_ref()).unwrap()?;
+    let mut puts = Vec::new();
+    // This one does not look whether it leads.
+    while puts.len() < 20 {
+        let seen = directory.read().unwrap();
+        match directory.put_map(&claim, &seen, &map(1), None).unwrap() {
+            Some(revision) => puts.push(revision),
+            None => break,
+        }
+    }
+    Some((claim.revision, puts))
+}
+
 /// Processes take the lead from each other, and put maps all the time. A map that was put is put
 /// before the next leader's claim.
 pub(super) fn two_leaders_never_both_put_a_map(world: &dyn World) {
     const TURNS: usize = 30;
     let directories: Vec<_> = (0..3).map(|_| world.connect()).collect();
     let mut done: Vec<(u64, Vec<u64>)> = Vec::new();
-    let turn = |directory: &dyn Directory, name: &str| {
-        let leader = directory.read().unwrap().leader;
-        let claim = directory.lead(name, leader.as_ref()).unwrap()?;
-        let mut puts = Vec::new();
-        // Until another one has taken the lead: this one does not look.
-        while puts.len() < 20 {
-            let seen = directory.read().unwrap();
-            match directory.put_map(&claim, &seen, &map(1), None).unwrap() {
-                Some(revision) => puts.push(revision),
-                None => break,
-            }
-        }
-        Some((claim.revision, puts))
-    };
     let turns = |nth: usize| -> Vec<(u64, Vec<u64>)> {
         let (mut turns, mut puts) = (Vec::new(), 0);
         // Threads that hardly run together take the lead from each other, and put next to nothing.
         while turns.len() < TURNS || puts < TURNS {
             // A try fails if another one has taken the lead meanwhile.
-            let turn = turn(&*directories[nth], &format!("node {nth}"));
+            let turn = lead_and_put(&*directories[nth], &format!("node {nth}"));
             puts += turn.as_ref().map_or(0, |(_, puts)| puts.len());
             turns.extend(turn);
         }

@@ -130,6 +130,27 @@ fn name(round: u64, key: usize) -> String {
     format!("{round} {key}")
 }
 
+/// Calls a key: reads, puts, increments or deletes it.
+fn call_one(connection: &mut Client, kind: u64, name: &str, word: u64) -> Reply {
+    match kind {
+        0..4 => connection.call(&["GET", name]),
+        4..7 => connection.call(&["SET", name, &word.to_string()]),
+        7..9 => connection.call(&["INCR", name]),
+        _ => connection.call(&["DEL", name]),
+    }
+}
+
+/// The call as its history has it. A read that was not answered did nothing.
+fn noted(kind: u64, word: u64, reply: &Reply) -> Option<Call> {
+    match (kind, reply) {
+        (0..4, Reply::Unknown) => None,
+        (0..4, reply) => Some(Call::Get(reply.word())),
+        (4..7, _) => Some(Call::Set(word)),
+        (7..9, reply) => Some(Call::Add(reply.word())),
+        (_, reply) => Some(Call::Delete(reply.word().map(|count| count == 1))),
+    }
+}
+
 /// Calls keys, and notes what it did. Returns the longest call, in microseconds.
 fn run_client(
     client: usize,
@@ -149,22 +170,11 @@ fn run_client(
         let word = ((client * CALLS + nth) as u64) << 20;
         let kind = random.below(10);
         let called = began.elapsed();
-        let reply = match kind {
-            0..4 => connection.call(&["GET", &name]),
-            4..7 => connection.call(&["SET", &name, &word.to_string()]),
-            7..9 => connection.call(&["INCR", &name]),
-            _ => connection.call(&["DEL", &name]),
-        };
+        let reply = call_one(&mut connection, kind, &name, word);
         let returned = began.elapsed();
         met.calls.fetch_add(1, Relaxed);
         longest_us = longest_us.max((returned - called).as_micros() as u64);
-        let call = match (kind, &reply) {
-            (0..4, Reply::Unknown) => None,
-            (0..4, reply) => Some(Call::Get(reply.word())),
-            (4..7, _) => Some(Call::Set(word)),
-            (7..9, reply) => Some(Call::Add(reply.word())),
-            (_, reply) => Some(Call::Delete(reply.word().map(|count| count == 1))),
-        };
+        let call = noted(kind, word, &reply);
         met.unknown.fetch_add(u64::from(reply == Reply::Unknown), Relaxed);
         let returned = (reply != Reply::Unknown).then_some(returned.as_nanos() as u64);
         if let Some(call) = call {

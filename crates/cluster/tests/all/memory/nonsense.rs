@@ -2,13 +2,15 @@
 
 use super::client::{Client, all, directory, fabric, options, start};
 use crate::random::Random;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 use terrace_cluster::memory::{MemoryNode, Options};
 use terrace_cluster::message::{ToMemory, ToServing};
 
-/// The tables of the log area begin and end here: see `memory::area`.
-const TABLES: std::ops::Range<u64> = 4096..270_336 + 64 * 8;
+/// The tables of the log area begin and end here: see `memory::format`.
+const TABLES: Range<u64> = 4096..270_336 + 64 * 8;
 
 #[test]
 fn numbers_that_make_no_sense_change_nothing() {
@@ -37,6 +39,16 @@ fn numbers_that_make_no_sense_change_nothing() {
     assert_eq!(other.value(b"key").unwrap(), b"value");
 }
 
+/// Writes anything in some places of this part of a file.
+fn scribble(path: &Path, part: Range<u64>, random: &mut Random) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    for _ in 0..1 + random.below(40) {
+        let at = part.start + random.below(part.end - part.start);
+        let bytes: Vec<u8> = (0..1 + random.below(64)).map(|_| random.below(256) as u8).collect();
+        file.write_all_at(&bytes, at).unwrap();
+    }
+}
+
 #[test]
 fn log_area_with_anything_in_it_is_refused_or_served() {
     let directory = directory();
@@ -57,17 +69,9 @@ fn log_area_with_anything_in_it_is_refused_or_served() {
     let (mut refused, mut served) = (0, 0);
     for round in 0..60 {
         std::fs::write(&path, &kept).unwrap();
-        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         // Bytes of the tables; or of the segments, where a node may have written anything.
         let is_table = round % 3 == 0;
-        for _ in 0..1 + random.below(40) {
-            let at = match is_table {
-                true => TABLES.start + random.below(TABLES.end - TABLES.start),
-                false => bodies + random.below(2000),
-            };
-            let bytes: Vec<u8> = (0..1 + random.below(64)).map(|_| random.below(256) as u8).collect();
-            file.write_all_at(&bytes, at).unwrap();
-        }
+        scribble(&path, if is_table { TABLES } else { bodies..bodies + 2000 }, &mut random);
         match MemoryNode::start(fabric(), short(), Box::new(|_| ())) {
             Ok(node) => {
                 served += 1;

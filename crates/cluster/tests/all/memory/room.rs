@@ -73,13 +73,7 @@ fn full_pool_takes_removals_and_then_puts() {
     let mut client = Client::with_all(node.address(), "one");
     client.wait_for_segments(2);
     let value = vec![7; 200_000];
-    let mut keys = 0_u64;
-    while !client.is_full {
-        if client.try_put(&keys.to_le_bytes(), &value) {
-            keys += 1;
-        }
-        client.settle();
-    }
+    let keys = fill(&mut client, 0, &value, 1);
     assert_eq!(client.count(), keys);
     assert!(keys > 50, "{keys}");
     assert!(!client.try_put(b"key", &value));

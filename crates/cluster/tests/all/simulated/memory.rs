@@ -216,12 +216,7 @@ impl Memory {
                     Frame::Close(link).send(&self.host, node);
                 }
             }
-            Effect::Open(id, shards, _) => {
-                let logs = (0..usize::from(shards)).map(|shard| self.durable.borrow().log(id, shard));
-                let session = Session::new(logs.collect(), None);
-                self.sessions.insert(id, session);
-                self.soon(Work::Open(id));
-            }
+            Effect::Open(id, shards, _) => self.open(id, shards),
             Effect::Close(id) => self.soon(Work::Close(id)),
             Effect::MergeAll(id) => self.merge_all(id),
             Effect::MergeUpTo(id, durable, release) => {
@@ -230,14 +225,7 @@ impl Memory {
                 self.arrived(id, &durable);
                 self.look_at(id);
             }
-            Effect::Progress(id, sent, durable, pin) => {
-                self.arrived(id, &durable);
-                let Some(session) = self.sessions.get(&id) else { return };
-                let told_early = self.world.has(Mistake::MergedToldEarly);
-                let told = |log: &Log| if told_early { log.durable } else { log.merged };
-                let merged = session.logs.iter().map(told).collect();
-                self.arbiter.renewed(id, sent, pin + 1, merged);
-            }
+            Effect::Progress(id, sent, durable, pin) => self.progress(id, sent, &durable, pin),
             Effect::Grant(id, shard) => {
                 let Some(session) = self.sessions.get_mut(&id) else { return };
                 let log = &mut session.logs[usize::from(shard)];
@@ -249,6 +237,22 @@ impl Memory {
                 self.free_rows_of_none();
             }
         }
+    }
+
+    fn open(&mut self, id: Incarnation, shards: u16) {
+        let logs = (0..usize::from(shards)).map(|shard| self.durable.borrow().log(id, shard));
+        let session = Session::new(logs.collect(), None);
+        self.sessions.insert(id, session);
+        self.soon(Work::Open(id));
+    }
+
+    fn progress(&mut self, id: Incarnation, sent: u64, durable: &[u64], pin: u64) {
+        self.arrived(id, durable);
+        let Some(session) = self.sessions.get(&id) else { return };
+        let told_early = self.world.has(Mistake::MergedToldEarly);
+        let told = |log: &Log| if told_early { log.durable } else { log.merged };
+        let merged = session.logs.iter().map(told).collect();
+        self.arbiter.renewed(id, sent, pin + 1, merged);
     }
 
     fn merge_all(&mut self, id: Incarnation) {
@@ -363,56 +367,16 @@ impl Memory {
         let most = 1 + self.host.random() % 3;
         let noted_early = self.world.has(Mistake::MergedNotedEarly);
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let to_the_end = session.to_the_end;
-        let log = &mut session.logs[shard];
         let mut durable = self.durable.borrow_mut();
-        let (mut is_broken, mut bytes) = (false, [0; SEGMENT]);
-        for _ in 0..most {
-            if !to_the_end && log.cursor.last() >= log.durable {
-                break;
-            }
-            let Some((number, offset)) = log.cursor.place() else {
-                (log.is_ended, is_broken) = (to_the_end, !to_the_end);
-                break;
-            };
-            load_bytes(durable.row(number).words.words(), 0, &mut bytes);
-            let before = log.cursor.clone();
-            match log.cursor.take(&bytes[offset..]) {
-                None => (log.is_ended, is_broken) = (to_the_end, !to_the_end),
-                Some(Taken::End(number)) => {
-                    let last = log.cursor.last();
-                    if let Some((next, _)) = log.cursor.place() {
-                        let row = durable.row(next);
-                        (row.first, row.merged) = (last + 1, last.max(log.merged_before));
-                        let is_writable = session.endpoint.is_some();
-                        if let (Some(key), Some(endpoint)) =
-                            (session.keys.remove(&number), &mut session.endpoint)
-                        {
-                            endpoint.revoke(key).expect("a region");
-                        }
-                        // Else it is kept until the session is forgotten.
-                        if is_writable {
-                            durable.row(number).number = 0;
-                        }
-                    }
-                }
-                Some(Taken::Entry(entry, _)) if before.last() >= log.merged_before => {
-                    if noted_early {
-                        durable.row(number).merged = log.durable;
-                    }
-                    durable.apply(&entry, id);
-                }
-                Some(Taken::Entry(..)) => {}
-            }
-            if log.is_ended || is_broken {
-                break;
-            }
-        }
-        let (last, is_idle) = (log.cursor.last(), log.cursor.last() >= log.durable && !to_the_end);
-        let goes_on = !is_idle && !log.is_ended;
+        let merge = |_| session.merge_one(&mut durable, (id, shard), noted_early);
+        let step = (0..most).map(merge).find(|step| *step != Step::Merged);
         drop(durable);
-        if is_broken {
-            let log = &self.sessions[&id].logs[shard];
+        let log = &mut session.logs[shard];
+        let is_end = step == Some(Step::End);
+        log.is_ended |= is_end && session.to_the_end;
+        let last = log.cursor.last();
+        let goes_on = (last < log.durable || session.to_the_end) && !log.is_ended;
+        if is_end && !session.to_the_end {
             self.world.trace(|| format!("{:?} told {}", log.cursor, log.durable));
             self.world.fail(format!("the log of session {id} lacks an entry that was told as durable"));
         }
@@ -492,7 +456,63 @@ impl Memory {
     }
 }
 
+/// What became of the next entry of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Merged,
+    /// It has not arrived, as far as is known.
+    Idle,
+    /// No whole entry is there.
+    End,
+}
+
 impl Session {
+    /// Merges the next entry of a shard's log.
+    fn merge_one(
+        &mut self,
+        durable: &mut Durable,
+        (id, shard): (Incarnation, usize),
+        noted_early: bool,
+    ) -> Step {
+        let log = &mut self.logs[shard];
+        if !self.to_the_end && log.cursor.last() >= log.durable {
+            return Step::Idle;
+        }
+        let Some((number, offset)) = log.cursor.place() else { return Step::End };
+        let mut bytes = [0; SEGMENT];
+        load_bytes(durable.row(number).words.words(), 0, &mut bytes);
+        let before = log.cursor.clone();
+        match log.cursor.take(&bytes[offset..]) {
+            None => return Step::End,
+            Some(Taken::End(number)) => self.go_on(durable, shard, number),
+            Some(Taken::Entry(entry, _)) if before.last() >= log.merged_before => {
+                if noted_early {
+                    durable.row(number).merged = log.durable;
+                }
+                durable.apply(&entry, id);
+            }
+            Some(Taken::Entry(..)) => {}
+        }
+        Step::Merged
+    }
+
+    /// A shard's log goes on behind the segment with this number.
+    fn go_on(&mut self, durable: &mut Durable, shard: usize, number: u64) {
+        let log = &self.logs[shard];
+        let last = log.cursor.last();
+        let Some((next, _)) = log.cursor.place() else { return };
+        let row = durable.row(next);
+        (row.first, row.merged) = (last + 1, last.max(log.merged_before));
+        let is_writable = self.endpoint.is_some();
+        if let (Some(key), Some(endpoint)) = (self.keys.remove(&number), &mut self.endpoint) {
+            endpoint.revoke(key).expect("a region");
+        }
+        // Else it is kept until the session is forgotten.
+        if is_writable {
+            durable.row(number).number = 0;
+        }
+    }
+
     fn new(logs: Vec<Log>, endpoint: Option<SimEndpoint>) -> Self {
         let (keys, releases) = Default::default();
         Self { logs, endpoint, keys, releases, to_the_end: false, is_merged: false }

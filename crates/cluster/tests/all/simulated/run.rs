@@ -274,22 +274,23 @@ impl Run {
                 .map(|called| (called.interval, called.call))
                 .unzip();
             if final_states(None, &intervals, |nth, state| calls[nth].apply(*state)).is_empty() {
-                let lines = intervals.iter().zip(&calls).map(|(it, call)| {
-                    format!(
-                        "{:>6} {:>6} {call:x?}",
-                        it.called,
-                        it.returned.map_or("-".into(), |at| at.to_string())
-                    )
-                });
-                let lines: Vec<String> = lines.collect();
                 let what = format!(
                     "no order explains object {object} (seed {seed}, {} slots):\n{}",
                     SLOTS.len(),
-                    lines.join("\n")
+                    listed(&intervals, &calls)
                 );
                 shared.wrong = Some(what);
                 return;
             }
         }
     }
+}
+
+/// Calls, a line each.
+fn listed(intervals: &[Interval], calls: &[Call]) -> String {
+    let line = |(it, call): (&Interval, &Call)| {
+        let returned = it.returned.map_or("-".into(), |at| at.to_string());
+        format!("{:>6} {returned:>6} {call:x?}", it.called)
+    };
+    intervals.iter().zip(calls).map(line).collect::<Vec<_>>().join("\n")
 }

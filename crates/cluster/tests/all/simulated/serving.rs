@@ -47,6 +47,7 @@ struct Asking {
     requests: Vec<u64>,
 }
 
+#[derive(Clone, Copy)]
 struct Unmerged {
     shard: usize,
     lsn: u64,
@@ -215,13 +216,7 @@ impl Serving {
                     session.drains.push((ranges, session.appended));
                 }
             }
-            Effect::Forget(ranges) => {
-                let is_gone =
-                    |slot: u16| ranges.iter().any(|range| (range.first..=range.last).contains(&slot));
-                if let Some(session) = &mut self.session {
-                    session.unmerged.retain(|key, _| !is_gone(SLOTS[slot_of_key(*key)]));
-                }
-            }
+            Effect::Forget(ranges) => self.session.iter_mut().for_each(|session| session.forget(&ranges)),
             Effect::StartOver(_) => self.start_over(),
             Effect::Progress { merged, .. } => {
                 if let Some(session) = &mut self.session {
@@ -273,11 +268,7 @@ impl Serving {
 
     fn execute(&mut self, job: Job) {
         let session = self.session.as_mut().expect("checked by the caller");
-        let is_locked = session
-            .asking
-            .iter()
-            .any(|other| other.job.object == job.object && !matches!(other.job.op, Op::Get));
-        if is_locked && !matches!(job.op, Op::Get) {
+        if session.is_locked(job.object) && !matches!(job.op, Op::Get) {
             // Another writer has the lock. It is tried again when that one has ended.
             return self.held.push(job);
         }
@@ -297,6 +288,11 @@ impl Serving {
         if let Some(words) = found.iter().copied().collect::<Option<Vec<_>>>() {
             return self.decide(job, &words);
         }
+        self.ask(job, generation, found);
+    }
+
+    /// Asks the memory node for the keys of an object that were not found here.
+    fn ask(&mut self, job: Job, generation: u32, found: Vec<Option<Option<u64>>>) {
         let mut requests = Vec::new();
         for (key, found) in keys_of(job.object).iter().zip(&found) {
             self.next_request += 1;
@@ -307,6 +303,7 @@ impl Serving {
             }
         }
         let stamp = self.stamps[job.object];
+        let session = self.session.as_mut().expect("a session");
         session.asking.push(Asking { job, generation, stamp, found, requests });
     }
 
@@ -386,30 +383,33 @@ impl Serving {
             false => vec![Entry::Changes(changes)],
         };
         let log = &mut session.logs[shard];
-        let (mut lsn, spare) = (0, log.spare());
-        for entry in &entries {
-            match log.append(entry, word.is_none()) {
-                Ok(number) => lsn = number,
-                Err(_) => {
-                    session.no_room.push(job);
-                    return self.ask_for_segment(shard);
-                }
-            }
-        }
+        let spare = log.spare();
+        let appended = entries.iter().try_fold(0, |_, entry| log.append(entry, word.is_none()));
         let is_short = log.spare() < spare;
-        session.appended += 1;
-        self.stamps[job.object] += 1;
-        for key in keys.into_iter().flatten() {
-            session.unmerged.insert(key, Unmerged { shard, lsn, word });
-            let generation = self.generations[slot_of(job.object)];
-            match word {
-                Some(word) => session.keep(&self.host, key, (generation, word)),
-                None => _ = session.cache.remove(&key),
-            }
-        }
+        let Ok(lsn) = appended else {
+            session.no_room.push(job);
+            return self.ask_for_segment(shard);
+        };
+        self.keep(&job, Unmerged { shard, lsn, word });
+        let session = self.session.as_mut().expect("a session");
         session.replies.push_back((session.appended, job, answer));
         if is_short {
             self.ask_for_segment(shard);
+        }
+    }
+
+    /// Keeps what was written to an object.
+    fn keep(&mut self, job: &Job, unmerged: Unmerged) {
+        let session = self.session.as_mut().expect("a session");
+        session.appended += 1;
+        self.stamps[job.object] += 1;
+        let generation = self.generations[slot_of(job.object)];
+        for key in keys_of(job.object) {
+            session.unmerged.insert(*key, unmerged);
+            match unmerged.word {
+                Some(word) => session.keep(&self.host, *key, (generation, word)),
+                None => _ = session.cache.remove(key),
+            }
         }
     }
 
@@ -503,6 +503,17 @@ impl Serving {
 }
 
 impl Session {
+    /// Drops what is not merged of these slots.
+    fn forget(&mut self, ranges: &[SlotRange]) {
+        let is_gone = |slot: u16| ranges.iter().any(|range| (range.first..=range.last).contains(&slot));
+        self.unmerged.retain(|key, _| !is_gone(SLOTS[slot_of_key(*key)]));
+    }
+
+    /// Whether another writer of an object waits for what it has.
+    fn is_locked(&self, object: usize) -> bool {
+        self.asking.iter().any(|other| other.job.object == object && !matches!(other.job.op, Op::Get))
+    }
+
     /// Puts a word into the cache, in the place of another one if there is no room.
     fn keep(&mut self, host: &Host, key: u8, cached: (u32, u64)) {
         if self.cache.len() >= CACHED_MAX && !self.cache.contains_key(&key) {
