@@ -132,9 +132,7 @@ where
         let node = Node::new((fabric, &options), Base { data, area }, (segments, found), tell);
         let this = Self { node: Some(Arc::new(node)), pool: options.pool, address };
         let start = Start { merge_threads, on_sessions, told, listener, secret };
-        if !this.node().start(start) {
-            return Err(MemoryError::Thread(std::io::ErrorKind::OutOfMemory.into()));
-        }
+        this.node().start(start)?;
         Ok(this)
     }
 

@@ -3,6 +3,7 @@
 use super::area::Area;
 use super::base::Base;
 use super::data::Data;
+use super::error::MemoryError;
 use super::links;
 use super::merging::Merging;
 use super::options::Options;
@@ -13,6 +14,7 @@ use super::stats::Stats;
 use super::threads::Threads;
 use crate::clock::now;
 use crate::link::Secret;
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
@@ -67,26 +69,35 @@ where
         Self { base, threads, pins, merging, sessions }
     }
 
-    /// Starts all threads. Returns whether each of them was.
-    pub(crate) fn start(self: &Arc<Self>, start: Start) -> bool {
+    /// Starts all threads.
+    pub(crate) fn start(self: &Arc<Self>, start: Start) -> Result<(), MemoryError> {
         let Start { merge_threads, mut on_sessions, told, listener, secret } = start;
-        let pin =
-            |nth| self.spawn("terrace-pin", move |node| node.pins.run(nth, node.base.data.pool(), &now));
-        self.spawn("terrace-told", move |_| told.iter().for_each(|sessions| on_sessions(&sessions)))
-            && (0..pins::THREADS).all(pin)
-            && {
-                self.pins.wait_for_first();
-                (0..merge_threads).all(|_| self.spawn("terrace-merge", |node| node.merge()))
-            }
-            && (0..REQUEST_THREADS).all(|_| self.spawn("terrace-request", |node| node.answer()))
-            && self.spawn("terrace-count", |node| node.count_keys())
-            && self.spawn("terrace-tick", |node| node.sessions.tick())
-            && self.spawn("terrace-listen", move |node| links::listen(&node.sessions, &listener, &secret))
+        self.spawn("terrace-told", move |_| told.iter().for_each(|sessions| on_sessions(&sessions)))?;
+        for nth in 0..pins::THREADS {
+            self.spawn("terrace-pin", move |node| node.pins.run(nth, node.base.data.pool(), &now))?;
+        }
+        self.pins.wait_for_first();
+        for _ in 0..merge_threads {
+            self.spawn("terrace-merge", |node| node.merge())?;
+        }
+        for _ in 0..REQUEST_THREADS {
+            self.spawn("terrace-request", |node| node.answer())?;
+        }
+        self.spawn("terrace-count", |node| node.count_keys())?;
+        self.spawn("terrace-tick", |node| node.sessions.tick())?;
+        self.spawn("terrace-listen", move |node| links::listen(&node.sessions, &listener, &secret))
     }
 
-    fn spawn(self: &Arc<Self>, name: &'static str, work: impl FnOnce(&Self) + Send + 'static) -> bool {
+    fn spawn(
+        self: &Arc<Self>,
+        name: &'static str,
+        work: impl FnOnce(&Self) + Send + 'static,
+    ) -> Result<(), MemoryError> {
         let node = self.clone();
-        self.threads.spawn(name, move || work(&node))
+        match self.threads.spawn(name, move || work(&node)) {
+            true => Ok(()),
+            false => Err(MemoryError::Thread(ErrorKind::OutOfMemory.into())),
+        }
     }
 
     fn merge(&self) {

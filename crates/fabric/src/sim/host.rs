@@ -1,7 +1,7 @@
 //! What a node's state machine may do.
 
+use super::event::{Event, NodeId};
 use super::queue::Happening;
-use super::simulation::{Event, NodeId};
 use super::state::{ConnectionState, EndpointState, Registered, World};
 use crate::{Access, Completion, Connection, Endpoint, Error, Fabric, Failure, Memory, Posted, RegionKey};
 use std::cell::RefCell;

@@ -19,6 +19,7 @@
 //! A handler of an event takes no virtual time. A process that is stopped in the middle of one is
 //! simulated by messages and pieces that leave late.
 
+mod event;
 mod host;
 mod network;
 mod options;
@@ -27,7 +28,8 @@ mod random;
 mod simulation;
 mod state;
 
+pub use event::{Event, NodeId};
 pub use host::{Host, SimConnection, SimEndpoint};
 pub use options::Options;
 pub use random::Random;
-pub use simulation::{Birth, Death, Event, Node, NodeId, Simulation};
+pub use simulation::{Birth, Death, Node, Simulation};

@@ -1,7 +1,7 @@
 //! What the network does: pieces, replies, ends of connections, messages.
 
+use super::event::{Event, NodeId};
 use super::queue::Happening;
-use super::simulation::{Event, NodeId};
 use super::state::{Condition, Under, World, nanos};
 use crate::{Access, Completion, Failure, Operation, Output, Posted, load_bytes, store_bytes};
 use std::ops::Range;

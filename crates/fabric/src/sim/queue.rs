@@ -1,6 +1,6 @@
 //! What happens next.
 
-use super::simulation::Event;
+use super::event::Event;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 

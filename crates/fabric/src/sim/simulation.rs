@@ -1,5 +1,6 @@
 //! The driver: nodes, their life, and time.
 
+use super::event::{Event, NodeId};
 use super::host::Host;
 use super::options::Options;
 use super::queue::Happening;
@@ -8,29 +9,6 @@ use super::state::{Condition, World, nanos};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
-
-/// A node's number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(pub usize);
-
-/// What a node hears.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A timer of the node's has run out.
-    Timer(u64),
-    /// A message.
-    Message {
-        /// The sender.
-        from: NodeId,
-        /// Its bytes.
-        bytes: Vec<u8>,
-    },
-    /// A connection has completions.
-    Completed {
-        /// [`SimConnection::id`](super::SimConnection::id).
-        connection: u64,
-    },
-}
 
 /// A state machine. It does everything through the [`Host`] that it was made with.
 pub trait Node {
