@@ -4,7 +4,7 @@
 //!   links ─▶ Sessions: Arbiter, table, grants ─▶ endpoints, opened and closed by threads
 //!                 │ finish, arrived                                 │ one-sided
 //!                 ▼                                                 ▼
-//!             Merging: queue, threads ─▶ the pool ◀── reads    segments of the log area ◀── writes
+//!             Merging: queue ─▶ the pool ◀── reads          segments of the log area ◀── writes
 //! ```
 //! Each part knows only those below it; from the bottom up:
 //! - `format`, `area`, `ledger`, `segments`: the file beside the pool, which outlives the process
@@ -14,8 +14,8 @@
 //! - `logs`, `merge`, `merging`: what is merged, how, and by which threads.
 //! - `pins`: what keeps memory for one-sided readers. `requests`: reads on their behalf.
 //! - `session`, `peer`: what each session and each link has.
-//! - `grants`, `readers`, `admission`: which shard gets a segment, which readers hold back too much,
-//!   which node gets a session.
+//! - `grants`, `readers`, `admission`: which shard gets a segment, which readers hold back too
+//!   much, which node gets a session.
 //! - `sessions`: the arbiter under a lock, and what its effects do. `links`: what nodes say.
 //! - `node`: all of them together.
 //!
