@@ -5,10 +5,13 @@ mod level;
 mod packed;
 mod rewo;
 #[cfg(test)]
+#[path = "tests/durability.rs"]
 mod test_durability;
 #[cfg(test)]
+#[path = "tests/keys.rs"]
 mod test_keys;
 #[cfg(test)]
+#[path = "tests/pools.rs"]
 mod test_pools;
 mod turbo;
 

@@ -67,8 +67,10 @@ mod driver;
 mod lookup;
 mod search;
 #[cfg(test)]
+#[path = "tests/images.rs"]
 mod test_images;
 #[cfg(test)]
+#[path = "tests/torn.rs"]
 mod test_torn;
 
 pub use driver::{Answer, Fetch, Remote};

@@ -124,53 +124,5 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::node::{HINTS, NO_HINTS, Node};
-    use super::*;
-    use crate::{PointIndex, Stored, U64};
-    use terrace_medium::Dram;
-    use terrace_pool::Pool;
-
-    #[test]
-    fn mark_is_never_zero() {
-        let marks = [0, 1, 65_533, 65_534, 65_535, 65_536, u32::MAX].map(mark_of);
-        assert_eq!(marks, [1, 2, 65_534, 65_535, 1, 2, 1]);
-    }
-
-    #[test]
-    fn generations_of_a_cycle_have_marks_of_their_own() {
-        for generation in [0, 1, 65_534, 65_535, 131_069, 131_070, u32::MAX - 1] {
-            let next = generation + 1;
-            assert_eq!(cycle_of(next) != cycle_of(generation), mark_of(next) == 1, "{generation}");
-        }
-    }
-
-    /// Hints that a crash has kept from a generation with the mark of this one, before most keys
-    /// came.
-    #[test]
-    fn first_open_of_a_cycle_clears_old_hints() {
-        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
-        let art = Art::<Dram, U64>::create(&pool, "map", 0).unwrap();
-        let guard = pool.pin();
-        (0..40).for_each(|key| assert!(art.insert(&guard, &key, key + 100).is_ok()));
-        let found = || (0..40u64).filter(|key| art.get(&guard, key) == Some(key + 100)).count();
-        assert_eq!(found(), 40);
-        let link = art.follow_locked(art.root_link());
-        let (node, level) = art.node_to_write(art.root_link(), link, 0).unwrap();
-        assert!(matches!(node, Node::FortyEight(_)));
-        let old = u64::from(art.mark) << 48;
-        node.words()[HINTS..HINTS + 32].iter().for_each(|word| {
-            word.store(pool.medium(), old | NO_HINTS, Relaxed);
-        });
-        let holder = Holder::node(node, level);
-        holder.set_shape(pool.medium(), holder.shape(pool.medium()).with_obsolete(art.mark));
-        assert_eq!(found(), 0, "they hide the keys");
-        art.begin_cycle();
-        assert_eq!(found(), 0, "it is the same cycle");
-        art.root[1].0[ROOT_CYCLE].store(pool.medium(), 7, Relaxed);
-        art.begin_cycle();
-        assert_eq!((found(), art.is_obsolete(holder)), (40, false));
-        assert_eq!(art.root[1].0[ROOT_CYCLE].load(pool.medium(), Relaxed), cycle_of(pool.generation()));
-        assert_eq!(art.verify(&guard).len(), 0);
-    }
-}
+#[path = "tests/obsolete.rs"]
+mod tests;
