@@ -3,7 +3,7 @@
 use super::super::keys::OrderedKind;
 use super::super::link::Link;
 use super::node::*;
-use super::tree::Art;
+use super::ops::Art;
 use terrace_medium::{LINE, MappedMedium};
 use terrace_pool::{Fresh, Guard, PoolFull};
 
@@ -28,10 +28,10 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         assert!(content.children.len() <= kind.places(), "{} children of {kind:?}", content.children.len());
         let fresh = guard.alloc(kind.bytes())?;
         match kind {
-            Kind::Four => fresh.stream_lines(0, &image::<1>(kind, content, self.mark)),
-            Kind::Sixteen => fresh.stream_lines(0, &image::<3>(kind, content, self.mark)),
-            Kind::FortyEight => fresh.stream_lines(0, &image::<11>(kind, content, self.mark)),
-            Kind::Full => fresh.stream_lines(0, &image::<33>(kind, content, self.mark)),
+            Kind::Four => fresh.stream_lines(0, &image::<1>(kind, content, self.tree.mark)),
+            Kind::Sixteen => fresh.stream_lines(0, &image::<3>(kind, content, self.tree.mark)),
+            Kind::FortyEight => fresh.stream_lines(0, &image::<11>(kind, content, self.tree.mark)),
+            Kind::Full => fresh.stream_lines(0, &image::<33>(kind, content, self.tree.mark)),
         }
         self.count_node(guard, kind, 1);
         Ok(fresh)
@@ -39,13 +39,13 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
     /// Counts a node that was built or retired, for statistics.
     pub(super) fn count_node(&self, guard: &Guard<'_, M>, kind: Kind, by: i64) {
-        self.count().add_figure(guard.slot_index(), kind as usize, by);
+        self.tree.count().add_figure(guard.slot_index(), kind as usize, by);
     }
 
     /// Retires a node that was unlinked.
     pub(super) fn retire_node(&self, guard: &Guard<'_, M>, node: Node<'_>) {
         self.count_node(guard, node.kind(), -1);
-        guard.retire(node.offset(self.pool.region()), node.kind().bytes());
+        guard.retire(node.offset(self.tree.pool.region()), node.kind().bytes());
     }
 }
 

@@ -5,8 +5,8 @@ use super::super::link::Link;
 use super::find::Ended;
 use super::locate::{Above, End, Spot};
 use super::node::{Kind, Node, Slot, load, store};
+use super::ops::Art;
 use super::root::Holder;
-use super::tree::Art;
 use crate::{ChangeError, Damage, Decision, Fencing};
 use std::sync::atomic::Ordering::Release;
 use terrace_medium::{MappedMedium, Word};
@@ -35,7 +35,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             }
             turn += 1;
             if turn % TURNS == 0 {
-                self.clear_marks(guard, key);
+                self.tree.clear_marks(guard, key);
             }
         }
     }
@@ -49,7 +49,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     ) -> Tried<Option<u64>> {
         // What damage hides is neither there nor absent: a caller that was told that it is absent
         // would try for ever to change what a read finds.
-        let Some(spot) = self.locate(guard, key)? else { return Ok(None) };
+        let Some(spot) = self.tree.locate(guard, key)? else { return Ok(None) };
         match (spot.end, spot.slot) {
             (End::Key, Some(slot)) => self.change_present(guard, &spot, slot, fencing, decide),
             _ => match decide(None) {
@@ -72,7 +72,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         if !matches!(end, End::Below(..)) {
             return Ok(());
         }
-        match self.search(guard, key) {
+        match self.tree.search(guard, key) {
             Ended::Found(word) if !K::is_sound(guard, word) => {
                 Err(Damage { offset: word, what: "a record at another key's place is unsound" })
             }
@@ -91,11 +91,11 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     ) -> Tried<Option<u64>> {
         let found = K::word_of(guard, link.offset());
         if decide(Some(found)) == Decision::Keep {
-            self.persist_pair(word, link);
+            self.tree.persist_pair(word, link);
             return Ok(Some(Some(found)));
         }
-        let Some(lock) = self.lock(guard, spot.at)? else { return Ok(None) };
-        if self.follow_locked(word) != link {
+        let Some(lock) = self.tree.lock(guard, spot.at)? else { return Ok(None) };
+        if self.tree.follow_locked(word) != link {
             return Ok(None);
         }
         let found = K::word_of(guard, link.offset());
@@ -106,7 +106,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
                 self.set_word(guard, (word, link), new, fencing);
             }
             Decision::Set(None) => match spot.at.node {
-                Some(node) if node.len_hint(self.pool.medium(), self.mark) <= 2 => {
+                Some(node) if node.len_hint(self.tree.pool.medium(), self.tree.mark) <= 2 => {
                     lock.release();
                     return self.remove_with_node(guard, spot, (word, link), decide);
                 }
@@ -126,9 +126,9 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
     /// Gives a leaf's key another word. Called under the lock.
     fn set_word(&self, guard: &Guard<'_, M>, (word, link): Slot<'_>, new: u64, fencing: &mut Fencing<'_>) {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let (region, medium) = (self.tree.pool.region(), self.tree.pool.medium());
         if K::LEAF_BYTES == 0 {
-            return self.publish(word, Link::to_leaf(link.byte(), new), fencing);
+            return self.tree.publish(word, Link::to_leaf(link.byte(), new), fencing);
         }
         let Some(pair) = pair_word(guard, link.offset()) else { return };
         if !M::VOLATILE_CACHE {
@@ -151,12 +151,12 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         (word, link): Slot<'_>,
         fencing: &mut Fencing<'_>,
     ) {
-        at.node.inspect(|node| node.count(self.pool.medium(), self.mark, -1));
+        at.node.inspect(|node| node.count(self.tree.pool.medium(), self.tree.mark, -1));
         if K::LEAF_BYTES > 0 {
             // Durable before the pair is retired, whose memory others will use.
-            self.publish(word, link.removed(), &mut Fencing::Now);
+            self.tree.publish(word, link.removed(), &mut Fencing::Now);
         } else {
-            self.publish(word, link.removed(), fencing);
+            self.tree.publish(word, link.removed(), fencing);
         }
         self.count_key(guard, at, -1);
         K::retire(guard, link.offset());
@@ -164,8 +164,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
     /// Counts a key that was added or removed. Called under the lock of its holder.
     pub(super) fn count_key(&self, guard: &Guard<'_, M>, at: Holder<'_>, by: i64) {
-        let passed = |number: u64| at.shape(self.pool.medium()).counted() == number as u16;
-        self.count().add_where(guard.slot_index(), by, passed);
+        let passed = |number: u64| at.shape(self.tree.pool.medium()).counted() == number as u16;
+        self.tree.count().add_where(guard.slot_index(), by, passed);
     }
 
     /// Adds an absent key at the place that was found for it.
@@ -204,12 +204,12 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     ) -> Tried<()> {
         if K::LEAF_BYTES > 0 {
             // PERSIST: the pair before the link to it.
-            self.pool.region().fence();
+            self.tree.pool.region().fence();
         }
-        let Some(lock) = self.lock(guard, spot.at)? else { return Ok(None) };
+        let Some(lock) = self.tree.lock(guard, spot.at)? else { return Ok(None) };
         let byte = spot.at.base.checked_sub(1).and_then(|level| K::byte(key, level));
         let place = match (spot.at.node, byte) {
-            (None, _) => Some(self.root_link()),
+            (None, _) => Some(self.tree.root_link()),
             (Some(node), None) => Some(node.here()),
             (Some(node), Some(byte)) => match self.place_for(node, byte) {
                 Ok(place) => place,
@@ -218,12 +218,12 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         };
         match (place, spot.at.node, spot.above) {
             (Some(place), node, _) => {
-                if !self.follow_locked(place).is_empty() {
+                if !self.tree.follow_locked(place).is_empty() {
                     return Ok(None);
                 }
-                self.publish(place, Link::to_leaf(byte.unwrap_or(0), leaf), fencing);
+                self.tree.publish(place, Link::to_leaf(byte.unwrap_or(0), leaf), fencing);
                 self.count_key(guard, spot.at, 1);
-                node.inspect(|node| node.count(self.pool.medium(), self.mark, 1));
+                node.inspect(|node| node.count(self.tree.pool.medium(), self.tree.mark, 1));
                 Ok(Some(()))
             }
             (None, Some(node), Some(above)) => {
@@ -239,7 +239,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     /// full. An error if the node has such a child. Called under the lock. Trusts no hint, which
     /// damage may have changed, but sets that of the child.
     fn place_for<'g>(&self, node: Node<'g>, byte: u8) -> Result<Option<&'g Word>, Taken> {
-        let (medium, links) = (self.pool.medium(), node.links());
+        let (medium, links) = (self.tree.pool.medium(), node.links());
         if node.kind() == Kind::Full {
             return Ok(Some(&links[usize::from(byte)]));
         }
@@ -252,12 +252,12 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             if link.is_empty() {
                 free = if was_its_own { Some(place) } else { free.or(Some(place)) };
             } else if link.byte() == byte {
-                node.note_place(medium, self.mark, byte, place);
+                node.note_place(medium, self.tree.mark, byte, place);
                 return Err(Taken);
             }
         }
         let Some(place) = free else { return Ok(None) };
-        node.note_place(medium, self.mark, byte, place);
+        node.note_place(medium, self.tree.mark, byte, place);
         Ok(Some(&links[place]))
     }
 }

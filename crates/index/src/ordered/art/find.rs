@@ -3,7 +3,7 @@
 use super::super::keys::{Found, OrderedKind};
 use super::super::link::{EMPTY, LEAF, Link};
 use super::node::{Node, Slot, load};
-use super::tree::Art;
+use super::tree::Tree;
 use crate::Damage;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
@@ -20,7 +20,7 @@ pub(super) enum Ended<'g> {
     Damaged,
 }
 
-impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// See [`PointIndex::get`](crate::PointIndex::get).
     #[inline(always)]
     pub(super) fn search<'g>(&'g self, guard: &'g Guard<'_, M>, key: &K::Key) -> Ended<'g> {

@@ -5,7 +5,7 @@ use super::super::link::{LEAF, Link};
 use super::node::{Node, Slot};
 use super::prefix::Compared;
 use super::root::Holder;
-use super::tree::Art;
+use super::tree::Tree;
 use crate::Damage;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
@@ -43,7 +43,7 @@ pub(super) enum End {
     Below(usize, u8),
 }
 
-impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// Looks for the place of `key`. `None`: the tree changed meanwhile.
     pub(super) fn locate<'g>(
         &'g self,

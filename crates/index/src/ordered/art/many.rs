@@ -4,7 +4,7 @@ use super::super::keys::OrderedKind;
 use super::super::link::{EMPTY, LEAF, Link};
 use super::find::Ended;
 use super::node::{Kind, Node, load};
-use super::tree::Art;
+use super::tree::Tree;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
 
@@ -21,7 +21,7 @@ struct Descent<'g, 'k, Key: ?Sized> {
     found: Option<Option<u64>>,
 }
 
-impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// See [`PointIndex::get_many`](crate::PointIndex::get_many).
     pub(super) fn search_many<'k>(
         &self,

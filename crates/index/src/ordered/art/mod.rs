@@ -48,6 +48,11 @@
 //! Keys of up to 64 KiB, so a path may have 65,536 nodes: no function recurses. Links are checked
 //! before they are followed, and headers before a node is written to. Levels rise along a path, so
 //! no damage makes a loop.
+//!
+//! # Files
+//! What is stored: `node`, `root`. The tree below its operations: `tree` (links), `obsolete`
+//! (locks), `prefix`, `find`, `many`, `locate`, `range`, `sample`, `trace`, `verify`. Above it:
+//! `ops`, `change`, `build`, `split`, `reshape`, `stored`.
 
 mod build;
 mod change;
@@ -56,6 +61,7 @@ mod locate;
 mod many;
 mod node;
 mod obsolete;
+mod ops;
 mod prefix;
 mod range;
 mod reshape;
@@ -67,4 +73,4 @@ mod trace;
 mod tree;
 mod verify;
 
-pub use tree::Art;
+pub use ops::Art;

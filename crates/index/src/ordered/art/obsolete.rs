@@ -14,7 +14,7 @@
 use super::super::keys::OrderedKind;
 use super::node::Node;
 use super::root::{Holder, ROOT_CYCLE};
-use super::tree::Art;
+use super::tree::Tree;
 use crate::Damage;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Word};
@@ -30,7 +30,7 @@ fn cycle_of(generation: u32) -> u64 {
     u64::from(generation / u32::from(u16::MAX))
 }
 
-impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// Clears the marks of earlier cycles. Called by an open, before any other use.
     pub(super) fn begin_cycle(&self) {
         let (medium, region) = (self.pool.medium(), self.pool.region());

@@ -5,7 +5,7 @@ use super::super::keys::{KEY_MAX, KeyBytes, OrderedKind};
 use super::super::link::LEAF;
 use super::node::{Node, Prefix, Slot};
 use super::root::Holder;
-use super::tree::Art;
+use super::tree::Tree;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
@@ -23,7 +23,7 @@ pub(super) enum Compared {
     Differs(usize, u8),
 }
 
-impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// Compares `key` with the prefix of a node, whose link lies in `holder`.
     pub(super) fn compare_prefix(
         &self,

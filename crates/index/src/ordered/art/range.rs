@@ -10,7 +10,7 @@
 use super::super::keys::{KeyBytes, OrderedKind};
 use super::super::link::{LEAF, Link};
 use super::node::{Kind, Node, Slot, load};
-use super::tree::Art;
+use super::tree::Tree;
 use crate::{Direction, Place};
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::VecDeque;
@@ -111,7 +111,7 @@ impl<'k> End<'k> {
 
 /// A walk over a part of the tree.
 struct Walk<'w, 'g, M: MappedMedium, K: OrderedKind> {
-    tree: &'g Art<M, K>,
+    tree: &'g Tree<M, K>,
     guard: &'g Guard<'g, M>,
     low: End<'w>,
     high: End<'w>,
@@ -122,7 +122,7 @@ struct Walk<'w, 'g, M: MappedMedium, K: OrderedKind> {
     ready: VecDeque<(Slot<'g>, Edges)>,
 }
 
-impl<'g, M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// See [`RangeIndex::range`](crate::RangeIndex::range).
     pub(super) fn range_from_to(
         &'g self,

@@ -10,8 +10,8 @@ use super::build::Content;
 use super::change::Tried;
 use super::locate::{Above, Spot};
 use super::node::{Kind, Node, Prefix, Slot, load, store};
+use super::ops::Art;
 use super::root::Holder;
-use super::tree::Art;
 use crate::{Damage, Decision, Fencing};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::MappedMedium;
@@ -45,7 +45,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     pub(super) fn is_sparse(&self, holder: Holder<'_>) -> bool {
         // The key that ends here counts there, too.
         let is_sparse =
-            |node: Node<'_>, at| at != 0 && node.len_hint(self.pool.medium(), self.mark) <= at + 1;
+            |node: Node<'_>, at| at != 0 && node.len_hint(self.tree.pool.medium(), self.tree.mark) <= at + 1;
         holder.node.is_some_and(|node| is_sparse(node, node.kind().shrinks_at()))
     }
 
@@ -55,7 +55,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let Some((above, node, level)) = spot.node_and_above() else { return Ok(None) };
         let sparse = node.kind().shrinks_at();
         let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
-        node.recount(self.pool.medium(), self.mark);
+        node.recount(self.tree.pool.medium(), self.tree.mark);
         let children = self.children_of(node);
         let Some(kind) = node.kind().smaller().filter(|_| children.len() <= sparse) else { return Ok(None) };
         self.replace(guard, above, (node, level), (kind, &children))?;
@@ -72,12 +72,12 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         decide: &impl Fn(Option<u64>) -> Decision,
     ) -> Tried<Option<u64>> {
         let Some((above, node, level)) = spot.node_and_above() else { return Ok(None) };
-        let medium = self.pool.medium();
+        let medium = self.tree.pool.medium();
         let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
-        if self.follow_locked(word) != link {
+        if self.tree.follow_locked(word) != link {
             return Ok(None);
         }
-        node.recount(medium, self.mark);
+        node.recount(medium, self.tree.mark);
         let others =
             || node.entries(medium).filter(|(other, link)| !std::ptr::eq(*other, word) && !link.is_empty());
         let found = K::word_of(guard, link.offset());
@@ -85,11 +85,11 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             // Not the last but one, or another decision: the next turn does what is right.
             return Ok(None);
         }
-        let other = others().next().map_or(Link::NONE, |(place, _)| self.follow_locked(place));
+        let other = others().next().map_or(Link::NONE, |(place, _)| self.tree.follow_locked(place));
         let below = match others().next() {
             // The new link will fit its check.
-            Some((place, _)) if !other.is_sound() => return Err(self.damaged_link(place).into()),
-            Some((place, _)) if other.is_node() => Some(self.node_to_write(place, other, level + 1)?),
+            Some((place, _)) if !other.is_sound() => return Err(self.tree.damaged_link(place).into()),
+            Some((place, _)) if other.is_node() => Some(self.tree.node_to_write(place, other, level + 1)?),
             _ => None,
         };
         let byte = above.link.byte();
@@ -98,7 +98,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             None if other.is_empty() => above.link.removed(),
             None => other.with_byte(byte),
         };
-        let lock_below = below.map(|(heir, lower)| self.lock_below(guard, heir, lower));
+        let lock_below = below.map(|(heir, lower)| self.tree.lock_below(guard, heir, lower));
         self.count_moved(guard, (above.holder, Holder::node(node, level)), other);
         // It was in this place before the node was, and a thread may have seen it there, dirty.
         self.swap(guard, above, (node, level), if heir.is_empty() { heir } else { heir.held() });
@@ -108,7 +108,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         self.count_key(guard, Holder::node(node, level), -1);
         K::retire(guard, link.offset());
         if let Some(below) = below {
-            self.set_prefix(guard, below, above.holder.base);
+            self.tree.set_prefix(guard, below, above.holder.base);
         }
         drop(lock_below);
         Ok(Some(Some(found)))
@@ -121,17 +121,17 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         above: Above<'g>,
         (node, level): (Node<'g>, usize),
     ) -> Result<Option<[Locked<'g, M>; 2]>, Damage> {
-        self.check_node(node, level)?;
-        let Some(lock) = self.lock(guard, above.holder)? else { return Ok(None) };
-        if self.follow_locked(above.word) != above.link {
+        self.tree.check_node(node, level)?;
+        let Some(lock) = self.tree.lock(guard, above.holder)? else { return Ok(None) };
+        if self.tree.follow_locked(above.word) != above.link {
             return Ok(None);
         }
-        Ok(Some([lock, self.lock_below(guard, node, level)]))
+        Ok(Some([lock, self.tree.lock_below(guard, node, level)]))
     }
 
     /// A node's children, all durable. Called under the lock.
     fn children_of(&self, node: Node<'_>) -> Vec<Link> {
-        let links = node.links().iter().map(|word| self.follow_locked(word));
+        let links = node.links().iter().map(|word| self.tree.follow_locked(word));
         links.filter(|link| !link.is_empty()).collect()
     }
 
@@ -144,25 +144,25 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         (node, level): (Node<'_>, usize),
         (kind, children): (Kind, &[Link]),
     ) -> Result<(), PoolFull> {
-        let medium = self.pool.medium();
+        let medium = self.tree.pool.medium();
         let prefix = Prefix(node.prefix_word().load(medium, Acquire));
-        let (here, counted) = (self.follow_locked(node.here()), node.shape(medium).counted());
+        let (here, counted) = (self.tree.follow_locked(node.here()), node.shape(medium).counted());
         let fresh = self.build(guard, kind, &Content { level, prefix, counted, here, children })?;
         // PERSIST: the node before the link to it.
         let offset = fresh.fenced(&guard.fence()).into_offset();
         let link = Link::to_node(above.link.byte(), kind.bits(), level - above.holder.base, offset);
         self.swap(guard, above, (node, level), link);
-        self.count().add_figure(guard.slot_index(), RESHAPED, 1);
+        self.tree.count().add_figure(guard.slot_index(), RESHAPED, 1);
         Ok(())
     }
 
     /// Puts another link in the place of the one to a node, and retires the node. Called under both
     /// locks.
     fn swap(&self, guard: &Guard<'_, M>, above: Above<'_>, (node, level): (Node<'_>, usize), link: Link) {
-        self.set_obsolete(node, level);
+        self.tree.set_obsolete(node, level);
         self.soil_leaves(node);
         // Durable before the node is retired, whose memory others will use.
-        self.publish(above.word, link, &mut Fencing::Now);
+        self.tree.publish(above.word, link, &mut Fencing::Now);
         self.retire_node(guard, node);
     }
 
@@ -173,7 +173,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         if !M::VOLATILE_CACHE || K::LEAF_BYTES == 0 {
             return;
         }
-        let medium = self.pool.medium();
+        let medium = self.tree.pool.medium();
         node.entries(medium).filter(|(_, link)| link.kind() == LEAF).for_each(|(word, _)| {
             let link = load(medium, word).clean();
             store(medium, word, link.held());
@@ -183,7 +183,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     /// A leaf moves from a node to the holder above it. If a recount has passed the holder and not
     /// the node, it will not see the leaf. Called under both locks.
     fn count_moved(&self, guard: &Guard<'_, M>, (to, from): (Holder<'_>, Holder<'_>), moved: Link) {
-        let medium = self.pool.medium();
+        let medium = self.tree.pool.medium();
         if moved.kind() == LEAF && to.shape(medium).counted() != from.shape(medium).counted() {
             self.count_key(guard, from, -1);
             self.count_key(guard, to, 1);

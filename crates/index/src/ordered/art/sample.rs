@@ -5,7 +5,7 @@
 
 use super::super::keys::OrderedKind;
 use super::super::link::LEAF;
-use super::tree::Art;
+use super::tree::Tree;
 use crate::Place;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -21,7 +21,7 @@ fn next(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// See [`PointIndex::random_place`](crate::PointIndex::random_place).
     pub(super) fn sample(&self, guard: &Guard<'_, M>, draw: u64) -> Place {
         let mut state = draw;

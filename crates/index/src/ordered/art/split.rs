@@ -7,7 +7,7 @@ use super::build::Content;
 use super::change::Tried;
 use super::locate::Spot;
 use super::node::{Kind, Prefix, Slot};
-use super::tree::Art;
+use super::ops::Art;
 use crate::Fencing;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, PoolFull};
@@ -26,13 +26,17 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         (at, byte): (usize, Option<u8>),
         fencing: &mut Fencing<'_>,
     ) -> Tried<()> {
-        let Some(_lock) = self.lock(guard, spot.at)? else { return Ok(None) };
-        if self.follow_locked(word) != link {
+        let Some(_lock) = self.tree.lock(guard, spot.at)? else { return Ok(None) };
+        if self.tree.follow_locked(word) != link {
             return Ok(None);
         }
         let old = (link.with_byte(byte.unwrap_or(0)), byte.is_some());
         let node = self.fork(guard, key, spot, at, leaf, old)?;
-        self.publish(word, Link::to_node(link.byte(), Kind::Four.bits(), at - spot.at.base, node), fencing);
+        self.tree.publish(
+            word,
+            Link::to_node(link.byte(), Kind::Four.bits(), at - spot.at.base, node),
+            fencing,
+        );
         self.count_key(guard, spot.at, 1);
         Ok(Some(()))
     }
@@ -51,17 +55,21 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         (at, byte): (usize, u8),
         fencing: &mut Fencing<'_>,
     ) -> Tried<()> {
-        let Some(_lock) = self.lock(guard, spot.at)? else { return Ok(None) };
-        if self.follow_locked(word) != link {
+        let Some(_lock) = self.tree.lock(guard, spot.at)? else { return Ok(None) };
+        if self.tree.follow_locked(word) != link {
             return Ok(None);
         }
-        let (below, level) = self.node_to_write(word, link, spot.at.base)?;
-        let _lock_below = self.lock_below(guard, below, level);
+        let (below, level) = self.tree.node_to_write(word, link, spot.at.base)?;
+        let _lock_below = self.tree.lock_below(guard, below, level);
         let old = Link::to_node(byte, link.kind(), level - at - 1, link.offset());
         let node = self.fork(guard, key, spot, at, leaf, (old, true))?;
-        self.publish(word, Link::to_node(link.byte(), Kind::Four.bits(), at - spot.at.base, node), fencing);
+        self.tree.publish(
+            word,
+            Link::to_node(link.byte(), Kind::Four.bits(), at - spot.at.base, node),
+            fencing,
+        );
         self.count_key(guard, spot.at, 1);
-        self.set_prefix(guard, (below, level), at + 1);
+        self.tree.set_prefix(guard, (below, level), at + 1);
         Ok(Some(()))
     }
 
@@ -85,7 +93,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             (false, _) => (old, &children[1..]),
         };
         let (prefix, counted) =
-            (Prefix::of(&bytes[spot.at.base..at]), spot.at.shape(self.pool.medium()).counted());
+            (Prefix::of(&bytes[spot.at.base..at]), spot.at.shape(self.tree.pool.medium()).counted());
         let content = Content { level: at, prefix, counted, here, children };
         let fresh = self.build(guard, Kind::Four, &content)?;
         // PERSIST: the node, and the new leaf in it, before the link to the node. A crash in

@@ -14,7 +14,7 @@ use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};
 use super::node::{KINDS, Node, Slot};
 use super::root::{Holder, Root};
-use super::tree::Art;
+use super::tree::Tree;
 use crate::count::STRIPES;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::{Guard, Locked, Marker};
@@ -27,7 +27,7 @@ struct Pending<'g> {
 
 /// A walk in progress.
 struct Walk<'g, 'w, 'm, M: MappedMedium, K: OrderedKind, F> {
-    tree: &'g Art<M, K>,
+    tree: &'g Tree<M, K>,
     guard: &'g Guard<'g, M>,
     marker: &'w mut Marker<'m>,
     each: F,
@@ -37,7 +37,7 @@ struct Walk<'g, 'w, 'm, M: MappedMedium, K: OrderedKind, F> {
     stack: Vec<Pending<'g>>,
 }
 
-impl<'g, M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// See [`PointIndex::trace`](crate::PointIndex::trace).
     pub(super) fn trace_all(
         &'g self,

@@ -1,4 +1,4 @@
-//! The tree: its parts, and how links are followed and stored.
+//! The tree below its operations: its parts, and how links are followed and stored.
 
 use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};
@@ -13,29 +13,10 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::{Fixed, Guard, Pool};
 
-/// The adaptive radix tree. See the module's head for the algorithm.
-///
-/// ```
-/// use terrace_index::{Direction, PointIndex, RangeIndex, Stored, U64, ordered::Art};
-/// use std::ops::{Bound, ControlFlow};
-/// use terrace_medium::Dram;
-/// use terrace_pool::Pool;
-///
-/// let pool = Pool::<Dram>::anonymous(16 << 20)?;
-/// let map = Art::<Dram, U64>::create(&pool, "map", 0)?;
-/// let guard = pool.pin();
-/// for key in [9, 3, 7] {
-///     map.insert(&guard, &key, key * 100)?;
-/// }
-/// let mut seen = Vec::new();
-/// map.range(&guard, Bound::Included(&4), Bound::Unbounded, Direction::Forward, 2, |key, word| {
-///     seen.push((key, word));
-///     ControlFlow::Continue(())
-/// });
-/// assert_eq!(seen, [(7, 700), (9, 900)]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct Art<M: MappedMedium, K> {
+/// The nodes, their locks and the links between them: what readers need, and what a writer needs
+/// to find the place of a change. It owns the handle of the pool, the root and the counters. It
+/// knows no change of a key; `Art` above it does.
+pub(super) struct Tree<M: MappedMedium, K> {
     pub(super) pool: Pool<M>,
     pub(super) root: Fixed<M, Root>,
     pub(super) stripes: Fixed<M, Stripes>,
@@ -45,7 +26,7 @@ pub struct Art<M: MappedMedium, K> {
     pub(super) kind: PhantomData<fn() -> K>,
 }
 
-impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn count(&self) -> Count<'_, M> {
         Count { medium: self.pool.medium(), line: &self.root[1], stripes: &self.stripes }
     }
@@ -85,7 +66,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
     }
 
-    /// As [`Art::node_below`], but does not compare the link with its check. For a search, whose
+    /// As [`Tree::node_below`], but does not compare the link with its check. For a search, whose
     /// answer the key at the leaf confirms: where it finds none, it goes the way again and checks.
     #[inline(always)]
     pub(super) fn node_unchecked(&self, link: Link, base: usize) -> Option<(Node<'_>, usize)> {
@@ -116,7 +97,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         Err(self.record_damage(offset, "the head of a node does not fit its check or its link"))
     }
 
-    /// As [`Art::node_below`], for writers.
+    /// As [`Tree::node_below`], for writers.
     pub(super) fn node_to_write(
         &self,
         word: &Word,
@@ -168,7 +149,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         region.fence();
     }
 
-    /// As [`Art::follow`], under the lock of the link's holder.
+    /// As [`Tree::follow`], under the lock of the link's holder.
     #[inline(always)]
     pub(super) fn follow_locked(&self, word: &Word) -> Link {
         let medium = self.pool.medium();
@@ -202,7 +183,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         }
     }
 
-    /// Clears the dirty bits of links that [`Art::publish`] left to a later fence.
+    /// Clears the dirty bits of links that [`Tree::publish`] left to a later fence.
     pub(super) fn confirm(&self, guard: &Guard<'_, M>, links: &[u64]) {
         let (region, medium) = (guard.pool().region(), guard.pool().medium());
         // PERSIST: all deferred changes at once.

@@ -4,7 +4,7 @@ use super::super::keys::{KeyBytes, OrderedKind};
 use super::super::link::{LEAF, Link};
 use super::find::Ended;
 use super::node::{Kind, Node, Prefix, Slot, load};
-use super::tree::Art;
+use super::tree::Tree;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
@@ -14,7 +14,7 @@ const FINDINGS_MAX: usize = 1000;
 
 /// A check in progress.
 struct Check<'g, M: MappedMedium, K: OrderedKind> {
-    tree: &'g Art<M, K>,
+    tree: &'g Tree<M, K>,
     guard: &'g Guard<'g, M>,
     findings: Vec<Finding>,
     keys: u64,
@@ -23,7 +23,7 @@ struct Check<'g, M: MappedMedium, K: OrderedKind> {
     stack: Vec<(Slot<'g>, usize)>,
 }
 
-impl<'g, M: MappedMedium, K: OrderedKind> Art<M, K> {
+impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn findings(&'g self, guard: &'g Guard<'g, M>) -> Vec<Finding> {
         let root = (self.root_link(), self.follow(self.root_link()));
         let mut check =

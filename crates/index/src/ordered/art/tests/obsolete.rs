@@ -1,6 +1,7 @@
 //! Tests of `obsolete.rs`.
 
 use super::super::node::{HINTS, NO_HINTS, Node};
+use super::super::ops::Art;
 use super::*;
 use crate::{PointIndex, Stored, U64};
 use terrace_medium::Dram;
@@ -30,21 +31,21 @@ fn first_open_of_a_cycle_clears_old_hints() {
     (0..40).for_each(|key| assert!(art.insert(&guard, &key, key + 100).is_ok()));
     let found = || (0..40u64).filter(|key| art.get(&guard, key) == Some(key + 100)).count();
     assert_eq!(found(), 40);
-    let link = art.follow_locked(art.root_link());
-    let (node, level) = art.node_to_write(art.root_link(), link, 0).unwrap();
+    let link = art.tree.follow_locked(art.tree.root_link());
+    let (node, level) = art.tree.node_to_write(art.tree.root_link(), link, 0).unwrap();
     assert!(matches!(node, Node::FortyEight(_)));
-    let old = u64::from(art.mark) << 48;
+    let old = u64::from(art.tree.mark) << 48;
     node.words()[HINTS..HINTS + 32].iter().for_each(|word| {
         word.store(pool.medium(), old | NO_HINTS, Relaxed);
     });
     let holder = Holder::node(node, level);
-    holder.set_shape(pool.medium(), holder.shape(pool.medium()).with_obsolete(art.mark));
+    holder.set_shape(pool.medium(), holder.shape(pool.medium()).with_obsolete(art.tree.mark));
     assert_eq!(found(), 0, "they hide the keys");
-    art.begin_cycle();
+    art.tree.begin_cycle();
     assert_eq!(found(), 0, "it is the same cycle");
-    art.root[1].0[ROOT_CYCLE].store(pool.medium(), 7, Relaxed);
-    art.begin_cycle();
-    assert_eq!((found(), art.is_obsolete(holder)), (40, false));
-    assert_eq!(art.root[1].0[ROOT_CYCLE].load(pool.medium(), Relaxed), cycle_of(pool.generation()));
+    art.tree.root[1].0[ROOT_CYCLE].store(pool.medium(), 7, Relaxed);
+    art.tree.begin_cycle();
+    assert_eq!((found(), art.tree.is_obsolete(holder)), (40, false));
+    assert_eq!(art.tree.root[1].0[ROOT_CYCLE].load(pool.medium(), Relaxed), cycle_of(pool.generation()));
     assert_eq!(art.verify(&guard).len(), 0);
 }
