@@ -7,14 +7,14 @@
 //! earlier one is removed: a scan that visits its unit leaves the key to the later one.
 
 use super::bucket::*;
-use super::ops::Level;
+
 use super::root::*;
 use super::shape::{BucketShape, Entry, Found, Probe, positions};
-use super::write::{LockedUnits, SlotRef};
+use super::units::{LockedUnits, SlotRef, Units};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::Guard;
 
-impl<M: MappedMedium, K: BucketShape> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Units<M, K> {
     /// Removes the other copy, if any, of a key that was found in a marked slot. Returns the
     /// remaining one.
     #[cold]

@@ -82,6 +82,10 @@
 //!
 //! Threads: all operations from any number of threads. Crash: at any store. Recovery: constant
 //! time; a resize continues where it was.
+//!
+//! # Files
+//! What is stored: `bucket`, `shape`, `pairs`, `bytes`, `root`. The units: `units`, `movement`,
+//! `marks`, `scan`, `verify`. Above them `resize`, and above that `ops`, `write`, `stored`.
 
 mod bucket;
 mod bytes;
@@ -94,6 +98,7 @@ mod root;
 mod scan;
 mod shape;
 mod stored;
+mod units;
 mod verify;
 mod write;
 

@@ -23,10 +23,10 @@
 //! directions it would be 0.95; forward and without the preference 0.90.)
 
 use super::bucket::*;
-use super::ops::Level;
+
 use super::root::*;
 use super::shape::{BucketShape, Entry, between, positions};
-use super::write::{LockedUnits, SlotRef};
+use super::units::{LockedUnits, SlotRef, Units};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, Locked};
 
@@ -43,7 +43,7 @@ use Which::{Bottom, Top};
 /// counterpart, for keys of the top level that can only go to their other side.
 const MOVEMENTS: [(Which, Which); 4] = [(Top, Top), (Bottom, Bottom), (Bottom, Top), (Top, Bottom)];
 
-impl<M: MappedMedium, K: BucketShape> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Units<M, K> {
     /// Makes a free slot in one of a key's four full buckets, by moving another key away if
     /// possible.
     #[cold]

@@ -34,9 +34,9 @@
 //! level.
 
 use super::bucket::*;
-use super::ops::Level;
 use super::root::*;
-use super::shape::{BucketShape, Entry, Probe, positions};
+use super::shape::{BucketShape, Entry, Probe};
+use super::units::Units;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, PoolFull};
@@ -66,35 +66,44 @@ pub(super) enum Step {
     Stuck,
 }
 
-impl<M: MappedMedium, K: BucketShape> Level<M, K> {
+/// Growing and shrinking by one thread. It borrows the units below it, and the thread's guard.
+pub(super) struct Resize<'t, M: MappedMedium, K> {
+    pub(super) units: &'t Units<M, K>,
+    pub(super) guard: &'t Guard<'t, M>,
+}
+
+impl<M: MappedMedium, K> Clone for Resize<'_, M, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M: MappedMedium, K> Copy for Resize<'_, M, K> {}
+
+impl<M: MappedMedium, K: BucketShape> Resize<'_, M, K> {
     /// Makes room for an insert that found no place, or says why there is none. The caller then
     /// tries again.
     #[cold]
     #[inline(never)]
-    pub(super) fn make_place(
-        &self,
-        guard: &Guard<'_, M>,
-        view: &View,
-        probe: &Probe<'_, K>,
-    ) -> Result<(), PoolFull> {
-        self.write_back_state();
+    pub(super) fn make_place(self, view: &View, probe: &Probe<'_, K>) -> Result<(), PoolFull> {
+        self.units.write_back_state();
         match view.state.phase() {
-            Phase::Shrink => self.turn_around(guard, view),
+            Phase::Shrink => self.turn_around(view),
             Phase::Expand | Phase::Unshrink => {
-                let coarse = probe.positions.into_iter().filter(|&position| !self.uses_upper(view, position));
+                let coarse =
+                    probe.positions.into_iter().filter(|&position| !self.units.uses_upper(view, position));
                 let units: Vec<u64> = coarse.map(|position| view.low.index(position)).collect();
                 // Both use the upper tiers and are full: another resize is due, and this one has to
                 // end first.
                 if units.is_empty() {
                     self.check_load(view)?;
-                    self.help_resize(guard, view);
+                    self.help_resize(view);
                 }
-                units.into_iter().for_each(|unit| _ = self.move_unit(guard, view, unit, true));
+                units.into_iter().for_each(|unit| _ = self.move_unit(view, unit, true));
             }
-            Phase::Clearing => self.abandon_clearing(guard, view),
+            Phase::Clearing => self.abandon_clearing(view),
             Phase::Two => {
                 self.check_load(view)?;
-                self.start_expanding(guard, view)?;
+                self.start_expanding(view)?;
             }
         }
         Ok(())
@@ -102,17 +111,17 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
 
     /// Returns an error if a larger table would not help: keys find no place although most slots
     /// are free, so they collide more often than by chance.
-    fn check_load(&self, view: &View) -> Result<(), PoolFull> {
+    fn check_load(self, view: &View) -> Result<(), PoolFull> {
         let is_full_grown = view.state.top() == LOG2_MAX;
         let would_help = !is_full_grown && self.load_permille(view) >= 250;
         // Other threads may have resized it meanwhile, and emptied these tiers: then the load says
         // nothing.
-        if would_help || self.state() != view.state {
+        if would_help || self.units.state() != view.state {
             return Ok(());
         }
         Err(PoolFull {
             wanted: 2 * view.high.bytes() as u64,
-            size: self.pool.size(),
+            size: self.units.pool.size(),
             longest: None,
             waiting_bytes: 0,
             collecting: false,
@@ -120,17 +129,17 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     }
 
     /// The load of the two levels, by a sample: after a crash the counter may have any value.
-    fn load_permille(&self, view: &View) -> u64 {
+    fn load_permille(self, view: &View) -> u64 {
         let (mut slots, mut tokens) = (0, 0);
         for tier in [view.high, view.mid] {
             let step = (tier.buckets() / SAMPLE).max(1);
             for index in (0..tier.buckets()).step_by(step as usize) {
                 let position = tier.first_position(index);
-                let side = self.side(view, position);
+                let side = self.units.side(view, position);
                 slots += K::SLOTS as u64;
                 if side.upper == tier || side.lower == tier {
-                    let bucket = self.bucket(tier.bucket(index));
-                    tokens += u64::from(meta(self.pool.medium(), bucket).load::<K>());
+                    let bucket = self.units.bucket(tier.bucket(index));
+                    tokens += u64::from(meta(self.units.pool.medium(), bucket).load::<K>());
                 }
             }
         }
@@ -140,9 +149,9 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// Called after a removal. Shrinks the table if it is nearly empty. Checks once in 256
     /// removals, by the hash.
     #[inline(always)]
-    pub(super) fn shrink_if_needed(&self, guard: &Guard<'_, M>, view: &View, hash: u64) {
+    pub(super) fn shrink_if_needed(self, view: &View, hash: u64) {
         if hash & 0xff == 0 && view.state.is_resting() {
-            self.shrink_if_sparse(guard, view);
+            self.shrink_if_sparse(view);
         }
     }
 
@@ -150,33 +159,32 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// of a quarter, far from growing again. After a failed shrink, only with less than half of its
     /// keys.
     #[cold]
-    fn shrink_if_sparse(&self, guard: &Guard<'_, M>, view: &View) {
+    fn shrink_if_sparse(self, view: &View) {
         let slots = 3 * view.mid.buckets() * K::SLOTS as u64;
-        let keys = self.count().len();
-        let stuck = self.root[2].0[STUCK].load(self.pool.medium(), Relaxed);
+        let keys = self.units.count().len();
+        let stuck = self.units.root[2].0[STUCK].load(self.units.pool.medium(), Relaxed);
         let is_sparse = keys * 8 <= slots && (stuck == 0 || keys * 2 < stuck);
         if view.state.top() > LOG2_MIN && is_sparse && self.load_permille(view) < 190 {
             // A full pool leaves it as it is.
-            let _ = self.start_clearing(guard, view);
+            let _ = self.start_clearing(view);
         }
     }
 
     /// Changes the state, if it is still `view`'s. Calls `prepare` before that, under the root's
     /// lock.
     fn turn(
-        &self,
-        guard: &Guard<'_, M>,
+        self,
         view: &View,
         (top, phase): (u32, Phase),
         prepare: impl FnOnce() -> Result<(), PoolFull>,
     ) -> Result<bool, PoolFull> {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let (region, medium) = (self.units.pool.region(), self.units.pool.medium());
         // A thread that died here may have stored a state without persisting it. That lies in the
         // same line, before what is stored now. The tiers of the state before it are retired by the
         // thread that persists the next state, or by a collection. That persists the state that it
         // saw. So a crash that loses it loses everything that depends on it.
-        let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
-        if self.state() != view.state {
+        let lock = Lock::of(&self.units.root[0].0[ROOT_LOCK]).acquire(self.guard);
+        if self.units.state() != view.state {
             lock.release_unchanged();
             return Ok(false);
         }
@@ -185,100 +193,104 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
             return Err(full);
         }
         let next = view.state.next(top, phase);
-        self.root[0].0[CURSOR].store(medium, cursor_word(next, 0), Relaxed);
-        store_state(medium, &self.root, next);
+        self.units.root[0].0[CURSOR].store(medium, cursor_word(next, 0), Relaxed);
+        store_state(medium, &self.units.root, next);
         // PERSIST: before any unit moves. The word of a new tier lies in the same line and was
         // stored before: a crash that keeps the state keeps it.
-        region.persist(&self.root[0]);
+        region.persist(&self.units.root[0]);
         lock.release();
         Ok(true)
     }
 
     /// Allocates a tier of 2^`log2` buckets and stores it where it does not count yet.
-    fn new_tier(&self, guard: &Guard<'_, M>, log2: u32) -> Result<(), PoolFull> {
-        let fresh = guard.alloc(BUCKET << log2)?;
+    fn new_tier(self, log2: u32) -> Result<(), PoolFull> {
+        let fresh = self.guard.alloc(BUCKET << log2)?;
         let tier = Tier::new(fresh.offset(), log2);
         // PERSIST: that the block is taken, before the state names it. A crash before that leaves a
         // block that the collector reclaims.
-        let _ = fresh.fenced(&guard.fence()).into_offset();
-        tier_word(&self.root, log2).store(self.pool.medium().point("level.name-tier"), tier.0, Release);
+        let _ = fresh.fenced(&self.guard.fence()).into_offset();
+        tier_word(&self.units.root, log2).store(
+            self.units.pool.medium().point("level.name-tier"),
+            tier.0,
+            Release,
+        );
         Ok(())
     }
 
-    fn start_expanding(&self, guard: &Guard<'_, M>, view: &View) -> Result<(), PoolFull> {
+    fn start_expanding(self, view: &View) -> Result<(), PoolFull> {
         let top = view.state.top() + 1;
         // More keys will lie below for a while.
-        let balance = &self.root[0].0[BALANCE];
-        self.turn(guard, view, (top, Phase::Expand), || self.new_tier(guard, top))?;
-        balance.store(self.pool.medium().point("level.balance"), -1i64 as u64, Relaxed);
-        self.root[2].0[STUCK].store(self.pool.medium(), 0, Relaxed);
+        let balance = &self.units.root[0].0[BALANCE];
+        self.turn(view, (top, Phase::Expand), || self.new_tier(top))?;
+        balance.store(self.units.pool.medium().point("level.balance"), -1i64 as u64, Relaxed);
+        self.units.root[2].0[STUCK].store(self.units.pool.medium(), 0, Relaxed);
         Ok(())
     }
 
-    fn start_clearing(&self, guard: &Guard<'_, M>, view: &View) -> Result<bool, PoolFull> {
+    fn start_clearing(self, view: &View) -> Result<bool, PoolFull> {
         let top = view.state.top();
-        self.turn(guard, view, (top, Phase::Clearing), || self.new_tier(guard, top - 2))
+        self.turn(view, (top, Phase::Clearing), || self.new_tier(top - 2))
     }
 
-    fn abandon_clearing(&self, guard: &Guard<'_, M>, view: &View) {
-        if let Ok(true) = self.turn(guard, view, (view.state.top(), Phase::Two), || Ok(())) {
-            guard.retire(view.low.start(), view.low.bytes());
+    fn abandon_clearing(self, view: &View) {
+        if let Ok(true) = self.turn(view, (view.state.top(), Phase::Two), || Ok(())) {
+            self.guard.retire(view.low.start(), view.low.bytes());
         }
     }
 
-    fn turn_around(&self, guard: &Guard<'_, M>, view: &View) {
-        let _ = self.turn(guard, view, (view.state.top(), Phase::Unshrink), || Ok(()));
+    fn turn_around(self, view: &View) {
+        let _ = self.turn(view, (view.state.top(), Phase::Unshrink), || Ok(()));
     }
 
     /// Ends a resize whose units have all moved: two tiers remain.
-    fn finish_resize(&self, guard: &Guard<'_, M>, view: &View) {
+    fn finish_resize(self, view: &View) {
         let (top, gone) = match view.state.phase() {
             Phase::Shrink => (view.state.top() - 1, view.high),
             _ => (view.state.top(), view.low),
         };
-        if let Ok(true) = self.turn(guard, view, (top, Phase::Two), || Ok(())) {
-            self.root[2].0[RESIZES].fetch_add(self.pool.medium(), 1, Relaxed);
-            guard.retire(gone.start(), gone.bytes());
+        if let Ok(true) = self.turn(view, (top, Phase::Two), || Ok(())) {
+            self.units.root[2].0[RESIZES].fetch_add(self.units.pool.medium(), 1, Relaxed);
+            self.guard.retire(gone.start(), gone.bytes());
             let is_smaller = view.state.phase() == Phase::Shrink;
-            let view = self.view();
+            let view = self.units.view();
             if is_smaller && view.state.is_resting() {
-                self.shrink_if_sparse(guard, &view);
+                self.shrink_if_sparse(&view);
             }
         }
     }
 
     /// Does one piece of a resize, while no thread writes; or begins a shrink that no removal has
     /// begun. Returns whether more is left.
-    pub(super) fn resize_step(&self, guard: &Guard<'_, M>) -> bool {
-        let view = self.view();
+    pub(super) fn resize_step(self) -> bool {
+        let view = self.units.view();
         match view.state.is_resting() {
-            true => self.shrink_if_sparse(guard, &view),
-            false => self.help_resize(guard, &view),
+            true => self.shrink_if_sparse(&view),
+            false => self.help_resize(&view),
         }
-        !self.state().is_resting()
+        !self.units.state().is_resting()
     }
 
     /// Does a bounded piece of the current resize.
     #[cold]
     #[inline(never)]
-    pub(super) fn help_resize(&self, guard: &Guard<'_, M>, view: &View) {
-        self.write_back_state();
+    pub(super) fn help_resize(self, view: &View) {
+        self.units.write_back_state();
         if view.state.phase() == Phase::Clearing {
-            return self.clear_some(guard, view);
+            return self.clear_some(view);
         }
         let cursor = self.advance_cursor(view);
         if cursor == view.low.buckets() {
-            return self.finish_resize(guard, view);
+            return self.finish_resize(view);
         }
         let mut moved = 0;
         for unit in cursor..(cursor + WINDOW).min(view.low.buckets()) {
-            match self.move_unit(guard, view, unit, false) {
+            match self.move_unit(view, unit, false) {
                 Step::Moved => moved += 1,
                 Step::Already | Step::Busy => {}
                 Step::Stuck => {
-                    let keys = self.count().len();
-                    self.root[2].0[STUCK].store(self.pool.medium(), keys + 1, Relaxed);
-                    return self.turn_around(guard, view);
+                    let keys = self.units.count().len();
+                    self.units.root[2].0[STUCK].store(self.units.pool.medium(), keys + 1, Relaxed);
+                    return self.turn_around(view);
                 }
             }
             if moved == HELP {
@@ -287,23 +299,10 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         }
     }
 
-    /// As `persist_read`, for the root: a state is durable before anything that depends on it. The
-    /// thread fences that itself before it makes it count.
-    pub(super) fn write_back_state(&self) {
-        let root = &self.root[0];
-        // ORDER: Relaxed: after the Acquire of the state, which was stored under this lock. If the
-        // lock is free and fenced, the fence is over.
-        if M::VOLATILE_CACHE && Lock::may_be_unfenced(root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed)) {
-            // PERSIST: fenced at the latest before the mark of a unit that moves, the slot of a
-            // key, or what a collection frees; see `turn`.
-            self.pool.region().write_back(root);
-        }
-    }
-
     /// Advances the cursor over moved units and returns it. It is a hint and may start over at any
     /// time.
-    fn advance_cursor(&self, view: &View) -> u64 {
-        let (medium, word) = (self.pool.medium(), &self.root[0].0[CURSOR]);
+    fn advance_cursor(self, view: &View) -> u64 {
+        let (medium, word) = (self.units.pool.medium(), &self.units.root[0].0[CURSOR]);
         let before = word.load(medium.point("level.cursor"), Acquire);
         let start = cursor_in(before, view.state).unwrap_or(0).min(view.low.buckets());
         let end = (start + SKIP).min(view.low.buckets());
@@ -321,9 +320,9 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
 
     /// Whether a unit has moved durably, so that it no longer keeps the resize from ending. A
     /// thread may have died between the store that moved it and its fence.
-    fn has_moved_durably(&self, view: &View, unit: u64) -> bool {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
-        let bucket = self.bucket(view.low.bucket(unit));
+    fn has_moved_durably(self, view: &View, unit: u64) -> bool {
+        let (region, medium) = (self.units.pool.region(), self.units.pool.medium());
+        let bucket = self.units.bucket(view.low.bucket(unit));
         let has_moved = meta(medium, bucket).uses_upper::<K>() == (view.state.phase() != Phase::Shrink);
         // ORDER: Relaxed: as in `write_back_state`, for the meta word and the unit's lock.
         if M::VOLATILE_CACHE && has_moved && Lock::may_be_unfenced(lock_word(bucket).load(medium, Relaxed)) {
@@ -334,10 +333,11 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     }
 
     /// Clears some buckets of the tier that a shrink is going to fill.
-    fn clear_some(&self, guard: &Guard<'_, M>, view: &View) {
-        let (region, medium, word) = (self.pool.region(), self.pool.medium(), &self.root[0].0[CURSOR]);
-        let Some(lock) = Lock::of(&self.root[0].0[ROOT_LOCK]).try_acquire(guard) else { return };
-        if self.state() != view.state {
+    fn clear_some(self, view: &View) {
+        let (region, medium, word) =
+            (self.units.pool.region(), self.units.pool.medium(), &self.units.root[0].0[CURSOR]);
+        let Some(lock) = Lock::of(&self.units.root[0].0[ROOT_LOCK]).try_acquire(self.guard) else { return };
+        if self.units.state() != view.state {
             return lock.release_unchanged();
         }
         let start = cursor_in(word.load(medium, Relaxed), view.state).unwrap_or(0).min(view.low.buckets());
@@ -350,32 +350,32 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         word.store(medium.point("level.cleared"), cursor_word(view.state, end), Relaxed);
         lock.release();
         if end == view.low.buckets() {
-            let _ = self.turn(guard, view, (view.state.top(), Phase::Shrink), || Ok(()));
+            let _ = self.turn(view, (view.state.top(), Phase::Shrink), || Ok(()));
         }
     }
 
     /// Moves one unit, if it has not moved yet.
-    fn move_unit(&self, guard: &Guard<'_, M>, view: &View, unit: u64, wait: bool) -> Step {
-        let medium = self.pool.medium();
-        let bucket = self.bucket(view.low.bucket(unit));
+    fn move_unit(self, view: &View, unit: u64, wait: bool) -> Step {
+        let medium = self.units.pool.medium();
+        let bucket = self.units.bucket(view.low.bucket(unit));
         let is_expanding = view.state.phase() != Phase::Shrink;
         let lock = Lock::of(lock_word(bucket));
-        let lock = if wait { Some(lock.acquire(guard)) } else { lock.try_acquire(guard) };
+        let lock = if wait { Some(lock.acquire(self.guard)) } else { lock.try_acquire(self.guard) };
         let Some(lock) = lock else { return Step::Busy };
-        if self.state() != view.state || meta(medium, bucket).uses_upper::<K>() == is_expanding {
+        if self.units.state() != view.state || meta(medium, bucket).uses_upper::<K>() == is_expanding {
             // The mover may have died before the mark was durable.
             lock.release_unchanged();
             return Step::Already;
         }
-        let middle = [2 * unit, 2 * unit + 1].map(|index| self.bucket(view.mid.bucket(index)));
-        let locks = middle.map(|bucket| Lock::of(lock_word(bucket)).acquire(guard));
+        let middle = [2 * unit, 2 * unit + 1].map(|index| self.units.bucket(view.mid.bucket(index)));
+        let locks = middle.map(|bucket| Lock::of(lock_word(bucket)).acquire(self.guard));
         let mut locks = [Some(lock)].into_iter().chain(locks.map(Some)).flatten().collect::<Vec<_>>();
         if M::VOLATILE_CACHE && locks.iter().any(|lock| lock.was_unfenced()) {
-            self.persist_unit(view, view.low.first_position(unit));
+            self.units.persist_unit(view, view.low.first_position(unit));
         }
         let step = match is_expanding {
-            true => self.expand(guard, view, unit),
-            false => self.merge(guard, view, unit),
+            true => self.expand(view, unit),
+            false => self.merge(view, unit),
         };
         // Unlocks from above.
         while let Some(lock) = locks.pop() {
@@ -385,10 +385,10 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     }
 
     /// Moves the keys of a unit's lowest bucket into its four highest.
-    fn expand(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Step {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
-        let low = self.bucket(view.low.bucket(unit));
-        let (images, tokens) = self.draw(guard, view, unit);
+    fn expand(self, view: &View, unit: u64) -> Step {
+        let (region, medium) = (self.units.pool.region(), self.units.pool.medium());
+        let low = self.units.bucket(view.low.bucket(unit));
+        let (images, tokens) = self.draw(view, unit);
         let mut lines = [[0; 8]; 8];
         lines.as_chunks_mut::<2>().0.iter_mut().zip(images).for_each(|(lines, image)| *lines = image);
         for (nth, (tokens, marks)) in tokens.iter().enumerate() {
@@ -406,14 +406,14 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     }
 
     /// Images of the four buckets above a unit's lowest one, and their tokens and marks.
-    fn draw(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> ([Image; 4], [(u64, u64); 4]) {
+    fn draw(self, view: &View, unit: u64) -> ([Image; 4], [(u64, u64); 4]) {
         let (mut images, mut tokens) = ([[[0; 8]; 2]; 4], [(0u64, 0u64); 4]);
-        let low = self.bucket(view.low.bucket(unit));
-        let before = meta(self.pool.medium(), low);
-        let entries = || (0..K::SLOTS).filter_map(|slot| Some((slot, K::read(guard, low, slot)?)));
-        entries().for_each(|(_, entry)| K::prefetch_record(guard, entry));
+        let low = self.units.bucket(view.low.bucket(unit));
+        let before = meta(self.units.pool.medium(), low);
+        let entries = || (0..K::SLOTS).filter_map(|slot| Some((slot, K::read(self.guard, low, slot)?)));
+        entries().for_each(|(_, entry)| K::prefetch_record(self.guard, entry));
         for (slot, entry) in entries() {
-            let position = self.position_in(guard, view.low, unit, entry);
+            let position = self.units.position_in(self.guard, view.low, unit, entry);
             let target = (view.high.index(position) - 4 * unit) as usize;
             let (taken, marks) = &mut tokens[target];
             let free = taken.trailing_ones() as usize;
@@ -424,32 +424,20 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         (images, tokens)
     }
 
-    /// The position because of which an entry lies in a bucket of a tier.
-    pub(super) fn position_in(&self, guard: &Guard<'_, M>, tier: Tier, index: u64, entry: Entry) -> u64 {
-        let known = K::hash_of(guard, entry, self.seed).map(positions);
-        let position = known.into_iter().flatten().find(|&position| tier.index(position) == index);
-        position.unwrap_or_else(|| {
-            // The slot is kept, although no key leads to it, so that `check` and `salvage` can name
-            // its record.
-            self.record_damage(entry.word, "a record that the index points to is unsound");
-            tier.first_position(index)
-        })
-    }
-
     /// Moves the keys of a unit's four highest buckets into its lowest; keys that do not fit first
     /// move into the middle buckets.
-    fn merge(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Step {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
-        let low = self.bucket(view.low.bucket(unit));
-        let mut entries = self.entries_above(guard, view, unit);
+    fn merge(self, view: &View, unit: u64) -> Step {
+        let (region, medium) = (self.units.pool.region(), self.units.pool.medium());
+        let low = self.units.bucket(view.low.bucket(unit));
+        let mut entries = self.entries_above(view, unit);
         while entries.len() > K::SLOTS {
-            let fits = entries.iter().position(|above| self.move_down(guard, view, above));
+            let fits = entries.iter().position(|above| self.move_down(view, above));
             let Some(fits) = fits else { return Step::Stuck };
             entries.swap_remove(fits);
         }
         let (mut tokens, mut marks) = (0, 0);
         for (slot, above) in entries.iter().enumerate() {
-            K::write(guard, low, slot, above.entry);
+            K::write(self.guard, low, slot, above.entry);
             tokens |= 1 << slot;
             marks |= u64::from(above.is_marked) << slot;
         }
@@ -463,16 +451,16 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     }
 
     /// The entries of a unit's four highest buckets, each key once.
-    fn entries_above(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Vec<Above> {
+    fn entries_above(self, view: &View, unit: u64) -> Vec<Above> {
         let mut entries: Vec<Above> = Vec::with_capacity(4 * K::SLOTS);
         for index in 4 * unit..4 * unit + 4 {
-            let bucket = self.bucket(view.high.bucket(index));
+            let bucket = self.units.bucket(view.high.bucket(index));
             for slot in 0..K::SLOTS {
-                let Some(entry) = K::read(guard, bucket, slot) else { continue };
-                let is_marked = meta(self.pool.medium(), bucket).is_marked::<K>(slot);
+                let Some(entry) = K::read(self.guard, bucket, slot) else { continue };
+                let is_marked = meta(self.units.pool.medium(), bucket).is_marked::<K>(slot);
                 // Two copies of a key must not come into one bucket.
                 let is_there =
-                    is_marked && entries.iter().any(|other| K::same_key(guard, other.entry, entry));
+                    is_marked && entries.iter().any(|other| K::same_key(self.guard, other.entry, entry));
                 if !is_there {
                     entries.push(Above { index, slot, entry, is_marked });
                 }
@@ -482,25 +470,26 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     }
 
     /// Moves an entry into the middle bucket below it, if that has room.
-    fn move_down(&self, guard: &Guard<'_, M>, view: &View, above: &Above) -> bool {
-        let to = self.bucket(view.mid.bucket(above.index / 2));
-        let Some(free) = meta(self.pool.medium(), to).vacancy::<K>().filter(|_| !above.is_marked) else {
+    fn move_down(self, view: &View, above: &Above) -> bool {
+        let to = self.units.bucket(view.mid.bucket(above.index / 2));
+        let Some(free) = meta(self.units.pool.medium(), to).vacancy::<K>().filter(|_| !above.is_marked)
+        else {
             return false;
         };
-        let from = self.bucket(view.high.bucket(above.index));
-        self.relocate(guard, (from, above.slot), (to, free), above.entry);
+        let from = self.units.bucket(view.high.bucket(above.index));
+        self.units.relocate(self.guard, (from, above.slot), (to, free), above.entry);
         true
     }
+}
 
-    /// After a crash: restarts the cursor, which no fence covered, and a tier that was being
-    /// cleared.
-    pub(super) fn recover_resize(&self) {
-        self.count().recover();
-        let (medium, root) = (self.pool.medium(), &self.root[0]);
-        root.0[CURSOR].store(medium, cursor_word(self.state(), 0), Relaxed);
-        root.0[BALANCE].store(medium, 0, Relaxed);
-        self.root[2].0[STUCK].store(medium, 0, Relaxed);
-    }
+/// After a crash: restarts the cursor, which no fence covered, and a tier that was being
+/// cleared.
+pub(super) fn recover<M: MappedMedium, K: BucketShape>(units: &Units<M, K>) {
+    units.count().recover();
+    let (medium, root) = (units.pool.medium(), &units.root[0]);
+    root.0[CURSOR].store(medium, cursor_word(units.state(), 0), Relaxed);
+    root.0[BALANCE].store(medium, 0, Relaxed);
+    units.root[2].0[STUCK].store(medium, 0, Relaxed);
 }
 
 /// An entry in a bucket of the highest tier.

@@ -2,9 +2,9 @@
 //! table of any size.
 
 use super::bucket::{Bucket, Meta, meta};
-use super::ops::{Changed, Level};
 use super::root::*;
 use super::shape::{BucketShape, Entry};
+use super::units::{Changed, Units};
 use crate::Position;
 use crate::count::STRIPES;
 use crate::cursor::POSITION_BITS;
@@ -21,7 +21,7 @@ struct Seen {
     is_marked: bool,
 }
 
-impl<M: MappedMedium, K: BucketShape> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Units<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. Each unit is seen at one
     /// instant, and keys move to later units only. So a key that is present throughout is visited;
     /// a key that an insert moves between two calls may be visited twice.

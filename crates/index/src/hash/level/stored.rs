@@ -2,8 +2,10 @@
 
 use super::bucket::BUCKET;
 use super::ops::Level;
+use super::resize::recover;
 use super::root::*;
 use super::shape::BucketShape;
+use super::units::Units;
 use crate::count::STRIPES;
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
@@ -49,13 +51,13 @@ impl<M: MappedMedium, K: BucketShape> Stored for Level<M, K> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
         if !pool.is_read_only() && !pool.is_initialized() {
-            index.recover_resize();
+            recover(&index.units);
         }
         Ok(Some(index))
     }
 
     fn verify(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
-        self.findings(guard)
+        self.units.findings(guard)
     }
 }
 
@@ -76,7 +78,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
             return Err(damaged("the root names no levels of the pool"));
         }
         let (pool, seed, damage) = (pool.clone(), words[ROOT_SEED], OnceLock::new());
-        Ok(Self { pool, root: fixed, stripes, seed, damage, kind: PhantomData })
+        Ok(Self { units: Units { pool, root: fixed, stripes, seed, damage, kind: PhantomData } })
     }
 }
 

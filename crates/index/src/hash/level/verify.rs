@@ -1,9 +1,10 @@
 //! Checks every invariant that is visible while no thread writes.
 
 use super::bucket::{Bucket, meta};
-use super::ops::Level;
+
 use super::root::*;
 use super::shape::{BucketShape, Entry, positions};
+use super::units::Units;
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard};
 
@@ -18,7 +19,7 @@ struct Occupied {
     is_marked: bool,
 }
 
-impl<M: MappedMedium, K: BucketShape> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Units<M, K> {
     pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
         let (mut findings, mut keys, mut position) = (Vec::new(), 0, 0);
         let view = self.view();
@@ -30,7 +31,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
                 break;
             }
         }
-        if let Some(damage) = crate::PointIndex::damage(self) {
+        if let Some(damage) = self.damage.get() {
             findings.push(finding(damage.offset, "an undamaged index", damage.what));
         }
         let counted = self.count().len();

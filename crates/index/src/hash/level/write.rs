@@ -4,27 +4,11 @@ use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
 use super::shape::{BucketShape, Found, Probe};
+use super::units::{LockedUnits, SlotRef};
 use crate::{Decision, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MappedMedium, Offset};
-use terrace_pool::{Guard, Locked, PoolFull};
-
-/// A key's two sides, locked. No other thread changes the key's state, nor anything in these two
-/// units.
-pub(super) struct LockedUnits<'g, M: MappedMedium> {
-    pub(super) view: View,
-    pub(super) sides: [Side; 2],
-    /// Only one, if it is the lock of both.
-    pub(super) locks: [Option<Locked<'g, M>>; 2],
-}
-
-/// A slot, and the side of the key on which it lies.
-#[derive(Clone, Copy)]
-pub(super) struct SlotRef<'t> {
-    pub(super) bucket: &'t Bucket,
-    pub(super) slot: usize,
-    pub(super) side: usize,
-}
+use terrace_pool::{Guard, PoolFull};
 
 /// The table in which a key has no place, even after one movement.
 struct NoPlace(View);
@@ -38,24 +22,24 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         positions: [u64; 2],
     ) -> LockedUnits<'g, M> {
         loop {
-            let mut view = self.view();
+            let mut view = self.units.view();
             if !view.state.is_resting() {
-                self.help_resize(guard, &view);
-                view = self.view();
+                self.resize(guard).help_resize(&view);
+                view = self.units.view();
             }
             let sides = self.sides_to_lock(&view, positions);
             for side in &sides {
-                self.pool.region().prefetch_to_write(side.lower_at().raw());
-                self.pool.region().prefetch_to_write(side.upper_at().raw());
+                self.units.pool.region().prefetch_to_write(side.lower_at().raw());
+                self.units.pool.region().prefetch_to_write(side.upper_at().raw());
             }
             let first = usize::from(positions[0] > positions[1]);
             let mut locks = [const { None }; 2];
-            locks[first] = Some(self.lock(&sides[first]).acquire(guard));
+            locks[first] = Some(self.units.lock(&sides[first]).acquire(guard));
             if sides[0].lower_at() != sides[1].lower_at() {
-                locks[1 - first] = Some(self.lock(&sides[1 - first]).acquire(guard));
+                locks[1 - first] = Some(self.units.lock(&sides[1 - first]).acquire(guard));
             }
             // Changes before the locks were taken are visible now; from now on there are none.
-            if sides.iter().all(|side| self.is_current(&view, side)) {
+            if sides.iter().all(|side| self.units.is_current(&view, side)) {
                 let held = LockedUnits { view, sides, locks };
                 self.persist_unfenced(&held);
                 return held;
@@ -69,11 +53,14 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// never wait for the lower one.
     #[inline(always)]
     fn sides_to_lock(&self, view: &View, positions: [u64; 2]) -> [Side; 2] {
-        let one = self.side(view, positions[0]);
+        let one = self.units.side(view, positions[0]);
         let is_one_unit =
             view.state.is_moving() && view.low.index(positions[0]) == view.low.index(positions[1]);
-        let other =
-            if is_one_unit { Side { position: positions[1], ..one } } else { self.side(view, positions[1]) };
+        let other = if is_one_unit {
+            Side { position: positions[1], ..one }
+        } else {
+            self.units.side(view, positions[1])
+        };
         [one, other]
     }
 
@@ -83,7 +70,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         if M::VOLATILE_CACHE {
             for (side, lock) in held.sides.iter().zip(&held.locks) {
                 if lock.as_ref().is_some_and(|lock| lock.was_unfenced()) {
-                    self.persist_unit(&held.view, side.position);
+                    self.units.persist_unit(&held.view, side.position);
                 }
             }
         }
@@ -98,7 +85,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         mut fencing: Fencing<'_>,
         decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
-        let probe = Probe::new(key, self.seed);
+        let probe = Probe::new(key, self.units.seed);
         loop {
             let held = self.lock_units(guard, probe.positions);
             let Some((place, before)) = self.locate(guard, &held, &probe) else {
@@ -106,7 +93,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
                     Decision::Keep | Decision::Set(None) => {}
                     Decision::Set(Some(word)) => {
                         if let Err(NoPlace(view)) = self.add(guard, held, &probe, word, &mut fencing) {
-                            self.make_place(guard, &view, &probe)?;
+                            self.resize(guard).make_place(&view, &probe)?;
                             continue;
                         }
                     }
@@ -130,12 +117,12 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         held: &LockedUnits<'_, M>,
         probe: &Probe<'_, K>,
     ) -> Option<(SlotRef<'t>, u64)> {
-        for (nth, at) in self.places(&held.sides).into_iter().enumerate() {
-            let bucket = self.bucket(at);
+        for (nth, at) in self.units.places(&held.sides).into_iter().enumerate() {
+            let bucket = self.units.bucket(at);
             if let Found::Here(slot, word, meta) = K::find(guard, bucket, probe) {
                 let place = SlotRef { bucket, slot, side: nth % 2 };
                 let place = match meta.is_marked::<K>(slot) {
-                    true => self.remove_duplicate(guard, held, probe, place),
+                    true => self.units.remove_duplicate(guard, held, probe, place),
                     false => place,
                 };
                 return Some((place, word));
@@ -155,13 +142,13 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         word: Option<u64>,
         fencing: &mut Fencing<'_>,
     ) {
-        let (medium, SlotRef { bucket, slot, side }) = (self.pool.medium(), place);
+        let (medium, SlotRef { bucket, slot, side }) = (self.units.pool.medium(), place);
         let Some(word) = word else {
             store_meta(medium, bucket, meta(medium, bucket).without::<K>(slot));
-            self.count().add(guard.slot_index(), held.sides[side].position, -1);
+            self.units.count().add(guard.slot_index(), held.sides[side].position, -1);
             let view = held.view;
             self.finish(held, side, &bucket[0], fencing);
-            return self.shrink_if_needed(guard, &view, probe.hash);
+            return self.resize(guard).shrink_if_needed(&view, probe.hash);
         };
         assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
         K::replace(guard, bucket, slot, K::entry(probe, word));
@@ -184,7 +171,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         }
         let above = self.less_loaded(&held.sides, Side::upper_at);
         let vacant = above.or_else(|| self.less_loaded(&held.sides, Side::lower_at));
-        let Some(place) = vacant.or_else(|| self.evict(guard, &held)) else {
+        let Some(place) = vacant.or_else(|| self.units.evict(guard, &held)) else {
             return Err(NoPlace(held.view));
         };
         self.put(guard, held, place, (probe, word), fencing);
@@ -201,8 +188,8 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     ) -> Option<SlotRef<'t>> {
         let first = usize::from(sides[0].position > sides[1].position);
         let choice = |side: usize| {
-            let bucket = self.bucket(at(&sides[side]));
-            (SlotRef { bucket, slot: 0, side }, meta(self.pool.medium(), bucket))
+            let bucket = self.units.bucket(at(&sides[side]));
+            (SlotRef { bucket, slot: 0, side }, meta(self.units.pool.medium(), bucket))
         };
         let (earlier, later) = (choice(first), choice(1 - first));
         let (one, other) = match earlier.1.load::<K>() <= later.1.load::<K>() + 1 {
@@ -217,11 +204,11 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// Updates the balance of upper and lower level, from the buckets of one key in 256.
     #[cold]
     fn update_balance(&self, sides: &[Side; 2]) {
-        let medium = self.pool.medium();
-        let load = |at: Offset<Bucket>| i64::from(meta(medium, self.bucket(at)).load::<K>());
+        let medium = self.units.pool.medium();
+        let load = |at: Offset<Bucket>| i64::from(meta(medium, self.units.bucket(at)).load::<K>());
         // There are twice as many buckets above.
         let loads = sides.iter().map(|side| 2 * load(side.upper_at()) - load(side.lower_at()));
-        let word = &self.root[0].0[BALANCE];
+        let word = &self.units.root[0].0[BALANCE];
         let before = word.load(medium, Relaxed) as i64;
         let balance = before - before / 16 + 1024 * loads.sum::<i64>();
         word.store(medium, balance as u64, Relaxed);
@@ -237,7 +224,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         (probe, word): (&Probe<'_, K>, u64),
         fencing: &mut Fencing<'_>,
     ) {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let (region, medium) = (self.units.pool.region(), self.units.pool.medium());
         K::write(guard, bucket, slot, K::entry(probe, word));
         let line = K::line_of(slot);
         if line != 0 {
@@ -248,20 +235,20 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         // PERSIST: this store adds the key. A crash that keeps it keeps the slot; a crash without
         // it leaves the slot free.
         store_meta(medium, bucket, meta(medium, bucket).with::<K>(slot));
-        self.count().add(guard.slot_index(), held.sides[side].position, 1);
+        self.units.count().add(guard.slot_index(), held.sides[side].position, 1);
         self.finish(held, side, &bucket[0], fencing);
     }
 
     /// Makes the change to a line of a side durable, now or later, and unlocks both sides.
     #[inline(always)]
     fn finish(&self, mut held: LockedUnits<'_, M>, side: usize, line: &Line, fencing: &mut Fencing<'_>) {
-        let region = self.pool.region();
+        let region = self.units.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
                 // PERSIST: written back now, fenced by `persist_deferred`. Until then the lock word
                 // is marked unfenced.
                 region.write_back(line);
-                deferred.0.push(region.offset_of(self.lock(&held.sides[side])).raw());
+                deferred.0.push(region.offset_of(self.units.lock(&held.sides[side])).raw());
                 let lock = held.locks[side].take().or_else(|| held.locks[1 - side].take());
                 lock.into_iter().for_each(|lock| lock.release_unfenced());
             }

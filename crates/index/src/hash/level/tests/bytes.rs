@@ -18,14 +18,14 @@ fn empty() -> Table {
 }
 
 fn insert(table: &Table, key: u64) -> u64 {
-    let guard = table.pool.pin();
+    let guard = table.units.pool.pin();
     let record = WordRecords::put(&guard, key);
     table.insert(&guard, &key.to_le_bytes(), record).unwrap();
     record
 }
 
 fn get_sound(table: &Table, key: u64) -> Result<Option<u64>, u64> {
-    let found = table.get_sound(&table.pool.pin(), &key.to_le_bytes());
+    let found = table.get_sound(&table.units.pool.pin(), &key.to_le_bytes());
     found.map_err(|Damage { offset, .. }| offset)
 }
 
@@ -42,11 +42,11 @@ fn keys_of_one_tag(seed: u64) -> [u64; 2] {
 
 /// The only occupied slot, and its bucket.
 fn slot(table: &Table) -> (&Bucket, usize) {
-    let view = table.view();
+    let view = table.units.view();
     let buckets = [view.high.bucket(0), view.high.bucket(1), view.mid.bucket(0)];
     let taken = buckets.into_iter().find_map(|at| {
-        let bucket = table.bucket(at);
-        let tokens = meta(table.pool.medium(), bucket).tokens::<Strings>();
+        let bucket = table.units.bucket(at);
+        let tokens = meta(table.units.pool.medium(), bucket).tokens::<Strings>();
         (tokens != 0).then_some((bucket, tokens.trailing_zeros() as usize))
     });
     taken.unwrap()
@@ -58,12 +58,12 @@ fn damaged_slot_is_reported() {
         let table = empty();
         let record = insert(&table, 7);
         let (bucket, nth) = slot(&table);
-        let sound = slot_word(bucket, nth).load(table.pool.medium(), Relaxed);
-        slot_word(bucket, nth).store(table.pool.medium(), sound ^ 1 << bit, Relaxed);
-        assert_eq!(table.get(&table.pool.pin(), &7u64.to_le_bytes()), None, "bit {bit}");
+        let sound = slot_word(bucket, nth).load(table.units.pool.medium(), Relaxed);
+        slot_word(bucket, nth).store(table.units.pool.medium(), sound ^ 1 << bit, Relaxed);
+        assert_eq!(table.get(&table.units.pool.pin(), &7u64.to_le_bytes()), None, "bit {bit}");
         let told = if bit <= 40 { record ^ 8 << bit } else { record };
         assert_eq!(get_sound(&table, 7), Err(told), "bit {bit}");
-        slot_word(bucket, nth).store(table.pool.medium(), sound, Relaxed);
+        slot_word(bucket, nth).store(table.units.pool.medium(), sound, Relaxed);
         assert_eq!(get_sound(&table, 7), Ok(Some(record)));
         assert_eq!(get_sound(&table, 8), Ok(None));
     }
@@ -72,8 +72,8 @@ fn damaged_slot_is_reported() {
 #[test]
 fn keys_of_one_tag_are_distinguished() {
     let table = empty();
-    let guard = table.pool.pin();
-    let [one, other] = keys_of_one_tag(table.seed);
+    let guard = table.units.pool.pin();
+    let [one, other] = keys_of_one_tag(table.units.seed);
     let (first, mut found) = (insert(&table, one), None);
     assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Ok(Some(first)), Ok(None)));
     let second = insert(&table, other);
@@ -85,7 +85,7 @@ fn keys_of_one_tag_are_distinguished() {
     assert_eq!(get_sound(&table, other), Ok(None));
     WordRecords::erase(&guard, first);
     assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Err(first), Err(first)));
-    let tag = |key: u64| Probe::<Strings>::new(&key.to_le_bytes()[..], table.seed).tag;
+    let tag = |key: u64| Probe::<Strings>::new(&key.to_le_bytes()[..], table.units.seed).tag;
     let another = (1..).find(|&key| tag(key) == 5);
     assert_eq!(get_sound(&table, another.unwrap()), Ok(None));
 }
@@ -94,7 +94,7 @@ fn keys_of_one_tag_are_distinguished() {
 #[should_panic(expected = "cannot be a word of this index")]
 fn insert_refuses_a_word_that_is_no_offset() {
     let table = empty();
-    let _ = table.insert(&table.pool.pin(), b"key", 12);
+    let _ = table.insert(&table.units.pool.pin(), b"key", 12);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn insert_refuses_a_word_that_is_no_offset() {
 fn update_refuses_a_word_that_is_no_offset() {
     let table = empty();
     insert(&table, 7);
-    let _ = table.update(&table.pool.pin(), &7u64.to_le_bytes(), 12);
+    let _ = table.update(&table.units.pool.pin(), &7u64.to_le_bytes(), 12);
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn answered_changes_survive_power_loss_in_every_slot() {
 #[test]
 fn same_key_compares_sound_records() {
     let table = empty();
-    let guard = table.pool.pin();
-    let [one, other] = keys_of_one_tag(table.seed);
+    let guard = table.units.pool.pin();
+    let [one, other] = keys_of_one_tag(table.units.seed);
     let entry = |key: u64, word: u64| {
-        Strings::entry(&Probe::<Strings>::new(&key.to_le_bytes()[..], table.seed), word)
+        Strings::entry(&Probe::<Strings>::new(&key.to_le_bytes()[..], table.units.seed), word)
     };
     let put = |key: u64| entry(key, WordRecords::put(&guard, key));
     let is_same = |one, other| {

@@ -1,6 +1,8 @@
 //! Tests: the table after a power loss, behind every store of changes, movements and resizes.
 
 use super::super::super::test_pools::{Medium, Power};
+use super::super::ops::Level;
+use super::super::shape::positions;
 use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{Inserted, KeyKind, PointIndex, Stored, U64};
@@ -14,7 +16,7 @@ type Table = Level<Medium, U64>;
 /// An empty table, sixteen buckets above eight.
 fn table(power: &Power) -> Table {
     let table = Table::create(&power.pool, "table", 120).unwrap();
-    assert_eq!(table.view().high.buckets(), 16);
+    assert_eq!(table.units.view().high.buckets(), 16);
     table
 }
 
@@ -37,14 +39,14 @@ fn line_of(power: &Power, bucket: &Bucket, line: usize) -> u64 {
 
 /// Findings of a check, except for the count, which a power loss may leave wrong.
 fn wrong(table: &Table) -> Vec<String> {
-    let findings = table.verify(&table.pool.pin());
+    let findings = table.verify(&table.units.pool.pin());
     findings.iter().map(ToString::to_string).filter(|finding| !finding.contains("a count of")).collect()
 }
 
 /// Checks that the keys are present once, each with its word, and can be changed and removed.
 fn check_has_all(table: &Table, keys: Range<u64>, word: impl Fn(u64) -> u64) {
     assert_eq!(wrong(table), [""; 0]);
-    let guard = table.pool.pin();
+    let guard = table.units.pool.pin();
     assert!(keys.clone().all(|key| table.get(&guard, &key) == Some(word(key))));
     let mut words = Vec::new();
     table.for_each(&guard, |word| words.push(word));
@@ -64,13 +66,13 @@ fn answered_changes_survive_power_loss_in_every_slot() {
     let power = Power::new();
     let table = table(&power);
     let guard = power.pool.pin();
-    let kept = |key: u64| found(power.after_power_loss(), |table| table.get(&table.pool.pin(), &key));
+    let kept = |key: u64| found(power.after_power_loss(), |table| table.get(&table.units.pool.pin(), &key));
     for key in 0..KEYS {
         assert_eq!(table.insert(&guard, &key, key), Ok(Inserted::New));
         assert_eq!(kept(key), Some(key));
     }
-    let mut loads =
-        (0..16).map(|index| meta(power.pool.medium(), table.bucket(table.view().high.bucket(index))));
+    let mut loads = (0..16)
+        .map(|index| meta(power.pool.medium(), table.units.bucket(table.units.view().high.bucket(index))));
     assert!(loads.any(|now| now.load::<U64>() == 7), "some bucket is full");
     for key in 0..KEYS {
         assert_eq!(table.update(&guard, &key, key + 1000), Some(key));
@@ -86,17 +88,17 @@ fn answered_changes_survive_power_loss_in_every_slot() {
 /// line, and calls `then` with both. `None` if both are the same bucket.
 fn moved<T>(power: &Power, key: u64, then: impl FnOnce(&Table, [&Bucket; 2]) -> T) -> Option<T> {
     let table = table(power);
-    let (guard, view) = (power.pool.pin(), table.view());
+    let (guard, view) = (power.pool.pin(), table.units.view());
     table.insert(&guard, &key, 70).unwrap();
-    let mut buckets = Probe::<U64>::new(&key, table.seed).positions.map(|at| view.high.index(at));
+    let mut buckets = Probe::<U64>::new(&key, table.units.seed).positions.map(|at| view.high.index(at));
     buckets.sort_unstable();
     if buckets[0] == buckets[1] {
         return None;
     }
-    let [from, to] = buckets.map(|index| table.bucket(view.high.bucket(index)));
+    let [from, to] = buckets.map(|index| table.units.bucket(view.high.bucket(index)));
     let entry = U64::read(&guard, from, 0).unwrap();
     assert_eq!(entry.key, key);
-    table.relocate(&guard, (from, 0), (to, 5), entry);
+    table.units.relocate(&guard, (from, 0), (to, 5), entry);
     Some(then(&table, [from, to]))
 }
 
@@ -106,7 +108,10 @@ fn moved_key_does_not_return_to_its_old_slot() {
         let power = Power::new();
         moved(&power, key, |table, _| {
             let guard = power.pool.pin();
-            assert_eq!(found(power.after_power_loss(), |table| table.get(&table.pool.pin(), &key)), Some(70));
+            assert_eq!(
+                found(power.after_power_loss(), |table| table.get(&table.units.pool.pin(), &key)),
+                Some(70)
+            );
             assert_eq!(table.update(&guard, &key, 71), Some(70));
             found(power.after_power_loss(), |table| check_has_all(table, key..key + 1, |_| 71));
             assert_eq!(table.remove(&guard, &key), Some(71));
@@ -134,10 +139,11 @@ fn interrupted_movement_leaves_one_key() {
                 found(power.after_power_loss_at(events, kept), |table| {
                     let has_token = |&at: &u64| {
                         let now = table
+                            .units
                             .pool
                             .region()
                             .at(Offset::<Word>::new(at))
-                            .load(table.pool.medium(), Relaxed);
+                            .load(table.units.pool.medium(), Relaxed);
                         Meta(now).load::<U64>() == 1
                     };
                     twice += usize::from([from, to].iter().all(has_token));
@@ -165,12 +171,12 @@ fn interrupted_growth_loses_no_key() {
     let table = table(&power);
     let guard = power.pool.pin();
     (0..KEYS).for_each(|key| _ = table.insert(&guard, &key, !key).unwrap());
-    let low = (0..8).map(|unit| table.bucket(table.view().mid.bucket(unit)));
+    let low = (0..8).map(|unit| table.units.bucket(table.units.view().mid.bucket(unit)));
     let lines: Vec<u64> = low.map(|bucket| line_of(&power, bucket, 0)).collect();
     let start = events(&power);
-    table.start_expanding(&guard, &table.view()).unwrap();
-    while !table.state().is_resting() {
-        table.help_resize(&guard, &table.view());
+    table.resize(&guard).start_expanding(&table.units.view()).unwrap();
+    while !table.units.state().is_resting() {
+        table.resize(&guard).help_resize(&table.units.view());
     }
     after_each_event(&power, start, &lines, |table| check_has_all(table, 0..KEYS, |key| !key));
 }
@@ -183,13 +189,13 @@ fn interrupted_shrink_loses_no_key() {
     let guard = power.pool.pin();
     (0..KEYS).for_each(|key| _ = table.insert(&guard, &key, !key).unwrap());
     let start = events(&power);
-    assert_eq!(table.start_clearing(&guard, &table.view()), Ok(true));
-    let low = (0..4).map(|unit| table.bucket(table.view().low.bucket(unit)));
+    assert_eq!(table.resize(&guard).start_clearing(&table.units.view()), Ok(true));
+    let low = (0..4).map(|unit| table.units.bucket(table.units.view().low.bucket(unit)));
     let lines: Vec<u64> = low.map(|bucket| line_of(&power, bucket, 0)).collect();
-    while !table.state().is_resting() {
-        table.help_resize(&guard, &table.view());
+    while !table.units.state().is_resting() {
+        table.resize(&guard).help_resize(&table.units.view());
     }
-    assert_eq!(table.state().top(), 3);
+    assert_eq!(table.units.state().top(), 3);
     after_each_event(&power, start, &lines, |table| check_has_all(table, 0..KEYS, |key| !key));
     // In slots of either line.
     for key in 0..KEYS {
@@ -205,16 +211,19 @@ fn write_to_a_shrunk_unit_survives_power_loss() {
     let guard = power.pool.pin();
     // All above one lowest bucket, so that some get into its second line.
     let keys: Vec<u64> =
-        (0..).filter(|key| positions(U64::hash(key, table.seed))[0] >> 62 == 1).take(6).collect();
+        (0..).filter(|key| positions(U64::hash(key, table.units.seed))[0] >> 62 == 1).take(6).collect();
     keys.iter().for_each(|key| _ = table.insert(&guard, key, 70).unwrap());
-    assert_eq!(table.start_clearing(&guard, &table.view()), Ok(true));
-    table.help_resize(&guard, &table.view());
-    let view = table.view();
+    assert_eq!(table.resize(&guard).start_clearing(&table.units.view()), Ok(true));
+    table.resize(&guard).help_resize(&table.units.view());
+    let view = table.units.view();
     assert_eq!(view.state.phase(), Phase::Shrink);
-    assert!((0..4).all(|unit| table.move_unit(&guard, &view, unit, false) == Step::Moved));
+    assert!((0..4).all(|unit| table.resize(&guard).move_unit(&view, unit, false) == Step::Moved));
     for key in &keys {
         assert_eq!(table.update(&guard, key, 71), Some(70));
-        assert_eq!(found(power.after_power_loss(), |table| table.get(&table.pool.pin(), key)), Some(71));
+        assert_eq!(
+            found(power.after_power_loss(), |table| table.get(&table.units.pool.pin(), key)),
+            Some(71)
+        );
     }
 }
 
@@ -225,7 +234,7 @@ fn persist_unit_covers_exactly_its_buckets() {
     let guard = power.pool.pin();
     let persisted = |view: &View, position: u64| {
         let before = events(&power);
-        table.persist_unit(view, position);
+        table.units.persist_unit(view, position);
         let trace = power.trace();
         let written = |what: What| if let What::WriteBack { line } = what { Some(line) } else { None };
         let mut lines: Vec<u64> =
@@ -241,13 +250,13 @@ fn persist_unit_covers_exactly_its_buckets() {
         lines.sort_unstable();
         lines
     };
-    let view = table.view();
+    let view = table.units.view();
     for unit in 0..8 {
         let expected = lines(&[(view.high, 2 * unit..2 * unit + 2), (view.mid, unit..unit + 1)]);
         assert_eq!(persisted(&view, view.mid.first_position(unit) + 9), expected);
     }
-    table.start_expanding(&guard, &view).unwrap();
-    let view = table.view();
+    table.resize(&guard).start_expanding(&view).unwrap();
+    let view = table.units.view();
     for unit in 0..8 {
         let above = [(view.high, 4 * unit..4 * unit + 4), (view.mid, 2 * unit..2 * unit + 2)];
         let expected = lines(&[&above[..], &[(view.low, unit..unit + 1)]].concat());
@@ -260,15 +269,19 @@ fn resize_persists_the_unit_of_a_dead_mover() {
     let power = Power::new();
     let table = table(&power);
     let guard = power.pool.pin();
-    table.start_expanding(&guard, &table.view()).unwrap();
-    let view = table.view();
-    let lowest = table.bucket(view.low.bucket(0));
-    let is_durable = || found(power.after_power_loss(), |table| table.has_moved_durably(&table.view(), 0));
-    assert!(!table.has_moved_durably(&view, 0) && !is_durable());
+    table.resize(&guard).start_expanding(&table.units.view()).unwrap();
+    let view = table.units.view();
+    let lowest = table.units.bucket(view.low.bucket(0));
+    let is_durable = || {
+        found(power.after_power_loss(), |table| {
+            table.resize(&table.units.pool.pin()).has_moved_durably(&table.units.view(), 0)
+        })
+    };
+    assert!(!table.resize(&guard).has_moved_durably(&view, 0) && !is_durable());
     // The thread died between the store and its fence.
     let lock = Lock::of(lock_word(lowest)).acquire(&guard);
     store_meta(power.pool.medium(), lowest, meta(power.pool.medium(), lowest).with_upper::<U64>());
     lock.release_unfenced();
     assert!(!is_durable());
-    assert!(table.has_moved_durably(&view, 0) && is_durable());
+    assert!(table.resize(&guard).has_moved_durably(&view, 0) && is_durable());
 }
