@@ -107,6 +107,20 @@ impl<M: MappedMedium, K: BucketShape> Units<M, K> {
             let expected = format!("the tag {:#x}, from its key's hash", super::shape::tag_of(hash));
             findings.push(finding(at.raw(), expected, format!("{:#x}", K::tag(entry, self.seed))));
         }
+        self.verify_once(guard, view, (side, at), held, findings)
+    }
+
+    /// Checks that the key of an entry lies once, or is one of two marked copies with one word.
+    /// Returns whether the entry is a copy of a key that also lies later.
+    fn verify_once(
+        &self,
+        guard: &Guard<'_, M>,
+        view: &View,
+        (side, at): (&Side, Offset<Bucket>),
+        held: Occupied,
+        findings: &mut Vec<Finding>,
+    ) -> bool {
+        let entry = held.entry;
         let twice = |found: &mut Vec<Finding>| {
             let what = format!("a second entry for the key of {:#x}", entry.word);
             found.push(finding(at.raw(), "each key once", what));

@@ -12,12 +12,11 @@
 //! (`repair`). So does a thread that takes the locks of a dead one.
 
 use super::bucket::*;
-use super::ops::{Path, Rewo};
 use super::place::Place;
 use super::shape::{BucketShape, Entry, cell_of};
 use super::stripes::LockedStripes;
+use super::tables::{Blocked, DataTables, Path, Slot};
 use super::view::{Directory, EVICTIONS, View};
-use super::write::{Blocked, Slot};
 use std::sync::atomic::Ordering::Release;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -30,7 +29,7 @@ struct Victim {
     to: u64,
 }
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> DataTables<M, K> {
     /// A free slot for a key with this home and tag, both of whose buckets are locked.
     #[inline(always)]
     pub(super) fn vacancy<'g>(
@@ -43,11 +42,13 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     ) -> Result<Slot, Blocked> {
         let second = place.second(home, tag);
         for index in [home, second] {
-            if meta(self.pool.medium(), self.bucket(place, index)).slot_lock::<K>() != SlotLock::None {
+            if meta(self.base.pool.medium(), self.base.bucket(place, index)).slot_lock::<K>()
+                != SlotLock::None
+            {
                 self.resolve(guard, held, view, place, index).map_err(Blocked::Busy)?;
             }
         }
-        let free = |index| meta(self.pool.medium(), self.bucket(place, index)).free::<K>();
+        let free = |index| meta(self.base.pool.medium(), self.base.bucket(place, index)).free::<K>();
         let (in_first, in_second) = (free(home), free(second));
         // The first bucket until it is three quarters full, because most searches then end there;
         // then the bucket with more room.
@@ -103,7 +104,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         place: Place,
         index: u64,
     ) -> impl Iterator<Item = Victim> + 't {
-        let bucket = self.bucket(place, index);
+        let bucket = self.base.bucket(place, index);
         let directory = view.directory();
         (0..K::SLOTS).filter_map(move |slot| {
             let entry = K::read(guard, bucket, slot)?;
@@ -128,16 +129,16 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         view: View<'_, M>,
         victim: Victim,
     ) -> Result<(), Blocked> {
-        let (medium, target) = (self.pool.medium(), self.bucket(victim.at.place, victim.to));
+        let (medium, target) = (self.base.pool.medium(), self.base.bucket(victim.at.place, victim.to));
         let free = || meta(medium, target).free::<K>() != 0;
         if !free() {
             return Err(Blocked::Full);
         }
         self.try_lock(guard, held, victim)?;
-        if self.view_offset() != view.offset {
+        if self.base.view_offset() != view.offset {
             // A resize that began meanwhile may have passed this bucket: a key that leaves the
             // table would stay behind in it.
-            return Err(Blocked::Busy(self.stripe_of(victim.at.place.bucket(victim.to))));
+            return Err(Blocked::Busy(self.base.stripe_of(victim.at.place.bucket(victim.to))));
         }
         let is_whole = meta(medium, target).slot_lock::<K>() == SlotLock::None;
         if !free() || !is_whole {
@@ -154,9 +155,9 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         victim: Victim,
     ) -> Result<(), Blocked> {
         let target = victim.at.place.bucket(victim.to);
-        match self.try_lock_bucket(guard, held, target) {
+        match self.base.try_lock_bucket(guard, held, target) {
             true => Ok(()),
-            false => Err(Blocked::Busy(self.stripe_of(target))),
+            false => Err(Blocked::Busy(self.base.stripe_of(target))),
         }
     }
 
@@ -172,13 +173,13 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         if buckets.contains(&victim.to) {
             return Err(Blocked::Full);
         }
-        let (medium, place) = (self.pool.medium(), victim.at.place);
-        let has_room = |index| meta(medium, self.bucket(place, index)).free::<K>() != 0;
+        let (medium, place) = (self.base.pool.medium(), victim.at.place);
+        let has_room = |index| meta(medium, self.base.bucket(place, index)).free::<K>() != 0;
         let Some(next) = self.victims(guard, view, place, victim.to).find(|next| has_room(next.to)) else {
             return Err(Blocked::Full);
         };
         self.try_lock(guard, held, victim)?;
-        let middle = self.bucket(place, victim.to);
+        let middle = self.base.bucket(place, victim.to);
         let is_as_it_was = meta(medium, middle).slot_lock::<K>() == SlotLock::None
             && K::read(guard, middle, next.at.slot) == Some(next.entry);
         if !is_as_it_was {
@@ -192,15 +193,15 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Moves a key to its second bucket, which has a free slot. Both are locked.
     fn evict(&self, guard: &Guard<'_, M>, victim: Victim) {
         let Victim { at, entry, to } = victim;
-        let (medium, target) = (self.pool.medium(), self.bucket(at.place, to));
-        self.announce(at.place.bucket(at.index));
+        let (medium, target) = (self.base.pool.medium(), self.base.bucket(at.place, to));
+        self.base.announce(at.place.bucket(at.index));
         // In the line of the meta word that is stored next.
-        store_overflow::<M, K>(medium, self.bucket(at.place, at.index), entry.tag);
+        store_overflow::<M, K>(medium, self.base.bucket(at.place, at.index), entry.tag);
         self.lock_slots(at.place, at.index, SlotLock::Slot(at.slot));
         // ORDER: Release: behind the lock bit and before the copy. A scan that meets both records
         // has seen one of the two changes, because it looks for the bit before it reads the slots.
-        self.root[3].0[EVICTIONS].fetch_add(medium, 1, Release);
-        self.fence_between(at.place, at.index, to);
+        self.base.root[3].0[EVICTIONS].fetch_add(medium, 1, Release);
+        self.base.fence_between(at.place, at.index, to);
         let slot = choose::<K>(meta(medium, target).free::<K>(), entry.tag);
         self.install(guard, Slot { slot, index: to, ..at }, K::placed(entry, true));
         self.clear(at.place, at.index, 1 << at.slot);
@@ -208,8 +209,8 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Locks slots of a bucket. Durable at the next fence.
     pub(super) fn lock_slots(&self, place: Place, index: u64, lock: SlotLock) {
-        let (region, bucket) = (self.pool.region(), self.bucket(place, index));
-        self.announce(place.bucket(index));
+        let (region, bucket) = (self.base.pool.region(), self.base.bucket(place, index));
+        self.base.announce(place.bucket(index));
         let before = meta(region.medium(), bucket);
         store_meta(region.medium(), bucket, before.becoming::<K>(before.valid::<K>(), lock));
         // PERSIST: before the copy is valid (`install` fences in between). Otherwise a crash could
@@ -219,8 +220,8 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Copies a key into a free slot, durably.
     pub(super) fn install(&self, guard: &Guard<'_, M>, at: Slot, entry: Entry) {
-        let (region, bucket) = (self.pool.region(), self.bucket(at.place, at.index));
-        self.announce(at.place.bucket(at.index));
+        let (region, bucket) = (self.base.pool.region(), self.base.bucket(at.place, at.index));
+        self.base.announce(at.place.bucket(at.index));
         K::write(guard, bucket, at.slot, entry);
         // PERSIST: the copy, and the lock of its original slot, before the copy is valid.
         region.persist(&bucket[line_of::<K>(at.slot)]);
@@ -231,16 +232,16 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Invalidates slots whose keys have copies elsewhere, and unlocks, in one store.
     pub(super) fn clear(&self, place: Place, index: u64, slots: u64) {
-        let (region, bucket) = (self.pool.region(), self.bucket(place, index));
+        let (region, bucket) = (self.base.pool.region(), self.base.bucket(place, index));
         let before = meta(region.medium(), bucket);
         let gone = before.valid::<K>() & slots;
-        self.announce(place.bucket(index));
+        self.base.announce(place.bucket(index));
         store_meta(
             region.medium(),
             bucket,
             before.becoming::<K>(before.valid::<K>() & !slots, SlotLock::None),
         );
-        self.add_keys(place.bucket(index), -i64::from(gone.count_ones()));
+        self.base.add_keys(place.bucket(index), -i64::from(gone.count_ones()));
         // PERSIST: the slots are free for reuse only once no crash can bring their keys back.
         region.persist(&bucket[0]);
     }
@@ -255,7 +256,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         view: View<'_, M>,
         (path, tag): (&Path, u8),
     ) -> Result<(), usize> {
-        let medium = self.pool.medium();
+        let medium = self.base.pool.medium();
         while let Some(((place, index), ())) = self.walk(path, tag, |_, bucket| {
             (meta(medium, bucket).slot_lock::<K>() != SlotLock::None).then_some(())
         }) {
@@ -276,14 +277,14 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         place: Place,
         index: u64,
     ) -> Result<(), usize> {
-        let (bucket, directory, base) = (self.bucket(place, index), view.directory(), held.len());
-        let mark = meta(self.pool.medium(), bucket).slot_lock::<K>();
+        let (bucket, directory, base) = (self.base.bucket(place, index), view.directory(), held.len());
+        let mark = meta(self.base.pool.medium(), bucket).slot_lock::<K>();
         let mut gone = 0;
         for slot in 0..K::SLOTS {
             let Some(entry) = K::read(guard, bucket, slot) else { continue };
             for (place, index) in self.copies(guard, &directory, (place, index), (mark, slot), entry) {
-                if !self.try_lock_bucket(guard, held, place.bucket(index)) {
-                    return Err(self.stripe_of(place.bucket(index)));
+                if !self.base.try_lock_bucket(guard, held, place.bucket(index)) {
+                    return Err(self.base.stripe_of(place.bucket(index)));
                 }
                 gone |= u64::from(self.has_key(guard, place, index, entry)) << slot;
             }
@@ -317,7 +318,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Whether a bucket has an entry with the same key.
     fn has_key(&self, guard: &Guard<'_, M>, place: Place, index: u64, entry: Entry) -> bool {
-        let bucket = self.bucket(place, index);
+        let bucket = self.base.bucket(place, index);
         let entries = (0..K::SLOTS).filter_map(|slot| K::read(guard, bucket, slot));
         entries.filter(|other| other.tag == entry.tag).any(|other| K::same_key(guard, other, entry))
     }

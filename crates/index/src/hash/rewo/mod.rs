@@ -85,7 +85,13 @@
 //!
 //! Threads: all operations from any number of threads; readers never wait. Crash: at any store.
 //! Recovery: the root and two views are read.
+//!
+//! # Files
+//! What is stored: `bucket`, `shape`, `pairs`, `bytes`, `place`, `view`. The parts of a table, from
+//! below: `base` and `stripes`; `tables` with `evict`, `together`, `scan`, `recover`, `verify`;
+//! `resize` and `spare`; `ops`, `write`, `stored`. `cache` stands beside the tables.
 
+mod base;
 mod bucket;
 mod bytes;
 mod cache;
@@ -100,6 +106,7 @@ mod shape;
 mod spare;
 mod stored;
 mod stripes;
+mod tables;
 mod together;
 mod verify;
 mod view;

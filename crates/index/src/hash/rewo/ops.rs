@@ -1,18 +1,17 @@
 //! The table, and the operations that only read.
 
-use super::bucket::{Bucket, has_overflowed, line_for};
+use super::base::Base;
 use super::cache::{Cache, CacheBounds, CacheKey, CacheStats, Look, Ticket};
 use super::place::Place;
+use super::resize::Resize;
 use super::shape::{BucketShape, Probe};
 use super::stripes::STRIPE_BYTES;
+use super::tables::DataTables;
 use super::view::*;
 use crate::{ChangeError, Damage, Decision, Fencing, IndexStats, PointIndex};
-use std::marker::PhantomData;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use terrace_medium::{BLOCK, Line, MappedMedium, Offset, external_sync};
-use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{BLOCK, MappedMedium, external_sync};
+use terrace_pool::{Guard, Marker, Pool};
 
 /// A cuckoo hash table of large data tables. See the module's head for the algorithm.
 ///
@@ -28,79 +27,27 @@ use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool};
 /// assert_eq!(map.get(&guard, &7), Some(700));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// It owns the data tables and the cache of reads above them. [`Resize`] stands between its writes
+/// and the tables.
 pub struct Rewo<M: MappedMedium, K> {
-    pub(super) pool: Pool<M>,
-    pub(super) root: Fixed<M, Root>,
-    pub(super) stripe_lines: FixedRow<M, Line>,
-    pub(super) seed: u64,
-    pub(super) damage: OnceLock<Damage>,
+    pub(super) tables: DataTables<M, K>,
     pub(super) cache: Option<Box<Cache>>,
-    /// The view for which the pool had no memory for a spare.
-    pub(super) refused: AtomicU64,
     /// Whether this handle has created the table.
     pub(super) is_new: bool,
-    pub(super) kind: PhantomData<fn() -> K>,
-}
-
-/// The buckets that may have a key, in the order in which it moves through them: first and second
-/// of its table, then of the table that it moves to.
-#[derive(Clone, Copy)]
-pub(super) struct Path {
-    buckets: [(Place, u64); 4],
-    len: usize,
-}
-
-impl Path {
-    #[inline(always)]
-    pub(super) fn new(route: Route, hash: u64) -> Self {
-        let of = |place: Place| {
-            let home = place.home(hash);
-            [(place, home), (place, place.second(home, hash as u8))]
-        };
-        let from = of(route.from);
-        match route.to {
-            None => Self { buckets: [from[0], from[1], from[0], from[1]], len: 2 },
-            Some(to) => {
-                let to = of(to);
-                Self { buckets: [from[0], from[1], to[0], to[1]], len: 4 }
-            }
-        }
-    }
-
-    /// The offsets of its buckets, and their number.
-    #[inline(always)]
-    pub(super) fn offsets(&self) -> ([Offset<Bucket>; 4], usize) {
-        (self.buckets.map(|(place, index)| place.bucket(index)), self.len)
-    }
 }
 
 impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+    /// The part below the data tables.
     #[inline(always)]
-    pub(super) fn view_offset(&self) -> Offset<ViewBlock> {
-        // ORDER: Acquire: pairs with the Release of a resize: the view is visible as it was
-        // written.
-        Offset::new(self.root[1].0[VIEW].load(self.pool.medium(), Acquire))
+    pub(super) fn base(&self) -> &Base<M> {
+        &self.tables.base
     }
 
-    /// The current directory.
+    /// The resizing of this table, by the thread with this guard.
     #[inline(always)]
-    pub(super) fn view(&self) -> View<'_, M> {
-        let offset = self.view_offset();
-        View { offset, block: self.pool.region().at(offset), medium: self.pool.medium() }
-    }
-
-    #[inline(always)]
-    pub(super) fn bucket(&self, place: Place, index: u64) -> &Bucket {
-        self.pool.region().at(place.bucket(index))
-    }
-
-    pub(super) fn resize_lock(&self) -> &Lock {
-        Lock::of(&self.root[1].0[RESIZE_LOCK])
-    }
-
-    #[cold]
-    pub(super) fn record_damage(&self, offset: u64, what: &'static str) {
-        let _ = self.damage.set(Damage { offset, what });
+    pub(super) fn resize<'t>(&'t self, guard: &'t Guard<'_, M>) -> Resize<'t, M, K> {
+        Resize { tables: &self.tables, guard }
     }
 
     /// The table with a DRAM cache within these bounds; see [`PointIndex::set_cache`].
@@ -125,7 +72,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     #[inline(always)]
     fn search(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> (Option<u64>, bool) {
         match &self.cache {
-            None => (self.search_table(guard, probe).0, false),
+            None => (self.tables.search_table(guard, probe).0, false),
             Some(cache) => match self.look(cache, guard, probe) {
                 Look::Word(word) => (Some(word), true),
                 Look::Absent => (None, true),
@@ -136,10 +83,10 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     #[inline(always)]
     fn look(&self, cache: &Cache, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Look {
-        external_sync(self.pool.medium());
+        external_sync(self.base().pool.medium());
         let look =
             cache.look(guard.slot_index(), Self::cache_key(probe), |word| K::is_word_of(guard, word, probe));
-        external_sync(self.pool.medium());
+        external_sync(self.base().pool.medium());
         look
     }
 
@@ -152,137 +99,10 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         probe: &Probe<'_, K>,
         ticket: &Ticket,
     ) -> Option<u64> {
-        let (found, buckets) = self.search_table(guard, probe);
-        external_sync(self.pool.medium());
+        let (found, buckets) = self.tables.search_table(guard, probe);
+        external_sync(self.base().pool.medium());
         cache.fill(guard.slot_index(), Self::cache_key(probe), ticket, found, buckets);
         found
-    }
-
-    /// The word of a key, persisted, and the number of buckets read.
-    ///
-    /// Keys move only forward on their path, and a copy exists before the original is removed. So a
-    /// search in the path's order meets a key that is present throughout. The exception is a key
-    /// that moves to a table newer than the view: then the root names another view, and the search
-    /// starts over.
-    #[inline(always)]
-    fn search_table(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> (Option<u64>, u64) {
-        loop {
-            let view = self.view();
-            let path = Path::new(view.route(probe.hash), probe.hash);
-            let found = self.search_path(guard, probe, &path);
-            if found.0.is_some() || self.view_offset() == view.offset {
-                return found;
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn search_path(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, path: &Path) -> (Option<u64>, u64) {
-        let mut read = [false; 4];
-        let found = self.walk(path, probe.tag(), |nth, bucket| {
-            read[nth] = true;
-            K::find(guard, bucket, probe)
-        });
-        self.persist_read(path, read);
-        (found.map(|(_, (_, word))| word), read.map(u64::from).iter().sum())
-    }
-
-    /// Calls `each` on those buckets of a path that may have a key with this tag, until it returns
-    /// a result. It visits a second bucket only if the first has the tag's overflow bit set.
-    #[inline(always)]
-    pub(super) fn walk<'t, T>(
-        &'t self,
-        path: &Path,
-        tag: u8,
-        mut each: impl FnMut(usize, &'t Bucket) -> Option<T>,
-    ) -> Option<((Place, u64), T)> {
-        for first in (0..path.len).step_by(2) {
-            let bucket = self.bucket(path.buckets[first].0, path.buckets[first].1);
-            if let Some(answer) = each(first, bucket) {
-                return Some((path.buckets[first], answer));
-            }
-            if has_overflowed::<M, K>(self.pool.medium(), bucket, tag) {
-                let (place, index) = path.buckets[first + 1];
-                if let Some(answer) = each(first + 1, self.bucket(place, index)) {
-                    return Some(((place, index), answer));
-                }
-            }
-        }
-        None
-    }
-
-    /// Persists what a reader saw, if a bucket's lock is held or unfenced (invariant 4).
-    #[inline(always)]
-    fn persist_read(&self, path: &Path, read: [bool; 4]) {
-        if M::VOLATILE_CACHE {
-            let (buckets, _) = path.offsets();
-            let is_unfenced = |nth: usize| read[nth] && self.may_be_unfenced(buckets[nth]);
-            if (0..path.len).any(is_unfenced) {
-                self.persist_buckets(&buckets[..path.len]);
-            }
-        }
-    }
-
-    #[cold]
-    fn persist_buckets(&self, buckets: &[Offset<Bucket>]) {
-        let region = self.pool.region();
-        for &bucket in buckets {
-            // PERSIST: the stores of a writer that holds one of these locks, or released it before
-            // its fence. Only then does a reader return what it saw, or a writer build upon it.
-            region.write_back(region.at(bucket));
-        }
-        region.fence();
-    }
-
-    /// A key was not found: decides whether that is certain.
-    fn absent(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Result<Option<u64>, Damage> {
-        let path = Path::new(self.view().route(probe.hash), probe.hash);
-        let mut suspects = (0..path.len).filter_map(|nth| {
-            let bucket = self.bucket(path.buckets[nth].0, path.buckets[nth].1);
-            let denying =
-                || (nth % 2 == 1).then(|| self.lacks_overflow_bit(guard, &path, nth, probe)).flatten();
-            K::suspect(guard, bucket, probe).or_else(denying)
-        });
-        let what = "a record that may be the key's, or what leads to it, is unsound";
-        match suspects.next().map(|offset| Damage { offset, what }).or(self.damage()) {
-            Some(damage) => Err(damage),
-            None => Ok(None),
-        }
-    }
-
-    /// The first bucket of a key that is in its second, although the first one's overflow bit is
-    /// clear.
-    fn lacks_overflow_bit(
-        &self,
-        guard: &Guard<'_, M>,
-        path: &Path,
-        second: usize,
-        probe: &Probe<'_, K>,
-    ) -> Option<u64> {
-        let (place, index) = path.buckets[second];
-        if path.buckets[second - 1] == (place, index) {
-            return None;
-        }
-        // A key that came since the search has set the overflow bit by now.
-        K::find(guard, self.bucket(place, index), probe)?;
-        let (place, index) = path.buckets[second - 1];
-        let first = self.bucket(place, index);
-        let is_denied = !has_overflowed::<M, K>(self.pool.medium(), first, probe.tag());
-        is_denied.then(|| place.bucket(index).raw())
-    }
-
-    /// Prefetches the lines of a key's first bucket that a search reads.
-    #[inline(always)]
-    fn prefetch(&self, probe: &Probe<'_, K>) {
-        let at = self.first_bucket(probe).raw();
-        self.pool.region().prefetch(at);
-        self.pool.region().prefetch(at + 64 * line_for(probe.tag()) as u64);
-    }
-
-    #[inline(always)]
-    fn first_bucket(&self, probe: &Probe<'_, K>) -> Offset<Bucket> {
-        let place = self.view().route(probe.hash).from;
-        place.bucket(place.home(probe.hash))
     }
 }
 
@@ -294,19 +114,19 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
     const FENCES_PER_INSERT: u32 = 2;
 
     fn pool(&self) -> &Pool<M> {
-        &self.pool
+        &self.base().pool
     }
 
     #[inline(always)]
     fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        self.search(guard, &Probe::new(key, self.seed)).0
+        self.search(guard, &Probe::new(key, self.tables.seed)).0
     }
 
     #[inline]
     fn get_sound(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
-        let probe = Probe::new(key, self.seed);
+        let probe = Probe::new(key, self.tables.seed);
         match self.search(guard, &probe) {
-            (None, false) => self.absent(guard, &probe),
+            (None, false) => self.tables.absent(guard, &probe),
             // The cache has only words that this process added or found.
             (found, _) => Ok(found),
         }
@@ -332,7 +152,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
             let mut batch = [const { None }; BATCH];
             let mut len = 0;
             for key in keys.by_ref().take(BATCH) {
-                let probe = Probe::<K>::new(key, self.seed);
+                let probe = Probe::<K>::new(key, self.tables.seed);
                 let known = self.cache.as_ref().map(|cache| self.look(cache, guard, &probe));
                 let step = match known {
                     Some(Look::Word(word)) => Step::Found(Some(word)),
@@ -341,14 +161,14 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
                     None => Step::Seek(probe, None),
                 };
                 if let Step::Seek(probe, _) = &step {
-                    self.prefetch(probe);
+                    self.tables.prefetch(probe);
                 }
                 batch[len] = Some(step);
                 len += 1;
             }
             for step in batch[..len].iter().flatten() {
                 if let Step::Seek(probe, _) = step {
-                    K::prefetch(guard, self.pool.region().at(self.first_bucket(probe)), probe);
+                    K::prefetch(guard, self.base().pool.region().at(self.tables.first_bucket(probe)), probe);
                 }
             }
             for step in batch[..len].iter().flatten() {
@@ -357,7 +177,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
                     (Step::Seek(probe, Some(ticket)), Some(cache)) => {
                         self.search_to_cache(cache, guard, probe, ticket)
                     }
-                    (Step::Seek(probe, _), _) => self.search_table(guard, probe).0,
+                    (Step::Seek(probe, _), _) => self.tables.search_table(guard, probe).0,
                 };
                 each(done, found);
                 done += 1;
@@ -379,7 +199,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
     }
 
     fn len(&self) -> u64 {
-        self.count_keys()
+        self.base().count_keys()
     }
 
     fn scan(
@@ -389,19 +209,19 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
         at_least: usize,
         each: impl FnMut(u64),
     ) -> crate::Place {
-        from.scan(|position| self.scan_from(guard, position, at_least, each))
+        from.scan(|position| self.tables.scan_from(guard, position, at_least, each))
     }
 
     fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
-        self.trace_all(guard, marker, each);
+        self.tables.trace_all(guard, marker, each);
     }
 
     fn maintain(&self, guard: &Guard<'_, M>) -> bool {
-        self.background_step(guard)
+        self.resize(guard).background_step()
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
-        let view = self.view();
+        let view = self.base().view();
         let directory = view.directory();
         let buckets = directory.buckets();
         IndexStats {
@@ -411,14 +231,14 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
             buckets,
             overflow_buckets: 0,
             bytes: (buckets + directory.spare().map_or(0, Place::buckets)) * BLOCK as u64
-                + (self.stripes() * STRIPE_BYTES + size_of::<Root>() + size_of::<ViewBlock>()) as u64,
-            resizes: self.root[2].0[RESIZES].load(self.pool.medium(), Relaxed),
+                + (self.base().stripes() * STRIPE_BYTES + size_of::<Root>() + size_of::<ViewBlock>()) as u64,
+            resizes: self.base().root[2].0[RESIZES].load(self.base().pool.medium(), Relaxed),
             resizing: view.wants_help(),
         }
     }
 
     fn set_cache(&mut self, bounds: CacheBounds) {
-        let is_alone = !self.pool.is_shared();
+        let is_alone = !self.base().pool.is_shared();
         self.cache = is_alone.then(|| Cache::new(bounds, self.is_new && self.is_empty())).flatten();
     }
 
@@ -427,7 +247,7 @@ impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
     }
 
     fn damage(&self) -> Option<Damage> {
-        self.damage.get().copied()
+        self.tables.damage.get().copied()
     }
 }
 

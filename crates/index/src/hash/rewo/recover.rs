@@ -6,10 +6,10 @@
 //! large table is divided, too, and a thread that waits for a lock delays only itself.
 
 use super::bucket::{SlotLock, meta};
-use super::ops::Rewo;
 use super::place::Place;
 use super::shape::BucketShape;
 use super::stripes::LockedStripes;
+use super::tables::DataTables;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{Builder, available_parallelism};
@@ -21,17 +21,17 @@ const BUCKETS_PER_THREAD: u64 = 1 << 14;
 /// Buckets in which a thread looks for locked slots at a time.
 const PIECE: u64 = 1 << 10;
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> DataTables<M, K> {
     /// Resolves all locked slots, the only ones with keys that may be there twice, and then counts
     /// the keys.
     pub(super) fn recover_buckets(&self, guard: &Guard<'_, M>) {
-        let directory = self.view().directory();
+        let directory = self.base.view().directory();
         let threads = threads_for(directory.buckets(), || available_parallelism().map_or(1, usize::from));
         for place in directory.all() {
             let pieces = place.buckets().div_ceil(PIECE) as usize;
             self.divide(guard, threads, pieces, |guard, piece| self.repair_piece(guard, place, piece as u64));
         }
-        self.divide(guard, threads, self.stripes(), |guard, stripe| self.count_stripe(guard, stripe));
+        self.divide(guard, threads, self.base.stripes(), |guard, stripe| self.count_stripe(guard, stripe));
     }
 
     /// Does `work` for each piece, in this thread with its guard and in others with guards of their
@@ -53,7 +53,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         std::thread::scope(|scope| {
             for _ in 1..threads.min(pieces) {
                 let thread = Builder::new().name("terrace-recover".into());
-                if thread.spawn_scoped(scope, || run(&self.pool.pin())).is_err() {
+                if thread.spawn_scoped(scope, || run(&self.base.pool.pin())).is_err() {
                     break;
                 }
             }
@@ -63,19 +63,20 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Looks for locked slots in a piece of a table's buckets, and resolves them.
     fn repair_piece(&self, guard: &Guard<'_, M>, place: Place, piece: u64) {
-        let is_marked =
-            |index| meta(self.pool.medium(), self.bucket(place, index)).slot_lock::<K>() != SlotLock::None;
+        let is_marked = |index| {
+            meta(self.base.pool.medium(), self.base.bucket(place, index)).slot_lock::<K>() != SlotLock::None
+        };
         for index in piece * PIECE..((piece + 1) * PIECE).min(place.buckets()) {
             while is_marked(index) {
-                let mut held = self.lock_buckets(guard, &[place.bucket(index)]);
-                let view = self.view();
+                let mut held = self.base.lock_buckets(guard, &[place.bucket(index)]);
+                let view = self.base.view();
                 let outcome = match is_marked(index) && view.directory().all().any(|table| table == place) {
                     true => self.resolve(guard, &mut held, view, place, index),
                     false => break,
                 };
                 drop(held);
                 if let Err(stripe) = outcome {
-                    self.wait_for(guard, stripe);
+                    self.base.wait_for(guard, stripe);
                 }
             }
         }
@@ -83,16 +84,16 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     fn count_stripe(&self, guard: &Guard<'_, M>, stripe: usize) {
         let mut held = LockedStripes::none();
-        self.lock_stripe(guard, &mut held, stripe);
+        self.base.lock_stripe(guard, &mut held, stripe);
         let mut keys = 0;
-        for place in self.view().directory().all() {
+        for place in self.base.view().directory().all() {
             let first =
-                (stripe as u64).wrapping_sub(place.start() / BLOCK as u64) & (self.stripes() as u64 - 1);
-            for index in (first..place.buckets()).step_by(self.stripes()) {
-                keys += u64::from(meta(self.pool.medium(), self.bucket(place, index)).keys::<K>());
+                (stripe as u64).wrapping_sub(place.start() / BLOCK as u64) & (self.base.stripes() as u64 - 1);
+            for index in (first..place.buckets()).step_by(self.base.stripes()) {
+                keys += u64::from(meta(self.base.pool.medium(), self.base.bucket(place, index)).keys::<K>());
             }
         }
-        self.set_keys(stripe, keys);
+        self.base.set_keys(stripe, keys);
     }
 }
 

@@ -21,16 +21,16 @@
 //! only one cell, a table twice as large as all others together takes all keys. Shrinking is the
 //! same with a smaller one.
 
+use super::base::Base;
 use super::bucket::*;
-use super::ops::Rewo;
 use super::place::Place;
 use super::shape::BucketShape;
 use super::stripes::LockedStripes;
+use super::tables::{Blocked, DataTables};
 use super::together::CopyBatch;
 use super::view::*;
-use super::write::Blocked;
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use terrace_medium::{MappedMedium, Offset};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::MappedMedium;
 use terrace_pool::{Fresh, Guard, PoolFull};
 
 /// Buckets that a writer moves before its own work; and those that a thread moves or clears while
@@ -43,12 +43,31 @@ const CROWDED_PERCENT: u64 = 50;
 /// `count` is written back once in this many buckets.
 const COUNT_EVERY: u64 = 64;
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+/// Resizing by one thread. It borrows the data tables below it, and the thread's guard. Its other
+/// half is in `spare.rs`.
+pub(super) struct Resize<'t, M: MappedMedium, K> {
+    pub(super) tables: &'t DataTables<M, K>,
+    pub(super) guard: &'t Guard<'t, M>,
+}
+
+impl<M: MappedMedium, K> Clone for Resize<'_, M, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M: MappedMedium, K> Copy for Resize<'_, M, K> {}
+
+impl<'t, M: MappedMedium, K: BucketShape> Resize<'t, M, K> {
+    #[inline(always)]
+    pub(super) fn base(self) -> &'t Base<M> {
+        &self.tables.base
+    }
+
     /// Moves or clears some buckets, unless another thread does. Returns whether it did.
     #[inline(never)]
-    pub(super) fn help_resize(&self, guard: &Guard<'_, M>) -> bool {
-        let Some(_lock) = self.resize_lock().try_acquire(guard) else { return false };
-        self.help_locked(guard);
+    pub(super) fn help_resize(self) -> bool {
+        let Some(_lock) = self.base().resize_lock().try_acquire(self.guard) else { return false };
+        self.help_locked();
         true
     }
 
@@ -57,38 +76,33 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// descheduled.
     #[cold]
     #[inline(never)]
-    pub(super) fn wait_and_help(&self, guard: &Guard<'_, M>) {
-        let _lock = self.resize_lock().acquire(guard);
-        self.help_locked(guard);
+    pub(super) fn wait_and_help(self) {
+        let _lock = self.base().resize_lock().acquire(self.guard);
+        self.help_locked();
     }
 
     /// Moves or clears some buckets. The resizes' lock is held.
-    fn help_locked(&self, guard: &Guard<'_, M>) {
-        let view = self.view();
-        self.persist_view(view.offset);
+    fn help_locked(self) {
+        let view = self.base().view();
+        self.base().persist_view(view.offset);
         match view.is_moving() {
             // If the new table has no room, the key stays where it is.
-            true => _ = self.advance(guard, view, HELP),
-            false => self.clear_piece(guard, view),
+            true => _ = self.advance(view, HELP),
+            false => self.clear_piece(view),
         }
     }
 
     /// Makes room in a table that could not take a key, or advances a resize.
     #[cold]
     #[inline(never)]
-    pub(super) fn make_place(
-        &self,
-        guard: &Guard<'_, M>,
-        view: View<'_, M>,
-        place: Place,
-    ) -> Result<(), PoolFull> {
-        let _lock = self.resize_lock().acquire(guard);
-        self.persist_view(self.view_offset());
-        if self.view_offset() != view.offset {
+    pub(super) fn make_place(self, view: View<'_, M>, place: Place) -> Result<(), PoolFull> {
+        let _lock = self.base().resize_lock().acquire(self.guard);
+        self.base().persist_view(self.base().view_offset());
+        if self.base().view_offset() != view.offset {
             return Ok(());
         }
         if view.is_moving() {
-            return self.advance(guard, view, HELP_WAITING).map_err(|_| self.table_full(place));
+            return self.advance(view, HELP_WAITING).map_err(|_| self.table_full(place));
         }
         let directory = view.directory();
         let growth = directory.growth(place).ok_or_else(|| self.table_full(place))?;
@@ -101,210 +115,192 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             return Err(self.table_full(place));
         }
         match spare {
-            Some(spare) => self.begin(guard, view, spare, growth),
-            None => self.take_spare(guard, view, growth.log2),
+            Some(spare) => self.begin(view, spare, growth),
+            None => self.take_spare(view, growth.log2),
         }
     }
 
     /// Whether at least `percent` of a table's slots have keys, by a sample of its buckets.
-    pub(super) fn is_filled(&self, place: Place, sample: u64, percent: u64) -> bool {
+    pub(super) fn is_filled(self, place: Place, sample: u64, percent: u64) -> bool {
         let sampled = place.buckets().min(sample);
         let step = place.buckets() / sampled;
-        let keys = |index| meta(self.pool.medium(), self.bucket(place, index * step)).keys::<K>();
+        let keys =
+            |index| meta(self.base().pool.medium(), self.base().bucket(place, index * step)).keys::<K>();
         (0..sampled).map(keys).map(u64::from).sum::<u64>() * 100 >= sampled * K::SLOTS as u64 * percent
     }
 
-    fn table_full(&self, place: Place) -> PoolFull {
+    fn table_full(self, place: Place) -> PoolFull {
         let wanted = 2 * place.bytes() as u64;
-        PoolFull { wanted, size: self.pool.size(), longest: None, waiting_bytes: 0, collecting: false }
+        PoolFull { wanted, size: self.base().pool.size(), longest: None, waiting_bytes: 0, collecting: false }
     }
 
     /// Begins to move the required cells to the spare, which is entirely cleared; or all cells, if
     /// it has room for them. The resizes' lock is held.
-    pub(super) fn begin(
-        &self,
-        guard: &Guard<'_, M>,
-        before: View<'_, M>,
-        spare: Place,
-        growth: Growth,
-    ) -> Result<(), PoolFull> {
+    pub(super) fn begin(self, before: View<'_, M>, spare: Place, growth: Growth) -> Result<(), PoolFull> {
         let directory = before.directory();
         let moving = if directory.is_for_all(spare) { ALL_CELLS } else { growth.moving };
         let in_cell = |cell: usize| if moving >> cell & 1 == 1 { spare } else { directory.cells[cell] };
-        let after = new_view(guard, &Directory::resting(std::array::from_fn(in_cell)))?;
+        let after = new_view(self.guard, &Directory::resting(std::array::from_fn(in_cell)))?;
         let view = Directory { moving, to: Some(spare), after: after.offset(), ..directory };
-        let view = new_view(guard, &view)?;
+        let view = new_view(self.guard, &view)?;
         // PERSIST: both views, before any of them can be reached.
-        self.pool.region().fence();
+        self.base().pool.region().fence();
         // Durable before any key moves or is added to the new table.
-        self.publish_view(view.offset());
+        self.base().publish_view(view.offset());
         for block in [after, view] {
             let _ = block.fenced_later().into_offset();
         }
-        guard.retire(before.offset.raw(), size_of::<ViewBlock>());
+        self.guard.retire(before.offset.raw(), size_of::<ViewBlock>());
         Ok(())
-    }
-
-    /// Publishes another view in the root, durably. The resizes' lock is held.
-    pub(super) fn publish_view(&self, view: u64) {
-        let medium = self.pool.medium();
-        // ORDER: Relaxed: stays before the view by the Release of that store. With 0 every thread
-        // fences.
-        self.root[2].0[DURABLE_VIEW].store(medium, 0, Relaxed);
-        self.root[1].0[VIEW].store(medium.point("rewo.view"), view, Release);
-        // Durable before anything depends on it, and before the replaced view is retired. A thread
-        // that sees it earlier does the same.
-        self.persist_view(view_at(view));
     }
 
     /// Moves up to `most` buckets, and ends the resize after the last. The resizes' lock is held.
     /// Fails if a key finds no room in the new table.
-    fn advance(&self, guard: &Guard<'_, M>, view: View<'_, M>, most: u64) -> Result<(), Blocked> {
+    fn advance(self, view: View<'_, M>, most: u64) -> Result<(), Blocked> {
         let directory = view.directory();
         let mut left = most;
         let mut before = 0;
         for (place, _) in directory.tables(directory.moving) {
             while left > 0 && view.count() < before + place.buckets() {
                 let index = view.count().saturating_sub(before);
-                self.move_bucket(guard, view, &directory, place, index)?;
+                self.move_bucket(view, &directory, place, index)?;
                 view.set_count(before + index + 1);
                 if (before + index + 1).is_multiple_of(COUNT_EVERY) {
                     // PERSIST: any later fence is enough. It is stored after the bucket is durable,
                     // so whatever a crash leaves is true.
-                    self.pool.region().write_back(&view.block[3]);
+                    self.base().pool.region().write_back(&view.block[3]);
                 }
                 left -= 1;
             }
             before += place.buckets();
         }
         if view.count() >= before {
-            self.end(guard, view, &directory);
+            self.end(view, &directory);
         }
         Ok(())
     }
 
     /// Moves the keys of a bucket that leave the table. Waits for other threads.
     fn move_bucket(
-        &self,
-        guard: &Guard<'_, M>,
+        self,
         view: View<'_, M>,
         directory: &Directory,
         place: Place,
         index: u64,
     ) -> Result<(), Blocked> {
         loop {
-            match self.try_move_bucket(guard, view, directory, place, index) {
-                Err(Blocked::Busy(stripe)) => self.wait_for(guard, stripe),
+            match self.try_move_bucket(view, directory, place, index) {
+                Err(Blocked::Busy(stripe)) => self.base().wait_for(self.guard, stripe),
                 other => return other,
             }
         }
     }
 
     fn try_move_bucket(
-        &self,
-        guard: &Guard<'_, M>,
+        self,
         view: View<'_, M>,
         directory: &Directory,
         place: Place,
         index: u64,
     ) -> Result<(), Blocked> {
-        let bucket = self.bucket(place, index);
-        let mut held = self.lock_buckets(guard, &[place.bucket(index)]);
-        if meta(self.pool.medium(), bucket).slot_lock::<K>() != SlotLock::None {
-            self.resolve(guard, &mut held, view, place, index).map_err(Blocked::Busy)?;
+        let bucket = self.base().bucket(place, index);
+        let mut held = self.base().lock_buckets(self.guard, &[place.bucket(index)]);
+        if meta(self.base().pool.medium(), bucket).slot_lock::<K>() != SlotLock::None {
+            self.tables.resolve(self.guard, &mut held, view, place, index).map_err(Blocked::Busy)?;
         }
         let leaving = |slot: &usize| {
-            K::read(guard, bucket, *slot).is_some_and(|entry| self.leaves(directory, place, entry))
+            K::read(self.guard, bucket, *slot)
+                .is_some_and(|entry| self.tables.leaves(directory, place, entry))
         };
         if !(0..K::SLOTS).any(|slot| leaving(&slot)) {
             return Ok(());
         }
-        self.lock_slots(place, index, SlotLock::Moving);
+        self.tables.lock_slots(place, index, SlotLock::Moving);
         let (base, mut gone, mut outcome) = (held.len(), 0, Ok(()));
         let mut copies = CopyBatch::default();
         for slot in (0..K::SLOTS).filter(leaving) {
-            outcome = self.move_key(guard, (&mut held, base), view, (place, index), slot, &mut copies);
+            outcome = self.move_key((&mut held, base), view, (place, index), slot, &mut copies);
             if outcome.is_err() {
                 break;
             }
             gone |= 1 << slot;
         }
-        self.publish_copies(&mut copies);
+        self.tables.publish_copies(&mut copies);
         held.release_after(base);
-        self.clear(place, index, gone);
+        self.tables.clear(place, index, gone);
         outcome
     }
 
     /// Copies the key of a slot to the new table: together with the others that are being copied,
     /// or, if that is not possible, behind them. Locks after the first `base` are those of copies,
     /// and are released once these are durable.
-    fn move_key<'g>(
-        &'g self,
-        guard: &'g Guard<'_, M>,
-        (held, base): (&mut LockedStripes<'g, M>, usize),
+    fn move_key(
+        self,
+        (held, base): (&mut LockedStripes<'t, M>, usize),
         view: View<'_, M>,
         (place, index): (Place, u64),
         slot: usize,
         copies: &mut CopyBatch,
     ) -> Result<(), Blocked> {
-        let (Some(to), Some(entry)) = (view.directory().to, K::read(guard, self.bucket(place, index), slot))
+        let (Some(to), Some(entry)) =
+            (view.directory().to, K::read(self.guard, self.base().bucket(place, index), slot))
         else {
             return Ok(());
         };
         if K::is_damaged(entry) {
-            self.record_damage(entry.word, "a slot of the index is damaged");
+            self.tables.record_damage(entry.word, "a slot of the index is damaged");
         }
-        let home = self.home_in(guard, to, (place, index), entry);
-        if self.add_copy(guard, held, (to, home), entry, copies) {
+        let home = self.tables.home_in(self.guard, to, (place, index), entry);
+        if self.tables.add_copy(self.guard, held, (to, home), entry, copies) {
             return Ok(());
         }
-        self.publish_copies(copies);
+        self.tables.publish_copies(copies);
         held.release_after(base);
-        if self.add_copy(guard, held, (to, home), entry, copies) {
+        if self.tables.add_copy(self.guard, held, (to, home), entry, copies) {
             return Ok(());
         }
         for index in [home, to.second(home, entry.tag)] {
-            if !self.try_lock_bucket(guard, held, to.bucket(index)) {
-                return Err(Blocked::Busy(self.stripe_of(to.bucket(index))));
+            if !self.base().try_lock_bucket(self.guard, held, to.bucket(index)) {
+                return Err(Blocked::Busy(self.base().stripe_of(to.bucket(index))));
             }
         }
-        let at = self.vacancy(guard, held, view, to, (home, entry.tag))?;
-        self.set_overflow_bit(home, at, entry.tag);
-        self.install(guard, at, K::placed(entry, at.index != home));
+        let at = self.tables.vacancy(self.guard, held, view, to, (home, entry.tag))?;
+        self.tables.set_overflow_bit(home, at, entry.tag);
+        self.tables.install(self.guard, at, K::placed(entry, at.index != home));
         held.release_after(base);
         Ok(())
     }
 
     /// Ends a resize whose keys have all moved: publishes the view that follows. The resizes' lock
     /// is held.
-    fn end(&self, guard: &Guard<'_, M>, view: View<'_, M>, directory: &Directory) {
+    fn end(self, view: View<'_, M>, directory: &Directory) {
         // Durable before the old view's tables are retired, or the next resize begins.
-        self.publish_view(directory.after);
-        self.root[2].0[RESIZES].fetch_add(self.pool.medium().point("rewo.resized"), 1, Relaxed);
-        let now = self.view().directory();
+        self.base().publish_view(directory.after);
+        self.base().root[2].0[RESIZES].fetch_add(self.base().pool.medium().point("rewo.resized"), 1, Relaxed);
+        let now = self.base().view().directory();
         for (place, _) in directory.tables(u64::MAX).filter(|(place, _)| !now.cells.contains(place)) {
-            guard.retire(place.start(), place.bytes());
+            self.guard.retire(place.start(), place.bytes());
         }
-        guard.retire(view.offset.raw(), size_of::<ViewBlock>());
+        self.guard.retire(view.offset.raw(), size_of::<ViewBlock>());
     }
 
     /// Begins to shrink if few keys are left for this many buckets, and the pool has room for that.
     #[cold]
-    pub(super) fn shrink_if_sparse(&self, guard: &Guard<'_, M>) {
-        let view = self.view();
+    pub(super) fn shrink_if_sparse(self) {
+        let view = self.base().view();
         if self.shrunk_log2(view).is_none() {
             return;
         }
-        let Some(_lock) = self.resize_lock().try_acquire(guard) else { return };
-        self.persist_view(self.view_offset());
-        if self.view_offset() == view.offset {
-            self.shrink(guard, view);
+        let Some(_lock) = self.base().resize_lock().try_acquire(self.guard) else { return };
+        self.base().persist_view(self.base().view_offset());
+        if self.base().view_offset() == view.offset {
+            self.shrink(view);
         }
     }
 
     /// The number of buckets, as a binary logarithm, that is enough, if few keys are left.
-    fn shrunk_log2(&self, view: View<'_, M>) -> Option<u32> {
-        let (keys, buckets) = (self.count_keys(), view.directory().buckets());
+    fn shrunk_log2(self, view: View<'_, M>) -> Option<u32> {
+        let (keys, buckets) = (self.base().count_keys(), view.directory().buckets());
         if view.is_moving() || keys * 8 > buckets * K::SLOTS as u64 {
             return None;
         }
@@ -315,26 +311,26 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Shrinks if there are few keys: allocates a spare for all of them, or begins once that is
     /// cleared. A full pool leaves the table as it is. The resizes' lock is held.
-    pub(super) fn shrink(&self, guard: &Guard<'_, M>, view: View<'_, M>) {
+    pub(super) fn shrink(self, view: View<'_, M>) {
         let Some(log2) = self.shrunk_log2(view) else { return };
         let directory = view.directory();
         let serves = |spare: &Place| spare.log2() >= log2 && spare.buckets() * 2 <= directory.buckets();
         let _ = match directory.spare().filter(serves) {
             Some(spare) if self.is_clear(view, spare) => {
-                self.begin(guard, view, spare, Growth { moving: ALL_CELLS, log2 })
+                self.begin(view, spare, Growth { moving: ALL_CELLS, log2 })
             }
             Some(_) => Ok(()),
-            None => self.take_spare(guard, view, log2),
+            None => self.take_spare(view, log2),
         };
     }
 
     /// Does one piece of a resize, while no thread writes. Returns whether more is left.
-    pub(super) fn background_step(&self, guard: &Guard<'_, M>) -> bool {
-        match self.view().wants_help() {
-            true => _ = self.help_resize(guard),
-            false => self.shrink_if_sparse(guard),
+    pub(super) fn background_step(self) -> bool {
+        match self.base().view().wants_help() {
+            true => _ = self.help_resize(),
+            false => self.shrink_if_sparse(),
         }
-        self.view().wants_help()
+        self.base().view().wants_help()
     }
 }
 
@@ -346,11 +342,6 @@ pub(super) fn new_view<'g, M: MappedMedium>(
     let fresh = guard.alloc(size_of::<ViewBlock>())?;
     fresh.stream_lines(0, &directory.lines());
     Ok(fresh)
-}
-
-/// The typed offset of a view.
-pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
-    Offset::new(offset)
 }
 
 #[cfg(test)]

@@ -11,16 +11,14 @@
 //! whole was. A key is visited with its home, wherever it lies.
 
 use super::bucket::{SlotLock, meta};
-use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place, WINDOW};
-use super::resize::view_at;
 use super::shape::{BucketShape, Entry, cell_of};
 use super::stripes::STRIPE_BYTES;
+use super::tables::DataTables;
 use super::view::*;
 use crate::Position;
 use crate::cursor::UNUSED_BITS;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker};
 
@@ -74,7 +72,7 @@ impl ScanPosition {
     }
 }
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> DataTables<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. The entries that are
     /// visited together are read before the first is returned, and are read again if a resize began
     /// or ended meanwhile.
@@ -112,7 +110,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         entries: &mut Vec<Entry>,
     ) -> Position {
         loop {
-            let view = self.view();
+            let view = self.base.view();
             let directory = view.directory();
             let spot = ScanPosition::at(position, &directory);
             let moving = directory.to.filter(|_| directory.moving & spot.mask() != 0);
@@ -123,7 +121,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             let homes = (wanted as u64 / (K::SLOTS as u64 / 2)) >> (fine - coarse);
             let first = spot.home >> (HOME_BITS - coarse);
             let end = first.saturating_add(homes + 1).min(1 << coarse);
-            let evictions = self.evictions();
+            let evictions = self.base.evictions();
             let mut is_doubtful = moving.is_some();
             for place in tables() {
                 let finer = place.log2() - coarse;
@@ -133,19 +131,15 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
                     }
                 });
             }
-            if self.view_offset() != view.offset {
+            if self.base.view_offset() != view.offset {
                 entries.clear();
                 continue;
             }
-            if is_doubtful || self.evictions() != evictions {
+            if is_doubtful || self.base.evictions() != evictions {
                 self.visit_once(guard, entries);
             }
             return spot.next(end << (HOME_BITS - coarse));
         }
-    }
-
-    pub(super) fn evictions(&self) -> u64 {
-        self.root[3].0[EVICTIONS].load(self.pool.medium(), Acquire)
     }
 
     /// Visits every key of a table with its home among `homes`: those in their first buckets, then
@@ -159,8 +153,8 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     ) -> bool {
         let mut is_locked = false;
         let mut read = |index: u64, seconds: bool| {
-            let bucket = self.bucket(place, index);
-            let is_marked = || meta(self.pool.medium(), bucket).slot_lock::<K>() != SlotLock::None;
+            let bucket = self.base.bucket(place, index);
+            let is_marked = || meta(self.base.pool.medium(), bucket).slot_lock::<K>() != SlotLock::None;
             // ORDER: before the slots, by its Acquire. An eviction that was counted before this
             // scan clears the mark together with the slot, so a scan that meets the slot has met
             // the mark.
@@ -173,9 +167,9 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
                     each(entry);
                 }
             }
-            if self.may_be_unfenced(place.bucket(index)) {
+            if self.base.may_be_unfenced(place.bucket(index)) {
                 // PERSIST: what a writer stored to this bucket, before it is answered.
-                self.pool.region().persist(bucket);
+                self.base.pool.region().persist(bucket);
             }
         };
         homes.clone().for_each(|index| read(index, false));
@@ -206,14 +200,14 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         marker: &mut Marker<'_>,
         mut each: impl FnMut(&mut Marker<'_>, u64),
     ) {
-        marker.mark(self.root.offset().raw(), size_of::<Root>());
-        marker.mark(self.stripe_lines.offset().raw(), self.stripes() * STRIPE_BYTES);
+        marker.mark(self.base.root.offset().raw(), size_of::<Root>());
+        marker.mark(self.base.stripe_lines.offset().raw(), self.base.stripes() * STRIPE_BYTES);
         self.recover_buckets(guard);
         loop {
-            let view = self.view();
+            let view = self.base.view();
             // The thread that stored it may have died before its fence, and blocks that it does not
             // name are reused.
-            self.persist_view(view.offset);
+            self.base.persist_view(view.offset);
             let directory = view.directory();
             for offset in
                 [view.offset, view_at(directory.after)].into_iter().filter(|offset| !offset.is_null())
@@ -229,7 +223,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             }
             // Keys move forward through the tables of one view, in the order of the walk. If there
             // is another view now, they may have moved to a table that was not visited.
-            if self.view_offset() == view.offset {
+            if self.base.view_offset() == view.offset {
                 return;
             }
         }

@@ -16,9 +16,8 @@
 //! same clears or moves larger pieces until there is some; the others continue. A spare for another
 //! resize than the one that is due is retired.
 
-use super::ops::Rewo;
 use super::place::Place;
-use super::resize::new_view;
+use super::resize::{Resize, new_view};
 use super::shape::BucketShape;
 use super::view::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,15 +30,15 @@ const PIECE: u64 = 16;
 const SAMPLE: u64 = 64;
 const DUE_PERCENT: u64 = 90;
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Resize<'_, M, K> {
     /// Called after an insert that has evicted some keys, with no bucket locked. Allocates a spare,
     /// or begins the resize, if it is time for that, unless another thread is resizing.
     #[cold]
     #[inline(never)]
-    pub(super) fn prepare_resize(&self, guard: &Guard<'_, M>, place: Place, evictions: u32) {
-        let Some(_lock) = self.resize_lock().try_acquire(guard) else { return };
-        self.persist_view(self.view_offset());
-        let view = self.view();
+    pub(super) fn prepare_resize(self, place: Place, evictions: u32) {
+        let Some(_lock) = self.base().resize_lock().try_acquire(self.guard) else { return };
+        self.base().persist_view(self.base().view_offset());
+        let view = self.base().view();
         let directory = view.directory();
         let Some(growth) = directory.growth(place).filter(|_| !view.is_moving()) else { return };
         // Keys that collide evict others in a table that is not full, too.
@@ -47,13 +46,13 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         // In a full pool, an insert that finds no room reports that. This does not search for
         // memory each time, which takes long if there is none.
         let _ = match directory.spare().filter(|&spare| directory.serves(spare, growth)) {
-            None if self.refused.load(Relaxed) == view.offset.raw() => Ok(()),
+            None if self.tables.refused.load(Relaxed) == view.offset.raw() => Ok(()),
             None if is_due() => {
-                let taken = self.take_spare(guard, view, growth.log2);
-                taken.inspect_err(|_| self.refused.store(view.offset.raw(), Relaxed))
+                let taken = self.take_spare(view, growth.log2);
+                taken.inspect_err(|_| self.tables.refused.store(view.offset.raw(), Relaxed))
             }
             Some(spare) if evictions > 1 && self.is_clear(view, spare) && is_due() => {
-                self.begin(guard, view, spare, growth)
+                self.begin(view, spare, growth)
             }
             _ => Ok(()),
         };
@@ -61,33 +60,30 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Makes a table of 2^`log2` buckets the spare, and retires the present one. The resizes' lock
     /// is held, and nothing moves.
-    pub(super) fn take_spare(
-        &self,
-        guard: &Guard<'_, M>,
-        view: View<'_, M>,
-        log2: u32,
-    ) -> Result<(), PoolFull> {
+    pub(super) fn take_spare(self, view: View<'_, M>, log2: u32) -> Result<(), PoolFull> {
         let directory = view.directory();
-        let table = guard.alloc(BLOCK << log2)?;
+        let table = self.guard.alloc(BLOCK << log2)?;
         let spare = Place::new(table.offset(), log2);
-        let with_spare = new_view(guard, &Directory { to: Some(spare), ..directory })?;
+        let with_spare = new_view(self.guard, &Directory { to: Some(spare), ..directory })?;
         // PERSIST: the view, before the root names it. The table's content does not matter yet.
-        self.pool.region().fence();
-        self.publish_view(with_spare.offset());
+        self.base().pool.region().fence();
+        self.base().publish_view(with_spare.offset());
         for block in [table, with_spare] {
             let _ = block.fenced_later().into_offset();
         }
         if let Some(before) = directory.spare() {
-            guard.retire(before.start(), before.bytes());
+            self.guard.retire(before.start(), before.bytes());
         }
-        guard.retire(view.offset.raw(), size_of::<ViewBlock>());
+        self.guard.retire(view.offset.raw(), size_of::<ViewBlock>());
         Ok(())
     }
 
     /// Clears up to `buckets` buckets of the spare, but at most half of it, so that a small one
     /// takes two pieces, too. Returns whether all of it is cleared. The resizes' lock is held.
-    pub(super) fn clear_some(&self, view: View<'_, M>, buckets: u64) -> bool {
-        let (Some(spare), region) = (view.directory().spare(), self.pool.region()) else { return false };
+    pub(super) fn clear_some(self, view: View<'_, M>, buckets: u64) -> bool {
+        let (Some(spare), region) = (view.directory().spare(), self.base().pool.region()) else {
+            return false;
+        };
         let start = view.count();
         let end = (start + buckets.min(spare.buckets().div_ceil(2))).min(spare.buckets());
         if start < end {
@@ -103,15 +99,15 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     }
 
     /// Whether all of the spare is cleared.
-    pub(super) fn is_clear(&self, view: View<'_, M>, spare: Place) -> bool {
+    pub(super) fn is_clear(self, view: View<'_, M>, spare: Place) -> bool {
         view.count() >= spare.buckets()
     }
 
     /// Clears a piece of the spare; after the last piece, begins the resize if nothing else is
     /// needed. The resizes' lock is held.
-    pub(super) fn clear_piece(&self, guard: &Guard<'_, M>, view: View<'_, M>) {
+    pub(super) fn clear_piece(self, view: View<'_, M>) {
         if self.clear_some(view, PIECE) {
-            self.shrink(guard, view);
+            self.shrink(view);
         }
     }
 }

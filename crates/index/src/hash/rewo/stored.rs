@@ -1,11 +1,13 @@
 //! Creating and opening a table.
 
+use super::base::Base;
 use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place};
 use super::resize::new_view;
 use super::shape::BucketShape;
 use super::spare::new_table;
 use super::stripes::{STRIPE_BYTES, STRIPES_LOG2_MAX};
+use super::tables::DataTables;
 use super::view::*;
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
@@ -43,13 +45,13 @@ impl<M: MappedMedium, K: BucketShape> Stored for Rewo<M, K> {
         if !pool.is_initialized() {
             // The content of the file is durable; but a later view may have the place of one that
             // was known to be durable before.
-            index.root[2].0[DURABLE_VIEW].store(pool.medium(), 0, Release);
+            index.base().root[2].0[DURABLE_VIEW].store(pool.medium(), 0, Release);
         }
         Ok(Some(index))
     }
 
     fn verify(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
-        self.findings(guard)
+        self.tables.findings(guard)
     }
 }
 
@@ -105,36 +107,19 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         }
         let lines = (1 << words[ROOT_STRIPES_LOG2]) * STRIPE_BYTES / 64;
         let stripes = pool.fix_row(Offset::new(words[ROOT_STRIPES]), lines);
-        let index = Self {
-            pool: pool.clone(),
-            root: fixed,
-            stripe_lines: stripes.ok_or_else(|| damaged("the stripes lie outside the pool"))?,
+        let stripe_lines = stripes.ok_or_else(|| damaged("the stripes lie outside the pool"))?;
+        let tables = DataTables {
+            base: Base { pool: pool.clone(), root: fixed, stripe_lines },
             seed: words[ROOT_SEED],
             damage: OnceLock::new(),
-            cache: None,
             refused: AtomicU64::new(0),
-            is_new: false,
             kind: PhantomData,
         };
-        match index.has_sound_views() {
+        let index = Self { tables, cache: None, is_new: false };
+        match index.base().has_sound_views() {
             true => Ok(index),
             false => Err(damaged("the root names no tables of the pool")),
         }
-    }
-
-    /// Whether the root names a sound view, and that one another if keys move.
-    fn has_sound_views(&self) -> bool {
-        let region = self.pool.region();
-        // Another process may resize meanwhile: the guard keeps a view's block from being reused.
-        let _guard = self.pool.pin();
-        let is_sound = |offset: Offset<ViewBlock>| {
-            let block = region.get(offset).filter(|_| !offset.is_null());
-            block
-                .map(|block| View { offset, block, medium: region.medium() })
-                .filter(|view| view.is_sound(region.refreshed_len()))
-        };
-        let now = is_sound(self.view_offset()).map(View::directory);
-        now.is_some_and(|now| now.moving == 0 || is_sound(Offset::new(now.after)).is_some())
     }
 }
 

@@ -9,9 +9,8 @@
 //! the stripes). A key's buckets are locked in the order of their stripes; further locks are only
 //! tried, so there is no circular wait.
 
+use super::base::Base;
 use super::bucket::Bucket;
-use super::ops::Rewo;
-use super::shape::BucketShape;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{BLOCK, MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Lock, Locked};
@@ -80,7 +79,7 @@ impl<'g, M: MappedMedium> LockedStripes<'g, M> {
     }
 }
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+impl<M: MappedMedium> Base<M> {
     #[inline(always)]
     pub(super) fn stripe_of(&self, bucket: Offset<Bucket>) -> usize {
         (bucket.raw() / BLOCK as u64) as usize & (self.stripes() - 1)
@@ -140,6 +139,13 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             self.persist_pending(stripe, &lock);
             held.push(stripe, lock);
         }
+    }
+
+    /// Waits until a stripe is free. The caller holds none.
+    #[cold]
+    pub(super) fn wait_for(&self, guard: &Guard<'_, M>, stripe: usize) {
+        let mut held = LockedStripes::none();
+        self.lock_stripe(guard, &mut held, stripe);
     }
 
     /// Locks one more bucket, if no other thread holds it.

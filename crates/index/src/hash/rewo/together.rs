@@ -9,11 +9,10 @@
 //! stripe, and holds the locks until the buckets are durable.
 
 use super::bucket::*;
-use super::ops::Rewo;
 use super::place::Place;
 use super::shape::{BucketShape, Entry};
 use super::stripes::LockedStripes;
-use super::write::Slot;
+use super::tables::{DataTables, Slot};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::Guard;
 
@@ -21,7 +20,7 @@ use terrace_pool::Guard;
 #[derive(Default)]
 pub(super) struct CopyBatch(Vec<(Slot, u8)>);
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> DataTables<M, K> {
     /// Writes a copy of a key into its first bucket in table `to`, if that has plenty of room and
     /// no other thread holds its lock. Returns whether it did.
     pub(super) fn add_copy<'g>(
@@ -33,10 +32,10 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         copies: &mut CopyBatch,
     ) -> bool {
         let at = to.bucket(home);
-        if self.is_crowding(copies, at) || !self.try_lock_bucket(guard, held, at) {
+        if self.is_crowding(copies, at) || !self.base.try_lock_bucket(guard, held, at) {
             return false;
         }
-        let (region, bucket) = (self.pool.region(), self.bucket(to, home));
+        let (region, bucket) = (self.base.pool.region(), self.base.bucket(to, home));
         let meta = meta(region.medium(), bucket);
         let taken = copies.0.iter().filter(|(slot, _)| slot.place == to && slot.index == home);
         let free = meta.free::<K>() & !taken.fold(0, |taken, (slot, _)| taken | 1 << slot.slot);
@@ -45,7 +44,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             return false;
         }
         let slot = choose::<K>(free, entry.tag);
-        self.announce(at);
+        self.base.announce(at);
         K::write(guard, bucket, slot, K::placed(entry, false));
         // PERSIST: fenced before it is valid.
         region.write_back(&bucket[line_of::<K>(slot)]);
@@ -56,7 +55,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Whether the batch writes to another bucket with this one's lock.
     fn is_crowding(&self, copies: &CopyBatch, at: Offset<Bucket>) -> bool {
         let mut others = copies.0.iter().map(|(slot, _)| slot.place.bucket(slot.index));
-        others.any(|other| other != at && self.stripe_of(other) == self.stripe_of(at))
+        others.any(|other| other != at && self.base.stripe_of(other) == self.base.stripe_of(at))
     }
 
     /// Makes the copies valid, durably.
@@ -64,7 +63,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         if copies.0.is_empty() {
             return;
         }
-        let region = self.pool.region();
+        let region = self.base.pool.region();
         // PERSIST: every copy, before it is valid.
         region.fence();
         for (nth, &(at, tag)) in copies.0.iter().enumerate() {
@@ -72,7 +71,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             let is_last = copies.0[nth + 1..].iter().all(|(other, _)| other.index != at.index);
             if is_last {
                 // PERSIST: fenced below.
-                region.write_back(&self.bucket(at.place, at.index)[0]);
+                region.write_back(&self.base.bucket(at.place, at.index)[0]);
             }
         }
         // PERSIST: every copy is valid before its original slot is not.

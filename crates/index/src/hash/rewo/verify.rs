@@ -1,9 +1,9 @@
 //! Checks every invariant that is visible while no thread writes.
 
 use super::bucket::{SlotLock, has_overflowed, meta, tag_of};
-use super::ops::Rewo;
 use super::place::Place;
 use super::shape::{BucketShape, Entry};
+use super::tables::DataTables;
 use super::view::Directory;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
@@ -19,11 +19,11 @@ struct SeenEntry {
     is_locked: bool,
 }
 
-impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> DataTables<M, K> {
     pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
         let (mut findings, mut met) = (Vec::new(), Vec::new());
-        let view = self.view();
-        if !view.is_sound(self.pool.region().refreshed_len()) {
+        let view = self.base.view();
+        if !view.is_sound(self.base.pool.region().refreshed_len()) {
             return vec![finding(view.offset.raw(), "a view that fits its check", "another")];
         }
         let directory = view.directory();
@@ -39,25 +39,30 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             }
             left = left.saturating_sub(if is_left { place.buckets() } else { 0 });
         }
-        if let Some(spare) = directory.spare() {
-            let words = |index| self.bucket(spare, index)[0].0.iter();
-            let is_clear =
-                |&index: &u64| words(index).all(|word| word.load(self.pool.medium(), Relaxed) == 0);
-            if let Some(index) = (0..view.count().min(spare.buckets())).find(|index| !is_clear(index)) {
-                let at = spare.bucket(index).raw();
-                findings.push(finding(at, "an empty bucket of the spare table", "one that is not"));
-            }
-        }
+        findings.extend(directory.spare().and_then(|spare| self.verify_spare(spare, view.count())));
         let keys = met.len() as u64;
         self.verify_once(guard, &mut met, &mut findings);
-        if findings.is_empty() && self.count_keys() != keys {
-            let at = self.stripe_lines.offset().raw();
-            findings.push(finding(at, format!("a count of {keys} keys"), format!("{}", self.count_keys())));
+        if findings.is_empty() && self.base.count_keys() != keys {
+            let at = self.base.stripe_lines.offset().raw();
+            findings.push(finding(
+                at,
+                format!("a count of {keys} keys"),
+                format!("{}", self.base.count_keys()),
+            ));
         }
-        if let Some(damage) = crate::PointIndex::damage(self) {
+        if let Some(damage) = self.damage.get() {
             findings.push(finding(damage.offset, "an undamaged index", damage.what));
         }
         findings
+    }
+
+    /// Checks the buckets of a spare that are cleared.
+    fn verify_spare(&self, spare: Place, cleared: u64) -> Option<Finding> {
+        let words = |index| self.base.bucket(spare, index)[0].0.iter();
+        let is_clear =
+            |&index: &u64| words(index).all(|word| word.load(self.base.pool.medium(), Relaxed) == 0);
+        let index = (0..cleared.min(spare.buckets())).find(|index| !is_clear(index))?;
+        Some(finding(spare.bucket(index).raw(), "an empty bucket of the spare table", "one that is not"))
     }
 
     /// Checks a bucket, and collects its entries.
@@ -69,7 +74,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         met: &mut Vec<SeenEntry>,
         findings: &mut Vec<Finding>,
     ) {
-        let (medium, bucket) = (self.pool.medium(), self.bucket(place, index));
+        let (medium, bucket) = (self.base.pool.medium(), self.base.bucket(place, index));
         let (at, now) = (place.bucket(index).raw(), meta(medium, bucket));
         if !K::is_sealed(now.0) {
             findings.push(finding(at, "a meta word that fits its check", format!("{:#x}", now.0)));
@@ -85,19 +90,31 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             if is_done && self.leaves(directory, place, entry) {
                 findings.push(finding(at, "no key that has moved", format!("{:#x}", entry.word)));
             }
-            let Some(hash) = K::hash_of(guard, entry, self.seed) else {
-                findings.push(finding(at, "a sound record", format!("none at {:#x}", entry.word)));
-                continue;
-            };
             let tag = tag_of(medium, bucket, slot);
-            if hash as u8 != tag {
-                let expected = format!("the tag {:#x}, from its key's hash", hash as u8);
-                findings.push(finding(at, expected, format!("{tag:#x}")));
-            }
-            if !self.is_in_place(directory, place, index, entry, hash) {
-                let found = format!("one of another: {:#x}", entry.word);
-                findings.push(finding(at, "a key of this bucket", found));
-            }
+            self.verify_entry(guard, directory, (place, index), (entry, tag), findings);
+        }
+    }
+
+    /// Checks record, tag and place of an entry.
+    fn verify_entry(
+        &self,
+        guard: &Guard<'_, M>,
+        directory: &Directory,
+        (place, index): (Place, u64),
+        (entry, tag): (Entry, u8),
+        findings: &mut Vec<Finding>,
+    ) {
+        let at = place.bucket(index).raw();
+        let Some(hash) = K::hash_of(guard, entry, self.seed) else {
+            return findings.push(finding(at, "a sound record", format!("none at {:#x}", entry.word)));
+        };
+        if hash as u8 != tag {
+            let expected = format!("the tag {:#x}, from its key's hash", hash as u8);
+            findings.push(finding(at, expected, format!("{tag:#x}")));
+        }
+        if !self.is_in_place(directory, place, index, entry, hash) {
+            let found = format!("one of another: {:#x}", entry.word);
+            findings.push(finding(at, "a key of this bucket", found));
         }
     }
 
@@ -110,8 +127,8 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         let home = place.home(hash);
         let expected =
             if K::is_second(entry, place, index, self.seed) { place.second(home, hash as u8) } else { home };
-        let first = self.bucket(place, home);
-        let is_said = index == home || has_overflowed::<M, K>(self.pool.medium(), first, hash as u8);
+        let first = self.base.bucket(place, home);
+        let is_said = index == home || has_overflowed::<M, K>(self.base.pool.medium(), first, hash as u8);
         is_table && index == expected && is_said
     }
 

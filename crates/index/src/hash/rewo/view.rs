@@ -154,6 +154,11 @@ impl Directory {
     }
 }
 
+/// The typed offset of a view.
+pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
+    Offset::new(offset)
+}
+
 /// A resize that makes room: the cells whose keys move, and the size of the target table as a
 /// binary logarithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

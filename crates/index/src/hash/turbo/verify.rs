@@ -66,26 +66,37 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
         }
         K::for_each(guard, bucket, |slot, entry| {
             entries.push((index, entry));
-            let Some(hash) = K::hash_of(guard, entry, self.seed) else {
-                findings.push(finding(at, "a sound record", format!("none at {:#x}", entry.word)));
-                return ControlFlow::Continue(());
-            };
             let tag = tag_of(medium, bucket, slot);
-            if hash as u8 != tag {
-                let expected = format!("the tag {:#x}, from its key's hash", hash as u8);
-                findings.push(finding(at, expected, format!("{tag:#x}")));
-            }
-            let (home_shard, inner) = self.route(hash);
-            let drawn = K::inner(entry, self.seed, self.shard_bits());
-            if home_shard != shard || place.home(inner) != place.home(drawn) {
-                let expected = format!("keys of shard {shard}, with their homes");
-                findings.push(finding(at, expected, format!("one of shard {home_shard}: {:#x}", entry.word)));
-            } else if !self.leads_to(place, place.home(inner), index, tag) {
-                let expected = format!("a path from the home {} on", place.home(inner));
-                findings.push(finding(at, expected, format!("a path that ends before bucket {index}")));
-            }
+            self.verify_entry(guard, (shard, place, index), (entry, tag), findings);
             ControlFlow::Continue(())
         });
+    }
+
+    /// Checks record, tag and place of an entry.
+    fn verify_entry(
+        &self,
+        guard: &Guard<'_, M>,
+        (shard, place, index): (usize, Place, u64),
+        (entry, tag): (Entry, u8),
+        findings: &mut Vec<Finding>,
+    ) {
+        let at = place.bucket(index).raw();
+        let Some(hash) = K::hash_of(guard, entry, self.seed) else {
+            return findings.push(finding(at, "a sound record", format!("none at {:#x}", entry.word)));
+        };
+        if hash as u8 != tag {
+            let expected = format!("the tag {:#x}, from its key's hash", hash as u8);
+            findings.push(finding(at, expected, format!("{tag:#x}")));
+        }
+        let (home_shard, inner) = self.route(hash);
+        let drawn = K::inner(entry, self.seed, self.shard_bits());
+        if home_shard != shard || place.home(inner) != place.home(drawn) {
+            let expected = format!("keys of shard {shard}, with their homes");
+            findings.push(finding(at, expected, format!("one of shard {home_shard}: {:#x}", entry.word)));
+        } else if !self.leads_to(place, place.home(inner), index, tag) {
+            let expected = format!("a path from the home {} on", place.home(inner));
+            findings.push(finding(at, expected, format!("a path that ends before bucket {index}")));
+        }
     }
 
     /// Whether a search for this tag reaches `index` from `home`.

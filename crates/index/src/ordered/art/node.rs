@@ -39,6 +39,9 @@ pub(super) enum Kind {
 
 pub(super) const KINDS: [Kind; 4] = [Kind::Four, Kind::Sixteen, Kind::FortyEight, Kind::Full];
 
+/// The figure of nodes that another kind replaced, behind those of the kinds.
+pub(super) const RESHAPED: usize = KINDS.len();
+
 pub(super) const LOCK: usize = 0;
 pub(super) const SHAPE: usize = 1;
 pub(super) const PREFIX: usize = 2;

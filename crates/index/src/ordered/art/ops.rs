@@ -2,8 +2,7 @@
 
 use super::super::keys::OrderedKind;
 use super::find::Ended;
-use super::node::{KINDS, Kind};
-use super::reshape::RESHAPED;
+use super::node::{KINDS, Kind, RESHAPED};
 use super::root::Root;
 use super::tree::Tree;
 use crate::count::STRIPES;

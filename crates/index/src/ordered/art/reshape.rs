@@ -9,16 +9,13 @@ use super::super::link::{LEAF, Link};
 use super::build::Content;
 use super::change::Tried;
 use super::locate::{Above, Spot};
-use super::node::{Kind, Node, Prefix, Slot, load, store};
+use super::node::{Kind, Node, Prefix, RESHAPED, Slot, load, store};
 use super::ops::Art;
 use super::root::Holder;
 use crate::{Damage, Decision, Fencing};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Locked, PoolFull};
-
-/// The figure of nodes that another kind replaced, behind those of the kinds.
-pub(super) const RESHAPED: usize = 4;
 
 impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     /// Adds a link to a full node: replaces it by one of the next larger kind.

@@ -103,8 +103,8 @@ fn find_requires_check_top_and_record() {
     let pool = pool::<Dram>(1 << 20);
     let (index, guard) = (table(&pool, 0), pool.pin());
     index.insert(&guard, key(9), 72).unwrap();
-    let probe = Probe::<Bytes<Numbered>>::new(key(9), index.seed);
-    let bucket = index.bucket(index.view().directory().cells[0], 0);
+    let probe = Probe::<Bytes<Numbered>>::new(key(9), index.tables.seed);
+    let bucket = index.base().bucket(index.base().view().directory().cells[0], 0);
     let (slot, _) = Bytes::find(&guard, bucket, &probe).unwrap();
     let (word, top) = (slot_word(bucket, slot), top_of(probe.hash));
     let sound = word.load(pool.medium(), Relaxed);
@@ -132,15 +132,15 @@ fn find_requires_check_top_and_record() {
 fn record_decides_between_keys_of_one_tag() {
     let pool = pool::<Dram>(1 << 20);
     let (index, guard) = (table(&pool, 0), pool.pin());
-    let [one, other] = look_alike_pair(index.seed, TOP_BITS);
+    let [one, other] = look_alike_pair(index.tables.seed, TOP_BITS);
     let get = |number| index.get(&guard, key(number));
     assert_eq!(index.insert(&guard, key(one), 8 * one), Ok(Inserted::New));
     assert_eq!((get(one), get(other)), (Some(8 * one), None));
     assert_eq!(index.insert(&guard, key(other), 8 * other), Ok(Inserted::New));
     assert_eq!((get(one), get(other), index.verify(&guard)), (Some(8 * one), Some(8 * other), vec![]));
     // The walk cannot tell whether it has met a key twice, and keeps both.
-    let place = index.view().directory().cells[0];
-    index.lock_slots(place, 0, SlotLock::Slot(26));
+    let place = index.base().view().directory().cells[0];
+    index.tables.lock_slots(place, 0, SlotLock::Slot(26));
     let mut words = Vec::new();
     index.for_each(&guard, |word| words.push(word));
     words.sort_unstable();
@@ -154,8 +154,8 @@ fn duplicate_key_is_reported() {
     let pool = pool::<Dram>(1 << 20);
     let (index, guard) = (table(&pool, 0), pool.pin());
     index.insert(&guard, key(9), 72).unwrap();
-    let probe = Probe::<Bytes<Numbered>>::new(key(9), index.seed);
-    let bucket = index.bucket(index.view().directory().cells[0], 0);
+    let probe = Probe::<Bytes<Numbered>>::new(key(9), index.tables.seed);
+    let bucket = index.base().bucket(index.base().view().directory().cells[0], 0);
     store_tag(pool.medium(), bucket, 20, probe.tag());
     Bytes::<Numbered>::write(&guard, bucket, 20, Bytes::entry(&probe, 72, false));
     store_meta(pool.medium(), bucket, meta(pool.medium(), bucket).with::<Bytes<Numbered>>(20));

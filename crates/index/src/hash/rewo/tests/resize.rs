@@ -24,7 +24,7 @@ fn table_shrinks_to_half_full() {
         while map.len() < count {
             map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
         }
-        assert_eq!(map.shrunk_log2(map.view()), log2, "{count} keys");
+        assert_eq!(map.resize(&guard).shrunk_log2(map.base().view()), log2, "{count} keys");
     }
 }
 
@@ -32,7 +32,8 @@ fn table_shrinks_to_half_full() {
 fn full_table_reports_twice_its_size() {
     let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
     let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
-    let full = map.table_full(map.view().directory().cells[0]);
+    let guard = pool.pin();
+    let full = map.resize(&guard).table_full(map.base().view().directory().cells[0]);
     assert_eq!((full.wanted, full.size), (2 * 64 * 256, pool.size()));
 }
 
@@ -40,9 +41,9 @@ fn full_table_reports_twice_its_size() {
 fn is_filled_samples_the_whole_table() {
     let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
     let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 8).unwrap();
-    let place = map.view().directory().cells[0];
+    let (guard, place) = (pool.pin(), map.base().view().directory().cells[0]);
     let fill = |indexes: std::ops::Range<u64>| {
-        for bucket in indexes.map(|index| map.bucket(place, index)) {
+        for bucket in indexes.map(|index| map.base().bucket(place, index)) {
             let all = all_slots::<U64>();
             store_meta(
                 pool.medium(),
@@ -51,7 +52,7 @@ fn is_filled_samples_the_whole_table() {
             );
         }
     };
-    let is_filled = || map.is_filled(place, 64, 90);
+    let is_filled = || map.resize(&guard).is_filled(place, 64, 90);
     assert!(!is_filled());
     fill(0..128);
     assert!(!is_filled(), "half of it");
@@ -69,13 +70,13 @@ fn delayed_mover_keeps_inserts_out_of_the_new_table() {
     let guard = pool.pin();
     let mut keys = 0..;
     // Until a resize of some hundred buckets is in progress.
-    while !map.view().is_moving() || map.view().directory().buckets() < 100 {
+    while !map.base().view().is_moving() || map.base().view().directory().buckets() < 100 {
         map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
     }
-    let to = map.view().directory().to;
-    let into_new = |key: &u64| Some(map.view().route(U64::hash(key, map.seed)).target()) == to;
+    let to = map.base().view().directory().to;
+    let into_new = |key: &u64| Some(map.base().view().route(U64::hash(key, map.tables.seed)).target()) == to;
     let added: Vec<u64> = keys.filter(into_new).take(2000).collect();
-    let moving = map.resize_lock().acquire(&guard);
+    let moving = map.base().resize_lock().acquire(&guard);
     std::thread::scope(|threads| {
         let others = threads.spawn(|| {
             let guard = pool.pin();
@@ -96,22 +97,22 @@ fn insert_waits_for_the_mover_and_helps() {
     let power = Power::new();
     let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 5).unwrap();
     let mut keys = 0..;
-    while !map.view().is_moving() {
+    while !map.base().view().is_moving() {
         map.insert(&power.pool.pin(), &keys.next().unwrap(), 1).unwrap();
     }
-    let (before, map) = (map.view().count(), Arc::new(map));
+    let (before, map) = (map.base().view().count(), Arc::new(map));
     let (mover, writer, key) = (map.clone(), map.clone(), keys.next().unwrap());
     // Moves nothing, but has the lock when the other thread comes.
     let hold = move || {
         let guard = mover.pool().pin();
-        let lock = mover.resize_lock().acquire(&guard);
+        let lock = mover.base().resize_lock().acquire(&guard);
         (0..100).for_each(|_| _ = mover.len());
         drop(lock);
     };
     interrupted(&Scheduler::new(), 200, hold, move || {
         writer.insert(&writer.pool().pin(), &key, 1).unwrap();
     });
-    assert_eq!((map.view().is_moving(), map.view().count() - before), (true, 8));
+    assert_eq!((map.base().view().is_moving(), map.base().view().count() - before), (true, 8));
     assert_eq!(map.get(&power.pool.pin(), &key), Some(1));
 }
 
@@ -120,17 +121,17 @@ fn count_is_durable_every_64_buckets() {
     let power = Power::new();
     let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 7).unwrap();
     let (mut keys, guard) = (0.., power.pool.pin());
-    while !map.view().is_moving() {
+    while !map.base().view().is_moving() {
         map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
     }
-    let view = map.view();
+    let view = map.base().view();
     for (moved, remembered) in [(63, 0), (64, 64), (70, 64), (127, 64)] {
-        assert!(map.advance(&guard, view, moved - view.count()).is_ok());
+        assert!(map.resize(&guard).advance(view, moved - view.count()).is_ok());
         assert_eq!(view.count(), moved);
         power.pool.region().fence();
         let pool = power.after_power_loss();
         let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
-        assert_eq!(after.view().count(), remembered, "{moved} buckets");
+        assert_eq!(after.base().view().count(), remembered, "{moved} buckets");
         drop(after);
         pool.abandon();
     }
@@ -144,7 +145,7 @@ fn grown_table_uses_exactly_its_stated_bytes() {
     (0..3000).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
     while map.maintain(&guard) {}
     assert!(map.stats(&guard).resizes > 16, "all tables were replaced by one");
-    let spare = map.view().directory().spare().map_or(0, |spare| spare.buckets());
+    let spare = map.base().view().directory().spare().map_or(0, |spare| spare.buckets());
     let (stats, stripes) = (map.stats(&guard), 64 * 32);
     // Plus root and view.
     assert_eq!(stats.bytes, 256 * (stats.buckets + spare) + stripes + 256 + 256);

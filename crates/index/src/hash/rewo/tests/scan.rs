@@ -2,9 +2,10 @@
 
 use super::super::super::test_pools::{Medium, Power, interrupted, pool};
 use super::super::bucket::store_overflow;
+use super::super::ops::Rewo;
 use super::super::shape::sealed::Shape;
+use super::super::tables::Slot;
 use super::super::together::CopyBatch;
-use super::super::write::Slot;
 use super::*;
 use crate::hash::rewo::stripes::LockedStripes;
 use crate::{KeyKind, PointIndex, Stored, U64};
@@ -29,12 +30,12 @@ fn collector_persists_the_view_that_it_follows() {
     };
     let mut keys = 0..;
     for is_moving in [true, false] {
-        while map.view().is_moving() != is_moving {
+        while map.base().view().is_moving() != is_moving {
             map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
         }
         assert_eq!(trace(), (0, 0));
         // The state between the store and the fence.
-        map.root[2].0[DURABLE_VIEW].store(pool.medium(), 0, Relaxed);
+        map.base().root[2].0[DURABLE_VIEW].store(pool.medium(), 0, Relaxed);
         assert_eq!(trace(), (1, 1), "moving: {is_moving}");
         assert_eq!(trace(), (0, 0));
     }
@@ -44,7 +45,7 @@ fn collector_persists_the_view_that_it_follows() {
 fn scanned<M: MappedMedium>(map: &Rewo<M, U64>, at_least: usize) -> Vec<u64> {
     let (guard, mut words, mut position) = (map.pool().pin(), Vec::new(), 0);
     loop {
-        position = map.scan_from(&guard, position, at_least, |word| words.push(word));
+        position = map.tables.scan_from(&guard, position, at_least, |word| words.push(word));
         if position == 0 {
             words.sort_unstable();
             return words;
@@ -57,14 +58,14 @@ fn scan_visits_each_key_once_during_a_resize() {
     let pool = pool::<Dram>(16 << 20);
     let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
     let (guard, mut keys, mut moving) = (pool.pin(), 0, 0);
-    while map.view().directory().spare().is_none() {
+    while map.base().view().directory().spare().is_none() {
         map.insert(&guard, &keys, keys).unwrap();
         keys += 1;
     }
-    let spare = map.view().directory().spare().unwrap();
-    assert_eq!(map.view().count(), 0, "nothing of it is cleared");
+    let spare = map.base().view().directory().spare().unwrap();
+    assert_eq!(map.base().view().count(), 0, "nothing of it is cleared");
     for index in 0..spare.buckets() {
-        let words = map.bucket(spare, index).iter().flat_map(|line| &line.0);
+        let words = map.base().bucket(spare, index).iter().flat_map(|line| &line.0);
         words.for_each(|word| word.store(pool.medium(), !0, Relaxed));
     }
     while map.stats(&guard).resizes == 0 {
@@ -73,7 +74,7 @@ fn scan_visits_each_key_once_during_a_resize() {
         for at_least in [5, 100, usize::MAX] {
             assert_eq!(scanned(&map, at_least), (0..keys).collect::<Vec<_>>(), "{at_least} at a time");
         }
-        moving += u64::from(map.view().is_moving());
+        moving += u64::from(map.base().view().is_moving());
     }
     assert!(moving >= 4, "{moving}");
     assert_eq!(map.verify(&guard), []);
@@ -85,7 +86,7 @@ fn before_an_eviction<M: MappedMedium>(pool: &Pool<M>, keys: Option<u64>) -> (Re
     let map = Rewo::<M, U64>::with_shape(pool, "map", 1, 2).unwrap();
     let guard = pool.pin();
     let mut key = 0;
-    while keys.map_or(map.evictions() == 0, |keys| key < keys) {
+    while keys.map_or(map.base().evictions() == 0, |keys| key < keys) {
         map.insert(&guard, &key, key).unwrap();
         key += 1;
     }
@@ -108,7 +109,7 @@ fn scan_visits_an_evicted_key_once() {
         interrupted(&scheduler, steps, read, move || {
             writer.insert(&writer.pool().pin(), &last, last).unwrap();
         });
-        assert_eq!(map.evictions(), 1);
+        assert_eq!(map.base().evictions(), 1);
         let mut seen = std::mem::take(&mut *seen.lock().unwrap());
         // It was added meanwhile.
         _ = seen.pop_if(|word| *word == last);
@@ -120,16 +121,16 @@ fn scan_visits_an_evicted_key_once() {
 fn scan_piece_has_homes_for_half_full_buckets() {
     let pool = pool::<Dram>(1 << 20);
     let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 4).unwrap();
-    let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+    let (guard, place) = (pool.pin(), map.base().view().directory().cells[0]);
     for home in 0..16 {
-        let keys = (0..).filter(|key| place.home(U64::hash(key, map.seed)) == home);
+        let keys = (0..).filter(|key| place.home(U64::hash(key, map.tables.seed)) == home);
         keys.take(7).for_each(|key| _ = map.insert(&guard, &key, home).unwrap());
     }
     // All cells are visited together.
     let at = |home: u64| ScanPosition { first_cell: 0, cells_log2: 4, home: 0 }.next(home << (HOME_BITS - 4));
     let piece = |from, at_least| {
         let mut homes = Vec::new();
-        let end = map.scan_from(&guard, from, at_least, |home| homes.push(home));
+        let end = map.tables.scan_from(&guard, from, at_least, |home| homes.push(home));
         homes.dedup();
         (end, homes)
     };
@@ -150,7 +151,8 @@ fn scan_piece_reads_its_homes_and_their_window() {
     for (from, homes) in [(0, 1), (512, 1), (512, 10), (1000, 10)] {
         let position = ScanPosition { first_cell: 0, cells_log2: 4, home: 0 }.next(from << (HOME_BITS - 10));
         let at_least = 7 * (homes as usize - 1);
-        let (read, _) = pool.medium().touched(|| map.gather(&guard, position, at_least, &mut Vec::new()));
+        let (read, _) =
+            pool.medium().touched(|| map.tables.gather(&guard, position, at_least, &mut Vec::new()));
         // Plus root and view.
         assert!((homes + 256..homes + 262).contains(&(read.blocks() as u64)), "{}", read.blocks());
     }
@@ -164,7 +166,7 @@ fn scan_pieces_are_disjoint_during_growth() {
     while larger < 10 {
         map.insert(&guard, &keys, keys).unwrap();
         keys += 1;
-        let directory = map.view().directory();
+        let directory = map.base().view().directory();
         if directory.moving == ALL_CELLS {
             assert!(directory.to.is_some_and(|to| to.log2() > directory.cells[0].log2() + 3));
             larger += 1;
@@ -233,24 +235,24 @@ fn check_interrupted_insert(log2: u32, keys: u64, steps: impl Iterator<Item = u3
 
 #[test]
 fn interrupted_eviction_leaves_each_key_once() {
-    let evicts = |map: &Rewo<Dram, U64>, _| map.evictions() > 0;
+    let evicts = |map: &Rewo<Dram, U64>, _| map.base().evictions() > 0;
     let (_, keys) = filled(&pool::<Dram>(1 << 20), 2, evicts);
     check_interrupted_insert(2, keys - 1, (1..260).step_by(4));
 }
 
 #[test]
 fn interrupted_resize_start_loses_no_key() {
-    let has_spare = |map: &Rewo<Dram, U64>, _| map.view().directory().spare().is_some();
+    let has_spare = |map: &Rewo<Dram, U64>, _| map.base().view().directory().spare().is_some();
     let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, has_spare);
     check_interrupted_insert(3, keys - 1, (20..520).step_by(17));
-    let moves = |map: &Rewo<Dram, U64>, _| map.view().is_moving();
+    let moves = |map: &Rewo<Dram, U64>, _| map.base().view().is_moving();
     let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, moves);
     check_interrupted_insert(3, keys - 1, (20..520).step_by(17));
 }
 
 #[test]
 fn interrupted_move_leaves_each_key_once() {
-    let moves = |map: &Rewo<Dram, U64>, _| map.view().is_moving();
+    let moves = |map: &Rewo<Dram, U64>, _| map.base().view().is_moving();
     let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, moves);
     check_interrupted_insert(3, keys, (5..3000).step_by(61));
 }
@@ -258,8 +260,9 @@ fn interrupted_move_leaves_each_key_once() {
 /// The slot of a key.
 fn slot_of(map: &Rewo<Dram, U64>, place: Place, index: u64, key: u64) -> Option<usize> {
     let guard = map.pool().pin();
-    (0..U64::SLOTS)
-        .find(|&slot| U64::read(&guard, map.bucket(place, index), slot).is_some_and(|entry| entry.key == key))
+    (0..U64::SLOTS).find(|&slot| {
+        U64::read(&guard, map.base().bucket(place, index), slot).is_some_and(|entry| entry.key == key)
+    })
 }
 
 #[test]
@@ -269,18 +272,19 @@ fn collection_completes_an_eviction() {
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 2).unwrap();
         let guard = pool.pin();
         (0..20).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
-        let (place, hash) = (map.view().directory().cells[0], U64::hash(&7, map.seed));
+        let (place, hash) = (map.base().view().directory().cells[0], U64::hash(&7, map.tables.seed));
         let home = place.home(hash);
         let (second, slot) = (place.second(home, hash as u8), slot_of(&map, place, home, 7).unwrap());
-        let is_locked = || meta(pool.medium(), map.bucket(place, home)).slot_lock::<U64>() != SlotLock::None;
+        let is_locked =
+            || meta(pool.medium(), map.base().bucket(place, home)).slot_lock::<U64>() != SlotLock::None;
         if mark {
-            map.lock_slots(place, home, SlotLock::Slot(slot));
+            map.tables.lock_slots(place, home, SlotLock::Slot(slot));
         }
         if is_copied {
-            store_overflow::<_, U64>(pool.medium(), map.bucket(place, home), hash as u8);
-            let entry = U64::read(&guard, map.bucket(place, home), slot).unwrap();
-            let free = meta(pool.medium(), map.bucket(place, second)).free::<U64>().trailing_zeros();
-            map.install(&guard, Slot { place, index: second, slot: free as usize }, entry);
+            store_overflow::<_, U64>(pool.medium(), map.base().bucket(place, home), hash as u8);
+            let entry = U64::read(&guard, map.base().bucket(place, home), slot).unwrap();
+            let free = meta(pool.medium(), map.base().bucket(place, second)).free::<U64>().trailing_zeros();
+            map.tables.install(&guard, Slot { place, index: second, slot: free as usize }, entry);
         }
         if mark {
             // A scan that meets both knows that it is one key.
@@ -305,27 +309,29 @@ fn collection_completes_an_eviction() {
 fn half_moved(pool: &Pool<Dram>) -> (Rewo<Dram, U64>, u64) {
     let map = Rewo::<Dram, U64>::with_shape(pool, "map", 4, 3).unwrap();
     let (guard, mut keys) = (pool.pin(), 0);
-    while !map.view().is_moving() {
+    while !map.base().view().is_moving() {
         map.insert(&guard, &keys, keys).unwrap();
         keys += 1;
     }
-    let directory = map.view().directory();
+    let directory = map.base().view().directory();
     let (place, to) = (directory.cells[CELLS - 1], directory.to.unwrap());
     let leaving = |index: u64| {
-        let entries = (0..U64::SLOTS).filter_map(|slot| U64::read(&guard, map.bucket(place, index), slot));
-        entries.filter(|&entry| map.leaves(&directory, place, entry)).collect::<Vec<_>>()
+        let entries =
+            (0..U64::SLOTS).filter_map(|slot| U64::read(&guard, map.base().bucket(place, index), slot));
+        entries.filter(|&entry| map.tables.leaves(&directory, place, entry)).collect::<Vec<_>>()
     };
-    let index = (map.view().count()..place.buckets()).find(|&index| leaving(index).len() > 2).unwrap();
-    map.lock_slots(place, index, SlotLock::Moving);
+    let index = (map.base().view().count()..place.buckets()).find(|&index| leaving(index).len() > 2).unwrap();
+    map.tables.lock_slots(place, index, SlotLock::Moving);
     let (mut held, mut copies) = (LockedStripes::none(), CopyBatch::default());
     let mut copied = 0;
     for entry in leaving(index).into_iter().step_by(2) {
-        let home = map.home_in(&guard, to, (place, index), entry);
-        copied += u64::from(map.add_copy(&guard, &mut held, (to, home), entry, &mut copies));
+        let home = map.tables.home_in(&guard, to, (place, index), entry);
+        copied += u64::from(map.tables.add_copy(&guard, &mut held, (to, home), entry, &mut copies));
     }
-    map.publish_copies(&mut copies);
+    map.tables.publish_copies(&mut copies);
     assert!(
-        copied > 0 && meta(pool.medium(), map.bucket(place, index)).slot_lock::<U64>() == SlotLock::Moving
+        copied > 0
+            && meta(pool.medium(), map.base().bucket(place, index)).slot_lock::<U64>() == SlotLock::Moving
     );
     drop(held);
     drop(guard);

@@ -1,6 +1,7 @@
 //! Tests of `spare.rs`.
 
 use super::super::super::test_pools::{Medium, Power};
+use super::super::ops::Rewo;
 use super::*;
 use crate::{PointIndex, Stored, U64};
 use terrace_medium::{Dram, Pmem};
@@ -11,7 +12,7 @@ use terrace_testkit::Counting;
 fn filled<M: MappedMedium>(pool: &Pool<M>) -> (Rewo<M, U64>, u64) {
     let map = Rewo::<M, U64>::with_shape(pool, "map", 1, 6).unwrap();
     let mut keys = 0;
-    while map.view().directory().spare().is_none() {
+    while map.base().view().directory().spare().is_none() {
         map.insert(&pool.pin(), &keys, keys).unwrap();
         keys += 1;
     }
@@ -33,15 +34,15 @@ fn spare_is_cleared_again_after_power_loss() {
     let (map, keys) = filled(&power.pool);
     assert!(keys >= 64 * 14 * 85 / 100, "{keys} keys");
     let guard = power.pool.pin();
-    let view = map.view();
+    let view = map.base().view();
     for cleared in [16, 32, 48] {
-        assert!(!map.clear_some(view, PIECE));
+        assert!(!map.resize(&guard).clear_some(view, PIECE));
         assert_eq!((view.count(), map.verify(&guard)), (cleared, vec![]));
     }
     let pool = power.after_power_loss();
     let after = Rewo::<Medium, U64>::recover(&pool, "map").unwrap().unwrap();
-    assert_eq!(after.view().directory(), view.directory());
-    assert_eq!(after.view().count(), 0, "nothing has made it durable");
+    assert_eq!(after.base().view().directory(), view.directory());
+    assert_eq!(after.base().view().count(), 0, "nothing has made it durable");
     pool.request_collection();
     pool.collect(&mut |marker| after.trace(&pool.pin(), marker, |_, _| ()));
     soil(&pool);
@@ -62,11 +63,11 @@ fn spare_is_cleared_again_after_power_loss() {
 fn content_in_a_cleared_spare_is_reported() {
     let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
     let (map, _) = filled(&pool);
-    let (guard, view) = (pool.pin(), map.view());
-    assert!(!map.clear_some(view, PIECE));
+    let (guard, view) = (pool.pin(), map.base().view());
+    assert!(!map.resize(&guard).clear_some(view, PIECE));
     let spare = view.directory().spare().unwrap();
     for (index, is_told) in [(0, true), (view.count() - 1, true), (view.count(), false)] {
-        let word = &map.bucket(spare, index)[0].0[7];
+        let word = &map.base().bucket(spare, index)[0].0[7];
         word.store(pool.medium(), 1, Relaxed);
         let findings = map.verify(&guard);
         let places: Vec<u64> = findings.iter().map(|finding| finding.offset).collect();
@@ -81,7 +82,7 @@ fn spare_for_another_resize_is_retired() {
     let (map, _) = filled(&pool);
     let free_with = |log2s: &[u32]| {
         for &log2 in log2s {
-            map.take_spare(&pool.pin(), map.view(), log2).unwrap();
+            map.resize(&pool.pin()).take_spare(map.base().view(), log2).unwrap();
         }
         pool.reclaim_blocking();
         pool.space().free
@@ -96,45 +97,52 @@ fn resize_uses_a_spare_meant_for_another_table() {
     let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
     let (map, keys) = filled(&pool);
     let guard = pool.pin();
-    let first = map.view().directory().spare();
+    let first = map.base().view().directory().spare();
     let mut keys = keys..;
-    while !map.view().is_moving() {
+    while !map.base().view().is_moving() {
         map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
     }
-    assert_eq!(map.view().directory().to, first);
+    assert_eq!(map.base().view().directory().to, first);
     while map.maintain(&guard) {}
-    let directory = map.view().directory();
+    let directory = map.base().view().directory();
     let [one, other] = [0, CELLS - 1].map(|cell| directory.cells[cell]);
-    map.prepare_resize(&guard, one, 2);
-    assert_eq!(map.view().directory().spare(), None, "it is half empty");
-    map.take_spare(&guard, map.view(), one.log2()).unwrap();
-    let spare = map.view().directory().spare();
+    map.resize(&guard).prepare_resize(one, 2);
+    assert_eq!(map.base().view().directory().spare(), None, "it is half empty");
+    map.resize(&guard).take_spare(map.base().view(), one.log2()).unwrap();
+    let spare = map.base().view().directory().spare();
     // Only keys of the other table.
-    let of_other =
-        keys.filter(|key| map.view().route(<U64 as crate::KeyKind>::hash(key, map.seed)).from == other);
+    let of_other = keys.filter(|key| {
+        map.base().view().route(<U64 as crate::KeyKind>::hash(key, map.tables.seed)).from == other
+    });
     for key in of_other {
         map.insert(&guard, &key, 1).unwrap();
-        if map.view().is_moving() {
+        if map.base().view().is_moving() {
             break;
         }
-        assert_eq!(map.view().directory().spare(), spare);
+        assert_eq!(map.base().view().directory().spare(), spare);
     }
-    assert_eq!(map.view().directory().to, spare);
-    assert!(map.view().directory().tables(map.view().directory().moving).all(|(place, _)| place == other));
+    assert_eq!(map.base().view().directory().to, spare);
+    assert!(
+        map.base()
+            .view()
+            .directory()
+            .tables(map.base().view().directory().moving)
+            .all(|(place, _)| place == other)
+    );
 }
 
 #[test]
 fn resize_begins_after_two_evictions() {
     let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
     let (map, _) = filled(&pool);
-    let (guard, view) = (pool.pin(), map.view());
+    let (guard, view) = (pool.pin(), map.base().view());
     let place = view.directory().cells[0];
     let begins = |evictions| {
-        map.prepare_resize(&guard, place, evictions);
-        map.view().is_moving()
+        map.resize(&guard).prepare_resize(place, evictions);
+        map.base().view().is_moving()
     };
     assert!(!begins(2), "it is not cleared");
-    while !map.clear_some(view, PIECE) {
+    while !map.resize(&guard).clear_some(view, PIECE) {
         assert!(!begins(2));
     }
     assert!(!begins(1) && begins(2));
@@ -146,9 +154,9 @@ fn shrinking_uses_a_smaller_spare() {
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
     let guard = pool.pin();
     for (log2, shrunk) in [(6, 1), (1, 1), (5, 5)] {
-        map.take_spare(&guard, map.view(), log2).unwrap();
-        map.shrink(&guard, map.view());
-        assert_eq!(map.view().directory().spare().map(Place::log2), Some(shrunk));
+        map.resize(&guard).take_spare(map.base().view(), log2).unwrap();
+        map.resize(&guard).shrink(map.base().view());
+        assert_eq!(map.base().view().directory().spare().map(Place::log2), Some(shrunk));
     }
     let smallest = Rewo::<_, U64>::with_shape(&pool, "smallest", 1, 1).unwrap();
     for (map, resizes) in [(map, 2), (smallest, 1)] {
@@ -161,23 +169,25 @@ fn shrinking_uses_a_smaller_spare() {
 fn cleared_spare_waits_until_the_resize_is_due() {
     let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
-    let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+    let (guard, place) = (pool.pin(), map.base().view().directory().cells[0]);
     // 896 slots, of which 90% are 806.4.
     (0..500).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
-    map.take_spare(&guard, map.view(), 6).unwrap();
-    while !map.clear_some(map.view(), PIECE) {}
-    map.prepare_resize(&guard, place, 2);
-    assert!(!map.view().is_moving());
+    map.resize(&guard).take_spare(map.base().view(), 6).unwrap();
+    while !map.resize(&guard).clear_some(map.base().view(), PIECE) {}
+    map.resize(&guard).prepare_resize(place, 2);
+    assert!(!map.base().view().is_moving());
 }
 
 #[test]
 fn clearing_a_piece_costs_one_fence() {
     let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
-    map.take_spare(&pool.pin(), map.view(), 6).unwrap();
+    let guard = pool.pin();
+    map.resize(&guard).take_spare(map.base().view(), 6).unwrap();
     let clear = |buckets| {
-        let (counts, is_all) = pool.medium().during(|| map.clear_some(map.view(), buckets));
-        (counts.fences, map.view().count(), is_all)
+        let (counts, is_all) =
+            pool.medium().during(|| map.resize(&guard).clear_some(map.base().view(), buckets));
+        (counts.fences, map.base().view().count(), is_all)
     };
     assert_eq!(clear(16), (1, 16, false));
     assert_eq!(clear(64), (1, 48, false), "half of it at most");
@@ -189,17 +199,17 @@ fn clearing_a_piece_costs_one_fence() {
 fn spare_is_not_allocated_twice_in_a_full_pool() {
     let pool = Pool::<Counting<Dram>>::anonymous(1 << 20).unwrap();
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
-    let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+    let (guard, place) = (pool.pin(), map.base().view().directory().cells[0]);
     let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK << 6).ok()).collect();
     let mut keys = 0..;
-    while !map.is_filled(place, SAMPLE, DUE_PERCENT) {
+    while !map.resize(&guard).is_filled(place, SAMPLE, DUE_PERCENT) {
         map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
     }
-    map.refused.store(0, Relaxed);
-    let prepare_resize = || pool.medium().during(|| map.prepare_resize(&guard, place, 1)).0.loads;
+    map.tables.refused.store(0, Relaxed);
+    let prepare_resize = || pool.medium().during(|| map.resize(&guard).prepare_resize(place, 1)).0.loads;
     let [first, second] = [prepare_resize(), prepare_resize()];
     assert!(first >= second + SAMPLE, "{first} loads, then {second}");
     drop(blocks);
     assert_eq!(prepare_resize(), second, "until there is another view");
-    assert_eq!(map.view().directory().spare(), None);
+    assert_eq!(map.base().view().directory().spare(), None);
 }

@@ -16,7 +16,7 @@ fn size_depends_on_expected_keys_and_pool() {
     for (bytes, keys, stripes, buckets) in cases.into_iter().chain(expecting) {
         let pool = pool::<Dram>(bytes);
         let map = Rewo::<Dram, U64>::create(&pool, "map", keys).unwrap();
-        let made = (map.stripes(), map.view().directory().buckets());
+        let made = (map.base().stripes(), map.base().view().directory().buckets());
         assert_eq!(made, (stripes, buckets), "{bytes} bytes, {keys} keys");
     }
 }
@@ -28,17 +28,18 @@ fn recovery_forgets_the_durable_view_unless_shared() {
     let power = Power::new();
     let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 2).unwrap();
     map.insert(&power.pool.pin(), &1, 1).unwrap();
-    let durable_view = |map: &Rewo<_, U64>| map.root[2].0[DURABLE_VIEW].load(map.pool.medium(), Relaxed);
-    let view = map.view_offset().raw();
+    let durable_view =
+        |map: &Rewo<_, U64>| map.base().root[2].0[DURABLE_VIEW].load(map.base().pool.medium(), Relaxed);
+    let view = map.base().view_offset().raw();
     assert_eq!(durable_view(&map), view);
     power.pool.initialize().done();
     let beside = Rewo::<_, U64>::recover(&power.pool, "map").unwrap().unwrap();
     assert_eq!(durable_view(&beside), view);
     // A cache may write a line back at any time.
-    power.pool.region().persist(&map.root[2]);
+    power.pool.region().persist(&map.base().root[2]);
     let pool = power.after_power_loss();
     let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
-    assert_eq!((durable_view(&after), after.view_offset().raw()), (0, view));
+    assert_eq!((durable_view(&after), after.base().view_offset().raw()), (0, view));
     drop(after);
     pool.abandon();
 }

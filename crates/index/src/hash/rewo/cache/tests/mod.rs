@@ -42,7 +42,7 @@ fn record_decides_between_keys_of_one_hash() {
     let index = Rewo::<Dram, Bytes<Records>>::with_shape(&pool, "index", 1, 0).unwrap().with_cache(BOUNDS);
     let (guard, [one, other]) = (pool.pin(), [b"one".as_slice(), b"other"]);
     index.insert(&guard, one, 64).unwrap();
-    let hash = Bytes::<Records>::hash(other, index.seed);
+    let hash = Bytes::<Records>::hash(other, index.tables.seed);
     let cache = index.cache.as_ref().unwrap();
     cache.begin(0, CacheKey { hash, word: hash }, true).done(Some(64));
     assert_eq!((index.get(&guard, one), index.get(&guard, other)), (Some(64), None));
