@@ -1,8 +1,8 @@
 //! The operations of every engine.
 
-use super::range::Range;
-use super::read::Hit;
-use super::store::Wip;
+use crate::range::Range;
+use crate::read::Hit;
+use crate::state::store::Wip;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;

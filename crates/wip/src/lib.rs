@@ -14,27 +14,14 @@
 //! - `open`: recovery.
 
 mod check;
-mod edit;
 mod engine;
-mod flush;
-mod garbage;
 mod jobs;
-mod join;
-pub(crate) mod lossy;
 mod memtable;
-mod merging;
 mod open;
 mod range;
 mod read;
-mod refill;
-mod salvage;
-mod snapshots;
-mod split;
 mod state;
-mod store;
-mod structure;
-mod table;
 mod write;
 
 pub use open::NAME;
-pub use store::{Settings, Wip};
+pub use state::store::{Settings, Wip};

@@ -1,12 +1,12 @@
 //! Opening a store: the manifest gives the structure, the log the items that no table has.
 
-use super::edit::{Edit, NewBucket};
-use super::jobs::Jobs;
-use super::memtable::MemTable;
-use super::state::{Bucket, State};
-use super::store::{Counters, Settings, Wip, Writer};
-use super::structure::Structure;
-use super::table::{self, Table};
+use crate::jobs::Jobs;
+use crate::memtable::MemTable;
+use crate::state::edit::{Edit, NewBucket};
+use crate::state::store::{Counters, Settings, Wip, Writer};
+use crate::state::structure::Structure;
+use crate::state::table::{self, Table};
+use crate::state::{Bucket, State};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,8 +21,8 @@ pub const NAME: &str = "wip";
 
 /// What the edits of a manifest add up to.
 #[derive(Default)]
-pub(super) struct Plan {
-    pub(super) cleared_at: u64,
+pub(crate) struct Plan {
+    pub(crate) cleared_at: u64,
     buckets: BTreeMap<u64, Planned>,
     written: u64,
     /// The highest number of a bucket or a table.
@@ -35,11 +35,11 @@ struct Planned {
     parent: Option<u64>,
     flushed: u64,
     /// Numbers and bytes of tables, by level, the oldest first.
-    levels: [Vec<(u64, u64)>; super::state::LEVELS],
+    levels: [Vec<(u64, u64)>; crate::state::LEVELS],
 }
 
 impl Plan {
-    pub(super) fn add(&mut self, edit: Edit) -> Result<(), &'static str> {
+    pub(crate) fn add(&mut self, edit: Edit) -> Result<(), &'static str> {
         if let Some(seq) = edit.cleared {
             (self.cleared_at, self.buckets) = (seq, BTreeMap::new());
         }
@@ -76,7 +76,7 @@ impl Plan {
         Ok(())
     }
 
-    pub(super) fn tables(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = u64> {
         let levels = self.buckets.values().flat_map(|bucket| &bucket.levels);
         levels.flat_map(|tables| tables.iter().map(|(number, _)| *number))
     }

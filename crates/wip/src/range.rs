@@ -3,10 +3,10 @@
 //! A visit takes a snapshot and the present state, and reads from them as far as it is asked to.
 //! Between two visits there is only the key behind which the range goes on.
 
-use super::lossy::{Damages, Lossy};
-use super::memtable::MemCursor;
-use super::state::{Bucket, State};
-use super::store::Wip;
+use crate::check::lossy::{Damages, Lossy};
+use crate::memtable::MemCursor;
+use crate::state::store::Wip;
+use crate::state::{Bucket, State};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ use terrace_engine::{Cursor, Direction, Durably, Entry, RangeCursor, RangeRemove
 const REMOVALS: usize = 256;
 
 /// Items of a MemTable or of a table.
-pub(super) enum Items {
+pub(crate) enum Items {
     Memory(MemCursor),
     Table(Lossy),
 }
@@ -66,7 +66,7 @@ impl Source for Items {
 type Entries = Visible<Merge<Items>>;
 
 /// A place in a range of the store.
-pub(super) struct Range<'s> {
+pub(crate) struct Range<'s> {
     store: &'s Wip,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
@@ -78,7 +78,7 @@ pub(super) struct Range<'s> {
 }
 
 impl Wip {
-    pub(super) fn range_between(
+    pub(crate) fn range_between(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
@@ -109,7 +109,7 @@ impl Wip {
         Visible::new(Merge::new(sources), seq).within(&bucket.low, end)
     }
 
-    pub(super) fn scan_from(
+    pub(crate) fn scan_from(
         &self,
         cursor: &Cursor,
         at_least: usize,
@@ -134,7 +134,7 @@ impl Wip {
         })
     }
 
-    pub(super) fn remove_between(
+    pub(crate) fn remove_between(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,

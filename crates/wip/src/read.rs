@@ -1,21 +1,21 @@
 //! Reads of single keys.
 
-use super::memtable::MemItem;
-use super::state::{Bucket, State};
-use super::store::Wip;
+use crate::memtable::MemItem;
+use crate::state::store::Wip;
+use crate::state::{Bucket, State};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_disk::{Content, Found};
 use terrace_engine::Live;
 use terrace_engine::{ReadError, Value, Version};
 
 /// A version of a key.
-pub(super) enum Hit {
+pub(crate) enum Hit {
     Memory(MemItem),
     Table(Found),
 }
 
 impl Hit {
-    pub(super) fn seq(&self) -> u64 {
+    pub(crate) fn seq(&self) -> u64 {
         match self {
             Self::Memory(item) => item.seq,
             Self::Table(found) => found.item().seq,
@@ -33,7 +33,7 @@ impl Hit {
         }
     }
 
-    pub(super) fn into_live(self) -> Option<Live> {
+    pub(crate) fn into_live(self) -> Option<Live> {
         match self {
             Self::Memory(MemItem { seq, entry }) => {
                 entry.map(|(value, expires_at)| Live { seq, value, expires_at })
@@ -53,7 +53,7 @@ impl Hit {
 
 impl Wip {
     /// The newest version of `key` up to the sequence number `seq`.
-    pub(super) fn find(&self, state: &State, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
+    pub(crate) fn find(&self, state: &State, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
         self.standing.check_process()?;
         let bucket = state.bucket(key);
         match self.find_in(bucket, key, seq)? {
@@ -86,7 +86,7 @@ impl Wip {
     }
 
     /// The newest version of `key`.
-    pub(super) fn newest(&self, key: &[u8]) -> Result<Option<Hit>, ReadError> {
+    pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Hit>, ReadError> {
         // The state first: a compaction whose result it has kept what is visible at that time. A
         // number from before might need more.
         let state = self.state.load();
@@ -96,12 +96,12 @@ impl Wip {
     }
 
     /// Whether an entry with this expiry is gone.
-    pub(super) fn has_expired(&self, expires_at: Option<u64>) -> bool {
+    pub(crate) fn has_expired(&self, expires_at: Option<u64>) -> bool {
         expires_at.is_some_and(|at| self.settings.clock.has_come(at))
     }
 
     /// The present entry of `key`.
-    pub(super) fn find_live(&self, key: &[u8]) -> Result<Option<Live>, ReadError> {
+    pub(crate) fn find_live(&self, key: &[u8]) -> Result<Option<Live>, ReadError> {
         let mut expired = None;
         loop {
             let Some(live) = self.newest(key)?.and_then(Hit::into_live) else { return Ok(None) };
@@ -115,17 +115,17 @@ impl Wip {
         }
     }
 
-    pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+    pub(crate) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         Ok(self.find_live(key)?.map(Live::into_value))
     }
 
     /// The state of a key. `removals` is the count from before it was looked up.
-    pub(super) fn version_of(&self, removals: u64, hit: Option<&Hit>) -> Version {
+    pub(crate) fn version_of(&self, removals: u64, hit: Option<&Hit>) -> Version {
         let present = hit.and_then(|hit| Some((hit.seq().into(), self.has_expired(hit.expiry()?))));
         Version::seen(removals, present)
     }
 
-    pub(super) fn present_version(&self, key: &[u8]) -> Result<Version, ReadError> {
+    pub(crate) fn present_version(&self, key: &[u8]) -> Result<Version, ReadError> {
         let removals = self.removals.of(key);
         let hit = self.newest(key)?;
         Ok(self.version_of(removals, hit.as_ref()))

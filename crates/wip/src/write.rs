@@ -10,9 +10,9 @@
 //! A write that depends on what it has read reads before the lock, and asks under the lock whether
 //! one of its keys has been written since: that takes memory only.
 
-use super::read::Hit;
-use super::state::State;
-use super::store::{Wip, Writer};
+use crate::read::Hit;
+use crate::state::State;
+use crate::state::store::{Wip, Writer};
 use arc_swap::Guard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -29,7 +29,7 @@ type Present = Guard<Arc<State>>;
 impl Wip {
     /// Makes all writes at one instant if `admit` says so; returns what it said. Each key at most
     /// once.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &self,
         drafts: &[Draft<'_>],
         how: Durably,
@@ -74,7 +74,7 @@ impl Wip {
     /// Stops all writes if the log lacks the record that ends at `end`. On a file system that
     /// writes to another place each time, it may have been taken out for lack of room; but readers
     /// see its items.
-    pub(super) fn check_log(&self, end: u64) -> Result<(), WriteError> {
+    pub(crate) fn check_log(&self, end: u64) -> Result<(), WriteError> {
         self.log.has(end).map_err(|error| {
             self.standing.stop(error.to_string());
             error.into()
@@ -107,7 +107,7 @@ impl Wip {
 
     /// Adds an item to the MemTable of its bucket, which is frozen first if it has no room. `state`
     /// is the present state, and stays so: what is frozen takes no more items.
-    pub(super) fn add_item(&self, writer: &mut Writer, state: &mut Present, item: &Item<'_>) {
+    pub(crate) fn add_item(&self, writer: &mut Writer, state: &mut Present, item: &Item<'_>) {
         if state.bucket(item.key).active.add(item) {
             return;
         }
@@ -119,7 +119,7 @@ impl Wip {
 
     /// Whether no key of these has been written behind the number `since`. Called under the
     /// writer's lock. May say no for a key that has not: then the caller tries again.
-    pub(super) fn are_unchanged<'k>(
+    pub(crate) fn are_unchanged<'k>(
         &self,
         state: &State,
         since: u64,
@@ -130,7 +130,7 @@ impl Wip {
     }
 
     /// Writes that do not depend on what is there.
-    pub(super) fn write(&self, drafts: &[Draft<'_>], how: Durably) -> Result<(), WriteError> {
+    pub(crate) fn write(&self, drafts: &[Draft<'_>], how: Durably) -> Result<(), WriteError> {
         self.apply(drafts, how, |_| true).map(drop)
     }
 
@@ -143,7 +143,7 @@ impl Wip {
         }
     }
 
-    pub(super) fn remove_key(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
+    pub(crate) fn remove_key(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
         loop {
             let since = self.visible.load(Acquire);
             if !self.may_be_present(key)? {
@@ -157,7 +157,7 @@ impl Wip {
         }
     }
 
-    pub(super) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
+    pub(crate) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
         let mut distinct = keys.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
@@ -176,7 +176,7 @@ impl Wip {
         }
     }
 
-    pub(super) fn modify_key(
+    pub(crate) fn modify_key(
         &self,
         key: &[u8],
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
@@ -210,7 +210,7 @@ impl Wip {
         }
     }
 
-    pub(super) fn commit_all(
+    pub(crate) fn commit_all(
         &self,
         writes: &[Write<'_>],
         expected: &[Expected<'_>],
@@ -260,7 +260,7 @@ impl Wip {
     }
 
     /// Waits until the log up to `end` survives what was promised.
-    pub(super) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
+    pub(crate) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
         self.standing.check_process()?;
         let done = match durability {
             None | Some(Durability::None) => Ok(()),

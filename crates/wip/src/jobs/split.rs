@@ -12,16 +12,16 @@
 //!   new bucket is newer than the parent's tables. The next open begins the division anew.
 //! - The division's edit ends the parent and adds the tables at once.
 
-use super::edit::{Edit, NewBucket};
-use super::state::{Bucket, State};
-use super::store::Wip;
+use crate::state::edit::{Edit, NewBucket};
+use crate::state::store::Wip;
+use crate::state::{Bucket, State};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::WriteError;
 
 impl Wip {
     /// Splits a bucket. Called by the thread that has its job.
-    pub(super) fn begin_split(&self, full: &Arc<Bucket>) -> Result<(), WriteError> {
+    pub(crate) fn begin_split(&self, full: &Arc<Bucket>) -> Result<(), WriteError> {
         let splitters = self.splitters(full);
         if splitters.is_empty() {
             // All keys are the same, or the samples are.

@@ -1,9 +1,9 @@
 //! Changes of the structure: edits of the manifest, and the states that follow from them.
 
-use super::edit::{Edit, NewBucket};
-use super::merging::added;
-use super::state::{Bucket, State};
-use super::store::Wip;
+use crate::jobs::merging::added;
+use crate::state::edit::{Edit, NewBucket};
+use crate::state::store::Wip;
+use crate::state::{Bucket, State};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +16,7 @@ use terrace_engine::WriteError;
 const MANIFEST_BYTES: u64 = 1 << 20;
 
 /// The manifest and the lock of the state.
-pub(super) struct Structure {
+pub(crate) struct Structure {
     /// `None` if the store is open read-only.
     manifest: Mutex<Option<Manifest>>,
     change: Mutex<()>,
@@ -25,24 +25,24 @@ pub(super) struct Structure {
 }
 
 /// The manifest, locked.
-pub(super) type Locked<'s> = MutexGuard<'s, Option<Manifest>>;
+pub(crate) type Locked<'s> = MutexGuard<'s, Option<Manifest>>;
 
 impl Structure {
-    pub(super) fn new(manifest: Option<Manifest>, next_number: u64) -> Self {
+    pub(crate) fn new(manifest: Option<Manifest>, next_number: u64) -> Self {
         Self { manifest: Mutex::new(manifest), change: Mutex::default(), next_number: next_number.into() }
     }
 
     /// A number that no table and no bucket has.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Relaxed)
     }
 
-    pub(super) fn lock(&self) -> Locked<'_> {
+    pub(crate) fn lock(&self) -> Locked<'_> {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes the state that `change` makes of the present one, unless it makes none.
-    pub(super) fn change(&self, state: &ArcSwap<State>, change: impl FnOnce(&State) -> Option<State>) {
+    pub(crate) fn change(&self, state: &ArcSwap<State>, change: impl FnOnce(&State) -> Option<State>) {
         let _locked = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(new) = change(&state.load()) {
             state.store(Arc::new(new));
@@ -52,7 +52,7 @@ impl Structure {
 
 impl Wip {
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
-    pub(super) fn write_edit(&self, manifest: &mut Locked<'_>, edit: &Edit) -> Result<(), WriteError> {
+    pub(crate) fn write_edit(&self, manifest: &mut Locked<'_>, edit: &Edit) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
         self.standing.check_writable()?;
         self.standing.check_place(&self.directory)?;
@@ -69,7 +69,7 @@ impl Wip {
     }
 
     /// An edit that makes the present structure out of nothing. Called under the manifest's lock.
-    pub(super) fn whole(&self) -> Edit {
+    pub(crate) fn whole(&self) -> Edit {
         let state = self.state.load();
         let mut edit = Edit { cleared: Some(self.cleared_at.load(Relaxed)), ..Edit::default() };
         let mut parents = BTreeMap::new();
@@ -92,7 +92,7 @@ impl Wip {
     }
 
     /// Makes every write so far durable.
-    pub(super) fn sync_log(&self) -> Result<(), WriteError> {
+    pub(crate) fn sync_log(&self) -> Result<(), WriteError> {
         // ORDER: Acquire: pairs with the Release of `append`.
         let appended = self.appended.load(Acquire);
         let synced = self.log.sync(appended.max(self.log.end()));
@@ -102,7 +102,7 @@ impl Wip {
     }
 
     /// Removes everything. That makes room, so it gets what is kept for such.
-    pub(super) fn clear_all(&self) -> Result<(), WriteError> {
+    pub(crate) fn clear_all(&self) -> Result<(), WriteError> {
         self.with_reserve(|| self.try_clear())?;
         self.fit_reserve();
         Ok(())

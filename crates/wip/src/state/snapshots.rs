@@ -10,12 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The numbers in use, and how often.
 #[derive(Default)]
-pub(super) struct Snapshots(Mutex<BTreeMap<u64, u32>>);
+pub(crate) struct Snapshots(Mutex<BTreeMap<u64, u32>>);
 
 /// A number in use, until it is dropped.
-pub(super) struct Snapshot<'s> {
+pub(crate) struct Snapshot<'s> {
     snapshots: &'s Snapshots,
-    pub(super) seq: u64,
+    pub(crate) seq: u64,
 }
 
 impl Snapshots {
@@ -24,7 +24,7 @@ impl Snapshots {
     }
 
     /// Takes the visible number.
-    pub(super) fn take(&self, visible: &AtomicU64) -> Snapshot<'_> {
+    pub(crate) fn take(&self, visible: &AtomicU64) -> Snapshot<'_> {
         let mut held = self.held();
         // ORDER: Acquire: what has this number or a lower one is seen.
         let seq = visible.load(Acquire);
@@ -33,14 +33,14 @@ impl Snapshots {
     }
 
     /// The numbers in use, in order, and the visible one as the last.
-    pub(super) fn in_use(&self, visible: &AtomicU64) -> Vec<u64> {
+    pub(crate) fn in_use(&self, visible: &AtomicU64) -> Vec<u64> {
         let held = self.held();
         let visible = visible.load(Acquire);
         held.keys().copied().filter(|&seq| seq < visible).chain([visible]).collect()
     }
 
     /// How many numbers are in use, and the lowest one.
-    pub(super) fn figures(&self) -> (usize, Option<u64>) {
+    pub(crate) fn figures(&self) -> (usize, Option<u64>) {
         let held = self.held();
         (held.len(), held.keys().next().copied())
     }

@@ -5,48 +5,55 @@
 //! reader holds the state that it began with. Writers add to the active MemTables of the present
 //! one, under the writer's lock (see `write`).
 
-use super::garbage::Content;
-use super::memtable::MemTable;
-use super::table::Table;
+pub(crate) mod edit;
+pub(crate) mod garbage;
+pub(crate) mod snapshots;
+pub(crate) mod store;
+pub(crate) mod structure;
+pub(crate) mod table;
+
+use crate::memtable::MemTable;
+use crate::state::garbage::Content;
+use crate::state::table::Table;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 /// Levels of a bucket (the paper's L_max).
-pub(super) const LEVELS: usize = 3;
+pub(crate) const LEVELS: usize = 3;
 
 /// A level: tables whose keys overlap, the oldest first. Everything in it is newer than everything
 /// in the next level.
 #[derive(Clone, Default)]
-pub(super) struct Level {
-    pub(super) tables: Vec<Arc<Table>>,
+pub(crate) struct Level {
+    pub(crate) tables: Vec<Arc<Table>>,
     /// Gets that read a table of this level since its last compaction (thesis 2.3.7).
-    pub(super) reads: Arc<AtomicU64>,
+    pub(crate) reads: Arc<AtomicU64>,
 }
 
 impl Level {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes()).sum()
     }
 }
 
 /// A bucket: the keys from `low` up to the next bucket's.
-pub(super) struct Bucket {
-    pub(super) id: u64,
-    pub(super) low: Arc<[u8]>,
-    pub(super) active: Arc<MemTable>,
+pub(crate) struct Bucket {
+    pub(crate) id: u64,
+    pub(crate) low: Arc<[u8]>,
+    pub(crate) active: Arc<MemTable>,
     /// Bytes at which the active MemTable is frozen. Drawn for each, so that not all are at once.
-    pub(super) freeze_at: u64,
+    pub(crate) freeze_at: u64,
     /// All items below this sequence number lie in tables.
-    pub(super) flushed: u64,
+    pub(crate) flushed: u64,
     /// The highest sequence number that has left its MemTables since the store was opened. A flush
     /// or a merge may have dropped the item, so tables do not tell.
-    pub(super) passed: u64,
+    pub(crate) passed: u64,
     /// The oldest first.
-    pub(super) frozen: Vec<Arc<MemTable>>,
-    pub(super) levels: [Level; LEVELS],
+    pub(crate) frozen: Vec<Arc<MemTable>>,
+    pub(crate) levels: [Level; LEVELS],
     /// The bucket that was split into this one and its siblings, until its items have been divided.
     /// Everything in it is older.
-    pub(super) parent: Option<Arc<Bucket>>,
+    pub(crate) parent: Option<Arc<Bucket>>,
     /// Computed when it is asked for.
     content: OnceLock<Content>,
 }
@@ -72,7 +79,7 @@ impl Clone for Bucket {
 impl Bucket {
     /// An empty bucket, with a MemTable and the bytes at which it is frozen. It has no items below
     /// `flushed`.
-    pub(super) fn new(id: u64, low: &[u8], (active, freeze_at): (MemTable, u64), flushed: u64) -> Self {
+    pub(crate) fn new(id: u64, low: &[u8], (active, freeze_at): (MemTable, u64), flushed: u64) -> Self {
         Self {
             id,
             low: low.into(),
@@ -88,13 +95,13 @@ impl Bucket {
     }
 
     /// All MemTables, the newest first.
-    pub(super) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         std::iter::once(&self.active).chain(self.frozen.iter().rev())
     }
 
     /// Whether `key` may have a version behind the number `since`, whatever has become of it. May
     /// say yes for a key that has none.
-    pub(super) fn may_have_changed(&self, key: &[u8], since: u64) -> bool {
+    pub(crate) fn may_have_changed(&self, key: &[u8], since: u64) -> bool {
         match self.memtables().find_map(|memtable| memtable.newest(key)) {
             Some(seq) => seq > since,
             // What has left its MemTables is newer than all of the parent, also if that is still in
@@ -107,40 +114,40 @@ impl Bucket {
     }
 
     /// All tables, the newest first, with their levels.
-    pub(super) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
         let levels = self.levels.iter().enumerate();
         levels.flat_map(|(nth, level)| level.tables.iter().rev().map(move |table| (nth, table)))
     }
 
     /// What its tables have, about.
-    pub(super) fn content(&self) -> Content {
+    pub(crate) fn content(&self) -> Content {
         *self.content.get_or_init(|| Content::of(self))
     }
 
     /// About how many items of its tables have expired at this time.
-    pub(super) fn expired(&self, now_ms: u64) -> f64 {
+    pub(crate) fn expired(&self, now_ms: u64) -> f64 {
         self.tables().map(|(_, table)| table.properties().expiring.expired(now_ms)).sum()
     }
 
     /// Bytes of all tables.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.levels.iter().map(Level::bytes).sum()
     }
 }
 
 /// All buckets, by their lowest keys.
-pub(super) struct State {
-    pub(super) buckets: Vec<Arc<Bucket>>,
+pub(crate) struct State {
+    pub(crate) buckets: Vec<Arc<Bucket>>,
     /// The first eight bytes of each bucket's lowest key, for a fast search.
     heads: Vec<u64>,
     /// Bytes of MemTables that are to be flushed.
-    pub(super) frozen_bytes: u64,
+    pub(crate) frozen_bytes: u64,
 }
 
 impl State {
     /// # Panics
     /// If there is no bucket, or they are not in order, or keys come before the first.
-    pub(super) fn new(buckets: Vec<Arc<Bucket>>) -> Self {
+    pub(crate) fn new(buckets: Vec<Arc<Bucket>>) -> Self {
         assert!(
             buckets.first().is_some_and(|first| first.low.is_empty()),
             "the first bucket has the lowest keys"
@@ -158,7 +165,7 @@ impl State {
 
     /// The number of the bucket of `key`.
     #[inline]
-    pub(super) fn bucket_of(&self, key: &[u8]) -> usize {
+    pub(crate) fn bucket_of(&self, key: &[u8]) -> usize {
         let head = head(key);
         // Buckets with the same head as the key are compared as a whole.
         let mut next = self.heads.partition_point(|&other| other < head);
@@ -170,17 +177,17 @@ impl State {
 
     /// The bucket of `key`.
     #[inline]
-    pub(super) fn bucket(&self, key: &[u8]) -> &Arc<Bucket> {
+    pub(crate) fn bucket(&self, key: &[u8]) -> &Arc<Bucket> {
         &self.buckets[self.bucket_of(key)]
     }
 
     /// The first key of the next bucket; `None` for the last one.
-    pub(super) fn end_of(&self, nth: usize) -> Option<&Arc<[u8]>> {
+    pub(crate) fn end_of(&self, nth: usize) -> Option<&Arc<[u8]>> {
         self.buckets.get(nth + 1).map(|next| &next.low)
     }
 
     /// The same with another bucket in the place of that with the same id.
-    pub(super) fn with(&self, bucket: Bucket) -> Self {
+    pub(crate) fn with(&self, bucket: Bucket) -> Self {
         let nth = self.position(bucket.id).expect("a bucket of this state");
         let mut buckets = self.buckets.clone();
         buckets[nth] = Arc::new(bucket);
@@ -188,12 +195,12 @@ impl State {
     }
 
     /// The number of the bucket with this id.
-    pub(super) fn position(&self, id: u64) -> Option<usize> {
+    pub(crate) fn position(&self, id: u64) -> Option<usize> {
         self.buckets.iter().position(|bucket| bucket.id == id)
     }
 
     /// All buckets, and each parent once.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Bucket>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Bucket>> {
         let mut last = None;
         // Siblings lie side by side.
         let parents = self.parents().filter(move |parent| last.replace(parent.id) != Some(parent.id));
@@ -201,12 +208,12 @@ impl State {
     }
 
     /// The parents of buckets, each as often as it has children.
-    pub(super) fn parents(&self) -> impl Iterator<Item = &Arc<Bucket>> {
+    pub(crate) fn parents(&self) -> impl Iterator<Item = &Arc<Bucket>> {
         self.buckets.iter().filter_map(|bucket| bucket.parent.as_ref())
     }
 
     /// The same with what `change` makes of the bucket, or of the parent, with this id.
-    pub(super) fn map(&self, id: u64, change: impl Fn(&Bucket) -> Arc<Bucket>) -> Self {
+    pub(crate) fn map(&self, id: u64, change: impl Fn(&Bucket) -> Arc<Bucket>) -> Self {
         let mut parent: Option<Arc<Bucket>> = None;
         let buckets = self.buckets.iter().map(|bucket| {
             if bucket.id == id {
@@ -224,7 +231,7 @@ impl State {
     }
 
     /// All MemTables, those of parents once for each child.
-    pub(super) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         self.buckets.iter().flat_map(|bucket| {
             let parent = bucket.parent.iter().flat_map(|parent| parent.memtables());
             bucket.memtables().chain(parent)

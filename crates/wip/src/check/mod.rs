@@ -1,8 +1,11 @@
 //! Checks, salvage, checkpoints.
 
-use super::merging::Merging;
-use super::store::Wip;
-use super::table::Table;
+pub(crate) mod lossy;
+pub(crate) mod salvage;
+
+use crate::jobs::merging::Merging;
+use crate::state::store::Wip;
+use crate::state::table::Table;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +28,7 @@ impl Wip {
     }
 
     /// Reads every item of every table, and compares it with its checksum.
-    pub(super) fn check_tables(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+    pub(crate) fn check_tables(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let tables = self.all_tables();
         let all: u64 = tables.iter().map(|table| table.properties().items).sum();
         let mut report = Report { buckets: self.state.load().buckets.len() as u64, ..Report::default() };
@@ -45,7 +48,7 @@ impl Wip {
     }
 
     /// Visits every entry of the store, and what is damaged.
-    pub(super) fn salvage_all(&self, each: &mut Salvage<'_>) {
+    pub(crate) fn salvage_all(&self, each: &mut Salvage<'_>) {
         let report = self.check_tables(&mut |_, _| {});
         report.findings.into_iter().for_each(|finding| each(Err(finding)));
         let mut range = self.range_between(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
@@ -64,7 +67,7 @@ impl Wip {
 
     /// A copy of the store as it is now, in a new directory: links to its tables and to the log,
     /// and a manifest of its own.
-    pub(super) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
+    pub(crate) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
         self.standing.check_writable()?;
         Standing::check_copy(&self.directory, directory)?;
         // Nothing changes the structure meanwhile. Later writes are not part of the copy: they go
@@ -80,7 +83,7 @@ impl Wip {
             |from: &Path, to: &Path| self.files.link(from, to).map_err(DiskError::room("link", from));
         let fill = |to: &Path| -> Result<(), DiskError> {
             for table in &tables {
-                link(table.path(), &super::table::path_of(to, table.number))?;
+                link(table.path(), &crate::state::table::path_of(to, table.number))?;
             }
             let ends = Ends::open(&self.files, to, identity.store)?;
             self.log.link_into(to, cut, &ends, &mut link)?;
@@ -93,7 +96,7 @@ impl Wip {
     }
 
     /// Merges all tables of a bucket into one.
-    pub(super) fn merge_whole(&self, id: u64) -> Result<(), WriteError> {
+    pub(crate) fn merge_whole(&self, id: u64) -> Result<(), WriteError> {
         self.end_split(id)?;
         while !self.jobs.claim(id) {
             // The job that it has goes on.

@@ -8,44 +8,44 @@ use terrace_disk::codec::{Reader, put_bytes, put_varint};
 
 /// A table that comes into a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Added {
-    pub(super) bucket: u64,
-    pub(super) level: usize,
-    pub(super) number: u64,
-    pub(super) bytes: u64,
+pub(crate) struct Added {
+    pub(crate) bucket: u64,
+    pub(crate) level: usize,
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
     /// Whether it is older than everything in its level, and not newer.
-    pub(super) is_oldest: bool,
+    pub(crate) is_oldest: bool,
 }
 
 /// A bucket that comes into being.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NewBucket {
-    pub(super) id: u64,
-    pub(super) low: Vec<u8>,
+pub(crate) struct NewBucket {
+    pub(crate) id: u64,
+    pub(crate) low: Vec<u8>,
     /// The bucket that is being split into this one; its tables are the parent's.
-    pub(super) parent: Option<u64>,
+    pub(crate) parent: Option<u64>,
 }
 
 /// An edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Edit {
+pub(crate) struct Edit {
     /// Everything with a lower sequence number is gone: the store was cleared, or has just been
     /// created. Buckets and tables of before are gone, too.
-    pub(super) cleared: Option<u64>,
-    pub(super) buckets: Vec<NewBucket>,
+    pub(crate) cleared: Option<u64>,
+    pub(crate) buckets: Vec<NewBucket>,
     /// Buckets that are no more: they were split, and their items divided.
-    pub(super) ended: Vec<u64>,
-    pub(super) added: Vec<Added>,
+    pub(crate) ended: Vec<u64>,
+    pub(crate) added: Vec<Added>,
     /// Numbers of tables.
-    pub(super) removed: Vec<u64>,
+    pub(crate) removed: Vec<u64>,
     /// Of a bucket: all items of it below this sequence number lie in tables.
-    pub(super) flushed: Vec<(u64, u64)>,
+    pub(crate) flushed: Vec<(u64, u64)>,
     /// Bytes that were written to tables since the store was created.
-    pub(super) written: u64,
+    pub(crate) written: u64,
 }
 
 impl Edit {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         // 0 for none, and otherwise one more.
         put_varint(&mut out, self.cleared.map_or(0, |seq| seq + 1));
@@ -74,7 +74,7 @@ impl Edit {
     }
 
     /// The edit of these bytes; `None` if they are none.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let cleared = reader.varint()?.checked_sub(1);
         let buckets = list(&mut reader, |reader| {
@@ -86,7 +86,7 @@ impl Edit {
             let (bucket, place) = (reader.varint()?, reader.varint()?);
             let (level, is_oldest) = ((place / 2) as usize, place % 2 == 1);
             let (number, bytes) = (reader.varint()?, reader.varint()?);
-            (level < super::state::LEVELS).then_some(Added { bucket, level, number, bytes, is_oldest })
+            (level < crate::state::LEVELS).then_some(Added { bucket, level, number, bytes, is_oldest })
         })?;
         let removed = list(&mut reader, Reader::varint)?;
         let flushed = list(&mut reader, |reader| Some((reader.varint()?, reader.varint()?)))?;

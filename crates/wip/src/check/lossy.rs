@@ -6,23 +6,23 @@ use terrace_disk::{DiskError, Item, Source, TableCursor};
 
 /// Damage that was passed.
 #[derive(Clone, Debug)]
-pub(super) struct Damage {
-    pub(super) error: DiskError,
+pub(crate) struct Damage {
+    pub(crate) error: DiskError,
     /// The keys that may have versions there lie from the first on, up to the second and with it.
-    pub(super) keys: (Vec<u8>, Vec<u8>),
+    pub(crate) keys: (Vec<u8>, Vec<u8>),
 }
 
 /// What the sources of one reader have passed.
-pub(super) type Damages = Rc<RefCell<Vec<Damage>>>;
+pub(crate) type Damages = Rc<RefCell<Vec<Damage>>>;
 
 /// A place among the items of a table that passes damage, and notes it.
-pub(super) struct Lossy {
+pub(crate) struct Lossy {
     items: TableCursor<'static>,
     damages: Damages,
 }
 
 impl Lossy {
-    pub(super) fn new(items: TableCursor<'static>, damages: &Damages) -> Self {
+    pub(crate) fn new(items: TableCursor<'static>, damages: &Damages) -> Self {
         Self { items, damages: Rc::clone(damages) }
     }
 

@@ -6,11 +6,11 @@
 //! one order. The writer's is held for no sync, but when the store is cleared or buckets are
 //! joined. The structure's is held for a change of the state alone.
 
-use super::jobs::Jobs;
-use super::memtable::MemTable;
-use super::snapshots::Snapshots;
-use super::state::{Bucket, State};
-use super::structure::Structure;
+use crate::jobs::Jobs;
+use crate::memtable::MemTable;
+use crate::state::snapshots::Snapshots;
+use crate::state::structure::Structure;
+use crate::state::{Bucket, State};
 use arc_swap::ArcSwap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -74,113 +74,113 @@ impl Settings {
     }
 
     /// Bytes that a store keeps for removals and jobs, at first: a segment's worth of flushes.
-    pub(super) fn reserve_bytes(&self) -> u64 {
+    pub(crate) fn reserve_bytes(&self) -> u64 {
         self.segment_bytes.min(self.log_bytes / 2)
     }
 
     /// Bytes of tables of a full bucket: of each level, as many tables as are merged into one of
     /// the next (thesis 2.3.5).
-    pub(super) fn bucket_bytes(&self) -> u64 {
+    pub(crate) fn bucket_bytes(&self) -> u64 {
         let of_level = |level| self.memtable_bytes * self.fanout.pow(level + 1);
-        (0..super::state::LEVELS as u32).map(of_level).sum()
+        (0..crate::state::LEVELS as u32).map(of_level).sum()
     }
 }
 
 /// What the writer keeps.
-pub(super) struct Writer {
-    pub(super) next_seq: u64,
+pub(crate) struct Writer {
+    pub(crate) next_seq: u64,
     /// What comes before values in the log; kept for its memory.
-    pub(super) heads: Vec<u8>,
+    pub(crate) heads: Vec<u8>,
 }
 
 /// An ordered store on a disk, after WipDB (thesis ch. 2).
 pub struct Wip {
-    pub(super) files: Arc<dyn Files>,
-    pub(super) directory: Directory,
-    pub(super) settings: Settings,
-    pub(super) cache: Arc<TableCache>,
-    pub(super) log: Log,
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) directory: Directory,
+    pub(crate) settings: Settings,
+    pub(crate) cache: Arc<TableCache>,
+    pub(crate) log: Log,
     /// The end of the last record that was appended to the log.
-    pub(super) appended: AtomicU64,
+    pub(crate) appended: AtomicU64,
     /// Where the log ended when the store was opened, and what was torn behind that.
-    pub(super) log_start: Position,
-    pub(super) tail: Option<Tail>,
-    pub(super) state: ArcSwap<State>,
+    pub(crate) log_start: Position,
+    pub(crate) tail: Option<Tail>,
+    pub(crate) state: ArcSwap<State>,
     /// The number of the last write that readers see.
-    pub(super) visible: AtomicU64,
+    pub(crate) visible: AtomicU64,
     /// Everything with a lower number is gone.
-    pub(super) cleared_at: AtomicU64,
-    pub(super) snapshots: Snapshots,
-    pub(super) removals: Removals,
-    pub(super) watches: Arc<Watches>,
-    pub(super) jobs: Jobs,
-    pub(super) structure: Structure,
-    pub(super) writer: Mutex<Writer>,
-    pub(super) standing: Standing,
+    pub(crate) cleared_at: AtomicU64,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) removals: Removals,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) jobs: Jobs,
+    pub(crate) structure: Structure,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) standing: Standing,
     /// When the log was last synced by [`Durability::Interval`], in unix milliseconds.
-    pub(super) synced_at: AtomicU64,
+    pub(crate) synced_at: AtomicU64,
     /// The last number that was drawn.
-    pub(super) chance: AtomicU64,
+    pub(crate) chance: AtomicU64,
     /// Bytes of writes that came since the last delay, weighted by the debt.
-    pub(super) owed: AtomicU64,
+    pub(crate) owed: AtomicU64,
     /// While the store is opened, the number below which all items lie in tables and MemTables.
-    pub(super) refilled: AtomicU64,
-    pub(super) counters: Counters,
+    pub(crate) refilled: AtomicU64,
+    pub(crate) counters: Counters,
 }
 
 /// Numbers since the store was opened.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     /// Bytes of keys and values that were written by users.
-    pub(super) written: AtomicU64,
+    pub(crate) written: AtomicU64,
     /// Writes that waited for flushes or merges, and for how many milliseconds.
-    pub(super) stalls: AtomicU64,
-    pub(super) stalled_ms: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) stalled_ms: AtomicU64,
     /// Writes that were delayed by a millisecond, as flushes fell behind.
-    pub(super) delays: AtomicU64,
+    pub(crate) delays: AtomicU64,
     /// Bytes that flushes and merges wrote to tables since the store was created, and before it was
     /// opened.
-    pub(super) tables: AtomicU64,
-    pub(super) tables_before: u64,
+    pub(crate) tables: AtomicU64,
+    pub(crate) tables_before: u64,
     /// Bytes of items that merges have read.
-    pub(super) merged: AtomicU64,
-    pub(super) flushes: AtomicU64,
-    pub(super) compactions: AtomicU64,
-    pub(super) splits: AtomicU64,
-    pub(super) joins: AtomicU64,
+    pub(crate) merged: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) splits: AtomicU64,
+    pub(crate) joins: AtomicU64,
     /// Records that scans and ranges have left out because of damage, each time they met it.
-    pub(super) skipped: AtomicU64,
+    pub(crate) skipped: AtomicU64,
 }
 
 impl Wip {
     /// The number of the store, which all its files name.
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.directory.identity().store
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that nobody can guess.
-    pub(super) fn draw(&self) -> u64 {
+    pub(crate) fn draw(&self) -> u64 {
         let drawn = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
         terrace_engine::mix(drawn)
     }
 
     /// An empty MemTable, and the bytes at which it is frozen.
-    pub(super) fn new_memtable(&self) -> (MemTable, u64) {
+    pub(crate) fn new_memtable(&self) -> (MemTable, u64) {
         let half = self.settings.memtable_bytes / 2;
         (MemTable::new(self.draw()), half + self.draw() % (half + 1))
     }
 
     /// Freezes the active MemTable of a bucket, and gives it an empty one. Called under the
     /// writer's lock.
-    pub(super) fn freeze(&self, _: &mut Writer, id: u64) {
+    pub(crate) fn freeze(&self, _: &mut Writer, id: u64) {
         let (fresh, freeze_at) = self.new_memtable();
         self.structure.change(&self.state, |state| {
             let nth = state.position(id)?;

@@ -1,9 +1,9 @@
 //! Merges of tables, step by step.
 
-use super::edit::{Added, Edit};
-use super::state::{Bucket, LEVELS, State};
-use super::store::Wip;
-use super::table::{self, Table};
+use crate::state::edit::{Added, Edit};
+use crate::state::store::Wip;
+use crate::state::table::{self, Table};
+use crate::state::{Bucket, LEVELS, State};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ type Cursor = TableCursor<'static>;
 type Items = Kept<Merge<Cursor>>;
 
 /// A table and the bucket that it comes to.
-pub(super) type Placed = (u64, Arc<Table>);
+pub(crate) type Placed = (u64, Arc<Table>);
 
 /// A merge that was begun.
-pub(super) struct Merging {
+pub(crate) struct Merging {
     bucket: Arc<Bucket>,
     what: What,
     inputs: Vec<Arc<Table>>,
@@ -55,24 +55,24 @@ struct Output {
 }
 
 /// A table that was written.
-pub(super) struct Written {
-    pub(super) number: u64,
-    pub(super) bytes: u64,
-    pub(super) bucket: u64,
+pub(crate) struct Written {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    pub(crate) bucket: u64,
 }
 
 impl Merging {
-    pub(super) fn of_level(bucket: &Arc<Bucket>, level: usize) -> Self {
+    pub(crate) fn of_level(bucket: &Arc<Bucket>, level: usize) -> Self {
         let inputs = bucket.levels[level].tables.clone();
         Self::new(bucket, What::Level(level), inputs)
     }
 
-    pub(super) fn whole(bucket: &Arc<Bucket>) -> Self {
+    pub(crate) fn whole(bucket: &Arc<Bucket>) -> Self {
         let inputs = bucket.tables().map(|(_, table)| Arc::clone(table)).collect();
         Self::new(bucket, What::Whole, inputs)
     }
 
-    pub(super) fn division(parent: &Arc<Bucket>, children: Vec<(u64, Arc<[u8]>)>) -> Self {
+    pub(crate) fn division(parent: &Arc<Bucket>, children: Vec<(u64, Arc<[u8]>)>) -> Self {
         let inputs = parent.tables().map(|(_, table)| Arc::clone(table)).collect();
         Self::new(parent, What::Division(children), inputs)
     }
@@ -81,7 +81,7 @@ impl Merging {
         Self { bucket: Arc::clone(bucket), what, inputs, items: None, output: None, outputs: Vec::new() }
     }
 
-    pub(super) fn bucket_id(&self) -> u64 {
+    pub(crate) fn bucket_id(&self) -> u64 {
         self.bucket.id
     }
 
@@ -106,7 +106,7 @@ impl Merging {
     }
 
     /// Whether it is small beside the other kinds, which must not hold it up.
-    pub(super) fn is_small(&self) -> bool {
+    pub(crate) fn is_small(&self) -> bool {
         matches!(self.what, What::Level(level) if level + 1 < LEVELS)
     }
 
@@ -132,7 +132,7 @@ impl Merging {
 
 impl Wip {
     /// Goes on with a merge. Returns whether it is done. After an error its tables are removed.
-    pub(super) fn go_on(&self, merging: &mut Merging) -> Result<bool, WriteError> {
+    pub(crate) fn go_on(&self, merging: &mut Merging) -> Result<bool, WriteError> {
         let done = self.merge_some(merging);
         if !matches!(done, Ok(false)) {
             // Those that are in use by now are spared.
@@ -240,7 +240,7 @@ impl Wip {
     }
 
     /// Opens tables that were written, once their names are durable.
-    pub(super) fn open_tables(&self, written: &[Written]) -> Result<Vec<Placed>, WriteError> {
+    pub(crate) fn open_tables(&self, written: &[Written]) -> Result<Vec<Placed>, WriteError> {
         if written.is_empty() {
             return Ok(Vec::new());
         }
@@ -270,7 +270,7 @@ impl Wip {
     }
 }
 
-pub(super) fn added(bucket: u64, level: usize, table: &Table, is_oldest: bool) -> Added {
+pub(crate) fn added(bucket: u64, level: usize, table: &Table, is_oldest: bool) -> Added {
     Added { bucket, level, number: table.number, bytes: table.bytes(), is_oldest }
 }
 

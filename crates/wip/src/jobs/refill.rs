@@ -4,7 +4,7 @@
 //! MemTables are frozen and flushed meanwhile as at any other time. The log is released only up to
 //! the items that were read: those behind them lie nowhere else.
 
-use super::store::Wip;
+use crate::state::store::Wip;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, Item, Record, Replayed, replay};
 use terrace_engine::Rest;
@@ -13,7 +13,7 @@ use terrace_engine::read_drafts;
 impl Wip {
     /// Adds the items of the log that no table has, as long as MemTables have room for them.
     /// Returns what was replayed, and the number of the first item that had no room.
-    pub(super) fn refill(&self) -> Result<(Replayed, Option<u64>), DiskError> {
+    pub(crate) fn refill(&self) -> Result<(Replayed, Option<u64>), DiskError> {
         let mut first_left = None;
         let mut each = |record: Record<'_>| {
             // A reader cannot flush: it keeps all in memory.
@@ -31,7 +31,7 @@ impl Wip {
 
     /// Adds the items from the number `first` on, in a second pass over the log of `records`
     /// records. It flushes what it fills: only now it is known that no item is a torn tail's.
-    pub(super) fn refill_rest(&self, first: u64, records: u64) -> Result<(), DiskError> {
+    pub(crate) fn refill_rest(&self, first: u64, records: u64) -> Result<(), DiskError> {
         let mut may_flush = true;
         let mut each = |record: Record<'_>| {
             if record.first_seq < first {

@@ -10,7 +10,7 @@
 //! Tombstones side by side are worse than their bytes: a range passes all of them, and all that
 //! they hide, before it finds a key. So a bucket with many such is merged earlier.
 
-use super::state::Bucket;
+use crate::state::Bucket;
 use terrace_disk::{Properties, Sketch};
 
 /// Where a sketch cannot tell a sum from a union: its error, twice and a little more.
@@ -21,11 +21,11 @@ const SPARSE_MAX: u64 = 4;
 
 /// What a bucket's tables have, about.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Content {
+pub(crate) struct Content {
     /// Versions of keys.
-    pub(super) items: f64,
+    pub(crate) items: f64,
     /// Keys that readers see.
-    pub(super) live: f64,
+    pub(crate) live: f64,
     /// Bytes of all tables, and of those but the oldest.
     bytes: u64,
     recent_bytes: u64,
@@ -35,7 +35,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    pub(super) fn of(bucket: &Bucket) -> Self {
+    pub(crate) fn of(bucket: &Bucket) -> Self {
         let mut keys = Sketch::default();
         let (mut items, mut tombstones, mut sparse_blocks) = (0, 0, 0);
         for (_, table) in bucket.tables() {
@@ -70,7 +70,7 @@ impl Content {
 
     /// Whether to merge the bucket whole. A table that was written so may keep versions for a
     /// snapshot, so it is not merged again before enough has come.
-    pub(super) fn is_worth(&self, expired: f64, is_idle: bool) -> bool {
+    pub(crate) fn is_worth(&self, expired: f64, is_idle: bool) -> bool {
         let (garbage, recent) = if is_idle { (0.2, 16) } else { (0.5, 5) };
         // What has expired goes for certain.
         let is_new = self.recent_bytes > self.bytes / recent || expired > self.items * garbage / 2.0;
@@ -85,7 +85,7 @@ impl Content {
     }
 
     /// Whether it cannot wait for other merges.
-    pub(super) fn is_urgent(&self, expired: f64) -> bool {
+    pub(crate) fn is_urgent(&self, expired: f64) -> bool {
         self.ratio(expired) > 1.0 && self.is_worth(expired, false)
     }
 }

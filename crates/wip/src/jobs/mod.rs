@@ -13,10 +13,16 @@
 //! steps any thread may go on with the job. A bucket has one merge or division at a time, and one
 //! flush.
 
-use super::garbage::Content;
-use super::merging::Merging;
-use super::state::{Bucket, LEVELS, State};
-use super::store::Wip;
+pub(crate) mod flush;
+pub(crate) mod join;
+pub(crate) mod merging;
+pub(crate) mod refill;
+pub(crate) mod split;
+
+use crate::jobs::merging::Merging;
+use crate::state::garbage::Content;
+use crate::state::store::Wip;
+use crate::state::{Bucket, LEVELS, State};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,7 +35,7 @@ use terrace_engine::{Rest, WriteError};
 /// Tables of a level from which on reads can bring its compaction forward (thesis 2.3.7).
 const MIN_COUNT: usize = 4;
 /// Tables of a level that is compacted before all others.
-pub(super) const MAX_COUNT: usize = 20;
+pub(crate) const MAX_COUNT: usize = 20;
 /// Merges that take turns at most.
 const WAITING_MAX: usize = 4;
 /// Milliseconds without a write after which the store counts as idle.
@@ -40,13 +46,13 @@ const PACE: u64 = 64 << 10;
 const READ_WEIGHT: f64 = 10.0;
 
 /// The jobs of a store.
-pub(super) struct Jobs {
+pub(crate) struct Jobs {
     state: Mutex<Known>,
     /// Something has changed: there may be work, or room.
     changed: Condvar,
     /// What has become of the last flush, and of the last merge.
-    pub(super) flushes: Retry,
-    pub(super) merges: Retry,
+    pub(crate) flushes: Retry,
+    pub(crate) merges: Retry,
 }
 
 struct Known {
@@ -101,25 +107,25 @@ impl Jobs {
     }
 
     /// Wakes the threads that wait for work or for room.
-    pub(super) fn announce(&self) {
+    pub(crate) fn announce(&self) {
         self.known().announced += 1;
         self.changed.notify_all();
     }
 
     /// Waits for an announcement, for `time` at most.
-    pub(super) fn wait(&self, time: Duration) {
+    pub(crate) fn wait(&self, time: Duration) {
         let known = self.known();
         let before = known.announced;
         let _ = self.changed.wait_timeout_while(known, time, |known| known.announced == before);
     }
 
     /// Notes a merge of a bucket. Returns false if it has one.
-    pub(super) fn claim(&self, id: u64) -> bool {
+    pub(crate) fn claim(&self, id: u64) -> bool {
         self.known().merging.insert(id)
     }
 
     /// Notes a job of two buckets. Returns false if one of them has a job.
-    pub(super) fn claim_both(&self, one: u64, other: u64) -> bool {
+    pub(crate) fn claim_both(&self, one: u64, other: u64) -> bool {
         let mut known = self.known();
         let is_free = |id| known.is_free(id) && !known.flushing.contains(&id);
         let are_free = is_free(one) && is_free(other);
@@ -130,20 +136,20 @@ impl Jobs {
     }
 
     /// Ends what [`Jobs::claim`] has noted.
-    pub(super) fn release(&self, id: u64) {
+    pub(crate) fn release(&self, id: u64) {
         self.known().merging.remove(&id);
         self.announce();
     }
 
     /// Whether a table of the bucket is damaged, so that it is merged no more.
-    pub(super) fn is_damaged(&self, id: u64) -> bool {
+    pub(crate) fn is_damaged(&self, id: u64) -> bool {
         self.known().damaged.contains(&id)
     }
 }
 
 impl Wip {
     /// [`Wip::step_flush`], unless that has failed a moment ago.
-    pub(super) fn retry_flush(&self) -> Result<Rest, WriteError> {
+    pub(crate) fn retry_flush(&self) -> Result<Rest, WriteError> {
         match self.jobs.flushes.too_early(self.settings.clock.now_ms()) {
             Some(_) => Ok(Rest::Idle),
             None => self.step_flush(),
@@ -151,7 +157,7 @@ impl Wip {
     }
 
     /// [`Wip::step_merge`], unless a merge has failed a moment ago.
-    pub(super) fn retry_merge(&self) -> Result<Rest, WriteError> {
+    pub(crate) fn retry_merge(&self) -> Result<Rest, WriteError> {
         if self.jobs.merges.too_early(self.settings.clock.now_ms()).is_some() {
             return Ok(Rest::Idle);
         }
@@ -164,7 +170,7 @@ impl Wip {
     }
 
     /// Flushes a frozen MemTable, if there is one that no thread flushes.
-    pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
+    pub(crate) fn step_flush(&self) -> Result<Rest, WriteError> {
         let Some((bucket, is_parent)) = self.take_flush() else { return Ok(Rest::Idle) };
         let flushed = self.with_reserve(|| self.flush(&bucket, is_parent));
         match &flushed {
@@ -192,7 +198,7 @@ impl Wip {
     }
 
     /// Does a step of a merge, a division, or the beginning of a split, or joins buckets.
-    pub(super) fn step_merge(&self) -> Result<Rest, WriteError> {
+    pub(crate) fn step_merge(&self) -> Result<Rest, WriteError> {
         let done = self.step_some_merge();
         done.inspect_err(|error| self.jobs.merges.fail(self.settings.clock.now_ms(), error))
     }
@@ -241,7 +247,7 @@ impl Wip {
 
     /// Keeps as much for removals and jobs as is needed now. Room is free once a bucket was merged
     /// whole; until then its tables stay, and what it has left is written beside them.
-    pub(super) fn fit_reserve(&self) {
+    pub(crate) fn fit_reserve(&self) {
         let state = self.state.load();
         let largest = state.buckets.iter().map(|bucket| bucket.bytes()).max().unwrap_or(0);
         // Where it fails, there is less room.
@@ -249,7 +255,7 @@ impl Wip {
     }
 
     /// As [`Standing::with_reserve`](terrace_engine::Standing::with_reserve), with the log's.
-    pub(super) fn with_reserve<T>(
+    pub(crate) fn with_reserve<T>(
         &self,
         job: impl FnMut() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
@@ -371,7 +377,7 @@ impl Wip {
 
     /// Waits for room for a write: does a part of the background work that makes it, if no thread
     /// does.
-    pub(super) fn make_room(&self, drafts: &[Draft<'_>], bytes: usize) -> Result<(), WriteError> {
+    pub(crate) fn make_room(&self, drafts: &[Draft<'_>], bytes: usize) -> Result<(), WriteError> {
         let Some(first) = drafts.first() else { return Ok(()) };
         // What the log would refuse need not wait for flushes and merges, which fail as well.
         self.log.check_room(need_of(drafts)).map_err(|error| self.standing.failed(error))?;
@@ -437,17 +443,17 @@ impl Wip {
     }
 
     /// Whether no MemTable waits for a flush, and no merge is under way.
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         self.frozen_bytes() == 0 && self.jobs.known().merging.is_empty()
     }
 
     /// Bytes of frozen MemTables from which on writes wait.
-    pub(super) fn frozen_max(&self) -> u64 {
+    pub(crate) fn frozen_max(&self) -> u64 {
         self.settings.memory / 4
     }
 
     /// Bytes of MemTables that are to be flushed.
-    pub(super) fn frozen_bytes(&self) -> u64 {
+    pub(crate) fn frozen_bytes(&self) -> u64 {
         self.state.load().frozen_bytes
     }
 }

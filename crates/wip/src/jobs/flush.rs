@@ -1,11 +1,11 @@
 //! Flushes: a frozen MemTable becomes a table of its bucket's first level.
 
-use super::edit::Edit;
-use super::jobs::MAX_COUNT;
-use super::merging::{Written, added};
-use super::state::{Bucket, State};
-use super::store::Wip;
-use super::table;
+use crate::jobs::MAX_COUNT;
+use crate::jobs::merging::{Written, added};
+use crate::state::edit::Edit;
+use crate::state::store::Wip;
+use crate::state::table;
+use crate::state::{Bucket, State};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_disk::{DiskError, Kept, TableWriter};
@@ -13,7 +13,7 @@ use terrace_engine::WriteError;
 
 impl Wip {
     /// Flushes the oldest frozen MemTable of a bucket, or of a parent.
-    pub(super) fn flush(&self, bucket: &Arc<Bucket>, is_parent: bool) -> Result<(), WriteError> {
+    pub(crate) fn flush(&self, bucket: &Arc<Bucket>, is_parent: bool) -> Result<(), WriteError> {
         let Some(memtable) = bucket.frozen.first() else { return Ok(()) };
         let number = self.structure.number();
         let flushed = self.write_flush(bucket, number).and_then(|written| {
@@ -36,7 +36,7 @@ impl Wip {
 
     /// Removes a table that did not come into use. After a failed edit the manifest may name it,
     /// and the store takes no more writes: then the next open decides.
-    pub(super) fn discard(&self, number: u64) {
+    pub(crate) fn discard(&self, number: u64) {
         if !self.standing.is_stopped() {
             let _ = self.files.remove(&table::path_of(self.path(), number));
         }
@@ -115,7 +115,7 @@ impl Wip {
     }
 
     /// Removes the log up to the first item that no table has.
-    pub(super) fn release_log(&self) -> Result<(), WriteError> {
+    pub(crate) fn release_log(&self) -> Result<(), WriteError> {
         // ORDER: Acquire: an item with a lower number is in a MemTable of the state loaded next, or
         // in a table.
         let visible = self.visible.load(Acquire);
@@ -132,7 +132,7 @@ impl Wip {
     /// Freezes the MemTables that keep the tail of a log that has become too long. Where room is
     /// short, any tail is too long once nothing else is to do: merges give the room back that its
     /// removals are about, and the log its own.
-    pub(super) fn shorten_log(&self) {
+    pub(crate) fn shorten_log(&self) {
         let is_short = !self.log.reserve().is_kept() && self.is_at_rest();
         if self.log.bytes() <= self.settings.log_bytes && !is_short {
             return;

@@ -4,13 +4,13 @@
 //! that the manifest describes. A damaged block hides the versions that it had: older ones of the
 //! same keys may come to light, and keys that were deleted. The findings name each such range.
 
-use super::edit::Edit;
-use super::lossy::{Damages, Lossy};
-use super::memtable::MemTable;
-use super::open::{NAME, Plan};
-use super::range::Items;
-use super::store::Wip;
-use super::table;
+use crate::check::lossy::{Damages, Lossy};
+use crate::memtable::MemTable;
+use crate::open::{NAME, Plan};
+use crate::range::Items;
+use crate::state::edit::Edit;
+use crate::state::store::Wip;
+use crate::state::table;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;

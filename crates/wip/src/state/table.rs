@@ -7,8 +7,8 @@ use terrace_disk::{DiskError, FilterKind, Properties, TableCache, TableOptions, 
 use terrace_medium::files::{Files, Purpose};
 
 /// A table.
-pub(super) struct Table {
-    pub(super) number: u64,
+pub(crate) struct Table {
+    pub(crate) number: u64,
     reader: Arc<TableReader>,
     bytes: u64,
     files: Arc<dyn Files>,
@@ -19,7 +19,7 @@ pub(super) struct Table {
 
 impl Table {
     /// Opens the table with this number.
-    pub(super) fn open(
+    pub(crate) fn open(
         files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
@@ -41,36 +41,36 @@ impl Table {
     }
 
     /// Its file is removed once nobody reads it any more.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         self.is_removed.store(true, Relaxed);
     }
 
     /// Bytes of its file.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn properties(&self) -> &Properties {
+    pub(crate) fn properties(&self) -> &Properties {
         self.reader.properties()
     }
 
-    pub(super) fn reader(&self) -> &Arc<TableReader> {
+    pub(crate) fn reader(&self) -> &Arc<TableReader> {
         &self.reader
     }
 
     /// Whether `key` lies between its first and its last key.
     #[inline]
-    pub(super) fn has_room_for(&self, key: &[u8]) -> bool {
+    pub(crate) fn has_room_for(&self, key: &[u8]) -> bool {
         let properties = self.properties();
         *properties.first_key <= *key && *key <= *properties.last_key
     }
 
     /// Whether it can have a key from `low` on and below `end`.
-    pub(super) fn overlaps(&self, low: &[u8], end: Option<&[u8]>) -> bool {
+    pub(crate) fn overlaps(&self, low: &[u8], end: Option<&[u8]>) -> bool {
         let properties = self.properties();
         *properties.last_key >= *low && end.is_none_or(|end| *properties.first_key < *end)
     }
@@ -86,19 +86,19 @@ impl Drop for Table {
 }
 
 /// The path of the table with this number.
-pub(super) fn path_of(directory: &Path, number: u64) -> PathBuf {
+pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:012}.table"))
 }
 
 /// The number of the table that a file with this name has.
-pub(super) fn number_of(name: &str) -> Option<u64> {
+pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".table")?;
     (digits.len() >= 12 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
 /// How tables of a level of this store are written.
-pub(super) fn options_of(level: usize, compress: bool, store: u64) -> TableOptions {
+pub(crate) fn options_of(level: usize, compress: bool, store: u64) -> TableOptions {
     // A get looks into all tables above the last level: their filters err less.
-    let filter = if level + 1 < super::state::LEVELS { FilterKind::Bits16 } else { FilterKind::Bits8 };
+    let filter = if level + 1 < crate::state::LEVELS { FilterKind::Bits16 } else { FilterKind::Bits8 };
     TableOptions { compress, filter, store, ..TableOptions::default() }
 }

@@ -10,10 +10,10 @@
 //! One edit of the manifest ends both and names the new bucket with all its tables. All items that
 //! the log still has of both lie in those tables.
 
-use super::edit::{Edit, NewBucket};
-use super::merging::added;
-use super::state::{Bucket, State};
-use super::store::Wip;
+use crate::jobs::merging::added;
+use crate::state::edit::{Edit, NewBucket};
+use crate::state::store::Wip;
+use crate::state::{Bucket, State};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::WriteError;
@@ -26,7 +26,7 @@ type Pair = [Arc<Bucket>; 2];
 
 impl Wip {
     /// Joins the first neighbours that are worth it. Returns whether it has changed something.
-    pub(super) fn join_some(&self) -> Result<bool, WriteError> {
+    pub(crate) fn join_some(&self) -> Result<bool, WriteError> {
         let Some([low, high]) = self.claim_pair() else { return Ok(false) };
         let joined = self.join(&low, &high);
         self.jobs.release(low.id);
