@@ -8,10 +8,16 @@
 //! each eighth of a split, whatever the size of the store (2.3.1, 2.3.5). A bucket that is full is
 //! split into eight.
 //!
-//! - `write`: the log, MemTables, and what makes a write visible; `read`, `range`.
-//! - `state`: what there is at one moment; `structure`: how it changes, durably; `edit`.
-//! - `jobs`: background work; `flush`, `merging`, `split`.
-//! - `open`: recovery.
+//! # Files
+//! From below:
+//! - `memtable`: the items of a bucket in memory.
+//! - `state`: what there is at one moment; in its folder `table`, `garbage`, `edit`, `structure`
+//!   (how a state changes, durably), `snapshots`, `bell`, and `store`, which owns all of this.
+//! - `read`, `range`: what a reader does with a store.
+//! - `jobs`: background work; `flush`, `merging`, `split`, `join` do one job each, `choice` tells
+//!   which is next, `refill` fills the MemTables of an open.
+//! - `engine`, `room`, `write`: the engine, and what makes a write visible; `open`: recovery.
+//! - `check`: checks, checkpoints, and the salvage of what is sound.
 
 mod check;
 mod engine;
@@ -20,8 +26,10 @@ mod memtable;
 mod open;
 mod range;
 mod read;
+mod room;
 mod state;
 mod write;
 
+pub use engine::Wip;
 pub use open::NAME;
-pub use state::store::{Settings, Wip};
+pub use state::store::Settings;

@@ -1,10 +1,14 @@
 //! Opening a store: the manifest gives the structure, the log the items that no table has.
 
+use crate::engine::Wip;
 use crate::jobs::Jobs;
+use crate::jobs::refill::{refill, refill_rest};
 use crate::memtable::MemTable;
+use crate::state::bell::Bell;
 use crate::state::edit::{Edit, NewBucket};
-use crate::state::store::{Counters, Settings, Wip, Writer};
+use crate::state::store::{Counters, Settings, Store, Writer};
 use crate::state::structure::Structure;
+use crate::state::table::LEVELS;
 use crate::state::table::{self, Table};
 use crate::state::{Bucket, State};
 use arc_swap::ArcSwap;
@@ -35,7 +39,7 @@ struct Planned {
     parent: Option<u64>,
     flushed: u64,
     /// Numbers and bytes of tables, by level, the oldest first.
-    levels: [Vec<(u64, u64)>; crate::state::LEVELS],
+    levels: [Vec<(u64, u64)>; LEVELS],
 }
 
 impl Plan {
@@ -140,66 +144,70 @@ impl Wip {
     }
 
     fn open_on(files: Arc<dyn Files>, path: &Path, settings: Settings) -> Result<Self, DiskError> {
-        let directory = Directory::open(&files, path, NAME, settings.read_only)?;
-        let store = directory.identity().store;
-        let (plan, mut manifest) = read_plan(&files, path, store, settings.read_only)?;
-        let ends = Ends::beside(manifest.as_mut(), &files, path, store)?;
-        let cache = TableCache::new(settings.memory / 2);
-        let chance = AtomicU64::new(settings.chance);
-        if !settings.read_only {
-            remove_leftovers(&files, path, &plan)?;
-        }
-        let state = state_of(&files, (path, store), &plan, &settings, &cache, &chance)?;
-        let options =
-            LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes() };
-        let log = Log::unopened(&files, path, store, options).with_ends(ends).within(directory.place());
-        let in_tables = plan.cleared_at.max(last_seq(&state));
-        let tables = AtomicU64::new(plan.written);
-        let counters = Counters { tables, tables_before: plan.written, ..Counters::default() };
-        let writer = Writer { next_seq: in_tables + 1, heads: Vec::new() };
-        let mut wip = Self {
-            files,
-            directory,
-            cache,
-            log_start: 0,
-            tail: None,
-            log,
-            appended: AtomicU64::new(0),
-            state: ArcSwap::from_pointee(state),
-            visible: AtomicU64::new(in_tables),
-            cleared_at: AtomicU64::new(plan.cleared_at),
-            snapshots: Default::default(),
-            removals: Default::default(),
-            watches: Arc::default(),
-            jobs: Jobs::default(),
-            structure: Structure::new(manifest, plan.last_number + 1),
-            writer: Mutex::new(writer),
-            standing: Standing::new(settings.read_only, settings.durability),
-            synced_at: AtomicU64::new(settings.clock.now_ms()),
-            chance,
-            owed: AtomicU64::new(0),
-            refilled: AtomicU64::new(u64::MAX),
-            counters,
-            settings,
-        };
+        let store = store_on(files, path, settings)?;
+        let synced_at = AtomicU64::new(store.settings.clock.now_ms());
+        let (jobs, owed) = (Jobs::default(), AtomicU64::new(0));
+        let mut wip = Self { store, jobs, log_start: 0, tail: None, synced_at, owed };
         wip.start()?;
         Ok(wip)
     }
 }
 
+/// The store in a directory, with empty MemTables and a log that is not open yet.
+fn store_on(files: Arc<dyn Files>, path: &Path, settings: Settings) -> Result<Store, DiskError> {
+    let directory = Directory::open(&files, path, NAME, settings.read_only)?;
+    let store = directory.identity().store;
+    let (plan, mut manifest) = read_plan(&files, path, store, settings.read_only)?;
+    let ends = Ends::beside(manifest.as_mut(), &files, path, store)?;
+    let cache = TableCache::new(settings.memory / 2);
+    let chance = AtomicU64::new(settings.chance);
+    if !settings.read_only {
+        remove_leftovers(&files, path, &plan)?;
+    }
+    let state = state_of(&files, (path, store), &plan, &settings, &cache, &chance)?;
+    let options =
+        LogOptions { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes() };
+    let log = Log::unopened(&files, path, store, options).with_ends(ends).within(directory.place());
+    let in_tables = plan.cleared_at.max(last_seq(&state));
+    let tables = AtomicU64::new(plan.written);
+    let counters = Counters { tables, tables_before: plan.written, ..Counters::default() };
+    let writer = Writer { next_seq: in_tables + 1, heads: Vec::new() };
+    Ok(Store {
+        files,
+        directory,
+        cache,
+        log,
+        appended: AtomicU64::new(0),
+        state: ArcSwap::from_pointee(state),
+        visible: AtomicU64::new(in_tables),
+        cleared_at: AtomicU64::new(plan.cleared_at),
+        snapshots: Default::default(),
+        removals: Default::default(),
+        watches: Arc::default(),
+        bell: Bell::default(),
+        structure: Structure::new(manifest, plan.last_number + 1),
+        writer: Mutex::new(writer),
+        standing: Standing::new(settings.read_only, settings.durability),
+        chance,
+        refilled: AtomicU64::new(u64::MAX),
+        counters,
+        settings,
+    })
+}
+
 impl Wip {
     /// Takes what the log has, and begins to write to it.
     fn start(&mut self) -> Result<(), DiskError> {
-        let (replayed, first_left) = self.refill()?;
-        self.log.start(&replayed, self.settings.read_only)?;
-        if !self.settings.read_only {
-            self.fit_reserve();
+        let (replayed, first_left) = refill(&self.store)?;
+        self.store.log.start(&replayed, self.store.settings.read_only)?;
+        if !self.store.settings.read_only {
+            self.store.fit_reserve();
         }
-        (self.log_start, self.tail) = (self.log.end(), replayed.tail);
-        let last_seq = replayed.last_seq.max(self.visible.load(Relaxed));
-        self.visible.store(last_seq, Relaxed);
-        self.writer().next_seq = last_seq + 1;
-        first_left.map_or(Ok(()), |first| self.refill_rest(first, replayed.records))
+        (self.log_start, self.tail) = (self.store.log.end(), replayed.tail);
+        let last_seq = replayed.last_seq.max(self.store.visible.load(Relaxed));
+        self.store.visible.store(last_seq, Relaxed);
+        self.store.writer().next_seq = last_seq + 1;
+        first_left.map_or(Ok(()), |first| refill_rest(&self.store, &self.jobs, first, replayed.records))
     }
 }
 

@@ -5,17 +5,14 @@
 
 use crate::check::lossy::{Damages, Lossy};
 use crate::memtable::MemCursor;
-use crate::state::store::Wip;
+use crate::state::store::Store;
 use crate::state::{Bucket, State};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, Item, Merge, Source, Visible};
 use terrace_engine::place_of;
-use terrace_engine::{Cursor, Direction, Durably, Entry, RangeCursor, RangeRemoved, ReadError, WriteError};
-
-/// Keys that a removal of a range removes at one instant.
-const REMOVALS: usize = 256;
+use terrace_engine::{Cursor, Direction, Entry, RangeCursor, ReadError};
 
 /// Items of a MemTable or of a table.
 pub(crate) enum Items {
@@ -67,7 +64,7 @@ type Entries = Visible<Merge<Items>>;
 
 /// A place in a range of the store.
 pub(crate) struct Range<'s> {
-    store: &'s Wip,
+    store: &'s Store,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     direction: Direction,
@@ -77,7 +74,7 @@ pub(crate) struct Range<'s> {
     shows_unsure: bool,
 }
 
-impl Wip {
+impl Store {
     pub(crate) fn range_between(
         &self,
         from: Bound<&[u8]>,
@@ -133,53 +130,14 @@ impl Wip {
             _ => Cursor::END,
         })
     }
-
-    pub(crate) fn remove_between(
-        &self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        at_most: u64,
-        how: Durably,
-    ) -> Result<RangeRemoved, WriteError> {
-        self.standing.check_writable()?;
-        // A tombstone hides whatever damage does.
-        let unsure = |range| Range { shows_unsure: true, ..range };
-        let mut range = unsure(self.range_between(from, to, Direction::Forward));
-        let (mut removed, mut left) = (0, at_most);
-        let mut damage = None;
-        loop {
-            let wanted = left.min(REMOVALS as u64) as usize;
-            let mut keys: Vec<Vec<u8>> = Vec::new();
-            let visited = range.visit(wanted + 1, &mut |key, _| {
-                keys.push(key.to_vec());
-                if keys.len() > wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            match visited {
-                // It has visited all others up to there.
-                Err(error @ ReadError::Skipped { .. }) => _ = damage.get_or_insert(error),
-                visited => _ = visited?,
-            }
-            let next = keys.get(wanted).cloned();
-            keys.truncate(wanted);
-            for key in &keys {
-                removed += u64::from(self.remove_key(key, Durably::Later)?);
-            }
-            left -= keys.len() as u64;
-            match next {
-                Some(next) if left > 0 => {
-                    range = unsure(self.range_between(Bound::Included(&next), to, Direction::Forward))
-                }
-                next => {
-                    self.wait_for_log(self.log.end(), self.standing.promised(how))?;
-                    let done = Ok((removed, next.map(Vec::into_boxed_slice)));
-                    return damage.map_or(done, |damage| Err(damage.into()));
-                }
-            }
-        }
-    }
 }
 
 impl Range<'_> {
+    /// The same range, which also shows entries of which damage may hide a newer version.
+    pub(crate) fn showing_unsure(self) -> Self {
+        Self { shows_unsure: true, ..self }
+    }
+
     /// The ends of what is left.
     fn rest<'r>(&'r self, position: Option<&'r [u8]>) -> (Bound<&'r [u8]>, Bound<&'r [u8]>) {
         fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {

@@ -1,7 +1,7 @@
 //! Reads of single keys.
 
 use crate::memtable::MemItem;
-use crate::state::store::Wip;
+use crate::state::store::Store;
 use crate::state::{Bucket, State};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_disk::{Content, Found};
@@ -51,7 +51,7 @@ impl Hit {
     }
 }
 
-impl Wip {
+impl Store {
     /// The newest version of `key` up to the sequence number `seq`.
     pub(crate) fn find(&self, state: &State, key: &[u8], seq: u64) -> Result<Option<Hit>, ReadError> {
         self.standing.check_process()?;

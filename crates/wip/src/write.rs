@@ -10,21 +10,24 @@
 //! A write that depends on what it has read reads before the lock, and asks under the lock whether
 //! one of its keys has been written since: that takes memory only.
 
+use crate::engine::Wip;
+use crate::range::Range;
 use crate::read::Hit;
 use crate::state::State;
-use crate::state::store::{Wip, Writer};
-use arc_swap::Guard;
-use std::sync::Arc;
+use crate::state::store::{Present, Writer};
+use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_disk::{Content, Item, LOG_PAYLOAD_MAX};
 use terrace_engine::Durably;
 use terrace_engine::check_sizes;
-use terrace_engine::{Change, Durability, Entry, ReadError, WriteError};
+use terrace_engine::{
+    Change, Direction, Durability, Entry, RangeCursor, RangeRemoved, ReadError, WriteError,
+};
 use terrace_engine::{Commit, Expected, Write, WriteKind, expected_present};
 use terrace_engine::{Draft, HEAD_MAX, append_drafts, draft};
 
-/// The state that the store has, under the writer's lock.
-type Present = Guard<Arc<State>>;
+/// Keys that a removal of a range removes at one instant.
+const REMOVALS: usize = 256;
 
 impl Wip {
     /// Makes all writes at one instant if `admit` says so; returns what it said. Each key at most
@@ -36,16 +39,16 @@ impl Wip {
         admit: impl FnOnce(&State) -> bool,
     ) -> Result<bool, WriteError> {
         // First of all: in the child of a fork, another thread may hold a lock for ever.
-        self.standing.check_writable()?;
-        let durability = self.standing.promised(how);
+        self.store.standing.check_writable()?;
+        let durability = self.store.standing.promised(how);
         let bytes: usize = drafts.iter().map(Draft::bytes).sum();
         if bytes + drafts.len() * HEAD_MAX > LOG_PAYLOAD_MAX {
             return Err(WriteError::BatchTooLong);
         }
         self.make_room(drafts, bytes)?;
-        let mut writer = self.writer();
-        self.standing.check_writable()?;
-        let state = self.state.load();
+        let mut writer = self.store.writer();
+        self.store.standing.check_writable()?;
+        let state = self.store.state.load();
         if !admit(&state) {
             return Ok(false);
         }
@@ -53,9 +56,10 @@ impl Wip {
             return Ok(true);
         }
         let first = writer.next_seq;
+        debug_assert_eq!(first, self.store.visible.load(Relaxed) + 1, "numbers have no gap");
         let end = self.append(&mut writer, first, drafts)?;
         self.add(&mut writer, state, first, drafts);
-        self.counters.written.fetch_add(bytes as u64, Relaxed);
+        self.store.counters.written.fetch_add(bytes as u64, Relaxed);
         drop(writer);
         self.wait_for_log(end, durability)?;
         Ok(true)
@@ -63,36 +67,27 @@ impl Wip {
 
     /// Appends a record to the log.
     fn append(&self, writer: &mut Writer, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
-        let end = append_drafts(&self.log, &mut writer.heads, first, drafts)
-            .map_err(|error| self.standing.failed(error))?;
+        let end = append_drafts(&self.store.log, &mut writer.heads, first, drafts)
+            .map_err(|error| self.store.standing.failed(error))?;
         // ORDER: Release: a flush that meets the items of the record meets its end.
-        let before = self.appended.swap(end, Release);
-        self.check_log(before)?;
+        let before = self.store.appended.swap(end, Release);
+        self.store.check_log(before)?;
         Ok(end)
-    }
-
-    /// Stops all writes if the log lacks the record that ends at `end`. On a file system that
-    /// writes to another place each time, it may have been taken out for lack of room; but readers
-    /// see its items.
-    pub(crate) fn check_log(&self, end: u64) -> Result<(), WriteError> {
-        self.log.has(end).map_err(|error| {
-            self.standing.stop(error.to_string());
-            error.into()
-        })
     }
 
     /// Adds items to MemTables, and makes them visible.
     fn add(&self, writer: &mut Writer, mut state: Present, first: u64, drafts: &[Draft<'_>]) {
+        debug_assert_eq!(writer.next_seq, first, "the lock is held since the number was read");
         // What expires goes without another write, and once it is dropped, without a trace.
         let goes = |draft: &&Draft<'_>| match draft.content {
             Content::Tombstone => true,
             Content::Put { expires_at, .. } => expires_at.is_some(),
         };
-        drafts.iter().filter(goes).for_each(|draft| self.removals.count(draft.key));
+        drafts.iter().filter(goes).for_each(|draft| self.store.removals.count(draft.key));
         let mut full = Vec::new();
         for (draft, seq) in drafts.iter().zip(first..) {
             let item = Item { key: draft.key, seq, content: draft.content };
-            self.add_item(writer, &mut state, &item);
+            self.store.add_item(writer, &mut state, &item);
             let bucket = state.bucket(draft.key);
             if bucket.active.memory() >= bucket.freeze_at && full.last() != Some(&bucket.id) {
                 full.push(bucket.id);
@@ -100,33 +95,9 @@ impl Wip {
         }
         writer.next_seq = first + drafts.len() as u64;
         // ORDER: Release: a reader that sees this number sees the items.
-        self.visible.store(writer.next_seq - 1, Release);
-        self.watches.report(drafts.iter().map(|draft| draft.key));
-        full.into_iter().for_each(|id| self.freeze(writer, id));
-    }
-
-    /// Adds an item to the MemTable of its bucket, which is frozen first if it has no room. `state`
-    /// is the present state, and stays so: what is frozen takes no more items.
-    pub(crate) fn add_item(&self, writer: &mut Writer, state: &mut Present, item: &Item<'_>) {
-        if state.bucket(item.key).active.add(item) {
-            return;
-        }
-        self.freeze(writer, state.bucket(item.key).id);
-        *state = self.state.load();
-        let is_added = state.bucket(item.key).active.add(item);
-        assert!(is_added, "an empty MemTable has room for an item");
-    }
-
-    /// Whether no key of these has been written behind the number `since`. Called under the
-    /// writer's lock. May say no for a key that has not: then the caller tries again.
-    pub(crate) fn are_unchanged<'k>(
-        &self,
-        state: &State,
-        since: u64,
-        mut keys: impl Iterator<Item = &'k [u8]>,
-    ) -> bool {
-        self.cleared_at.load(Relaxed) <= since
-            && keys.all(|key| !state.bucket(key).may_have_changed(key, since))
+        self.store.visible.store(writer.next_seq - 1, Release);
+        self.store.watches.report(drafts.iter().map(|draft| draft.key));
+        full.into_iter().for_each(|id| self.store.freeze(writer, id));
     }
 
     /// Writes that do not depend on what is there.
@@ -137,7 +108,7 @@ impl Wip {
     /// Whether a removal of `key` has something to remove. Damage may hide a version of it; a
     /// tombstone hides that as well, so the removal need not fail.
     fn may_be_present(&self, key: &[u8]) -> Result<bool, ReadError> {
-        match self.find_live(key) {
+        match self.store.find_live(key) {
             Err(ReadError::Corrupt { .. }) => Ok(true),
             found => Ok(found?.is_some()),
         }
@@ -145,12 +116,12 @@ impl Wip {
 
     pub(crate) fn remove_key(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
         loop {
-            let since = self.visible.load(Acquire);
+            let since = self.store.visible.load(Acquire);
             if !self.may_be_present(key)? {
-                self.standing.check_writable()?;
+                self.store.standing.check_writable()?;
                 return Ok(false);
             }
-            let admit = |state: &State| self.are_unchanged(state, since, [key].into_iter());
+            let admit = |state: &State| self.store.are_unchanged(state, since, [key].into_iter());
             if self.apply(&[Draft::removal(key)], how, admit)? {
                 return Ok(true);
             }
@@ -162,14 +133,14 @@ impl Wip {
         distinct.sort_unstable();
         distinct.dedup();
         loop {
-            let since = self.visible.load(Acquire);
+            let since = self.store.visible.load(Acquire);
             let mut present = Vec::new();
             for &key in &distinct {
                 if self.may_be_present(key)? {
                     present.push(Draft::removal(key));
                 }
             }
-            let admit = |state: &State| self.are_unchanged(state, since, distinct.iter().copied());
+            let admit = |state: &State| self.store.are_unchanged(state, since, distinct.iter().copied());
             if self.apply(&present, how, admit)? {
                 return Ok(present.len() as u64);
             }
@@ -183,10 +154,10 @@ impl Wip {
         how: Durably,
     ) -> Result<(), WriteError> {
         check_sizes(key, 0)?;
-        self.standing.check_writable()?;
+        self.store.standing.check_writable()?;
         loop {
-            let since = self.visible.load(Acquire);
-            let live = self.find_live(key)?;
+            let since = self.store.visible.load(Acquire);
+            let live = self.store.find_live(key)?;
             let entry = live.as_ref().map(terrace_engine::Live::entry);
             let changed = change(entry);
             let content = match &changed {
@@ -203,7 +174,7 @@ impl Wip {
                 Change::Remove if live.is_some() => Content::Tombstone,
                 Change::Remove | Change::Keep => return Ok(()),
             };
-            let admit = |state: &State| self.are_unchanged(state, since, [key].into_iter());
+            let admit = |state: &State| self.store.are_unchanged(state, since, [key].into_iter());
             if self.apply(&[Draft::new(key, content)], how, admit)? {
                 return Ok(());
             }
@@ -221,9 +192,9 @@ impl Wip {
             check_sizes(write.key, len)?;
         }
         loop {
-            let since = self.visible.load(Acquire);
+            let since = self.store.visible.load(Acquire);
             for (nth, (key, version)) in expected.iter().enumerate() {
-                if !self.present_version(key)?.meets(version) {
+                if !self.store.present_version(key)?.meets(version) {
                     return Ok(Commit::Changed(nth));
                 }
             }
@@ -233,7 +204,7 @@ impl Wip {
             let admit = |state: &State| {
                 let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
                 let keys = expected.iter().map(|(key, _)| *key).chain(expiring.map(|write| write.key));
-                self.are_unchanged(state, since, keys)
+                self.store.are_unchanged(state, since, keys)
             };
             if self.apply(&drafts, how, admit)? {
                 return Ok(Commit::Done);
@@ -251,8 +222,8 @@ impl Wip {
         let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
         let value = |write: &Write<'_>| {
             let live = match present.contains(write.key) {
-                true => self.newest(write.key)?.and_then(Hit::into_live),
-                false => self.find_live(write.key)?,
+                true => self.store.newest(write.key)?.and_then(Hit::into_live),
+                false => self.store.find_live(write.key)?,
             };
             Ok(live.map(|live| live.value))
         };
@@ -261,17 +232,74 @@ impl Wip {
 
     /// Waits until the log up to `end` survives what was promised.
     pub(crate) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
-        self.standing.check_process()?;
+        self.store.standing.check_process()?;
         let done = match durability {
             None | Some(Durability::None) => Ok(()),
-            Some(Durability::Process | Durability::Interval) => self.log.write(end),
-            Some(Durability::Power) => self.log.sync(end),
+            Some(Durability::Process | Durability::Interval) => self.store.log.write(end),
+            Some(Durability::Power) => self.store.log.sync(end),
         };
         // The items are visible already. So also a lack of room is final here; segments have theirs
         // beforehand, on all file systems but those that write elsewhere each time.
         done.map_err(|error| {
-            self.standing.stop(error.to_string());
+            self.store.standing.stop(error.to_string());
             error.into()
         })
     }
+
+    /// See [`Ordered::remove_range`](terrace_engine::Ordered::remove_range).
+    pub(crate) fn remove_between(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        at_most: u64,
+        how: Durably,
+    ) -> Result<RangeRemoved, WriteError> {
+        self.store.standing.check_writable()?;
+        // A tombstone hides whatever damage does.
+        let mut range = self.store.range_between(from, to, Direction::Forward).showing_unsure();
+        let (mut removed, mut left) = (0, at_most);
+        let mut damage = None;
+        loop {
+            let wanted = left.min(REMOVALS as u64) as usize;
+            let (keys, next) = next_keys(&mut range, wanted, &mut damage)?;
+            for key in &keys {
+                removed += u64::from(self.remove_key(key, Durably::Later)?);
+            }
+            left -= keys.len() as u64;
+            match next {
+                Some(next) if left > 0 => {
+                    range = self
+                        .store
+                        .range_between(Bound::Included(&next), to, Direction::Forward)
+                        .showing_unsure()
+                }
+                next => {
+                    self.wait_for_log(self.store.log.end(), self.store.standing.promised(how))?;
+                    let done = Ok((removed, next.map(Vec::into_boxed_slice)));
+                    return damage.map_or(done, |damage| Err(damage.into()));
+                }
+            }
+        }
+    }
+}
+
+/// The next keys of a range, so many at most, and the one behind them. Notes damage, and passes it.
+fn next_keys(
+    range: &mut Range<'_>,
+    wanted: usize,
+    damage: &mut Option<ReadError>,
+) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), ReadError> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let visited = range.visit(wanted + 1, &mut |key, _| {
+        keys.push(key.to_vec());
+        if keys.len() > wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    match visited {
+        // It has visited all others up to there.
+        Err(error @ ReadError::Skipped { .. }) => _ = damage.get_or_insert(error),
+        visited => _ = visited?,
+    }
+    let next = keys.get(wanted).cloned();
+    keys.truncate(wanted);
+    Ok((keys, next))
 }

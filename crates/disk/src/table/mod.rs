@@ -24,6 +24,7 @@ mod block;
 mod cursor;
 mod filter;
 #[cfg(test)]
+#[path = "tests/fuzz.rs"]
 mod fuzz;
 mod partition;
 mod piece;

@@ -5,11 +5,11 @@
 //! same keys may come to light, and keys that were deleted. The findings name each such range.
 
 use crate::check::lossy::{Damages, Lossy};
+use crate::engine::Wip;
 use crate::memtable::MemTable;
 use crate::open::{NAME, Plan};
 use crate::range::Items;
 use crate::state::edit::Edit;
-use crate::state::store::Wip;
 use crate::state::table;
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -10,9 +10,8 @@
 //! One edit of the manifest ends both and names the new bucket with all its tables. All items that
 //! the log still has of both lie in those tables.
 
-use crate::jobs::merging::added;
-use crate::state::edit::{Edit, NewBucket};
-use crate::state::store::Wip;
+use crate::state::edit::{Added, Edit, NewBucket};
+use crate::state::store::Store;
 use crate::state::{Bucket, State};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,72 +20,57 @@ use terrace_engine::WriteError;
 /// A joined bucket has at most this part of the bytes of a full one.
 const PART: u64 = 16;
 
-/// Neighbours.
-type Pair = [Arc<Bucket>; 2];
+/// Neighbours that are small enough to be joined.
+pub(crate) fn pairs<'s>(store: &Store, state: &'s State) -> impl Iterator<Item = &'s [Arc<Bucket>]> {
+    let limit = store.settings.bucket_bytes() / PART;
+    let is_small =
+        move |bucket: &Bucket| bucket.parent.is_none() && bucket.frozen.is_empty() && bucket.bytes() <= limit;
+    state.buckets.windows(2).filter(move |pair| {
+        pair.iter().all(|bucket| is_small(bucket))
+            && pair.iter().map(|bucket| bucket.bytes()).sum::<u64>() <= limit
+    })
+}
 
-impl Wip {
-    /// Joins the first neighbours that are worth it. Returns whether it has changed something.
-    pub(crate) fn join_some(&self) -> Result<bool, WriteError> {
-        let Some([low, high]) = self.claim_pair() else { return Ok(false) };
-        let joined = self.join(&low, &high);
-        self.jobs.release(low.id);
-        self.jobs.release(high.id);
-        joined
+/// Joins two neighbours. Called by the thread that has the job of both. Returns whether it has
+/// changed something.
+pub(crate) fn join(store: &Store, low: &Arc<Bucket>, high: &Arc<Bucket>) -> Result<bool, WriteError> {
+    let mut manifest = store.structure.lock();
+    // No write may come to one of them while the edit is written.
+    let mut writer = store.writer();
+    let state = store.state.load_full();
+    let present = |bucket: &Arc<Bucket>| {
+        let nth = state.position(bucket.id)?;
+        Some(&state.buckets[nth]).filter(|bucket| bucket.frozen.is_empty())
+    };
+    // The store may have been cleared, or a MemTable frozen.
+    let (Some(low), Some(high)) = (present(low), present(high)) else { return Ok(false) };
+    let busy = [low, high].into_iter().filter(|bucket| !bucket.active.is_empty());
+    let busy: Vec<u64> = busy.map(|bucket| bucket.id).collect();
+    if !busy.is_empty() {
+        // They are joined once their items are flushed, if nobody writes meanwhile.
+        busy.iter().for_each(|&id| store.freeze(&mut writer, id));
+        return Ok(true);
     }
+    let (id, flushed) = (store.structure.number(), writer.next_seq);
+    let edit = joining(low, high, id, flushed);
+    store.write_edit(&mut manifest, &edit)?;
+    let joined = joined(store, low, high, id, flushed);
+    store.structure.change(&store.state, |state| Some(with_joined(state, low.id, joined)));
+    store.counters.joins.fetch_add(1, Relaxed);
+    Ok(true)
+}
 
-    /// Neighbours that are to be joined, noted as such that have a job.
-    fn claim_pair(&self) -> Option<Pair> {
-        let state = self.state.load();
-        let limit = self.settings.bucket_bytes() / PART;
-        let is_small =
-            |bucket: &Bucket| bucket.parent.is_none() && bucket.frozen.is_empty() && bucket.bytes() <= limit;
-        let mut pairs = state.buckets.windows(2).filter(|pair| {
-            pair.iter().all(|bucket| is_small(bucket))
-                && pair.iter().map(|bucket| bucket.bytes()).sum::<u64>() <= limit
-        });
-        let [low, high] = pairs.find(|pair| self.jobs.claim_both(pair[0].id, pair[1].id))? else {
-            return None;
-        };
-        Some([Arc::clone(low), Arc::clone(high)])
-    }
-
-    fn join(&self, low: &Arc<Bucket>, high: &Arc<Bucket>) -> Result<bool, WriteError> {
-        let mut manifest = self.structure.lock();
-        // No write may come to one of them while the edit is written.
-        let mut writer = self.writer();
-        let state = self.state.load_full();
-        let present = |bucket: &Arc<Bucket>| {
-            let nth = state.position(bucket.id)?;
-            Some(&state.buckets[nth]).filter(|bucket| bucket.frozen.is_empty())
-        };
-        // The store may have been cleared, or a MemTable frozen.
-        let (Some(low), Some(high)) = (present(low), present(high)) else { return Ok(false) };
-        let busy = [low, high].into_iter().filter(|bucket| !bucket.active.is_empty());
-        let busy: Vec<u64> = busy.map(|bucket| bucket.id).collect();
-        if !busy.is_empty() {
-            // They are joined once their items are flushed, if nobody writes meanwhile.
-            busy.iter().for_each(|&id| self.freeze(&mut writer, id));
-            return Ok(true);
+fn joined(store: &Store, low: &Bucket, high: &Bucket, id: u64, flushed: u64) -> Bucket {
+    debug_assert!(low.low < high.low, "the lower one comes first");
+    debug_assert!(low.active.is_empty() && high.active.is_empty(), "their items lie in tables");
+    let mut joined = Bucket::new(id, &low.low, store.new_memtable(), flushed);
+    joined.passed = low.passed.max(high.passed);
+    for bucket in [low, high] {
+        for (level, of) in joined.levels.iter_mut().zip(&bucket.levels) {
+            level.tables.extend(of.tables.iter().cloned());
         }
-        let (id, flushed) = (self.structure.number(), writer.next_seq);
-        let edit = joining(low, high, id, flushed);
-        self.write_edit(&mut manifest, &edit)?;
-        let joined = self.joined(low, high, id, flushed);
-        self.structure.change(&self.state, |state| Some(with_joined(state, low.id, joined)));
-        self.counters.joins.fetch_add(1, Relaxed);
-        Ok(true)
     }
-
-    fn joined(&self, low: &Bucket, high: &Bucket, id: u64, flushed: u64) -> Bucket {
-        let mut joined = Bucket::new(id, &low.low, self.new_memtable(), flushed);
-        joined.passed = low.passed.max(high.passed);
-        for bucket in [low, high] {
-            for (level, of) in joined.levels.iter_mut().zip(&bucket.levels) {
-                level.tables.extend(of.tables.iter().cloned());
-            }
-        }
-        joined
-    }
+    joined
 }
 
 /// The edit that puts one bucket in the place of two.
@@ -99,7 +83,7 @@ fn joining(low: &Bucket, high: &Bucket, id: u64, flushed: u64) -> Edit {
     };
     for bucket in [low, high] {
         for (level, of) in bucket.levels.iter().enumerate() {
-            edit.added.extend(of.tables.iter().map(|table| added(id, level, table, false)));
+            edit.added.extend(of.tables.iter().map(|table| Added::of(id, level, table, false)));
         }
     }
     edit
@@ -108,6 +92,7 @@ fn joining(low: &Bucket, high: &Bucket, id: u64, flushed: u64) -> Edit {
 /// The state with `joined` in the place of the bucket `low` and the one behind it.
 fn with_joined(state: &State, low: u64, joined: Bucket) -> State {
     let nth = state.position(low).expect("no other thread removes it: it has a job");
+    assert!(nth + 1 < state.buckets.len(), "no other thread removes its neighbour");
     let mut buckets = state.buckets.clone();
     buckets.splice(nth..nth + 2, [Arc::new(joined)]);
     State::new(buckets)

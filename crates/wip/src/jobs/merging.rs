@@ -1,9 +1,10 @@
 //! Merges of tables, step by step.
 
+use crate::jobs::output::{Placed, Written, discard, open_tables};
 use crate::state::edit::{Added, Edit};
-use crate::state::store::Wip;
-use crate::state::table::{self, Table};
-use crate::state::{Bucket, LEVELS, State};
+use crate::state::store::Store;
+use crate::state::table::{self, LEVELS, Table};
+use crate::state::{Bucket, State};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,9 +20,6 @@ type Cursor = TableCursor<'static>;
 
 /// The items of a merge.
 type Items = Kept<Merge<Cursor>>;
-
-/// A table and the bucket that it comes to.
-pub(crate) type Placed = (u64, Arc<Table>);
 
 /// A merge that was begun.
 pub(crate) struct Merging {
@@ -54,15 +52,9 @@ struct Output {
     nth: usize,
 }
 
-/// A table that was written.
-pub(crate) struct Written {
-    pub(crate) number: u64,
-    pub(crate) bytes: u64,
-    pub(crate) bucket: u64,
-}
-
 impl Merging {
     pub(crate) fn of_level(bucket: &Arc<Bucket>, level: usize) -> Self {
+        assert!(level < LEVELS, "a level of a bucket");
         let inputs = bucket.levels[level].tables.clone();
         Self::new(bucket, What::Level(level), inputs)
     }
@@ -73,6 +65,8 @@ impl Merging {
     }
 
     pub(crate) fn division(parent: &Arc<Bucket>, children: Vec<(u64, Arc<[u8]>)>) -> Self {
+        assert!(!children.is_empty(), "a parent stays as long as it has children");
+        debug_assert!(children.is_sorted_by(|one, next| one.1 < next.1), "children are in order");
         let inputs = parent.tables().map(|(_, table)| Arc::clone(table)).collect();
         Self::new(parent, What::Division(children), inputs)
     }
@@ -130,148 +124,131 @@ impl Merging {
     }
 }
 
-impl Wip {
+impl Merging {
     /// Goes on with a merge. Returns whether it is done. After an error its tables are removed.
-    pub(crate) fn go_on(&self, merging: &mut Merging) -> Result<bool, WriteError> {
-        let done = self.merge_some(merging);
+    pub(crate) fn go_on(&mut self, store: &Store) -> Result<bool, WriteError> {
+        let done = self.merge_some(store);
         if !matches!(done, Ok(false)) {
             // Those that are in use by now are spared.
-            self.remove_unused(merging);
+            self.remove_unused(store);
         }
         done
     }
 
-    fn merge_some(&self, merging: &mut Merging) -> Result<bool, WriteError> {
-        self.standing.check_writable()?;
-        if merging.items.is_none() {
-            merging.items = Some(self.begin_merge(merging)?);
+    fn merge_some(&mut self, store: &Store) -> Result<bool, WriteError> {
+        store.standing.check_writable()?;
+        if self.items.is_none() {
+            self.items = Some(self.begin_merge(store)?);
         }
         let mut left = STEP;
         while left > 0 {
-            let items = merging.items.as_ref().expect("begun above");
+            let items = self.items.as_ref().expect("begun above");
             let Some(item) = items.item() else {
-                self.end_output(merging)?;
-                self.install(merging)?;
+                self.end_output(store)?;
+                self.install(store)?;
                 return Ok(true);
             };
-            if merging.output.as_ref().is_some_and(|output| merging.is_behind(output.nth, item.key)) {
-                self.end_output(merging)?;
+            if self.output.as_ref().is_some_and(|output| self.is_behind(output.nth, item.key)) {
+                self.end_output(store)?;
                 continue;
             }
-            if merging.output.is_none() {
-                let (bucket, nth) = merging.target(item.key);
-                merging.output = Some(self.begin_output(bucket, nth, merging.level())?);
+            if self.output.is_none() {
+                let (bucket, nth) = self.target(item.key);
+                self.output = Some(Self::begin_output(store, bucket, nth, self.level())?);
             }
-            let items = merging.items.as_mut().expect("begun above");
-            let output = merging.output.as_mut().expect("begun above");
+            let items = self.items.as_mut().expect("begun above");
+            let output = self.output.as_mut().expect("begun above");
             let item = items.item().expect("seen above");
             output.writer.add(&item)?;
             left = left.saturating_sub(item.bytes() as u64 + 16);
             items.next()?;
         }
-        self.counters.merged.fetch_add(STEP, Relaxed);
+        store.counters.merged.fetch_add(STEP, Relaxed);
         Ok(false)
     }
 
-    fn begin_merge(&self, merging: &Merging) -> Result<Items, WriteError> {
-        let cursors = merging.inputs.iter().map(|table| table.reader().cursor_for_merge());
+    fn begin_merge(&self, store: &Store) -> Result<Items, WriteError> {
+        let cursors = self.inputs.iter().map(|table| table.reader().cursor_for_merge());
         let merge = Merge::new(cursors.collect());
-        let snapshots = self.snapshots.in_use(&self.visible);
-        let mut kept = Kept::new(merge, snapshots, merging.is_last(), self.settings.clock.now_ms());
+        let snapshots = store.snapshots.in_use(&store.visible);
+        let mut kept = Kept::new(merge, snapshots, self.is_last(), store.settings.clock.now_ms());
         kept.seek_first()?;
         Ok(kept)
     }
 
-    fn begin_output(&self, bucket: u64, nth: usize, level: usize) -> Result<Output, WriteError> {
-        let number = self.structure.number();
-        self.standing.check_place(&self.directory)?;
-        let path = table::path_of(self.path(), number);
-        let file = self.files.create(&path).map_err(DiskError::room("create", &path))?;
-        let options = table::options_of(level, self.settings.compress, self.id());
+    fn begin_output(store: &Store, bucket: u64, nth: usize, level: usize) -> Result<Output, WriteError> {
+        let number = store.structure.number();
+        store.standing.check_place(&store.directory)?;
+        let path = table::path_of(store.path(), number);
+        let file = store.files.create(&path).map_err(DiskError::room("create", &path))?;
+        let options = table::options_of(level, store.settings.compress, store.id());
         let file = Arc::from(file);
         let writer = TableWriter::shared(&file, &path, number, options);
         Ok(Output { number, path, file, writer, bucket, nth })
     }
 
-    fn end_output(&self, merging: &mut Merging) -> Result<(), WriteError> {
-        let Some(output) = merging.output.take() else { return Ok(()) };
+    fn end_output(&mut self, store: &Store) -> Result<(), WriteError> {
+        let Some(output) = self.output.take() else { return Ok(()) };
         let Output { number, path, file, writer, bucket, .. } = output;
         // Noted first, so that it is removed if something fails.
-        merging.outputs.push(Written { number, bytes: 0, bucket });
+        self.outputs.push(Written { number, bytes: 0, bucket });
         writer.finish()?;
         file.sync_data().map_err(DiskError::room("sync", &path))?;
         let bytes = file.length().map_err(DiskError::room("read", &path))?;
-        merging.outputs.last_mut().expect("just pushed").bytes = bytes;
-        self.counters.tables.fetch_add(bytes, Relaxed);
+        self.outputs.last_mut().expect("just pushed").bytes = bytes;
+        store.counters.tables.fetch_add(bytes, Relaxed);
         Ok(())
     }
 
     /// Puts the written tables in the place of the merged ones.
-    fn install(&self, merging: &mut Merging) -> Result<(), WriteError> {
-        let tables = self.open_tables(&merging.outputs)?;
-        let level = merging.level();
+    fn install(&mut self, store: &Store) -> Result<(), WriteError> {
+        assert!(self.output.is_none(), "the last table was ended");
+        let tables = open_tables(store, &self.outputs)?;
+        let level = self.level();
         // All other merges take all tables of the level that they write to. What may have come in
         // front meanwhile is a division's, so it is older.
-        let is_oldest = matches!(merging.what, What::Division(_));
+        let is_oldest = matches!(self.what, What::Division(_));
         let mut edit = Edit {
-            added: tables.iter().map(|(to, table)| added(*to, level, table, is_oldest)).collect(),
-            removed: merging.inputs.iter().map(|table| table.number).collect(),
-            written: self.counters.tables.load(Relaxed),
+            added: tables.iter().map(|(to, table)| Added::of(*to, level, table, is_oldest)).collect(),
+            removed: self.inputs.iter().map(|table| table.number).collect(),
+            written: store.counters.tables.load(Relaxed),
             ..Edit::default()
         };
-        if let What::Division(_) = merging.what {
-            edit.ended.push(merging.bucket.id);
+        if let What::Division(_) = self.what {
+            edit.ended.push(self.bucket.id);
         }
-        let mut manifest = self.structure.lock();
-        if !self.is_present(merging) {
+        let mut manifest = store.structure.lock();
+        if !self.is_present(store) {
             // The store was cleared.
             return Ok(());
         }
-        self.write_edit(&mut manifest, &edit)?;
-        self.structure.change(&self.state, |state| match &merging.what {
-            What::Level(from) => Some(replaced(state, merging, *from..=*from, level, &tables)),
-            What::Whole => Some(replaced(state, merging, 0..=level, level, &tables)),
-            What::Division(_) => Some(divided(state, merging, level, &tables)),
+        store.write_edit(&mut manifest, &edit)?;
+        store.structure.change(&store.state, |state| match &self.what {
+            What::Level(from) => Some(replaced(state, self, *from..=*from, level, &tables)),
+            What::Whole => Some(replaced(state, self, 0..=level, level, &tables)),
+            What::Division(_) => Some(divided(state, self, level, &tables)),
         });
-        merging.inputs.iter().for_each(|table| table.remove());
-        merging.outputs.clear();
-        self.counters.compactions.fetch_add(1, Relaxed);
+        self.inputs.iter().for_each(|table| table.remove());
+        self.outputs.clear();
+        store.counters.compactions.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Opens tables that were written, once their names are durable.
-    pub(crate) fn open_tables(&self, written: &[Written]) -> Result<Vec<Placed>, WriteError> {
-        if written.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.files.sync_directory(self.path()).map_err(DiskError::room("sync", self.path()))?;
-        let open = |written: &Written| {
-            let table =
-                Table::open(&self.files, self.path(), self.id(), written.number, written.bytes, &self.cache)?;
-            Ok((written.bucket, Arc::new(table)))
-        };
-        written.iter().map(open).collect()
-    }
-
-    fn is_present(&self, merging: &Merging) -> bool {
-        let state = self.state.load();
-        match merging.what {
-            What::Level(_) | What::Whole => state.position(merging.bucket.id).is_some(),
-            What::Division(_) => state.parents().any(|parent| parent.id == merging.bucket.id),
+    fn is_present(&self, store: &Store) -> bool {
+        let state = store.state.load();
+        match self.what {
+            What::Level(_) | What::Whole => state.position(self.bucket.id).is_some(),
+            What::Division(_) => state.parents().any(|parent| parent.id == self.bucket.id),
         }
     }
 
     /// Removes the tables that were written and did not come into use.
-    fn remove_unused(&self, merging: &mut Merging) {
-        let begun = merging.output.take().map(|output| output.number);
-        for number in merging.outputs.drain(..).map(|written| written.number).chain(begun) {
-            self.discard(number);
+    fn remove_unused(&mut self, store: &Store) {
+        let begun = self.output.take().map(|output| output.number);
+        for number in self.outputs.drain(..).map(|written| written.number).chain(begun) {
+            discard(store, number);
         }
     }
-}
-
-pub(crate) fn added(bucket: u64, level: usize, table: &Table, is_oldest: bool) -> Added {
-    Added { bucket, level, number: table.number, bytes: table.bytes(), is_oldest }
 }
 
 /// The state with the outputs in the place of the inputs.

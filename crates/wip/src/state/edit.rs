@@ -4,6 +4,7 @@
 //!   | kind u8 | fields: varints, byte strings behind their lengths |
 //! ```
 
+use crate::state::table::{LEVELS, Table};
 use terrace_disk::codec::{Reader, put_bytes, put_varint};
 
 /// A table that comes into a level.
@@ -15,6 +16,14 @@ pub(crate) struct Added {
     pub(crate) bytes: u64,
     /// Whether it is older than everything in its level, and not newer.
     pub(crate) is_oldest: bool,
+}
+
+impl Added {
+    /// The table as one that comes into a level of a bucket.
+    pub(crate) fn of(bucket: u64, level: usize, table: &Table, is_oldest: bool) -> Self {
+        assert!(level < LEVELS, "a level of a bucket");
+        Self { bucket, level, number: table.number, bytes: table.bytes(), is_oldest }
+    }
 }
 
 /// A bucket that comes into being.
@@ -86,7 +95,7 @@ impl Edit {
             let (bucket, place) = (reader.varint()?, reader.varint()?);
             let (level, is_oldest) = ((place / 2) as usize, place % 2 == 1);
             let (number, bytes) = (reader.varint()?, reader.varint()?);
-            (level < crate::state::LEVELS).then_some(Added { bucket, level, number, bytes, is_oldest })
+            (level < LEVELS).then_some(Added { bucket, level, number, bytes, is_oldest })
         })?;
         let removed = list(&mut reader, Reader::varint)?;
         let flushed = list(&mut reader, |reader| Some((reader.varint()?, reader.varint()?)))?;
@@ -106,28 +115,5 @@ fn list<'b, T>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn edits_are_read_as_written() {
-        let added = Added { bucket: 4, level: 2, number: 1 << 40, bytes: 99, is_oldest: true };
-        let edit = Edit {
-            cleared: Some(0),
-            buckets: vec![
-                NewBucket { id: 3, low: vec![], parent: Some(0) },
-                NewBucket { id: 4, low: b"middle\0".to_vec(), parent: None },
-            ],
-            ended: vec![0, 7],
-            added: vec![added, Added { level: 0, is_oldest: false, ..added }],
-            removed: vec![1, 2, u64::MAX],
-            flushed: vec![(4, 1 << 50)],
-            written: 12_345,
-        };
-        let bytes = edit.to_bytes();
-        assert_eq!(Edit::read(&bytes), Some(edit));
-        assert!((0..bytes.len()).all(|cut| Edit::read(&bytes[..cut]).is_none()));
-        assert_eq!(Edit::read(&[&bytes[..], &[0]].concat()), None);
-        assert_eq!(Edit::read(&Edit::default().to_bytes()), Some(Edit::default()));
-    }
-}
+#[path = "tests/edit.rs"]
+mod tests;

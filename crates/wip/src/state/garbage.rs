@@ -10,7 +10,7 @@
 //! Tombstones side by side are worse than their bytes: a range passes all of them, and all that
 //! they hide, before it finds a key. So a bucket with many such is merged earlier.
 
-use crate::state::Bucket;
+use crate::state::table::Table;
 use terrace_disk::{Properties, Sketch};
 
 /// Where a sketch cannot tell a sum from a union: its error, twice and a little more.
@@ -35,21 +35,24 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    pub(crate) fn of(bucket: &Bucket) -> Self {
+    /// The content of a bucket's tables, the newest first.
+    pub(crate) fn of<'t>(tables: impl Iterator<Item = &'t Table>) -> Self {
         let mut keys = Sketch::default();
         let (mut items, mut tombstones, mut sparse_blocks) = (0, 0, 0);
-        for (_, table) in bucket.tables() {
+        let (mut bytes, mut oldest) = (0, None);
+        for table in tables {
             let properties = table.properties();
             keys.join(&properties.keys);
             items += properties.items;
             tombstones += properties.tombstones;
             sparse_blocks += properties.sparse_blocks;
+            bytes += table.bytes();
+            oldest = Some(table);
         }
         let (items, union) = (items as f64, keys.estimate());
         let distinct = if union > SURE * items { items } else { union };
-        let oldest = bucket.levels.iter().rev().find_map(|level| level.tables.first());
-        let bytes = bucket.bytes();
-        let of_oldest = |figure: fn(&Properties) -> u64| oldest.map_or(0, |table| figure(table.properties()));
+        let of_oldest =
+            |figure: fn(&Properties) -> u64| oldest.map_or(0, |table: &Table| figure(table.properties()));
         // A tombstone hides a version of its key in an older table, or is of no use any more.
         let hidden = if union > SURE * items { 2.0 } else { 1.0 } * tombstones as f64;
         Self {

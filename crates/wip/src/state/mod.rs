@@ -4,7 +4,11 @@
 //! or goes, a bucket that is split) publishes another one, which shares all parts that stay. A
 //! reader holds the state that it began with. Writers add to the active MemTables of the present
 //! one, under the writer's lock (see `write`).
+//!
+//! Beside it, from below: `table`, `garbage`, `edit`, `snapshots`, `bell`; `store` owns them, and
+//! `structure` changes its state durably.
 
+pub(crate) mod bell;
 pub(crate) mod edit;
 pub(crate) mod garbage;
 pub(crate) mod snapshots;
@@ -14,12 +18,9 @@ pub(crate) mod table;
 
 use crate::memtable::MemTable;
 use crate::state::garbage::Content;
-use crate::state::table::Table;
+use crate::state::table::{LEVELS, Table};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-
-/// Levels of a bucket (the paper's L_max).
-pub(crate) const LEVELS: usize = 3;
 
 /// A level: tables whose keys overlap, the oldest first. Everything in it is newer than everything
 /// in the next level.
@@ -121,7 +122,7 @@ impl Bucket {
 
     /// What its tables have, about.
     pub(crate) fn content(&self) -> Content {
-        *self.content.get_or_init(|| Content::of(self))
+        *self.content.get_or_init(|| Content::of(self.tables().map(|(_, table)| &**table)))
     }
 
     /// About how many items of its tables have expired at this time.
@@ -158,6 +159,7 @@ impl State {
     }
 
     fn with_heads(buckets: Vec<Arc<Bucket>>, heads: Vec<u64>) -> Self {
+        debug_assert_eq!(buckets.len(), heads.len(), "a head for each bucket");
         let mut state = Self { buckets, heads, frozen_bytes: 0 };
         state.frozen_bytes = state.all().flat_map(|bucket| &bucket.frozen).map(|table| table.memory()).sum();
         state
@@ -250,29 +252,4 @@ fn head(key: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_belong_to_the_last_bucket_not_above_them() {
-        let lows: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"abcdefgh", b"abcdefgh\0", b"abcdefghi", b"b"];
-        let buckets =
-            lows.iter().zip(0..).map(|(low, id)| Arc::new(Bucket::new(id, low, (MemTable::new(1), 1), 0)));
-        let state = State::new(buckets.collect());
-        let keys: [(&[u8], usize); 12] = [
-            (b"", 0),
-            (b"\0", 1),
-            (b"\0\0", 1),
-            (b"`", 1),
-            (b"a", 2),
-            (b"a\0", 3),
-            (b"abcdefg", 3),
-            (b"abcdefgh", 4),
-            (b"abcdefgh\0a", 5),
-            (b"abcdefghi", 6),
-            (b"b", 7),
-            (b"\xff", 7),
-        ];
-        keys.iter().for_each(|(key, nth)| assert_eq!(state.bucket_of(key), *nth, "{key:?}"));
-    }
-}
+mod tests;

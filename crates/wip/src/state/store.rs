@@ -1,4 +1,4 @@
-//! The store: its parts, its locks, and what the [`Engine`] trait asks of it.
+//! What readers, writers and jobs share: the parts of a store, and its locks.
 //!
 //! # Locks
 //! In this order: the manifest's, the writer's, the structure's. The manifest's is held for the
@@ -6,19 +6,21 @@
 //! one order. The writer's is held for no sync, but when the store is cleared or buckets are
 //! joined. The structure's is held for a change of the state alone.
 
-use crate::jobs::Jobs;
 use crate::memtable::MemTable;
+use crate::state::bell::Bell;
 use crate::state::snapshots::Snapshots;
 use crate::state::structure::Structure;
+use crate::state::table::LEVELS;
 use crate::state::{Bucket, State};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_disk::{Directory, Log, Position, TableCache, Tail};
+use terrace_disk::{Directory, Item, Log, TableCache};
 use terrace_engine::Removals;
 use terrace_engine::Standing;
 use terrace_engine::Watches;
+use terrace_engine::WriteError;
 use terrace_engine::{Clock, Durability};
 use terrace_medium::files::Files;
 
@@ -82,9 +84,12 @@ impl Settings {
     /// the next (thesis 2.3.5).
     pub(crate) fn bucket_bytes(&self) -> u64 {
         let of_level = |level| self.memtable_bytes * self.fanout.pow(level + 1);
-        (0..crate::state::LEVELS as u32).map(of_level).sum()
+        (0..LEVELS as u32).map(of_level).sum()
     }
 }
+
+/// The state that the store has, under the writer's lock.
+pub(crate) type Present = Guard<Arc<State>>;
 
 /// What the writer keeps.
 pub(crate) struct Writer {
@@ -93,8 +98,9 @@ pub(crate) struct Writer {
     pub(crate) heads: Vec<u8>,
 }
 
-/// An ordered store on a disk, after WipDB (thesis ch. 2).
-pub struct Wip {
+/// What readers, writers and jobs share. It owns the directory, the log, the manifest, the present
+/// state and the writer's lock. It knows neither the operations of the engine nor which job is due.
+pub(crate) struct Store {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) directory: Directory,
     pub(crate) settings: Settings,
@@ -102,9 +108,6 @@ pub struct Wip {
     pub(crate) log: Log,
     /// The end of the last record that was appended to the log.
     pub(crate) appended: AtomicU64,
-    /// Where the log ended when the store was opened, and what was torn behind that.
-    pub(crate) log_start: Position,
-    pub(crate) tail: Option<Tail>,
     pub(crate) state: ArcSwap<State>,
     /// The number of the last write that readers see.
     pub(crate) visible: AtomicU64,
@@ -113,16 +116,13 @@ pub struct Wip {
     pub(crate) snapshots: Snapshots,
     pub(crate) removals: Removals,
     pub(crate) watches: Arc<Watches>,
-    pub(crate) jobs: Jobs,
+    /// Something has changed: there may be work, or room.
+    pub(crate) bell: Bell,
     pub(crate) structure: Structure,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) standing: Standing,
-    /// When the log was last synced by [`Durability::Interval`], in unix milliseconds.
-    pub(crate) synced_at: AtomicU64,
     /// The last number that was drawn.
     pub(crate) chance: AtomicU64,
-    /// Bytes of writes that came since the last delay, weighted by the debt.
-    pub(crate) owed: AtomicU64,
     /// While the store is opened, the number below which all items lie in tables and MemTables.
     pub(crate) refilled: AtomicU64,
     pub(crate) counters: Counters,
@@ -152,7 +152,7 @@ pub(crate) struct Counters {
     pub(crate) skipped: AtomicU64,
 }
 
-impl Wip {
+impl Store {
     /// The number of the store, which all its files name.
     pub(crate) fn id(&self) -> u64 {
         self.directory.identity().store
@@ -193,6 +193,57 @@ impl Wip {
             bucket.freeze_at = freeze_at;
             Some(state.with(bucket))
         });
-        self.jobs.announce();
+        self.bell.ring();
+    }
+
+    /// Adds an item to the MemTable of its bucket, which is frozen first if it has no room. `state`
+    /// is the present state, and stays so: what is frozen takes no more items.
+    pub(crate) fn add_item(&self, writer: &mut Writer, state: &mut Present, item: &Item<'_>) {
+        if state.bucket(item.key).active.add(item) {
+            return;
+        }
+        self.freeze(writer, state.bucket(item.key).id);
+        *state = self.state.load();
+        let is_added = state.bucket(item.key).active.add(item);
+        assert!(is_added, "an empty MemTable has room for an item");
+    }
+
+    /// Whether no key of these has been written behind the number `since`. Called under the
+    /// writer's lock. May say no for a key that has not: then the caller tries again.
+    pub(crate) fn are_unchanged<'k>(
+        &self,
+        state: &State,
+        since: u64,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        self.cleared_at.load(Relaxed) <= since
+            && keys.all(|key| !state.bucket(key).may_have_changed(key, since))
+    }
+
+    /// Keeps as much for removals and jobs as is needed now. Room is free once a bucket was merged
+    /// whole; until then its tables stay, and what it has left is written beside them.
+    pub(crate) fn fit_reserve(&self) {
+        let state = self.state.load();
+        let largest = state.buckets.iter().map(|bucket| bucket.bytes()).max().unwrap_or(0);
+        // Where it fails, there is less room.
+        let _ = self.log.reserve().fit(largest / 4);
+    }
+
+    /// As [`Standing::with_reserve`](terrace_engine::Standing::with_reserve), with the log's.
+    pub(crate) fn with_reserve<T>(
+        &self,
+        job: impl FnMut() -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        self.standing.with_reserve(self.log.reserve(), job)
+    }
+
+    /// Bytes of frozen MemTables from which on writes wait.
+    pub(crate) fn frozen_max(&self) -> u64 {
+        self.settings.memory / 4
+    }
+
+    /// Bytes of MemTables that are to be flushed.
+    pub(crate) fn frozen_bytes(&self) -> u64 {
+        self.state.load().frozen_bytes
     }
 }

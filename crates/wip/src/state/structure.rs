@@ -1,8 +1,7 @@
 //! Changes of the structure: edits of the manifest, and the states that follow from them.
 
-use crate::jobs::merging::added;
-use crate::state::edit::{Edit, NewBucket};
-use crate::state::store::Wip;
+use crate::state::edit::{Added, Edit, NewBucket};
+use crate::state::store::Store;
 use crate::state::{Bucket, State};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
@@ -50,7 +49,7 @@ impl Structure {
     }
 }
 
-impl Wip {
+impl Store {
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
     pub(crate) fn write_edit(&self, manifest: &mut Locked<'_>, edit: &Edit) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
@@ -83,7 +82,8 @@ impl Wip {
             let parent = bucket.parent.as_ref().map(|parent| parent.id);
             edit.buckets.push(NewBucket { id: bucket.id, low: bucket.low.to_vec(), parent });
             for (level, tables) in bucket.levels.iter().enumerate() {
-                edit.added.extend(tables.tables.iter().map(|table| added(bucket.id, level, table, false)));
+                edit.added
+                    .extend(tables.tables.iter().map(|table| Added::of(bucket.id, level, table, false)));
             }
             edit.flushed.push((bucket.id, bucket.flushed));
         }
@@ -101,6 +101,16 @@ impl Wip {
         synced.map_err(|error| self.standing.failed(error))
     }
 
+    /// Stops all writes if the log lacks the record that ends at `end`. On a file system that
+    /// writes to another place each time, it may have been taken out for lack of room; but readers
+    /// see its items.
+    pub(crate) fn check_log(&self, end: u64) -> Result<(), WriteError> {
+        self.log.has(end).map_err(|error| {
+            self.standing.stop(error.to_string());
+            error.into()
+        })
+    }
+
     /// Removes everything. That makes room, so it gets what is kept for such.
     pub(crate) fn clear_all(&self) -> Result<(), WriteError> {
         self.with_reserve(|| self.try_clear())?;
@@ -115,6 +125,7 @@ impl Wip {
         let mut writer = self.writer();
         self.standing.check_writable()?;
         let (id, cleared_at) = (self.structure.number(), writer.next_seq);
+        debug_assert!(cleared_at > self.visible.load(Relaxed), "all that is visible goes");
         let buckets = vec![NewBucket { id, low: Vec::new(), parent: None }];
         // The log first: after a crash a lower number would be given again.
         self.sync_log()?;

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_disk::{DiskError, FilterKind, Properties, TableCache, TableOptions, TableReader};
 use terrace_medium::files::{Files, Purpose};
 
+/// Levels of a bucket (the paper's L_max).
+pub(crate) const LEVELS: usize = 3;
+
 /// A table.
 pub(crate) struct Table {
     pub(crate) number: u64,
@@ -98,7 +101,8 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 
 /// How tables of a level of this store are written.
 pub(crate) fn options_of(level: usize, compress: bool, store: u64) -> TableOptions {
+    debug_assert!(level < LEVELS, "a level of a bucket");
     // A get looks into all tables above the last level: their filters err less.
-    let filter = if level + 1 < crate::state::LEVELS { FilterKind::Bits16 } else { FilterKind::Bits8 };
+    let filter = if level + 1 < LEVELS { FilterKind::Bits16 } else { FilterKind::Bits8 };
     TableOptions { compress, filter, store, ..TableOptions::default() }
 }
