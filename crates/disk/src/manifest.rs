@@ -233,28 +233,7 @@ impl Manifest {
     ) -> Result<Self, DiskError> {
         let path = path_of(directory, number);
         let file = create_file(files, &path).map_err(DiskError::room("create", &path))?;
-        let write = || {
-            let mut bytes = Vec::new();
-            let owner = owner(store, number);
-            let mut chain = Head::put(&mut bytes, MAGIC, owner, 0, Chain::default(), 0);
-            let mut at = 0;
-            let mut flush = |bytes: &mut Vec<u8>| {
-                file.write_all_at(bytes, at).map_err(DiskError::room("write", &path))?;
-                at += bytes.len() as u64;
-                bytes.clear();
-                Ok(())
-            };
-            for edit in edits {
-                put(&mut bytes, owner, &mut chain, 0, &edit);
-                if bytes.len() >= BUFFER {
-                    flush(&mut bytes)?;
-                }
-            }
-            flush(&mut bytes)?;
-            file.sync().map_err(DiskError::room("sync", &path))?;
-            Ok(chain)
-        };
-        let written = write();
+        let written = write_edits(&*file, &path, owner(store, number), edits);
         if written.is_err() {
             let _ = files.remove(&path);
         }
@@ -304,6 +283,33 @@ impl Manifest {
             self.chain = Chain { end: at + HEADER, sum };
         }
     }
+}
+
+/// Writes a head and edits to a new file, and syncs it. Returns the end of their chain.
+fn write_edits(
+    file: &dyn StoredFile,
+    path: &Path,
+    owner: Owner,
+    edits: &mut dyn Iterator<Item = Vec<u8>>,
+) -> Result<Chain, DiskError> {
+    let mut bytes = Vec::new();
+    let mut chain = Head::put(&mut bytes, MAGIC, owner, 0, Chain::default(), 0);
+    let mut at = 0;
+    let mut flush = |bytes: &mut Vec<u8>| {
+        file.write_all_at(bytes, at).map_err(DiskError::room("write", path))?;
+        at += bytes.len() as u64;
+        bytes.clear();
+        Ok(())
+    };
+    for edit in edits {
+        put(&mut bytes, owner, &mut chain, 0, &edit);
+        if bytes.len() >= BUFFER {
+            flush(&mut bytes)?;
+        }
+    }
+    flush(&mut bytes)?;
+    file.sync().map_err(DiskError::room("sync", path))?;
+    Ok(chain)
 }
 
 /// Hands every edit in `directory` that its checksums prove to `each`, of all manifests, whichever

@@ -135,21 +135,7 @@ pub fn replay(
 ) -> Result<Replayed, DiskError> {
     let known = ends::read(files, directory, store)?;
     let listed = list(files, directory, (store, &known))?;
-    let first = listed.first();
-    let mut replayed = Replayed {
-        records: 0,
-        bytes: 0,
-        last_seq: 0,
-        tail: None,
-        next_segment: first.map_or(1, |first| first.number),
-        end: 0,
-        begun: Vec::new(),
-        surplus: Vec::new(),
-        chain: first.and_then(|first| first.head).map_or(Chain::default(), |head| head.before),
-        durable: 0,
-        synced: known.log_end(),
-        used: 0,
-    };
+    let mut replayed = Replayed::before(listed.first(), &known);
     for (nth, segment) in listed.iter().enumerate() {
         let next = listed.get(nth + 1);
         match replayed.read(files, (store, known.durable), segment, next, each)? {
@@ -214,6 +200,24 @@ fn list(
 }
 
 impl Replayed {
+    /// Nothing yet, of a log that begins with this segment.
+    fn before(first: Option<&Listed>, known: &Noted) -> Self {
+        Self {
+            records: 0,
+            bytes: 0,
+            last_seq: 0,
+            tail: None,
+            next_segment: first.map_or(1, |first| first.number),
+            end: 0,
+            begun: Vec::new(),
+            surplus: Vec::new(),
+            chain: first.and_then(|first| first.head).map_or(Chain::default(), |head| head.before),
+            durable: 0,
+            synced: known.log_end(),
+            used: 0,
+        }
+    }
+
     /// Reads the records of a segment.
     fn read(
         &mut self,
@@ -233,22 +237,39 @@ impl Replayed {
         let mut begun = Begun::new(segment.number, head.base);
         self.durable = self.durable.max(head.durable);
         let limit = next.and_then(|next| next.head).map(|next| next.before.end);
-        let mut refused = None;
-        let stop = loop {
+        let (stop, refused) = self.read_records(&mut records, &mut begun, (limit, noted), each)?;
+        (self.chain, self.used) = refused.unwrap_or_else(|| (records.chain(), records.offset()));
+        begun.end = self.chain.end;
+        self.begun.push(begun);
+        self.next_segment = segment.number + 1;
+        Ok(stop)
+    }
+
+    /// Reads records up to where they stop, at the position `limit` if there is one. Returns the
+    /// place of a record that `each` has refused, too.
+    fn read_records(
+        &mut self,
+        records: &mut Records<'_>,
+        begun: &mut Begun,
+        (limit, noted): (Option<Position>, Position),
+        each: &mut dyn FnMut(Record<'_>) -> Result<bool, DiskError>,
+    ) -> Result<(Stop, Option<(Chain, u64)>), DiskError> {
+        loop {
             let (chain, offset) = (records.chain(), records.offset());
             let end = chain.end;
             if limit == Some(end) {
-                break Stop::End { follows: false };
+                return Ok((Stop::End { follows: false }, None));
             }
-            let Some((header, payload)) = records.next()? else { break Stop::Bad(records.offset()) };
+            let Some((header, payload)) = records.next()? else {
+                return Ok((Stop::Bad(records.offset()), None));
+            };
             self.durable = self.durable.max(header.durable);
             if header.is_end() {
-                break Stop::End { follows: header.count > 0 };
+                return Ok((Stop::End { follows: header.count > 0 }, None));
             }
             let (seqs, end) = ((header.first_seq, header.count), end + header.size());
             if !each(Record::new(seqs, end, self.durable.max(noted), payload))? {
-                refused = Some((chain, offset));
-                break Stop::Bad(offset);
+                return Ok((Stop::Bad(offset), Some((chain, offset))));
             }
             if let Some(last) = header.last_seq() {
                 begun.add(header.first_seq, last);
@@ -256,12 +277,7 @@ impl Replayed {
             }
             self.records += 1;
             self.bytes += u64::from(header.bytes);
-        };
-        (self.chain, self.used) = refused.unwrap_or_else(|| (records.chain(), records.offset()));
-        begun.end = self.chain.end;
-        self.begun.push(begun);
-        self.next_segment = segment.number + 1;
-        Ok(stop)
+        }
     }
 
     /// Tells whether what lies behind the last record, at `offset` of the first of `segments`, is a

@@ -35,11 +35,8 @@ pub fn salvage_log(
         Noted::default()
     });
     let (first, last) = (numbers.first().copied(), numbers.last().copied());
-    for pair in numbers.windows(2) {
-        if pair[0] + 1 != pair[1] {
-            each(Err(missing(directory, pair[0] + 1)));
-        }
-    }
+    let gaps = numbers.windows(2).filter(|pair| pair[0] + 1 != pair[1]);
+    gaps.for_each(|pair| each(Err(missing(directory, pair[0] + 1))));
     let (mut end, mut at) = (0, 0);
     for (nth, &number) in numbers.iter().enumerate() {
         let path = path_of(directory, number);
@@ -55,12 +52,16 @@ pub fn salvage_log(
             Err(error) => each(Err(error)),
         }
     }
+    if end < known.log_end() {
+        each(Err(lost_end(directory, &known, last, at)));
+    }
+}
+
+/// The error of a log that ends before the end that it had: at this offset of its last segment.
+fn lost_end(directory: &Path, known: &Noted, last: Option<u64>, at: u64) -> DiskError {
     match last {
-        _ if end >= known.log_end() => {}
-        Some(last) if last >= known.segment => {
-            each(Err(DiskError::corrupt(&path_of(directory, last), at, SHORTER)));
-        }
-        _ => each(Err(missing(directory, known.segment))),
+        Some(last) if last >= known.segment => DiskError::corrupt(&path_of(directory, last), at, SHORTER),
+        _ => missing(directory, known.segment),
     }
 }
 

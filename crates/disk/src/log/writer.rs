@@ -170,10 +170,7 @@ impl Log {
             }
             state = match self.make(state, HEAD + size(len) + HEADER) {
                 Err(full @ DiskError::Full { .. }) if need == Need::Reserve && lent.is_none() => {
-                    lent = self.reserve.let_go()?;
-                    if lent.is_none() {
-                        return Err(full);
-                    }
+                    lent = Some(self.reserve.let_go()?.ok_or(full)?);
                     self.lock()
                 }
                 made => made?,

@@ -133,28 +133,15 @@ impl Properties {
     /// The properties of these bytes; `None` if they are none.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        let mut numbers = [0; 11];
-        for number in &mut numbers {
-            *number = reader.varint()?;
-        }
-        let [
-            items,
-            tombstones,
-            data_bytes,
-            low,
-            high,
-            expiring,
-            earliest,
-            latest,
-            sparse_blocks,
-            sample_bytes,
-            count,
-        ] = numbers;
+        let (items, tombstones, data_bytes) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        let seqs = (reader.varint()?, reader.varint()?);
+        let (expiring, earliest, latest) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        let expiring = Expiring { items: expiring, earliest, latest };
+        let (sparse_blocks, sample_bytes, count) = (reader.varint()?, reader.varint()?, reader.varint()?);
         let mut key = || reader.bytes().map(<[u8]>::to_vec);
         let (first_key, last_key) = (key()?, key()?);
         let samples = (0..count).map(|_| key()).collect::<Option<Vec<_>>>()?;
         let keys = Sketch::read(reader.take(sketch::BYTES)?)?;
-        let (seqs, expiring) = ((low, high), Expiring { items: expiring, earliest, latest });
         let mut properties = Self {
             items,
             tombstones,

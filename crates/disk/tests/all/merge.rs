@@ -188,6 +188,25 @@ impl Source for Failing {
     }
 }
 
+/// Walks to the end, and from the middle back. Returns the number of items that it met.
+fn walk(merge: &mut Merge<Failing>) -> Result<usize, DiskError> {
+    let mut count = 0;
+    merge.seek_first()?;
+    while merge.item().is_some() {
+        count += 1;
+        merge.next()?;
+    }
+    merge.seek(&[20], u64::MAX)?;
+    // Each of these turns.
+    merge.previous()?;
+    merge.next()?;
+    while merge.item().is_some() {
+        count += 1;
+        merge.previous()?;
+    }
+    Ok(count)
+}
+
 #[test]
 fn merge_ends_at_an_error_and_seeks_again() {
     let keys: Vec<[u8; 1]> = (0..40).map(|nth| [nth]).collect();
@@ -197,23 +216,6 @@ fn merge_ends_at_an_error_and_seeks_again() {
         let left = Rc::new(Cell::new(calls));
         let thirds = (0..3).map(|nth| all.iter().copied().skip(nth).step_by(3).collect::<Vec<_>>());
         let mut merge = Merge::new(thirds.map(|third| Failing(sorted(&third), left.clone())).collect());
-        let walk = |merge: &mut Merge<Failing>| -> Result<usize, DiskError> {
-            let mut count = 0;
-            merge.seek_first()?;
-            while merge.item().is_some() {
-                count += 1;
-                merge.next()?;
-            }
-            merge.seek(&[20], u64::MAX)?;
-            // Each of these turns.
-            merge.previous()?;
-            merge.next()?;
-            while merge.item().is_some() {
-                count += 1;
-                merge.previous()?;
-            }
-            Ok(count)
-        };
         if walk(&mut merge).is_err() {
             failures += 1;
             assert_eq!(merge.item(), None);
