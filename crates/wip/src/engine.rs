@@ -28,7 +28,7 @@ const REPLAYED_FAST: u64 = 1 << 20;
 
 /// An ordered store on a disk, after WipDB (thesis ch. 2).
 ///
-/// It owns the [`Store`] that all parts share, and the [`Jobs`] above that.
+/// It owns the `Store` that all parts share, and the `Jobs` above that.
 pub struct Wip {
     pub(crate) store: Store,
     pub(crate) jobs: Jobs,

@@ -283,13 +283,15 @@ impl Wip {
     }
 }
 
+type Key = Vec<u8>;
+
 /// The next keys of a range, so many at most, and the one behind them. Notes damage, and passes it.
 fn next_keys(
     range: &mut Range<'_>,
     wanted: usize,
     damage: &mut Option<ReadError>,
-) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), ReadError> {
-    let mut keys: Vec<Vec<u8>> = Vec::new();
+) -> Result<(Vec<Key>, Option<Key>), ReadError> {
+    let mut keys: Vec<Key> = Vec::new();
     let visited = range.visit(wanted + 1, &mut |key, _| {
         keys.push(key.to_vec());
         if keys.len() > wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

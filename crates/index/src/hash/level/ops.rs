@@ -26,7 +26,7 @@ use terrace_pool::{Guard, Marker, Pool};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It owns the [`Units`], and searches and writes in them. A [`Resize`] stands between the two.
+/// It owns the `Units`, and searches and writes in them. A `Resize` stands between the two.
 pub struct Level<M: MappedMedium, K> {
     pub(super) units: Units<M, K>,
 }

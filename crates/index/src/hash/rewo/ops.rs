@@ -28,7 +28,7 @@ use terrace_pool::{Guard, Marker, Pool};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It owns the data tables and the cache of reads above them. [`Resize`] stands between its writes
+/// It owns the data tables and the cache of reads above them. `Resize` stands between its writes
 /// and the tables.
 pub struct Rewo<M: MappedMedium, K> {
     pub(super) tables: DataTables<M, K>,

@@ -37,7 +37,7 @@ use terrace_pool::{Guard, Marker, Pool};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It owns the [`Tree`] below it, and the changes of keys and of the structure above that.
+/// It owns the `Tree` below it, and the changes of keys and of the structure above that.
 pub struct Art<M: MappedMedium, K> {
     pub(super) tree: Tree<M, K>,
 }
