@@ -12,7 +12,7 @@ use terrace_engine::EntryCallback;
 use terrace_engine::Pooled;
 use terrace_engine::{Change, Commit, Durably, Engine, Put, ReadError, Write, WriteError, WriteKind};
 use terrace_index::Deferred;
-use terrace_medium::{Dram, Pmem, Shm};
+use terrace_medium::{Dram, Shm};
 use terrace_pool::{Guard, Lock, Pool, PoolOptions};
 use terrace_testkit::TappedPmem;
 

@@ -10,7 +10,7 @@ use terrace_engine::{
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
-use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Offset, Pmem, Shm, Word};
+use terrace_medium::{LINE, MappedMedium, Mapping, Offset, Shm, Word};
 use terrace_pool::{Geometry, Liveness, Lock, Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TappedShm};
 

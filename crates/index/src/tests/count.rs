@@ -2,7 +2,7 @@
 
 use super::*;
 use terrace_medium::{Dram, MappedMedium, Mapping, Offset, Region};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedShm;
 
 const KEY: u64 = 1 << 40;
 
@@ -110,7 +110,7 @@ fn high_thread_slots_share_stripes() {
 
 #[test]
 fn own_stripe_takes_no_read_modify_write() {
-    with_count_on::<Counting<Dram>>(|count| {
+    with_count_on::<TappedShm>(|count| {
         let rmws = |thread_slot| count.medium.during(|| count.add(thread_slot, KEY, 1)).0.rmws;
         assert_eq!([0, OWN - 1, OWN, OWN + SHARED].map(rmws), [0, 0, 1, 1]);
         // Behind a walk it counts in both columns.

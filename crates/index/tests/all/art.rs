@@ -9,7 +9,7 @@ use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{
     Bytes, ChangeError, Direction, Inserted, Place, PointIndex, RangeIndex, Stored, Swapped, U64,
 };
-use terrace_medium::{Dram, MappedMedium, Offset, Pmem, Shm, Word};
+use terrace_medium::{Dram, MappedMedium, Offset, Pmem, Word};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TappedPmem, TappedShm, TestKeys, TestRecord};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_conformance::spread as key;
 use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, CacheStats, Deferred, Inserted, PointIndex, Stored, Swapped, U64};
-use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Guard, Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TappedPmem, TappedShm, TestKeys, TestRecord, jittery};
 

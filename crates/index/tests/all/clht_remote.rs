@@ -6,7 +6,6 @@ use std::thread;
 use terrace_index::hash::Clht;
 use terrace_index::hash::remote::{Answer, Read, Reads, Remote};
 use terrace_index::{Bytes, KeyKind, PointIndex, Stored};
-use terrace_medium::Dram;
 use terrace_pool::PoolOptions;
 use terrace_testkit::{TappedShm, Tearing, TestKeys, TestRecord, jittery, torn_read};
 

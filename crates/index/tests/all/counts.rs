@@ -2,7 +2,6 @@
 
 use terrace_conformance::{costs_of_inserts, costs_of_single_changes, gets_only_read, never_flushes};
 use terrace_index::{Stored, U64, hash::Clht};
-use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped};
 

@@ -7,7 +7,7 @@ use terrace_conformance::{
 };
 use terrace_index::hash::Rewo;
 use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, Stored, U64};
-use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset, Pmem, Shm};
+use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TestKeys, TestRecord};
 

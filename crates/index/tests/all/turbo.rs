@@ -9,7 +9,7 @@ use terrace_conformance::{
 };
 use terrace_index::hash::Turbo;
 use terrace_index::{Bytes, Inserted, PointIndex, Stored, U64};
-use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
+use terrace_medium::{Dram, Line, MappedMedium, Offset, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TestRecord};
 

@@ -11,9 +11,8 @@ use terrace_engine::WriteError;
 use terrace_engine::{Durably, Engine};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{PointIndex, Stored};
-use terrace_medium::Dram;
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedShm;
 
 /// Keys of one chain of the index. A scan visits a chain to its end.
 const CHAIN: usize = 32;
@@ -140,9 +139,8 @@ fn clear_removes_expiring_and_batch_records() {
 
 #[test]
 fn clear_reads_each_piece_once() {
-    let pool: Pool<Counting<_>> = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
-    let store =
-        crate::tests::fixtures::open::<Counting<terrace_medium::Dram>>(pool.clone(), settings()).unwrap();
+    let pool: Pool<TappedShm> = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
+    let store = crate::tests::fixtures::open::<TappedShm>(pool.clone(), settings()).unwrap();
     (0..2000u32).for_each(|n| {
         store
             .put(
@@ -181,10 +179,10 @@ fn random_key_finds_live_key_among_expired() {
 /// What a search for a random key costs among expired keys: a few accesses for each, once.
 fn search_among_expired<I>(what: &str)
 where
-    I: PointIndex<Medium = Counting<Dram>, Kind = Kind> + Stored<Medium = Counting<Dram>> + 'static,
+    I: PointIndex<Medium = TappedShm, Kind = Kind> + Stored<Medium = TappedShm> + 'static,
 {
     const KEYS: u32 = 20_000;
-    let pool: Pool<Counting<Dram>> = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
+    let pool: Pool<TappedShm> = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
     let clock = Arc::new(terrace_engine::ManualClock::at(1000));
     let settings = crate::Settings { clock: clock.clone(), expected_keys: u64::from(KEYS), ..settings() };
     let store = Direct::open::<I>(pool.clone(), settings).unwrap();

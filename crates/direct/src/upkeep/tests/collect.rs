@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::{Durably, Engine, Pooled, Put};
 use terrace_index::{Bytes, Swapped, hash::Clht};
-use terrace_medium::{Pmem, Shm};
+use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 /// The thread that finished a batch may have died between its last store and the fence. The
 /// blocks of the batch can be reused after a collection. If a loss of power then restored the
 /// old name, recovery would treat them as the batch's.
 #[test]
 fn trace_persists_active_batch_first() {
-    let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
+    let pool = Pool::<TappedPmem>::anonymous(16 << 20).unwrap();
     let settings = Settings { expected_keys: 1, ..settings() };
     let store = Direct::open::<Clht<_, Bytes<Key>>>(pool.clone(), settings).unwrap();
     store.put(Put { key: b"key", value: b"value", expires_at: None }, Durably::Store).unwrap();

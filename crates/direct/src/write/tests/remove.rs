@@ -3,9 +3,8 @@
 use crate::tests::fixtures::{settings, store};
 use terrace_engine::Pooled;
 use terrace_engine::{Durably, Engine, KEY_MAX};
-use terrace_medium::Dram;
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::Counting;
+use terrace_testkit::TappedShm;
 
 #[test]
 fn remove_all_counts_each_live_key_once() {
@@ -38,9 +37,9 @@ fn remove_all_counts_each_live_key_once() {
 
 /// Accesses to the pool for a removal of `keys` keys from a store that has twice as many.
 fn accesses(keys: u32) -> u64 {
-    let pool: Pool<Counting<Dram>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
+    let pool: Pool<TappedShm> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
     let settings = crate::Settings { expected_keys: 40_000, ..settings() };
-    let store = crate::tests::fixtures::open::<Counting<Dram>>(pool.clone(), settings).unwrap();
+    let store = crate::tests::fixtures::open::<TappedShm>(pool.clone(), settings).unwrap();
     let names: Vec<[u8; 4]> = (0..2 * keys).map(u32::to_le_bytes).collect();
     names.iter().for_each(|key| {
         store.put(terrace_engine::Put { key, value: b"value", expires_at: None }, Durably::Store).unwrap()

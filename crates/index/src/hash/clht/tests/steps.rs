@@ -7,7 +7,7 @@ use super::*;
 use crate::count::STRIPES;
 use crate::key::WordRecords;
 use crate::{Bytes, KeyKind, PointIndex, Stored, U64};
-use terrace_medium::{Dram, Pmem, Shm};
+use terrace_medium::{Dram, Shm};
 use terrace_pool::Pool;
 use terrace_testkit::TappedPmem;
 

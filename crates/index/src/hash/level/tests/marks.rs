@@ -6,7 +6,7 @@ use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{KeyKind, PointIndex, Stored, U64};
 use terrace_medium::Dram;
-use terrace_testkit::Counting;
+use terrace_testkit::TappedShm;
 
 type Table = Level<Dram, U64>;
 
@@ -125,8 +125,8 @@ fn change_keeps_the_later_copy() {
 /// Only a mark makes a scan search for a copy: none of these keys is marked.
 #[test]
 fn scan_of_unmarked_keys_reads_each_once() {
-    let pool = pool::<Counting<Dram>>(1 << 20);
-    let table = Level::<Counting<Dram>, U64>::create(&pool, "table", 120).unwrap();
+    let pool = pool::<TappedShm>(1 << 20);
+    let table = Level::<TappedShm, U64>::create(&pool, "table", 120).unwrap();
     let guard = pool.pin();
     (0..60).for_each(|key| _ = table.insert(&guard, &key, key).unwrap());
     let (counts, _) = pool.medium().during(|| table.units.scan_from(&guard, 0, usize::MAX, |_| ()));

@@ -6,8 +6,8 @@ use super::super::shape::{Probe, sealed::Shape};
 use super::*;
 use crate::key::WordRecords;
 use crate::{Bytes, PointIndex, Stored, U64};
-use terrace_medium::{Dram, Pmem};
-use terrace_testkit::Counting;
+use terrace_medium::Dram;
+use terrace_testkit::TappedPmem;
 
 /// A table of sixteen buckets above eight.
 fn table<K: BucketShape>() -> Level<Dram, K> {
@@ -150,8 +150,8 @@ fn key_moves_to_an_unlocked_third_unit() {
 
 #[test]
 fn unfenced_third_unit_is_persisted() {
-    let pool = pool::<Counting<Pmem>>(1 << 20);
-    let table = Level::<Counting<Pmem>, U64>::create(&pool, "table", 120).unwrap();
+    let pool = pool::<TappedPmem>(1 << 20);
+    let table = Level::<TappedPmem, U64>::create(&pool, "table", 120).unwrap();
     let (guard, view) = (pool.pin(), table.units.view());
     let side = table.units.side(&view, 0);
     let fences = || pool.medium().during(|| drop(table.units.try_lock_third(&guard, &view, &side))).0.fences;

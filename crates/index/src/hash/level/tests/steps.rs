@@ -7,8 +7,8 @@ use super::super::shape::positions;
 use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{KeyKind, PointIndex, Stored, U64};
-use terrace_medium::{Dram, Pmem};
-use terrace_testkit::Counting;
+use terrace_medium::Dram;
+use terrace_testkit::TappedPmem;
 
 type Table<M> = Level<M, U64>;
 
@@ -193,7 +193,7 @@ fn moved_unit_is_not_moved_again() {
 
 #[test]
 fn unit_moves_with_two_fences() {
-    for (table, view) in [growing::<Counting<Pmem>>(4), shrinking::<Counting<Pmem>>(5)] {
+    for (table, view) in [growing::<TappedPmem>(4), shrinking::<TappedPmem>(5)] {
         let (guard, medium) = (table.units.pool.pin(), table.units.pool.medium());
         for unit in [0, 1] {
             let (counts, step) = medium.during(|| table.resize(&guard).move_unit(&view, unit, false));
@@ -219,7 +219,7 @@ fn unit_moves_with_two_fences() {
 #[test]
 fn unfenced_unit_is_persisted_before_it_moves() {
     for middle in [None, Some(4), Some(5)] {
-        for (table, view) in [growing::<Counting<Pmem>>(4), shrinking::<Counting<Pmem>>(5)] {
+        for (table, view) in [growing::<TappedPmem>(4), shrinking::<TappedPmem>(5)] {
             let guard = table.units.pool.pin();
             let lock = middle.map_or(lock_of(&table, view.low, 2), |index| lock_of(&table, view.mid, index));
             lock.acquire(&guard).release_unfenced();

@@ -11,16 +11,16 @@ use crate::hash::rewo::stripes::LockedStripes;
 use crate::{KeyKind, PointIndex, Stored, U64};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
 use terrace_pool::Pool;
-use terrace_testkit::Counting;
 use terrace_testkit::schedule::Scheduler;
+use terrace_testkit::{TappedPmem, TappedShm};
 
 /// A thread that begins or ends a resize may die between its store of the view and the fence
 /// behind that. Then the collector takes the replaced view.
 #[test]
 fn collector_persists_the_view_that_it_follows() {
-    let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
+    let pool = Pool::<TappedPmem>::anonymous(16 << 20).unwrap();
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
     let guard = pool.pin();
     let trace = || {
@@ -143,7 +143,7 @@ fn scan_piece_has_homes_for_half_full_buckets() {
 
 #[test]
 fn scan_piece_reads_its_homes_and_their_window() {
-    let pool = pool::<Counting<Dram>>(16 << 20);
+    let pool = pool::<TappedShm>(16 << 20);
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 10).unwrap();
     let guard = pool.pin();
     // A key in nearly each home.

@@ -4,9 +4,9 @@ use super::super::super::test_pools::{Medium, Power};
 use super::super::ops::Rewo;
 use super::*;
 use crate::{PointIndex, Stored, U64};
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
 use terrace_pool::Pool;
-use terrace_testkit::Counting;
+use terrace_testkit::{TappedPmem, TappedShm};
 
 /// Fills a table of 64 buckets until it has a spare. Returns its number of keys.
 fn filled<M: MappedMedium>(pool: &Pool<M>) -> (Rewo<M, U64>, u64) {
@@ -180,7 +180,7 @@ fn cleared_spare_waits_until_the_resize_is_due() {
 
 #[test]
 fn clearing_a_piece_costs_one_fence() {
-    let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
+    let pool = Pool::<TappedPmem>::anonymous(16 << 20).unwrap();
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
     let guard = pool.pin();
     map.resize(&guard).take_spare(map.base().view(), 6).unwrap();
@@ -197,7 +197,7 @@ fn clearing_a_piece_costs_one_fence() {
 
 #[test]
 fn spare_is_not_allocated_twice_in_a_full_pool() {
-    let pool = Pool::<Counting<Dram>>::anonymous(1 << 20).unwrap();
+    let pool = Pool::<TappedShm>::anonymous(1 << 20).unwrap();
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
     let (guard, place) = (pool.pin(), map.base().view().directory().cells[0]);
     let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK << 6).ok()).collect();

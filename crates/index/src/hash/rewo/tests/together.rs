@@ -4,12 +4,11 @@ use super::super::super::test_pools::pool;
 use super::super::ops::Rewo;
 use super::*;
 use crate::{PointIndex, U64};
-use terrace_medium::Pmem;
-use terrace_testkit::Counting;
+use terrace_testkit::TappedPmem;
 
 #[test]
 fn batch_writes_one_bucket_for_each_lock() {
-    let pool = pool::<Counting<Pmem>>(1 << 20);
+    let pool = pool::<TappedPmem>(1 << 20);
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 3).unwrap();
     let (guard, to) = (map.pool().pin(), map.base().view().directory().cells[0]);
     let (mut held, mut copies) = (LockedStripes::none(), CopyBatch::default());
@@ -40,7 +39,7 @@ fn batch_writes_one_bucket_for_each_lock() {
 
 #[test]
 fn batch_needs_room_and_no_locked_slot() {
-    let pool = pool::<Counting<Pmem>>(1 << 20);
+    let pool = pool::<TappedPmem>(1 << 20);
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 3).unwrap();
     let (guard, to) = (map.pool().pin(), map.base().view().directory().cells[0]);
     let entry = Entry { tag: 1, key: 1, word: 1 };

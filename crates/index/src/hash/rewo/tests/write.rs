@@ -3,8 +3,8 @@
 use super::super::super::test_pools::pool;
 use super::*;
 use crate::{KeyKind, PointIndex, Stored, U64};
-use terrace_medium::{Dram, Pmem};
-use terrace_testkit::Counting;
+use terrace_medium::Dram;
+use terrace_testkit::{TappedPmem, TappedShm};
 
 #[test]
 fn every_write_helps_once_if_needed() {
@@ -42,7 +42,7 @@ fn every_write_helps_once_if_needed() {
 
 #[test]
 fn write_without_resize_locks_only_its_buckets() {
-    let pool = pool::<Counting<Dram>>(1 << 20);
+    let pool = pool::<TappedShm>(1 << 20);
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
     let guard = pool.pin();
     (0..20).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
@@ -67,7 +67,7 @@ fn write_without_resize_locks_only_its_buckets() {
 
 #[test]
 fn wait_for_takes_and_releases_the_lock() {
-    let pool = pool::<Counting<Dram>>(1 << 20);
+    let pool = pool::<TappedShm>(1 << 20);
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
     let guard = pool.pin();
     for _ in 0..2 {
@@ -78,7 +78,7 @@ fn wait_for_takes_and_releases_the_lock() {
 
 #[test]
 fn buckets_of_one_lock_are_fenced_in_between() {
-    let pool = pool::<Counting<Pmem>>(1 << 20);
+    let pool = pool::<TappedPmem>(1 << 20);
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 2).unwrap();
     let place = map.base().view().directory().cells[0];
     let fences = |one, other| pool.medium().during(|| map.base().fence_between(place, one, other)).0.fences;
@@ -87,7 +87,7 @@ fn buckets_of_one_lock_are_fenced_in_between() {
 
 #[test]
 fn overflow_bit_is_stored_once_a_class() {
-    let pool = pool::<Counting<Pmem>>(1 << 20);
+    let pool = pool::<TappedPmem>(1 << 20);
     let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
     let (guard, place) = (pool.pin(), map.base().view().directory().cells[0]);
     let insert = |key: u64| _ = map.insert(&guard, &key, key).unwrap();

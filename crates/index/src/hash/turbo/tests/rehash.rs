@@ -5,7 +5,7 @@ use super::*;
 use crate::{PointIndex, Stored, U64};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
-use terrace_testkit::Counting;
+use terrace_testkit::TappedShm;
 
 /// Small shards lie in slabs of the pool, whose first block begins behind a header.
 #[test]
@@ -69,7 +69,7 @@ fn rebuilt_keys_of_one_home_are_all_reachable() {
 
 #[test]
 fn maintain_locks_no_filled_or_absent_shard() {
-    let pool = pool::<Counting<Dram>>(1 << 20);
+    let pool = pool::<TappedShm>(1 << 20);
     let index = Turbo::<_, U64>::with_shards(&pool, "index", 3, 0).unwrap();
     let guard = pool.pin();
     (0..3).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());

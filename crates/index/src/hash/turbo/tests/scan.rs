@@ -3,12 +3,11 @@
 use super::super::super::test_pools::pool;
 use super::*;
 use crate::{KeyKind, PointIndex, U64};
-use terrace_medium::Dram;
-use terrace_testkit::Counting;
+use terrace_testkit::TappedShm;
 
 #[test]
 fn scan_reads_only_the_homes_that_it_needs() {
-    let pool = pool::<Counting<Dram>>(1 << 20);
+    let pool = pool::<TappedShm>(1 << 20);
     let index = Turbo::<_, U64>::with_shards(&pool, "index", 0, 120).unwrap();
     let guard = pool.pin();
     assert_eq!(index.place(0).buckets(), 16);

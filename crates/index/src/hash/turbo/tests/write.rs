@@ -5,9 +5,9 @@ use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{KeyKind, PointIndex, Stored, U64};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
 use terrace_pool::Pool;
-use terrace_testkit::Counting;
+use terrace_testkit::{TappedPmem, TappedShm};
 
 type Index<M> = Turbo<M, U64>;
 
@@ -84,7 +84,7 @@ fn key_takes_the_first_vacancy_and_sets_overflow_bits() {
 
 #[test]
 fn overflow_bit_is_stored_once_a_class() {
-    let pool = pool::<Counting<Pmem>>(1 << 20);
+    let pool = pool::<TappedPmem>(1 << 20);
     let index = shard(&pool, 40, 4);
     insert(&index, keys_of(&index, 0).take(14));
     let class = |key: &u64| overflow_bit::<U64>(U64::hash(key, index.seed) as u8);
@@ -210,7 +210,7 @@ fn writer_publishes_the_place_of_a_moved_shard() {
 
 #[test]
 fn home_is_read_once_if_it_decides() {
-    let pool = pool::<Counting<Dram>>(1 << 20);
+    let pool = pool::<TappedShm>(1 << 20);
     let index = shard(&pool, 1, 1);
     insert(&index, 0..9);
     let guard = pool.pin();
