@@ -14,10 +14,13 @@ use mio::{Poll, Waker};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::{
-    config::Key,
-    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, Work, Workers, unix_ms},
-    scripts,
-    shared::{Shared, StopFlag},
+    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, Work, Workers},
+    state::{
+        clock::unix_ms,
+        config::Key,
+        scripts,
+        shared::{Shared, StopFlag},
+    },
 };
 
 /// A running server. Dropping it does not stop it.

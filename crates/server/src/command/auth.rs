@@ -3,7 +3,7 @@
 use terrace_protocol::{Args, same_secret};
 
 use super::*;
-use crate::shared::Shared;
+use crate::state::shared::Shared;
 
 pub(super) static AUTH: Command = Command {
     flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::ALLOW_BUSY,

@@ -5,9 +5,9 @@ use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 use terrace_protocol::{Args, parse_i64, parse_u64};
 
 use super::*;
-use crate::{
+use crate::state::{
     clients::{Client, Names},
-    session::{Flow, Replies},
+    session_state::{Flow, Replies},
 };
 
 pub(super) static CLIENT: Command = Command {

@@ -3,7 +3,7 @@
 use terrace_protocol::{Args, Glob};
 
 use super::*;
-use crate::config::SetError;
+use crate::state::config::SetError;
 
 pub(super) static CONFIG: Command = Command {
     since: "2.0.0",

@@ -5,10 +5,8 @@ use terrace_protocol::Reply;
 
 use super::{Failure, Outcome};
 use crate::{
-    encodings::EMBEDDED_BYTES_MAX,
     keyspace::{Found, Keyspace},
-    session::State,
-    shared::Shared,
+    state::{encodings::EMBEDDED_BYTES_MAX, session_state::State, shared::Shared},
 };
 
 /// Everything that a command may use.

@@ -5,8 +5,8 @@ use terrace_protocol::Args;
 
 use super::*;
 use crate::{
-    databases::Place,
     keyspace::{Keyspace, within},
+    state::databases::Place,
 };
 
 pub(super) static COPY: Command = Command {

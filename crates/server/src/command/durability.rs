@@ -10,7 +10,7 @@ use terrace::WriteError;
 use terrace_protocol::Args;
 
 use super::*;
-use crate::shared::Shared;
+use crate::state::shared::Shared;
 
 const SAVE_SUMMARY: &str = "Makes a checkpoint of a store on a disk, in the folder checkpoints of its directory; it replaces the last one.";
 

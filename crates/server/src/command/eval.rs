@@ -20,13 +20,16 @@ use terrace_script::{
 
 use super::*;
 use crate::{
-    alone::Runs,
-    config::Key,
     keyspace::Keyspace,
-    net::unix_ms,
-    session::{self, Flow, ReplyLimit, ScriptRules, State},
-    shared::Shared,
-    stats,
+    session::{self, ScriptRules},
+    state::{
+        alone::Runs,
+        clock::unix_ms,
+        config::Key,
+        session_state::{Flow, ReplyLimit, State},
+        shared::Shared,
+        stats,
+    },
 };
 
 pub(super) static EVAL: Command = Command {

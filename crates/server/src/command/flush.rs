@@ -3,7 +3,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::{databases::Place, keyspace::within, session};
+use crate::{keyspace::within, session, state::databases::Place};
 
 pub(super) static FLUSHDB: Command = Command {
     summary: "Removes all keys of the database.",

@@ -7,14 +7,13 @@
 
 mod context;
 mod expiry;
-mod failure;
 mod foreign;
 mod parse;
 mod spec;
 pub mod table;
 
+pub use crate::state::failure::{Failure, Outcome};
 pub use context::{Context, modify};
-pub use failure::{Failure, Outcome};
 pub(crate) use foreign::is_of_another_type;
 pub(crate) use parse::check_key;
 pub use spec::{AsPut, Command, IsLong, KeySpec, Read, Run, category, flag, group};

@@ -4,7 +4,7 @@ use terrace::KeyUse;
 use terrace_protocol::{Args, parse_i64};
 
 use super::*;
-use crate::{config::Key, encodings::EMBEDDED_BYTES_MAX};
+use crate::state::{config::Key, encodings::EMBEDDED_BYTES_MAX};
 
 pub(super) static OBJECT: Command = Command {
     since: "2.2.3",

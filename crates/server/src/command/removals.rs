@@ -8,8 +8,10 @@
 use super::{Command, Failure, Outcome, flag, table};
 use crate::{
     keyspace::Removals,
-    session::{Flow, State},
-    shared::Shared,
+    state::{
+        session_state::{Flow, State},
+        shared::Shared,
+    },
 };
 
 /// Instructions of a script that makes room: all clients wait for it.

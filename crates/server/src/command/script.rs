@@ -3,7 +3,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::{config::Key, net::unix_ms};
+use crate::state::{clock::unix_ms, config::Key};
 
 pub(super) static SCRIPT: Command = Command {
     since: "2.6.0",

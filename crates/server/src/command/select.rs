@@ -4,9 +4,11 @@ use terrace_protocol::Args;
 
 use super::*;
 use crate::{
-    config::Key,
-    databases::{self, DATABASES, Place},
     keyspace::within,
+    state::{
+        config::Key,
+        databases::{self, DATABASES, Place},
+    },
 };
 
 pub(super) static SELECT: Command = Command {

@@ -3,7 +3,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::session::Flow;
+use crate::state::session_state::Flow;
 
 pub(super) static SHUTDOWN: Command = Command {
     flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::NO_MULTI | flag::ALLOW_BUSY,

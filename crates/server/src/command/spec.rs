@@ -3,7 +3,10 @@
 use terrace_protocol::{Args, Reply, parse_i64};
 
 use super::{Context, Outcome};
-use crate::{keyspace::Found, session::State, shared::Shared};
+use crate::{
+    keyspace::Found,
+    state::{session_state::State, shared::Shared},
+};
 
 /// A command or subcommand.
 pub struct Command {

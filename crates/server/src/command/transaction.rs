@@ -11,13 +11,16 @@ use terrace_protocol::{Args, Queue, Reply};
 
 use super::*;
 use crate::{
-    alone::Runs,
-    config::Key,
-    databases::Map,
     keyspace::{Keyspace, Overlay, Selected},
-    net::unix_ms,
-    session::{self, Flow, ReplyLimit, State},
-    shared::Shared,
+    session,
+    state::{
+        alone::Runs,
+        clock::unix_ms,
+        config::Key,
+        databases::Map,
+        session_state::{Flow, ReplyLimit, State},
+        shared::Shared,
+    },
 };
 
 pub(super) static MULTI: Command = Command {

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     keyspace::Found,
-    session::{MANY, ReplyLimit},
-    shared::Shared,
+    session::MANY,
+    state::{session_state::ReplyLimit, shared::Shared},
 };
 
 pub(super) static X_RANGE: Command = Command {

@@ -8,9 +8,9 @@ use std::{
 use terrace::{Change, Cursor, Direction, Put, RangeRemoved};
 
 use super::{Found, Keyspace, RangeCallback, ReadCallback, Removals};
-use crate::{
-    command::{Failure, Outcome},
+use crate::state::{
     databases::{self, DATABASES, Place},
+    failure::{Failure, Outcome},
     shared::Shared,
 };
 

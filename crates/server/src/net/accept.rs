@@ -22,7 +22,7 @@ use super::{
     listen::Listeners,
     stream::{Io, Stream},
 };
-use crate::{config::Key, session::Peer, shared::Shared};
+use crate::state::{clients::Peer, config::Key, shared::Shared};
 
 /// The listening sockets. Loop 0 owns them.
 pub(super) struct Acceptor {

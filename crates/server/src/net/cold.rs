@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use terrace::cold::{ColdRead, Ring};
 
 use super::workers::Job;
-use crate::session::Flow;
+use crate::state::session_state::Flow;
 
 /// Reads that go on at once; more wait for their turn.
 const READS_MOST: u32 = 256;

@@ -6,16 +6,19 @@ use mio::{Interest, Registry, Token, event::Source};
 use terrace::Ticket;
 
 use super::{
-    clock::{precise_ns, unix_ms},
     counters::{Counters, count},
     hub::NewConnection,
     stream::{Io, Stream},
     workers::Job,
 };
 use crate::{
-    config::Key,
-    session::{Flow, Session},
-    shared::Shared,
+    session::Session,
+    state::{
+        clock::{precise_ns, unix_ms},
+        config::Key,
+        session_state::Flow,
+        shared::Shared,
+    },
 };
 
 /// The state that the connections of one loop share during a turn.
@@ -591,7 +594,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{config::Config, session::Peer};
+    use crate::state::{clients::Peer, config::Config};
 
     /// A connection, and the client's end of it.
     fn connect(shared: &Arc<Shared>, now: u64) -> (Connection, UnixStream) {

@@ -1,4 +1,4 @@
-//! Counters of the event loops, in addition to [`ServerStats`](crate::stats::ServerStats).
+//! Counters of the event loops, in addition to [`ServerStats`](crate::state::stats::ServerStats).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -13,7 +13,6 @@ use terrace::Ticket;
 
 use super::{
     accept::Acceptor,
-    clock::{coarse_ms, precise_ns, unix_ms},
     cold::ColdDesk,
     connection::{Buffers, Connection, Next, Turn},
     counters::{Counters, add, count, read},
@@ -22,10 +21,13 @@ use super::{
     workers::{Job, Workers},
 };
 use crate::{
-    config::Key,
     session::{self, Session},
-    shared::Shared,
-    stats::{self, Totals},
+    state::{
+        clock::{coarse_ms, precise_ns, unix_ms},
+        config::Key,
+        shared::Shared,
+        stats::{self, Totals},
+    },
 };
 
 /// One event loop, run by one thread.

@@ -16,7 +16,8 @@ use mio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{clock::coarse_ms, metrics::Metrics};
+use super::metrics::Metrics;
+use crate::state::clock::coarse_ms;
 
 /// The server of the metrics page, run by its own thread.
 pub(crate) struct MetricsServer {

@@ -11,14 +11,14 @@ use std::{
 use mio::Waker;
 
 use super::{counters::Counters, stream::Stream, workers::Job};
-use crate::session::Peer;
+use crate::state::clients::Peer;
 
 /// A connection just accepted.
 #[derive(Debug)]
 pub(super) struct NewConnection {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
-    /// [`Routing::arrivals`](crate::routing::Routing::arrivals) when it was accepted.
+    /// [`Routing::arrivals`](crate::state::routing::Routing::arrivals) when it was accepted.
     pub(super) arrivals: u64,
 }
 

@@ -9,7 +9,7 @@ use std::{
 use mio::net::{TcpListener, UnixListener};
 
 use super::unix::{self, SocketFile};
-use crate::config::{Config, Key};
+use crate::state::config::{Config, Key};
 
 /// All listening sockets of a server.
 #[derive(Debug, Default)]

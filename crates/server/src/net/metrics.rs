@@ -13,11 +13,15 @@ use prometheus_client::{
 };
 
 use super::{
-    clock::{coarse_ms, unix_ms},
     counters::{BOUNDS, read},
     hub::Hub,
 };
-use crate::{config::Key, routing::Figure, shared::Shared};
+use crate::state::{
+    clock::{coarse_ms, unix_ms},
+    config::Key,
+    routing::Figure,
+    shared::Shared,
+};
 use terrace::{Costs, DiskStats, Holder, TierStats};
 
 /// The metrics of one server.

@@ -15,7 +15,6 @@
 //!    that the server stops reading from the client.
 
 mod accept;
-mod clock;
 mod cold;
 mod connection;
 mod counters;
@@ -32,7 +31,6 @@ mod workers;
 pub use listen::{ListenError, Listeners};
 pub use page::{MetricsListener, MetricsPage};
 
-pub(crate) use clock::{precise_ns, unix_ms};
 pub(crate) use counters::BOUNDS;
 pub(crate) use event_loop::{EventLoop, WAKE};
 pub(crate) use http::MetricsServer;

@@ -12,7 +12,10 @@ use std::{
 use mio::{Waker, net::TcpListener};
 
 use super::{ListenError, MetricsServer, listen::metrics_listener, metrics::Metrics};
-use crate::{config::Config, routing::Figure, server::StartError};
+use crate::{
+    server::StartError,
+    state::{config::Config, routing::Figure},
+};
 
 /// Where a metrics page is to be.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
-use super::{clock::unix_ms, hub::Hub};
+use super::hub::Hub;
 use crate::{
-    session::{Flow, Session},
-    shared::Shared,
+    session::Session,
+    state::{clock::unix_ms, session_state::Flow, shared::Shared},
 };
 
 /// A session on its way to a worker and back.

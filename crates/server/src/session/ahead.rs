@@ -8,11 +8,9 @@ use terrace_protocol::{Args, Reply};
 
 use super::{OUTPUT_HIGH_WATER, State, route};
 use crate::{
-    command::{Failure, Read, Run, flag, table},
-    databases::Place,
+    command::{Read, Run, flag, table},
     keyspace::Found,
-    routing::Routing,
-    shared::Shared,
+    state::{databases::Place, failure::Failure, routing::Routing, shared::Shared},
 };
 
 /// Maximum size of a group: enough to overlap the cache misses.

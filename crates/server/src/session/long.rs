@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_protocol::Args;
 
 use super::State;
-use crate::{command::table, shared::Shared};
+use crate::{command::table, state::shared::Shared};
 
 /// Number of arguments, keys or connections from which on a command takes long: a good tenth of a
 /// millisecond of work.

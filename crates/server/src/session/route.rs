@@ -4,9 +4,12 @@ use terrace_protocol::{Args, Reply, slot};
 
 use super::State;
 use crate::{
-    command::{Command, Context, Failure},
-    routing::{HELD_MOST_MS, Place, Routing},
-    shared::Shared,
+    command::{Command, Context},
+    state::{
+        failure::Failure,
+        routing::{HELD_MOST_MS, Place, Routing},
+        shared::Shared,
+    },
 };
 
 /// Why a command is not executed now.

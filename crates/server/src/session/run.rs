@@ -10,11 +10,14 @@ use super::{
     Flow, State,
     route::{self, Refusal},
 };
-use crate::command::{Command, Context, Failure, Outcome, Run, category, flag, is_of_another_type, table};
-use crate::config::Key;
-use crate::net::unix_ms;
-use crate::routing;
-use crate::shared::Shared;
+use crate::state::clock::unix_ms;
+use crate::state::config::Key;
+use crate::state::routing;
+use crate::state::shared::Shared;
+use crate::{
+    command::{Command, Context, Run, category, flag, is_of_another_type, table},
+    state::failure::{Failure, Outcome},
+};
 
 /// A command that exists. `place` identifies it in the table.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use std::{fmt::Write, ops::RangeInclusive, sync::Arc};
 use terrace_protocol::{Args, Reply, SLOTS};
 
 use super::{Context, Failure, Node, Outcome, routing};
-use crate::routing::{Place, Shape};
+use crate::state::routing::{Place, Shape};
 
 /// The encoded ranges of CLUSTER SLOTS. Each client gets them from another node's first range on:
 /// many clients connect to the first node that they find.

@@ -1,7 +1,7 @@
 //! The sections Commandstats, Errorstats and Latencystats.
 
 use super::*;
-use crate::stats::Sum;
+use crate::state::stats::Sum;
 
 /// Calls of each command and their time. A command that no client sent has no line.
 pub(super) fn calls(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {

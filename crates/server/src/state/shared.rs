@@ -8,9 +8,9 @@ use std::{
     },
 };
 
-use crate::{
+use crate::state::{
     alone::Alone, clients::Clients, config::Config, cursors::Cursors, databases::Databases,
-    encodings::Encodings, routing::Routing, scripts::Scripts, session::Lines, stats::ServerStats,
+    encodings::Encodings, lines::Lines, routing::Routing, scripts::Scripts, stats::ServerStats,
 };
 
 /// The shared state. One per server, behind an `Arc`.

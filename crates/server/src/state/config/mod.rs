@@ -17,7 +17,7 @@ use std::{
 
 use terrace::{Durability, Eviction, First, Policy};
 
-use crate::databases;
+use crate::state::databases;
 
 pub use table::{Key, Setting, TABLE, setting};
 pub use value::{Kind, format_size, parse_size, parse_sizes};

@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use crate::net::precise_ns;
+use crate::state::clock::precise_ns;
 
 /// Nanoseconds for which the gate stays closed while a command of before runs on. All others wait.
 const PATIENCE_NS: u64 = 5_000_000;

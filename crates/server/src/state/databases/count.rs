@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use terrace::{Cursor, ReadError, Store};
 
 use super::{DATABASES, Place};
-use crate::net::precise_ns;
+use crate::state::clock::precise_ns;
 
 /// Keys of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use std::{
 
 use terrace::{Cursor, Store};
 
-use crate::command::Failure;
+use crate::state::failure::Failure;
 
 /// Places that the ring holds at most.
 const PLACES_MAX: usize = 4096;

@@ -8,7 +8,7 @@ pub(crate) fn unix_ms() -> u64 {
 }
 
 /// Milliseconds on a monotonic clock that is cheap and exact to a few milliseconds: for timeouts.
-pub(super) fn coarse_ms() -> u64 {
+pub(crate) fn coarse_ms() -> u64 {
     millis(clock_gettime(ClockId::MonotonicCoarse))
 }
 

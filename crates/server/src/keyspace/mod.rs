@@ -15,8 +15,11 @@ use terrace::{
 
 pub(crate) use self::selected::Selected;
 use crate::{
-    command::{Failure, Outcome, check_key},
-    databases::Place,
+    command::check_key,
+    state::{
+        databases::Place,
+        failure::{Failure, Outcome},
+    },
 };
 
 /// A key's entry, borrowed while a callback runs.

@@ -12,7 +12,7 @@ pub(crate) use self::{
 use crate::command::flag;
 
 /// Counters of the event loops since start or CONFIG RESETSTAT. Each client counts its own
-/// commands: see [`Clients::tally`](crate::clients::Clients::tally).
+/// commands: see [`Clients::tally`](crate::state::clients::Clients::tally).
 #[derive(Debug, Default)]
 pub struct ServerStats {
     /// Unix milliseconds when the server started.

@@ -15,9 +15,12 @@ use terrace_protocol::Args;
 
 use super::*;
 use crate::{
-    config::Key,
-    databases::{Count, DATABASES},
-    session, stats,
+    session,
+    state::{
+        config::Key,
+        databases::{Count, DATABASES},
+        stats,
+    },
 };
 
 /// The Redis version that the server announces. 7.2 is the last version of which Terrace has all
@@ -231,7 +234,7 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
     write!(
         out,
         "pool_shared:{}\r\nsharers:{}\r\nsharers_stopped:{}\r\nsharers_holding_up:{}\r\n",
-        u8::from(cx.shared.config.is_on(crate::config::Key::Shared)),
+        u8::from(cx.shared.config.is_on(crate::state::config::Key::Shared)),
         others.len(),
         count(|other| other.stopped),
         count(|other| other.blocks_reclaim),

@@ -11,9 +11,12 @@ use terrace_protocol::{Args, SLOTS, slot};
 pub(crate) use self::shape::EncodedSlots;
 use super::*;
 use crate::{
-    routing::{Node, Routing},
-    session::{self, State},
-    shared::Shared,
+    session,
+    state::{
+        routing::{Node, Routing},
+        session_state::State,
+        shared::Shared,
+    },
 };
 
 pub(super) static CLUSTER: Command = Command {

@@ -4,14 +4,44 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use terrace_protocol::Reply;
 
-use super::{Flow, Peer, line::InLine};
 use crate::{
-    clients::Client,
-    command::{Failure, Multi},
-    databases::{Map, Place},
-    shared::Shared,
-    stats::{Counters, Tally},
+    command::Multi,
+    state::{
+        clients::{Client, Peer},
+        databases::{Map, Place},
+        failure::Failure,
+        lines::InLine,
+        shared::Shared,
+        stats::{Counters, Tally},
+    },
 };
+
+/// The next step of the event loop after a call of [`Session`](crate::session::Session).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// All complete commands were executed: read more.
+    Continue,
+    /// `output` has become long: write it, then call `process` again before
+    /// reading, because `input` may contain further complete commands.
+    More,
+    /// The next command takes long and is not executed yet: write `output`, then call `process` on
+    /// a thread where no other connection waits. Only
+    /// `process_short` returns this.
+    Long,
+    /// The next command runs a script that takes long, and had no effect: as [`Flow::Long`], on a
+    /// thread that may have to wait for a script without end.
+    Script,
+    /// The next command wants cold reads, and had no effect: write `output`, make the reads that
+    /// the session wants, and call `process_short` again. Only that returns this.
+    Cold,
+    /// The slot of the next command is being moved to another node of the cluster or from it, and
+    /// the command had no effect: write `output`, and call again a moment later.
+    Later,
+    /// Write `output`, then close the connection.
+    Close,
+    /// SHUTDOWN: write `output`, then stop the server (`Shared::shut_down` was called).
+    Shutdown,
+}
 
 /// The protocol, authentication, transaction and counts of one connection.
 pub struct State {
@@ -46,10 +76,10 @@ pub struct State {
     /// run alone, or is a long script.
     pub(crate) held_since: Option<u64>,
     /// The next command's place among those that wait for its slot.
-    pub(super) in_line: Option<InLine>,
+    pub(crate) in_line: Option<InLine>,
     /// For a connection that its client had closed before it was let in: how many slots had come to
     /// this node when it was accepted.
-    pub(super) closed_before: Option<u64>,
+    pub(crate) closed_before: Option<u64>,
     /// Whether a script that takes long is put off: the thread serves other connections, too.
     pub(crate) may_put_off: bool,
     /// The next step, because the current command was put off and had no effect.
@@ -113,7 +143,7 @@ impl ReplyLimit {
 }
 
 impl State {
-    pub(super) fn new(shared: &Shared, peer: Peer, now_ms: u64, counters: Arc<Counters>) -> State {
+    pub(crate) fn new(shared: &Shared, peer: Peer, now_ms: u64, counters: Arc<Counters>) -> State {
         State {
             client: shared.clients.add(peer, now_ms),
             authenticated: shared.config.password().is_empty(),
@@ -143,7 +173,7 @@ impl State {
 
     /// Whether commands are executed at once, and as usual: the client is authenticated, not inside
     /// MULTI, has sent none of ASKING, CLIENT NO-TOUCH and CLIENT REPLY OFF, and has not gone.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         // ORDER: Relaxed: only this thread changes it.
         let has_replies = self.replies == Replies::On;
         let is_usual = has_replies
@@ -166,7 +196,7 @@ impl State {
     }
 
     /// Replies with an error, and counts it.
-    pub(super) fn reply_error(&mut self, reply: &mut Reply<'_>, message: &[u8]) {
+    pub(crate) fn reply_error(&mut self, reply: &mut Reply<'_>, message: &[u8]) {
         self.tally.errors += 1;
         self.counters.record_error(message);
         reply.error(message);

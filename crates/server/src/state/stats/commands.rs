@@ -17,8 +17,8 @@ use std::{
 
 use crate::{
     command::{Command, Run, flag, table},
-    databases::Turn,
-    net::{BOUNDS, precise_ns},
+    net::BOUNDS,
+    state::{clock::precise_ns, databases::Turn},
 };
 
 /// One in this many calls of a quick command is timed.

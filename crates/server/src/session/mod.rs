@@ -6,58 +6,26 @@
 //! fences. The client sees the same results as if each had run by itself.
 
 mod ahead;
-mod line;
 mod long;
 mod route;
 mod run;
-mod state;
 
 use std::sync::Arc;
 
 use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
-pub(crate) use self::line::Lines;
 pub(crate) use self::long::{
     MANY, asks_elsewhere, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait,
 };
 pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, is_above_limit, run};
-pub use self::state::State;
-pub(crate) use self::state::{Replies, ReplyLimit};
-pub use crate::clients::Peer;
+pub use crate::state::clients::Peer;
+pub use crate::state::session_state::{Flow, State};
 use crate::{
     command::{Context, table},
-    databases::Turn,
     keyspace::{Selected, StoreKeyspace},
-    shared::Shared,
-    stats::Counters,
+    state::{databases::Turn, shared::Shared, stats::Counters},
 };
-
-/// The next step of the event loop after [`Session::process`] or [`Session::process_short`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// All complete commands were executed: read more.
-    Continue,
-    /// `output` has reached [`OUTPUT_HIGH_WATER`]: write it, then call `process` again before
-    /// reading, because `input` may contain further complete commands.
-    More,
-    /// The next command takes long and is not executed yet: write `output`, then call `process` on
-    /// a thread where no other connection waits. Only [`Session::process_short`] returns this.
-    Long,
-    /// The next command runs a script that takes long, and had no effect: as [`Flow::Long`], on a
-    /// thread that may have to wait for a script without end.
-    Script,
-    /// The next command wants cold reads, and had no effect: write `output`, make the reads that
-    /// the session wants, and call `process_short` again. Only that returns this.
-    Cold,
-    /// The slot of the next command is being moved to another node of the cluster or from it, and
-    /// the command had no effect: write `output`, and call again a moment later.
-    Later,
-    /// Write `output`, then close the connection.
-    Close,
-    /// SHUTDOWN: write `output`, then stop the server (`Shared::shut_down` was called).
-    Shutdown,
-}
 
 /// `process` stops between two commands once `output` has this many bytes.
 pub const OUTPUT_HIGH_WATER: usize = 1 << 20;

@@ -36,10 +36,7 @@ pub(crate) use self::{
     count::{Count, Counts},
     gate::{Gate, Turn},
 };
-use crate::{
-    command::{Failure, modify},
-    keyspace::Keyspace,
-};
+use crate::{command::modify, keyspace::Keyspace, state::failure::Failure};
 
 /// Number of databases.
 pub const DATABASES: u8 = 16;

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use crate::routing::HELD_MOST_MS;
+use crate::state::routing::HELD_MOST_MS;
 
 /// The lines of all slots.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Lines {
     }
 
     /// The last place of a slot's line.
-    pub(super) fn join(self: &Arc<Lines>, slot: u16, now_ms: u64) -> InLine {
+    pub(crate) fn join(self: &Arc<Lines>, slot: u16, now_ms: u64) -> InLine {
         let mut places = self.places();
         places.next += 1;
         let number = places.next;
@@ -62,7 +62,7 @@ impl Lines {
     }
 
     /// Whether a command for a slot that is here may run: nothing waits that came earlier.
-    pub(super) fn may_go(&self, slot: u16, place: Option<&InLine>, now_ms: u64) -> bool {
+    pub(crate) fn may_go(&self, slot: u16, place: Option<&InLine>, now_ms: u64) -> bool {
         if self.is_empty() {
             return true;
         }
@@ -77,7 +77,7 @@ impl Lines {
 
 impl InLine {
     /// Whether it is a place of this slot.
-    pub(super) fn is_of(&self, slot: u16) -> bool {
+    pub(crate) fn is_of(&self, slot: u16) -> bool {
         self.slot == slot
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         Watched,
         table::{self, TABLE},
     },
-    stats::{ShownTally, Tally},
+    state::stats::{ShownTally, Tally},
 };
 
 /// The addresses of a connection.
