@@ -23,6 +23,8 @@ use crate::{
     },
 };
 
+pub use crate::net::StartError;
+
 /// A running server. Dropping it does not stop it.
 #[derive(Debug)]
 pub struct Server {
@@ -214,28 +216,6 @@ fn raise_to(wanted: u64) -> u64 {
         return limit.current.unwrap_or(wanted);
     }
     wanted
-}
-
-/// The system refused a thread, a poll or a socket operation that the server needs.
-#[derive(Debug)]
-pub struct StartError(io::Error);
-
-impl From<io::Error> for StartError {
-    fn from(error: io::Error) -> StartError {
-        StartError(error)
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot start the server's threads: {}", self.0)
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
 }
 
 /// A thread of the server failed or panicked; the log says why. Every answered write is in the

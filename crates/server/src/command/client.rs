@@ -13,7 +13,7 @@ use crate::state::{
 pub(super) static CLIENT: Command = Command {
     since: "2.4.0",
     complexity: "Depends on subcommand.",
-    is_long: Some(crate::session::has_many_clients),
+    is_long: Some(has_many_clients),
     summary: "Commands about connections.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("client", -2, group::CONNECTION, Run::Container)
@@ -298,6 +298,12 @@ fn is_printable(text: &[u8]) -> bool {
     text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
+/// Full name of the last command, `client|list`; `NULL` if there was none, as in Redis.
+fn last_command(client: &Client) -> String {
+    let last = client.last_command();
+    if last & 0xffff < table::TABLE.len() { table::full_name(last) } else { "NULL".into() }
+}
+
 /// A connection's line in CLIENT LIST, in Redis's order. Fields about features that Terrace lacks
 /// are constant or left out.
 fn describe(client: &Client, now_ms: u64) -> Vec<u8> {
@@ -328,7 +334,7 @@ fn describe(client: &Client, now_ms: u64) -> Vec<u8> {
         now_ms.saturating_sub(active) / 1000,
         client.database.load(Relaxed),
         client.watched.load(Relaxed),
-        client.last_command(),
+        last_command(client),
         client.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),
         String::from_utf8_lossy(&names.library_version),

@@ -5,7 +5,7 @@ use terrace_protocol::Reply;
 
 use super::{Failure, Outcome};
 use crate::{
-    keyspace::{Found, Keyspace},
+    keyspace::{Found, Keyspace, modify},
     state::{encodings::EMBEDDED_BYTES_MAX, session_state::State, shared::Shared},
 };
 
@@ -66,19 +66,4 @@ impl Context<'_> {
     pub fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Outcome {
         self.keys.put(terrace::Put { key, value, expires_at })
     }
-}
-
-/// [`Context::modify`] on any [`Keyspace`].
-pub fn modify<R>(
-    keys: &mut dyn Keyspace,
-    key: &[u8],
-    mut change: impl FnMut(Option<Found<'_>>) -> (Change, R),
-) -> Result<R, Failure> {
-    let mut last = None;
-    keys.modify(key, &mut |found| {
-        let (change, result) = change(found);
-        last = Some(result);
-        change
-    })?;
-    last.ok_or(Failure::Text("ERR internal error: the store did not complete a change"))
 }

@@ -5,7 +5,7 @@ use terrace_protocol::Args;
 
 use super::*;
 use crate::{
-    keyspace::{Keyspace, within},
+    keyspace::{Keyspace, check_key, within},
     state::databases::Place,
 };
 
@@ -15,7 +15,7 @@ pub(super) static COPY: Command = Command {
     keys: &[KeySpec::at(1, &["RO", "access"]), KeySpec::at(2, &["OW", "update"])],
     since: "6.2.0",
     complexity: "O(N) where N is the length of the value",
-    is_long: Some(crate::session::may_wait),
+    is_long: Some(may_wait),
     summary: "Copies a value with its expiry to another key; 1 if copied, 0 if not.",
     ..Command::new("copy", -3, group::GENERIC, Run::General(copy))
 };
@@ -28,7 +28,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if from == to && place == cx.state.place() {
         return Err(SAME);
     }
-    parse::check_key(to)?;
+    check_key(to)?;
     let mut copied = false;
     cx.keys.atomically(&mut |keys| {
         copied = copy_within(keys, from, (place, to), replace)?;

@@ -3,13 +3,12 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::session;
 
 pub(super) static DBSIZE: Command = Command {
     flags: flag::READONLY | flag::FAST,
     categories: category::KEYSPACE,
     tips: &["request_policy:all_shards", "response_policy:agg_sum"],
-    is_long: Some(session::has_many_keys_to_count),
+    is_long: Some(has_many_keys_to_count),
     summary: "The number of keys of the database.",
     ..Command::new("dbsize", 1, group::SERVER, Run::General(dbsize))
 };

@@ -6,7 +6,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::{keyspace::Keyspace, session};
+use crate::keyspace::Keyspace;
 
 pub(super) static DEL: Command =
     Command { summary: "Removes keys; replies with the number removed.", ..family("del") };
@@ -24,7 +24,7 @@ const fn family(name: &'static str) -> Command {
         categories: category::KEYSPACE,
         keys: const { &[KeySpec::every(1, &["RM", "delete"])] },
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        is_long: Some(|shared, state, args| args.len() > 2 && session::may_wait(shared, state, args)),
+        is_long: Some(|shared, state, args| args.len() > 2 && may_wait(shared, state, args)),
         complexity: "O(N) where N is the number of keys",
         ..Command::new(name, -2, group::GENERIC, Run::General(del))
     }

@@ -21,7 +21,6 @@ use terrace_script::{
 use super::*;
 use crate::{
     keyspace::Keyspace,
-    session::{self, ScriptRules},
     state::{
         alone::Runs,
         clock::unix_ms,
@@ -71,13 +70,17 @@ const ACCESS_RO: &[&str] = &["RO", "access"];
 const FLAGS: u32 =
     flag::NOSCRIPT | flag::STALE | flag::SKIP_MONITOR | flag::NO_MANDATORY_KEYS | flag::MOVABLE_KEYS;
 
-const fn family(name: &'static str, more: u32, run: fn(&mut Context<'_>, Args<'_>) -> Outcome) -> Command {
+const fn family(
+    name: &'static str,
+    more: u32,
+    run: fn(&mut Context<'_>, Args<'_>, &Nested) -> Outcome,
+) -> Command {
     Command {
         flags: FLAGS | more,
         categories: category::SCRIPTING,
         since: "2.6.0",
         complexity: "Depends on the script that is executed.",
-        ..Command::new(name, -3, group::SCRIPTING, Run::General(run))
+        ..Command::new(name, -3, group::SCRIPTING, Run::Nested(run))
     }
 }
 
@@ -147,24 +150,24 @@ pub(super) fn with_machine<R>(body: impl FnOnce(&Machine) -> R) -> Result<R, Fai
     Ok(result)
 }
 
-fn eval(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+fn eval(cx: &mut Context<'_>, args: Args<'_>, nested: &Nested) -> Outcome {
     let script = by_text(cx, args.at(1))?;
-    execute(cx, &script, args, false)
+    execute(cx, &script, args, false, nested)
 }
 
-fn eval_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+fn eval_ro(cx: &mut Context<'_>, args: Args<'_>, nested: &Nested) -> Outcome {
     let script = by_text(cx, args.at(1))?;
-    execute(cx, &script, args, true)
+    execute(cx, &script, args, true, nested)
 }
 
-fn evalsha(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+fn evalsha(cx: &mut Context<'_>, args: Args<'_>, nested: &Nested) -> Outcome {
     let script = by_sha(cx.shared, args.at(1))?;
-    execute(cx, &script, args, false)
+    execute(cx, &script, args, false, nested)
 }
 
-fn evalsha_ro(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+fn evalsha_ro(cx: &mut Context<'_>, args: Args<'_>, nested: &Nested) -> Outcome {
     let script = by_sha(cx.shared, args.at(1))?;
-    execute(cx, &script, args, true)
+    execute(cx, &script, args, true, nested)
 }
 
 fn by_text(cx: &mut Context<'_>, text: &[u8]) -> Result<Arc<Script>, Failure> {
@@ -224,7 +227,13 @@ fn key_count(args: Args<'_>) -> Result<usize, Failure> {
 }
 
 /// Runs a script as one transaction, and replies.
-fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: bool) -> Outcome {
+fn execute(
+    cx: &mut Context<'_>,
+    script: &Script,
+    args: Args<'_>,
+    is_read_only: bool,
+    nested: &Nested,
+) -> Outcome {
     let keys = key_count(args)?;
     if cx.state.is_alone && !cx.state.makes_room {
         return Err(Failure::Text(
@@ -237,7 +246,7 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
         return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
     }
-    let is_above_limit = session::is_above_limit(shared);
+    let is_above_limit = shared.is_above_limit();
     if !is_read_only && script.refuses_oom() && is_above_limit {
         return Err(Failure::SCRIPT_ABOVE_LIMIT);
     }
@@ -251,7 +260,7 @@ fn execute(cx: &mut Context<'_>, script: &Script, args: Args<'_>, is_read_only: 
     let running = (limits.budget == 0).then(|| shared.scripts.begin(unix_ms(), &flag));
     let run = ScriptRun { args: args.from(3), keys, limits, flag: &flag };
     let place = cx.state.last_command;
-    let mut run = || with_machine(|machine| transact(cx, machine, script, run, rules));
+    let mut run = || with_machine(|machine| transact(cx, machine, script, run, rules, nested));
     let done = if script.has(script_flag::ALLOW_OOM) { shared.store.unlimited(run) } else { run() }?;
     cx.state.last_command = place;
     drop(running);
@@ -277,6 +286,7 @@ fn transact(
     script: &Script,
     run: ScriptRun<'_>,
     rules: ScriptRules,
+    nested: &Nested,
 ) -> Outcome {
     let Context { keys, shared, state, reply, now_ms } = cx;
     let (mark, tally, database) = (reply.mark(), state.tally, state.database);
@@ -311,6 +321,7 @@ fn transact(
                 state,
                 now_ms,
                 rules,
+                nested,
                 executed,
                 errors,
                 failure,
@@ -352,7 +363,7 @@ fn transact(
     if is_put_off {
         // It runs again, as if for the first time.
         state.tally = tally;
-        executed.into_iter().for_each(|place| state.counters.cancel(place));
+        executed.into_iter().for_each(|place| state.counters.cancel(table::number(place)));
     } else {
         for (code, count) in errors.counts {
             state.tally.errors += count;
@@ -371,7 +382,7 @@ fn wait_for_thread(cx: &mut Context<'_>) -> Outcome {
     let threshold_ms = cx.shared.config.number(Key::BusyReplyThreshold);
     let waited_ms = cx.now_ms.saturating_sub(since_ms);
     if cx.shared.scripts.are_full() && threshold_ms > 0 && waited_ms > threshold_ms {
-        return Err(session::BUSY);
+        return Err(Failure::BUSY);
     }
     cx.state.put_off = Some(if cx.shared.scripts.are_full() { Flow::Later } else { Flow::Script });
     Err(Failure::PUT_OFF)
@@ -389,6 +400,7 @@ struct Calls<'a> {
     state: &'a mut State,
     now_ms: u64,
     rules: ScriptRules,
+    nested: &'a Nested,
     executed: &'a mut Vec<usize>,
     errors: &'a mut Errors,
     /// Why the transaction cannot go on.
@@ -440,7 +452,7 @@ impl Host for Calls<'_> {
             reply,
             now_ms: self.now_ms,
         };
-        let outcome = session::call_in_script(cx, args, &mut self.rules, self.executed);
+        let outcome = (self.nested.in_script)(cx, args, &mut self.rules, self.executed);
         self.state.reply_limit = before;
         if self.state.database != database {
             self.keys.select(self.state.place());

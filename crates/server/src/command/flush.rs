@@ -3,7 +3,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::{keyspace::within, session, state::databases::Place};
+use crate::{keyspace::within, state::databases::Place};
 
 pub(super) static FLUSHDB: Command = Command {
     summary: "Removes all keys of the database.",
@@ -21,7 +21,7 @@ const fn family(name: &'static str, run: fn(&mut Context<'_>, Args<'_>) -> Outco
         categories: category::KEYSPACE | category::DANGEROUS,
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of keys",
-        is_long: Some(session::has_many_keys),
+        is_long: Some(has_many_keys),
         ..Command::new(name, -1, group::SERVER, Run::General(run))
     }
 }

@@ -4,14 +4,13 @@ use terrace::Cursor;
 use terrace_protocol::{Args, Glob};
 
 use super::*;
-use crate::session;
 
 pub(super) static KEYS: Command = Command {
     flags: flag::READONLY,
     categories: category::KEYSPACE | category::DANGEROUS,
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     complexity: "O(N) where N is the number of keys",
-    is_long: Some(session::has_many_keys),
+    is_long: Some(has_many_keys),
     summary: "All keys that match a pattern. Slow in a large store: use SCAN instead.",
     ..Command::new("keys", 2, group::GENERIC, Run::General(keys))
 };

@@ -8,15 +8,20 @@
 mod context;
 mod expiry;
 mod foreign;
+mod long;
+mod nested;
 mod parse;
 mod spec;
 pub mod table;
 
 pub use crate::state::failure::{Failure, Outcome};
-pub use context::{Context, modify};
+pub use context::Context;
 pub(crate) use foreign::is_of_another_type;
-pub(crate) use parse::check_key;
+pub(crate) use long::{MANY, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait};
+pub use nested::Nested;
+pub(crate) use nested::ScriptRules;
 pub use spec::{AsPut, Command, IsLong, KeySpec, Read, Run, category, flag, group};
+pub(crate) use transaction::effects;
 
 mod append;
 mod asking;
@@ -80,6 +85,3 @@ mod x_del;
 mod x_disk;
 mod x_next;
 mod x_range;
-
-pub(crate) use cluster::EncodedSlots;
-pub(crate) use transaction::{Multi, Watched};

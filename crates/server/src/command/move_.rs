@@ -8,7 +8,7 @@ pub(super) static MOVE: Command = Command {
     flags: flag::WRITE | flag::FAST,
     categories: category::KEYSPACE,
     keys: &[KeySpec::first(&["RW", "access", "update"])],
-    is_long: Some(crate::session::may_wait),
+    is_long: Some(may_wait),
     summary: "Moves a key with its expiry to another database; 1 if moved, 0 if not.",
     ..Command::new("move", 3, group::GENERIC, Run::General(run))
 };

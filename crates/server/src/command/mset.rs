@@ -4,6 +4,7 @@ use terrace::Put;
 use terrace_protocol::Args;
 
 use super::*;
+use crate::keyspace::{check_key, check_value};
 
 pub(super) static MSET: Command = Command {
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
@@ -25,7 +26,7 @@ const fn family(name: &'static str, run: fn(&mut Context<'_>, Args<'_>) -> Outco
         categories: category::STRING,
         since: "1.0.1",
         complexity: "O(N) where N is the number of keys",
-        is_long: Some(crate::session::may_wait),
+        is_long: Some(may_wait),
         ..Command::new(name, -3, group::STRING, Run::General(run))
     }
 }
@@ -49,8 +50,8 @@ fn check(args: Args<'_>, name: &str) -> Outcome {
         return Err(Failure::arity(name));
     }
     (1..args.len()).step_by(2).try_for_each(|at| {
-        parse::check_key(args.at(at))?;
-        parse::check_value(args.at(at + 1))
+        check_key(args.at(at))?;
+        check_value(args.at(at + 1))
     })
 }
 

@@ -3,13 +3,12 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::session;
 
 pub(super) static RANDOMKEY: Command = Command {
     flags: flag::READONLY,
     categories: category::KEYSPACE,
     tips: &["request_policy:all_shards", "nondeterministic_output"],
-    is_long: Some(session::has_many_keys_to_count),
+    is_long: Some(has_many_keys_to_count),
     summary: "A random key of the database; null in an empty one.",
     ..Command::new("randomkey", 1, group::GENERIC, Run::General(randomkey))
 };

@@ -4,7 +4,7 @@ use terrace::Put;
 use terrace_protocol::Args;
 
 use super::*;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, check_key};
 
 pub(super) static RENAME: Command = Command {
     flags: flag::WRITE,
@@ -23,20 +23,20 @@ pub(super) static RENAMENX: Command = Command {
 const fn family(name: &'static str, run: fn(&mut Context<'_>, Args<'_>) -> Outcome) -> Command {
     Command {
         categories: category::KEYSPACE,
-        is_long: Some(crate::session::may_wait),
+        is_long: Some(may_wait),
         ..Command::new(name, 3, group::GENERIC, Run::General(run))
     }
 }
 
 fn rename(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    parse::check_key(args.at(2))?;
+    check_key(args.at(2))?;
     cx.keys.atomically(&mut |keys| move_key(keys, args.at(1), args.at(2), true).map(drop))?;
     cx.reply.ok();
     Ok(())
 }
 
 fn renamenx(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    parse::check_key(args.at(2))?;
+    check_key(args.at(2))?;
     let mut moved = false;
     cx.keys.atomically(&mut |keys| {
         moved = move_key(keys, args.at(1), args.at(2), false)?;

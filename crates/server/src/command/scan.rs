@@ -3,7 +3,6 @@
 use terrace_protocol::{Args, Glob};
 
 use super::*;
-use crate::session::{MANY, asks_elsewhere};
 
 pub(super) static SCAN: Command = Command {
     flags: flag::READONLY,
@@ -12,7 +11,7 @@ pub(super) static SCAN: Command = Command {
     since: "2.8.0",
     complexity: "O(1) per call, O(N) for all N keys",
     is_long: Some(|shared, _, args| {
-        asks_elsewhere(shared) || Options::parse(args).is_ok_and(|options| options.count > MANY)
+        shared.is_of_cluster() || Options::parse(args).is_ok_and(|options| options.count > MANY)
     }),
     summary: "Iterates over the keys in steps; returns every key that is present throughout.",
     ..Command::new("scan", -2, group::GENERIC, Run::General(scan))

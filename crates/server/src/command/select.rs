@@ -4,10 +4,10 @@ use terrace_protocol::Args;
 
 use super::*;
 use crate::{
-    keyspace::within,
+    keyspace::{swap, within},
     state::{
         config::Key,
-        databases::{self, DATABASES, Place},
+        databases::{DATABASES, Place},
     },
 };
 
@@ -61,10 +61,10 @@ fn swapdb(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         ));
     }
     if one != other {
-        let map = within(cx.keys, Place::RAW, |keys| databases::swap(keys, one, other))?;
+        let map = within(cx.keys, Place::RAW, |keys| swap(keys, one, other))?;
         cx.state.map = Some(map);
         if !cx.keys.is_transaction() {
-            transaction::publish_swap(cx.shared, map);
+            cx.shared.publish_swap(map);
         }
     }
     cx.reply.ok();

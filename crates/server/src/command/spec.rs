@@ -2,7 +2,7 @@
 
 use terrace_protocol::{Args, Reply, parse_i64};
 
-use super::{Context, Outcome};
+use super::{Context, Nested, Outcome};
 use crate::{
     keyspace::Found,
     state::{session_state::State, shared::Shared},
@@ -48,6 +48,8 @@ pub enum Run {
     Read(Read),
     /// Any other command.
     General(fn(&mut Context<'_>, Args<'_>) -> Outcome),
+    /// Executes other commands.
+    Nested(fn(&mut Context<'_>, Args<'_>, &Nested) -> Outcome),
     /// Has subcommands; the first argument selects one.
     Container,
 }
@@ -108,6 +110,11 @@ impl Command {
     /// Whether the command has this flag.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Whether a call may take less time than two readings of the clock.
+    pub(crate) fn is_quick(&self) -> bool {
+        matches!(self.run, Run::Read(_)) || self.as_put.is_some() || self.has(flag::FAST)
     }
 
     /// The subcommand with this name, in any case.

@@ -1,6 +1,7 @@
 //! The table of commands, and the lookup by name.
 
 use super::*;
+use crate::state::stats::Number;
 
 /// All commands.
 pub static TABLE: [&Command; COUNT] = [
@@ -209,8 +210,8 @@ static NUMBERS: [usize; COUNT] = {
 
 /// Numbers commands and subcommands without gaps. The `place` of a subcommand is its container's,
 /// plus, above 16 bits, its index in the container plus one.
-pub(crate) fn number(place: usize) -> usize {
-    NUMBERS[place & 0xffff] + (place >> 16)
+pub(crate) fn number(place: usize) -> Number {
+    Number(NUMBERS[place & 0xffff] + (place >> 16))
 }
 
 /// How many commands and subcommands there are.
@@ -257,9 +258,12 @@ mod tests {
         let names: Vec<String> = names().collect();
         assert_eq!(names.len(), numbers());
         for (place, command) in TABLE.iter().enumerate() {
-            assert_eq!(names[number(place)], command.name);
+            assert_eq!(names[number(place).0], command.name);
             for (nth, sub) in command.subcommands.iter().enumerate() {
-                assert_eq!(names[number(place | (nth + 1) << 16)], format!("{}|{}", command.name, sub.name));
+                assert_eq!(
+                    names[number(place | (nth + 1) << 16).0],
+                    format!("{}|{}", command.name, sub.name)
+                );
             }
         }
     }

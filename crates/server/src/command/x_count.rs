@@ -6,7 +6,6 @@ use terrace::Direction;
 use terrace_protocol::Args;
 
 use super::*;
-use crate::session::MANY;
 
 pub(super) static X_COUNT: Command = Command {
     flags: flag::READONLY,

@@ -7,7 +7,7 @@ use terrace::prefix_range;
 use terrace_protocol::Args;
 
 use super::{bounds::KeyRange, *};
-use crate::{session::MANY, state::shared::Shared};
+use crate::state::shared::Shared;
 
 pub(super) static X_DELRANGE: Command = Command {
     arity: -3,

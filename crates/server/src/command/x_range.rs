@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     keyspace::Found,
-    session::MANY,
     state::{session_state::ReplyLimit, shared::Shared},
 };
 

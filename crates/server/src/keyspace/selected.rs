@@ -7,7 +7,7 @@ use std::{
 
 use terrace::{Change, Cursor, Direction, Put, RangeRemoved};
 
-use super::{Found, Keyspace, RangeCallback, ReadCallback, Removals};
+use super::{Found, Keyspace, RangeCallback, ReadCallback, Removals, record::has_record};
 use crate::state::{
     databases::{self, DATABASES, Place},
     failure::{Failure, Outcome},
@@ -66,7 +66,7 @@ impl<'a> Selected<'a> {
 
     /// Whether the store has more keys than those of database 0.
     fn are_several(&mut self) -> Result<bool, Failure> {
-        Ok(self.shared.routing.is_none() && databases::has_record(self.inner)?)
+        Ok(self.shared.routing.is_none() && has_record(self.inner)?)
     }
 
     /// Calls `each` with keys that are stored here.

@@ -9,7 +9,7 @@ use slab::Slab;
 use std::os::fd::{AsFd, AsRawFd};
 use terrace::cold::{ColdRead, Ring};
 
-use super::workers::Job;
+use super::job::Job;
 use crate::state::session_state::Flow;
 
 /// Reads that go on at once; more wait for their turn.

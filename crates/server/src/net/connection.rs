@@ -8,8 +8,8 @@ use terrace::Ticket;
 use super::{
     counters::{Counters, count},
     hub::NewConnection,
+    job::Job,
     stream::{Io, Stream},
-    workers::Job,
 };
 use crate::{
     session::Session,

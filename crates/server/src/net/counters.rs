@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::state::stats::{BOUNDS, BUCKETS};
+
 /// Counters since start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -13,12 +15,6 @@ pub(crate) struct Counters {
     pub(crate) timeouts: AtomicU64,
     latency: Latency,
 }
-
-/// Upper bounds of the latency histogram's buckets, ns: 256, 384, 512, 768 … up to 13 s.
-pub(crate) const BOUNDS: [u64; BUCKETS] = bounds();
-
-const BUCKETS: usize = 52;
-const FIRST: u64 = 256;
 
 /// Time from reading requests to having written their replies, of one in [`Counters::SAMPLE`]
 /// turns.
@@ -91,17 +87,6 @@ pub(super) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-const fn bounds() -> [u64; BUCKETS] {
-    let mut bounds = [0; BUCKETS];
-    let mut at = 0;
-    while at < BUCKETS {
-        let octave = FIRST << (at / 2);
-        bounds[at] = if at.is_multiple_of(2) { octave } else { octave + octave / 2 };
-        at += 1;
-    }
-    bounds
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +101,5 @@ mod tests {
         assert_eq!(seen.counts[..3], [2, 2, 1]);
         assert_eq!(seen.counts[BUCKETS], 1);
         assert_eq!(seen.max_ns, u64::MAX / 2);
-        assert!(BOUNDS.is_sorted());
     }
 }

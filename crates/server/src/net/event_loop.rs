@@ -17,8 +17,9 @@ use super::{
     connection::{Buffers, Connection, Next, Turn},
     counters::{Counters, add, count, read},
     hub::{Hub, NewConnection},
+    job::Job,
     listen::Listeners,
-    workers::{Job, Workers},
+    workers::Workers,
 };
 use crate::{
     session::{self, Session},
@@ -101,7 +102,7 @@ impl EventLoop {
         EventLoop {
             number,
             cold,
-            commands: shared.stats.commands.add_set(),
+            commands: session::add_counters(&shared),
             shared,
             hub,
             workers,
@@ -475,7 +476,7 @@ impl EventLoop {
         };
         stats.rates.record(totals);
         // A node of a cluster uses memory elsewhere, and would wait for an answer.
-        if turn.now >= self.peak_at && !session::asks_elsewhere(turn.shared) {
+        if turn.now >= self.peak_at && !turn.shared.is_of_cluster() {
             let began = precise_ns();
             stats::used_memory(stats, &turn.shared.store.stats());
             // This takes longer in a larger pool; spend at most a thousandth of the time on it.

@@ -10,7 +10,7 @@ use std::{
 
 use mio::Waker;
 
-use super::{counters::Counters, stream::Stream, workers::Job};
+use super::{counters::Counters, job::Job, stream::Stream};
 use crate::state::clients::Peer;
 
 /// A connection just accepted.

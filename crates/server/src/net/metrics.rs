@@ -12,15 +12,13 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{
-    counters::{BOUNDS, read},
-    hub::Hub,
-};
+use super::{counters::read, hub::Hub};
 use crate::state::{
     clock::{coarse_ms, unix_ms},
     config::Key,
     routing::Figure,
     shared::Shared,
+    stats::BOUNDS,
 };
 use terrace::{Costs, DiskStats, Holder, TierStats};
 

@@ -18,9 +18,11 @@ mod accept;
 mod cold;
 mod connection;
 mod counters;
+mod error;
 mod event_loop;
 mod http;
 mod hub;
+mod job;
 mod listen;
 mod metrics;
 mod page;
@@ -28,12 +30,13 @@ mod stream;
 mod unix;
 mod workers;
 
-pub use listen::{ListenError, Listeners};
+pub use error::{ListenError, StartError};
+pub use listen::Listeners;
 pub use page::{MetricsListener, MetricsPage};
 
-pub(crate) use counters::BOUNDS;
 pub(crate) use event_loop::{EventLoop, WAKE};
 pub(crate) use http::MetricsServer;
 pub(crate) use hub::Hub;
+pub(crate) use job::Work;
 pub(crate) use metrics::Metrics;
-pub(crate) use workers::{Work, Workers};
+pub(crate) use workers::Workers;

@@ -11,11 +11,8 @@ use std::{
 
 use mio::{Waker, net::TcpListener};
 
-use super::{ListenError, MetricsServer, listen::metrics_listener, metrics::Metrics};
-use crate::{
-    server::StartError,
-    state::{config::Config, routing::Figure},
-};
+use super::{ListenError, MetricsServer, StartError, listen::metrics_listener, metrics::Metrics};
+use crate::state::{config::Config, routing::Figure};
 
 /// Where a metrics page is to be.
 #[derive(Debug)]

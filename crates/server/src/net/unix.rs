@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::listen::ListenError;
+use super::error::ListenError;
 
 /// The file of a socket; removed on drop, unless another server has replaced it.
 #[derive(Debug)]

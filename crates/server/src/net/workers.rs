@@ -9,38 +9,14 @@
 use std::{
     collections::VecDeque,
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
-use super::hub::Hub;
-use crate::{
-    session::Session,
-    state::{clock::unix_ms, session_state::Flow, shared::Shared},
+use super::{
+    hub::Hub,
+    job::{Job, Work},
 };
-
-/// A session on its way to a worker and back.
-pub(crate) struct Job {
-    /// The loop, and the connection's key in it.
-    pub(super) owner: (usize, usize),
-    pub(super) session: Session,
-    /// Input that is not executed yet.
-    pub(super) input: Vec<u8>,
-    pub(super) output: Vec<u8>,
-    /// The loop's next step; `None` if a command panicked.
-    pub(super) flow: Option<Flow>,
-    /// Start time of the turn, if it is timed.
-    pub(super) began: Option<u64>,
-}
-
-/// What workers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// Commands that take long. They may make others wait: see `may_wait`.
-    Commands,
-    /// Scripts that take long. They make no other command wait before their end.
-    Scripts,
-}
+use crate::{session::add_counters, state::shared::Shared};
 
 /// The workers of one server for one kind of work.
 pub(crate) struct Workers {
@@ -65,7 +41,7 @@ impl Workers {
 
     /// Runs jobs until all loops have ended and no job is left.
     pub(crate) fn run(&self, hub: &Hub) -> io::Result<()> {
-        let mut counters = self.shared.stats.commands.add_set();
+        let mut counters = add_counters(&self.shared);
         while let Some(mut job) = self.next() {
             // Only the loop's thread may write the loop's counters.
             job.session.swap_counters(&mut counters);
@@ -112,23 +88,5 @@ impl Workers {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Consistent after every statement, so a panic elsewhere leaves no partial change.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Job {
-    fn run(&mut self, work: Work) {
-        let (session, input, output) = (&mut self.session, &mut self.input, &mut self.output);
-        let process = || match work {
-            Work::Commands => session.process_long(input, output, unix_ms()),
-            Work::Scripts => session.process(input, output, unix_ms()),
-        };
-        self.flow = catch_unwind(AssertUnwindSafe(process)).ok();
-    }
-}
-
-// For the derived `Debug` of a mailbox.
-impl std::fmt::Debug for Job {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("owner", &self.owner).finish_non_exhaustive()
     }
 }

@@ -6,11 +6,14 @@
 use terrace::{Put, PutOptions, ReadError, WriteError};
 use terrace_protocol::{Args, Reply};
 
-use super::{OUTPUT_HIGH_WATER, State, route};
+use super::{limits::OUTPUT_HIGH_WATER, route};
 use crate::{
-    command::{Read, Run, flag, table},
+    command::{Read, Run, table},
     keyspace::Found,
-    state::{databases::Place, failure::Failure, routing::Routing, shared::Shared},
+    state::{
+        databases::Place, failure::Failure, routing::Routing, session_state::State, shared::Shared,
+        stats::Number,
+    },
 };
 
 /// Maximum size of a group: enough to overlap the cache misses.
@@ -131,7 +134,7 @@ impl<'a> Reads<'a> {
     /// Executes the group in order. Returns how many ran: not all if the replies become too long.
     fn execute(&self, shared: &Shared, state: &mut State, reply: &mut Reply<'_>, now_ms: u64) -> usize {
         let mut executed = 0;
-        let began = state.counters.begin_group(self.places[0], self.len);
+        let began = state.counters.begin_group(table::number(self.places[0]), self.len);
         let mut buffer = Vec::new();
         let encoded: Vec<&[u8]>;
         let keys = match state.place() {
@@ -159,14 +162,19 @@ impl<'a> Reads<'a> {
             if let Err(failure) = done {
                 reply.rewind(mark);
                 route::fail(shared, state, reply, failure);
-                state.counters.record_failure(self.places[nth]);
+                state.counters.record_failure(table::number(self.places[nth]));
             }
         });
-        state.tally.count_commands(executed as u64, flag::READONLY);
-        state.counters.end_group(&self.places[..executed], began);
+        state.tally.count_commands(executed as u64, true, false);
+        state.counters.end_group(executed, runs(&self.places[..executed]), began);
         state.last_command = self.places[executed.saturating_sub(1)];
         executed
     }
+}
+
+/// How often the same command comes in a row.
+fn runs(places: &[usize]) -> impl Iterator<Item = (Number, usize)> {
+    places.chunk_by(|one, other| one == other).map(|run| (table::number(run[0]), run.len()))
 }
 
 /// Whether a read is to be done once more, by itself.
@@ -183,7 +191,7 @@ fn put_all(
     reply: &mut Reply<'_>,
 ) -> usize {
     let store = &shared.store;
-    let began = state.counters.begin_group(places[0], places.len());
+    let began = state.counters.begin_group(table::number(places[0]), places.len());
     let mut executed = 0;
     let mut answer = |done: Result<(), WriteError>, place: usize| {
         executed += 1;
@@ -194,8 +202,8 @@ fn put_all(
             Err(error) => {
                 let failure = Failure::from(error);
                 match failure.is_rejection() {
-                    true => state.counters.reject(place),
-                    false => state.counters.record_failure(place),
+                    true => state.counters.reject(table::number(place)),
+                    false => state.counters.record_failure(table::number(place)),
                 }
                 route::fail(shared, state, reply, failure);
             }
@@ -211,8 +219,8 @@ fn put_all(
             done.zip(places).for_each(|(done, place)| answer(done, *place));
         }
     }
-    state.tally.count_commands(executed as u64, flag::WRITE);
-    state.counters.end_group(&places[..executed], began);
+    state.tally.count_commands(executed as u64, false, true);
+    state.counters.end_group(executed, runs(&places[..executed]), began);
     state.last_command = places[executed.saturating_sub(1)];
     executed
 }

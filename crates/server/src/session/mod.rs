@@ -6,6 +6,7 @@
 //! fences. The client sees the same results as if each had run by itself.
 
 mod ahead;
+mod limits;
 mod long;
 mod route;
 mod run;
@@ -15,10 +16,7 @@ use std::sync::Arc;
 use terrace::cold::{self, ColdReads};
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
-pub(crate) use self::long::{
-    MANY, asks_elsewhere, has_many_clients, has_many_keys, has_many_keys_to_count, may_wait,
-};
-pub(crate) use self::run::{BUSY, ScriptRules, call_in_script, is_above_limit, run};
+pub use self::limits::{LOOKAHEAD, OUTPUT_HIGH_WATER};
 pub use crate::state::clients::Peer;
 pub use crate::state::session_state::{Flow, State};
 use crate::{
@@ -27,17 +25,11 @@ use crate::{
     state::{databases::Turn, shared::Shared, stats::Counters},
 };
 
-/// `process` stops between two commands once `output` has this many bytes.
-pub const OUTPUT_HIGH_WATER: usize = 1 << 20;
-
 /// Cold reads of a command after which it waits for more: what it reads may change all the time.
 const COLD_READS_MOST: usize = 1024;
 /// Runs of a command that each wanted more cold reads, after which it waits for them: every run
 /// begins anew, so many of them would cost the square of its reads.
 const COLD_RUNS_MOST: u32 = 8;
-
-/// Maximum number of commands that are parsed ahead.
-pub const LOOKAHEAD: usize = 64;
 
 /// The commands that a call executes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +40,11 @@ enum Pace {
     Long,
     /// The commands before the first one that takes long.
     Short,
+}
+
+/// A set of counters of commands for a thread that calls [`Session::process`].
+pub(crate) fn add_counters(shared: &Shared) -> Arc<Counters> {
+    shared.stats.commands.add_set(table::numbers())
 }
 
 /// The protocol state of one connection.
@@ -71,7 +68,7 @@ impl Session {
     /// A session for a connection just accepted. It is registered in `shared.clients` until
     /// dropped.
     pub fn new(shared: Arc<Shared>, peer: Peer, now_ms: u64) -> Session {
-        let counters = shared.stats.commands.add_set();
+        let counters = add_counters(&shared);
         let mut session = Session::with_counters(shared, peer, now_ms, counters);
         session.owns_counters = true;
         session

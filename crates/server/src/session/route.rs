@@ -2,12 +2,12 @@
 
 use terrace_protocol::{Args, Reply, slot};
 
-use super::State;
 use crate::{
     command::{Command, Context},
     state::{
         failure::Failure,
         routing::{HELD_MOST_MS, Place, Routing},
+        session_state::State,
         shared::Shared,
     },
 };

@@ -6,17 +6,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace::cold;
 use terrace_protocol::Args;
 
-use super::{
-    Flow, State,
-    route::{self, Refusal},
-};
-use crate::state::clock::unix_ms;
-use crate::state::config::Key;
-use crate::state::routing;
-use crate::state::shared::Shared;
+use super::route::{self, Refusal};
 use crate::{
-    command::{Command, Context, Run, category, flag, is_of_another_type, table},
-    state::failure::{Failure, Outcome},
+    command::{
+        Command, Context, Nested, Run, ScriptRules, category, effects, flag, is_of_another_type, table,
+    },
+    state::{
+        clock::unix_ms,
+        config::Key,
+        failure::{Failure, Outcome},
+        routing,
+        session_state::{Flow, State},
+    },
 };
 
 /// A command that exists. `place` identifies it in the table.
@@ -67,7 +68,7 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
     let is_queued = is_queued(cx, command);
     if !is_queued && let Some(since_ms) = cx.shared.alone.since().filter(|_| writes(command)) {
         // Its own clock: the time at which commands run may be another one.
-        return wait_for_end(cx, resolved, unix_ms().saturating_sub(since_ms), BUSY);
+        return wait_for_end(cx, resolved, unix_ms().saturating_sub(since_ms), Failure::BUSY);
     }
     if !cx.state.is_alone && must_be_alone(cx.state, Some(place & 0xffff)) {
         let since_ms = *cx.state.held_since.get_or_insert(cx.now_ms);
@@ -76,8 +77,8 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
     }
     match route::check(cx, command, args, is_queued) {
         // As in Redis, what could not run now breaks the transaction at once.
-        Ok(_) if is_queued && command.has(flag::DENYOOM) && is_above_limit(cx.shared) => {
-            cx.state.counters.record_rejection(place);
+        Ok(_) if is_queued && command.has(flag::DENYOOM) && cx.shared.is_above_limit() => {
+            cx.state.counters.record_rejection(table::number(place));
             refuse(cx, Failure::ABOVE_LIMIT);
         }
         Ok(slot) if is_queued => queue(cx, command, args, slot),
@@ -98,7 +99,7 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
         },
         Err(Refusal::Held) => return Err(Flow::Later),
         Err(Refusal::Failure(failure)) => {
-            cx.state.counters.record_rejection(place);
+            cx.state.counters.record_rejection(table::number(place));
             if command.name == "exec" {
                 cx.state.clear_transaction();
             }
@@ -106,16 +107,6 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
         }
     }
     Ok(())
-}
-
-/// Whether the store is above `maxmemory`, and makes no room.
-pub(crate) fn is_above_limit(shared: &Shared) -> bool {
-    // Most servers have none: scripts and queued writes ask each time.
-    if shared.config.number(Key::MaxMemory) == 0 {
-        return false;
-    }
-    let eviction = shared.config.eviction();
-    eviction.policy.is_none() && shared.store.used_bytes().unwrap_or(0) > eviction.limit_bytes
 }
 
 /// Whether a command may write, by itself or by what it executes.
@@ -135,7 +126,7 @@ fn wait_for_end(
     if threshold_ms == 0 || waited_ms <= threshold_ms {
         return Err(Flow::Later);
     }
-    cx.state.counters.record_rejection(resolved.place);
+    cx.state.counters.record_rejection(table::number(resolved.place));
     if resolved.command.name == "exec" {
         cx.state.clear_transaction();
     }
@@ -144,8 +135,6 @@ fn wait_for_end(
     Ok(())
 }
 
-pub(crate) const BUSY: Failure =
-    Failure::Text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
 const NO_ROOM: Failure = Failure::Text(
     "OOM the pool has no room to remove these keys at once, and other commands take too long to remove them alone. \
      Try again, end a script with SCRIPT KILL, or use DEL outside of transactions",
@@ -163,9 +152,12 @@ fn refuse(cx: &mut Context<'_>, failure: Failure) {
     fail(cx, failure);
 }
 
+/// How EXEC and EVAL execute commands.
+static NESTED: Nested = Nested { queued: run, in_script: call_in_script };
+
 /// Executes a command that MULTI has queued. Returns what identifies it, if its call was counted.
 /// Fails if the transaction cannot go on.
-pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>, Failure> {
+fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>, Failure> {
     let resolved = resolve(args, table::position(args.name()));
     match resolved.and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
         Ok(resolved) => match execute(cx, resolved, args) {
@@ -182,20 +174,8 @@ pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>,
     }
 }
 
-/// What the commands of a script may do.
-#[derive(Clone, Copy)]
-pub(crate) struct ScriptRules {
-    /// No command may write.
-    pub(crate) is_read_only: bool,
-    /// The store is above `maxmemory`: as in Redis, a script that has not written yet learns it
-    /// from its first write.
-    pub(crate) refuses_oom: bool,
-    /// In a cluster, the slot of all keys, once there is one.
-    pub(crate) slot: Option<u16>,
-}
-
 /// Executes a command of a script. Adds what identifies it to `executed`, if its call was counted.
-pub(crate) fn call_in_script(
+fn call_in_script(
     cx: &mut Context<'_>,
     args: Args<'_>,
     rules: &mut ScriptRules,
@@ -203,7 +183,7 @@ pub(crate) fn call_in_script(
 ) -> Outcome {
     let resolved = resolve(args, table::position(args.name())).map_err(|_| unknown_in_script(args))?;
     let allowed = check_call(cx, args, resolved.command, rules);
-    allowed.inspect_err(|_| cx.state.counters.record_rejection(resolved.place))?;
+    allowed.inspect_err(|_| cx.state.counters.record_rejection(table::number(resolved.place)))?;
     let outcome = execute(cx, resolved, args);
     executed.extend((!cold::is_stuck()).then_some(resolved.place));
     outcome
@@ -285,22 +265,23 @@ const OF_ANOTHER_TYPE: &[u8] =
 /// Executes a command. If it fails, it has written no reply.
 fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) -> Outcome {
     let (mark, tally) = (cx.reply.mark(), cx.state.tally);
-    cx.state.tally.count_commands(1, command.flags);
+    cx.state.tally.count_commands(1, command.has(flag::READONLY), command.has(flag::WRITE));
     cx.state.last_command = place;
-    let began = cx.state.counters.begin(place, command);
+    let number = table::number(place);
+    let began = cx.state.counters.begin(number, command.is_quick());
     let outcome = call(cx, command, args);
     if cold::is_stuck() {
         // It runs again, as if for the first time.
         cx.reply.rewind(mark);
         cx.state.tally = tally;
-        cx.state.counters.cancel(place);
+        cx.state.counters.cancel(number);
         return Ok(());
     }
     let has_failed = std::mem::take(&mut cx.state.has_failed) || outcome.is_err();
     if outcome.as_ref().is_err_and(Failure::is_rejection) {
-        cx.state.counters.reject(place);
+        cx.state.counters.reject(number);
     } else {
-        cx.state.counters.end(place, began, has_failed);
+        cx.state.counters.end(number, began, has_failed);
     }
     outcome.inspect_err(|_| cx.reply.rewind(mark))
 }
@@ -328,6 +309,7 @@ fn call_recorded(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Out
     match command.run {
         Run::Read(read) => cx.read(args.at(1), |reply, found| read(reply, args, found, now_ms))?,
         Run::General(run) => run(cx, args),
+        Run::Nested(run) => run(cx, args, &NESTED),
         Run::Container => Err(Failure::arity(command.name)),
     }
 }
@@ -362,7 +344,7 @@ fn resolve(args: Args<'_>, place: Option<usize>) -> Result<Resolved, Failure> {
 fn admit(cx: &Context<'_>, args: Args<'_>, resolved: Resolved) -> Outcome {
     let admitted = check(cx, args, resolved);
     if admitted.is_err() {
-        cx.state.counters.record_rejection(resolved.place);
+        cx.state.counters.record_rejection(table::number(resolved.place));
     }
     admitted
 }
@@ -395,7 +377,12 @@ fn is_queued(cx: &Context<'_>, command: &Command) -> bool {
 /// Queues a command with keys in this slot.
 fn queue(cx: &mut Context<'_>, command: &Command, args: Args<'_>, slot: Option<u16>) {
     let is_long = command.is_long.is_some_and(|is_long| is_long(cx.shared, cx.state, args));
-    match cx.state.multi.as_mut().map_or(Ok(()), |multi| multi.push(command, args, is_long, slot)) {
+    match cx
+        .state
+        .multi
+        .as_mut()
+        .map_or(Ok(()), |multi| multi.push(args, effects(command, args, is_long, slot)))
+    {
         Ok(()) => cx.reply.simple("QUEUED"),
         Err(failure) => fail(cx, failure),
     }

@@ -1,19 +1,16 @@
 //! The registry of connected clients behind CLIENT ID, INFO, LIST and INFO's `clients` section.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use crate::{
-    command::{
-        Watched,
-        table::{self, TABLE},
-    },
-    state::stats::{ShownTally, Tally},
+use super::{
+    multi::Watches,
+    stats::{ShownTally, Tally},
 };
 
 /// The addresses of a connection.
@@ -72,9 +69,6 @@ pub struct Names {
     pub library_version: Vec<u8>,
 }
 
-/// Watched keys as they are stored.
-pub(crate) type Watches = HashMap<Vec<u8>, Watched>;
-
 impl Client {
     /// Changes the watched keys.
     pub(crate) fn watch<R>(&self, change: impl FnOnce(&mut Watches) -> R) -> R {
@@ -115,11 +109,10 @@ impl Client {
         self.active_at_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Full name of the last command, `client|list`; `NULL` if there was none, as in Redis.
-    pub fn last_command(&self) -> String {
+    /// The last command, as in `record_command`; `usize::MAX` if there was none.
+    pub(crate) fn last_command(&self) -> usize {
         // ORDER: Relaxed: as in `record_command`.
-        let last = self.last_command.load(Ordering::Relaxed);
-        if last & 0xffff < TABLE.len() { table::full_name(last) } else { "NULL".into() }
+        self.last_command.load(Ordering::Relaxed)
     }
 }
 

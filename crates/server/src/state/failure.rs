@@ -40,6 +40,10 @@ impl Failure {
     pub(crate) const SCRIPT_ABOVE_LIMIT: Failure = Failure::Text(
         "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
     );
+    /// A script has run for long, and writes and further scripts wait no longer.
+    pub(crate) const BUSY: Failure = Failure::Text(
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    );
     /// A database above 15.
     pub const NO_SUCH_DATABASE: Failure = Failure::Text("ERR DB index is out of range");
 

@@ -16,6 +16,8 @@ pub mod databases;
 pub(crate) mod encodings;
 pub(crate) mod failure;
 pub(crate) mod lines;
+pub(crate) mod multi;
 pub mod routing;
 pub(crate) mod scripts;
+pub(crate) mod shape;
 pub mod stats;

@@ -4,16 +4,14 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use terrace_protocol::Reply;
 
-use crate::{
-    command::Multi,
-    state::{
-        clients::{Client, Peer},
-        databases::{Map, Place},
-        failure::Failure,
-        lines::InLine,
-        shared::Shared,
-        stats::{Counters, Tally},
-    },
+use crate::state::{
+    clients::{Client, Peer},
+    databases::{Map, Place},
+    failure::Failure,
+    lines::InLine,
+    multi::Multi,
+    shared::Shared,
+    stats::{Counters, Tally},
 };
 
 /// The next step of the event loop after a call of [`Session`](crate::session::Session).

@@ -8,9 +8,20 @@ use std::{
     },
 };
 
-use crate::state::{
-    alone::Alone, clients::Clients, config::Config, cursors::Cursors, databases::Databases,
-    encodings::Encodings, lines::Lines, routing::Routing, scripts::Scripts, stats::ServerStats,
+use terrace::cold;
+
+use super::{
+    alone::Alone,
+    clients::Clients,
+    config::{Config, Key},
+    cursors::Cursors,
+    databases::{Databases, Map},
+    encodings::Encodings,
+    lines::Lines,
+    multi::Watched,
+    routing::Routing,
+    scripts::Scripts,
+    stats::ServerStats,
 };
 
 /// The shared state. One per server, behind an `Arc`.
@@ -124,9 +135,46 @@ impl Shared {
         &self.run_id
     }
 
+    /// Whether the server belongs to a cluster. Commands about all keys then ask its memory node,
+    /// and wait for it.
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        self.routing.is_some()
+    }
+
+    /// Whether the store is above `maxmemory`, and makes no room.
+    pub(crate) fn is_above_limit(&self) -> bool {
+        // Most servers have none: scripts and queued writes ask each time.
+        if self.config.number(Key::MaxMemory) == 0 {
+            return false;
+        }
+        let eviction = self.config.eviction();
+        eviction.policy.is_none() && self.store.used_bytes().unwrap_or(0) > eviction.limit_bytes
+    }
+
+    /// Whether workers run commands that take long, or will in a moment.
+    pub(crate) fn runs_long_commands(&self) -> bool {
+        // ORDER: Relaxed: if the value is a moment old, one command waits on its loop.
+        self.long_commands.load(Ordering::Relaxed) > 0
+    }
+
     /// Redis's word for whether the server belongs to a cluster.
     pub(crate) fn mode(&self) -> &'static str {
-        if self.routing.is_some() { "cluster" } else { "standalone" }
+        if self.is_of_cluster() { "cluster" } else { "standalone" }
+    }
+
+    /// Publishes the map of a SWAPDB that has committed; no other command runs. The keys that
+    /// clients watch follow it.
+    pub(crate) fn publish_swap(&self, map: Map) {
+        let maps = [self.databases.map(), map];
+        self.databases.publish(map);
+        let follow = |(stored, watched): (Vec<u8>, Watched)| watched.follow(stored, &self.store, maps);
+        // ORDER: Relaxed: the gate orders it.
+        for client in self.clients.all().iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0) {
+            // It has happened, so a tier is waited for.
+            cold::waiting(|| {
+                client.watch(|watches| *watches = std::mem::take(watches).into_iter().map(follow).collect());
+            });
+        }
     }
 
     pub(crate) fn stop_flag(&self) -> Arc<StopFlag> {

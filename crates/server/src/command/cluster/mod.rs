@@ -8,15 +8,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use terrace::Cursor;
 use terrace_protocol::{Args, SLOTS, slot};
 
-pub(crate) use self::shape::EncodedSlots;
 use super::*;
-use crate::{
-    session,
-    state::{
-        routing::{Node, Routing},
-        session_state::State,
-        shared::Shared,
-    },
+use crate::state::{
+    routing::{Node, Routing},
+    session_state::State,
+    shared::Shared,
 };
 
 pub(super) static CLUSTER: Command = Command {
@@ -37,14 +33,14 @@ static SUBCOMMANDS: [Command; 13] = [
     },
     Command {
         complexity: "O(N) where N is the number of keys of this node",
-        is_long: Some(session::has_many_keys),
+        is_long: Some(has_many_keys),
         summary: "The number of keys in a slot of this node.",
         ..own("countkeysinslot", 3, count_keys_in_slot)
     },
     Command {
         tips: UNSTEADY,
         complexity: "O(N) where N is the number of keys of this node",
-        is_long: Some(session::has_many_keys),
+        is_long: Some(has_many_keys),
         summary: "Some keys in a slot of this node.",
         ..own("getkeysinslot", 4, get_keys_in_slot)
     },
@@ -115,7 +111,7 @@ pub(super) fn routing(cx: &Context<'_>) -> Result<Arc<dyn Routing>, Failure> {
 fn visits_many_keys(shared: &Shared, state: &State, args: Args<'_>) -> bool {
     (args.is(1, "countkeysinslot") || args.is(1, "getkeysinslot"))
         && shared.routing.is_some()
-        && session::has_many_keys(shared, state, args)
+        && has_many_keys(shared, state, args)
 }
 
 fn key_slot(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {

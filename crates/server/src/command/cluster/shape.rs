@@ -1,70 +1,15 @@
 //! Replies that describe the whole cluster, in the forms of Redis 7.
 
-use std::{fmt::Write, ops::RangeInclusive, sync::Arc};
+use std::{fmt::Write, sync::Arc};
 
 use terrace_protocol::{Args, Reply, SLOTS};
 
 use super::{Context, Failure, Node, Outcome, routing};
 use crate::state::routing::{Place, Shape};
 
-/// The encoded ranges of CLUSTER SLOTS. Each client gets them from another node's first range on:
-/// many clients connect to the first node that they find.
-#[derive(Debug)]
-pub(crate) struct EncodedSlots {
-    ranges: usize,
-    bytes: Vec<u8>,
-    /// Where the first range of each node begins.
-    starts: Vec<usize>,
-}
-
-impl EncodedSlots {
-    fn new(shape: &Shape, resp3: bool) -> EncodedSlots {
-        let mut ranges: Vec<(&RangeInclusive<u16>, &Arc<Node>)> = Vec::new();
-        for node in shape.nodes() {
-            ranges.extend(node.slots.iter().map(|range| (range, node)));
-        }
-        ranges.sort_unstable_by_key(|(range, _)| *range.start());
-        let mut bytes = Vec::new();
-        let (mut starts, mut reply) = (Vec::new(), Reply::new(&mut bytes, resp3));
-        for (range, node) in &ranges {
-            if node.slots.first() == Some(range) {
-                starts.push(reply.mark());
-            }
-            reply.array(3);
-            reply.integer((*range.start()).into());
-            reply.integer((*range.end()).into());
-            describe(&mut reply, node);
-        }
-        EncodedSlots { ranges: ranges.len(), bytes, starts }
-    }
-
-    fn write(&self, reply: &mut Reply<'_>, client: u64) {
-        let nth = client.checked_rem(self.starts.len() as u64).unwrap_or(0) as usize;
-        let (last, first) = self.bytes.split_at(self.starts.get(nth).copied().unwrap_or(0));
-        reply.array(self.ranges);
-        reply.raw(first);
-        reply.raw(last);
-    }
-}
-
-/// A node in CLUSTER SLOTS: what to connect to, and what else is known.
-fn describe(reply: &mut Reply<'_>, node: &Node) {
-    reply.array(4);
-    reply.bulk(node.endpoint().as_bytes());
-    reply.integer(node.port.into());
-    reply.bulk(node.id.as_bytes());
-    reply.map(usize::from(node.host.is_some()));
-    if node.host.is_some() {
-        reply.bulk(b"ip");
-        reply.bulk(node.address.to_string().as_bytes());
-    }
-}
-
 pub(super) fn slots(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let shape = routing(cx)?.shape();
-    let resp3 = cx.reply.resp3();
-    let encoded = shape.encoded_slots[usize::from(resp3)].get_or_init(|| EncodedSlots::new(&shape, resp3));
-    encoded.write(&mut cx.reply, cx.state.client.id);
+    shape.encoded_slots(cx.reply.resp3()).write(&mut cx.reply, cx.state.client.id);
     Ok(())
 }
 

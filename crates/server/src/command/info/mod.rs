@@ -14,13 +14,10 @@ use std::{
 use terrace_protocol::Args;
 
 use super::*;
-use crate::{
-    session,
-    state::{
-        config::Key,
-        databases::{Count, DATABASES},
-        stats,
-    },
+use crate::state::{
+    config::Key,
+    databases::{Count, DATABASES},
+    stats,
 };
 
 /// The Redis version that the server announces. 7.2 is the last version of which Terrace has all
@@ -32,9 +29,7 @@ pub(super) static INFO: Command = Command {
     flags: flag::LOADING | flag::STALE,
     categories: category::DANGEROUS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-    is_long: Some(|shared, state, args| {
-        session::asks_elsewhere(shared) || session::has_many_clients(shared, state, args)
-    }),
+    is_long: Some(|shared, state, args| shared.is_of_cluster() || has_many_clients(shared, state, args)),
     summary: "Information and statistics about the server, by section.",
     ..Command::new("info", -1, group::SERVER, Run::General(info))
 };

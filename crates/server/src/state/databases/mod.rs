@@ -12,7 +12,7 @@
 //! meaning; one that began with it by chance (2^-56) would not be found.
 //!
 //! SWAPDB exchanges the places of two databases: one store of the record, durable and the same for
-//! all keys. While it runs no command does, see `databases/gate.rs`. The record is read when the
+//! all keys. While it runs no command does, see `state/databases/gate.rs`. The record is read when the
 //! server starts. Processes that share a pool could not agree on the instant, so it is refused
 //! there.
 //!
@@ -31,23 +31,13 @@ use std::{
 use terrace::{Change, Entry, ReadError, Store, WriteError};
 use terrace_protocol::slot;
 
-pub use self::place::{Bounds, Place};
+use self::place::RECORD;
+pub(crate) use self::place::RECORD_KEY;
+pub use self::place::{Bounds, DATABASES, Place};
 pub(crate) use self::{
     count::{Count, Counts},
     gate::{Gate, Turn},
 };
-use crate::{command::modify, keyspace::Keyspace, state::failure::Failure};
-
-/// Number of databases.
-pub const DATABASES: u8 = 16;
-
-const MARK: [u8; 7] = [0xfe, 0xa7, 0x3c, 0xd1, 0x5e, 0x92, 0x0b];
-
-/// The key of the record.
-const RECORD: [u8; 8] = [0xfe, 0xa7, 0x3c, 0xd1, 0x5e, 0x92, 0x0b, 0xff];
-
-/// As [`RECORD`], for the store, which must not evict it.
-pub(crate) const RECORD_KEY: &[u8] = &RECORD;
 
 /// Version of the record.
 const VERSION: u8 = 1;
@@ -231,22 +221,14 @@ fn changed(entry: Option<Entry<'_>>, change: impl FnOnce(&mut Record)) -> Change
     }
 }
 
-/// Exchanges the places of two databases in the record. Returns the new map.
-pub(crate) fn swap(keys: &mut dyn Keyspace, one: u8, other: u8) -> Result<Map, Failure> {
-    modify(keys, &RECORD, |found| {
-        let entry = found.map(|found| found.value);
-        let mut record = Record::parse(entry).unwrap_or(Record::NONE);
-        record.map = record.map.swapped(one, other);
-        record.used |= [one, other].iter().filter_map(|&of| record.map.place(of).bit()).sum::<u16>();
-        (Change::Put { value: record.value(), expires_at: None }, record.map)
-    })
-}
-
-/// Whether a store has the record: then not every key in it is one of database 0.
-pub(crate) fn has_record(keys: &mut dyn Keyspace) -> Result<bool, Failure> {
-    let mut found = false;
-    keys.read(&RECORD, &mut |entry| found = entry.is_some())?;
-    Ok(found)
+/// The record after the exchange of the places of two databases, and the new map. `value`: the
+/// record before.
+pub(crate) fn swapped(value: Option<&[u8]>, one: u8, other: u8) -> (Vec<u8>, Map) {
+    assert!(one.max(other) < DATABASES, "the caller has checked the databases");
+    let mut record = Record::parse(value).unwrap_or(Record::NONE);
+    record.map = record.map.swapped(one, other);
+    record.used |= [one, other].iter().filter_map(|&of| record.map.place(of).bit()).sum::<u16>();
+    (record.value(), record.map)
 }
 
 /// Whether a stored key is the record's.

@@ -2,7 +2,17 @@
 
 use std::{borrow::Cow, ops::Bound};
 
-use super::MARK;
+/// Number of databases.
+pub const DATABASES: u8 = 16;
+
+/// What the stored form of a key begins with, of all places but 0.
+const MARK: [u8; 7] = [0xfe, 0xa7, 0x3c, 0xd1, 0x5e, 0x92, 0x0b];
+
+/// The key of the record.
+pub(super) const RECORD: [u8; 8] = [0xfe, 0xa7, 0x3c, 0xd1, 0x5e, 0x92, 0x0b, 0xff];
+
+/// As [`RECORD`], for the store, which must not evict it.
+pub(crate) const RECORD_KEY: &[u8] = &RECORD;
 
 /// A place for the keys of one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +58,7 @@ impl Place {
 
     /// The place's bit in the record; `None` for one that has none.
     pub(super) fn bit(self) -> Option<u16> {
-        (1..super::DATABASES).contains(&self.0).then(|| 1 << self.0)
+        (1..DATABASES).contains(&self.0).then(|| 1 << self.0)
     }
 
     /// Whether a key is stored as it is.
@@ -99,7 +109,7 @@ impl Place {
     pub(crate) fn of(stored: &[u8]) -> Option<Place> {
         match stored.strip_prefix(&MARK) {
             None => Some(Place::FIRST),
-            Some(rest) => rest.first().filter(|&&number| number < super::DATABASES).map(|&n| Place(n)),
+            Some(rest) => rest.first().filter(|&&number| number < DATABASES).map(|&n| Place(n)),
         }
     }
 
@@ -151,12 +161,12 @@ fn lowest<'a>(upper: Bound<Cow<'a, [u8]>>, end: &[u8]) -> Bound<Cow<'a, [u8]>> {
 mod tests {
     use super::*;
 
-    const KEYS: [&[u8]; 7] = [b"", b"key", &[0xff; 9], &MARK, &prefix(0), &prefix(1), &super::super::RECORD];
+    const KEYS: [&[u8]; 7] = [b"", b"key", &[0xff; 9], &MARK, &prefix(0), &prefix(1), &RECORD];
 
     #[test]
     fn key_is_stored_in_one_place_only() {
         let mut all = std::collections::BTreeSet::new();
-        for place in (0..super::super::DATABASES).map(Place) {
+        for place in (0..DATABASES).map(Place) {
             for key in KEYS {
                 let stored = place.encode(key).into_owned();
                 assert_eq!(place.decode(&stored).as_deref(), Some(key));
@@ -165,7 +175,7 @@ mod tests {
                 assert!(all.insert(stored));
             }
         }
-        assert_eq!(Place::of(&super::super::RECORD), None);
+        assert_eq!(Place::of(&RECORD), None);
     }
 
     #[test]
@@ -208,7 +218,7 @@ mod tests {
                 let is_wanted = other == place && is_in(key, &wanted);
                 assert_eq!(found, usize::from(is_wanted), "{place:?} {lower:?} {upper:?}: {other:?} {key:?}");
             }
-            assert!(!ranges.iter().flatten().any(|range| is_in(&super::super::RECORD, range)));
+            assert!(!ranges.iter().flatten().any(|range| is_in(&RECORD, range)));
         }
     }
 }

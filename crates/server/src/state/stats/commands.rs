@@ -15,11 +15,12 @@ use std::{
     },
 };
 
-use crate::{
-    command::{Command, Run, flag, table},
-    net::BOUNDS,
-    state::{clock::precise_ns, databases::Turn},
-};
+use super::BOUNDS;
+use crate::state::{clock::precise_ns, databases::Turn};
+
+/// The number of a command or subcommand: they are numbered from 0 on, without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number(pub(crate) usize);
 
 /// One in this many calls of a quick command is timed.
 const SAMPLE: u64 = 64;
@@ -88,31 +89,30 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
-impl Default for Counters {
-    fn default() -> Self {
+impl Counters {
+    /// Counters of so many commands.
+    fn of(commands: usize) -> Counters {
         Counters {
-            commands: (0..table::numbers()).map(|_| Slot::default()).collect(),
+            commands: (0..commands).map(|_| Slot::default()).collect(),
             errors: Default::default(),
             others: Mutex::default(),
             turn: Arc::default(),
         }
     }
-}
 
-impl Counters {
-    /// Counts one call. Returns the start time if the call is timed. `place` is as in
-    /// [`State::last_command`](crate::session::State).
-    pub(crate) fn begin(&self, place: usize, command: &Command) -> Option<u64> {
-        let slot = &self.commands[table::number(place)];
+    /// Counts one call. Returns the start time if the call is timed. `is_quick`: the call may take
+    /// less time than two readings of the clock.
+    pub(crate) fn begin(&self, number: Number, is_quick: bool) -> Option<u64> {
+        let slot = &self.commands[number.0];
         // ORDER: Relaxed: only this thread writes it.
         let calls = slot.calls.load(Relaxed);
         add(&slot.calls, 1);
-        (calls.is_multiple_of(SAMPLE) || !is_quick(command)).then(precise_ns)
+        (calls.is_multiple_of(SAMPLE) || !is_quick).then(precise_ns)
     }
 
     /// Records the end of a call.
-    pub(crate) fn end(&self, place: usize, began: Option<u64>, failed: bool) {
-        let slot = &self.commands[table::number(place)];
+    pub(crate) fn end(&self, number: Number, began: Option<u64>, failed: bool) {
+        let slot = &self.commands[number.0];
         if let Some(began) = began {
             slot.record_latency(1, precise_ns().saturating_sub(began));
         }
@@ -122,29 +122,35 @@ impl Counters {
     }
 
     /// Takes back a call that has begun.
-    pub(crate) fn cancel(&self, place: usize) {
-        add(&self.commands[table::number(place)].calls, u64::MAX);
+    pub(crate) fn cancel(&self, number: Number) {
+        add(&self.commands[number.0].calls, u64::MAX);
     }
 
     /// Takes back a call that has begun, and was refused though only the call could tell.
-    pub(crate) fn reject(&self, place: usize) {
-        self.cancel(place);
-        self.record_rejection(place);
+    pub(crate) fn reject(&self, number: Number) {
+        self.cancel(number);
+        self.record_rejection(number);
     }
 
-    /// The start time of a group of commands, if it is timed. `place` is that of the first command.
-    pub(crate) fn begin_group(&self, place: usize, count: usize) -> Option<u64> {
+    /// The start time of a group of commands, if it is timed. `first` is that of the first command.
+    pub(crate) fn begin_group(&self, first: Number, count: usize) -> Option<u64> {
         // ORDER: Relaxed: only this thread writes it.
-        let calls = self.commands[table::number(place)].calls.load(Relaxed);
+        let calls = self.commands[first.0].calls.load(Relaxed);
         let is_sampled = calls.is_multiple_of(SAMPLE) || calls % SAMPLE + count as u64 > SAMPLE;
         is_sampled.then(precise_ns)
     }
 
-    /// Counts a group of commands, each with an equal share of the time.
-    pub(crate) fn end_group(&self, places: &[usize], began: Option<u64>) {
-        let ns_each = began.map(|began| precise_ns().saturating_sub(began) / (places.len() as u64).max(1));
-        for run in places.chunk_by(|one, other| one == other) {
-            let (slot, count) = (&self.commands[table::number(run[0])], run.len() as u64);
+    /// Counts a group of this many commands, each with an equal share of the time. `runs`: how
+    /// often the same command comes in a row.
+    pub(crate) fn end_group(
+        &self,
+        commands: usize,
+        runs: impl Iterator<Item = (Number, usize)>,
+        began: Option<u64>,
+    ) {
+        let ns_each = began.map(|began| precise_ns().saturating_sub(began) / (commands as u64).max(1));
+        for (number, count) in runs {
+            let (slot, count) = (&self.commands[number.0], count as u64);
             add(&slot.calls, count);
             if let Some(ns) = ns_each {
                 slot.record_latency(count, ns);
@@ -153,13 +159,13 @@ impl Counters {
     }
 
     /// Counts a failed call of a group, in addition to [`Counters::end_group`].
-    pub(crate) fn record_failure(&self, place: usize) {
-        add(&self.commands[table::number(place)].failed, 1);
+    pub(crate) fn record_failure(&self, number: Number) {
+        add(&self.commands[number.0].failed, 1);
     }
 
     /// Counts a command that was rejected before it ran.
-    pub(crate) fn record_rejection(&self, place: usize) {
-        add(&self.commands[table::number(place)].rejected, 1);
+    pub(crate) fn record_rejection(&self, number: Number) {
+        add(&self.commands[number.0].rejected, 1);
     }
 
     /// Counts an error reply by its code.
@@ -219,15 +225,10 @@ impl Slot {
     }
 }
 
-/// Whether a call may take less time than two readings of the clock.
-fn is_quick(command: &Command) -> bool {
-    matches!(command.run, Run::Read(_)) || command.as_put.is_some() || command.has(flag::FAST)
-}
-
 /// The counters of all threads together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
-    /// By [`table::number`].
+    /// By [`Number`]; empty before there is a set of counters.
     pub(crate) commands: Vec<Sum>,
     /// Error replies by their code.
     pub(crate) errors: BTreeMap<Vec<u8>, u64>,
@@ -289,11 +290,10 @@ impl Sum {
 }
 
 impl Sums {
-    fn zero() -> Sums {
-        Sums { commands: vec![Sum::ZERO; table::numbers()], errors: BTreeMap::new() }
-    }
-
     fn combine(mut self, other: &Sums, each: fn(u64, u64) -> u64) -> Sums {
+        let both = [self.commands.len(), other.commands.len()];
+        debug_assert!(both[0] == both[1] || both.contains(&0), "all sets count the same commands");
+        self.commands.resize(both[0].max(both[1]), Sum::ZERO);
         self.commands.iter_mut().zip(&other.commands).for_each(|(one, other)| one.combine(other, each));
         for (code, other) in &other.errors {
             let one = self.errors.entry(code.clone()).or_default();
@@ -304,8 +304,10 @@ impl Sums {
 }
 
 /// All sets of counters of one server.
+#[derive(Default)]
 pub(crate) struct CommandStats(Mutex<Sets>);
 
+#[derive(Default)]
 struct Sets {
     live: Vec<Arc<Counters>>,
     /// Sums of the sets that were removed.
@@ -314,16 +316,10 @@ struct Sets {
     baseline: Sums,
 }
 
-impl Default for CommandStats {
-    fn default() -> Self {
-        CommandStats(Mutex::new(Sets { live: Vec::new(), removed: Sums::zero(), baseline: Sums::zero() }))
-    }
-}
-
 impl CommandStats {
-    /// Adds a set of counters for one thread.
-    pub(crate) fn add_set(&self) -> Arc<Counters> {
-        let counters = Arc::new(Counters::default());
+    /// Adds a set of counters of so many commands for one thread.
+    pub(crate) fn add_set(&self, commands: usize) -> Arc<Counters> {
+        let counters = Arc::new(Counters::of(commands));
         self.lock().live.push(Arc::clone(&counters));
         counters
     }
@@ -334,7 +330,7 @@ impl CommandStats {
         let before = sets.live.len();
         sets.live.retain(|set| !Arc::ptr_eq(set, counters));
         if sets.live.len() < before {
-            let removed = std::mem::replace(&mut sets.removed, Sums::zero());
+            let removed = std::mem::take(&mut sets.removed);
             sets.removed = removed.combine(&counters.read(), u64::wrapping_add);
         }
     }
@@ -381,31 +377,31 @@ impl Sets {
 mod tests {
     use super::*;
 
-    fn get() -> usize {
-        table::position(b"get").unwrap()
-    }
+    /// Number of commands, and one of them.
+    const COMMANDS: usize = 3;
+    const GET: Number = Number(1);
 
     #[test]
     fn removed_set_keeps_its_counts() {
         let stats = CommandStats::default();
-        let (one, other) = (stats.add_set(), stats.add_set());
-        one.end_group(&[get(), get()], None);
-        other.record_rejection(get());
+        let (one, other) = (stats.add_set(COMMANDS), stats.add_set(COMMANDS));
+        one.end_group(2, [(GET, 2)].into_iter(), None);
+        other.record_rejection(GET);
         other.record_error(b"NOAUTH no");
         other.record_error(b"SURPRISE it is");
         stats.remove_set(&one);
         stats.remove_set(&one);
         let sums = stats.read();
-        let sum = &sums.commands[table::number(get())];
+        let sum = &sums.commands[GET.0];
         assert_eq!((sum.calls, sum.rejected, sum.usec()), (2, 1, 0));
         let counted: Vec<_> = sums.errors.iter().filter(|(_, count)| **count > 0).collect();
         assert_eq!(counted, [(&b"NOAUTH".to_vec(), &1), (&b"SURPRISE".to_vec(), &1)]);
         assert_eq!(stats.calls(), 2);
         stats.reset();
         assert!(stats.read().errors.values().all(|count| *count == 0));
-        assert_eq!(stats.read().commands, Sums::zero().commands);
-        other.end_group(&[get()], None);
-        assert_eq!(stats.read().commands[table::number(get())].calls, 1);
+        assert_eq!(stats.read().commands, [Sum::ZERO; COMMANDS]);
+        other.end_group(1, [(GET, 1)].into_iter(), None);
+        assert_eq!(stats.read().commands[GET.0].calls, 1);
     }
 
     #[test]
@@ -426,7 +422,7 @@ mod tests {
     #[test]
     fn codes_beyond_a_limit_count_as_err() {
         let stats = CommandStats::default();
-        let set = stats.add_set();
+        let set = stats.add_set(COMMANDS);
         (0..OTHERS + 5).for_each(|nth| set.record_error(format!("CODE{nth} x").as_bytes()));
         let errors = stats.read().errors;
         assert_eq!((errors.len(), errors[&b"ERR"[..]]), (ERROR_CODES.len() + OTHERS, 5));
@@ -450,18 +446,17 @@ mod tests {
 
     #[test]
     fn quick_calls_are_sampled_and_scaled() {
-        let (stats, place) = (CommandStats::default(), get());
-        let counters = stats.add_set();
+        let stats = CommandStats::default();
+        let counters = stats.add_set(COMMANDS);
         let timed = (0..2 * SAMPLE).filter(|_| {
-            let began = counters.begin(place, table::TABLE[place]);
-            counters.end(place, began.map(|_| 0), false);
+            let began = counters.begin(GET, true);
+            counters.end(GET, began.map(|_| 0), false);
             began.is_some()
         });
         assert_eq!(timed.count(), 2);
-        let sum = stats.read().commands[table::number(place)];
+        let sum = stats.read().commands[GET.0];
         assert_eq!((sum.calls, sum.timed), (2 * SAMPLE, 2));
         assert_eq!(sum.usec(), (sum.usec_per_call() * 128.0) as u64);
-        let keys = table::position(b"keys").unwrap();
-        assert!((0..3).all(|_| counters.begin(keys, table::TABLE[keys]).is_some()));
+        assert!((0..3).all(|_| counters.begin(Number(0), false).is_some()));
     }
 }

@@ -1,15 +1,16 @@
 //! The server's counters, for INFO and the metrics endpoint.
 
+mod bounds;
 mod commands;
 mod rates;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use self::{
-    commands::{CommandStats, Counters, Sum, code_of},
+    bounds::{BOUNDS, BUCKETS},
+    commands::{CommandStats, Counters, Number, Sum, code_of},
     rates::{Rates, Totals},
 };
-use crate::command::flag;
 
 /// Counters of the event loops since start or CONFIG RESETSTAT. Each client counts its own
 /// commands: see [`Clients::tally`](crate::state::clients::Clients::tally).
@@ -124,11 +125,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts executed commands with these flags.
-    pub fn count_commands(&mut self, commands: u64, flags: u32) {
+    /// Counts executed commands that may do this to keys.
+    pub fn count_commands(&mut self, commands: u64, reads: bool, writes: bool) {
         self.commands += commands;
-        self.reads += commands * u64::from(flags & flag::READONLY != 0);
-        self.writes += commands * u64::from(flags & flag::WRITE != 0);
+        self.reads += commands * u64::from(reads);
+        self.writes += commands * u64::from(writes);
     }
 
     /// Counts a lookup of a key.
