@@ -3,10 +3,7 @@
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::Ordering::{self, Relaxed},
-    },
+    sync::{Arc, atomic::Ordering},
     thread::{Builder, JoinHandle},
 };
 
@@ -156,7 +153,7 @@ const LOOPS_ON_DISK: usize = 2;
 fn thread_count(shared: &Shared) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match usize::try_from(shared.config.number(Key::Threads)) {
-        Ok(0) | Err(_) if shared.defers => LOOPS_ON_DISK * cores,
+        Ok(0) | Err(_) if shared.pacing.defers() => LOOPS_ON_DISK * cores,
         Ok(0) | Err(_) => cores,
         Ok(threads) => threads,
     };
@@ -169,8 +166,7 @@ const READERS: usize = 8;
 
 /// Number of workers for so many loops.
 fn worker_count(shared: &Shared, loops: usize) -> usize {
-    // ORDER: Relaxed: this thread has made the loops.
-    let waits = shared.parks && !shared.has_ring.load(Relaxed);
+    let waits = shared.pacing.parks() && !shared.pacing.has_ring();
     loops + if waits { READERS } else { 0 }
 }
 

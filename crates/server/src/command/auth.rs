@@ -24,7 +24,7 @@ fn auth(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         3 => check(cx.shared, args.at(1), args.at(2))?,
         _ => return Err(Failure::SYNTAX),
     }
-    cx.state.authenticated = true;
+    cx.state.access.grant();
     cx.reply.ok();
     Ok(())
 }

@@ -7,7 +7,8 @@ use terrace_protocol::{Args, parse_i64, parse_u64};
 use super::*;
 use crate::state::{
     clients::{Client, Names},
-    session_state::{Flow, Replies},
+    flow::Flow,
+    replies::Replies,
 };
 
 pub(super) static CLIENT: Command = Command {

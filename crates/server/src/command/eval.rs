@@ -22,12 +22,8 @@ use super::*;
 use crate::{
     keyspace::Keyspace,
     state::{
-        alone::Runs,
-        clock::unix_ms,
-        config::Key,
-        session_state::{Flow, ReplyLimit, State},
-        shared::Shared,
-        stats,
+        alone::Runs, clock::unix_ms, config::Key, flow::Flow, replies::ReplyLimit, session_state::State,
+        shared::Shared, stats,
     },
 };
 
@@ -206,12 +202,13 @@ pub(super) fn load(cx: &mut Context<'_>, text: &[u8], for_ever: bool) -> Result<
 /// A script that takes long to compile, which nothing ends, leaves its loop for that, unless it is
 /// compiled there.
 fn leave_to_compile(cx: &mut Context<'_>, script: &Script) -> Outcome {
-    if !cx.state.may_put_off || script.cost <= COMPILE_BUDGET || with_machine(|machine| machine.has(script))?
+    if !cx.state.waits.may_put_off()
+        || script.cost <= COMPILE_BUDGET
+        || with_machine(|machine| machine.has(script))?
     {
         return Ok(());
     }
-    cx.state.held_since.get_or_insert(cx.now_ms);
-    cx.state.put_off = Some(Flow::Script);
+    cx.state.waits.put_off_script(cx.now_ms);
     Err(Failure::PUT_OFF)
 }
 
@@ -235,7 +232,7 @@ fn execute(
     nested: &Nested,
 ) -> Outcome {
     let keys = key_count(args)?;
-    if cx.state.is_alone && !cx.state.makes_room {
+    if cx.state.waits.is_alone() && !cx.state.waits.makes_room() {
         return Err(Failure::Text(
             "ERR a transaction with SWAPDB runs no scripts: all other commands wait for its end",
         ));
@@ -243,7 +240,7 @@ fn execute(
     wait_for_thread(cx)?;
     leave_to_compile(cx, script)?;
     let shared = cx.shared;
-    if shared.routing.is_some() && script.has(script_flag::NO_CLUSTER) {
+    if shared.is_of_cluster() && script.has(script_flag::NO_CLUSTER) {
         return Err(Failure::Text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
     }
     let is_above_limit = shared.is_above_limit();
@@ -271,12 +268,12 @@ fn limits(shared: &Shared, state: &State) -> Limits {
     let number = |key| shared.config.number(key);
     let memory = usize::try_from(number(Key::ScriptMemory)).unwrap_or(usize::MAX);
     let instructions = number(Key::ScriptInstructions);
-    if state.makes_room {
+    if state.waits.makes_room() {
         let most = removals::INSTRUCTIONS;
         let instructions = if instructions == 0 { most } else { instructions.min(most) };
         return Limits { memory, instructions, budget: 0 };
     }
-    Limits { memory, instructions, budget: if state.may_put_off { BUDGET } else { 0 } }
+    Limits { memory, instructions, budget: if state.waits.may_put_off() { BUDGET } else { 0 } }
 }
 
 /// Runs a script until it commits or fails.
@@ -289,8 +286,8 @@ fn transact(
     nested: &Nested,
 ) -> Outcome {
     let Context { keys, shared, state, reply, now_ms } = cx;
-    let (mark, tally, database) = (reply.mark(), state.tally, state.database);
-    let alone_next = std::mem::take(&mut state.alone_next);
+    let (mark, tally, selection) = (reply.mark(), state.tally, state.selection);
+    let alone_next = state.waits.take_alone_next();
     let mut runs = Runs::new(&shared.alone, unix_ms, *now_ms, alone_next);
     let (mut executed, mut has_ended, mut removed) = (Vec::new(), false, None);
     let mut errors = Errors::default();
@@ -300,9 +297,9 @@ fn transact(
         // The store runs this again after a conflicting write: start from the beginning.
         reply.rewind(mark);
         (has_ended, removed, errors) = (false, None, Errors::default());
-        state.database = database;
+        state.selection.select(selection.database());
         let Some(now_ms) = runs.begin() else {
-            (state.put_off, state.alone_next) = (Some(Flow::Later), true);
+            state.waits.put_off_to_be_alone();
             return Err(Failure::PUT_OFF);
         };
         terrace::at_instant(now_ms, || {
@@ -337,13 +334,12 @@ fn transact(
             match ended {
                 Ok(()) => {
                     has_ended = true;
-                    removed = if state.makes_room && is_own { keys.removals()? } else { None };
+                    removed = if state.waits.makes_room() && is_own { keys.removals()? } else { None };
                     if removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
                 }
                 Err(Ended::Failed(text)) => Err(Failure::Made(text)),
                 Err(Ended::Stopped(Stop::OverBudget, _)) => {
-                    state.held_since.get_or_insert(now_ms);
-                    state.put_off = Some(Flow::Script);
+                    state.waits.put_off_script(now_ms);
                     Err(Failure::PUT_OFF)
                 }
                 Err(Ended::Stopped(_, text)) => Err(failure.unwrap_or(Failure::Made(text))),
@@ -351,7 +347,7 @@ fn transact(
         })
     });
     // What a script selects, it selects for itself.
-    state.database = database;
+    state.selection.select(selection.database());
     if let Err(failure) = &done
         && has_ended
         && is_own
@@ -359,7 +355,7 @@ fn transact(
     {
         done = settled;
     }
-    let is_put_off = cold::is_stuck() || state.put_off.is_some();
+    let is_put_off = cold::is_stuck() || state.waits.is_put_off();
     if is_put_off {
         // It runs again, as if for the first time.
         state.tally = tally;
@@ -377,14 +373,14 @@ fn transact(
 /// A script that was put off because it takes long waits for a thread, and is refused if that takes
 /// long: those that have the threads may have no end.
 fn wait_for_thread(cx: &mut Context<'_>) -> Outcome {
-    let may_wait = cx.state.may_put_off && !cx.state.makes_room;
-    let Some(since_ms) = cx.state.held_since.filter(|_| may_wait) else { return Ok(()) };
+    let may_wait = cx.state.waits.may_put_off() && !cx.state.waits.makes_room();
+    let Some(since_ms) = cx.state.waits.since_ms().filter(|_| may_wait) else { return Ok(()) };
     let threshold_ms = cx.shared.config.number(Key::BusyReplyThreshold);
     let waited_ms = cx.now_ms.saturating_sub(since_ms);
     if cx.shared.scripts.are_full() && threshold_ms > 0 && waited_ms > threshold_ms {
         return Err(Failure::BUSY);
     }
-    cx.state.put_off = Some(if cx.shared.scripts.are_full() { Flow::Later } else { Flow::Script });
+    cx.state.waits.put_off(if cx.shared.scripts.are_full() { Flow::Later } else { Flow::Script });
     Err(Failure::PUT_OFF)
 }
 
@@ -443,7 +439,7 @@ impl Host for Calls<'_> {
     }
 
     fn call(&mut self, args: Args<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), CallError> {
-        let (reply, database) = (terrace_protocol::Reply::new(out, resp3), self.state.database);
+        let (reply, database) = (terrace_protocol::Reply::new(out, resp3), self.state.selection.database());
         let before = std::mem::replace(&mut self.state.reply_limit, self.reply_limit);
         let cx = &mut Context {
             keys: &mut *self.keys,
@@ -454,7 +450,7 @@ impl Host for Calls<'_> {
         };
         let outcome = (self.nested.in_script)(cx, args, &mut self.rules, self.executed);
         self.state.reply_limit = before;
-        if self.state.database != database {
+        if self.state.selection.database() != database {
             self.keys.select(self.state.place());
         }
         match outcome {

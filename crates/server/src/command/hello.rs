@@ -19,7 +19,7 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         Some(version) => protocol(version)?,
     };
     options(cx, args)?;
-    if !cx.state.authenticated {
+    if !cx.state.access.is_granted() {
         return Err(Failure::Text(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
              option can be used to authenticate the client and select the RESP protocol version at the same time",
@@ -45,7 +45,7 @@ fn options(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     while at < args.len() {
         if args.is(at, "AUTH") && at + 2 < args.len() {
             auth::check(cx.shared, args.at(at + 1), args.at(at + 2))?;
-            cx.state.authenticated = true;
+            cx.state.access.grant();
             at += 3;
         } else if args.is(at, "SETNAME") && at + 1 < args.len() {
             client::set_name(cx, args.at(at + 1))?;

@@ -14,7 +14,7 @@ pub(super) static MOVE: Command = Command {
 };
 
 fn run(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    if cx.state.map.is_none() {
+    if cx.state.selection.map().is_none() {
         return Err(Failure::Text("ERR MOVE is not allowed in cluster mode"));
     }
     let (key, to) = (args.at(1), select::place(cx, args.at(2))?);

@@ -3,7 +3,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::state::session_state::Flow;
+use crate::state::flow::Flow;
 
 pub(super) static QUIT: Command = Command {
     flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::ALLOW_BUSY,

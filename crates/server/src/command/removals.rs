@@ -8,10 +8,7 @@
 use super::{Command, Failure, Outcome, flag, table};
 use crate::{
     keyspace::Removals,
-    state::{
-        session_state::{Flow, State},
-        shared::Shared,
-    },
+    state::{session_state::State, shared::Shared},
 };
 
 /// Instructions of a script that makes room: all clients wait for it.
@@ -42,11 +39,11 @@ fn put_off(shared: &Shared, state: &mut State, failure: &Failure, executed: &[us
             && executed.iter().any(|place| may_remove(command(place)))
     };
     // Stores on files keep room for removals, and a cluster's nodes have no gate in common.
-    let is_pool = || shared.routing.is_none() && shared.store.can_evict();
-    if state.makes_room || !failure.is_full() || !is_pool() || !may_only_remove() {
+    let is_pool = || !shared.is_of_cluster() && shared.store.can_evict();
+    if state.waits.makes_room() || !failure.is_full() || !is_pool() || !may_only_remove() {
         return false;
     }
-    (state.makes_room, state.put_off) = (true, Some(Flow::Later));
+    state.waits.put_off_to_make_room();
     true
 }
 

@@ -28,14 +28,15 @@ pub(super) static SWAPDB: Command = Command {
 
 fn select(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let database = i32::try_from(parse::integer(args.at(1))?).map_err(|_| OUT_OF_INT)?;
-    cx.state.database = match u8::try_from(database) {
+    let database = match u8::try_from(database) {
         Ok(0) => 0,
-        _ if cx.shared.routing.is_some() => {
+        _ if cx.shared.is_of_cluster() => {
             return Err(Failure::Text("ERR SELECT is not allowed in cluster mode"));
         }
         Ok(database) if database < DATABASES => database,
         _ => return Err(Failure::NO_SUCH_DATABASE),
     };
+    cx.state.selection.select(database);
     cx.reply.ok();
     Ok(())
 }
@@ -44,7 +45,7 @@ const OUT_OF_INT: Failure =
     Failure::Text("ERR value is out of range, value must between -2147483648 and 2147483647");
 
 fn swapdb(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    if cx.state.map.is_none() {
+    if cx.state.selection.map().is_none() {
         return Err(Failure::Text("ERR SWAPDB is not allowed in cluster mode"));
     }
     let index = |at, wrong| {
@@ -62,7 +63,7 @@ fn swapdb(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     if one != other {
         let map = within(cx.keys, Place::RAW, |keys| swap(keys, one, other))?;
-        cx.state.map = Some(map);
+        cx.state.selection.see(Some(map));
         if !cx.keys.is_transaction() {
             cx.shared.publish_swap(map);
         }
@@ -79,7 +80,7 @@ fn known(index: i32) -> Option<u8> {
 /// The place of the database that an argument names.
 pub(super) fn place(cx: &Context<'_>, index: &[u8]) -> Result<Place, Failure> {
     let database = i32::try_from(parse::integer(index)?).map_err(|_| OUT_OF_INT)?;
-    match (cx.state.map, known(database)) {
+    match (cx.state.selection.map(), known(database)) {
         (Some(map), Some(database)) => Ok(map.place(database)),
         (None, Some(0)) => Ok(Place::FIRST),
         _ => Err(Failure::NO_SUCH_DATABASE),

@@ -3,7 +3,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::state::session_state::Flow;
+use crate::state::flow::Flow;
 
 pub(super) static SHUTDOWN: Command = Command {
     flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::NO_MULTI | flag::ALLOW_BUSY,

@@ -17,7 +17,8 @@ use crate::{
         clock::unix_ms,
         config::Key,
         multi::{Effects, Multi, Watched},
-        session_state::{Flow, ReplyLimit, State},
+        replies::ReplyLimit,
+        session_state::State,
         shared::Shared,
     },
 };
@@ -118,7 +119,7 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let stored = cx.state.place().encode(key);
         if !cx.state.client.watch(|watches| watches.contains_key(&*stored)) {
             let version = cx.shared.store.version(&stored)?;
-            let watched = Watched::new(cx.state.database, version);
+            let watched = Watched::new(cx.state.selection.database(), version);
             cx.state.client.watch(|watches| watches.insert(stored.into_owned(), watched));
         }
     }
@@ -138,7 +139,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, nested: &Nested) -> Outcome {
     if multi.is_broken() {
         return Err(Failure::Text("EXECABORT Transaction discarded because of previous errors."));
     }
-    let was = (cx.state.database, cx.state.map);
+    let was = cx.state.selection;
     let done = if watched.values().any(Watched::has_changed) {
         cx.reply.null_array();
         Ok(false)
@@ -147,10 +148,10 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, nested: &Nested) -> Outcome {
             watched.iter().map(|(stored, watched)| (stored.clone(), watched.version())).collect();
         run_queue(cx, &multi, &versions, nested)
     };
-    let is_put_off = cold::is_stuck() || cx.state.put_off.is_some();
+    let is_put_off = cold::is_stuck() || cx.state.waits.is_put_off();
     if is_put_off || !matches!(done, Ok(true)) {
-        (cx.state.database, cx.state.map) = was;
-    } else if let Some(map) = cx.state.map.filter(|_| multi.swaps()) {
+        cx.state.selection = was;
+    } else if let Some(map) = cx.state.selection.map().filter(|_| multi.swaps()) {
         cx.shared.publish_swap(map);
     }
     if is_put_off {
@@ -177,9 +178,9 @@ fn run_queue(
     let (shared, now_ms) = (cx.shared, cx.now_ms);
     let (mut replies, mut executed) = (Vec::new(), Vec::new());
     let was_resp3 = cx.reply.resp3();
-    let was_selected = (cx.state.database, cx.state.map);
+    let was_selected = cx.state.selection;
     let state = &mut *cx.state;
-    let mut runs = Runs::new(&shared.alone, unix_ms, now_ms, std::mem::take(&mut state.alone_next));
+    let mut runs = Runs::new(&shared.alone, unix_ms, now_ms, state.waits.take_alone_next());
     let most = usize::try_from(shared.config.number(Key::TransactionMemory)).unwrap_or(usize::MAX);
     // A command that fails leaves an error among the replies; the others still run, as in Redis.
     let (mut has_ended, mut removed) = (false, None);
@@ -188,9 +189,9 @@ fn run_queue(
         // The store runs this again after a conflicting write: start from the beginning.
         replies.clear();
         state.resp3 = was_resp3;
-        (state.database, state.map) = was_selected;
+        state.selection = was_selected;
         let Some(now_ms) = runs.begin() else {
-            (state.put_off, state.alone_next) = (Some(Flow::Later), true);
+            state.waits.put_off_to_be_alone();
             return Err(Failure::PUT_OFF);
         };
         terrace::at_instant(now_ms, || {
@@ -217,7 +218,7 @@ fn run_queue(
                 }
             }
             has_ended = !cold::is_stuck();
-            removed = if has_ended && state.makes_room { overlay.removals()? } else { None };
+            removed = if has_ended && state.waits.makes_room() { overlay.removals()? } else { None };
             if !has_ended || removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
         })
     };
@@ -228,7 +229,7 @@ fn run_queue(
     {
         done = settled.map(Some);
     }
-    if cold::is_stuck() || cx.state.put_off.is_some() {
+    if cold::is_stuck() || cx.state.waits.is_put_off() {
         executed.into_iter().for_each(|place| cx.state.counters.cancel(table::number(place)));
     }
     let done = done?;

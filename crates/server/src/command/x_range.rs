@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     keyspace::Found,
-    state::{session_state::ReplyLimit, shared::Shared},
+    state::{replies::ReplyLimit, shared::Shared},
 };
 
 pub(super) static X_RANGE: Command = Command {

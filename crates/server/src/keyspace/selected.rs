@@ -66,7 +66,7 @@ impl<'a> Selected<'a> {
 
     /// Whether the store has more keys than those of database 0.
     fn are_several(&mut self) -> Result<bool, Failure> {
-        Ok(self.shared.routing.is_none() && has_record(self.inner)?)
+        Ok(!self.shared.is_of_cluster() && has_record(self.inner)?)
     }
 
     /// Calls `each` with keys that are stored here.

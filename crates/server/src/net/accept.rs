@@ -179,7 +179,7 @@ impl Acceptor {
         }
         add(&shared.stats.connections, 1);
         set_tcp_options(&new.stream, shared.config.number(Key::TcpKeepalive));
-        new.arrivals = shared.routing.as_ref().map_or(0, |routing| routing.arrivals());
+        new.arrivals = shared.routing().map_or(0, |routing| routing.arrivals());
         self.behind.push(new);
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use terrace::cold::{ColdRead, Ring};
 
 use super::job::Job;
-use crate::state::session_state::Flow;
+use crate::state::flow::Flow;
 
 /// Reads that go on at once; more wait for their turn.
 const READS_MOST: u32 = 256;

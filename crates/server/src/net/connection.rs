@@ -16,7 +16,7 @@ use crate::{
     state::{
         clock::{precise_ns, unix_ms},
         config::Key,
-        session_state::Flow,
+        flow::Flow,
         shared::Shared,
     },
 };

@@ -1,11 +1,6 @@
 //! The event loop: waits for events, gives each connection its turn, and checks timeouts.
 
-use std::{
-    collections::HashSet,
-    io,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use mio::{Events, Poll, Token};
 use slab::Slab;
@@ -95,10 +90,9 @@ impl EventLoop {
         hub: Arc<Hub>,
         [workers, script_workers]: [Arc<Workers>; 2],
     ) -> EventLoop {
-        let parks = shared.parks && shared.config.is_on(Key::IoUring);
+        let parks = shared.pacing.parks() && shared.config.is_on(Key::IoUring);
         let cold = parks.then(|| ColdDesk::new(poll.registry(), COLD)).flatten();
-        // ORDER: Relaxed: for INFO, and for the thread that starts the workers, which is this one.
-        shared.has_ring.fetch_or(cold.is_some(), Relaxed);
+        shared.pacing.note_ring(cold.is_some());
         EventLoop {
             number,
             cold,
@@ -143,7 +137,7 @@ impl EventLoop {
             bytes_out: 0,
             sample: Counters::SAMPLE,
             shutdown: false,
-            holds: shared.defers,
+            holds: shared.pacing.defers(),
             since: Ticket::default(),
         };
         let mut events = Events::with_capacity(EVENTS);
@@ -400,7 +394,7 @@ impl EventLoop {
     fn admit(&mut self, new_connections: Vec<NewConnection>, turn: &mut Turn<'_>) {
         for new in new_connections {
             let (shared, commands) = (Arc::clone(&self.shared), Arc::clone(&self.commands));
-            let is_of_cluster = shared.routing.is_some();
+            let is_of_cluster = shared.is_of_cluster();
             let mut session = Session::with_counters(shared, new.peer.clone(), unix_ms(), commands);
             if is_of_cluster && new.stream.is_closed() {
                 session.note_closed(new.arrivals);

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{
     session::Session,
-    state::{clock::unix_ms, session_state::Flow},
+    state::{clock::unix_ms, flow::Flow},
 };
 
 /// A session on its way to a worker and back.

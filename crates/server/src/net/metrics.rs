@@ -198,14 +198,14 @@ impl Source {
 
     /// This node's part in a cluster.
     fn cluster(&self, page: &mut Page<'_>) -> fmt::Result {
-        let figures = self.shared.routing.iter().flat_map(|routing| routing.figures());
+        let figures = self.shared.routing().into_iter().flat_map(|routing| routing.figures());
         page.figures("cluster", figures.collect())
     }
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
         let stats = self.shared.store.stats();
         let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
-        let place = match self.shared.routing {
+        let place = match self.shared.routing() {
             // The memory node has the pool.
             Some(_) => String::new(),
             None if self.shared.store.is_on_disk() => self.shared.config.text(Key::Dir),

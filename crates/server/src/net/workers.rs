@@ -9,7 +9,7 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
@@ -48,8 +48,7 @@ impl Workers {
             job.run(self.work);
             job.session.swap_counters(&mut counters);
             match self.work {
-                // ORDER: Relaxed, here and below: see `may_wait`.
-                Work::Commands => _ = self.shared.long_commands.fetch_sub(1, Relaxed),
+                Work::Commands => self.shared.end_long_command(),
                 Work::Scripts => self.shared.scripts.give_back(),
             }
             hub.send_back(job)?;
@@ -60,7 +59,7 @@ impl Workers {
 
     pub(super) fn submit(&self, job: Job) {
         if self.work == Work::Commands {
-            self.shared.long_commands.fetch_add(1, Relaxed);
+            self.shared.begin_long_command();
         }
         self.lock().jobs.push_back(job);
         self.changed.notify_one();

@@ -39,8 +39,8 @@ pub(super) fn execute<'a>(
     reply: &mut Reply<'_>,
     now_ms: u64,
 ) -> usize {
-    let (routing, database) = (shared.routing.as_deref(), state.place());
-    if !shared.lines.is_empty() {
+    let (routing, database) = (shared.routing().map(|routing| &**routing), state.place());
+    if !shared.lines().is_empty() {
         // Each by itself looks at the line of its slot.
         return 0;
     }

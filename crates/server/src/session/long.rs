@@ -17,7 +17,7 @@ const BYTES: usize = 8 << 20;
 /// Whether a command takes long. `place` is its index in the table.
 pub(super) fn is_long(shared: &Shared, state: &State, args: Args<'_>, place: Option<usize>) -> bool {
     let Some(command) = place.map(|place| table::TABLE[place]) else { return false };
-    if !state.authenticated || command.name == "exec" && state.multi.is_none() {
+    if !state.access.is_granted() || command.name == "exec" && state.multi.is_none() {
         return false;
     }
     if args.len() > MANY || args.bytes() > BYTES {

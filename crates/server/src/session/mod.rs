@@ -18,7 +18,7 @@ use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
 pub use self::limits::{LOOKAHEAD, OUTPUT_HIGH_WATER};
 pub use crate::state::clients::Peer;
-pub use crate::state::session_state::{Flow, State};
+pub use crate::state::{flow::Flow, session_state::State};
 use crate::{
     command::{Context, table},
     keyspace::{Selected, StoreKeyspace},
@@ -128,7 +128,7 @@ impl Session {
         let turn = Arc::clone(&self.state.counters.turn);
         let flow = loop {
             let rest = input.get_mut(done..).unwrap_or_default();
-            let most = if self.state.authenticated { LOOKAHEAD } else { 1 };
+            let most = if self.state.access.is_granted() { LOOKAHEAD } else { 1 };
             let parsed = self.parser.parse(rest, &self.limits(), most);
             let whole = self.parser.len();
             let (executed, stop) = self.execute(pace, &turn, rest, output, &mut first);
@@ -161,14 +161,14 @@ impl Session {
     /// Whether the client gave the password, or none is configured. Until then the event loop
     /// limits it to 4 KiB of output and 10 seconds.
     pub fn is_authenticated(&self) -> bool {
-        self.state.authenticated
+        self.state.access.is_granted()
     }
 
     /// How often RESET has removed the client's authentication, and the length of `output` before
     /// the last time. From there on the event loop counts output and time before authentication
     /// again.
     pub fn resets(&self) -> (u64, usize) {
-        self.state.resets
+        self.state.access.resets()
     }
 
     /// The cold reads of the next command.
@@ -202,7 +202,7 @@ impl Session {
     }
 
     fn limits(&self) -> Limits {
-        if self.state.authenticated {
+        if self.state.access.is_granted() {
             Limits::with_bulk_bytes(self.shared.config.proto_max_bulk_len())
         } else {
             Limits::BEFORE_AUTHENTICATION
@@ -232,19 +232,20 @@ impl Session {
                 self.state.flow = Flow::Close;
                 break;
             }
-            if !self.state.authenticated
+            if !self.state.access.is_granted()
                 && let Err(error) = self.parser.check(nth, &Limits::BEFORE_AUTHENTICATION)
             {
                 return (nth, Err(error));
             }
-            let puts_off = pace == Pace::Short && self.shared.parks && !std::mem::take(&mut self.waits);
+            let puts_off =
+                pace == Pace::Short && self.shared.pacing.parks() && !std::mem::take(&mut self.waits);
             let mut cold = std::mem::take(&mut self.cold);
             let gate = &shared.databases.gate;
             let must_be_alone = run::must_be_alone(&self.state, places[nth]);
             let alone = must_be_alone.then(|| gate.close(|| shared.stats.commands.turns())).flatten();
             let _inside = alone.is_none().then(|| gate.enter(turn));
-            self.state.is_alone = alone.is_some();
-            self.state.map = shared.routing.is_none().then(|| shared.databases.map());
+            self.state.waits.set_alone(alone.is_some());
+            self.state.selection.see((!shared.is_of_cluster()).then(|| shared.databases.map()));
             let now_ms = first.take().unwrap_or_else(|| shared.store.now_ms());
             let mut next = || self.execute_next(pace, (input, nth), &places[..whole], output, now_ms);
             let executed = if puts_off { cold.run(next) } else { next() };
@@ -293,12 +294,12 @@ impl Session {
         if whole - nth > 1
             && self.state.is_plain()
             && self.shared.alone.since().is_none()
-            && self.shared.databases.damage.is_none()
+            && self.shared.databases.damage().is_none()
         {
             let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
             let grouped = ahead::execute(commands, &self.shared, &mut self.state, &mut reply, now_ms);
             if grouped > 0 || cold::is_stuck() {
-                self.state.stop_waiting();
+                self.state.waits.end();
                 return Ok(grouped);
             }
         }
@@ -306,7 +307,7 @@ impl Session {
         if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
             return Err(Flow::Long);
         }
-        self.state.may_put_off = pace != Pace::All;
+        self.state.waits.allow_put_off(pace != Pace::All);
         let store = &mut StoreKeyspace(&self.shared.store);
         let keys = &mut Selected::new(store, self.state.place(), &self.shared);
         let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };

@@ -28,7 +28,7 @@ pub(super) fn check(
     args: Args<'_>,
     is_queued: bool,
 ) -> Result<Option<u16>, Refusal> {
-    let Some(routing) = &cx.shared.routing else { return Ok(None) };
+    let Some(routing) = cx.shared.routing() else { return Ok(None) };
     let slot = match &cx.state.multi {
         // The commands that were queued: their slot may have left meanwhile.
         Some(multi) if command.name == "exec" => multi.slot(),
@@ -41,7 +41,7 @@ pub(super) fn check(
         Place::Here if cx.state.closed_before.is_some_and(|arrivals| arrivals != routing.arrivals()) => {
             return Err(Refusal::Failure(Failure::NotOwner { slot }));
         }
-        Place::Here if cx.shared.lines.may_go(slot, cx.state.in_line.as_ref(), cx.now_ms) => {}
+        Place::Here if cx.shared.lines().may_go(slot, cx.state.waits.in_line(), cx.now_ms) => {}
         // EXEC will wait.
         Place::Here | Place::Held if is_queued => {}
         Place::Here if may_wait(cx) => return Err(Refusal::Held),
@@ -50,7 +50,7 @@ pub(super) fn check(
             return Err(Refusal::Held);
         }
         place => {
-            cx.state.stop_waiting();
+            cx.state.waits.end();
             return Err(Refusal::Failure(elsewhere(slot, &place)));
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn is_here(routing: &dyn Routing, key: &[u8]) -> bool {
 /// Replies with an error. If the store refused a command because its slot has left, the reply says
 /// where it is.
 pub(super) fn fail(shared: &Shared, state: &mut State, reply: &mut Reply<'_>, failure: Failure) {
-    let told = match (&shared.routing, failure) {
+    let told = match (shared.routing(), failure) {
         (Some(routing), Failure::NotOwner { slot }) => elsewhere(slot, &routing.place(slot, false)),
         (_, failure) => failure,
     };
@@ -88,19 +88,12 @@ pub(super) fn slot_of(command: &Command, args: Args<'_>) -> Result<Option<u16>, 
 /// Whether a command may wait on for its slot.
 pub(super) fn may_wait(cx: &mut Context<'_>) -> bool {
     let now_ms = cx.now_ms;
-    // The clock may have been set back.
-    let since = cx.state.held_since.map_or(now_ms, |since| since.min(now_ms));
-    cx.state.held_since = Some(since);
-    now_ms - since < HELD_MOST_MS
+    now_ms - cx.state.waits.begin_again(now_ms) < HELD_MOST_MS
 }
 
 /// Puts a command at the end of the line of its slot, unless it has a place already.
 pub(super) fn join_line(cx: &mut Context<'_>, slot: u16) {
-    if cx.state.in_line.as_ref().is_none_or(|place| !place.is_of(slot)) {
-        // The old place goes first: a command has one.
-        cx.state.in_line = None;
-        cx.state.in_line = Some(cx.shared.lines.join(slot, cx.now_ms));
-    }
+    cx.state.waits.join_line(cx.shared.lines(), slot, cx.now_ms);
 }
 
 /// The reply to a command for a slot that is not served here.

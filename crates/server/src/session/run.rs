@@ -15,8 +15,9 @@ use crate::{
         clock::unix_ms,
         config::Key,
         failure::{Failure, Outcome},
+        flow::Flow,
         routing,
-        session_state::{Flow, State},
+        session_state::State,
     },
 };
 
@@ -31,7 +32,7 @@ struct Resolved {
 /// Whether no other command may run while this one does: SWAPDB, or a transaction with it, or one
 /// that makes room.
 pub(super) fn must_be_alone(state: &State, place: Option<usize>) -> bool {
-    state.makes_room
+    state.waits.makes_room()
         || place.is_some_and(|place| match &state.multi {
             Some(multi) => table::TABLE[place].name == "exec" && multi.swaps(),
             None => table::TABLE[place].name == "swapdb",
@@ -70,9 +71,9 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
         // Its own clock: the time at which commands run may be another one.
         return wait_for_end(cx, resolved, unix_ms().saturating_sub(since_ms), Failure::BUSY);
     }
-    if !cx.state.is_alone && must_be_alone(cx.state, Some(place & 0xffff)) {
-        let since_ms = *cx.state.held_since.get_or_insert(cx.now_ms);
-        let why = if cx.state.makes_room { NO_ROOM } else { OTHERS_RUN };
+    if !cx.state.waits.is_alone() && must_be_alone(cx.state, Some(place & 0xffff)) {
+        let since_ms = cx.state.waits.begin(cx.now_ms);
+        let why = if cx.state.waits.makes_room() { NO_ROOM } else { OTHERS_RUN };
         return wait_for_end(cx, resolved, cx.now_ms.saturating_sub(since_ms), why);
     }
     match route::check(cx, command, args, is_queued) {
@@ -89,11 +90,9 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
                 route::join_line(cx, slot);
                 return Err(Flow::Later);
             }
-            _ if cx.state.put_off.is_some() => {
-                return Err(cx.state.put_off.take().unwrap_or(Flow::Later));
-            }
+            _ if cx.state.waits.is_put_off() => return Err(cx.state.waits.take_put_off()),
             done => {
-                cx.state.stop_waiting();
+                cx.state.waits.end();
                 _ = done.map_err(|failure| fail(cx, failure));
             }
         },
@@ -130,7 +129,7 @@ fn wait_for_end(
     if resolved.command.name == "exec" {
         cx.state.clear_transaction();
     }
-    cx.state.stop_waiting();
+    cx.state.waits.end();
     refuse(cx, refusal);
     Ok(())
 }
@@ -161,7 +160,7 @@ fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<Option<usize>, Failure> {
     let resolved = resolve(args, table::position(args.name()));
     match resolved.and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
         Ok(resolved) => match execute(cx, resolved, args) {
-            Err(failure) if failure.is_of_cluster() || cx.state.put_off.is_some() => Err(failure),
+            Err(failure) if failure.is_of_cluster() || cx.state.waits.is_put_off() => Err(failure),
             done => {
                 _ = done.map_err(|failure| fail(cx, failure));
                 Ok((!cold::is_stuck()).then_some(resolved.place))
@@ -209,7 +208,7 @@ fn check_call(cx: &Context<'_>, args: Args<'_>, command: &Command, rules: &mut S
         return Err(Failure::Text("OOM command not allowed when used memory > 'maxmemory'."));
     }
     rules.refuses_oom &= !command.has(flag::WRITE);
-    if let Some(routing) = &cx.shared.routing
+    if let Some(routing) = cx.shared.routing()
         && let Some(slot) = route::slot_of(command, args)?
     {
         let is_here = || matches!(routing.place(slot, cx.state.asking), routing::Place::Here);
@@ -353,10 +352,10 @@ fn check(cx: &Context<'_>, args: Args<'_>, Resolved { command, place }: Resolved
     if !command.accepts(args.len()) {
         return Err(Failure::arity(&table::full_name(place)));
     }
-    if !cx.state.authenticated && !command.has(flag::NO_AUTH) {
+    if !cx.state.access.is_granted() && !command.has(flag::NO_AUTH) {
         return Err(Failure::Text("NOAUTH Authentication required."));
     }
-    if let Some(why) = &cx.shared.databases.damage
+    if let Some(why) = cx.shared.databases.damage()
         && command.categories & (category::KEYSPACE | category::STRING | category::SCRIPTING) != 0
     {
         return Err(Failure::of(&[b"ERR ", why.as_bytes()]));

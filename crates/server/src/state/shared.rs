@@ -19,25 +19,24 @@ use super::{
     encodings::Encodings,
     lines::Lines,
     multi::Watched,
+    pacing::Pacing,
     routing::Routing,
     scripts::Scripts,
     stats::ServerStats,
 };
 
-/// The shared state. One per server, behind an `Arc`.
+/// The shared state. One per server, behind an `Arc`. It owns its parts, each in a file of its own;
+/// what is private here has methods here.
 pub struct Shared {
-    /// The store. With `defers`, a write is durable once [`terrace::Store::settle`] says so.
+    /// The store. If its writes are deferred, one is durable once [`terrace::Store::settle`] says
+    /// so.
     pub store: terrace::Store,
-    /// Whether the writes of many clients are made durable together, before any of their replies.
-    pub(crate) defers: bool,
-    /// Whether a command that wants a slower tier waits for it aside, and not on its loop.
-    pub(crate) parks: bool,
-    /// Whether io_uring makes the reads of such commands, not workers.
-    pub(crate) has_ring: AtomicBool,
+    /// How loops wait for the store.
+    pub(crate) pacing: Pacing,
     /// The cluster that the server belongs to.
-    pub(crate) routing: Option<Arc<dyn Routing>>,
+    routing: Option<Arc<dyn Routing>>,
     /// The commands that wait for slots.
-    pub(crate) lines: Arc<Lines>,
+    lines: Arc<Lines>,
     /// The settings, for CONFIG GET and SET.
     pub config: Config,
     /// The connected clients.
@@ -51,7 +50,7 @@ pub struct Shared {
     /// Values that Redis encodes otherwise than their bytes tell.
     pub(crate) encodings: Encodings,
     /// Commands that workers run now, or that wait for a worker.
-    pub(crate) long_commands: AtomicUsize,
+    long_commands: AtomicUsize,
     /// The scripts that clients may call by name, and those that run.
     pub(crate) scripts: Scripts,
     /// Whether a transaction runs alone.
@@ -82,7 +81,7 @@ impl Shared {
     /// The shared state of a server without connections.
     pub fn new(store: terrace::Store, config: Config) -> Shared {
         let databases = Databases::of(&store);
-        if let Some(why) = &databases.damage {
+        if let Some(why) = databases.damage() {
             log::error!("{why}");
         }
         connect_size(&store, &config);
@@ -93,7 +92,8 @@ impl Shared {
     /// share their way to the memory.
     pub fn of_node(store: terrace::Store, config: Config, routing: Arc<dyn Routing>) -> Shared {
         let store = store.deferring();
-        Shared { routing: Some(routing), defers: true, ..Shared::over(store, config, Databases::one()) }
+        let shared = Shared::over(store, config, Databases::one());
+        Shared { routing: Some(routing), pacing: shared.pacing.deferring(), ..shared }
     }
 
     fn over(store: terrace::Store, config: Config, databases: Databases) -> Shared {
@@ -101,9 +101,7 @@ impl Shared {
         connect_eviction(&store, &config);
         Shared {
             store: if defers { store.deferring() } else { store },
-            defers,
-            parks: defers,
-            has_ring: AtomicBool::new(false),
+            pacing: Pacing::of_store(defers),
             routing: None,
             lines: Arc::default(),
             config,
@@ -149,6 +147,29 @@ impl Shared {
         }
         let eviction = self.config.eviction();
         eviction.policy.is_none() && self.store.used_bytes().unwrap_or(0) > eviction.limit_bytes
+    }
+
+    /// The cluster that the server belongs to, if it does.
+    pub(crate) fn routing(&self) -> Option<&Arc<dyn Routing>> {
+        self.routing.as_ref()
+    }
+
+    /// The commands that wait for slots.
+    pub(crate) fn lines(&self) -> &Arc<Lines> {
+        &self.lines
+    }
+
+    /// A worker is to run a command that takes long.
+    pub(crate) fn begin_long_command(&self) {
+        // ORDER: Relaxed: see `runs_long_commands`.
+        self.long_commands.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A worker has run a command that takes long.
+    pub(crate) fn end_long_command(&self) {
+        // ORDER: Relaxed: see `runs_long_commands`.
+        let before = self.long_commands.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "each command that ends has begun");
     }
 
     /// Whether workers run commands that take long, or will in a moment.

@@ -104,13 +104,13 @@ const fn own(name: &'static str, arity: i32, run: fn(&mut Context<'_>, Args<'_>)
 
 /// The cluster that the server belongs to.
 pub(super) fn routing(cx: &Context<'_>) -> Result<Arc<dyn Routing>, Failure> {
-    cx.shared.routing.clone().ok_or(Failure::Text("ERR This instance has cluster support disabled"))
+    cx.shared.routing().cloned().ok_or(Failure::Text("ERR This instance has cluster support disabled"))
 }
 
 /// Whether the subcommand visits the keys of this node, and there are many.
 fn visits_many_keys(shared: &Shared, state: &State, args: Args<'_>) -> bool {
     (args.is(1, "countkeysinslot") || args.is(1, "getkeysinslot"))
-        && shared.routing.is_some()
+        && shared.is_of_cluster()
         && has_many_keys(shared, state, args)
 }
 

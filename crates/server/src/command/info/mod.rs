@@ -254,7 +254,7 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 fn tier(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let Some(tier) = figures.store.tier else { return Ok(()) };
     // ORDER: Relaxed: statistics.
-    let io = if cx.shared.has_ring.load(Relaxed) { "io_uring" } else { "threads" };
+    let io = if cx.shared.pacing.has_ring() { "io_uring" } else { "threads" };
     let parked = cx.shared.stats.parked.load(Relaxed);
     fields(out, &[("tier_io", &io), ("tier_parked_commands", &parked)])?;
     let all = terrace::TierStats::FIGURES.iter();
@@ -270,7 +270,7 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
     let saves = cx.shared.stats.saves.load(Relaxed);
     let saved_at = durability::saved_at_ms(cx.shared) / 1000;
     let is_on_disk = cx.shared.store.is_on_disk();
-    let place = match cx.shared.routing {
+    let place = match cx.shared.routing() {
         // The memory node has the pool.
         Some(_) => String::new(),
         None => cx.shared.config.text(if is_on_disk { Key::Dir } else { Key::Pool }),
@@ -391,8 +391,8 @@ fn replication(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
 }
 
 fn cluster(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    fields(out, &[("cluster_enabled", &u8::from(cx.shared.routing.is_some()))])?;
-    let figures = cx.shared.routing.iter().flat_map(|routing| routing.figures());
+    fields(out, &[("cluster_enabled", &u8::from(cx.shared.is_of_cluster()))])?;
+    let figures = cx.shared.routing().into_iter().flat_map(|routing| routing.figures());
     figures.into_iter().try_for_each(|figure| write!(out, "cluster_{}:{}\r\n", figure.name, figure.value))
 }
 
@@ -406,7 +406,7 @@ fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::R
 /// The counts of each database that may have keys.
 fn keyspace_counts(cx: &mut Context<'_>) -> Result<Vec<Count>, Failure> {
     let shared = cx.shared;
-    match cx.state.map.filter(|_| shared.databases.are_several()) {
+    match cx.state.selection.map().filter(|_| shared.databases.are_several()) {
         Some(map) => {
             let counts = shared.databases.counts(&shared.store)?;
             Ok((0..DATABASES).map(|database| counts[map.place(database).index()]).collect())

@@ -105,7 +105,7 @@ pub(crate) struct Databases {
     /// The places that the record is known to call used.
     used: AtomicU64,
     /// Why the record could not be read.
-    pub(crate) damage: Option<Box<str>>,
+    damage: Option<Box<str>>,
     pub(crate) gate: Gate,
     counts: Counts,
 }
@@ -131,6 +131,11 @@ impl Databases {
             gate: Gate::default(),
             counts: Counts::default(),
         }
+    }
+
+    /// Why the record could not be read, if it could not: a text for the user.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
     }
 
     /// The present map. It stays the same while the caller is in the gate.
