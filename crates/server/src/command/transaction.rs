@@ -11,7 +11,7 @@ use terrace_protocol::{Args, Reply};
 
 use super::*;
 use crate::{
-    keyspace::{Keyspace, Overlay, Selected},
+    keyspace::{Keyspace, Overlay, Removals, Selected},
     state::{
         alone::Runs,
         clock::unix_ms,
@@ -168,6 +168,29 @@ const HOLDS_TOO_MUCH: Failure = Failure::Text(
      happened: use smaller transactions, or raise transaction-memory",
 );
 
+/// The commands of a transaction, and what they need.
+struct Queued<'a> {
+    multi: &'a Multi,
+    shared: &'a Shared,
+    nested: &'a Nested,
+    /// Bytes that the replies and the writes may take.
+    most: usize,
+}
+
+/// What the runs of a transaction have done so far.
+#[derive(Default)]
+struct Progress {
+    /// The replies of the last run. A command that fails leaves an error among them; the others
+    /// still run, as in Redis.
+    replies: Vec<u8>,
+    /// The commands that all runs have executed.
+    executed: Vec<usize>,
+    /// Whether the last run has executed all commands.
+    has_ended: bool,
+    /// What the last run removes, if it makes room.
+    removed: Option<Removals>,
+}
+
 /// Runs the queued commands in a transaction, and replies. Returns whether it has committed.
 fn run_queue(
     cx: &mut Context<'_>,
@@ -176,69 +199,85 @@ fn run_queue(
     nested: &Nested,
 ) -> Result<bool, Failure> {
     let (shared, now_ms) = (cx.shared, cx.now_ms);
-    let (mut replies, mut executed) = (Vec::new(), Vec::new());
-    let was_resp3 = cx.reply.resp3();
-    let was_selected = cx.state.selection;
+    let (was_resp3, was_selected) = (cx.reply.resp3(), cx.state.selection);
     let state = &mut *cx.state;
     let mut runs = Runs::new(&shared.alone, unix_ms, now_ms, state.waits.take_alone_next());
     let most = usize::try_from(shared.config.number(Key::TransactionMemory)).unwrap_or(usize::MAX);
-    // A command that fails leaves an error among the replies; the others still run, as in Redis.
-    let (mut has_ended, mut removed) = (false, None);
+    let (queued, mut progress) = (Queued { multi, shared, nested, most }, Progress::default());
     let run = |transaction: &mut Transaction<'_>| {
-        (has_ended, removed) = (false, None);
         // The store runs this again after a conflicting write: start from the beginning.
-        replies.clear();
-        state.resp3 = was_resp3;
-        state.selection = was_selected;
+        (progress.has_ended, progress.removed) = (false, None);
+        progress.replies.clear();
+        (state.resp3, state.selection) = (was_resp3, was_selected);
         let Some(now_ms) = runs.begin() else {
             state.waits.put_off_to_be_alone();
             return Err(Failure::PUT_OFF);
         };
-        terrace::at_instant(now_ms, || {
-            let mut overlay = Overlay::new(&shared.store, transaction);
-            for args in multi.commands() {
-                let reply = Reply::new(&mut replies, state.resp3);
-                let keys = &mut Selected::new(&mut overlay, state.place(), shared);
-                let cx = &mut Context { keys, shared, state, reply, now_ms };
-                // Behind one that wants cold reads, others tell theirs, so that all are made at
-                // once. Those without keys have none, and may have an effect of their own.
-                let names_keys =
-                    || table::lookup(args.name()).is_some_and(|command| !command.keys.is_empty());
-                if cold::is_stuck() && !names_keys() {
-                    continue;
-                }
-                let replied = cx.reply.mark();
-                cx.state.reply_limit =
-                    ReplyLimit { bytes: most.saturating_sub(replied), name: "transaction-memory" };
-                let ran = (nested.queued)(cx, args);
-                cx.state.reply_limit = ReplyLimit::OF_A_COMMAND;
-                executed.extend(ran?);
-                if replies.len().saturating_add(overlay.held_bytes()) > most {
-                    return Err(HOLDS_TOO_MUCH);
-                }
-            }
-            has_ended = !cold::is_stuck();
-            removed = if has_ended && state.waits.makes_room() { overlay.removals()? } else { None };
-            if !has_ended || removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
-        })
+        terrace::at_instant(now_ms, || queued.run_once(transaction, state, now_ms, &mut progress))
     };
-    let mut done = shared.store.transaction_if(watched, run);
-    if let Err(failure) = &done
-        && has_ended
-        && let Some(settled) = removals::settle(shared, cx.state, removed, (failure, &executed))
-    {
-        done = settled.map(Some);
-    }
-    if cold::is_stuck() || cx.state.waits.is_put_off() {
-        executed.into_iter().for_each(|place| cx.state.counters.cancel(table::number(place)));
-    }
-    let done = done?;
-    if done.is_none() {
+    let done = shared.store.transaction_if(watched, run);
+    let has_committed = progress.settle(cx, done)?;
+    if has_committed {
+        cx.reply.array(multi.len());
+        cx.reply.raw(&progress.replies);
+        cx.reply.set_resp3(cx.state.resp3);
+    } else {
         cx.reply.null_array();
-        return Ok(false);
     }
-    cx.reply.array(multi.len());
-    cx.reply.raw(&replies);
-    cx.reply.set_resp3(cx.state.resp3);
-    Ok(true)
+    Ok(has_committed)
+}
+
+impl Progress {
+    /// The end of the transaction: whether it has committed. One that found no room makes some, or
+    /// is put off.
+    fn settle(&mut self, cx: &mut Context<'_>, done: Result<Option<()>, Failure>) -> Result<bool, Failure> {
+        let mut done = done;
+        if let Err(failure) = &done
+            && self.has_ended
+            && let Some(settled) =
+                removals::settle(cx.shared, cx.state, self.removed.take(), (failure, &self.executed))
+        {
+            done = settled.map(Some);
+        }
+        if cold::is_stuck() || cx.state.waits.is_put_off() {
+            self.executed.iter().for_each(|place| cx.state.counters.cancel(table::number(*place)));
+        }
+        Ok(done?.is_some())
+    }
+}
+
+impl Queued<'_> {
+    /// Runs the commands once, at an instant.
+    fn run_once(
+        &self,
+        transaction: &mut Transaction<'_>,
+        state: &mut State,
+        now_ms: u64,
+        progress: &mut Progress,
+    ) -> Outcome {
+        let mut overlay = Overlay::new(&self.shared.store, transaction);
+        for args in self.multi.commands() {
+            // Behind one that wants cold reads, others tell theirs, so that all are made at once.
+            // Those without keys have none, and may have an effect of their own.
+            let names_keys = || table::lookup(args.name()).is_some_and(|command| !command.keys.is_empty());
+            if cold::is_stuck() && !names_keys() {
+                continue;
+            }
+            let reply = Reply::new(&mut progress.replies, state.resp3);
+            let keys = &mut Selected::new(&mut overlay, state.place(), self.shared);
+            let cx = &mut Context { keys, shared: self.shared, state, reply, now_ms };
+            let left = self.most.saturating_sub(cx.reply.mark());
+            cx.state.reply_limit = ReplyLimit { bytes: left, name: "transaction-memory" };
+            let ran = (self.nested.queued)(cx, args);
+            cx.state.reply_limit = ReplyLimit::OF_A_COMMAND;
+            progress.executed.extend(ran?);
+            if progress.replies.len().saturating_add(overlay.held_bytes()) > self.most {
+                return Err(HOLDS_TOO_MUCH);
+            }
+        }
+        progress.has_ended = !cold::is_stuck();
+        let makes_room = progress.has_ended && state.waits.makes_room();
+        progress.removed = if makes_room { overlay.removals()? } else { None };
+        if !progress.has_ended || progress.removed.is_some() { Err(Failure::PUT_OFF) } else { Ok(()) }
+    }
 }

@@ -6,10 +6,12 @@ use mio::{Interest, Registry, Token, event::Source};
 use terrace::Ticket;
 
 use super::{
+    backlog::Backlog,
     counters::{Counters, count},
     hub::NewConnection,
     job::Job,
     stream::{Io, Stream},
+    turn::{Buffers, READ, Turn},
 };
 use crate::{
     session::Session,
@@ -20,31 +22,6 @@ use crate::{
         shared::Shared,
     },
 };
-
-/// The state that the connections of one loop share during a turn.
-pub(super) struct Turn<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) counters: &'a Counters,
-    /// Milliseconds on the coarse clock.
-    pub(super) now: u64,
-    pub(super) buffers: Buffers,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    /// Turns until the next one that is timed.
-    pub(super) sample: u32,
-    /// Whether a client asked the server to stop.
-    pub(super) shutdown: bool,
-    /// Whether replies wait until the writes of the turn are durable.
-    pub(super) holds: bool,
-    /// From before the turn's first command.
-    pub(super) since: Ticket,
-}
-
-/// A loop's two buffers. Both are empty between turns, and keep their memory.
-pub(super) struct Buffers {
-    input: Vec<u8>,
-    output: Vec<u8>,
-}
 
 /// A connected client.
 pub(super) struct Connection {
@@ -84,13 +61,6 @@ pub(super) struct Connection {
     stalled: bool,
     /// The next command is tried again in a moment: see [`Next::Later`].
     pub(super) is_late: bool,
-}
-
-/// Replies that the socket has not accepted yet.
-#[derive(Default)]
-struct Backlog {
-    bytes: Vec<u8>,
-    written: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +103,6 @@ enum Round {
 
 /// Rounds of reading and replying in one turn, so that a busy client does not delay the others.
 const ROUNDS: usize = 4;
-/// Size of the loop's read buffer, and minimum size of a read.
-const READ: usize = 64 << 10;
 /// Maximum size of a read.
 const READ_MOST: usize = 1 << 20;
 /// Capacity that the loop's reply buffer keeps.
@@ -145,21 +113,6 @@ const UNAUTHENTICATED_OUTPUT: usize = 4 << 10;
 const LINGER_MS: u64 = 1000;
 /// How long a connection that is being closed may wait for its client to accept replies, ms.
 const FLUSH_MS: u64 = 60_000;
-
-impl Turn<'_> {
-    /// Records how long a turn took, if it is timed.
-    fn record_latency(&self, began: Option<u64>) {
-        if let Some(began) = began {
-            self.counters.record_latency(precise_ns().saturating_sub(began));
-        }
-    }
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Buffers { input: Vec::with_capacity(READ), output: Vec::with_capacity(READ) }
-    }
-}
 
 impl Connection {
     pub(super) fn new(new: NewConnection, session: Session, now: u64) -> Connection {
@@ -412,7 +365,7 @@ impl Connection {
         turn: &mut Turn<'_>,
     ) -> Round {
         if let Some(flow) = flow {
-            return self.apply_flow(flow, output, input, turn);
+            return self.apply_flow(flow, [output, input], turn);
         }
         // The state of the session and its output is unknown. A client without a reply knows that.
         count(&turn.counters.panics);
@@ -421,13 +374,8 @@ impl Connection {
         Round::Then(Next::Close)
     }
 
-    fn apply_flow(
-        &mut self,
-        flow: Flow,
-        output: &mut Vec<u8>,
-        input: &mut Vec<u8>,
-        turn: &mut Turn<'_>,
-    ) -> Round {
+    fn apply_flow(&mut self, flow: Flow, buffers: [&mut Vec<u8>; 2], turn: &mut Turn<'_>) -> Round {
+        let [output, input] = buffers;
         if !self.may_send(output.len(), turn.now) {
             return Round::Then(Next::Close);
         }
@@ -545,46 +493,6 @@ impl Connection {
     }
 }
 
-impl Backlog {
-    fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len() - self.written
-    }
-
-    fn waiting(&self) -> &[u8] {
-        &self.bytes[self.written..]
-    }
-
-    /// Keeps the unwritten part of `output`: takes the buffer if that part is long, copies it
-    /// otherwise.
-    fn begin(&mut self, output: &mut Vec<u8>, written: usize) {
-        if output.len() - written > READ {
-            *self = Backlog { bytes: std::mem::take(output), written };
-        } else {
-            self.bytes.extend_from_slice(&output[written..]);
-        }
-    }
-
-    fn append(&mut self, output: &[u8]) {
-        if self.written > self.bytes.len() / 2 {
-            self.bytes.drain(..self.written);
-            self.written = 0;
-        }
-        self.bytes.extend_from_slice(output);
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.written += count;
-        if self.written == self.bytes.len() {
-            // Backlogs are rare, so an empty one keeps no memory.
-            *self = Backlog::default();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -648,28 +556,5 @@ mod tests {
         turn.now = 109_000;
         ask(&mut connection, &mut turn, "AUTH secret", "+OK\r\n");
         assert!(!connection.0.has_timed_out(&shared, 500_000));
-    }
-
-    #[test]
-    fn backlog_keeps_order_and_frees_its_memory() {
-        let mut backlog = Backlog::default();
-        let mut seen = Vec::new();
-        let mut expected = Vec::new();
-        for round in 0..100_u8 {
-            let mut output = vec![round; usize::from(round) * 1000 + 1];
-            expected.extend_from_slice(&output);
-            if backlog.is_empty() {
-                backlog.begin(&mut output, 0)
-            } else {
-                backlog.append(&output)
-            }
-            let count = backlog.len().min(30_000);
-            seen.extend_from_slice(&backlog.waiting()[..count]);
-            backlog.consume(count);
-        }
-        seen.extend_from_slice(backlog.waiting());
-        backlog.consume(backlog.len());
-        assert!(seen == expected);
-        assert!(backlog.is_empty() && backlog.bytes.capacity() == 0);
     }
 }

@@ -9,11 +9,12 @@ use terrace::Ticket;
 use super::{
     accept::Acceptor,
     cold::ColdDesk,
-    connection::{Buffers, Connection, Next, Turn},
+    connection::{Connection, Next},
     counters::{Counters, add, count, read},
     hub::{Hub, NewConnection},
     job::Job,
     listen::Listeners,
+    turn::{Buffers, Turn},
     workers::Workers,
 };
 use crate::{
@@ -210,11 +211,7 @@ impl EventLoop {
     /// Tries the commands that wait, before those that have just arrived. Drops those whose clients
     /// have gone: they may have sent them again by another connection, and rely on its reply.
     fn serve_late(&mut self, events: &Events, turn: &mut Turn<'_>) {
-        for event in events {
-            if let Some(connection) = self.connections.get_mut(event.token().0) {
-                connection.record_readiness(event);
-            }
-        }
+        self.record_readiness(events);
         for key in std::mem::take(&mut self.later) {
             let Some(connection) = self.connections.get_mut(key) else { continue };
             // Another connection may have the key meanwhile.
@@ -386,6 +383,28 @@ impl EventLoop {
         }
     }
 
+    /// Records what events say about sockets.
+    fn record_readiness(&mut self, events: &Events) {
+        for event in events {
+            if let Some(connection) = self.connections.get_mut(event.token().0) {
+                connection.record_readiness(event);
+            }
+        }
+    }
+
+    /// Gives each connection its last turn. Returns whether all of them wait for an event.
+    fn finish_all(&mut self, turn: &mut Turn<'_>) -> bool {
+        let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
+        let mut waiting = true;
+        for key in keys {
+            let next = self.connections[key].finish(turn);
+            waiting &= next != Next::Again;
+            self.note_held(key);
+            self.apply_next(key, next);
+        }
+        waiting
+    }
+
     fn put_off(&mut self, key: usize) {
         self.connections[key].is_late = true;
         self.later.push(key);
@@ -498,25 +517,13 @@ impl EventLoop {
             && (turn.now < deadline || self.connections.iter().any(is_with_worker))
         {
             turn.since = turn.shared.store.ticket();
-            let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
-            let mut waiting = true;
-            for key in keys {
-                let next = self.connections[key].finish(turn);
-                waiting &= next != Next::Again;
-                self.note_held(key);
-                self.apply_next(key, next);
-            }
-            waiting &= self.held.is_empty();
+            let waiting = self.finish_all(turn) && self.held.is_empty();
             self.settle(turn);
             self.again.clear();
             let timeout = if waiting { Duration::from_millis(50) } else { Duration::ZERO };
             if !self.connections.is_empty() {
                 self.wait(events, timeout)?;
-                events.iter().for_each(|event| {
-                    if let Some(connection) = self.connections.get_mut(event.token().0) {
-                        connection.record_readiness(event);
-                    }
-                });
+                self.record_readiness(events);
                 self.resume_served(turn);
                 self.settle(turn);
             }

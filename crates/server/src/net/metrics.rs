@@ -20,7 +20,7 @@ use crate::state::{
     shared::Shared,
     stats::BOUNDS,
 };
-use terrace::{Costs, DiskStats, Holder, TierStats};
+use terrace::{Costs, DiskStats, Holder, Stats, TierStats};
 
 /// The metrics of one server.
 pub(crate) struct Metrics {
@@ -204,48 +204,10 @@ impl Source {
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
         let stats = self.shared.store.stats();
-        let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
-        let place = match self.shared.routing() {
-            // The memory node has the pool.
-            Some(_) => String::new(),
-            None if self.shared.store.is_on_disk() => self.shared.config.text(Key::Dir),
-            None => self.shared.config.text(Key::Pool),
-        };
-        page.info("pool", "The store that is served", &[("path", place)])?;
-        let shared = self.shared.config.is_on(Key::Shared);
-        page.gauge("pool_shared", "Whether other processes may have the pool open too", u64::from(shared))?;
-        page.gauge("records", "Keys, including expired ones that are not removed yet", stats.records)?;
-        page.counter("expired", "Expired keys that were removed since the store was opened", stats.expired)?;
-        page.gauge("records_expiring", "Keys that have an expiry", stats.expiring)?;
-        page.gauge("data_bytes", "Bytes of keys and values", stats.data_bytes)?;
-        page.gauge("overhead_bytes", "Used bytes beyond keys and values", stats.overhead_bytes)?;
-        page.gauge("waiting_bytes", "Retired bytes that a reader may still see", pool.waiting_bytes)?;
-        page.gauge(
-            "readers_holding_up",
-            "Threads that waiting_bytes waits for",
-            pool.blocking_readers.into(),
-        )?;
-        page.gauge("readers", "Threads that are in an operation now", pool.readers.into())?;
-        page.gauge("lost_bytes", "Freed bytes that only the next open makes available", pool.lost_bytes)?;
-        page.gauge("damaged_bytes", "Bytes in quarantine because of damage", pool.damaged_bytes)?;
-        page.counter(
-            "damaged_records_skipped",
-            "Damaged records that scans skipped since the store was opened",
-            stats.damaged_records_skipped,
-        )?;
-        page.gauge("free_bytes", "Free bytes", pool.free_bytes)?;
-        page.gauge("largest_free_bytes", "The longest run of free memory", pool.largest_free_bytes)?;
-        page.gauge("pool_bytes", "Size of the pool", pool.size_bytes)?;
-        page.info("index", "The index of the pool", &[("name", index.name.into())])?;
-        page.gauge("index_bytes", "Size of the index", index.bytes)?;
-        page.gauge("index_slots", "Slots of the index", index.slots)?;
-        page.gauge("index_nodes", "Nodes of the index; 0: it is no tree", index.all_nodes())?;
-        page.counter("index_resizes", "Resizes of the index since the pool was created", index.resizes)?;
-        page.gauge("index_resizing", "Whether the index is being resized", u64::from(index.resizing))?;
-        let cache = index.cache.unwrap_or_default();
-        page.gauge("index_cache_bytes", "Size of the index's cache; 0: none", cache.bytes)?;
-        page.counter("index_cache_hits", "Searches answered by the index's cache", cache.hits)?;
-        page.counter("index_cache_misses", "Searches that the cache could not answer", cache.misses)?;
+        self.place(page)?;
+        key_figures(page, &stats)?;
+        pool_figures(page, &stats)?;
+        index_figures(page, &stats)?;
         page.gauge("huge_page_bytes", "Bytes of the pool on huge pages", self.huge_page_bytes())?;
         if let Some(disk) = stats.disk {
             disk_figures(page, &disk)?;
@@ -254,6 +216,18 @@ impl Source {
             tier_figures(page, &tier)?;
         }
         self.costs(page, stats.costs)
+    }
+
+    fn place(&self, page: &mut Page<'_>) -> fmt::Result {
+        let place = match self.shared.routing() {
+            // The memory node has the pool.
+            Some(_) => String::new(),
+            None if self.shared.store.is_on_disk() => self.shared.config.text(Key::Dir),
+            None => self.shared.config.text(Key::Pool),
+        };
+        page.info("pool", "The store that is served", &[("path", place)])?;
+        let shared = self.shared.config.is_on(Key::Shared);
+        page.gauge("pool_shared", "Whether other processes may have the pool open too", u64::from(shared))
     }
 
     /// The other processes that have the pool open. Found at each scrape by locks of the file and
@@ -290,6 +264,48 @@ impl Source {
         ];
         gauges.into_iter().try_for_each(|(name, help, count)| page.gauge(name, help, count.into()))
     }
+}
+
+/// The figures of the keys and their records.
+fn key_figures(page: &mut Page<'_>, stats: &Stats) -> fmt::Result {
+    page.gauge("records", "Keys, including expired ones that are not removed yet", stats.records)?;
+    page.counter("expired", "Expired keys that were removed since the store was opened", stats.expired)?;
+    page.gauge("records_expiring", "Keys that have an expiry", stats.expiring)?;
+    page.gauge("data_bytes", "Bytes of keys and values", stats.data_bytes)?;
+    page.gauge("overhead_bytes", "Used bytes beyond keys and values", stats.overhead_bytes)
+}
+
+/// The figures of the pool's memory.
+fn pool_figures(page: &mut Page<'_>, stats: &Stats) -> fmt::Result {
+    let pool = stats.pool.unwrap_or_default();
+    page.gauge("waiting_bytes", "Retired bytes that a reader may still see", pool.waiting_bytes)?;
+    page.gauge("readers_holding_up", "Threads that waiting_bytes waits for", pool.blocking_readers.into())?;
+    page.gauge("readers", "Threads that are in an operation now", pool.readers.into())?;
+    page.gauge("lost_bytes", "Freed bytes that only the next open makes available", pool.lost_bytes)?;
+    page.gauge("damaged_bytes", "Bytes in quarantine because of damage", pool.damaged_bytes)?;
+    page.counter(
+        "damaged_records_skipped",
+        "Damaged records that scans skipped since the store was opened",
+        stats.damaged_records_skipped,
+    )?;
+    page.gauge("free_bytes", "Free bytes", pool.free_bytes)?;
+    page.gauge("largest_free_bytes", "The longest run of free memory", pool.largest_free_bytes)?;
+    page.gauge("pool_bytes", "Size of the pool", pool.size_bytes)
+}
+
+/// The figures of the index and its cache.
+fn index_figures(page: &mut Page<'_>, stats: &Stats) -> fmt::Result {
+    let index = stats.index.unwrap_or_default();
+    page.info("index", "The index of the pool", &[("name", index.name.into())])?;
+    page.gauge("index_bytes", "Size of the index", index.bytes)?;
+    page.gauge("index_slots", "Slots of the index", index.slots)?;
+    page.gauge("index_nodes", "Nodes of the index; 0: it is no tree", index.all_nodes())?;
+    page.counter("index_resizes", "Resizes of the index since the pool was created", index.resizes)?;
+    page.gauge("index_resizing", "Whether the index is being resized", u64::from(index.resizing))?;
+    let cache = index.cache.unwrap_or_default();
+    page.gauge("index_cache_bytes", "Size of the index's cache; 0: none", cache.bytes)?;
+    page.counter("index_cache_hits", "Searches answered by the index's cache", cache.hits)?;
+    page.counter("index_cache_misses", "Searches that the cache could not answer", cache.misses)
 }
 
 /// The figures of a store on a disk.

@@ -15,6 +15,7 @@
 //!    that the server stops reading from the client.
 
 mod accept;
+mod backlog;
 mod cold;
 mod connection;
 mod counters;
@@ -27,6 +28,7 @@ mod listen;
 mod metrics;
 mod page;
 mod stream;
+mod turn;
 mod unix;
 mod workers;
 

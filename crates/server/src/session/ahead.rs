@@ -3,7 +3,7 @@
 //! Keys of database 0 are used where they lie in the input. Those of another database get their
 //! prefix in one buffer for the group.
 
-use terrace::{Put, PutOptions, ReadError, WriteError};
+use terrace::{Entry, Put, PutOptions, ReadError, WriteError};
 use terrace_protocol::{Args, Reply};
 
 use super::{limits::OUTPUT_HIGH_WATER, route};
@@ -58,30 +58,44 @@ pub(super) fn execute<'a>(
             reads.execute(shared, state, reply, now_ms)
         }
         (Some((_, (Kind::Put(put), first))), Some((_, (Kind::Put(then), place)))) => {
-            let mut puts = Vec::with_capacity(GROUP_MAX);
-            puts.extend([put, then]);
-            let mut places = [place; GROUP_MAX];
-            places[0] = first;
-            for (_, kind) in kinds {
-                let (Kind::Put(put), place) = kind else { break };
-                places[puts.len()] = place;
-                puts.push(put);
-            }
-            let places = &places[..puts.len()];
-            if database.is_plain() {
-                return put_all(&puts, places, shared, state, reply);
-            }
-            if shared.databases.use_place(&shared.store, database).is_err() {
-                // The first put runs alone, and reports it.
-                return 0;
-            }
-            let mut buffer = Vec::new();
-            let keys = database.encode_all(puts.iter().map(|put| put.key), &mut buffer);
-            let puts: Vec<_> = puts.iter().zip(keys).map(|(put, key)| Put { key, ..*put }).collect();
-            put_all(&puts, places, shared, state, reply)
+            let rest = kinds.map(|(_, kind)| kind);
+            execute_puts([(put, first), (then, place)], rest, shared, state, reply)
         }
         _ => 0,
     }
+}
+
+/// Executes a group of writes: the first two, and what of the rest belongs to it.
+#[inline]
+fn execute_puts<'a>(
+    [(put, first), (then, place)]: [(Put<'a>, usize); 2],
+    rest: impl Iterator<Item = (Kind<'a>, usize)>,
+    shared: &Shared,
+    state: &mut State,
+    reply: &mut Reply<'_>,
+) -> usize {
+    let database = state.place();
+    let mut puts = Vec::with_capacity(GROUP_MAX);
+    puts.extend([put, then]);
+    let mut places = [place; GROUP_MAX];
+    places[0] = first;
+    for kind in rest {
+        let (Kind::Put(put), place) = kind else { break };
+        places[puts.len()] = place;
+        puts.push(put);
+    }
+    let places = &places[..puts.len()];
+    if database.is_plain() {
+        return put_all(&puts, places, shared, state, reply);
+    }
+    if shared.databases.use_place(&shared.store, database).is_err() {
+        // The first put runs alone, and reports it.
+        return 0;
+    }
+    let mut buffer = Vec::new();
+    let keys = database.encode_all(puts.iter().map(|put| put.key), &mut buffer);
+    let puts: Vec<_> = puts.iter().zip(keys).map(|(put, key)| Put { key, ..*put }).collect();
+    put_all(&puts, places, shared, state, reply)
 }
 
 /// The kind of a command, and its index in the table. A command for a key that this node of a
@@ -145,31 +159,50 @@ impl<'a> Reads<'a> {
             }
         };
         shared.store.get_many(keys, &mut |nth, entry| {
-            let Some((read, args)) = self.reads[nth] else { return };
             if nth == executed && entry.as_ref().is_err_and(runs_alone) {
                 // The others are looked up for what they want.
                 return;
             }
-            if nth != executed || executed > 0 && reply.mark() >= OUTPUT_HIGH_WATER {
-                return;
-            }
-            executed += 1;
-            let mark = reply.mark();
-            let done = entry.map_err(Failure::from).and_then(|entry| {
-                state.tally.count_lookup(entry.is_some());
-                read(reply, args, entry.map(Found::from), now_ms)
-            });
-            if let Err(failure) = done {
-                reply.rewind(mark);
-                route::fail(shared, state, reply, failure);
-                state.counters.record_failure(table::number(self.places[nth]));
+            if nth == executed && (executed == 0 || reply.mark() < OUTPUT_HIGH_WATER) {
+                executed += 1;
+                self.answer(nth, entry, shared, state, reply, now_ms);
             }
         });
-        state.tally.count_commands(executed as u64, true, false);
-        state.counters.end_group(executed, runs(&self.places[..executed]), began);
+        count(state, &self.places[..executed], [true, false], began);
         state.last_command = self.places[executed.saturating_sub(1)];
         executed
     }
+
+    /// Replies to the command at this place of the group.
+    #[inline]
+    fn answer(
+        &self,
+        nth: usize,
+        entry: Result<Option<Entry<'_>>, ReadError>,
+        shared: &Shared,
+        state: &mut State,
+        reply: &mut Reply<'_>,
+        now_ms: u64,
+    ) {
+        let Some((read, args)) = self.reads[nth] else { return };
+        let mark = reply.mark();
+        let done = entry.map_err(Failure::from).and_then(|entry| {
+            state.tally.count_lookup(entry.is_some());
+            read(reply, args, entry.map(Found::from), now_ms)
+        });
+        if let Err(failure) = done {
+            reply.rewind(mark);
+            route::fail(shared, state, reply, failure);
+            state.counters.record_failure(table::number(self.places[nth]));
+        }
+    }
+}
+
+/// Counts a group of commands.
+#[inline]
+fn count(state: &mut State, places: &[usize], [reads, writes]: [bool; 2], began: Option<u64>) {
+    state.tally.count_commands(places.len() as u64, reads, writes);
+    state.counters.end_group(places.len(), runs(places), began);
 }
 
 /// How often the same command comes in a row.
@@ -199,14 +232,7 @@ fn put_all(
             Ok(()) => reply.ok(),
             // Those behind it, too.
             Err(error) if error.is_put_off() || matches!(error, WriteError::NotOwner { .. }) => executed -= 1,
-            Err(error) => {
-                let failure = Failure::from(error);
-                match failure.is_rejection() {
-                    true => state.counters.reject(table::number(place)),
-                    false => state.counters.record_failure(table::number(place)),
-                }
-                route::fail(shared, state, reply, failure);
-            }
+            Err(error) => fail_put(error, place, shared, state, reply),
         }
     };
     match puts {
@@ -219,8 +245,18 @@ fn put_all(
             done.zip(places).for_each(|(done, place)| answer(done, *place));
         }
     }
-    state.tally.count_commands(executed as u64, false, true);
-    state.counters.end_group(executed, runs(&places[..executed]), began);
+    count(state, &places[..executed], [false, true], began);
     state.last_command = places[executed.saturating_sub(1)];
     executed
+}
+
+/// Replies that a write of a group has failed.
+#[cold]
+fn fail_put(error: WriteError, place: usize, shared: &Shared, state: &mut State, reply: &mut Reply<'_>) {
+    let failure = Failure::from(error);
+    match failure.is_rejection() {
+        true => state.counters.reject(table::number(place)),
+        false => state.counters.record_failure(table::number(place)),
+    }
+    route::fail(shared, state, reply, failure);
 }

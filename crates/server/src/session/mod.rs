@@ -42,6 +42,17 @@ enum Pace {
     Short,
 }
 
+/// The commands that a call has parsed, and how they run.
+#[derive(Clone, Copy)]
+struct Batch<'a> {
+    pace: Pace,
+    turn: &'a Turn,
+    shared: &'a Shared,
+    input: &'a [u8],
+    /// The index of each command in the table.
+    places: &'a [Option<usize>],
+}
+
 /// A set of counters of commands for a thread that calls [`Session::process`].
 pub(crate) fn add_counters(shared: &Shared) -> Arc<Counters> {
     shared.stats.commands.add_set(table::numbers())
@@ -226,6 +237,7 @@ impl Session {
         for (nth, place) in places.iter_mut().enumerate().take(whole) {
             *place = table::position(self.parser.command(input, nth).name());
         }
+        let batch = Batch { pace, turn, shared: &shared, input, places: &places[..whole] };
         let mut nth = 0;
         while nth < whole && self.state.flow == Flow::Continue && output.len() < OUTPUT_HIGH_WATER {
             if self.is_killed() {
@@ -237,33 +249,47 @@ impl Session {
             {
                 return (nth, Err(error));
             }
-            let puts_off =
-                pace == Pace::Short && self.shared.pacing.parks() && !std::mem::take(&mut self.waits);
-            let mut cold = std::mem::take(&mut self.cold);
-            let gate = &shared.databases.gate;
-            let must_be_alone = run::must_be_alone(&self.state, places[nth]);
-            let alone = must_be_alone.then(|| gate.close(|| shared.stats.commands.turns())).flatten();
-            let _inside = alone.is_none().then(|| gate.enter(turn));
-            self.state.waits.set_alone(alone.is_some());
-            self.state.selection.see((!shared.is_of_cluster()).then(|| shared.databases.map()));
-            let now_ms = first.take().unwrap_or_else(|| shared.store.now_ms());
-            let mut next = || self.execute_next(pace, (input, nth), &places[..whole], output, now_ms);
-            let executed = if puts_off { cold.run(next) } else { next() };
-            nth += executed.unwrap_or(0);
-            if !puts_off || !cold.is_stuck() || executed.is_ok_and(|count| count > 0) {
-                self.cold_runs = 0;
-            }
-            if puts_off && cold.is_stuck() {
-                let is_exec = places[nth].is_some_and(|place| table::TABLE[place].name == "exec");
-                let flow = self.put_off(cold, is_exec);
-                if let Some(flow) = flow {
-                    return self.stop_at(nth, flow, &places[..whole]);
-                }
-            } else if let Err(flow) = executed {
-                return self.stop_at(nth, flow, &places[..whole]);
+            let (executed, stop) = self.execute_in_turn(batch, nth, output, first);
+            nth += executed;
+            debug_assert!(nth <= whole, "only commands that are parsed are executed");
+            if let Some(flow) = stop {
+                return self.stop_at(nth, flow, batch.places);
             }
         }
         (nth, Ok(Flow::More))
+    }
+
+    /// Executes the next command, or some that can be grouped, while no command runs that must be
+    /// alone. Returns how many, and the next step if the commands behind cannot run now.
+    #[inline]
+    fn execute_in_turn(
+        &mut self,
+        batch: Batch<'_>,
+        nth: usize,
+        output: &mut Vec<u8>,
+        first: &mut Option<u64>,
+    ) -> (usize, Option<Flow>) {
+        let Batch { pace, turn, shared, places, .. } = batch;
+        let puts_off = pace == Pace::Short && shared.pacing.parks() && !std::mem::take(&mut self.waits);
+        let mut cold = std::mem::take(&mut self.cold);
+        let gate = &shared.databases.gate;
+        let must_be_alone = run::must_be_alone(&self.state, places[nth]);
+        let alone = must_be_alone.then(|| gate.close(|| shared.stats.commands.turns())).flatten();
+        let _inside = alone.is_none().then(|| gate.enter(turn));
+        self.state.waits.set_alone(alone.is_some());
+        self.state.selection.see((!shared.is_of_cluster()).then(|| shared.databases.map()));
+        let now_ms = first.take().unwrap_or_else(|| shared.store.now_ms());
+        let mut next = || self.execute_next(batch, nth, output, now_ms);
+        let done = if puts_off { cold.run(next) } else { next() };
+        let executed = done.unwrap_or(0);
+        if !puts_off || !cold.is_stuck() || executed > 0 {
+            self.cold_runs = 0;
+        }
+        if puts_off && cold.is_stuck() {
+            let is_exec = places[nth + executed].is_some_and(|place| table::TABLE[place].name == "exec");
+            return (executed, self.put_off(cold, is_exec));
+        }
+        (executed, done.err())
     }
 
     fn stop_at(
@@ -283,20 +309,15 @@ impl Session {
     /// if it takes long or cannot run now. A command that was put off does not count.
     fn execute_next(
         &mut self,
-        pace: Pace,
-        (input, nth): (&[u8], usize),
-        places: &[Option<usize>],
+        batch: Batch<'_>,
+        nth: usize,
         output: &mut Vec<u8>,
         now_ms: u64,
     ) -> Result<usize, Flow> {
+        let Batch { pace, input, places, .. } = batch;
         let mut reply = Reply::new(output, self.state.resp3);
-        let whole = places.len();
-        if whole - nth > 1
-            && self.state.is_plain()
-            && self.shared.alone.since().is_none()
-            && self.shared.databases.damage().is_none()
-        {
-            let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
+        if places.len() - nth > 1 && self.may_group() {
+            let commands = (nth..places.len()).map(|nth| (self.parser.command(input, nth), places[nth]));
             let grouped = ahead::execute(commands, &self.shared, &mut self.state, &mut reply, now_ms);
             if grouped > 0 || cold::is_stuck() {
                 self.state.waits.end();
@@ -317,6 +338,14 @@ impl Session {
             cx.reply.rewind(mark);
         }
         Ok(usize::from(!cold::is_stuck()))
+    }
+
+    /// Whether adjacent commands may be executed as a group.
+    #[inline]
+    fn may_group(&self) -> bool {
+        self.state.is_plain()
+            && self.shared.alone.since().is_none()
+            && self.shared.databases.damage().is_none()
     }
 
     /// What becomes of a command that wants cold reads: [`Flow::Cold`], or [`Flow::Long`] if they

@@ -83,19 +83,7 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
             refuse(cx, Failure::ABOVE_LIMIT);
         }
         Ok(slot) if is_queued => queue(cx, command, args, slot),
-        Ok(_) => match execute(cx, resolved, args) {
-            // The slot has left since it was looked at, and nothing has happened. A transaction is
-            // gone with its EXEC, so that says so.
-            Err(Failure::NotOwner { slot }) if command.name != "exec" && route::may_wait(cx) => {
-                route::join_line(cx, slot);
-                return Err(Flow::Later);
-            }
-            _ if cx.state.waits.is_put_off() => return Err(cx.state.waits.take_put_off()),
-            done => {
-                cx.state.waits.end();
-                _ = done.map_err(|failure| fail(cx, failure));
-            }
-        },
+        Ok(_) => return execute_at_once(cx, args, resolved),
         Err(Refusal::Held) => return Err(Flow::Later),
         Err(Refusal::Failure(failure)) => {
             cx.state.counters.record_rejection(table::number(place));
@@ -103,6 +91,24 @@ fn dispatch_admitted(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -
                 cx.state.clear_transaction();
             }
             refuse(cx, failure);
+        }
+    }
+    Ok(())
+}
+
+/// Executes a command whose slot is here. Fails, without any effect, if it was put off.
+fn execute_at_once(cx: &mut Context<'_>, args: Args<'_>, resolved: Resolved) -> Result<(), Flow> {
+    match execute(cx, resolved, args) {
+        // The slot has left since it was looked at, and nothing has happened. A transaction is gone
+        // with its EXEC, so that says so.
+        Err(Failure::NotOwner { slot }) if resolved.command.name != "exec" && route::may_wait(cx) => {
+            route::join_line(cx, slot);
+            return Err(Flow::Later);
+        }
+        _ if cx.state.waits.is_put_off() => return Err(cx.state.waits.take_put_off()),
+        done => {
+            cx.state.waits.end();
+            _ = done.map_err(|failure| fail(cx, failure));
         }
     }
     Ok(())

@@ -1,7 +1,12 @@
 //! The sections Commandstats, Errorstats and Latencystats.
 
-use super::*;
-use crate::state::stats::Sum;
+use std::fmt::Write;
+
+use super::fields::Figures;
+use crate::{
+    command::{Context, table},
+    state::{config::Key, stats::Sum},
+};
 
 /// Calls of each command and their time. A command that no client sent has no line.
 pub(super) fn calls(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {

@@ -4,20 +4,20 @@
 //! scripts, forks) is present if clients or dashboards read it and its value is true.
 
 mod commands;
+mod fields;
+mod memory;
+mod stats;
 mod system;
 
-use std::{
-    fmt::{Display, Write},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
 
 use terrace_protocol::Args;
 
+use self::fields::{Figures, Section, fields};
 use super::*;
 use crate::state::{
     config::Key,
     databases::{Count, DATABASES},
-    stats,
 };
 
 /// The Redis version that the server announces. 7.2 is the last version of which Terrace has all
@@ -34,15 +34,6 @@ pub(super) static INFO: Command = Command {
     ..Command::new("info", -1, group::SERVER, Run::General(info))
 };
 
-type Section = fn(&mut String, &Context<'_>, &Figures) -> std::fmt::Result;
-
-/// Data that several sections use.
-struct Figures {
-    /// The counts of each database.
-    keyspace: Vec<Count>,
-    store: terrace::Stats,
-}
-
 /// The words, besides its own name, that select a section.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum In {
@@ -57,11 +48,11 @@ enum In {
 const SECTIONS: [(&str, In, Section); 15] = [
     ("Server", In::Default, server),
     ("Clients", In::Default, clients),
-    ("Memory", In::Default, memory),
+    ("Memory", In::Default, memory::memory),
     ("Sharing", In::Default, sharing),
     ("Persistence", In::Default, persistence),
     ("Tier", In::Default, tier),
-    ("Stats", In::Default, stats_section),
+    ("Stats", In::Default, stats::stats),
     ("Replication", In::Default, replication),
     ("CPU", In::Default, system::cpu),
     ("Modules", In::Everything, |_, _, _| Ok(())),
@@ -98,11 +89,6 @@ fn is_wanted(args: Args<'_>, name: &str, within: In) -> bool {
         In::Everything => false,
     };
     by_group || has("everything") || has(name)
-}
-
-/// Writes fields, one line each.
-fn fields(out: &mut String, fields: &[(&str, &dyn Display)]) -> std::fmt::Result {
-    fields.iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
 }
 
 /// How often per second the server checks timeouts and updates rates.
@@ -159,69 +145,6 @@ fn clients(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
     )
 }
 
-fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
-    let store = &figures.store;
-    let pool = store.pool.unwrap_or_default();
-    let limit = cx.shared.config.number(Key::MaxMemory);
-    let in_pool = stats::used_memory(&cx.shared.stats, store);
-    // What the limit is about: without free blocks between records.
-    let used = cx.shared.store.used_bytes().filter(|_| limit != 0).unwrap_or(in_pool);
-    let limit = if limit == 0 { pool.size_bytes } else { limit };
-    // ORDER: Relaxed: a statistic.
-    let peak = cx.shared.stats.memory_peak.load(Relaxed);
-    let (scripts, scripts_bytes) = cx.shared.scripts.size();
-    let (scripts_bytes, lua) = (scripts_bytes as u64, super::eval::lua_bytes());
-    let (resident, system) = (system::resident_bytes(), system::memory_bytes());
-    let percent = |part: u64, whole: u64| format!("{:.2}%", 100.0 * part as f64 / whole.max(1) as f64);
-    fields(
-        out,
-        &[
-            ("used_memory", &used),
-            ("used_memory_human", &human(used)),
-            ("used_memory_rss", &resident),
-            ("used_memory_rss_human", &human(resident)),
-            ("used_memory_peak", &peak),
-            ("used_memory_peak_human", &human(peak)),
-            ("used_memory_peak_perc", &percent(used, peak)),
-            ("used_memory_overhead", &store.overhead_bytes),
-            ("used_memory_dataset", &store.data_bytes),
-            ("used_memory_dataset_perc", &percent(store.data_bytes, used)),
-            ("total_system_memory", &system),
-            ("total_system_memory_human", &human(system)),
-            ("used_memory_lua", &lua),
-            ("used_memory_vm_eval", &lua),
-            ("used_memory_lua_human", &human(lua)),
-            ("used_memory_scripts_eval", &scripts_bytes),
-            ("number_of_cached_scripts", &scripts),
-            ("number_of_functions", &0),
-            ("number_of_libraries", &0),
-            ("used_memory_vm_functions", &0),
-            ("used_memory_vm_total", &lua),
-            ("used_memory_vm_total_human", &human(lua)),
-            ("used_memory_functions", &0),
-            ("used_memory_scripts", &scripts_bytes),
-            ("used_memory_scripts_human", &human(scripts_bytes)),
-            ("maxmemory", &limit),
-            ("maxmemory_human", &human(limit)),
-            ("maxmemory_policy", &cx.shared.config.text(Key::MaxMemoryPolicy)),
-            ("mem_fragmentation_ratio", &format!("{:.2}", resident as f64 / used.max(1) as f64)),
-            ("mem_fragmentation_bytes", &(i128::from(resident) - i128::from(used))),
-            ("mem_not_counted_for_evict", &0),
-            ("mem_replication_backlog", &0),
-            ("mem_total_replication_buffers", &0),
-            ("mem_clients_slaves", &0),
-            ("mem_cluster_links", &0),
-            ("mem_aof_buffer", &0),
-            ("mem_allocator", &"terrace"),
-            ("active_defrag_running", &0),
-            ("lazyfree_pending_objects", &0),
-            ("lazyfreed_objects", &0),
-            ("pool_free_bytes", &pool.free_bytes),
-            ("pool_waiting_bytes", &pool.waiting_bytes),
-        ],
-    )
-}
-
 /// The other processes that have the pool open, as in `terrace stats --shared`.
 fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let others = cx.shared.store.other_processes();
@@ -229,7 +152,7 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
     write!(
         out,
         "pool_shared:{}\r\nsharers:{}\r\nsharers_stopped:{}\r\nsharers_holding_up:{}\r\n",
-        u8::from(cx.shared.config.is_on(crate::state::config::Key::Shared)),
+        u8::from(cx.shared.config.is_on(Key::Shared)),
         others.len(),
         count(|other| other.stopped),
         count(|other| other.blocks_reclaim),
@@ -262,19 +185,8 @@ fn tier(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Resu
         .try_for_each(|(name, value)| write!(out, "tier_{name}:{value}\r\n"))
 }
 
-fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    // A pool needs neither RDB nor AOF, so both are reported as off with nothing to save. The log
-    // of a store on a disk is its AOF, and a checkpoint its RDB. The lines `terrace_*` name what
-    // Terrace has instead. Before its first save, Redis too reports its start time here.
-    // ORDER: Relaxed: statistics.
-    let saves = cx.shared.stats.saves.load(Relaxed);
-    let saved_at = durability::saved_at_ms(cx.shared) / 1000;
-    let is_on_disk = cx.shared.store.is_on_disk();
-    let place = match cx.shared.routing() {
-        // The memory node has the pool.
-        Some(_) => String::new(),
-        None => cx.shared.config.text(if is_on_disk { Key::Dir } else { Key::Pool }),
-    };
+/// The fields about snapshots: there are none but checkpoints of a store on a disk.
+fn snapshots(out: &mut String, saved_at: u64, saves: u64) -> std::fmt::Result {
     fields(
         out,
         &[
@@ -290,6 +202,27 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
             ("rdb_current_bgsave_time_sec", &-1),
             ("rdb_saves", &saves),
             ("rdb_last_cow_size", &0),
+        ],
+    )
+}
+
+fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    // A pool needs neither RDB nor AOF, so both are reported as off with nothing to save. The log
+    // of a store on a disk is its AOF, and a checkpoint its RDB. The lines `terrace_*` name what
+    // Terrace has instead. Before its first save, Redis too reports its start time here.
+    // ORDER: Relaxed: statistics.
+    let saves = cx.shared.stats.saves.load(Relaxed);
+    let saved_at = durability::saved_at_ms(cx.shared) / 1000;
+    let is_on_disk = cx.shared.store.is_on_disk();
+    let place = match cx.shared.routing() {
+        // The memory node has the pool.
+        Some(_) => String::new(),
+        None => cx.shared.config.text(if is_on_disk { Key::Dir } else { Key::Pool }),
+    };
+    snapshots(out, saved_at, saves)?;
+    fields(
+        out,
+        &[
             ("aof_enabled", &u8::from(is_on_disk)),
             ("aof_rewrite_in_progress", &0),
             ("aof_rewrite_scheduled", &0),
@@ -302,71 +235,6 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
             ("module_fork_last_cow_size", &0),
             ("terrace_durability", &cx.shared.config.text(Key::Durability)),
             (if is_on_disk { "terrace_dir" } else { "terrace_pool" }, &place),
-        ],
-    )
-}
-
-fn stats_section(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
-    let stats = &cx.shared.stats;
-    // ORDER: Relaxed: a statistic.
-    let read = |counter: &AtomicU64| counter.load(Relaxed);
-    let tally = cx.shared.clients.tally();
-    let rates = stats.rates.per_second();
-    let [expired, cache_hits, cache_misses] = stats.store.since(&figures.store);
-    let kilobytes = |bytes: f64| format!("{:.2}", bytes / 1024.0);
-    fields(
-        out,
-        &[
-            ("total_connections_received", &read(&stats.connections)),
-            ("total_commands_processed", &tally.commands),
-            ("instantaneous_ops_per_sec", &rates.commands),
-            ("total_net_input_bytes", &read(&stats.bytes_in)),
-            ("total_net_output_bytes", &read(&stats.bytes_out)),
-            ("total_net_repl_input_bytes", &0),
-            ("total_net_repl_output_bytes", &0),
-            ("instantaneous_input_kbps", &kilobytes(rates.bytes_in)),
-            ("instantaneous_output_kbps", &kilobytes(rates.bytes_out)),
-            ("instantaneous_input_repl_kbps", &kilobytes(0.0)),
-            ("instantaneous_output_repl_kbps", &kilobytes(0.0)),
-            ("rejected_connections", &read(&stats.connections_rejected)),
-            ("sync_full", &0),
-            ("sync_partial_ok", &0),
-            ("sync_partial_err", &0),
-            ("expired_keys", &expired),
-            ("expired_time_cap_reached_count", &0),
-            ("evicted_keys", &stats.store.evicted_since(cx.shared.store.evicted())),
-            ("evicted_clients", &0),
-            ("total_eviction_exceeded_time", &0),
-            ("current_eviction_exceeded_time", &0),
-            ("keyspace_hits", &tally.hits),
-            ("keyspace_misses", &tally.misses),
-            ("pubsub_channels", &0),
-            ("pubsub_patterns", &0),
-            ("pubsubshard_channels", &0),
-            ("latest_fork_usec", &0),
-            ("total_forks", &0),
-            ("migrate_cached_sockets", &0),
-            ("slave_expires_tracked_keys", &0),
-            ("active_defrag_hits", &0),
-            ("active_defrag_misses", &0),
-            ("active_defrag_key_hits", &0),
-            ("active_defrag_key_misses", &0),
-            ("total_active_defrag_time", &0),
-            ("current_active_defrag_time", &0),
-            ("tracking_total_keys", &0),
-            ("tracking_total_items", &0),
-            ("tracking_total_prefixes", &0),
-            ("unexpected_error_replies", &0),
-            ("total_error_replies", &tally.errors),
-            ("dump_payload_sanitizations", &0),
-            ("damaged_records_skipped", &figures.store.damaged_records_skipped),
-            // 0: the index has no cache.
-            (
-                "index_cache_bytes",
-                &figures.store.index.and_then(|index| index.cache).unwrap_or_default().bytes,
-            ),
-            ("index_cache_hits", &cache_hits),
-            ("index_cache_misses", &cache_misses),
         ],
     )
 }
@@ -412,24 +280,5 @@ fn keyspace_counts(cx: &mut Context<'_>) -> Result<Vec<Count>, Failure> {
             Ok((0..DATABASES).map(|database| counts[map.place(database).index()]).collect())
         }
         None => Ok(vec![Count { keys: shared.store.len(), expiring: shared.store.stats().expiring }]),
-    }
-}
-
-/// Formats bytes as Redis does for people: `1.50M`.
-fn human(bytes: u64) -> String {
-    let units = ["B", "K", "M", "G", "T"];
-    let power = (0..units.len() - 1).take_while(|power| bytes >> (10 * (power + 1)) > 0).count();
-    if power == 0 {
-        return format!("{bytes}B");
-    }
-    format!("{:.2}{}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power])
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn bytes_are_formatted_for_people() {
-        let texts = [0, 1023, 1024, 1536, 3 << 20, 5 << 30].map(super::human);
-        assert_eq!(texts, ["0B", "1023B", "1.00K", "1.50K", "3.00M", "5.00G"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Data from the operating system: the section CPU, and fields of other sections.
 
-use super::*;
+use super::fields::{Figures, fields};
+use crate::command::Context;
 
 /// The section CPU: seconds of CPU time of the process.
 pub(super) fn cpu(out: &mut String, _: &Context<'_>, _: &Figures) -> std::fmt::Result {

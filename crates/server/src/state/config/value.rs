@@ -65,11 +65,7 @@ impl Kind {
 
     pub(super) fn parse(self, text: &str) -> Result<Parsed, String> {
         match self {
-            Kind::Number { min, max } => {
-                let number: i128 = text.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
-                // What is below or above all numbers is not within.
-                within(u64::try_from(number).unwrap_or(u64::MAX), min, max)
-            }
+            Kind::Number { min, max } => parse_number(text, min, max),
             Kind::Signed => match text.parse::<i32>() {
                 Ok(number) => Ok(Parsed::Text(number.to_string())),
                 Err(_) => Err("argument couldn't be parsed into an integer".into()),
@@ -78,11 +74,7 @@ impl Kind {
                 let bytes = parse_size(text).ok_or("argument must be a memory value")?;
                 within(bytes, min, i64::MAX.unsigned_abs())
             }
-            Kind::Sizes => match parse_sizes(text) {
-                Some((least, most)) if least <= most => Ok(Parsed::Text(text.into())),
-                Some(_) => Err("argument must name the smaller size first".into()),
-                None => Err("argument must be two memory values, as in 1mb..64mb, or one".into()),
-            },
+            Kind::Sizes => check_sizes(text),
             Kind::Switch => match text.to_ascii_lowercase().as_str() {
                 "yes" | "true" | "on" | "1" => Ok(Parsed::Number(1)),
                 "no" | "false" | "off" | "0" => Ok(Parsed::Number(0)),
@@ -101,6 +93,20 @@ impl Kind {
             },
             Kind::Text | Kind::Password | Kind::Fixed(_) => Ok(Parsed::Text(text.into())),
         }
+    }
+}
+
+fn parse_number(text: &str, min: u64, max: u64) -> Result<Parsed, String> {
+    let number: i128 = text.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+    // What is below or above all numbers is not within.
+    within(u64::try_from(number).unwrap_or(u64::MAX), min, max)
+}
+
+fn check_sizes(text: &str) -> Result<Parsed, String> {
+    match parse_sizes(text) {
+        Some((least, most)) if least <= most => Ok(Parsed::Text(text.into())),
+        Some(_) => Err("argument must name the smaller size first".into()),
+        None => Err("argument must be two memory values, as in 1mb..64mb, or one".into()),
     }
 }
 
