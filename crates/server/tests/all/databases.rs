@@ -168,11 +168,8 @@ fn scan_lists_one_database() {
     assert!(keys.len() == 500 && keys.iter().all(|key| key.starts_with("7:")), "{keys:?}");
 }
 
-#[test]
-fn ranges_stay_in_their_database() {
-    if is_tiered() {
-        return;
-    }
+/// A client of three databases with three keys each, and one with a high key.
+fn with_three() -> Client {
     let mut client = Client::with_index(Index::Art);
     for database in [0, 1, 2] {
         client.ask(&format!("SELECT {database}"));
@@ -182,6 +179,15 @@ fn ranges_stay_in_their_database() {
     }
     let high = "SET \"\\xff\" v";
     client.expect(&[("SELECT 0", "+OK"), (high, "+OK")]);
+    client
+}
+
+#[test]
+fn ranges_stay_in_their_database() {
+    if is_tiered() {
+        return;
+    }
+    let mut client = with_three();
     for database in [1, 2] {
         client.ask(&format!("SELECT {database}"));
         let key = |name: &str| format!("$2 {name}{database}");
@@ -198,7 +204,15 @@ fn ranges_stay_in_their_database() {
             ("KEYS *", &format!("*3 {a} {b} {c}")),
         ]);
     }
-    client.expect(&[
+}
+
+#[test]
+fn ranges_are_removed_in_their_database() {
+    if is_tiered() {
+        return;
+    }
+    with_three().expect(&[
+        ("SELECT 2", "+OK"),
         ("X.DELRANGE - + LIMIT 1", "*2 :1 $3 [b2"),
         ("X.DELRANGE [b2 +", "*2 :2 $-1"),
         ("DBSIZE", ":0"),

@@ -1,5 +1,8 @@
 //! Each family of commands over a store in memory, as a client sees it.
 
+mod connections;
+mod server;
+
 use std::sync::Arc;
 
 use crate::common::{Client, START_MS, is_on_disk, is_tiered};
@@ -33,6 +36,12 @@ fn set_and_its_options() {
         ("SET k v EX x", NOT_AN_INTEGER),
         ("SET k", "-ERR wrong number of arguments for 'set' command"),
         ("GET k", "$-1"),
+    ]);
+}
+
+#[test]
+fn setnx_setex_and_getset() {
+    Client::new().expect(&[
         ("SETNX k 1", ":1"),
         ("SETNX k 2", ":0"),
         ("SETEX k 10 v", "+OK"),
@@ -188,8 +197,7 @@ fn overlong_key_in_transaction_leaves_store_sound() {
 
 #[test]
 fn names_of_keys() {
-    let mut client = Client::new();
-    client.expect(&[
+    Client::new().expect(&[
         ("SET a 1 EX 100", "+OK"),
         ("RENAME a b", "+OK"),
         ("TTL b", ":100"),
@@ -208,6 +216,13 @@ fn names_of_keys() {
         ("TYPE b", "+string"),
         ("TYPE nosuch", "+none"),
         ("DBSIZE", ":3"),
+    ]);
+}
+
+#[test]
+fn keys_are_listed_and_scanned() {
+    let mut client = Client::new();
+    client.expect(&[
         ("FLUSHDB ASYNC", "+OK"),
         ("RANDOMKEY", "$-1"),
         ("SET only 1", "+OK"),
@@ -257,6 +272,13 @@ fn expiry() {
         ("EXPIRE k 100 GT", ":0"),
         ("EXPIRE k 100 XX", ":0"),
         ("EXPIRE k 100 LT", ":1"),
+    ]);
+}
+
+#[test]
+fn expiry_at_a_time() {
+    Client::new().expect(&[
+        ("SET k v", "+OK"),
         ("EXPIREAT k 4000000000", ":1"),
         ("EXPIRETIME k", ":4000000000"),
         ("PEXPIRETIME k", ":4000000000000"),
@@ -288,8 +310,7 @@ fn time_passes() {
 
 #[test]
 fn transactions() {
-    let mut client = Client::new();
-    client.expect(&[
+    Client::new().expect(&[
         ("EXEC", "-ERR EXEC without MULTI"),
         ("DISCARD", "-ERR DISCARD without MULTI"),
         ("MULTI", "+OK"),
@@ -308,6 +329,12 @@ fn transactions() {
         ("SET k 6", "+QUEUED"),
         ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
         ("GET k", "$1 2"),
+    ]);
+}
+
+#[test]
+fn transaction_sees_its_own_writes() {
+    Client::new().expect(&[
         ("MULTI", "+OK"),
         ("SET k abc", "+QUEUED"),
         ("INCR k", "+QUEUED"),
@@ -360,241 +387,6 @@ fn watched_keys() {
 }
 
 #[test]
-fn passwords() {
-    let client = Client::new();
-    client.shared.config.set("requirepass", b"open sesame").unwrap();
-    let mut client = client.another();
-    client.expect(&[
-        ("GET k", "-NOAUTH Authentication required."),
-        ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with:"),
-        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
-        ("AUTH nobody \"open sesame\"", "-WRONGPASS invalid username-password pair or user is disabled."),
-        ("MULTI", "-NOAUTH Authentication required."),
-    ]);
-    assert!(client.ask("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
-    assert!(!client.session.is_authenticated());
-    assert!(client.ask("HELLO 3 AUTH default \"open sesame\" SETNAME me").starts_with("%7 "));
-    assert!(client.session.is_authenticated());
-    client.expect(&[
-        ("GET k", "_"),
-        ("CLIENT GETNAME", "$2 me"),
-        ("RESET", "+RESET"),
-        ("GET k", "-NOAUTH Authentication required."),
-        ("AUTH \"open sesame\"", "+OK"),
-        ("GET k", "$-1"),
-    ]);
-    let mut stranger = client.another();
-    let (reply, flow) = stranger.send(b"*11\r\n");
-    assert_eq!(
-        (reply.as_str(), flow),
-        (
-            "-ERR Protocol error: unauthenticated multibulk length (at most 10 arguments before AUTH)",
-            Flow::Close
-        )
-    );
-    // The wider limits apply to everything behind AUTH in the same bytes.
-    let mut guest = client.another();
-    let mset = format!(
-        "*2\r\n$4\r\nAUTH\r\n$11\r\nopen sesame\r\n*13\r\n$4\r\nMSET\r\n{}",
-        "$1\r\na\r\n".repeat(12)
-    );
-    assert_eq!(guest.send(mset.as_bytes()).0, "+OK +OK");
-}
-
-/// RESET discards the client's choices, and the limits for unauthenticated clients apply at once,
-/// to commands parsed ahead and to an incomplete one.
-#[test]
-fn reset_restores_a_new_connection() {
-    let client = Client::new();
-    client.shared.config.set("requirepass", b"secret").unwrap();
-    let known = || {
-        let mut client = client.another();
-        assert_eq!(client.ask("AUTH secret"), "+OK");
-        client
-    };
-    let mut one = known();
-    for line in ["HELLO 3 SETNAME me", "CLIENT NO-EVICT ON", "CLIENT NO-TOUCH ON", "WATCH k", "MULTI"] {
-        assert!(!one.ask(line).starts_with('-'), "{line}");
-    }
-    one.expect(&[("RESET", "+RESET"), ("AUTH secret", "+OK"), ("GET k", "$-1")]);
-    let info = one.ask("CLIENT INFO");
-    for part in ["name= ", "flags=N ", "multi=-1 ", "watch=0 ", "resp=2 "] {
-        assert!(info.contains(part), "{part} in {info}");
-    }
-    let long = "x".repeat(20_000);
-    let refused = "-ERR Protocol error: unauthenticated bulk length (at most 16384 bytes before AUTH)";
-    let echo = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{long}\r\n");
-    assert_eq!(
-        known().send(format!("RESET\r\n{echo}").as_bytes()),
-        (format!("+RESET {refused}"), Flow::Close)
-    );
-    // With AUTH in between it is accepted.
-    let (reply, flow) = known().send(format!("RESET\r\nAUTH secret\r\n{echo}").as_bytes());
-    assert_eq!((reply, flow), (format!("+RESET +OK $20000 {long}"), Flow::Continue));
-    let mut half = known();
-    let begun = "RESET\r\n*2\r\n$4\r\nECHO\r\n$20000\r\nxxx";
-    let mut input = begun.as_bytes().to_vec();
-    let mut output = Vec::new();
-    assert_eq!(half.session.process(&mut input, &mut output, START_MS), Flow::Continue);
-    input.push(b'x');
-    assert_eq!(half.session.process(&mut input, &mut output, START_MS), Flow::Close);
-    assert_eq!(String::from_utf8(output).unwrap(), format!("+RESET\r\n{refused}\r\n"));
-}
-
-#[test]
-fn connections() {
-    let mut client = Client::new();
-    client.expect(&[
-        ("PING", "+PONG"),
-        ("PING hi", "$2 hi"),
-        ("ECHO hi", "$2 hi"),
-        ("SELECT 0", "+OK"),
-        ("SELECT 16", "-ERR DB index is out of range"),
-        ("CLIENT ID", ":1"),
-        ("CLIENT GETNAME", "$-1"),
-        ("CLIENT SETNAME worker", "+OK"),
-        (
-            "CLIENT SETNAME \"a b\"",
-            "-ERR Client names cannot contain spaces, newlines or special characters.",
-        ),
-        ("CLIENT GETNAME", "$6 worker"),
-        ("CLIENT SETINFO LIB-NAME redis-rs", "+OK"),
-        ("CLIENT SETINFO lib-ver 1.0", "+OK"),
-        (
-            "CLIENT SETINFO lib-ver \"1 0\"",
-            "-ERR lib-ver cannot contain spaces, newlines or special characters.",
-        ),
-        ("CLIENT SETINFO other 1", "-ERR Unrecognized option 'other'"),
-        ("CLIENT NO-EVICT ON", "+OK"),
-        ("CLIENT NO-TOUCH ON", "+OK"),
-        ("CLIENT NO-TOUCH MAYBE", SYNTAX),
-        ("CLIENT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP."),
-        ("HELLO 4", "-NOPROTO unsupported protocol version"),
-        ("WAIT 1 1000", ":0"),
-    ]);
-    let info = client.ask("CLIENT INFO");
-    for part in [
-        "id=1 ",
-        "name=worker ",
-        "flags=eT ",
-        "multi=-1 ",
-        "cmd=client|info ",
-        "resp=2 ",
-        "lib-name=redis-rs ",
-        "lib-ver=1.0",
-    ] {
-        assert!(info.contains(part), "{part} in {info}");
-    }
-    let mut other = client.another();
-    assert!(other.ask("CLIENT LIST").contains("id=1 ") && other.ask("CLIENT LIST ID 2").contains("id=2 "));
-    assert_eq!(other.send(b"QUIT\r\nPING\r\n"), ("+OK".into(), Flow::Close));
-    drop(other);
-    assert!(!client.ask("CLIENT LIST").contains("id=2 "));
-    assert_eq!(client.send(b"PING\r\nPOST / HTTP/1.1\r\nPING\r\n"), ("+PONG".into(), Flow::Close));
-}
-
-#[test]
-fn missing_features_are_refused() {
-    let mut client = Client::new();
-    client.expect(&[
-        ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b'"),
-        ("CONFIG SET nosuch 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
-        (
-            "CONFIG SET port 1",
-            "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config",
-        ),
-        ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
-        ("OBJECT ENCODING nosuch", "$-1"),
-    ]);
-    let hash = client.ask("HSET k f v");
-    assert!(
-        hash.starts_with("-ERR unknown command 'HSET', with args beginning with: 'k' 'f' 'v' "),
-        "{hash}"
-    );
-    assert!(hash.contains("Terrace holds strings"), "{hash}");
-    let of_disk = ["SAVE", "BGSAVE", "LASTSAVE", "WAITAOF 1 0 0"];
-    let of_none = ["BGREWRITEAOF", "SHUTDOWN SAVE", "CONFIG SET appendonly yes", "CONFIG SET save \"60 1\""];
-    let of_disk = of_disk.into_iter().filter(|_| !is_on_disk());
-    for line in of_none.into_iter().chain(of_disk) {
-        assert!(client.ask(line).starts_with("-ERR "), "{line} is not answered OK");
-    }
-    assert_eq!(client.send(b"SHUTDOWN\r\nPING\r\n"), (String::new(), Flow::Shutdown));
-    assert!(client.shared.is_shutting_down());
-}
-
-/// CLIENT REPLY leaves replies out, but not the effects.
-#[test]
-fn replies_are_left_out_on_request() {
-    let mut client = Client::new();
-    client.expect(&[("CLIENT REPLY maybe", "-ERR syntax error"), ("CLIENT REPLY OFF", ""), ("SET k v", "")]);
-    assert_eq!(client.send(&b"GET k\r\nNOSUCH\r\n".repeat(20)).0, "");
-    client.expect(&[
-        ("CLIENT REPLY SKIP", ""),
-        ("PING", ""),
-        ("CLIENT REPLY ON", "+OK"),
-        ("GET k", "$1 v"),
-        ("CLIENT REPLY SKIP", ""),
-        ("SET k w", ""),
-        ("GET k", "$1 w"),
-        ("CLIENT REPLY SKIP", ""),
-        ("CLIENT REPLY ON", "+OK"),
-        ("PING", "+PONG"),
-        ("CLIENT REPLY OFF", ""),
-        ("RESET", "+RESET"),
-        ("PING", "+PONG"),
-    ]);
-    assert_eq!(client.send(b"CLIENT REPLY SKIP\r\nGET k\r\nGET k\r\nGET k\r\n").0, "$1 w $1 w");
-}
-
-/// Settings of Redis about what is not there can have any value; others only the one that holds.
-#[test]
-fn settings_of_redis_are_kept_or_refused() {
-    let mut client = Client::new();
-    client.expect(&[
-        ("CONFIG SET list-max-ziplist-size -4 hash-max-listpack-entries 7", "+OK"),
-        ("CONFIG GET list-max-listpack-size", "*2 $22 list-max-listpack-size $2 -4"),
-        ("CONFIG GET hash-max-ziplist-entries", "*2 $24 hash-max-ziplist-entries $1 7"),
-        ("CONFIG SET lazyfree-lazy-user-del yes repl-backlog-size 10000002 slave-read-only no", "+OK"),
-        ("CONFIG GET repl-backlog-size", "*2 $17 repl-backlog-size $8 10000002"),
-        ("CONFIG SET maxmemory-clients 0 slowlog-log-slower-than -1 protected-mode yes", "+OK"),
-        (
-            "CONFIG SET daemonize yes",
-            "-ERR CONFIG SET failed (possibly related to argument 'daemonize') - can't set immutable config",
-        ),
-        ("CONFIG SET port 6379", "+OK"),
-        (
-            "CONFIG SET maxmemory-samples 6 maxmemory-samples 7",
-            "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-samples') - duplicate parameter",
-        ),
-    ]);
-    for refused in [
-        "list-max-listpack-size many",
-        "min-replicas-to-write 1",
-        "min-slaves-to-write 1",
-        "maxmemory-clients 3mb",
-        "slowlog-log-slower-than 1000",
-        "latency-monitor-threshold 100",
-        "replicaof \"127.0.0.1 6379\"",
-        "protected-mode no",
-        "appendonly maybe",
-        "repl-timeout -1",
-    ] {
-        let reply = client.ask(&format!("CONFIG SET {refused}"));
-        assert!(
-            reply.starts_with("-ERR CONFIG SET failed (possibly related to argument '"),
-            "{refused}: {reply}"
-        );
-    }
-    // All can be set to what they are.
-    let (all, _) = client.send(b"CONFIG GET *\r\n");
-    assert!(all.contains("$9 replicaof") && all.contains("$7 slaveof") && all.contains("lua-time-limit"));
-    client.ask("GET k");
-    assert!(client.ask("INFO latencystats").contains("latency_percentiles_usec_get"));
-    client.expect(&[("CONFIG SET latency-tracking no", "+OK")]);
-    assert!(!client.ask("INFO latencystats").contains("usec"));
-}
-
-#[test]
 fn encodings() {
     let mut client = Client::new();
     let long = format!("SET long {}", "x".repeat(45));
@@ -607,7 +399,17 @@ fn encodings() {
         ("OBJECT ENCODING text", "$6 embstr"),
         ("OBJECT ENCODING padded", "$6 embstr"),
         ("OBJECT ENCODING long", "$3 raw"),
-        // As in Redis, by the command that has written it.
+    ]);
+    assert!(client.ask("OBJECT FREQ text").starts_with("-ERR "));
+    assert!(client.ask("MEMORY USAGE text").starts_with(':'));
+}
+
+/// As in Redis, the encoding is by the command that has written the value.
+#[test]
+fn encodings_follow_the_last_write() {
+    Client::new().expect(&[
+        ("SET int 12", "+OK"),
+        ("SET text abc", "+OK"),
         ("APPEND int 3", ":3"),
         ("OBJECT ENCODING int", "$3 raw"),
         ("INCR int", ":124"),
@@ -629,220 +431,6 @@ fn encodings() {
         ("OBJECT REFCOUNT text", ":1"),
         ("MEMORY USAGE nosuch", "$-1"),
     ]);
-    assert!(client.ask("OBJECT FREQ text").starts_with("-ERR "));
-    assert!(client.ask("MEMORY USAGE text").starts_with(':'));
-}
-
-#[test]
-fn server_describes_itself() {
-    let mut client = Client::new();
-    client.ask("SET k v");
-    client.ask("GET k");
-    client.ask("GET nosuch");
-    client.ask("NOSUCH");
-    let info = client.ask("INFO");
-    for part in [
-        "# Server",
-        "redis_version:7.2.0",
-        "terrace_version:",
-        "# Clients",
-        "connected_clients:1",
-        "# Memory",
-        "used_memory:",
-        "# Persistence",
-        "# Stats",
-        "keyspace_hits:1",
-        "keyspace_misses:1",
-        "total_error_replies:1",
-        "# Replication",
-        "role:master",
-        "# Keyspace",
-        "db0:keys=1",
-    ] {
-        assert!(info.contains(part), "{part} in {info}");
-    }
-    assert!(!client.ask("INFO replication").contains("# Server"));
-    client.expect(&[
-        ("CONFIG RESETSTAT", "+OK"),
-        ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $10 noeviction"),
-    ]);
-    assert!(client.ask("INFO stats").contains("keyspace_hits:0"));
-    assert!(client.ask("COMMAND DOCS get").starts_with("*2 $3 get *10 $7 summary "));
-    assert!(client.ask("COMMAND LIST FILTERBY PATTERN *range").contains("getrange"));
-    assert!(client.ask("CLIENT HELP").contains("SETNAME"));
-}
-
-/// The value of a field in INFO.
-fn field(client: &mut Client, section: &str, name: &str) -> Option<String> {
-    let info = client.ask(&format!("INFO {section}"));
-    let found = info.split(' ').find_map(|line| line.strip_prefix(&format!("{name}:")));
-    found.map(String::from)
-}
-
-/// The fields that dashboards and libraries read.
-#[test]
-fn info_has_fields_that_clients_read() {
-    let mut client = Client::new();
-    client.ask("SET k v");
-    let info = client.ask("INFO everything");
-    for name in [
-        "run_id",
-        "executable",
-        "config_file",
-        "multiplexing_api",
-        "hz",
-        "tracking_clients",
-        "used_memory_peak",
-        "used_memory_peak_human",
-        "used_memory_peak_perc",
-        "total_system_memory_human",
-        "mem_fragmentation_ratio",
-        "rdb_changes_since_last_save",
-        "rdb_last_bgsave_status",
-        "aof_last_write_status",
-        "instantaneous_ops_per_sec",
-        "instantaneous_input_kbps",
-        "instantaneous_output_kbps",
-        "pubsub_channels",
-        "latest_fork_usec",
-        "master_replid",
-        "used_cpu_sys",
-        "used_cpu_user",
-        "used_cpu_sys_children",
-        "used_cpu_user_children",
-        "cluster_enabled",
-    ] {
-        assert!(info.contains(&format!(" {name}:")), "{name} in {info}");
-    }
-    let run_id = field(&mut client, "server", "run_id").unwrap();
-    assert!(run_id.len() == 40 && run_id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{run_id}");
-    assert_eq!(field(&mut client.another(), "server", "run_id"), Some(run_id.clone()));
-    assert_ne!(field(&mut Client::new(), "server", "run_id"), Some(run_id));
-    assert_eq!(field(&mut client, "cluster", "cluster_enabled").as_deref(), Some("0"));
-    let [used, peak] = ["used_memory", "used_memory_peak"]
-        .map(|name| field(&mut client, "memory", name).unwrap().parse::<u64>());
-    assert!(peak.unwrap() >= used.unwrap());
-}
-
-#[test]
-fn info_sections_can_be_chosen() {
-    let mut client = Client::new();
-    let mut sections = |words: &str| -> Vec<String> {
-        let info = client.ask(&format!("INFO {words}"));
-        let names = info.split("# ").skip(1).filter_map(|section| section.split(' ').next());
-        names.map(String::from).collect()
-    };
-    let default = sections("");
-    let tier = if is_tiered() { " Tier" } else { "" };
-    assert_eq!(
-        default.join(" "),
-        format!(
-            "Server Clients Memory Sharing Persistence{tier} Stats Replication CPU Errorstats Cluster Keyspace"
-        )
-    );
-    assert_eq!(sections("default"), default);
-    assert_eq!(sections("all").len(), default.len() + 2);
-    assert_eq!(sections("everything").len(), default.len() + 3);
-    assert_eq!(sections("keyspace CPU nosuch cpu"), ["CPU", "Keyspace"]);
-    assert_eq!(sections("default commandstats").len(), default.len() + 1);
-    assert!(sections("nosuch").is_empty());
-}
-
-#[test]
-fn info_counts_calls_errors_and_times() {
-    let mut client = Client::new();
-    client.send(&b"SET k v\r\nGET k\r\nGET k\r\nGET none\r\nTTL k\r\n".repeat(40));
-    for line in ["INCR k", "GET", "NOSUCH", "CONFIG GET port", "CONFIG GET", "AUTH x", "EXEC"] {
-        client.ask(line);
-    }
-    client.expect(&[
-        ("MULTI", "+OK"),
-        ("GET k", "+QUEUED"),
-        ("SHUTDOWN", "-ERR Command not allowed inside a transaction"),
-    ]);
-    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
-    let stats = client.ask("INFO commandstats");
-    let of = |name: &str| -> Vec<String> {
-        let line = stats.split(' ').find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:")));
-        let line = line.unwrap_or_else(|| panic!("{name} in {stats}"));
-        line.split(',').map(|part| part.split('=').nth(1).unwrap().to_string()).collect()
-    };
-    let calls = |name: &str| [0, 3, 4].map(|nth| of(name)[nth].parse::<u64>().unwrap());
-    assert_eq!(calls("get"), [120, 1, 0]);
-    assert_eq!(calls("set"), [40, 0, 0]);
-    assert_eq!(calls("ttl"), [40, 0, 0]);
-    assert_eq!(calls("incr"), [1, 0, 1]);
-    assert_eq!(calls("config|get"), [1, 1, 0]);
-    assert_eq!(calls("exec"), [2, 0, 2]);
-    assert_eq!(calls("shutdown"), [0, 1, 0]);
-    assert!(of("config|get")[2].parse::<f64>().unwrap() > 0.0);
-    assert_eq!(field(&mut client, "errorstats", "errorstat_ERR").as_deref(), Some("count=7"));
-    assert_eq!(field(&mut client, "errorstats", "errorstat_EXECABORT").as_deref(), Some("count=1"));
-    assert_eq!(field(&mut client, "stats", "total_error_replies").as_deref(), Some("8"));
-    let latency = field(&mut client, "latencystats", "latency_percentiles_usec_get").unwrap();
-    assert!(
-        latency.starts_with("p50=") && latency.contains(",p99=") && latency.contains(",p99.9="),
-        "{latency}"
-    );
-    client.expect(&[("CONFIG RESETSTAT", "+OK")]);
-    assert_eq!(field(&mut client, "commandstats", "cmdstat_get"), None);
-    assert_eq!(field(&mut client, "errorstats", "errorstat_ERR"), None);
-    assert_eq!(field(&mut client, "latencystats", "latency_percentiles_usec_get"), None);
-    // The counts of a closed connection are kept.
-    client.another().ask("GET k");
-    assert!(field(&mut client, "commandstats", "cmdstat_get").unwrap().starts_with("calls=1,"));
-}
-
-#[test]
-fn resetstat_resets_counts_of_the_store() {
-    if is_on_disk() {
-        // Merges remove what has expired, some time.
-        return;
-    }
-    let mut client = Client::new();
-    client.ask("SET k v PX 10");
-    client.clock.advance(11);
-    client.shared.store.sweep_expired(1000);
-    assert_eq!(field(&mut client, "stats", "expired_keys").as_deref(), Some("1"));
-    client.ask("CONFIG RESETSTAT");
-    assert_eq!(field(&mut client, "stats", "expired_keys").as_deref(), Some("0"));
-}
-
-#[test]
-fn commands_describe_their_arguments() {
-    let mut client = Client::new();
-    let docs = client.ask("COMMAND DOCS getrange");
-    assert!(
-        docs.ends_with(
-            "$9 arguments *3 *6 $4 name $3 key $4 type $3 key $14 key_spec_index :0 \
-             *4 $4 name $5 start $4 type $7 integer *4 $4 name $3 end $4 type $7 integer"
-        ),
-        "{docs}"
-    );
-    assert_eq!(client.ask("COMMAND DOCS nosuch"), "*0");
-    let count = client.ask("COMMAND COUNT").strip_prefix(':').unwrap().parse::<usize>().unwrap();
-    assert!(client.ask("COMMAND DOCS").starts_with(&format!("*{} ", 2 * count)));
-    assert!(client.ask("COMMAND LIST").contains("client|list"));
-    client.expect(&[
-        ("COMMAND LIST FILTERBY PATTERN client|se*", "*2 $14 client|setname $14 client|setinfo"),
-        ("COMMAND LIST FILTERBY COLOUR red", SYNTAX),
-        ("COMMAND GETKEYS MSET a 1 b 2", "*2 $1 a $1 b"),
-        ("COMMAND GETKEYS MEMORY USAGE k", "*1 $1 k"),
-        ("COMMAND GETKEYS GET", "-ERR wrong number of arguments for 'command|getkeys' command"),
-        ("COMMAND GETKEYSANDFLAGS SET k v", "*1 *2 $1 k *2 +OW +update"),
-        ("COMMAND GETKEYSANDFLAGS SET k v GET", "*1 *2 $1 k *3 +RW +access +update"),
-    ]);
-}
-
-/// The time that a caller passes is that of the first command alone: it may take long.
-#[test]
-fn each_command_has_its_own_time() {
-    let mut client = Client::new();
-    let mut input = b"CLIENT ID\r\nSET key v PX 500\r\nPTTL key\r\nGET key\r\n".to_vec();
-    let mut output = Vec::new();
-    client.session.process(&mut input, &mut output, 1);
-    let output = String::from_utf8(output).unwrap();
-    assert!(output.ends_with("+OK\r\n:500\r\n$1\r\nv\r\n"), "{output}");
 }
 
 #[test]

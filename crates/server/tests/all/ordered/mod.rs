@@ -1,5 +1,7 @@
 //! Commands for ranges of keys, and what else an ordered store changes.
 
+mod long;
+
 use std::{
     collections::BTreeSet,
     io::Write,
@@ -206,6 +208,14 @@ fn invalid_ranges_are_refused() {
         ("X.RANGE - ++", NO_BOUND),
         ("X.COUNT a b", NO_BOUND),
         ("X.DELRANGE a b", NO_BOUND),
+    ]);
+    // The name of a command differs only in case.
+    assert!(client.send(b"X\x0eRANGE - +\r\n").0.starts_with("-ERR unknown command"));
+}
+
+#[test]
+fn invalid_options_of_ranges_are_refused() {
+    client().expect(&[
         ("X.RANGE - + BYLEX", SYNTAX),
         ("X.RANGE - + LIMIT", SYNTAX),
         ("X.RANGE - + LIMIT 1", SYNTAX),
@@ -228,8 +238,6 @@ fn invalid_ranges_are_refused() {
         ("X.DELPREFIX a LIMIT -1", NEGATIVE),
         ("DBSIZE", ":5"),
     ]);
-    // The name of a command differs only in case.
-    assert!(client.send(b"X\x0eRANGE - +\r\n").0.starts_with("-ERR unknown command"));
 }
 
 #[test]
@@ -308,6 +316,28 @@ fn transaction_sees_its_own_writes_in_ranges() {
         ("X.COUNT [b +", "+QUEUED"),
         ("X.NEXT b", "+QUEUED"),
         ("X.PREV ca", "+QUEUED"),
+    ]);
+    let expected = [
+        "+OK",
+        ":1",
+        "+OK",
+        "*10 $1 a $2 aa $1 b $2 bb $2 bb $3 new $2 ca $4 caca $1 d $7 changed",
+        &array("ca bb b"),
+        &array("ca"),
+        ":4",
+        "*2 $2 bb $3 new",
+        "*2 $2 bb $3 new",
+    ];
+    assert_eq!(client.ask("EXEC"), format!("*{} {}", expected.len(), expected.join(" ")));
+}
+
+#[test]
+fn transaction_sees_its_own_removals_of_ranges() {
+    let mut client = client();
+    client.expect(&[
+        ("MULTI", "+OK"),
+        ("SET bb new", "+QUEUED"),
+        ("DEL c nosuch", "+QUEUED"),
         ("X.DELRANGE [b [ca LIMIT 2", "+QUEUED"),
         ("X.RANGE - +", "+QUEUED"),
         ("X.DELPREFIX \"\"", "+QUEUED"),
@@ -320,13 +350,6 @@ fn transaction_sees_its_own_writes_in_ranges() {
     let expected = [
         "+OK",
         ":1",
-        "+OK",
-        "*10 $1 a $2 aa $1 b $2 bb $2 bb $3 new $2 ca $4 caca $1 d $7 changed",
-        &array("ca bb b"),
-        &array("ca"),
-        ":4",
-        "*2 $2 bb $3 new",
-        "*2 $2 bb $3 new",
         "*2 :2 $3 [ca",
         &array("a ca d"),
         "*2 :3 $-1",
@@ -338,8 +361,13 @@ fn transaction_sees_its_own_writes_in_ranges() {
     ];
     assert_eq!(client.ask("EXEC"), format!("*{} {}", expected.len(), expected.join(" ")));
     client.expect(&[("X.RANGE - + WITHVALUES", "*2 $1 e $4 last")]);
-    // Ranges after a FLUSHALL, and in a transaction that does not commit.
+}
+
+#[test]
+fn ranges_after_flushall_and_in_aborted_transactions() {
+    let mut client = client();
     let mut other = client.another();
+    client.expect(&[("FLUSHALL", "+OK"), ("SET e last", "+OK")]);
     client.expect(&[("WATCH e", "+OK"), ("MULTI", "+OK"), ("X.DELRANGE - +", "+QUEUED")]);
     other.expect(&[("SET e again", "+OK")]);
     client.expect(&[
@@ -505,98 +533,4 @@ fn commands_for_ranges_describe_themselves() {
     client.expect(&[("COMMAND LIST FILTERBY PATTERN x.n*", "*1 $6 x.next")]);
     client.ask("X.COUNT - +");
     assert!(client.ask("INFO commandstats").contains("cmdstat_x.count:calls=1"));
-}
-
-#[test]
-fn commands_with_many_keys_are_long() {
-    let options = crate::common::fresh().index(Index::Art).clock(Arc::new(ManualClock::at(1000)));
-    let store = options.size(ByteSize::mib(64)).create().unwrap();
-    (0..3000).for_each(|n| store.put(format!("key:{n}"), "v").unwrap());
-    let shared = Arc::new(Shared::new(store, Config::default()));
-    let turn = |lines: &[&str]| {
-        let mut session = Session::new(Arc::clone(&shared), Peer::default(), 1000);
-        let flow = lines.iter().map(|line| {
-            let mut input = format!("{line}\r\n").into_bytes();
-            session.process_short(&mut input, &mut Vec::new(), 1000)
-        });
-        flow.last().unwrap()
-    };
-    for line in [
-        "X.RANGE - +",
-        "X.RANGE - + LIMIT 0 2000",
-        "X.RANGE - + LIMIT 2000 10",
-        "X.RANGE + - LIMIT 9223372036854775807 1 REV",
-        "X.PREFIX key",
-        "X.COUNT - +",
-        "X.COUNT - + LIMIT 5000",
-        "X.DELRANGE [x +",
-        "X.DELPREFIX x",
-        "X.DELPREFIX x LIMIT 2000",
-    ] {
-        assert_eq!(turn(&[line]), Flow::Long, "{line}");
-    }
-    for line in [
-        "X.RANGE - + LIMIT 0 1000",
-        "X.PREFIX key LIMIT 10 1000 WITHVALUES",
-        "X.COUNT - + LIMIT 1000",
-        "X.NEXT key",
-        "X.PREV key",
-        "X.DELRANGE [x + LIMIT 1000",
-        "X.DELPREFIX x LIMIT 1000",
-        "X.RANGE - + LIMIT",
-    ] {
-        assert_eq!(turn(&[line]), Flow::Continue, "{line}");
-    }
-    // Nothing that other clients write makes a transaction with ranges run again; a removal reads
-    // its keys.
-    assert_eq!(turn(&["MULTI", "X.COUNT - +", "EXEC"]), Flow::Long);
-    assert_eq!(turn(&["MULTI", "X.COUNT - +", "X.DELRANGE [x +", "EXEC"]), Flow::Continue);
-    shared.store.delete_range("key:1"..).unwrap();
-    assert_eq!(turn(&["X.RANGE - +"]), Flow::Continue);
-}
-
-/// Keys that stay are in each range once and in order, whatever comes and goes between them.
-#[test]
-fn ranges_beside_writers_have_each_key_that_stays() {
-    const STAY: usize = 2000;
-    let store = crate::common::fresh().index(Index::Art).size(ByteSize::mib(128)).create().unwrap();
-    (0..STAY).for_each(|n| store.put(format!("key:{n:04}"), "stays").unwrap());
-    let server = Running::start_with(store.clone(), &[("threads", "2")]);
-    let is_over = AtomicBool::new(false);
-    let key = |word: &[u8]| (word.len() == 8).then(|| word.to_vec());
-    std::thread::scope(|scope| {
-        for writer in 0..2 {
-            let (store, is_over) = (&store, &is_over);
-            scope.spawn(move || {
-                for round in (writer..).step_by(2) {
-                    if is_over.load(Relaxed) {
-                        return;
-                    }
-                    let near = round * 7919 % STAY;
-                    store.put(format!("key:{near:04}:{}", round % 300), "comes").unwrap();
-                    store.put(format!("key:{near:04}"), "stays").unwrap();
-                    store.remove(format!("key:{:04}:{}", (round * 31) % STAY, round % 300)).unwrap();
-                }
-            });
-        }
-        let mut stream = server.connect();
-        for (round, reverse) in (0..20).map(|round| (round, round % 2 == 1)) {
-            let (mut found, mut from) = (Vec::new(), if reverse { b"+".to_vec() } else { b"-".to_vec() });
-            let to: &[u8] = if reverse { b"-" } else { b"+" };
-            loop {
-                let mut words = vec![&b"X.RANGE"[..], &from, to, b"LIMIT", b"0", b"512"];
-                words.extend(reverse.then_some(&b"REV"[..]));
-                stream.write_all(&command(&words)).unwrap();
-                let keys = crate::common::array(&mut stream);
-                assert!(keys.is_sorted_by(|one, next| if reverse { one > next } else { one < next }));
-                let Some(last) = keys.last() else { break };
-                from = [b"(", &last[..]].concat();
-                found.extend(keys.iter().filter_map(|word| key(word)));
-            }
-            assert_eq!(found.len(), STAY, "round {round}");
-            assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), STAY, "round {round}");
-        }
-        is_over.store(true, Relaxed);
-    });
-    ask(&mut server.connect(), b"X.COUNT (key:1999 [key:1999\r\n", b":0\r\n");
 }

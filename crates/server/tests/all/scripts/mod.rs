@@ -1,5 +1,8 @@
 //! Lua scripts: each is one transaction, and all of it or nothing.
 
+mod room;
+mod threads;
+
 use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
@@ -125,6 +128,20 @@ fn wrong_calls_are_refused_as_in_redis() {
                 "-ERR This Redis command is not allowed from script",
             ),
             (&["EVAL", "return redis.call('nope')", "0"], "-ERR Unknown Redis command called from script"),
+        ],
+    );
+    assert!(
+        send(&mut client, &["EVAL", "return redis.call('hget', 'a', 'b')", "0"])
+            .contains("Terrace holds strings")
+    );
+}
+
+#[test]
+fn read_only_scripts_and_engines_are_as_in_redis() {
+    let mut client = Client::new();
+    check(
+        &mut client,
+        &[
             (
                 &["EVAL_RO", "return redis.call('set', 'a', 'b')", "0"],
                 "-ERR Write commands are not allowed from read-only scripts.",
@@ -138,10 +155,6 @@ fn wrong_calls_are_refused_as_in_redis() {
             (&["EVAL", "return redis.call('incr', KEYS[1])", "1", "n"], ":1"),
             (&["COMMAND", "GETKEYS", "EVAL", "x", "2", "a", "b", "c"], "*2 $1 a $1 b"),
         ],
-    );
-    assert!(
-        send(&mut client, &["EVAL", "return redis.call('hget', 'a', 'b')", "0"])
-            .contains("Terrace holds strings")
     );
 }
 
@@ -251,179 +264,6 @@ fn eval(text: &str, args: &[&str]) -> Vec<u8> {
     command(&words)
 }
 
-const ACCOUNTS: usize = 8;
-/// Moves money from one account to another one.
-const MOVE: &str = "local from, to = tonumber(redis.call('get', ARGV[1])), tonumber(redis.call('get', ARGV[2])) \
-     redis.call('set', ARGV[1], from - 1) if ARGV[1] ~= ARGV[2] then redis.call('set', ARGV[2], to + 1) \
-     else redis.call('set', ARGV[1], from) end return 1";
-const SUM: &str =
-    "local sum = 0 for n = 0, 7 do sum = sum + redis.call('get', 'account:' .. n) end return sum";
-
-#[test]
-fn concurrent_scripts_are_atomic() {
-    let running = Running::start(&[("threads", "2")]);
-    let mut client = running.connect();
-    for account in 0..ACCOUNTS {
-        ask(&mut client, format!("SET account:{account} 100\r\n").as_bytes(), b"+OK\r\n");
-    }
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let movers: Vec<_> = (0..3)
-            .map(|seed| {
-                let mut stream = running.connect();
-                scope.spawn(move || {
-                    for nth in 0..1000 {
-                        let (from, to) = ((nth * 7 + seed) % ACCOUNTS, (nth * 3 + seed * 5) % ACCOUNTS);
-                        let (from, to) = (format!("account:{from}"), format!("account:{to}"));
-                        ask(&mut stream, &eval(MOVE, &[&from, &to]), b":1\r\n");
-                    }
-                })
-            })
-            .collect();
-        let mut stream = running.connect();
-        let ended = &ended;
-        scope.spawn(move || {
-            while !ended.load(Relaxed) {
-                ask(&mut stream, &eval(SUM, &[]), b":800\r\n");
-            }
-        });
-        movers.into_iter().for_each(|mover| mover.join().unwrap());
-        ended.store(true, Relaxed);
-    });
-}
-
-/// Reads a counter, works for some milliseconds, and writes it.
-const SLOW: &str = "local n = redis.call('get', 'hot') for _ = 1, 3000000 do end \
-                    redis.call('set', 'copy', n) return 'done'";
-
-#[test]
-fn long_script_commits_beside_writers_and_delays_no_reader() {
-    let running = Running::start(&[("threads", "2")]);
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (mut writer, mut reader) = (running.connect(), running.connect());
-        // The script copies it, so it is there.
-        ask(&mut writer, b"INCR hot\r\n", b":1\r\n");
-        let ended = &ended;
-        scope.spawn(move || {
-            while !ended.load(Relaxed) {
-                writer.write_all(b"INCR hot\r\n").unwrap();
-                assert!(line(&mut writer).starts_with(':'));
-            }
-        });
-        scope.spawn(move || {
-            while !ended.load(Relaxed) {
-                ask(&mut reader, b"GET none\r\n", b"$-1\r\n");
-            }
-        });
-        let mut client = running.connect();
-        for _ in 0..5 {
-            ask(&mut client, &eval(SLOW, &[]), b"$4\r\ndone\r\n");
-        }
-        ended.store(true, Relaxed);
-    });
-}
-
-#[test]
-fn endless_script_is_killed_and_has_done_nothing() {
-    let running = Running::start(&[("threads", "1")]);
-    let (mut client, mut other) = (running.connect(), running.connect());
-    client
-        .write_all(&eval(
-            "redis.call('set', 'a', 1) while true do pcall(function() while true do end end) end",
-            &[],
-        ))
-        .unwrap();
-    // The one loop serves others while a worker runs the script.
-    while {
-        other.write_all(b"SCRIPT KILL\r\n").unwrap();
-        line(&mut other).starts_with("-NOTBUSY")
-    } {}
-    assert!(line(&mut client).starts_with("-ERR Script killed by user with SCRIPT KILL"));
-    ask(&mut client, b"EXISTS a\r\n", b":0\r\n");
-}
-
-#[test]
-fn long_script_is_refused_while_endless_ones_have_all_threads() {
-    let running = Running::start(&[("threads", "1"), ("busy-reply-threshold", "50")]);
-    let endless = eval("while true do end", &[]);
-    let mut clients: Vec<_> = (0..4).map(|_| running.connect()).collect();
-    clients.iter_mut().for_each(|client| client.write_all(&endless).unwrap());
-    let mut other = running.connect();
-    loop {
-        other.write_all(&eval("for _ = 1, 1000000 do end return 1", &[])).unwrap();
-        match line(&mut other).as_str() {
-            ":1" => {}
-            reply => break assert!(reply.starts_with("-BUSY Redis is busy running a script"), "{reply}"),
-        }
-    }
-    // Short ones, and all other commands, go on.
-    ask(&mut other, &eval("return redis.call('incr', 'n')", &[]), b":1\r\n");
-    ask(&mut other, b"MULTI\r\nINCR n\r\nEXEC\r\nMSET a 1 b 2\r\n", b"+OK\r\n+QUEUED\r\n*1\r\n:2\r\n+OK\r\n");
-    // It ends those that have run for the threshold, and the last one may just have begun.
-    while {
-        other.write_all(b"SCRIPT KILL\r\n").unwrap();
-        !line(&mut other).starts_with("-NOTBUSY")
-    } {}
-    clients.iter_mut().for_each(|client| assert!(line(client).contains("killed by user")));
-    ask(&mut other, &eval("for _ = 1, 1000000 do end return 1", &[]), b":1\r\n");
-}
-
-#[test]
-fn swapdb_waits_for_no_endless_script() {
-    let running = Running::start(&[("threads", "1"), ("busy-reply-threshold", "50")]);
-    let (mut client, mut other) = (running.connect(), running.connect());
-    client.write_all(&eval("while true do end", &[])).unwrap();
-    let mut swap = |words: &[u8], reply: &str| loop {
-        other.write_all(words).unwrap();
-        let last = words.split(|byte| *byte == b'\n').map(|_| ()).skip(1).map(|()| line(&mut other)).last();
-        let last = last.expect("a reply");
-        if last.starts_with(reply) {
-            break;
-        }
-        assert!(last.starts_with("+OK") || last.starts_with("*1"), "{last}");
-    };
-    // The script is on its worker a moment later.
-    swap(b"SWAPDB 0 1\r\n", "-BUSY SWAPDB has to wait");
-    swap(b"MULTI\r\nSWAPDB 0 1\r\nEXEC\r\n", "-BUSY SWAPDB has to wait");
-    ask(&mut other, b"SELECT 1\r\n", b"+OK\r\n");
-    ask(&mut other, b"SET a 1\r\nSCRIPT KILL\r\n", b"+OK\r\n+OK\r\n");
-    assert!(line(&mut client).starts_with("-ERR Script killed by user with SCRIPT KILL"));
-    ask(&mut other, b"SWAPDB 0 1\r\nGET a\r\nSELECT 0\r\n", b"+OK\r\n$-1\r\n+OK\r\n");
-    ask(&mut other, b"GET a\r\n", b"$1\r\n1\r\n");
-}
-
-#[test]
-fn server_stops_though_a_script_does_not() {
-    let mut running = Running::start(&[("threads", "1")]);
-    let mut client = running.connect();
-    client.write_all(&eval("redis.call('set', 'a', 1) while true do end", &[])).unwrap();
-    ask(&mut running.connect(), b"PING\r\n", b"+PONG\r\n");
-    running.stop();
-    let reply = crate::common::rest(&mut client);
-    assert!(reply.is_empty() || reply.starts_with(b"-ERR the script was ended"), "{}", reply.escape_ascii());
-}
-
-#[test]
-fn writes_are_refused_while_a_script_runs_alone_for_long() {
-    let running = Running::start(&[("threads", "2"), ("busy-reply-threshold", "50")]);
-    let text = "redis.call('get', 'hot') for _ = 1, 60000000 do end redis.call('set', 'hot', 0) return 1";
-    let (mut client, mut writer, mut other) = (running.connect(), running.connect(), running.connect());
-    client.write_all(&eval(text, &[])).unwrap();
-    // The writer makes the script run again, until that runs alone.
-    loop {
-        writer.write_all(b"INCR hot\r\n").unwrap();
-        let reply = line(&mut writer);
-        if reply.starts_with("-BUSY") {
-            break;
-        }
-        assert!(reply.starts_with(':'), "{reply}");
-    }
-    ask(&mut other, b"GET none\r\n", b"$-1\r\n");
-    ask(&mut client, b"", b":1\r\n");
-    ask(&mut writer, b"INCR hot\r\n", b":1\r\n");
-}
-
 /// What a session over this store replies to a command at this time.
 fn ask_at(session: &mut Session, words: &[&str], now_ms: u64) -> String {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -520,52 +360,6 @@ fn arguments_of_a_command_are_limited() {
     assert!(send(&mut client, &["EVAL", text, "0"]).starts_with("-ERR not enough memory"));
 }
 
-/// Scripts each of which took its loop for minutes, in one call of a function or while compiled.
-const LONG: [&str; 5] = [
-    "return string.find(string.rep('a', 3000), '.-.-.-.-b')",
-    "table.insert({1}, -2147483648, 1)",
-    "local s = string.rep('x', 1000000) while true do s:upper() end",
-    "local s = string.rep('x', 1000000) while true do local t = s .. 'x' end",
-    "local t = {} for i = 1, 100000 do t[i] = i % 2 end while true do table.sort(t) end",
-];
-
-#[test]
-fn long_calls_of_functions_delay_no_other_client() {
-    let running = Running::start(&[("threads", "1")]);
-    for text in LONG {
-        let (mut client, mut other) = (running.connect(), running.connect());
-        client.write_all(&eval(text, &[])).unwrap();
-        while {
-            ask(&mut other, b"PING\r\n", b"+PONG\r\n");
-            other.write_all(b"SCRIPT KILL\r\n").unwrap();
-            line(&mut other).starts_with("-NOTBUSY")
-        } {}
-        let reply = line(&mut client);
-        assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL"), "{text}: {reply}");
-    }
-}
-
-#[test]
-fn long_text_is_compiled_beside_other_clients() {
-    let running = Running::start(&[("threads", "1")]);
-    let (mut client, mut other) = (running.connect(), running.connect());
-    let text = format!("if 1 then {} end return 7", "elseif 1 then ".repeat(5000));
-    client.write_all(&eval(&text, &[])).unwrap();
-    ask(&mut other, b"PING\r\n", b"+PONG\r\n");
-    ask(&mut client, b"", b":7\r\n");
-    let name = Script::sha(text.as_bytes());
-    ask(&mut other, format!("EVALSHA {name} 0\r\n").as_bytes(), b":7\r\n");
-    ask(&mut other, b"SCRIPT FLUSH\r\n", b"+OK\r\n");
-    let loads = command(&[b"SCRIPT", b"LOAD", text.as_bytes()]);
-    ask(&mut other, &loads, format!("$40\r\n{name}\r\n").as_bytes());
-    ask(&mut other, b"MULTI\r\n", b"+OK\r\n");
-    ask(&mut other, &eval(&text, &[]), b"+QUEUED\r\n");
-    ask(&mut other, b"EXEC\r\n", b"*1\r\n:7\r\n");
-    let text = format!("if 1 then {} end", "elseif 1 then ".repeat(100_000));
-    client.write_all(&eval(&text, &[])).unwrap();
-    assert!(line(&mut client).starts_with("-ERR Error compiling script (new function): the text has more"));
-}
-
 #[test]
 fn appends_in_a_script_copy_what_they_append() {
     let mut client = Client::new();
@@ -595,128 +389,6 @@ fn errors_of_scripts_are_counted() {
     assert!(lua > 10_000, "{lua}");
     let eval: u64 = field(&mut client, "memory", "used_memory_vm_eval:").parse().unwrap();
     assert!(eval > 10_000, "{eval}");
-}
-
-#[test]
-fn script_with_flags_is_refused_above_the_limit() {
-    if is_on_disk() {
-        return;
-    }
-    let mut client = Client::new();
-    client.expect(&[("SET a 1", "+OK"), ("CONFIG SET maxmemory 1", "+OK")]);
-    let refused =
-        "-OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
-    check(
-        &mut client,
-        &[
-            (&["EVAL", "#!lua\nreturn 1", "0"], refused),
-            (&["EVAL", "#!lua flags=no-cluster\nreturn 1", "0"], refused),
-            (
-                &["EVAL", "redis.call('set','a',5) return 1", "0"],
-                "-OOM command not allowed when used memory > 'maxmemory'.",
-            ),
-            (
-                &["EVAL", "return redis.pcall('set','a',5).err", "0"],
-                "$55 OOM command not allowed when used memory > 'maxmemory'.",
-            ),
-            (&["EVAL", "#!lua flags=allow-oom\nreturn redis.call('incr','a')", "0"], ":2"),
-            (&["EVAL", "#!lua flags=no-writes\nreturn 1", "0"], ":1"),
-            (&["EVAL", "return 1", "0"], ":1"),
-        ],
-    );
-    client.expect(&[("MULTI", "+OK"), ("GET a", "+QUEUED"), ("DEL b", "+QUEUED")]);
-    let full = "-OOM command not allowed when used memory > 'maxmemory'.";
-    assert!(client.ask("INCR a").starts_with(full));
-    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
-    let info = client.ask("INFO commandstats");
-    let eval = info.split(' ').find(|line| line.starts_with("cmdstat_eval:")).unwrap();
-    assert!(eval.contains("calls=5,") && eval.contains("rejected_calls=2,failed_calls=1"), "{eval}");
-}
-
-/// A commit may refuse what a script has answered: then that is no reply.
-#[test]
-fn script_whose_commit_is_refused_has_one_reply() {
-    if is_on_disk() {
-        return;
-    }
-    let mut client = Client::new();
-    client.expect(&[("SET a 1", "+OK")]);
-    let limit = (client.shared.store.used_bytes().unwrap() + 4096).to_string();
-    client.expect(&[(&*format!("CONFIG SET maxmemory {limit}"), "+OK")]);
-    let write = "redis.call('set', 'a', string.rep('x', 60000)) return 1";
-    for _ in 0..3 {
-        assert!(send(&mut client, &["EVAL", write, "0"]).starts_with("-OOM "));
-        client.expect(&[("PING", "+PONG")]);
-    }
-    assert_eq!(client.ask("STRLEN a"), ":1");
-}
-
-/// A client of a full pool, and how many keys it has.
-fn full() -> (Client, usize) {
-    let clock = Arc::new(ManualClock::at(START_MS));
-    let options = fresh().size(terrace::ByteSize::mib(4)).clock(clock.clone());
-    let mut client = Client::of(Arc::new(Shared::new(options.create().unwrap(), Config::default())), clock);
-    let mut count = 0;
-    for len in [300, 100, 1] {
-        let value = "x".repeat(len);
-        while client.ask(&format!("SET key:{count} {value}")) == "+OK" {
-            count += 1;
-        }
-    }
-    (client, count)
-}
-
-#[test]
-fn transactions_that_only_remove_succeed_in_a_full_pool() {
-    if is_on_disk() {
-        return;
-    }
-    let (mut client, count) = full();
-    let remove =
-        "for n = ARGV[1], ARGV[2] do redis.call(ARGV[3], 'key:' .. n) end return redis.call('dbsize')";
-    // It puts, so it is refused, and has removed nothing.
-    let puts = "for n = 0, 99 do redis.call('del', 'key:' .. n) end redis.call('set', 'key:1', 'y') return 1";
-    let reply = send(&mut client, &["EVAL", puts, "0"]);
-    if reply.starts_with("-OOM") {
-        client.expect(&[("EXISTS key:0 key:1 key:99", ":3")]);
-    }
-    let (mut client, count) = if reply == ":1" { full() } else { (client, count) };
-    let left = |removed: usize| format!(":{}", count - removed);
-    for (nth, name) in ["del", "unlink", "getdel"].into_iter().enumerate() {
-        let (first, last) = ((nth * 10).to_string(), (nth * 10 + 9).to_string());
-        let reply = send(&mut client, &["EVAL", remove, "0", &first, &last, name]);
-        assert_eq!(reply, left(nth * 10 + 10), "{name}");
-    }
-    let (mut client, count) = full();
-    client.expect(&[("MULTI", "+OK")]);
-    for n in 0..200 {
-        client.expect(&[(&format!("DEL key:{n}"), "+QUEUED")]);
-    }
-    client.expect(&[("DBSIZE", "+QUEUED")]);
-    let reply = client.ask("EXEC");
-    assert_eq!(reply, format!("*201{} :{}", " :1".repeat(200), count - 200));
-    client.expect(&[("MULTI", "+OK"), ("DEL key:200", "+QUEUED")]);
-    send(&mut client, &["EVAL", remove, "0", "201", "300", "unlink"]);
-    assert_eq!(client.ask("EXEC"), format!("*2 :1 :{}", count - 301));
-    // A script that writes stands behind one that removes: nothing happens.
-    let (mut client, _) = full();
-    client.expect(&[("MULTI", "+OK")]);
-    send(&mut client, &["EVAL", remove, "0", "0", "99", "del"]);
-    send(&mut client, &["EVAL", "return redis.call('set', 'key:1', string.rep('y', 200000))", "0"]);
-    let reply = client.ask("EXEC");
-    assert!(reply.starts_with("-OOM"), "{reply}");
-    client.expect(&[("EXISTS key:0 key:1 key:99", ":3")]);
-    // A watched key is looked at there, too.
-    let (mut client, count) = full();
-    let mut other = client.another();
-    client.expect(&[("WATCH key:1", "+OK"), ("MULTI", "+OK"), ("FLUSHDB", "+QUEUED"), ("DBSIZE", "+QUEUED")]);
-    other.expect(&[("DEL key:1", ":1")]);
-    client.expect(&[("EXEC", "*-1"), ("DBSIZE", &format!(":{}", count - 1))]);
-    client.expect(&[("MULTI", "+OK"), ("FLUSHDB", "+QUEUED"), ("DBSIZE", "+QUEUED"), ("EXEC", "*2 +OK :0")]);
-    client.expect(&[("DBSIZE", ":0"), ("SET more 1", "+OK")]);
-    let (mut client, _) = full();
-    check(&mut client, &[(&["EVAL", "redis.call('flushdb') return redis.call('dbsize')", "0"], ":0")]);
-    client.expect(&[("DBSIZE", ":0")]);
 }
 
 /// The lines of INFO about errors and calls, without times.
