@@ -119,7 +119,8 @@ impl Hub {
 
     /// Counts one connection of a loop less.
     pub(super) fn remove_connection(&self, of: usize) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        let open = self.open.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(open > 0, "each connection that is removed was added");
         // ORDER: Release: pairs with `ask_all`: what the connection has sent is executed.
         self.mailboxes[of].open.fetch_sub(1, Ordering::Release);
     }

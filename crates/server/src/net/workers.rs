@@ -67,7 +67,10 @@ impl Workers {
 
     /// Records that a loop submits no more jobs.
     pub(super) fn remove_loop(&self) {
-        self.lock().loops -= 1;
+        let mut waiting = self.lock();
+        debug_assert!(waiting.loops > 0, "a loop ends once");
+        waiting.loops -= 1;
+        drop(waiting);
         self.changed.notify_all();
     }
 

@@ -139,6 +139,7 @@ impl<'a> Reads<'a> {
     }
 
     fn push(&mut self, args: Args<'a>, read: Read, place: usize) {
+        debug_assert!(self.len < GROUP_MAX, "the caller takes no more commands");
         self.keys[self.len] = args.at(1);
         self.reads[self.len] = Some((read, args));
         self.places[self.len] = place;

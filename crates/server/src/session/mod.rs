@@ -4,6 +4,10 @@
 //! Adjacent commands that only read one key each are read as a group, so their cache misses
 //! overlap. Adjacent commands that only write one key each are written as a group, so they share
 //! fences. The client sees the same results as if each had run by itself.
+//!
+//! In reading order: the session here; `ahead`, the groups; `long`, which commands leave the loop;
+//! `run`, one command; `route`, whether this node of a cluster executes it; `limits`, how far a call
+//! goes.
 
 mod ahead;
 mod limits;

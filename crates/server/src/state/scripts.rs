@@ -103,7 +103,8 @@ impl Scripts {
     }
 
     pub(crate) fn give_back(&self) {
-        self.threads.fetch_sub(1, Relaxed);
+        let before = self.threads.fetch_sub(1, Relaxed);
+        assert!(before > 0, "only a thread that was taken is given back");
     }
 
     /// Whether no thread is left for another long script.

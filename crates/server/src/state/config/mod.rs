@@ -55,6 +55,8 @@ struct Value {
 
 impl Default for Config {
     fn default() -> Self {
+        let in_order = |(at, setting): (usize, &Setting)| setting.key as usize == at;
+        assert!(TABLE.iter().enumerate().all(in_order), "a setting's key is its place in the table");
         let values = TABLE.iter().map(|setting| {
             let (number, text) = match setting.kind.parse(setting.default) {
                 Ok(value::Parsed::Number(number)) => (number, String::new()),

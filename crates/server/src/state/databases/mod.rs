@@ -60,6 +60,11 @@ impl Map {
         Place::numbered((self.0 >> (4 * database) & 15) as u8)
     }
 
+    /// Whether each place has one database.
+    fn is_whole(self) -> bool {
+        (0..DATABASES).fold(0u16, |places, of| places | 1 << self.place(of).index()) == u16::MAX
+    }
+
     fn swapped(self, one: u8, other: u8) -> Map {
         let differ = (self.0 >> (4 * one) ^ self.0 >> (4 * other)) & 15;
         Map(self.0 ^ differ << (4 * one) ^ differ << (4 * other))
@@ -146,6 +151,7 @@ impl Databases {
 
     /// Publishes the map of a SWAPDB that has committed. The caller is alone in the gate.
     pub(crate) fn publish(&self, map: Map) {
+        debug_assert!(map.is_whole(), "each place has one database");
         // ORDER: Relaxed: the gate orders it.
         self.map.store(map.0, Relaxed);
     }
@@ -251,6 +257,7 @@ mod tests {
         assert_eq!([0, 1, 15].map(|of| map.place(of)), [15, 1, 0].map(Place::numbered));
         assert_eq!(map.swapped(15, 0), Map::PLAIN);
         assert_eq!(map.swapped(3, 3), map);
+        assert!(map.is_whole() && !Map(0).is_whole());
     }
 
     #[test]
