@@ -5,9 +5,10 @@
 //! [`Keyspace`](crate::keyspace::Keyspace) and encodes the reply. To add a command, write its file,
 //! add its entry to the table, and describe its arguments in `syntax`.
 //!
-//! In reading order: `spec`, what a command is; `context`, what it may use; [`table`], all of them;
-//! `get`, `set` and the others. `nested` is how EXEC and EVAL execute commands, `long` how commands
-//! tell that they take long; `parse`, `bounds`, `expiry` and `walk` are what several commands share.
+//! In reading order: `spec`, what a command is; `context`, what it may use; [`table`], all of
+//! them; `get`, `set` and the others. `nested` is how EXEC and EVAL execute commands, `long` how
+//! commands tell that they take long; `parse`, `bounds`, `expiry` and `walk` are what several
+//! commands share.
 
 mod context;
 mod expiry;

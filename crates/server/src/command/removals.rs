@@ -1,9 +1,10 @@
 //! Transactions that only remove, in a full pool.
 //!
 //! A transaction of several keys needs memory for the record that makes it one, and a full pool has
-//! none. If it only removes, it runs again while no other command does (see `state/databases/gate.rs`),
-//! and its keys go one after another. So it is atomic for all clients of this server; a crash in
-//! between leaves the keys that are left; other processes that share the pool may see some gone.
+//! none. If it only removes, it runs again while no other command does (see
+//! `state/databases/gate.rs`), and its keys go one after another. So it is atomic for all clients
+//! of this server; a crash in between leaves the keys that are left; other processes that share the
+//! pool may see some gone.
 
 use super::{Command, Failure, Outcome, flag, table};
 use crate::{

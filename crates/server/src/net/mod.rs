@@ -14,8 +14,8 @@
 //!    parser's limits), and replies up to `client-output-buffer` plus one command's reply. Beyond
 //!    that the server stops reading from the client.
 //!
-//! In reading order: `event_loop` gives each `connection` its `turn`, with a `stream` below it and a
-//! `backlog` of replies; `accept`, `listen` and `unix` bring connections. `hub` is what all loops
+//! In reading order: `event_loop` gives each `connection` its `turn`, with a `stream` below it and
+//! a `backlog` of replies; `accept`, `listen` and `unix` bring connections. `hub` is what all loops
 //! share; `job`, `workers` and `cold` run what would hold up a loop. `counters`, `metrics`, `page`
 //! and `http` make the page of metrics; `error` says why a server does not start.
 

@@ -6,8 +6,8 @@
 //! fences. The client sees the same results as if each had run by itself.
 //!
 //! In reading order: the session here; `ahead`, the groups; `long`, which commands leave the loop;
-//! `run`, one command; `route`, whether this node of a cluster executes it; `limits`, how far a call
-//! goes.
+//! `run`, one command; `route`, whether this node of a cluster executes it; `limits`, how far a
+//! call goes.
 
 mod ahead;
 mod limits;

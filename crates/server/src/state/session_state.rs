@@ -18,7 +18,7 @@ use super::{
 };
 
 /// The protocol, authentication, transaction and counts of one connection. It owns the parts that
-/// stand in files of their own: [`Access`], [`Selection`], [`Waits`] and [`Multi`].
+/// stand in files of their own: `Access`, `Selection`, `Waits` and `Multi`.
 pub struct State {
     /// The connection's entry in the registry.
     pub(crate) client: Arc<Client>,

@@ -12,8 +12,8 @@
 //! meaning; one that began with it by chance (2^-56) would not be found.
 //!
 //! SWAPDB exchanges the places of two databases: one store of the record, durable and the same for
-//! all keys. While it runs no command does, see `state/databases/gate.rs`. The record is read when the
-//! server starts. Processes that share a pool could not agree on the instant, so it is refused
+//! all keys. While it runs no command does, see `state/databases/gate.rs`. The record is read when
+//! the server starts. Processes that share a pool could not agree on the instant, so it is refused
 //! there.
 //!
 //! A cluster has one database and no record: its keys are stored as those of place 0. Their slots
