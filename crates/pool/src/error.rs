@@ -1,6 +1,6 @@
 //! Errors about a pool as a whole, with messages for its user.
 
-use crate::clock::wall_clock;
+use crate::sharing::clock::wall_clock;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

@@ -1,17 +1,17 @@
 //! An open pool.
 
+use crate::allocator::words::{Memory, Shared};
 use crate::error::{CloseError, Holder, OpenError, Problem};
 use crate::fixed::Anchor;
-use crate::fork::{self, ForkSafe};
-use crate::layout::{Geometry, Layout};
-use crate::lifetime::allocator_sum;
-use crate::liveness::{self, Liveness};
-use crate::lock::{Lock, LockWords, Locked};
-use crate::options::PoolOptions;
-use crate::participants::{self, Owner};
-use crate::protect::WriteProtection;
-use crate::shared::{Memory, Shared};
-use crate::superblock::{self, Superblock};
+use crate::format::layout::{Geometry, Layout};
+use crate::format::lifetime::allocator_sum;
+use crate::format::superblock::{self, Superblock};
+use crate::open::options::PoolOptions;
+use crate::sharing::fork::{self, ForkSafe};
+use crate::sharing::liveness::{self, Liveness};
+use crate::sharing::participants::{self, Owner};
+use crate::sharing::protect::WriteProtection;
+use crate::sync::lock::{Lock, LockWords, Locked};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -170,7 +170,7 @@ pub(crate) struct Inner<M: MappedMedium> {
     shared: Anchor<Shared>,
     pub(crate) owner: Owner,
     pub(crate) lock_words: LockWords,
-    /// Counts opens. Units with an older open sequence must be revalidated, see `arrival`.
+    /// Counts opens. Units with an older open sequence must be revalidated, see `revalidate`.
     pub(crate) open_seq: u32,
     pub(crate) start: Start,
     pub(crate) writes: bool,
@@ -227,7 +227,7 @@ impl<M: MappedMedium> Pool<M> {
     ) -> Result<Self, Problem> {
         let one_kernel = opened.liveness.as_ref().is_none_or(|liveness| liveness.has_common_kernel());
         let light_pins = match opened.pins {
-            Pins::Light => one_kernel && crate::barrier::register(),
+            Pins::Light => one_kernel && crate::reclaim::barrier::register(),
             Pins::Heavy => false,
             Pins::AsIfLight => true,
         };
@@ -631,7 +631,7 @@ impl<M: MappedMedium> Drop for Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small::{exclusive_pool, geometry, participants};
+    use crate::tests::fixtures::{exclusive_pool, geometry, participants};
     use std::io;
     use terrace_medium::{Dram, Mapping, Shm};
 
@@ -679,7 +679,7 @@ mod tests {
             (pool.0.is_multi_host(), pool.0.light_pins)
         };
         let exclusive = exclusive_pool::<Dram>();
-        let is_made = crate::barrier::register();
+        let is_made = crate::reclaim::barrier::register();
         assert!(!exclusive.is_shared());
         assert_eq!((exclusive.0.is_multi_host(), exclusive.0.light_pins), (false, is_made));
         assert_eq!(shared(false), (false, is_made));

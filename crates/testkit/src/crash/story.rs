@@ -176,7 +176,7 @@ fn why(trace: &Trace, fate: &LineFate, until: usize) -> &'static str {
     }
 }
 
-/// A place in the source as the end of its path and the line: `pool/lock.rs:177`.
+/// A place in the source as the end of its path and the line: `sync/lock.rs:177`.
 pub fn place(site: &Location<'_>) -> String {
     let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
     let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();

@@ -36,7 +36,7 @@ pub struct Weakening {
 }
 
 impl Weakening {
-    /// Where it is in the source: `pool/lock.rs:177`.
+    /// Where it is in the source: `sync/lock.rs:177`.
     pub fn place(&self) -> String {
         crate::crash::place(self.site)
     }

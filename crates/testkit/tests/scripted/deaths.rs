@@ -1,5 +1,5 @@
-//! Orderings that matter after a crash of a participant: `pool/seats.rs`, `pool/notes.rs`,
-//! `pool/participants.rs`.
+//! Orderings that matter after a crash of a participant: `reclaim/slots.rs`, `sync/intents.rs`,
+//! `sharing/participants.rs`.
 
 use super::{
     Medium, Script, Shared, assert_detected, block, check_content, options, prepare, verified, word,

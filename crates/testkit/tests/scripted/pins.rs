@@ -1,5 +1,5 @@
-//! Orderings between two barriers of the epoch: `pool/epoch.rs`. One thread advances the epoch, one
-//! removes a block from its slot and retires it, one reads it.
+//! Orderings between two barriers of the epoch: `reclaim/epoch.rs`. One thread advances the epoch,
+//! one removes a block from its slot and retires it, one reads it.
 
 use super::{
     BLOCK, Medium, PER_SLAB, Script, Shared, assert_detected, block, blocks, check_content, options,

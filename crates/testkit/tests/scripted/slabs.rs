@@ -1,5 +1,6 @@
 //! Reuse of memory: units released and taken again, slabs that are full, listed and full again, the
-//! reserve, and the concurrent sweep (`pool/pages.rs`, `pool/slabs.rs`, `pool/doubt.rs`).
+//! reserve, and the concurrent sweep (`allocator/granules.rs`, `allocator/slabs.rs`,
+//! `gc/concurrent.rs`).
 
 use super::{
     BLOCK, Medium, PER_SLAB, Script, Shared, assert_detected, block, blocks, check_content, fill,

@@ -1,0 +1,633 @@
+//! Taking and freeing granules: whole units for slabs, runs of granules for extents.
+//!
+//! There are no locks. A run is taken unit by unit with a compare-and-swap each, and returned if
+//! another thread was faster in one of them. The hint bitmaps let a search skip 64 units without
+//! free granules by one word.
+//!
+//! A search continues where the last one ended. Now and then one begins at the front again, so that
+//! used memory stays together there. The largest extents are taken from the end, so free memory
+//! stays in one piece between them and the rest.
+
+use crate::allocator::classes::{Class, GRANULES};
+use crate::allocator::zones::{Hint, UnitState, UnitUse, Zone, low_bits};
+use crate::format::layout::PAGE;
+use crate::pool::Inner;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
+use terrace_medium::MappedMedium;
+
+/// Searches for an extent that continue where the last one ended, before one begins at the front.
+const TURNS: u64 = 128;
+/// Extents larger than this part of the pool are taken from the end.
+const LARGE_PART: u64 = 64;
+
+/// Granules of one unit, as bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) unit: u64,
+    pub(crate) bits: u64,
+}
+
+/// The pieces of the run of `count` granules from `first` on. Granules are numbered through the
+/// whole pool.
+pub(crate) fn pieces(first: u64, count: u64) -> impl Iterator<Item = Piece> {
+    let end = first + count;
+    (first / GRANULES..end.div_ceil(GRANULES)).map(move |unit| {
+        let start = unit * GRANULES;
+        let bits = low_bits(end - start) & !low_bits(first.saturating_sub(start));
+        Piece { unit, bits }
+    })
+}
+
+/// Searches for a run of free granules.
+struct Run {
+    wanted: u64,
+    align: u64,
+    start: u64,
+    len: u64,
+}
+
+impl Run {
+    fn new(wanted: u64, align: u64) -> Self {
+        Self { wanted, align, start: 0, len: 0 }
+    }
+
+    /// Continues with a unit whose granules in `taken` are not free. Returns where a run begins,
+    /// once there is one.
+    fn feed(&mut self, unit: u64, taken: u64) -> Option<u64> {
+        let mut at = 0;
+        while at < GRANULES {
+            let rest = taken >> at;
+            let free = u64::from(rest.trailing_zeros()).min(GRANULES - at);
+            if self.len == 0 {
+                self.start = unit * GRANULES + at;
+            }
+            self.len += free;
+            let aligned = self.start.next_multiple_of(self.align);
+            if (self.start + self.len).saturating_sub(aligned) >= self.wanted {
+                return Some(aligned);
+            }
+            at += free;
+            if at < GRANULES {
+                at += u64::from((!(taken >> at)).trailing_zeros());
+                self.len = 0;
+            }
+        }
+        None
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// Takes an empty unit for a slab of class `number`, in use `usage`. None of its blocks is
+    /// allocated.
+    pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: UnitUse) -> Option<u64> {
+        let hint = &self.shared().slab_hint;
+        let from = hint.load(self.medium(), Relaxed);
+        let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
+        hint.store(self.medium(), unit + 1, Relaxed);
+        self.medium().point("slab.write-back-hint");
+        self.region.write_back(hint);
+        self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
+        let entry = self.unit(unit);
+        let round = self.round();
+        if round != 0 {
+            // The snapshot of its granules that the collection took no longer holds.
+            entry.old.store(self.medium(), 0, Relaxed);
+            entry.link.store(self.medium(), round, Relaxed);
+        }
+        // Not persisted: in a slab that a crash leaves, all blocks count as allocated until the
+        // sweep.
+        self.clear_bitmap(unit, class);
+        // ORDER: Release: a thread that sees the slab sees the round in its link (see `orphans`),
+        // and no bitmap bits of earlier content. A sweep would take those for garbage, and free
+        // what is allocated there next.
+        entry.state.store(
+            self.medium().point("slab.make"),
+            UnitState::slab(self.open_seq, number, usage).0,
+            Release,
+        );
+        // PERSIST: that the unit is a slab of this class, before any of its blocks can be linked. A
+        // crash before that leaves a unit in which the collector finds no live block. Costs two
+        // write-backs and a fence for each slab. (The hint is for the first search after a crash,
+        // which would otherwise scan all taken units.)
+        self.region.persist(entry);
+        Some(unit)
+    }
+
+    /// Calls `each` for the zones, from the unit `from` on and around, until it finds something.
+    fn search(&self, from: u64, mut each: impl FnMut(&Zone, Range<u64>) -> Option<u64>) -> Option<u64> {
+        let later = self.zones().find_map(|zone| {
+            let units = self.units_in(&zone);
+            let start = units.start.max(from);
+            if start < units.end { each(&zone, start..units.end) } else { None }
+        });
+        later.or_else(|| {
+            self.zones().find_map(|zone| {
+                let units = self.units_in(&zone);
+                if units.start < from { each(&zone, units) } else { None }
+            })
+        })
+    }
+
+    /// The next unit of `units` for which a hint is set.
+    fn next_hinted(&self, hint: Hint, zone: &Zone, units: Range<u64>) -> Option<u64> {
+        let mut unit = units.start;
+        while unit < units.end {
+            let inside = (unit - zone.first) % 64;
+            // ORDER: Relaxed: a stale hint only costs time; a thread that takes the unit acquires
+            // by `taken`.
+            let bits = self.hint_word(hint, zone, unit).0.load(self.medium(), Relaxed) >> inside;
+            if bits != 0 {
+                let found = unit + u64::from(bits.trailing_zeros());
+                return (found < units.end).then_some(found);
+            }
+            unit += 64 - inside;
+        }
+        None
+    }
+
+    fn take_unit_among(&self, zone: &Zone, mut units: Range<u64>) -> Option<u64> {
+        while let Some(unit) = self.next_hinted(Hint::Empty, zone, units.clone()) {
+            let usable = self.memory.zones.usable(unit, self.size());
+            let taken = &self.unit(unit).taken;
+            // A taken unit keeps its open sequence. After an unclean open the search passes all
+            // units that were in use, and revalidating a slab would touch the slab itself.
+            // ORDER: Acquire: what the last user of the unit did. Release: a recount that finds it
+            // taken finds this thread pinned (see `snapshot_if_quiet`). The load before decides
+            // nothing.
+            let is_mine = usable == !0
+                && !self.is_in_window(unit)
+                && taken.load(self.medium(), Relaxed) == 0
+                && self.revalidate(unit).usage() == UnitUse::Granules
+                && taken.compare_exchange(self.medium(), 0, !0, AcqRel, Relaxed).is_ok();
+            self.update_hints(unit);
+            if is_mine {
+                return Some(unit);
+            }
+            units.start = unit + 1;
+        }
+        None
+    }
+
+    /// Returns an owned unit to the units: it was a slab of class `number` and no block of it is
+    /// allocated. While the collector inspects it, it stays a slab and the caller's. Returns
+    /// whether it was released. (The collector may be dead or stopped meanwhile, so no thread waits
+    /// for it.)
+    #[must_use = "a slab that stays must be disowned"]
+    pub(crate) fn release_unit(&self, unit: u64, number: usize) -> bool {
+        let entry = self.unit(unit);
+        // ORDER: SeqCst, with `inspect_unit`: this stores the state, then loads `sweeping`; the
+        // collector stores `sweeping`, then loads the state. At least one side sees the other.
+        entry.state.store(self.medium().point("unit.release"), UnitState::granules(self.open_seq).0, SeqCst);
+        let stays = self.shared().sweeping.load(self.medium().point("unit.sweeping"), SeqCst) == unit + 1;
+        // The collector may have taken a snapshot of granules here. A slab has no old granules, nor
+        // has what takes the unit next.
+        entry.old.store(self.medium(), 0, Relaxed);
+        if stays {
+            entry.state.store(
+                self.medium(),
+                UnitState::slab(self.open_seq, number, UnitUse::Owned).0,
+                SeqCst,
+            );
+            return false;
+        }
+        entry.link.store(self.medium(), 0, Relaxed);
+        // ORDER: SeqCst: see `update_hint`; a thread that takes the granules acquires this.
+        entry.taken.swap(self.medium().point("unit.free"), 0, SeqCst);
+        self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
+        self.update_hints(unit);
+        true
+    }
+
+    /// Takes a run of granules for `bytes` bytes and returns its offset.
+    pub(crate) fn take_extent(&self, bytes: u64) -> Option<u64> {
+        let zones = &self.memory.zones;
+        let count = self.memory.classes.granules(bytes);
+        let align = if bytes.is_multiple_of(PAGE) { (PAGE >> zones.granule_log2()).max(1) } else { 1 };
+        let first =
+            if count > (self.memory.zones.units(self.size()) * GRANULES / LARGE_PART).max(2 * GRANULES) {
+                self.take_run_at_end(count, align)?
+            } else {
+                self.take_run_from_hint(count, align)?
+            };
+        Some(zones.base + (first << zones.granule_log2()))
+    }
+
+    fn take_run_from_hint(&self, count: u64, align: u64) -> Option<u64> {
+        let hint = &self.shared().extent_hint;
+        let last = hint.load(self.medium(), Relaxed);
+        let turn = (last >> 32) + 1;
+        let from = if turn.is_multiple_of(TURNS) { 0 } else { last & u64::from(u32::MAX) };
+        let first = self.search(from, |zone, units| self.take_run(zone, units, count, align))?;
+        hint.store(self.medium(), (turn << 32) | ((first + count) / GRANULES), Relaxed);
+        Some(first)
+    }
+
+    fn take_run_at_end(&self, count: u64, align: u64) -> Option<u64> {
+        let zones: Vec<Zone> = self.zones().collect();
+        zones.iter().rev().find_map(|zone| {
+            let mut units = self.units_in(zone);
+            loop {
+                let first = self.find_last_run(units.clone(), count, align)?;
+                match self.take_pieces(first, count) {
+                    Ok(()) => return Some(first),
+                    // Another thread was faster: search again below, so that this ends.
+                    Err(unit) => units.end = unit,
+                }
+            }
+        })
+    }
+
+    /// The highest run of `count` granules; `count` is more than a unit has.
+    fn find_last_run(&self, units: Range<u64>, count: u64, align: u64) -> Option<u64> {
+        // All granules from `bottom` up to `top` are free.
+        let mut top = units.end * GRANULES;
+        for unit in units.rev() {
+            let start = unit * GRANULES;
+            let usable = self.memory.zones.usable(unit, self.size());
+            let taken = self.taken_or_kept(unit) | !usable;
+            let bottom = start + GRANULES - u64::from(taken.leading_zeros());
+            let first = top.saturating_sub(count) / align * align;
+            if first >= bottom {
+                return Some(first);
+            }
+            if taken != 0 {
+                top = start + u64::from(taken.trailing_zeros());
+            }
+        }
+        None
+    }
+
+    /// The granules of a unit that are not available: all of them, if the unit is in the window
+    /// that is being vacated.
+    fn taken_or_kept(&self, unit: u64) -> u64 {
+        if self.is_in_window(unit) { !0 } else { self.unit(unit).taken.load(self.medium(), Relaxed) }
+    }
+
+    fn take_run(&self, zone: &Zone, mut units: Range<u64>, count: u64, align: u64) -> Option<u64> {
+        loop {
+            let first = self.find_run(zone, units.clone(), count, align)?;
+            match self.take_pieces(first, count) {
+                Ok(()) => return Some(first),
+                // Another thread was faster: search again from there, or from the next unit on, so
+                // that this ends.
+                Err(unit) => units.start = unit.max(units.start + 1),
+            }
+        }
+    }
+
+    fn find_run(&self, zone: &Zone, units: Range<u64>, count: u64, align: u64) -> Option<u64> {
+        let mut run = Run::new(count, align);
+        let mut unit = units.start;
+        while unit < units.end {
+            let next = self.next_hinted(Hint::Room, zone, unit..units.end)?;
+            if next != unit {
+                run = Run::new(count, align);
+                unit = next;
+            }
+            let usable = self.memory.zones.usable(unit, self.size());
+            let taken = self.taken_or_kept(unit) | !usable;
+            if taken == !0 {
+                self.update_hint(Hint::Room, zone, unit);
+            }
+            if let Some(first) = run.feed(unit, taken) {
+                return Some(first);
+            }
+            unit += 1;
+        }
+        None
+    }
+
+    /// Takes all granules of a run, or none and returns the unit in which one was not free.
+    fn take_pieces(&self, first: u64, count: u64) -> Result<(), u64> {
+        for piece in pieces(first, count) {
+            if !self.take_piece(piece) {
+                let taken = (piece.unit * GRANULES).saturating_sub(first);
+                for earlier in pieces(first, taken) {
+                    self.free_piece(earlier);
+                }
+                return Err(piece.unit);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_piece(&self, piece: Piece) -> bool {
+        if self.revalidate(piece.unit).usage() != UnitUse::Granules {
+            return false;
+        }
+        let entry = self.unit(piece.unit);
+        let mut taken = entry.taken.load(self.medium(), Relaxed);
+        while taken & piece.bits == 0 {
+            // ORDER: Acquire: what the last user of the granules did. Release: as in
+            // `take_unit_among`.
+            match entry.taken.compare_exchange(
+                self.medium().point("granules.take"),
+                taken,
+                taken | piece.bits,
+                AcqRel,
+                Relaxed,
+            ) {
+                Ok(_) => {
+                    if self.round() != 0 {
+                        // The snapshot of them that the collection took no longer holds.
+                        entry.old.fetch_and(self.medium(), !piece.bits, Relaxed);
+                    }
+                    entry.link.fetch_or(self.medium().point("granules.record"), piece.bits, Relaxed);
+                    // PERSIST: durable by the fence that the block itself needs before it can be
+                    // linked.
+                    self.region.write_back(entry);
+                    self.update_hints(piece.unit);
+                    return true;
+                }
+                Err(now) => taken = now,
+            }
+        }
+        false
+    }
+
+    /// Frees the granules of a piece. Returns those that were not taken.
+    fn free_piece(&self, piece: Piece) -> u64 {
+        // First, while the granules are still the caller's.
+        self.unit(piece.unit).link.fetch_and(self.medium(), !piece.bits, Relaxed);
+        // ORDER: SeqCst: see `update_hint`; a thread that takes the granules acquires what was done
+        // to them before.
+        let before = self.unit(piece.unit).taken.fetch_and(self.medium(), !piece.bits, SeqCst);
+        self.update_hints(piece.unit);
+        piece.bits & !before
+    }
+
+    /// The first granule and the number of granules of an extent of `bytes` bytes at `offset`;
+    /// `None` if there can be none: it must begin at a granule, after the zone's header, and end in
+    /// the zone.
+    pub(crate) fn extent_at(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+        let zones = &self.memory.zones;
+        let zone = zones.of_unit(self.unit_at(offset)?);
+        let inside = offset - zones.base;
+        let (first, count) = (inside >> zones.granule_log2(), self.memory.classes.granules(bytes));
+        let end = offset.checked_add(count << zones.granule_log2())?;
+        let sound = inside.is_multiple_of(1 << zones.granule_log2())
+            && offset >= zone.start + zone.header_bytes()
+            && end <= self.size().min(zones.start_of(zone.end()));
+        sound.then_some((first, count))
+    }
+
+    /// Frees an extent. Returns whether all of it was allocated.
+    pub(crate) fn free_extent(&self, offset: u64, bytes: u64) -> bool {
+        let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
+        // The part in a quarantined unit stays as it is.
+        let may_be_freed = |usage| matches!(usage, UnitUse::Granules | UnitUse::Quarantined);
+        let mut sound = pieces(first, count).all(|piece| may_be_freed(self.revalidate(piece.unit).usage()));
+        if !sound {
+            return false;
+        }
+        for piece in pieces(first, count) {
+            if self.revalidate(piece.unit).usage() == UnitUse::Granules {
+                // Before it is free: what takes it next is not old.
+                self.unit(piece.unit).old.fetch_and(self.medium(), !piece.bits, Relaxed);
+                sound &= self.free_piece(piece) == 0;
+            }
+        }
+        sound
+    }
+
+    /// Marks an extent of an earlier open as live. Returns whether there can be one.
+    pub(crate) fn mark_extent(&self, offset: u64, bytes: u64) -> bool {
+        let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
+        for piece in pieces(first, count) {
+            let (state, old) = (self.revalidate(piece.unit), &self.unit(piece.unit).old);
+            if state.usage() == UnitUse::Unclean {
+                self.quarantine(piece.unit, state);
+            } else if old.load(self.medium(), Relaxed) & piece.bits != 0 {
+                old.fetch_and(self.medium(), !piece.bits, Relaxed);
+            }
+        }
+        true
+    }
+
+    /// Frees the old granules of a unit that are still unmarked. Returns how many.
+    pub(crate) fn sweep_granules(&self, unit: u64) -> u64 {
+        let garbage = self.unit(unit).old.swap(self.medium(), 0, Relaxed);
+        if garbage != 0 {
+            self.free_piece(Piece { unit, bits: garbage });
+        }
+        u64::from(garbage.count_ones())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Geometry;
+    use crate::pool::Pool;
+    use crate::tests::fixtures::exclusive_pool;
+    use terrace_medium::Dram;
+
+    /// A pseudorandom sequence, the same in each run.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % sides
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_run_are_its_granules() {
+        for (first, count) in [(0, 1), (0, 64), (63, 2), (5, 59), (60, 200), (128, 64), (1, 0)] {
+            let mut granules = Vec::new();
+            for piece in pieces(first, count) {
+                granules.extend(
+                    (0..64).filter(|bit| piece.bits >> bit & 1 == 1).map(|bit| piece.unit * 64 + bit),
+                );
+            }
+            assert_eq!(granules, (first..first + count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_run_is_found_wherever_it_lies() {
+        let find = |wanted, align, words: &[u64]| {
+            let mut run = Run::new(wanted, align);
+            words.iter().enumerate().find_map(|(unit, &taken)| run.feed(unit as u64, taken))
+        };
+        assert_eq!(find(3, 1, &[!0b1110]), Some(1));
+        assert_eq!(find(4, 1, &[!0b1110]), None);
+        assert_eq!(find(4, 1, &[!(0b11 << 62), !0b11]), Some(62));
+        assert_eq!(find(5, 1, &[!(0b11 << 62), !0b11]), None);
+        assert_eq!(find(130, 1, &[low_bits(63), 0, 0]), None);
+        assert_eq!(find(129, 1, &[low_bits(63), 0, 0]), Some(63));
+        assert_eq!(find(4, 4, &[!0b1111_1110]), Some(4));
+        assert_eq!(find(64, 64, &[1, 0]), Some(64));
+        assert_eq!(find(1, 1, &[!0, !0, low_bits(7)]), Some(128 + 7));
+    }
+
+    /// A zone whose units all lie in the pool as a whole.
+    fn zone(pool: &Pool<Dram>) -> Zone {
+        let inner = &pool.0;
+        let zone = inner.zones().find(|zone| zone.units == 64).unwrap();
+        assert_eq!(inner.units_in(&zone), zone.first..zone.end());
+        zone
+    }
+
+    /// Takes all granules of the zone but some runs of random lengths, and updates its hints.
+    /// Returns which granules are free, from the zone's first on.
+    fn take_all_but_some(pool: &Pool<Dram>, zone: &Zone, dice: &mut Dice) -> Vec<bool> {
+        let (inner, medium) = (&pool.0, pool.medium());
+        let mut free = Vec::new();
+        while free.len() < (zone.units * GRANULES) as usize {
+            let lengths = [dice.roll(3), dice.roll(200)].map(|length| 1 + length as usize);
+            free.extend([false, true].into_iter().zip(lengths).flat_map(|(free, times)| vec![free; times]));
+        }
+        free.truncate((zone.units * GRANULES) as usize);
+        for (unit, granules) in (zone.first..).zip(free.chunks_mut(GRANULES as usize)) {
+            let head = inner.memory.zones.header_granules(zone, unit);
+            (0..).zip(granules.iter_mut()).for_each(|(at, free)| *free &= head >> at & 1 == 0);
+            let taken = (0..).zip(&*granules).fold(0, |taken, (at, &free)| taken | u64::from(!free) << at);
+            inner.unit(unit).taken.store(medium, taken, Relaxed);
+            inner.update_hints(unit);
+        }
+        free
+    }
+
+    /// The first granules of all runs of `count`, in order.
+    fn runs(zone: &Zone, free: &[bool], count: u64, align: u64) -> Vec<u64> {
+        let first = zone.first * GRANULES;
+        let is_free = |at: u64| free[(at - first) as usize..].iter().take(count as usize).all(|&free| free);
+        (first..=(first + free.len() as u64 - count)).filter(|&at| at % align == 0 && is_free(at)).collect()
+    }
+
+    #[test]
+    fn search_finds_lowest_run_or_highest_large_one() {
+        let pool = exclusive_pool::<Dram>();
+        let (zone, mut dice) = (zone(&pool), Dice(7));
+        let (mut found, mut nothing) = (0, 0);
+        for _ in 0..100 {
+            let free = take_all_but_some(&pool, &zone, &mut dice);
+            let count = 1 + dice.roll(220);
+            for align in [1, 4, 64] {
+                let runs = runs(&zone, &free, count, align);
+                let units = || zone.first..zone.end();
+                assert_eq!(pool.0.find_run(&zone, units(), count, align), runs.first().copied());
+                if count > GRANULES {
+                    assert_eq!(pool.0.find_last_run(units(), count, align), runs.last().copied());
+                }
+                *(if runs.is_empty() { &mut nothing } else { &mut found }) += 1;
+            }
+        }
+        assert!(found > 20 && nothing > 20, "{found} and {nothing}");
+    }
+
+    #[test]
+    fn next_hinted_unit_is_found_from_any_start() {
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let zone = inner.zones().next().unwrap();
+        let units = inner.units_in(&zone);
+        let hint = |unit| inner.hint_word(Hint::Empty, &zone, unit);
+        units.clone().for_each(|unit| hint(unit).0.store(medium, 0, Relaxed));
+        let hinted = [3, 63, 64, 190, 191, 600, units.end - 1];
+        hinted.iter().map(|&unit| hint(unit)).for_each(|(word, bit)| _ = word.fetch_or(medium, bit, Relaxed));
+        for from in units.clone() {
+            for end in [from + 1, from + 70, units.end].map(|end| end.min(units.end)) {
+                let expected = hinted.into_iter().find(|unit| (from..end).contains(unit));
+                assert_eq!(inner.next_hinted(Hint::Empty, &zone, from..end), expected, "{from}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn granules_taken_during_collection_are_not_old() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, zone) = (&pool.0, zone(&pool));
+        let unit = zone.first + 9;
+        inner.start_marking();
+        inner.revalidate(unit);
+        inner.unit(unit).old.store(pool.medium(), !0, Relaxed);
+        assert_eq!(inner.take_pieces(unit * GRANULES + 5, 20), Ok(()));
+        assert_eq!(inner.unit(unit).old.load(pool.medium(), Relaxed), !(low_bits(20) << 5));
+    }
+
+    #[test]
+    fn extent_lies_in_one_zone_and_is_freed_once() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, zone) = (&pool.0, zone(&pool));
+        let (zones, granule) = (&inner.memory.zones, 1 << inner.memory.zones.granule_log2());
+        let first = zone.start + zone.header_bytes().next_multiple_of(granule);
+        let all = zones.start_of(zone.end()) - first;
+        let is_one = |offset, bytes| inner.extent_at(offset, bytes).is_some();
+        assert_eq!(inner.extent_at(first, all), Some(((first - zones.base) / granule, all / granule)));
+        assert!(!is_one(first, all + 1) && !is_one(first - granule, granule) && !is_one(first + 8, 8));
+        assert!(!is_one(first, u64::MAX / 2) && !is_one(pool.size(), 8) && !is_one(0, 8));
+        let extent = inner.take_extent(3 * granule).unwrap();
+        assert!(inner.free_extent(extent, 3 * granule) && !inner.free_extent(extent, 3 * granule));
+    }
+
+    #[test]
+    fn the_largest_extents_are_taken_from_the_end() {
+        // A pool whose 64th part is less than two units, and one where it is more.
+        for (size, geometry) in [(256 << 10, Geometry::tiny()), (64 << 20, Geometry::default())] {
+            let pool = Pool::<Dram>::anonymous_with(size, geometry).unwrap();
+            let (inner, middle) = (&pool.0, size / 2);
+            let most = (inner.memory.zones.units(size) * GRANULES / LARGE_PART).max(2 * GRANULES);
+            let take = |count: u64| inner.take_extent(count << inner.memory.zones.granule_log2()).unwrap();
+            assert!(take(most) < middle && take(most + 1) > middle, "of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn search_continues_at_hint_and_restarts_periodically() {
+        let pool = exclusive_pool::<Dram>();
+        let take = || pool.0.take_extent(PAGE).unwrap();
+        let first = take();
+        pool.0.free_extent(first, PAGE);
+        let later: Vec<u64> = (2..TURNS).map(|_| take()).collect();
+        assert!(first < later[0] && later.is_sorted());
+        assert_eq!(take(), first);
+    }
+
+    #[test]
+    fn a_unit_of_which_a_part_is_not_there_is_no_slab() {
+        let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
+        let last = pool.0.memory.zones.units(pool.size()) - 1;
+        let guard = pool.pin();
+        while let Ok(block) = guard.alloc(64) {
+            block.fenced_later().into_offset();
+        }
+        assert!(pool.0.revalidate(last).usage() == UnitUse::Granules && pool.0.take_extent(PAGE).is_some());
+    }
+
+    #[test]
+    fn failed_take_of_a_run_takes_no_granule() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, medium, zone) = (&pool.0, pool.medium(), zone(&pool));
+        // From the middle of one unit into the fourth after it.
+        let (first, count) = ((zone.first + 9) * GRANULES + 40, 4 * GRANULES);
+        let words = || -> Vec<[u64; 2]> {
+            let both =
+                |unit| [&inner.unit(unit).taken, &inner.unit(unit).link].map(|it| it.load(medium, Relaxed));
+            inner.units_in(&zone).map(both).collect()
+        };
+        (zone.first + 9..zone.first + 14).for_each(|unit| _ = inner.revalidate(unit));
+        let before = words();
+        for unit in 0..5 {
+            let at = zone.first + 9 + unit;
+            let bit = if unit == 0 { 1 << 63 } else { 1 };
+            inner.unit(at).taken.fetch_or(medium, bit, Relaxed);
+            let taken = words();
+            assert_eq!(inner.take_pieces(first, count), Err(at), "another is in its unit {unit}");
+            assert_eq!(words(), taken);
+            inner.unit(at).taken.fetch_and(medium, !bit, Relaxed);
+        }
+        assert_eq!(inner.take_pieces(first, count), Ok(()));
+        for word in [0, 1] {
+            let changed = words()
+                .iter()
+                .zip(&before)
+                .map(|(now, before)| now[word] ^ before[word])
+                .collect::<Vec<u64>>();
+            assert_eq!(changed.iter().map(|word| u64::from(word.count_ones())).sum::<u64>(), count);
+        }
+    }
+}

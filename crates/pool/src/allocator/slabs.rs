@@ -1,0 +1,707 @@
+//! Slabs: units that hold blocks of one size.
+//!
+//! A slab begins with two bitmaps, a bit for each block: one says whether the block is allocated,
+//! the other is for the collector's marks. The most frequent uses of a slab:
+//!
+//! ```text
+//!              no free block left                      a block is freed
+//!   Owned  ----------------------->  Full  ------------------------------------>  Listed
+//!     ^                                                                             |
+//!     +------------------------------ popped from the list of its class ------------+
+//! ```
+//! * Only the owning thread slot sets bits, and it takes all free bits of a bitmap word into its
+//!   cache at once. Any thread clears them.
+//! * A thread that frees a block and then finds the slab Full lists it. A thread that disowns a
+//!   slab as Full then looks at the bitmap again. Both are sequentially consistent, so at least one
+//!   sees the other, and the compare-and-swap from Full to Listed lets only one push. So a slab
+//!   with a free block is always owned or listed.
+//! * Listed slabs are popped, never unlinked from the middle. So a scan of the list returns empty
+//!   ones to the units: when memory is short, and in the background once enough slabs have lost
+//!   their last block.
+
+use crate::allocator::classes::Class;
+use crate::allocator::zones::{Unit, UnitState, UnitUse};
+use crate::pool::{Inner, Pool};
+use crate::reclaim::slots::ThreadSlot;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use terrace_medium::{LINE, MappedMedium, Word};
+
+/// The head of a list: `| 63:32 changes | 31:0 unit + 1, 0 for none |`. The count of changes
+/// prevents ABA: a head that returns differs from one that stayed.
+const UNIT_BITS: u32 = 32;
+/// A list is scanned for empty slabs once more than one in this many may be empty: a scan then
+/// inspects at most eight slabs for each that it releases.
+const SCAN_COST_RATIO: u64 = 8;
+
+/// How many blocks of a slab are allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// None.
+    Empty,
+    /// Some, but not all.
+    Partial,
+    /// All.
+    Full,
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// Drops the limbo reserve, as if there had been no room for one: the next collection sets a
+    /// new one aside. For tests.
+    #[doc(hidden)]
+    pub fn drop_reserve(&self) {
+        let (inner, _guard) = (&*self.0, self.pin());
+        let unit = inner.unit_at(inner.shared().reserve.swap(self.medium(), 0, Relaxed));
+        if let Some(unit) = unit
+            && let Some(number) = inner.revalidate(unit).class()
+            && let Some(class) = inner.memory.classes.get(number)
+        {
+            inner.disown_or_release(unit, number, class);
+        }
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// A word of the slab's first bitmap: a set bit is an allocated block.
+    #[inline(always)]
+    pub(crate) fn allocated_word(&self, unit: u64, word: u64) -> &Word {
+        self.word_at(self.memory.zones.start_of(unit) + word * 8)
+    }
+
+    /// A word of the slab's second bitmap: a set bit is a block that the collector found live.
+    #[inline(always)]
+    pub(crate) fn mark_word(&self, unit: u64, class: &Class, word: u64) -> &Word {
+        self.allocated_word(unit, u64::from(class.words) + word)
+    }
+
+    /// Takes a block for `slot` and returns its offset. `None` if neither a slab nor a unit has
+    /// room.
+    #[inline(always)]
+    pub(crate) fn take_block(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
+        let cache = &slot.caches[number];
+        let mut free = cache.free.load(self.medium(), Relaxed);
+        if free == 0 {
+            free = self.refill(slot, number, class)?;
+        }
+        let rest = free & (free - 1);
+        cache.free.store(self.medium(), rest, Relaxed);
+        let place = cache.place.load(self.medium(), Relaxed);
+        let mask = (1 << self.memory.classes.slab_log2) - 1;
+        let at = |free: u64| {
+            (place & !mask) + class.position((place & mask) * 64 + u64::from(free.trailing_zeros()))
+        };
+        if rest != 0 {
+            // A block that was freed long ago is in no CPU cache, and a locked instruction waits
+            // until earlier stores have their lines. So the next block's lines are prefetched now.
+            let next = at(rest);
+            self.region.prefetch_to_write(next);
+            self.region.prefetch_to_write(next + LINE as u64);
+        }
+        Some(at(free))
+    }
+
+    /// Finds free blocks for the slot's empty cache. Returns them as bits of the bitmap word that
+    /// the cache now names.
+    #[cold]
+    fn refill(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
+        self.refill_from(slot, number, class, || self.take_unit(number, class, UnitUse::Owned))
+    }
+
+    /// As `take_block`, from existing slabs only.
+    pub(crate) fn take_block_listed(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
+        if slot.caches[number].free.load(self.medium(), Relaxed) == 0 {
+            self.refill_from(slot, number, class, || None)?;
+        }
+        self.take_block(slot, number, class)
+    }
+
+    /// As `refill`; where no slab with a free block is left, one comes from `new_slab`.
+    fn refill_from(
+        &self,
+        slot: &ThreadSlot,
+        number: usize,
+        class: &Class,
+        new_slab: impl Fn() -> Option<u64>,
+    ) -> Option<u64> {
+        let cache = &slot.caches[number];
+        loop {
+            let place = cache.place.load(self.medium(), Relaxed);
+            if place != 0 {
+                let unit = self.memory.zones.unit_of(place);
+                let from = place - self.memory.zones.start_of(unit) + 1;
+                if let Some((word, free)) = self.grab(unit, class, from) {
+                    cache.place.store(self.medium(), self.memory.zones.start_of(unit) + word, Relaxed);
+                    cache.free.store(self.medium(), free, Relaxed);
+                    return Some(free);
+                }
+                cache.place.store(self.medium(), 0, Relaxed);
+                self.disown(unit, number, class);
+            }
+            let unit = self.pop(number).or_else(&new_slab)?;
+            // The last word, so that the search begins at the first.
+            let place = self.memory.zones.start_of(unit) + u64::from(class.words) - 1;
+            cache.place.store(self.medium(), place, Relaxed);
+        }
+    }
+
+    /// Takes all free blocks of the first word that has any, searching from word `from` on, and
+    /// around.
+    fn grab(&self, unit: u64, class: &Class, from: u64) -> Option<(u64, u64)> {
+        let words = u64::from(class.words);
+        (from..from + words).map(|word| if word < words { word } else { word - words }).find_map(|word| {
+            let taken = self.allocated_word(unit, word);
+            let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
+            if free != 0 {
+                if self.round() != 0 {
+                    // ORDER: before the bits are set with Release: a sweep that sees the blocks
+                    // allocated sees them marked.
+                    self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
+                }
+                // ORDER: Acquire: pairs with the Release of the thread that freed them: their last
+                // use is over. Release: publishes the marks; and a recount that finds these bits
+                // set finds this thread pinned (see `snapshot_if_quiet`).
+                taken.fetch_or(self.medium().point("slab.take"), free, AcqRel);
+            }
+            (free != 0).then_some((word, free))
+        })
+    }
+
+    /// Which blocks of a slab are allocated.
+    pub(crate) fn fill(&self, unit: u64, class: &Class) -> Fill {
+        let (mut any, mut all) = (false, true);
+        for word in 0..u64::from(class.words) {
+            // ORDER: SeqCst: see the module's doc.
+            let taken = self.allocated_word(unit, word).load(self.medium().point("slab.fill"), SeqCst)
+                & class.valid(word);
+            any |= taken != 0;
+            all &= taken == class.valid(word);
+        }
+        match (any, all) {
+            (false, _) => Fill::Empty,
+            (true, true) => Fill::Full,
+            (true, false) => Fill::Partial,
+        }
+    }
+
+    /// Blocks of a slab that are allocated, or in its owner's cache.
+    pub(crate) fn count_blocks(&self, unit: u64, class: &Class) -> u64 {
+        let word = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
+        (0..u64::from(class.words)).map(|at| u64::from(word(at).count_ones())).sum()
+    }
+
+    /// Gives up the ownership of a slab: it becomes Full, in no list, or Listed.
+    pub(crate) fn disown(&self, unit: u64, number: usize, class: &Class) {
+        let full = UnitState::slab(self.open_seq, number, UnitUse::Full);
+        // ORDER: SeqCst: see the module's doc. It also releases what the owner did to the slab.
+        self.unit(unit).state.swap(self.medium(), full.0, SeqCst);
+        if self.fill(unit, class) != Fill::Full {
+            self.list_if_unlisted(unit, full);
+        }
+    }
+
+    /// Lists a slab that has a free block, unless another thread has listed it or owns it.
+    #[inline(always)]
+    pub(crate) fn list_if_unlisted(&self, unit: u64, full: UnitState) {
+        let entry = self.unit(unit);
+        let listed = full.with(UnitUse::Listed);
+        // ORDER: Acquire: since the state was seen Full, other threads may have listed, owned and
+        // disowned the slab; the new link comes after theirs. (The last owner's stores reach the
+        // next owner through the state, see `pop`.)
+        if entry
+            .state
+            .compare_exchange(self.medium().point("slab.list"), full.0, listed.0, Acquire, Relaxed)
+            .is_ok()
+        {
+            self.push(unit, entry, listed);
+        }
+    }
+
+    pub(crate) fn push(&self, unit: u64, entry: &Unit, listed: UnitState) {
+        let Some(list) = listed.class().and_then(|class| self.shared().lists.get(class)) else { return };
+        let mut head = list.head.load(self.medium(), Relaxed);
+        let round = self.round();
+        loop {
+            // ORDER: Release: a walk that follows this link sees any change of the head before it
+            // (see `orphans`).
+            entry.link.store(self.medium().point("slab.push"), head & low(UNIT_BITS) | round, Release);
+            // ORDER: Release: pairs with the Acquire of `pop`: the link is visible.
+            match list.head.compare_exchange(self.medium(), head, head_word(head, unit + 1), Release, Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// The class of the slab that contains `offset`.
+    pub(crate) fn class_at(&self, offset: u64) -> Option<usize> {
+        let (unit, entry) = self.entry_at(offset)?;
+        self.revalidated(unit, entry).class()
+    }
+
+    /// Bytes of the block at `offset`, which was allocated for `bytes` bytes.
+    pub(crate) fn size_of_block(&self, offset: u64, bytes: u64) -> u64 {
+        let class = self.memory.classes.of(bytes).and_then(|asked| {
+            let found = self.class_at(offset).filter(|&found| self.serves(found, asked));
+            self.memory.classes.get(found.unwrap_or(asked))
+        });
+        class.map_or_else(|| self.memory.classes.footprint(bytes), |class| u64::from(class.size))
+    }
+
+    /// Pops a slab from the list of `class`; the caller owns it.
+    pub(crate) fn pop(&self, class: usize) -> Option<u64> {
+        let list = &self.shared().lists[class];
+        let mut head = list.head.load(self.medium(), Acquire);
+        loop {
+            let unit = (head & low(UNIT_BITS)).checked_sub(1)?;
+            if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
+                return self.cut_list(class, head);
+            }
+            match self.revalidate(unit).usage() {
+                UnitUse::Quarantined => return self.cut_list(class, head),
+                // The thread that was revalidating it died: the collector finishes the job.
+                UnitUse::Revalidating => return None,
+                _ => {}
+            }
+            // May be another slab's link by now. Then the head has changed and the exchange fails.
+            let next = self.unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
+            // ORDER: Acquire: pairs with the Release of `push`.
+            match list.head.compare_exchange(self.medium(), head, head_word(head, next), Acquire, Acquire) {
+                Ok(_) if self.take_ownership(unit, class) => return Some(unit),
+                Ok(_) => return self.cut_list(class, head_word(head, next)),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Turns a popped slab into an owned one. Returns whether it was a listed slab of its class.
+    pub(crate) fn take_ownership(&self, unit: u64, class: usize) -> bool {
+        let (round, link) = (self.round(), &self.unit(unit).link);
+        if round != 0 {
+            // ORDER: Release: as in `push`: a thread that reads this link sees that the slab has
+            // left the list.
+            let next = link.load(self.medium(), Relaxed) & low(UNIT_BITS);
+            link.store(self.medium().point("slab.own"), next | round, Release);
+        }
+        let listed = UnitState::slab(self.open_seq, class, UnitUse::Listed);
+        let owned = listed.with(UnitUse::Owned);
+        // ORDER: Release: a thread that sees it owned sees that it has left its list (see
+        // `orphans`). The last owner's stores came with the list's head, or the state.
+        self.unit(unit).state.compare_exchange(self.medium(), listed.0, owned.0, Release, Relaxed).is_ok()
+    }
+
+    /// Empties a list that leads to something else than a listed slab of its class: it is damaged,
+    /// and no thread must follow it further. Its slabs leak until the next open, which has all
+    /// memory collected.
+    #[cold]
+    fn cut_list(&self, class: usize, head: u64) -> Option<u64> {
+        let list = &self.shared().lists[class];
+        self.count_fault();
+        self.leak(1 << self.memory.classes.slab_log2);
+        let _ = list.head.compare_exchange(self.medium(), head, head_word(head, 0), Relaxed, Relaxed);
+        None
+    }
+
+    /// Frees a block. Returns whether it was allocated.
+    #[inline(always)]
+    pub(crate) fn free_block(&self, offset: u64, number: usize, class: &Class) -> bool {
+        let Some((unit, entry)) = self.entry_at(offset) else { return false };
+        let Some(block) = class.block_at(offset - self.memory.zones.start_of(unit)) else { return false };
+        if self.revalidated(unit, entry).class() != Some(number) {
+            return false;
+        }
+        let (word, bit) = (self.allocated_word(unit, block / 64), 1 << (block % 64));
+        // Asked first: without this block, the slab may be released and become anything.
+        let is_last = word.load(self.medium(), Relaxed) == bit && self.is_last(unit, class, block / 64);
+        // ORDER: SeqCst: see the module's doc. It releases the block to the next owner of its bit.
+        let before = word.fetch_and(self.medium(), !bit, SeqCst);
+        let state = UnitState(entry.state.load(self.medium().point("slab.free-state"), SeqCst));
+        if state.usage() == UnitUse::Full && state.open_seq() == self.open_seq {
+            self.list_if_unlisted(unit, state);
+        }
+        if is_last && state.usage() == UnitUse::Listed {
+            // ORDER: Relaxed: a hint.
+            self.shared().lists[number].emptied.fetch_add(self.medium(), 1, Relaxed);
+        }
+        before & bit != 0
+    }
+
+    /// Whether no block outside this word of the bitmap is allocated, or in the owner's cache. The
+    /// caller has not freed its own block yet.
+    #[cold]
+    fn is_last(&self, unit: u64, class: &Class, of: u64) -> bool {
+        let taken = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
+        (0..u64::from(class.words)).all(|word| word == of || taken(word) == 0)
+    }
+
+    /// Prefetches the memory that freeing the block at `offset` accesses. Accepts any offset.
+    #[inline(always)]
+    pub(crate) fn prefetch_block(&self, offset: u64, class: &Class) {
+        let Some((unit, entry)) = self.entry_at(offset) else { return };
+        let start = self.memory.zones.start_of(unit);
+        self.region.prefetch(self.region.offset_of(entry).raw());
+        self.region.prefetch(start + class.block_at(offset - start).unwrap_or(0) / 64 * 8);
+    }
+
+    /// Marks the block around `offset` as live, if it is in a slab that will be swept.
+    pub(crate) fn mark_block(&self, unit: u64, offset: u64) {
+        self.mark_block_in(unit, self.revalidate(unit), offset);
+    }
+
+    /// As `mark_block`, for a unit in `state`.
+    pub(crate) fn mark_block_in(&self, unit: u64, state: UnitState, offset: u64) {
+        let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) else { return };
+        if (state.usage() == UnitUse::Unclean || self.round() != 0)
+            && let Some(block) = class.block_around(offset - self.memory.zones.start_of(unit))
+        {
+            let (word, bit) = (self.mark_word(unit, class, block / 64), 1 << (block % 64));
+            if word.load(self.medium(), Relaxed) & bit == 0 {
+                word.fetch_or(self.medium(), bit, Relaxed);
+            }
+        }
+    }
+
+    /// Prefetches the word that contains the mark of the block around `offset`.
+    pub(crate) fn prefetch_mark(&self, unit: u64, class: &Class, offset: u64) {
+        let start = self.memory.zones.start_of(unit);
+        let block = class.block_around(offset - start).unwrap_or(0);
+        self.region.prefetch(start + (u64::from(class.words) + block / 64) * 8);
+    }
+
+    /// Makes all blocks of a slab of an earlier open allocated and unmarked: any of them may be
+    /// live.
+    pub(crate) fn assume_all_live(&self, unit: u64, class: &Class) {
+        for word in 0..u64::from(class.words) {
+            self.allocated_word(unit, word).store(self.medium(), class.valid(word), Relaxed);
+            self.mark_word(unit, class, word).store(self.medium(), 0, Relaxed);
+        }
+    }
+
+    /// Frees the unmarked blocks of an unclean slab, and makes the slab usable again. Returns how
+    /// many blocks were freed.
+    pub(crate) fn sweep_slab(&self, unit: u64, number: usize, class: &Class) -> u64 {
+        let mut freed = 0;
+        for word in 0..u64::from(class.words) {
+            let marked = self.mark_word(unit, class, word).load(self.medium(), Relaxed);
+            // ORDER: SeqCst: as in `free_block`; other blocks are freed meanwhile.
+            let before = self.allocated_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
+            freed += u64::from((before & class.valid(word) & !marked).count_ones());
+        }
+        self.disown_or_release(unit, number, class);
+        freed
+    }
+
+    /// Returns an owned slab to the units if no block of it is allocated. Returns whether it did.
+    #[must_use = "a slab that stays must be disowned"]
+    pub(crate) fn release_if_empty(&self, unit: u64, number: usize, class: &Class) -> bool {
+        self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number)
+    }
+
+    /// Gives up the ownership of a slab, and returns it to the units if no block of it is
+    /// allocated. Returns whether it did that.
+    pub(crate) fn disown_or_release(&self, unit: u64, number: usize, class: &Class) -> bool {
+        let is_released = self.release_if_empty(unit, number, class);
+        if !is_released {
+            self.disown(unit, number, class);
+        }
+        is_released
+    }
+
+    /// Empties the caches of a slot: blocks that it had not handed out are free again. The caller
+    /// is pinned, or has the pool to itself. If it dies at any point, the slot can be used or
+    /// drained again; a block or a slab may leak.
+    pub(crate) fn drain_caches(&self, slot: &ThreadSlot) {
+        for (number, cache) in slot.caches.iter().enumerate().take(self.memory.classes.len()) {
+            let [place, free] = [&cache.place, &cache.free].map(|word| word.load(self.medium(), Relaxed));
+            if free != 0 {
+                cache.free.store(self.medium(), 0, Relaxed);
+            }
+            let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
+            let unit = self.memory.zones.unit_of(place);
+            let word = place - self.memory.zones.start_of(unit);
+            // ORDER: Release: a recount that finds these bits clear finds the cache empty (see
+            // `snapshot_if_quiet`).
+            self.allocated_word(unit, word).fetch_and(self.medium(), !free, Release);
+            cache.place.store(self.medium(), 0, Relaxed);
+            self.disown_or_release(unit, number, class);
+        }
+    }
+
+    /// Returns empty slabs to the units. Returns how many.
+    pub(crate) fn release_empty_slabs(&self) -> u64 {
+        (0..self.memory.classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
+    }
+
+    /// As [`Inner::release_empty_slabs`], for lists in which more than one slab in
+    /// [`SCAN_COST_RATIO`] may be empty.
+    pub(crate) fn release_likely_empty_slabs(&self) -> u64 {
+        let is_worth_it = |&number: &usize| {
+            let list = &self.shared().lists[number];
+            let [emptied, kept] = [&list.emptied, &list.kept].map(|word| word.load(self.medium(), Relaxed));
+            emptied > kept / SCAN_COST_RATIO
+        };
+        let lists = (0..self.memory.classes.len()).filter(is_worth_it);
+        lists.map(|number| self.release_empty_slabs_of(number)).sum()
+    }
+
+    fn release_empty_slabs_of(&self, number: usize) -> u64 {
+        let Some(class) = self.memory.classes.get(number) else { return 0 };
+        let (list, scans) = (&self.shared().lists[number], &self.shared().scans);
+        // ORDER: Relaxed, both: a hint for threads that find no memory. Slabs that they have
+        // emptied may be in no list meanwhile.
+        scans.fetch_add(self.medium(), 1, Relaxed);
+        // Before the first slab is inspected: one that loses its last block later is counted anew.
+        list.emptied.store(self.medium(), 0, Relaxed);
+        let (mut released, mut kept) = (0, Vec::new());
+        // A bound, so that a list that other threads fill cannot hold this thread up.
+        let units = self.memory.zones.units(self.size());
+        while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
+            if self.release_if_empty(unit, number, class) {
+                released += 1;
+            } else {
+                kept.push(unit);
+            }
+        }
+        list.kept.store(self.medium(), kept.len() as u64, Relaxed);
+        for unit in kept.into_iter().rev() {
+            // It may have lost its last block by now.
+            released += u64::from(self.disown_or_release(unit, number, class));
+        }
+        scans.fetch_sub(self.medium(), 1, Relaxed);
+        released
+    }
+
+    /// Whether the reserve of class `number` is still at `offset`.
+    pub(crate) fn is_reserve(&self, offset: u64, number: usize) -> bool {
+        let unit = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset);
+        unit.is_some_and(|unit| {
+            self.revalidate(unit) == UnitState::slab(self.open_seq, number, UnitUse::Reserve)
+        })
+    }
+
+    /// Takes one block of the reserve for a limbo chunk. Several threads may do so at once.
+    pub(crate) fn take_from_reserve(&self, class: &Class) -> Option<u64> {
+        let offset = self.shared().reserve.load(self.medium().point("reserve.read"), Acquire);
+        if offset == 0 {
+            return None;
+        }
+        let unit = self.memory.zones.unit_of(offset);
+        for word in 0..u64::from(class.words) {
+            let taken = self.allocated_word(unit, word);
+            loop {
+                let free = !taken.load(self.medium().point("reserve.taken"), Relaxed) & class.valid(word);
+                let bit = free & free.wrapping_neg();
+                if bit == 0 {
+                    break;
+                }
+                if self.round() != 0 {
+                    // ORDER: as in `grab`.
+                    self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Relaxed);
+                }
+                // ORDER: Acquire: pairs with the Release of the thread that freed it. Release: as
+                // in `grab`.
+                if taken.fetch_or(self.medium().point("reserve.take"), bit, AcqRel) & bit == 0 {
+                    let block = word * 64 + u64::from(bit.trailing_zeros());
+                    return Some(self.memory.zones.start_of(unit) + class.position(block));
+                }
+            }
+        }
+        None
+    }
+
+    /// Sets a slab of blocks of class `number` aside, if there is no reserve yet and a unit is
+    /// free.
+    pub(crate) fn reserve_slab(&self, number: usize) {
+        let reserve = &self.shared().reserve;
+        if reserve.load(self.medium(), Relaxed) != 0 {
+            return;
+        }
+        let Some(class) = self.memory.classes.get(number) else { return };
+        let Some(unit) = self.take_unit(number, class, UnitUse::Reserve) else { return };
+        let offset = self.memory.zones.start_of(unit);
+        // ORDER: Release: a thread that takes a block of it sees the bitmap.
+        if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
+            self.disown_or_release(unit, number, class);
+            return;
+        }
+        // PERSIST: so that it is found after a crash, when no other memory may be left. A crash
+        // before this thread's next fence leaves a slab to collect, as does one before the
+        // write-back. Nothing durable depends on the reserve, so it needs no fence of its own.
+        self.medium().point("reserve.write-back");
+        self.region.write_back(reserve);
+    }
+
+    /// Takes over the reserve of an earlier open at `offset`. Returns whether it is one.
+    pub(crate) fn restore_reserve_slab(&self, offset: u64, number: usize) -> bool {
+        let Some(class) = self.memory.classes.get(number) else { return false };
+        let Some(unit) = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset)
+        else {
+            return false;
+        };
+        let entry = self.unit(unit);
+        let state = UnitState(entry.state.load(self.medium(), Relaxed));
+        let is_reserve =
+            state.is_sound() && state.usage() == UnitUse::Reserve && state.class() == Some(number);
+        if !is_reserve || entry.taken.load(self.medium(), Relaxed) != !0 {
+            return false;
+        }
+        self.clear_bitmap(unit, class);
+        entry.old.store(self.medium(), 0, Relaxed);
+        entry.state.store(self.medium(), UnitState::slab(self.open_seq, number, UnitUse::Reserve).0, Release);
+        self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
+        true
+    }
+
+    pub(crate) fn clear_bitmap(&self, unit: u64, class: &Class) {
+        for word in 0..u64::from(class.words) {
+            self.allocated_word(unit, word).store(self.medium(), 0, Relaxed);
+        }
+    }
+}
+
+#[inline(always)]
+fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+/// The head that follows `head`, with `first` in front.
+#[inline(always)]
+fn head_word(head: u64, first: u64) -> u64 {
+    ((head >> UNIT_BITS).wrapping_add(1) << UNIT_BITS) | first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::words::ROUND;
+    use crate::tests::fixtures::exclusive_pool;
+    use std::collections::BTreeSet;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_head_that_comes_back_is_another_one() {
+        assert_eq!(head_word(5 << 32 | 7, 9), 6 << 32 | 9);
+        assert_eq!(head_word(6 << 32 | 9, 7), 7 << 32 | 7);
+        assert_eq!(head_word(!0, 1), 1);
+    }
+
+    #[test]
+    fn the_reserve_hands_out_each_of_its_blocks_once() {
+        // With more blocks than a word has bits.
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let inner = &pool.0;
+        let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
+        let start = inner.shared().reserve.load(pool.medium(), Relaxed);
+        let taken: Vec<u64> = std::iter::from_fn(|| inner.take_from_reserve(class)).collect();
+        let expected: BTreeSet<u64> =
+            (0..u64::from(class.blocks)).map(|block| start + class.position(block)).collect();
+        assert!(class.words > 1 && taken.len() == class.blocks as usize);
+        assert_eq!(taken.into_iter().collect::<BTreeSet<u64>>(), expected);
+    }
+
+    #[test]
+    fn only_what_is_a_reserve_is_gone_on_with_as_one() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(512).unwrap();
+        let offset = inner.shared().reserve.load(medium, Relaxed);
+        let entry = inner.unit(inner.unit_at(offset).unwrap());
+        let is_one = |state: UnitState, taken: u64| {
+            entry.state.store(medium, state.0, Relaxed);
+            entry.taken.store(medium, taken, Relaxed);
+            inner.restore_reserve_slab(offset, number)
+        };
+        let reserve = UnitState::slab(inner.open_seq, number, UnitUse::Reserve);
+        assert!(is_one(reserve, !0) && !inner.restore_reserve_slab(offset + 512, number));
+        assert!(!is_one(reserve, !1) && !is_one(UnitState(reserve.0 ^ 1), !0));
+        assert!(!is_one(reserve.with(UnitUse::Full), !0));
+        assert!(!is_one(UnitState::slab(inner.open_seq, number - 1, UnitUse::Reserve), !0));
+    }
+
+    #[test]
+    fn list_to_no_slab_is_cut_and_its_memory_leaks() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(64).unwrap();
+        let list = &inner.shared().lists[number].head;
+        let damaged =
+            inner.take_unit(number, inner.memory.classes.get(number).unwrap(), UnitUse::Listed).unwrap();
+        inner.unit(damaged).state.store(medium, UnitState::quarantined(inner.open_seq).0, Relaxed);
+        // Beyond the pool, a damaged unit, and one that never was a slab.
+        for (times, unit) in (1..).zip([1 << 20, damaged, 0]) {
+            list.store(medium, unit + 1, Relaxed);
+            assert_eq!(inner.pop(number), None);
+            assert_eq!(list.load(medium, Relaxed) & low(UNIT_BITS), 0);
+            assert_eq!((pool.faults(), pool.space().lost), (times, times << inner.memory.classes.slab_log2));
+        }
+        // The list stays while a unit is being revalidated: it is usable again once that is done.
+        let revalidating = UnitState::slab(inner.open_seq, number, UnitUse::Revalidating);
+        inner.unit(damaged).state.store(medium, revalidating.0, Relaxed);
+        pool.request_collection();
+        list.store(medium, damaged + 1, Relaxed);
+        assert_eq!((inner.pop(number), list.load(medium, Relaxed)), (None, damaged + 1));
+        assert_eq!(pool.faults(), 3);
+        pool.abandon();
+    }
+
+    #[test]
+    fn reserve_block_taken_during_collection_is_kept() {
+        let pool = exclusive_pool::<Dram>();
+        let inner = &pool.0;
+        let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
+        inner.start_marking();
+        let unit = inner.unit_at(inner.take_from_reserve(class).unwrap()).unwrap();
+        assert_eq!(inner.inspect_unit(unit, |state| inner.sweep_unit(unit, state)), (0, 0));
+        assert_eq!(inner.count_blocks(unit, class), 1);
+    }
+
+    #[test]
+    fn list_is_scanned_if_an_eighth_may_be_empty() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let list = &inner.shared().lists[inner.memory.classes.of(64).unwrap()];
+        let is_looked_through = |emptied: u64, kept: u64| {
+            list.emptied.store(medium, emptied, Relaxed);
+            list.kept.store(medium, kept, Relaxed);
+            assert_eq!(inner.release_likely_empty_slabs(), 0, "there is no slab in it");
+            list.emptied.load(medium, Relaxed) == 0
+        };
+        assert!(!is_looked_through(3, 24) && is_looked_through(4, 31));
+        assert!(is_looked_through(1, 0) && is_looked_through(1, 7) && !is_looked_through(1, 8));
+    }
+
+    #[test]
+    fn only_emptied_listed_slabs_are_counted() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, guard) = (&pool.0, pool.pin());
+        let number = inner.memory.classes.of(24).unwrap();
+        let class = inner.memory.classes.get(number).unwrap();
+        assert!(class.words > 1);
+        let take = || guard.alloc(24).unwrap().fenced_later().into_offset();
+        let blocks: Vec<u64> = (0..=class.blocks).map(|_| take()).collect();
+        let (owned, full) = blocks.split_last().unwrap();
+        let emptied = || inner.shared().lists[number].emptied.load(pool.medium(), Relaxed);
+        guard.free(*owned, 24);
+        assert_eq!(emptied(), 0, "its owner has it");
+        for &block in full {
+            assert_eq!(emptied(), 0);
+            guard.free(block, 24);
+        }
+        assert_eq!((emptied(), inner.release_likely_empty_slabs(), emptied()), (1, 1, 0));
+    }
+
+    #[test]
+    fn take_ownership_records_only_this_round() {
+        let pool = exclusive_pool::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(64).unwrap();
+        let class = inner.memory.classes.get(number).unwrap();
+        inner.start_marking();
+        let unit = inner.take_unit(number, class, UnitUse::Owned).unwrap();
+        inner.disown(unit, number, class);
+        let link = &inner.unit(unit).link;
+        assert_eq!(link.load(medium, Relaxed) & ROUND, 1 << 32);
+        inner.start_marking();
+        assert!(inner.take_ownership(unit, number));
+        assert_eq!(link.load(medium, Relaxed) & ROUND, 2 << 32);
+    }
+}

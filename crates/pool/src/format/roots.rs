@@ -1,0 +1,354 @@
+//! The root directory: named entry points into a pool's data structures.
+//!
+//! ```text
+//! word 0      0: free, else a hash of words 1 to 6 with its lowest byte 1
+//!      1..5   name, padded with zeros
+//!      5..7   kind, padded with zeros
+//!      7      hash of the offset (20) | offset (44)
+//! ```
+//!
+//! A root is one line, so its words become durable in the order of their stores. Word 0, which
+//! publishes it, comes last. After that only word 7 changes. Entries are never freed: a root that
+//! is no longer needed is set to 0.
+
+use crate::error::RootError;
+use crate::format::finding::Finding;
+use crate::format::layout::MAX_POOL;
+use crate::pool::Pool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use terrace_medium::{Line, MappedMedium, Offset};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const NAME_BYTES: usize = 31;
+const KIND_BYTES: usize = 15;
+/// Words 1 to 6: name and kind.
+type Identity = [u64; 6];
+
+/// A root in the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its name.
+    pub name: String,
+    /// The kind of structure that it points to.
+    pub kind: String,
+    /// The offset of that structure; `None` if the root points to nothing.
+    pub offset: Option<u64>,
+}
+
+/// The content of a directory entry.
+enum Slot {
+    Free,
+    Named(Identity),
+    Damaged,
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// The offset that root `name` points to; `None` if there is no such root or it points to
+    /// nothing.
+    pub fn root(&self, name: &str, kind: &str) -> Result<Option<u64>, RootError> {
+        let wanted = identity(name, kind)?;
+        let Some(index) = self.find_root(name, &wanted)? else { return Ok(None) };
+        let line = self.root_line(index);
+        let word = line.0[7].load(self.medium(), Acquire);
+        // PERSIST: the writer may not have made it durable yet, and the caller's next writes may
+        // become durable before it.
+        self.region().persist(line);
+        match decode(word, &wanted, self.size()) {
+            Some(0) => Ok(None),
+            Some(offset) => Ok(Some(offset)),
+            None => Err(self.damaged(name, index)),
+        }
+    }
+
+    /// Points root `name` to `offset`, or to nothing if that is 0; creates the root if it is
+    /// missing. Atomic; durable on return.
+    pub fn set_root(&self, name: &str, kind: &str, offset: u64) -> Result<(), RootError> {
+        let wanted = identity(name, kind)?;
+        self.check_target(offset)?;
+        let _alone = self.0.roots();
+        let word = encode(offset, &wanted);
+        let index = match self.find_root(name, &wanted)? {
+            Some(index) => {
+                // ORDER: Release: a thread that follows the root sees what it points to.
+                self.root_line(index).0[7].store(self.medium(), word, Release);
+                index
+            }
+            None => self.make_root(&wanted, word)?,
+        };
+        // PERSIST: after what it points to, which the caller persists. A crash before leaves the
+        // root unchanged.
+        self.region().persist(self.root_line(index));
+        Ok(())
+    }
+
+    /// Points root `name` to `new` if it points to `expected` (0 is nothing in both). Returns
+    /// whether it did. Durable on return.
+    pub fn swap_root(&self, name: &str, kind: &str, expected: u64, new: u64) -> Result<bool, RootError> {
+        let wanted = identity(name, kind)?;
+        self.check_target(new)?;
+        let index = self.find_root(name, &wanted)?.ok_or_else(|| RootError::Missing(name.into()))?;
+        let line = self.root_line(index);
+        let (expected, new) = (encode(expected & (MAX_POOL - 1), &wanted), encode(new, &wanted));
+        // ORDER: AcqRel: as in `root` and `set_root`.
+        let swapped = line.0[7].compare_exchange(self.medium(), expected, new, AcqRel, Relaxed).is_ok();
+        // PERSIST: as in `set_root`.
+        self.region().persist(line);
+        Ok(swapped)
+    }
+
+    /// All intact roots.
+    pub fn roots(&self) -> Vec<Root> {
+        let root = |index| match self.slot(index) {
+            Slot::Named(identity) => {
+                let word = self.root_line(index).0[7].load(self.medium(), Acquire);
+                let offset = decode(word, &identity, self.size()).filter(|&offset| offset != 0);
+                let (name, kind) = (text(&identity[..4]), text(&identity[4..]));
+                Some(Root { name, kind, offset })
+            }
+            _ => None,
+        };
+        (0..self.layout().geometry.roots).filter_map(root).collect()
+    }
+
+    /// Checks the directory and returns the violations.
+    pub(crate) fn verify_roots(&self) -> Vec<Finding> {
+        let finding = |index, expected: &str, found: &str| {
+            Finding::new(self.layout().root(index), "a root of the directory", expected, found)
+        };
+        let verify = |index| match self.slot(index) {
+            Slot::Free => None,
+            Slot::Damaged => Some(finding(index, "a name and kind that fit their hash", "ones that do not")),
+            Slot::Named(identity) => {
+                let word = self.root_line(index).0[7].load(self.medium(), Acquire);
+                let sound = decode(word, &identity, self.size()).is_some();
+                let found = format!("{word:#x} in `{}`", text(&identity[..4]));
+                (!sound).then(|| finding(index, "an offset in the pool that fits its hash", &found))
+            }
+        };
+        (0..self.layout().geometry.roots).filter_map(verify).collect()
+    }
+
+    /// The entry of root `name`. A damaged entry may be the wanted one; then absence is not
+    /// certain.
+    fn find_root(&self, name: &str, wanted: &Identity) -> Result<Option<u32>, RootError> {
+        let mut damaged = None;
+        for index in 0..self.layout().geometry.roots {
+            match self.slot(index) {
+                Slot::Named(found) if found == *wanted => return Ok(Some(index)),
+                Slot::Named(found) if found[..4] == wanted[..4] => {
+                    let (found, asked) = (text(&found[4..]), text(&wanted[4..]));
+                    return Err(RootError::Kind { name: name.into(), found, asked });
+                }
+                Slot::Damaged => damaged = damaged.or(Some(index)),
+                Slot::Named(_) | Slot::Free => {}
+            }
+        }
+        damaged.map_or(Ok(None), |index| Err(self.damaged(name, index)))
+    }
+
+    /// Fills a free entry. The caller has exclusive access and persists the entry.
+    fn make_root(&self, identity: &Identity, offset_word: u64) -> Result<u32, RootError> {
+        let roots = self.layout().geometry.roots;
+        let free = (0..roots).find(|&index| matches!(self.slot(index), Slot::Free));
+        let index = free.ok_or(RootError::Full { roots })?;
+        let (line, medium) = (self.root_line(index), self.medium());
+        for (word, &value) in line.0[1..].iter().zip(identity.iter().chain([&offset_word])) {
+            word.store(medium, value, Relaxed);
+        }
+        // ORDER: Release: a thread that sees the root sees its name and what it points to. On the
+        // medium, stores to one line become durable in their order.
+        line.0[0].store(medium, hash(identity), Release);
+        Ok(index)
+    }
+
+    fn slot(&self, index: u32) -> Slot {
+        let (line, medium) = (self.root_line(index), self.medium());
+        match line.0[0].load(medium, Acquire) {
+            0 => Slot::Free,
+            state => {
+                let identity = std::array::from_fn(|i| line.0[1 + i].load(medium, Relaxed));
+                if hash(&identity) == state { Slot::Named(identity) } else { Slot::Damaged }
+            }
+        }
+    }
+
+    fn root_line(&self, index: u32) -> &Line {
+        self.region().at(Offset::new(self.layout().root(index)))
+    }
+
+    fn check_target(&self, offset: u64) -> Result<(), RootError> {
+        if offset == 0 || (offset < self.size() && offset.is_multiple_of(8)) {
+            return Ok(());
+        }
+        Err(RootError::OutOfBounds(offset))
+    }
+
+    fn damaged(&self, name: &str, index: u32) -> RootError {
+        RootError::Damaged { name: name.into(), offset: self.layout().root(index) }
+    }
+}
+
+fn identity(name: &str, kind: &str) -> Result<Identity, RootError> {
+    let mut bytes = [0; 48];
+    for (text, start, most) in [(name, 0, NAME_BYTES), (kind, 32, KIND_BYTES)] {
+        if !(1..=most).contains(&text.len()) || text.contains('\0') {
+            return Err(RootError::Name(text.into()));
+        }
+        bytes[start..start + text.len()].copy_from_slice(text.as_bytes());
+    }
+    let mut words = [0; 6];
+    for (word, piece) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*piece);
+    }
+    Ok(words)
+}
+
+fn text(words: &[u64]) -> String {
+    let mut bytes = Vec::with_capacity(words.len() * 8);
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&b| b != 0));
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Word 0 of a root with this identity. Never 0.
+fn hash(identity: &Identity) -> u64 {
+    let bytes = identity.map(u64::to_le_bytes);
+    xxh3_64_with_seed(bytes.as_flattened(), 0) & !0xff | 1
+}
+
+/// Word 7 of a root with this identity.
+fn encode(offset: u64, identity: &Identity) -> u64 {
+    offset | xxh3_64_with_seed(&offset.to_le_bytes(), hash(identity)) & !(MAX_POOL - 1)
+}
+
+/// The offset in word 7, if its hash is right and it is in a pool of `size` bytes.
+fn decode(word: u64, identity: &Identity, size: u64) -> Option<u64> {
+    let offset = word & (MAX_POOL - 1);
+    (encode(offset, identity) == word && offset < size).then_some(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_medium::{Dram, Pmem};
+
+    fn pool() -> Pool<Dram> {
+        Pool::anonymous(64 << 10).unwrap()
+    }
+
+    #[test]
+    fn root_returns_the_offset_that_was_set() {
+        let pool = pool();
+        assert_eq!(pool.root("table", "clht"), Ok(None));
+        pool.set_root("table", "clht", 40960).unwrap();
+        pool.set_root("other", "engine", 49152).unwrap();
+        assert_eq!(pool.root("table", "clht"), Ok(Some(40960)));
+        pool.set_root("table", "clht", 45056).unwrap();
+        assert_eq!(pool.root("table", "clht"), Ok(Some(45056)));
+        pool.set_root("table", "clht", 0).unwrap();
+        assert_eq!(pool.root("table", "clht"), Ok(None));
+        assert_eq!(pool.root("other", "engine"), Ok(Some(49152)));
+        let root = Root { name: "table".into(), kind: "clht".into(), offset: None };
+        assert_eq!(pool.roots()[0], root);
+        assert_eq!(pool.roots().len(), 2);
+        assert_eq!(pool.verify_roots(), []);
+    }
+
+    /// Existing pools must stay readable: this changes only together with the format version.
+    #[test]
+    fn root_words_match_the_format() {
+        let pool = pool();
+        pool.set_root("table", "clht", 40960).unwrap();
+        let words: [u64; 8] = std::array::from_fn(|i| pool.root_line(0).0[i].load(pool.medium(), Relaxed));
+        let mut bytes = [0; 48];
+        bytes[..5].copy_from_slice(b"table");
+        bytes[32..36].copy_from_slice(b"clht");
+        assert_eq!(words[1..7].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>(), bytes);
+        assert_eq!((words[0] >> 8, words[0] & 0xff), (xxh3_64_with_seed(&bytes, 0) >> 8, 1));
+        assert_eq!(words[7] % MAX_POOL, 40960);
+        assert_eq!(words[7] >> 44, xxh3_64_with_seed(&40960_u64.to_le_bytes(), words[0]) >> 44);
+    }
+
+    #[test]
+    fn root_of_another_kind_is_an_error_naming_both() {
+        let pool = pool();
+        pool.set_root("table", "clht", 40960).unwrap();
+        let error = pool.root("table", "art").unwrap_err().to_string();
+        assert_eq!(error, "the root `table` is of kind `clht`, not `art`");
+        assert!(pool.set_root("table", "art", 0).is_err());
+    }
+
+    #[test]
+    fn swap_changes_only_what_was_expected() {
+        let pool = pool();
+        assert_eq!(pool.swap_root("t", "k", 0, 40960), Err(RootError::Missing("t".into())));
+        pool.set_root("t", "k", 0).unwrap();
+        assert_eq!(pool.swap_root("t", "k", 0, 40960), Ok(true));
+        assert_eq!(pool.swap_root("t", "k", 0, 45056), Ok(false));
+        assert_eq!(pool.root("t", "k"), Ok(Some(40960)));
+        assert_eq!(pool.swap_root("t", "k", 45056, 49152), Ok(false));
+        assert_eq!(pool.swap_root("t", "k", 40960, 45056), Ok(true));
+        assert_eq!(pool.root("t", "k"), Ok(Some(45056)));
+    }
+
+    #[test]
+    fn names_and_directory_have_limits() {
+        let pool = pool();
+        for bad in ["", "x\0y", &"x".repeat(32)] {
+            assert_eq!(pool.set_root(bad, "k", 0), Err(RootError::Name(bad.into())));
+        }
+        assert!(pool.set_root("x", &"k".repeat(16), 0).is_err());
+        for i in 0..pool.layout().geometry.roots {
+            pool.set_root(&format!("{i:031}"), &"k".repeat(15), 40960).unwrap();
+        }
+        assert_eq!(pool.set_root("more", "k", 0), Err(RootError::Full { roots: 8 }));
+        assert_eq!(pool.root("more", "k"), Ok(None));
+        assert_eq!(pool.set_root(&"0".repeat(31), "kind", 65536), Err(RootError::OutOfBounds(65536)));
+    }
+
+    #[test]
+    fn any_flipped_byte_of_a_root_is_detected() {
+        let pool = pool();
+        pool.set_root("table", "clht", 40960).unwrap();
+        let line = pool.root_line(0);
+        for (word, shift) in (0..8).flat_map(|word| (0..64).step_by(8).map(move |shift| (word, shift))) {
+            for flip in [1u64, 0x80, 0xff] {
+                let sound = line.0[word].load(pool.medium(), Relaxed);
+                line.0[word].store(pool.medium(), sound ^ flip << shift, Relaxed);
+                assert!(pool.root("table", "clht").is_err(), "word {word}, bit {shift}");
+                assert_eq!(pool.verify_roots().len(), 1, "word {word}, bit {shift}");
+                pool.roots();
+                line.0[word].store(pool.medium(), sound, Relaxed);
+            }
+        }
+        assert_eq!(pool.root("table", "clht"), Ok(Some(40960)));
+    }
+
+    #[test]
+    fn root_to_pool_end_or_beyond_is_damaged() {
+        let pool = pool();
+        pool.set_root("table", "clht", 40960).unwrap();
+        let identity = identity("table", "clht").unwrap();
+        for (offset, sound) in [(pool.size() - 8, true), (pool.size(), false), (pool.size() + 8, false)] {
+            pool.root_line(0).0[7].store(pool.medium(), encode(offset, &identity), Relaxed);
+            assert_eq!(pool.root("table", "clht").is_ok(), sound, "{offset}");
+            assert_eq!(pool.verify_roots().is_empty(), sound, "{offset}");
+        }
+    }
+
+    #[test]
+    fn concurrent_set_root_creates_each_once() {
+        let pool = Pool::<Pmem>::anonymous(64 << 10).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let pool = pool.clone();
+                scope.spawn(move || {
+                    for round in 0..200u64 {
+                        pool.set_root(&format!("r{}", round % 6), "k", 40960 + 8 * thread).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.roots().len(), 6);
+        assert_eq!(pool.verify_roots(), []);
+    }
+}

@@ -1,0 +1,228 @@
+//! Growth: adds pages at the end of a pool. Nothing moves.
+//!
+//! Each participant reserved addresses when it joined, and follows a growth only as far as these
+//! reach. So a process that grows a shared pool first announces the new size, and then checks that
+//! every participant has reserved enough. A process that joins first takes its entry, which says
+//! how much it has reserved, and then checks the announced size.
+
+use crate::error::GrowError;
+use crate::format::layout::{MAX_POOL, PAGE};
+use crate::format::superblock::{self, Superblock};
+use crate::pool::{Inner, Pool};
+use crate::sharing::participants;
+use rustix::fs::{FallocateFlags, fallocate};
+use terrace_medium::MappedMedium;
+
+impl<M: MappedMedium> Pool<M> {
+    /// Grows the pool to `bytes` bytes, rounded down to whole pages, and returns its size. The new
+    /// memory is available at once.
+    pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        if self.is_read_only() {
+            return Err(GrowError::ReadOnly);
+        }
+        let asked = bytes / PAGE * PAGE;
+        let mut superblock = self.0.superblock();
+        let size = superblock.size;
+        let mapping = self.medium().mapping();
+        let reserved = MAX_POOL.min(mapping.reserved() as u64);
+        match asked {
+            _ if asked < size => return Err(GrowError::Smaller { size, asked }),
+            _ if asked == size => return Ok(size),
+            _ if asked > reserved => return Err(GrowError::Reserved { asked, reserved }),
+            _ => {}
+        }
+        self.0.claim_size(asked);
+        let grown = self.grow_to(asked, &superblock);
+        match grown {
+            Ok(grown) => *superblock = grown,
+            Err(error) => {
+                self.0.claim_size(size);
+                return Err(error);
+            }
+        }
+        self.0.set_size(asked);
+        self.0.announce_memory();
+        Ok(asked)
+    }
+
+    /// Grows the file and the stored superblock to `asked` bytes, without announcing it to other
+    /// threads. Returns the new superblock.
+    fn grow_to(&self, asked: u64, superblock: &Superblock) -> Result<Superblock, GrowError> {
+        self.check_other_participants(asked)?;
+        self.give_storage(asked)?;
+        let mut grown = superblock.clone();
+        grown.size = asked;
+        grown.sequence = grown.sequence.wrapping_add(1);
+        // PERSIST: before the superblock includes the size, by the superblock's first fence: after
+        // a kill the next process finds a pool that has grown completely.
+        self.0.init_hints(superblock.size, asked);
+        // PERSIST: the superblock, after the file has the pages and before they are used. A crash
+        // before that leaves a file longer than its pool, and hints beyond the end; the next growth
+        // uses them.
+        grown.store(self.region(), 0).map_err(GrowError::Map)?;
+        Ok(grown)
+    }
+
+    /// Checks that all other participants have addresses for `asked` bytes. A process that joins
+    /// later sees the announced size.
+    fn check_other_participants(&self, asked: u64) -> Result<(), GrowError> {
+        let inner = &*self.0;
+        let least = || {
+            let slots = 0..inner.layout.geometry.participants;
+            let reserved = |index| participants::reserved_bytes_of(&inner.region, &inner.layout, index);
+            let all = slots.filter_map(|index| Some((reserved(index)?, index)));
+            all.min().filter(|(reserved, _)| *reserved < asked)
+        };
+        if !inner.is_shared() || least().is_none() {
+            return Ok(());
+        }
+        // Dead participants do not count.
+        inner.recover_all_dead();
+        let Some((reserved, narrow)) = least() else { return Ok(()) };
+        let holder = inner.other_live_participants().into_iter().find(|(index, _)| *index == narrow);
+        Err(GrowError::ReservedByOther { asked, reserved, holder: holder.map(|(_, holder)| holder) })
+    }
+
+    /// Allocates storage for the first `asked` bytes of the file; on failure, releases what was
+    /// allocated.
+    fn give_storage(&self, asked: u64) -> Result<(), GrowError> {
+        let mapping = self.medium().mapping();
+        let file = mapping.as_file();
+        let before = file.and_then(|file| Some(file.metadata().ok()?.len()));
+        mapping.grow(asked as usize).map_err(|error| {
+            if let (Some(file), Some(before)) = (file, before) {
+                // Nothing has used the new part: it is not in the pool's size. (hugetlbfs makes a
+                // file as long as its mappings; there the pages are released only if they are
+                // named.)
+                let _ = file.set_len(before);
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let _ = fallocate(file, hole, self.size(), asked - self.size());
+            }
+            GrowError::Map(error)
+        })
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// Repairs the superblock after a process died while updating it: copies the newer intact copy
+    /// over the other and makes the memory it announces available. (Its hints were stored earlier.)
+    /// The caller has the superblock's lock; if it dies, too, the next holder does the same.
+    pub(crate) fn repair_superblock(&self) {
+        // At least one copy is intact at any time. If neither can be read, the pool is damaged in
+        // another way, and a check reports it.
+        let Ok(found) = superblock::load(&self.region) else { return };
+        let size = found.superblock.size;
+        // PERSIST: the copy that may be torn, first. The other is durable before that, and then
+        // written again with its own content. (If the file cannot be synced, the next store of the
+        // superblock returns the error.)
+        let _ = found.superblock.store(&self.region, 1 - found.copy);
+        self.set_size(size);
+        self.announce_memory();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Geometry;
+    use crate::allocator::zones::Hint;
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_pool_grows_within_what_it_reserved_and_never_shrinks() {
+        let options = crate::PoolOptions::anonymous().size(64 << 10).max_size(4 << 20);
+        let pool = options.create::<Dram>().unwrap();
+        assert_eq!(pool.grow((1 << 20) + 5).unwrap(), 1 << 20);
+        assert_eq!(pool.size(), 1 << 20);
+        assert_eq!(pool.grow(1 << 20).unwrap(), 1 << 20);
+        assert!(matches!(pool.grow(64 << 10), Err(GrowError::Smaller { .. })));
+        let error = pool.grow(8 << 20).unwrap_err();
+        assert!(error.to_string().contains("cannot grow to 8.0 MiB while it is open: 4.0 MiB were reserved"));
+        assert!(matches!(pool.grow(u64::MAX), Err(GrowError::Reserved { .. })));
+        assert_eq!(pool.size(), 1 << 20);
+    }
+
+    #[test]
+    fn a_shared_pool_grows_to_the_last_byte_that_all_have_reserved() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = crate::PoolOptions::at(directory.path().join("pool")).size(64 << 10).max_size(4 << 20);
+        let options = options.shared(true);
+        let [one, other] = [(); 2].map(|()| options.open_or_create::<terrace_medium::Shm>().unwrap());
+        assert_eq!(one.grow(4 << 20).unwrap(), 4 << 20);
+        assert_eq!(other.size(), 4 << 20);
+        let refused = other.grow((4 << 20) + PAGE).unwrap_err();
+        assert!(matches!(refused, GrowError::Reserved { reserved, .. } if reserved == 4 << 20), "{refused}");
+        assert_eq!(
+            options.open::<terrace_medium::Shm>().unwrap().size(),
+            4 << 20,
+            "a later participant, too"
+        );
+    }
+
+    #[test]
+    fn partial_last_unit_is_searched_after_growth() {
+        let options = crate::PoolOptions::anonymous().size((1 << 20) + PAGE).max_size(4 << 20);
+        let pool = options.create::<Dram>().unwrap();
+        let (size, zones) = (pool.size(), &pool.0.memory.zones);
+        let last = zones.units(size) - 1;
+        let there = zones.usable(last, size);
+        assert!(there != 0 && there != !0, "the last unit is in the pool in part: {there:#x}");
+        let guard = pool.pin();
+        for bytes in [PAGE as usize, 64] {
+            while let Ok(block) = guard.alloc(bytes) {
+                block.fenced_later().into_offset();
+            }
+        }
+        let zone = zones.of_unit(last);
+        let is_hinted = |hint| {
+            let (word, bit) = pool.0.hint_word(hint, &zone, last);
+            word.load(pool.medium(), Relaxed) & bit != 0
+        };
+        assert!(is_hinted(Hint::Empty) && is_hinted(Hint::Room));
+        drop(guard);
+        pool.grow(size + PAGE).unwrap();
+        assert!(pool.pin().alloc(PAGE as usize).is_ok(), "the new memory lies in that unit alone");
+    }
+
+    #[test]
+    fn refused_thread_searches_again_after_growth() {
+        let options = crate::PoolOptions::anonymous().size(1 << 20).max_size(4 << 20);
+        let pool = options.geometry(crate::tests::fixtures::geometry()).create::<Dram>().unwrap();
+        let (size, zones) = (pool.size(), &pool.0.memory.zones);
+        let last = zones.units(size) - 1;
+        assert!(zones.of_unit(last).end() > last + 1, "the next unit is of the same zone");
+        let guard = pool.pin();
+        let is_refused =
+            || guard.alloc(PAGE as usize).map(|block| block.fenced_later().into_offset()).is_err();
+        while !is_refused() {}
+        guard.free(zones.start_of(last), PAGE as usize);
+        let other = || {
+            let guard = pool.pin();
+            drop(guard.alloc(64).unwrap());
+            assert_eq!(pool.0.revalidate(last).usage(), crate::allocator::zones::UnitUse::Owned);
+            // It owns a slab without an allocated block, which only it can release.
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert!(pool.pin().alloc(PAGE as usize).is_err())).join().unwrap()
+            });
+            pool.grow(size + PAGE).unwrap();
+            assert!(guard.alloc(2 * PAGE as usize).is_ok());
+        };
+        std::thread::scope(|scope| scope.spawn(other).join().unwrap());
+    }
+
+    #[test]
+    fn join_fails_if_growth_exceeds_reserved_addresses() {
+        let (directory, [growing]) =
+            crate::tests::fixtures::participants::<terrace_medium::Shm, 1>(Geometry::tiny());
+        growing.0.claim_size(MAX_POOL);
+        let options = crate::PoolOptions::at(directory.path().join("pool")).shared(true).max_size(4 << 20);
+        let refused = options.open::<terrace_medium::Shm>().err().unwrap().to_string();
+        let says = |part: &str| assert!(refused.contains(part), "{refused}");
+        ["has grown to ", " and 4.0 MiB were reserved", "--max-size of at least that"]
+            .into_iter()
+            .for_each(says);
+        growing.0.claim_size(growing.size());
+        assert!(options.open::<terrace_medium::Shm>().is_ok());
+    }
+}

@@ -1,0 +1,489 @@
+//! Limbo: where retired blocks wait until no reader can see them any more.
+//!
+//! A slot's owner writes what it retires to a chunk in the pool. A full chunk goes to the end of
+//! the slot's queue, with the epoch of its last entry. Once that epoch's grace period is over,
+//! chunks are drained from the front of the queue. Any thread may drain any slot's queue, under its
+//! lock; only the open chunk is the owner's alone. If another thread holds the queue's lock for too
+//! long, perhaps because it is stopped, the chunk goes to another slot's queue: the owner never
+//! waits for it.
+//!
+//! ```text
+//! chunk: | next | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | ... |
+//! ```
+
+use crate::allocator::blocks::PoolFull;
+use crate::pool::{Inner, Start};
+use crate::reclaim::epoch::{GRACE_EPOCHS, ONE_PIN, OVERFLOWED};
+use crate::reclaim::slots::ThreadSlot;
+use crate::sync::backoff::{Backoff, rests_in};
+use crate::sync::lock::Locked;
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+use terrace_medium::{MappedMedium, Offset, Persistent, Word};
+
+/// Bytes of a chunk: a size class of every geometry.
+pub(crate) const CHUNK_BYTES: u64 = 512;
+/// Full chunks of a slot after which it tries to advance the epoch, which interrupts every running
+/// thread (see `barrier`).
+const CHUNKS_PER_ADVANCE: u64 = 8;
+const CHUNK_ENTRIES: u64 = 31;
+/// A chunk is queued early when its blocks have more than 1 MiB, or this fraction of the pool.
+const CHUNK_POOL_FRACTION: u64 = 64;
+/// Rests of a thread that waits to write to its overflow buffer, before it leaks the block.
+const OVERFLOW_PATIENCE: u32 = rests_in(Duration::from_secs(2));
+/// Chunks that are drained when a chunk is queued: more than one, so that queues shrink.
+const DRAIN: u32 = 3;
+
+#[repr(C)]
+struct Chunk {
+    next: Word,
+    tag: Word,
+    entries: [[Word; 2]; CHUNK_ENTRIES as usize],
+}
+
+const _: () = assert!(size_of::<Chunk>() as u64 == CHUNK_BYTES);
+
+// SAFETY: words only, no padding.
+unsafe impl Persistent for Chunk {}
+
+/// A chunk that has left its queue.
+struct DetachedChunk {
+    chunk: u64,
+    entries: u64,
+}
+
+impl<M: MappedMedium> Inner<M> {
+    fn chunk(&self, offset: u64) -> Option<&Chunk> {
+        self.region.get(Offset::new(offset))
+    }
+
+    fn chunk_class(&self) -> Option<usize> {
+        self.memory.classes.of(CHUNK_BYTES)
+    }
+
+    pub(crate) fn ensure_reserve(&self) {
+        if let Some(class) = self.chunk_class() {
+            self.reserve_slab(class);
+        }
+    }
+
+    /// After an open: keeps the reserve that was at `offset`, if it is sound.
+    pub(crate) fn restore_reserve(&self, offset: u64) {
+        let Some(class) = self.chunk_class() else { return };
+        let is_one = match self.start {
+            Start::Clean => self.is_reserve(offset, class),
+            // It held only limbo chunks, so after a crash it holds nothing.
+            _ => self.restore_reserve_slab(offset, class),
+        };
+        if !is_one {
+            self.shared().reserve.store(self.medium(), 0, Relaxed);
+        }
+    }
+
+    /// Puts the block at `offset` into limbo. The owner of `slot` is pinned, and has unlinked the
+    /// block under this pin.
+    pub(crate) fn retire(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
+        if self.is_marking() {
+            // The sweep must not free it: it is freed when it leaves limbo.
+            self.mark(offset, bytes);
+        }
+        match self.open_chunk(slot).or_else(|| self.open_chunk_slow(slot)) {
+            Some(chunk) => self.append_entry(slot, chunk, offset, bytes),
+            None => self.push_overflow(slot, offset, bytes),
+        }
+    }
+
+    /// Appends a block to the slot's open chunk.
+    #[inline(always)]
+    fn append_entry(&self, slot: &ThreadSlot, chunk: &Chunk, offset: u64, bytes: u64) {
+        add_own(self.medium(), &slot.retired, bytes);
+        let count = slot.chunk_entries.load(self.medium(), Relaxed);
+        let entry = &chunk.entries[count.min(CHUNK_ENTRIES - 1) as usize];
+        entry[0].store(self.medium(), offset, Relaxed);
+        entry[1].store(self.medium(), bytes, Relaxed);
+        // ORDER: Release: a collector that counts the entry sees it written.
+        chunk.tag.store(self.medium(), self.epoch() << 8 | (count + 1), Release);
+        slot.chunk_entries.store(self.medium(), count + 1, Relaxed);
+        let waiting = slot.chunk_bytes.load(self.medium(), Relaxed) + bytes;
+        slot.chunk_bytes.store(self.medium(), waiting, Relaxed);
+        let much = waiting >= (self.size() / CHUNK_POOL_FRACTION).min(1 << 20);
+        if count + 1 >= CHUNK_ENTRIES || much {
+            self.queue_chunk(slot);
+            let chunks = slot.chunks.load(self.medium(), Relaxed) + 1;
+            slot.chunks.store(self.medium(), chunks, Relaxed);
+            if self.drain(slot, DRAIN, slot) == 0 && (much || chunks.is_multiple_of(CHUNKS_PER_ADVANCE)) {
+                self.try_advance();
+            }
+        }
+    }
+
+    /// No memory for a chunk is available: the block goes to the slot's overflow buffer, until the
+    /// owner is unpinned and can wait for other threads without holding them up.
+    #[cold]
+    pub(crate) fn push_overflow(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
+        let count = slot.overflow_count.load(self.medium(), Relaxed);
+        match slot.overflow.get(count as usize) {
+            Some(entry) => {
+                // A collector may be reading the buffer, or be stopped in the middle of it.
+                let turns = Cell::new(0);
+                let is_long = || turns.replace(turns.get() + 1) >= OVERFLOW_PATIENCE;
+                let Some(_locked) = slot.queue_lock.acquire_until(self, &is_long) else {
+                    return self.leak(bytes);
+                };
+                entry[0].store(self.medium(), offset, Relaxed);
+                entry[1].store(self.medium(), bytes, Relaxed);
+                slot.overflow_count.store(self.medium(), count + 1, Relaxed);
+                self.request_unpin_work(slot, OVERFLOWED);
+            }
+            None => self.leak(bytes),
+        }
+    }
+
+    /// Leaks a block. The next collection finds it: after the next open, or soon if the pool is
+    /// shared.
+    pub(crate) fn leak(&self, bytes: u64) {
+        self.shared().lost.fetch_add(self.medium(), bytes, Relaxed);
+        if self.is_shared() {
+            self.request_collection();
+        }
+    }
+
+    /// Whether the slot's overflow buffer has entries.
+    #[inline(always)]
+    pub(crate) fn has_overflow(&self, slot: &ThreadSlot) -> bool {
+        slot.overflow_count.load(self.medium(), Relaxed) != 0
+    }
+
+    /// Checks that there is room for `count` limbo entries: half of the overflow buffer, and
+    /// chunks, which are allocated as a test and freed again. They are likely, but not certain, to
+    /// be available when they are needed.
+    pub(crate) fn reserve_limbo(&self, slot: &ThreadSlot, count: usize) -> Result<(), PoolFull> {
+        let overflowed = slot.overflow_count.load(self.medium(), Relaxed) as usize;
+        let missing = (overflowed + count).saturating_sub(slot.overflow.len() / 2);
+        let wanted = missing.div_ceil(CHUNK_ENTRIES as usize);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let chunks: Vec<_> = (0..wanted).map_while(|_| self.take(slot, CHUNK_BYTES)).collect();
+        chunks.iter().for_each(|&chunk| self.free(slot, chunk, CHUNK_BYTES));
+        if chunks.len() == wanted { Ok(()) } else { Err(self.pool_full_error(wanted as u64 * CHUNK_BYTES)) }
+    }
+
+    /// Moves the slot's overflow buffer to chunks; its owner is not pinned. Entries without a chunk
+    /// stay, and are tried again after the next pin. Only if the buffer is nearly full, this waits
+    /// until other threads are unpinned.
+    #[cold]
+    pub(crate) fn flush_overflow(&self, slot: &ThreadSlot) {
+        let mut backoff = Backoff::new();
+        for _ in 0..self.wait_budget() {
+            let left = self.move_overflow_pinned(slot);
+            if left <= slot.overflow.len() / 2 {
+                return;
+            }
+            self.try_advance();
+            backoff.rest();
+        }
+        self.held_up_at.store(self.epoch(), Relaxed);
+    }
+
+    /// As `move_overflow_to_chunks`, for a slot whose owner is not pinned. If entries are left, the
+    /// next pin ends with unpin work again.
+    fn move_overflow_pinned(&self, slot: &ThreadSlot) -> usize {
+        let flags = slot.pin.load(self.medium(), Relaxed) & ONE_PIN | self.barrier_flag();
+        self.set_pin(slot, flags | 1);
+        let left = self.move_overflow_to_chunks(slot);
+        self.clear_pin(slot, flags | if left > 0 { OVERFLOWED } else { 0 });
+        left
+    }
+
+    /// Moves the slot's overflow buffer to chunks. Returns how many entries are left.
+    pub(crate) fn move_overflow_to_chunks(&self, slot: &ThreadSlot) -> usize {
+        let mut left = (slot.overflow_count.load(self.medium(), Relaxed) as usize).min(slot.overflow.len());
+        while left > 0
+            && let Some(chunk) = self.open_chunk(slot).or_else(|| self.open_chunk_slow(slot))
+        {
+            left -= 1;
+            let [offset, bytes] = [0, 1].map(|word| slot.overflow[left][word].load(self.medium(), Relaxed));
+            if self.is_marking() {
+                // The collector may look while it is in neither place.
+                self.mark(offset, bytes);
+            }
+            slot.overflow_count.store(self.medium(), left as u64, Relaxed);
+            self.append_entry(slot, chunk, offset, bytes);
+        }
+        left
+    }
+
+    /// Leaves nothing that only the owner of `slot` could continue. This thread is the owner, or
+    /// there is none.
+    pub(crate) fn flush_slot(&self, slot: &ThreadSlot) {
+        if slot.overflow_count.load(self.medium(), Relaxed) != 0 {
+            self.move_overflow_pinned(slot);
+        }
+        if slot.chunk.load(self.medium(), Relaxed) != 0 {
+            // Pinned, so that the collector waits until the chunk is in the queue.
+            let flags = slot.pin.load(self.medium(), Relaxed) & (ONE_PIN | OVERFLOWED) | self.barrier_flag();
+            self.set_pin(slot, flags | 1);
+            self.queue_chunk(slot);
+            self.clear_pin(slot, flags);
+        }
+    }
+
+    /// Frees what is in the overflow buffer at once: no thread is pinned.
+    pub(crate) fn free_overflow(&self, slot: &ThreadSlot) {
+        slot.pin.store(self.medium(), 0, Relaxed);
+        let count = slot.overflow_count.swap(self.medium(), 0, Relaxed).min(slot.overflow.len() as u64);
+        for [offset, bytes] in &slot.overflow[..count as usize] {
+            self.free(slot, offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
+        }
+    }
+
+    /// The chunk that the owner of `slot` is writing to; a new one if there is none.
+    fn open_chunk(&self, slot: &ThreadSlot) -> Option<&Chunk> {
+        let open = slot.chunk.load(self.medium(), Relaxed);
+        if open != 0 {
+            return self.chunk(open);
+        }
+        let number = self.chunk_class()?;
+        let class = self.memory.classes.get(number)?;
+        let offset = self.take_block(slot, number, class).or_else(|| self.take_from_reserve(class))?;
+        add_own(self.medium(), &slot.small_bytes, CHUNK_BYTES);
+        let chunk = self.chunk(offset)?;
+        chunk.next.store(self.medium().point("limbo.link"), 0, Relaxed);
+        chunk.tag.store(self.medium(), self.epoch() << 8, Relaxed);
+        slot.chunk_entries.store(self.medium(), 0, Relaxed);
+        slot.chunk_bytes.store(self.medium(), 0, Relaxed);
+        // ORDER: Release: the collector, or the thread that recovers the slot of a dead one, finds
+        // the chunk without entries.
+        slot.chunk.store(self.medium(), offset, Release);
+        Some(chunk)
+    }
+
+    /// As `open_chunk`, after draining what can be drained, other slots' chunks included.
+    #[cold]
+    fn open_chunk_slow(&self, slot: &ThreadSlot) -> Option<&Chunk> {
+        self.try_advance();
+        self.drain_all(slot);
+        self.open_chunk(slot)
+    }
+
+    /// Appends the open chunk of `slot` to its queue, or to another one. Called by the owner only.
+    pub(crate) fn queue_chunk(&self, slot: &ThreadSlot) {
+        if slot.chunk.load(self.medium(), Relaxed) == 0 {
+            return;
+        }
+        let (queue, _locked) = self.lock_queue(slot);
+        if !std::ptr::eq(queue, slot) && self.is_marking() {
+            // The collector may have scanned that queue already, and not this slot yet.
+            let open = slot.chunk.load(self.medium(), Relaxed);
+            if let Some(chunk) = self.chunk(open) {
+                self.mark_chunk(open, chunk, &|offset, bytes| self.mark(offset, bytes));
+            }
+        }
+        let open = slot.chunk.swap(self.medium(), 0, Relaxed);
+        let newest = queue.newest.load(self.medium(), Relaxed);
+        match self.chunk(newest).filter(|_| newest != 0) {
+            Some(chunk) => chunk.next.store(self.medium(), open, Relaxed),
+            None => queue.oldest.store(self.medium(), open, Relaxed),
+        }
+        queue.newest.store(self.medium().point("limbo.queue"), open, Relaxed);
+    }
+
+    /// Marks a chunk and the blocks in it, so that the sweep leaves them alone.
+    fn mark_chunk(&self, offset: u64, chunk: &Chunk, mark: &dyn Fn(u64, u64)) {
+        mark(offset, CHUNK_BYTES);
+        self.entries_of(chunk).for_each(|(offset, bytes)| mark(offset, bytes));
+    }
+
+    /// Locks the queue of `slot` or, if its lock stays held, any other queue: the collector scans
+    /// all of them, and so does a thread that needs memory.
+    fn lock_queue<'p>(&'p self, slot: &'p ThreadSlot) -> (&'p ThreadSlot, Locked<'p, M>) {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(locked) = slot.queue_lock.try_acquire_in(self) {
+                return (slot, locked);
+            }
+            if backoff.spin() {
+                slot.queue_lock.recover_if_dead_in(self);
+                let free = |other: &'p ThreadSlot| Some((other, other.queue_lock.try_acquire_in(self)?));
+                if let Some(other) = self.used_slots().find_map(free) {
+                    return other;
+                }
+            }
+        }
+    }
+
+    /// Makes the ends of a queue match its chunks again, after the holder of its lock died. A chunk
+    /// that it was about to append, or had detached, may be lost to the queue.
+    pub(crate) fn repair_queue(&self, queue: &ThreadSlot) {
+        let (mut last, mut next) = (0, queue.oldest.load(self.medium(), Relaxed));
+        // A circular list is damaged: it is ended somewhere.
+        for _ in 0..self.max_chunks() {
+            let Some(chunk) = self.chunk(next).filter(|_| next != 0) else { break };
+            last = next;
+            next = chunk.next.load(self.medium(), Relaxed);
+        }
+        queue.newest.store(self.medium(), last, Relaxed);
+    }
+
+    /// Frees what is past its grace period in the queue of `queue`, at most `chunks` chunks. `own`
+    /// is the slot of the calling thread. Returns how many chunks were drained.
+    pub(crate) fn drain(&self, queue: &ThreadSlot, chunks: u32, own: &ThreadSlot) -> u32 {
+        let mut drained = 0;
+        while drained < chunks {
+            let Some(chunk) = self.detach_oldest(queue) else { break };
+            self.free_entries(&chunk, own);
+            drained += 1;
+        }
+        drained
+    }
+
+    /// Detaches the oldest chunk of a queue, if its grace period is over.
+    fn detach_oldest(&self, queue: &ThreadSlot) -> Option<DetachedChunk> {
+        if queue.oldest.load(self.medium(), Relaxed) == 0 {
+            return None;
+        }
+        let _locked = queue.queue_lock.try_acquire_in(self)?;
+        let oldest = queue.oldest.load(self.medium(), Relaxed);
+        let chunk = self.chunk(oldest).filter(|_| oldest != 0)?;
+        let tag = chunk.tag.load(self.medium(), Relaxed);
+        if self.epoch() < (tag >> 8) + GRACE_EPOCHS {
+            return None;
+        }
+        let next = chunk.next.load(self.medium(), Relaxed);
+        queue.oldest.store(self.medium(), next, Relaxed);
+        if next == 0 {
+            queue.newest.store(self.medium(), 0, Relaxed);
+        }
+        let entries = (tag & 0xff).min(CHUNK_ENTRIES);
+        let bytes =
+            (0..entries).map(|i| chunk.entries[i as usize][1].load(self.medium(), Relaxed)).sum::<u64>();
+        add_own(self.medium(), &queue.drained, bytes);
+        Some(DetachedChunk { chunk: oldest, entries })
+    }
+
+    /// Marks all blocks in limbo, and the chunks. A block that is being moved from one place to
+    /// another is not seen. `None` if `should_stop` returns true while another thread holds the
+    /// lock of a queue.
+    #[must_use = "if it stopped, not all is marked"]
+    pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64), should_stop: &dyn Fn() -> bool) -> Option<()> {
+        for slot in self.used_slots() {
+            let _locked = slot.queue_lock.acquire_until(self, should_stop)?;
+            self.for_each_chunk(slot, &mut |offset, chunk| self.mark_chunk(offset, chunk, mark));
+            // Entries are written under the lock; the slot of one that is taken out meanwhile keeps
+            // its content.
+            let overflowed = slot.overflow_count.load(self.medium(), Relaxed).min(slot.overflow.len() as u64);
+            for [offset, bytes] in &slot.overflow[..overflowed as usize] {
+                mark(offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
+            }
+        }
+        Some(())
+    }
+
+    /// Bytes that were appended to chunks of `slot` and are neither in its queue nor drained from
+    /// it: the thread that had them died, or moved them to another queue, whose value is too small
+    /// by as many. No thread is pinned; `None` if another thread holds the queue's lock all the
+    /// same.
+    pub(crate) fn missing_from_limbo(&self, slot: &ThreadSlot) -> Option<u64> {
+        let _locked = slot.queue_lock.acquire_until(self, &|| true)?;
+        let mut waiting = 0;
+        self.for_each_chunk(slot, &mut |_, chunk| {
+            waiting += self.entries_of(chunk).map(|(_, bytes)| bytes).sum::<u64>();
+        });
+        let [retired, drained] =
+            [&slot.retired, &slot.drained].map(|count| count.load(self.medium(), Relaxed));
+        Some(retired.wrapping_sub(drained).wrapping_sub(waiting))
+    }
+
+    /// Calls `each` with the chunks in the queue of `slot` and its open one. The queue is locked,
+    /// so no chunk is appended or detached, and none is freed.
+    fn for_each_chunk(&self, slot: &ThreadSlot, each: &mut dyn FnMut(u64, &Chunk)) {
+        let mut next = slot.oldest.load(self.medium(), Relaxed);
+        for _ in 0..=self.max_chunks() {
+            let Some(chunk) = self.chunk(next).filter(|_| next != 0) else { break };
+            each(next, chunk);
+            next = chunk.next.load(self.medium(), Relaxed);
+        }
+        // ORDER: Acquire: pairs with `open_chunk`.
+        let open = slot.chunk.load(self.medium(), Acquire);
+        if let Some(chunk) = self.chunk(open).filter(|_| open != 0) {
+            each(open, chunk);
+        }
+    }
+
+    /// Offsets and bytes of the entries of a chunk.
+    fn entries_of<'p>(&'p self, chunk: &'p Chunk) -> impl Iterator<Item = (u64, u64)> + 'p {
+        // ORDER: Acquire: pairs with `append_entry`.
+        let entries = (chunk.tag.load(self.medium(), Acquire) & 0xff).min(CHUNK_ENTRIES);
+        let load = |word: &Word| word.load(self.medium(), Relaxed);
+        chunk.entries[..entries as usize].iter().map(move |[offset, bytes]| (load(offset), load(bytes)))
+    }
+
+    fn free_entries(&self, drained: &DetachedChunk, own: &ThreadSlot) {
+        let Some(chunk) = self.chunk(drained.chunk) else { return };
+        // The slabs of these blocks were last accessed long ago. Prefetching all of their bitmaps
+        // costs one miss instead of one for each block.
+        for entry in &chunk.entries[..drained.entries as usize] {
+            let (offset, bytes) =
+                (entry[0].load(self.medium(), Relaxed), entry[1].load(self.medium(), Relaxed));
+            if let Some(class) =
+                self.memory.classes.of(bytes).and_then(|number| self.memory.classes.get(number))
+            {
+                self.prefetch_block(offset, class);
+            }
+        }
+        for entry in &chunk.entries[..drained.entries as usize] {
+            let (offset, bytes) =
+                (entry[0].load(self.medium(), Relaxed), entry[1].load(self.medium(), Relaxed));
+            self.free(own, offset, bytes);
+        }
+        self.free(own, drained.chunk, CHUNK_BYTES);
+    }
+
+    /// Simulates a thread that dies while it drains a chunk of `slot`, with `freed` of its entries
+    /// freed. Returns how many there were.
+    #[cfg(test)]
+    pub(crate) fn leave_half_drained(&self, slot: &ThreadSlot, freed: u64) -> u64 {
+        let drained = self.detach_oldest(slot).expect("a chunk past its grace period");
+        let chunk = self.chunk(drained.chunk).expect("a chunk in the pool");
+        self.entries_of(chunk)
+            .take(freed as usize)
+            .for_each(|(offset, bytes)| self.free(slot, offset, bytes));
+        drained.entries
+    }
+
+    /// Drains every queue as far as the epoch allows. Returns how many chunks.
+    pub(crate) fn drain_all(&self, own: &ThreadSlot) -> u32 {
+        self.used_slots().map(|slot| self.drain_queue(slot, own)).sum()
+    }
+
+    fn drain_queue(&self, queue: &ThreadSlot, own: &ThreadSlot) -> u32 {
+        let most = u32::try_from(self.max_chunks()).unwrap_or(u32::MAX);
+        let drained = self.drain(queue, most, own);
+        if drained == most
+            && let Some(_locked) = queue.queue_lock.try_acquire_in(self)
+        {
+            // It is circular, so damaged: the next collection finds what is left in it. (A chunk
+            // that is queued while a thread is pinned is not past its grace period until that
+            // thread is unpinned.)
+            [&queue.oldest, &queue.newest].iter().for_each(|end| end.store(self.medium(), 0, Relaxed));
+        }
+        drained
+    }
+
+    /// The most chunks that a queue can have: as many as the pool has room for.
+    fn max_chunks(&self) -> u64 {
+        self.size() / CHUNK_BYTES
+    }
+}
+
+/// Adds to a word that only this thread writes.
+#[inline(always)]
+pub(crate) fn add_own<M: MappedMedium>(medium: &M, word: &Word, by: u64) {
+    word.store(medium, word.load(medium, Relaxed).wrapping_add(by), Relaxed);
+}
+
+#[cfg(test)]
+#[path = "../tests/limbo.rs"]
+mod tests;

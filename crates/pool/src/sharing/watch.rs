@@ -1,0 +1,416 @@
+//! Key watches: notify a thread of changes to keys with a prefix, in any process, without polling.
+//!
+//! ```text
+//! word 0      lock of the watch's owner
+//!      1      counts changes; the owner sleeps on its lower half
+//!      2      whether a thread sleeps (bit 32) | length of the prefix in bytes (31 to 0)
+//!      3..8   the prefix, padded with zeros
+//! ```
+//!
+//! A thread that has changed a key loads one word with a bit for each watch, mostly 0. A watch only
+//! counts changes to keys with its prefix; its owner then reads the keys itself. So nothing is
+//! queued, nothing overflows, and a long sleep delays no other thread.
+//!
+//! No change is missed. The owner sets its watch's bit before it first reads the keys that it waits
+//! for, and then every running thread executes a barrier (see `barrier`). So a change that did not
+//! see the watch is visible to the owner's reads. If a process dies between a change and its
+//! notification, its recovery notifies all watches. A process that is stopped there notifies when
+//! it continues.
+
+use crate::pool::{Inner, Pool};
+use crate::reclaim::barrier;
+use crate::sharing::fork::Forked;
+use crate::sync::lock::Lock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::{Duration, Instant};
+use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
+
+/// Bytes of a prefix that are compared.
+const PREFIX_BYTES: usize = 40;
+const SLEEPS: u64 = 1 << 32;
+/// Polling interval on a host without a common kernel.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// A watch in the pool. Only its owner stores to it, except for the count.
+#[repr(C, align(64))]
+struct WatchRecord {
+    owner: Lock,
+    changes: Word,
+    about: Word,
+    prefix: [Word; PREFIX_BYTES / 8],
+}
+
+// SAFETY: words and a lock, eight in all; no padding.
+unsafe impl Persistent for WatchRecord {}
+
+/// Reports changes to keys with a prefix. Created by [`Pool::watch`]; keeps the pool open.
+pub struct Watch<M: MappedMedium> {
+    pool: Pool<M>,
+    index: u32,
+    /// The count at the last check.
+    seen: u32,
+}
+
+/// No watch could be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// All watches of the pool, this number, are in use.
+    TooMany(u32),
+    /// The pool was opened by the process that forked this one.
+    Forked,
+}
+
+impl std::fmt::Display for WatchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooMany(count) => write!(
+                f,
+                "the pool's {count} key watches are all in use, by all processes together; one with a shorter prefix can replace several"
+            ),
+            Self::Forked => Forked.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WatchError {}
+
+impl<M: MappedMedium> Pool<M> {
+    /// A watch for the keys with this prefix. At most 40 bytes of it are compared: a longer one is
+    /// cut, and matches more keys.
+    pub fn watch(&self, prefix: &[u8]) -> Result<Watch<M>, WatchError> {
+        let inner = &*self.0;
+        if inner.is_forked_copy() {
+            return Err(WatchError::Forked);
+        }
+        let count = self.layout().watch_count();
+        let is_mine = |&index: &u32| match inner.watch(index).owner.try_acquire_in(inner) {
+            Some(locked) => {
+                std::mem::forget(locked);
+                true
+            }
+            None => false,
+        };
+        let free = || (0..count).find(is_mine);
+        let of_dead = || {
+            inner.recover_all_dead();
+            free()
+        };
+        let index = free().or_else(of_dead).ok_or(WatchError::TooMany(count))?;
+        let line = inner.watch(index);
+        let prefix = &prefix[..prefix.len().min(PREFIX_BYTES)];
+        let mut bytes = [0; PREFIX_BYTES];
+        bytes[..prefix.len()].copy_from_slice(prefix);
+        for (word, piece) in line.prefix.iter().zip(bytes.as_chunks().0) {
+            word.store(self.medium(), u64::from_le_bytes(*piece), Relaxed);
+        }
+        line.about.store(self.medium(), prefix.len() as u64, Relaxed);
+        let seen = line.changes.load(self.medium(), Acquire) as u32;
+        // ORDER: Release: a thread that sees the bit sees the prefix. The barrier: see above.
+        inner.shared().watches_set.fetch_or(self.medium().point("watch.make"), 1 << index, Release);
+        inner.barrier_to_pins();
+        Ok(Watch { pool: self.clone(), index, seen })
+    }
+
+    /// Notifies the watches of `key` that it has changed. The change must be visible and durable.
+    #[inline(always)]
+    pub fn notify_watches(&self, key: &[u8]) {
+        let watches_set = self.0.watches_set();
+        if watches_set != 0 {
+            self.0.notify_watches_of(watches_set, |line| line.is_of(self.medium(), key));
+        }
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    fn watch(&self, index: u32) -> &WatchRecord {
+        self.region.at(Offset::new(self.layout.watch(index)))
+    }
+
+    /// The word with a bit for each watch.
+    #[inline(always)]
+    fn watches_set(&self) -> u64 {
+        // ORDER: between the change and this load, as in `Inner::set_pin`: a watch that is not seen
+        // here sees the change.
+        if self.light_pins {
+            barrier::light();
+        } else {
+            full_barrier(self.medium());
+        }
+        // The load itself is Relaxed. If this thread's barrier is the later of the two, it sees the
+        // watch and all of its words; otherwise the watch's owner sees the change.
+        self.shared().watches_set.load(self.medium(), Relaxed)
+    }
+
+    #[cold]
+    fn notify_watches_of(&self, watches_set: u64, is_notified: impl Fn(&WatchRecord) -> bool) {
+        let indices = (0..self.layout.watch_count()).filter(|index| watches_set >> index & 1 == 1);
+        indices
+            .map(|index| self.watch(index))
+            .filter(|line| is_notified(line))
+            .for_each(|line| line.notify(self.medium()));
+    }
+
+    /// Notifies all watches.
+    pub(crate) fn notify_all(&self) {
+        self.notify_watches_of(self.watches_set(), |_| true);
+    }
+
+    /// Releases the watches of dead participants.
+    pub(crate) fn release_watches_of_dead(&self) {
+        for index in 0..self.layout.watch_count() {
+            let line = self.watch(index);
+            if line.owner.take_over_if_dead(self) {
+                self.end_watch(index);
+            }
+        }
+    }
+
+    /// Releases a watch of this process.
+    fn end_watch(&self, index: u32) {
+        self.shared().watches_set.fetch_and(self.medium().point("watch.end"), !(1 << index), Release);
+        self.watch(index).owner.release_in(self);
+    }
+}
+
+impl WatchRecord {
+    /// Whether the watch matches `key`. (While it changes owners the answer is meaningless, and
+    /// does no harm.)
+    fn is_of<M: MappedMedium>(&self, medium: &M, key: &[u8]) -> bool {
+        let mut bytes = [0; PREFIX_BYTES];
+        for (piece, word) in bytes.as_chunks_mut().0.iter_mut().zip(&self.prefix) {
+            *piece = word.load(medium, Relaxed).to_le_bytes();
+        }
+        let len = self.about.load(medium, Relaxed) as u32 as usize;
+        key.starts_with(&bytes[..len.min(PREFIX_BYTES)])
+    }
+
+    fn notify<M: MappedMedium>(&self, medium: &M) {
+        // ORDER: either the owner sees the count before it sleeps, or this thread sees that it
+        // sleeps.
+        self.changes.fetch_add(medium, 1, SeqCst);
+        full_barrier(medium);
+        if self.about.load(medium, Relaxed) & SLEEPS != 0 {
+            self.changes.wake_all();
+        }
+    }
+}
+
+impl<M: MappedMedium> Watch<M> {
+    /// Whether a change was reported since the last call or the last [`Watch::wait`]. Never waits.
+    pub fn has_changed(&mut self) -> bool {
+        let now = self.line().changes.load(self.pool.medium(), Acquire) as u32;
+        std::mem::replace(&mut self.seen, now) != now
+    }
+
+    /// Waits for a change since the last call, for at most `time`. Returns whether there was one.
+    #[allow(clippy::disallowed_methods, reason = "the caller specifies the time to wait")]
+    pub fn wait(&mut self, time: Duration) -> bool {
+        let end = Instant::now().checked_add(time);
+        loop {
+            if self.has_changed() {
+                return true;
+            }
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return false;
+            }
+            self.sleep(left);
+        }
+    }
+
+    /// Sleeps for at most `time`; for less if no common kernel delivers wake-ups from other hosts.
+    fn sleep(&self, time: Duration) {
+        let time = if self.pool.0.is_multi_host() { time.min(LOOK_AGAIN) } else { time };
+        let (line, medium) = (self.line(), self.pool.medium());
+        let about = line.about.load(medium, Relaxed);
+        line.about.store(medium, about | SLEEPS, Relaxed);
+        // ORDER: see `WatchRecord::notify`. The kernel compares the count again.
+        full_barrier(medium);
+        line.changes.sleep_while(self.seen, time);
+        line.about.store(medium, about, Relaxed);
+    }
+
+    fn line(&self) -> &WatchRecord {
+        self.pool.0.assert_not_forked();
+        self.pool.0.watch(self.index)
+    }
+}
+
+impl<M: MappedMedium> Drop for Watch<M> {
+    fn drop(&mut self) {
+        if !self.pool.0.is_forked_copy() {
+            self.pool.0.end_watch(self.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PoolOptions;
+    use crate::format::layout::Geometry;
+    use crate::sharing::liveness::tests::FixedLiveness;
+    use crate::sharing::participants::field;
+    use crate::tests::fixtures::participants;
+    use rustix::thread::{Pid, gettid};
+    use std::sync::atomic::AtomicU64;
+    use std::sync::{Arc, mpsc};
+    use terrace_medium::{Dram, Mapping, Shm};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn pool() -> Pool<Dram> {
+        Pool::anonymous_with(128 << 10, Geometry::tiny()).unwrap()
+    }
+
+    #[test]
+    fn watch_reports_only_keys_with_its_prefix() {
+        let pool = pool();
+        let (mut all, mut some) = (pool.watch(b"").unwrap(), pool.watch(b"job:").unwrap());
+        let mut asked = |key: &[u8]| {
+            pool.notify_watches(key);
+            (all.has_changed(), some.has_changed())
+        };
+        assert_eq!(asked(b"job:"), (true, true));
+        assert_eq!(asked(b"job:7"), (true, true));
+        assert_eq!(asked(b"job"), (true, false));
+        assert_eq!(asked(b""), (true, false));
+        assert_eq!(asked(b"other"), (true, false));
+        assert!(!all.has_changed() && !some.has_changed());
+    }
+
+    #[test]
+    fn long_prefix_is_cut_to_its_first_bytes() {
+        let (pool, long) = (pool(), [7; PREFIX_BYTES + 5]);
+        let mut watch = pool.watch(&long).unwrap();
+        pool.notify_watches(&long[..PREFIX_BYTES - 1]);
+        assert!(!watch.has_changed());
+        pool.notify_watches(&long[..PREFIX_BYTES]);
+        assert!(watch.has_changed());
+    }
+
+    #[test]
+    fn watches_are_limited_and_dropped_ones_reusable() {
+        let pool = pool();
+        let count = pool.layout().watch_count();
+        let mut watches: Vec<_> = (0..count).map(|_| pool.watch(b"a").unwrap()).collect();
+        assert_eq!(pool.watch(b"a").err(), Some(WatchError::TooMany(count)));
+        watches.pop();
+        // The previous watch had another prefix, and was notified of a change that the next one
+        // does not match.
+        pool.notify_watches(b"a");
+        let mut watch = pool.watch(b"b").unwrap();
+        assert!(!watch.has_changed());
+        pool.notify_watches(b"a");
+        assert!(!watch.has_changed() && watches.iter_mut().all(Watch::has_changed));
+        drop((watch, watches));
+        assert_eq!(pool.0.watches_set(), 0);
+    }
+
+    #[test]
+    fn waiting_ends_with_the_change_or_with_the_time() {
+        let pool = pool();
+        let mut watch = pool.watch(b"k").unwrap();
+        assert!(!watch.wait(Duration::ZERO) && !watch.wait(Duration::from_millis(2)));
+        pool.notify_watches(b"k");
+        assert!(watch.wait(LONG));
+        std::thread::scope(|threads| {
+            threads.spawn(|| pool.notify_watches(b"k"));
+            assert!(watch.wait(LONG));
+        });
+        assert!(!watch.wait(Duration::ZERO));
+    }
+
+    /// The number of times that this thread has gone to sleep.
+    fn sleeps() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn waiting_watch_sleeps() {
+        const WAITS: u64 = 20;
+        let pool = pool();
+        let mut watch = pool.watch(b"k").unwrap();
+        let before = sleeps();
+        for _ in 0..WAITS {
+            assert!(!watch.wait(Duration::from_millis(2)));
+        }
+        // In some rounds the time may be over before the wait begins.
+        assert!(sleeps() - before >= WAITS / 2);
+    }
+
+    /// Whether a thread of this process sleeps or has ended.
+    fn is_at_rest(thread: Pid) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
+        stat.map_or(true, |stat| field(&stat, 3) == Some("S"))
+    }
+
+    #[test]
+    fn other_participant_wakes_a_sleeping_watch_of_any_prefix() {
+        let (_directory, [mine, other]) = participants::<Shm, 2>(Geometry::tiny());
+        let key = [b'k'; PREFIX_BYTES];
+        for prefix in [&key[..0], &key[..1], &key] {
+            let mut watch = mine.watch(prefix).unwrap();
+            let ((send_thread, thread), (send_end, end)) = (mpsc::channel(), mpsc::channel());
+            std::thread::scope(|threads| {
+                threads.spawn(move || {
+                    send_thread.send(gettid()).unwrap();
+                    send_end.send(watch.wait(2 * LONG)).unwrap();
+                });
+                let thread = thread.recv().unwrap();
+                while !is_at_rest(thread) {
+                    std::thread::yield_now();
+                }
+                other.notify_watches(&key);
+                assert_eq!(end.recv_timeout(LONG), Ok(true));
+            });
+        }
+    }
+
+    #[test]
+    fn watch_without_common_kernel_polls_for_changes() {
+        let mapping = Mapping::anonymous(128 << 10, 0).unwrap();
+        let options = PoolOptions::anonymous().geometry(Geometry::tiny());
+        let pool = options.create_shared_on(Shm::new(mapping), Arc::new(FixedLiveness(&[]))).unwrap();
+        let mut watch = pool.watch(b"k").unwrap();
+        let (pool, index) = (watch.pool.clone(), watch.index);
+        let ((send_thread, thread), (send_end, end)) = (mpsc::channel(), mpsc::channel());
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                send_thread.send(gettid()).unwrap();
+                send_end.send(watch.wait(2 * LONG)).unwrap();
+            });
+            let thread = thread.recv().unwrap();
+            while !is_at_rest(thread) {
+                std::thread::yield_now();
+            }
+            // As by another host, whose kernel does not know this sleeper.
+            pool.0.watch(index).changes.fetch_add(pool.medium(), 1, Relaxed);
+            assert_eq!(end.recv_timeout(LONG), Ok(true));
+        });
+    }
+
+    /// Each thread waits only for the other: one missed change would block both.
+    #[test]
+    fn no_change_is_missed() {
+        let (pool, rounds) = (pool(), [AtomicU64::new(0), AtomicU64::new(0)]);
+        std::thread::scope(|threads| {
+            let watches = [pool.watch(b"1").unwrap(), pool.watch(b"0").unwrap()];
+            for (own, mut watch) in watches.into_iter().enumerate() {
+                let (pool, rounds) = (&pool, &rounds);
+                threads.spawn(move || {
+                    for round in 1..=2000 {
+                        rounds[own].store(round, Release);
+                        pool.notify_watches(&[b'0' + own as u8]);
+                        while rounds[1 - own].load(Acquire) < round {
+                            assert!(watch.wait(LONG), "round {round}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
