@@ -441,18 +441,6 @@ impl<M: MappedMedium> Inner<M> {
         self.free(own, drained.chunk, CHUNK_BYTES);
     }
 
-    /// Simulates a thread that dies while it drains a chunk of `slot`, with `freed` of its entries
-    /// freed. Returns how many there were.
-    #[cfg(test)]
-    pub(crate) fn leave_half_drained(&self, slot: &ThreadSlot, freed: u64) -> u64 {
-        let drained = self.detach_oldest(slot).expect("a chunk past its grace period");
-        let chunk = self.chunk(drained.chunk).expect("a chunk in the pool");
-        self.entries_of(chunk)
-            .take(freed as usize)
-            .for_each(|(offset, bytes)| self.free(slot, offset, bytes));
-        drained.entries
-    }
-
     /// Drains every queue as far as the epoch allows. Returns how many chunks.
     pub(crate) fn drain_all(&self, own: &ThreadSlot) -> u32 {
         self.used_slots().map(|slot| self.drain_queue(slot, own)).sum()
@@ -485,5 +473,5 @@ pub(crate) fn add_own<M: MappedMedium>(medium: &M, word: &Word, by: u64) {
 }
 
 #[cfg(test)]
-#[path = "../tests/limbo.rs"]
+#[path = "tests/limbo.rs"]
 mod tests;

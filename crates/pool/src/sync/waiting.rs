@@ -35,27 +35,5 @@ pub(crate) fn yield_to_waiters() {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tests::fixtures::exclusive_pool;
-    use terrace_medium::Dram;
-
-    #[test]
-    fn sleeping_lock_waiter_is_counted_until_it_acquires() {
-        let pool = exclusive_pool::<Dram>();
-        let lock = &pool.0.shared().collector;
-        let held = lock.acquire_in(&pool.0);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(lock.acquire_in(&pool.0)));
-            while WAITING.load(Relaxed) == 0 {
-                std::thread::yield_now();
-            }
-            drop(held);
-            waits.join().unwrap();
-        });
-        // Other tests may wait meanwhile, but not for ever.
-        while WAITING.load(Relaxed) > 0 {
-            std::thread::yield_now();
-        }
-    }
-}
+#[path = "tests/waiting.rs"]
+mod tests;

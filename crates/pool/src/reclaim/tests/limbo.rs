@@ -1,3 +1,5 @@
+//! Tests of `limbo`.
+
 use super::*;
 use crate::allocator::blocks::{PATIENCE, REPEAT_PATIENCE};
 use crate::allocator::zones::{UnitState, UnitUse};
@@ -11,6 +13,19 @@ use std::rc::Rc;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU32;
 use terrace_medium::{Access, Dram, Shm};
+
+impl<M: MappedMedium> Inner<M> {
+    /// Simulates a thread that dies while it drains a chunk of `slot`, with `freed` of its entries
+    /// freed. Returns how many there were.
+    pub(crate) fn leave_half_drained(&self, slot: &ThreadSlot, freed: u64) -> u64 {
+        let drained = self.detach_oldest(slot).expect("a chunk past its grace period");
+        let chunk = self.chunk(drained.chunk).expect("a chunk in the pool");
+        self.entries_of(chunk)
+            .take(freed as usize)
+            .for_each(|(offset, bytes)| self.free(slot, offset, bytes));
+        drained.entries
+    }
+}
 
 const SIZE: u64 = 1 << 20;
 
